@@ -1,0 +1,2 @@
+//! A bare epoll responder.
+fn main() {}

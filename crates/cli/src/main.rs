@@ -1,0 +1,3 @@
+//! `dunlin`: one binary, one file per subcommand.
+
+fn main() {}

@@ -1,0 +1,7 @@
+//! HTTP engines and HTTP's rules: bytes in, bytes out.
+//!
+//! Nothing here opens a socket, reads a clock or starts a task. Everything enters as an
+//! argument, everything leaves as a value to act upon, so that each part can be tested byte by
+//! byte, fuzzed, and used by server and load generator alike.
+
+pub mod semantics;

@@ -1,0 +1,1 @@
+//! The configuration: one TOML file, its types, its errors, its schema.

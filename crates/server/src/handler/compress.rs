@@ -1,0 +1,1 @@
+//! Content codings made on the fly.

@@ -1,0 +1,1 @@
+//! The small bodies of error answers.

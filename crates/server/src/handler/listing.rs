@@ -1,0 +1,1 @@
+//! Directory listings, as HTML and as JSON.

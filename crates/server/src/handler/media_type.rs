@@ -1,0 +1,1 @@
+//! Media types by file name extension.

@@ -1,0 +1,1 @@
+//! Record formats (VARIABLE, VFC) turned into streams of lines.

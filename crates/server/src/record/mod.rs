@@ -1,0 +1,1 @@
+//! What is done with a finished exchange: access log, reverse DNS.
