@@ -4,4 +4,12 @@
 //! argument, everything leaves as a value to act upon, so that each part can be tested byte by
 //! byte, fuzzed, and used by server and load generator alike.
 
+pub mod field;
+pub mod field_lines;
+pub mod http1;
+pub mod request;
 pub mod semantics;
+
+pub use field::{FieldName, FieldSet};
+pub use field_lines::FieldLines;
+pub use request::{Head, OwnedRequest, Request, Version};

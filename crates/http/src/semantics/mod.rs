@@ -1,1 +1,23 @@
 //! What HTTP means whatever its version: RFC 9110 and its companions.
+//!
+//! Field values arrive as slices of slices: the value of every line of that name, in order.
+
+pub mod conditional;
+pub mod date;
+pub mod digest;
+pub mod etag;
+pub mod host;
+mod list;
+pub mod method;
+pub mod multipart;
+pub mod negotiate;
+pub mod path;
+pub mod range;
+pub mod status;
+pub mod target;
+pub mod token;
+
+pub use etag::EntityTag;
+pub use method::Method;
+pub use negotiate::Coding;
+pub use token::{is_field_value, is_token};

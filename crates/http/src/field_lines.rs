@@ -1,0 +1,112 @@
+//! The fields of a response, kept as the lines that HTTP/1 sends.
+//!
+//! One block of memory holds them all: appending a field is two copies, and sending them over
+//! HTTP/1 is one. Other versions read them back as pairs.
+
+/// An ordered list of response fields, without the line that ends a head.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FieldLines {
+    lines: Vec<u8>,
+}
+
+impl FieldLines {
+    /// An empty list.
+    pub fn new() -> Self {
+        Self { lines: Vec::with_capacity(256) }
+    }
+
+    /// Appends a field. What could end the line early (CR, LF, NUL) becomes a space: this is the
+    /// one place where every response field passes, so no value can split a response.
+    pub fn push(&mut self, name: &str, value: impl AsRef<[u8]>) {
+        self.append(name.as_bytes());
+        self.lines.extend_from_slice(b": ");
+        self.append(value.as_ref());
+        self.lines.extend_from_slice(b"\r\n");
+    }
+
+    /// Appends a field whose value is a number.
+    pub fn push_number(&mut self, name: &str, value: u64) {
+        self.push(name, itoa::Buffer::new().format(value));
+    }
+
+    /// Replaces every field of that name by one.
+    pub fn set(&mut self, name: &str, value: impl AsRef<[u8]>) {
+        self.remove(name);
+        self.push(name, value);
+    }
+
+    /// Removes every field of that name, in any case of letters.
+    pub fn remove(&mut self, name: &str) {
+        if self.get(name).is_none() {
+            return;
+        }
+        let mut kept = Self { lines: Vec::with_capacity(self.lines.len()) };
+        for (other, value) in self.iter() {
+            if !other.eq_ignore_ascii_case(name.as_bytes()) {
+                kept.lines.extend_from_slice(other);
+                kept.lines.extend_from_slice(b": ");
+                kept.lines.extend_from_slice(value);
+                kept.lines.extend_from_slice(b"\r\n");
+            }
+        }
+        *self = kept;
+    }
+
+    /// The value of the first field of that name, in any case of letters.
+    pub fn get(&self, name: &str) -> Option<&[u8]> {
+        self.iter().find(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes())).map(|pair| pair.1)
+    }
+
+    /// The fields as name and value, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let mut rest = self.lines.as_slice();
+        std::iter::from_fn(move || {
+            let end = memchr::memmem::find(rest, b"\r\n")?;
+            let line = &rest[..end];
+            rest = &rest[end + 2..];
+            let colon = memchr::memmem::find(line, b": ")?;
+            Some((&line[..colon], &line[colon + 2..]))
+        })
+    }
+
+    /// The lines as HTTP/1 sends them, each with its CR LF.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.lines
+    }
+
+    fn append(&mut self, text: &[u8]) {
+        let start = self.lines.len();
+        self.lines.extend_from_slice(text);
+        for byte in &mut self.lines[start..] {
+            if matches!(byte, b'\r' | b'\n' | 0) {
+                *byte = b' ';
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_kept_in_order_replaced_and_removed_in_any_case() {
+        let mut fields = FieldLines::new();
+        fields.push("A", "1");
+        fields.push("b", "2");
+        fields.push("a", "3");
+        fields.set("B", "4");
+        assert_eq!(fields.as_bytes(), b"A: 1\r\na: 3\r\nB: 4\r\n");
+        fields.remove("a");
+        assert_eq!(fields.get("b"), Some(b"4".as_slice()));
+        assert_eq!(fields.iter().count(), 1);
+    }
+
+    #[test]
+    fn no_value_can_begin_another_line() {
+        let mut fields = FieldLines::new();
+        fields.push("Location", "/\r\nSet-Cookie: a=b\0");
+        assert_eq!(fields.as_bytes(), b"Location: /  Set-Cookie: a=b \r\n");
+    }
+}

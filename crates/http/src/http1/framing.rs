@@ -1,0 +1,95 @@
+//! How long a request's body is and whether the connection goes on (RFC 9112 §6.3, §9.3).
+
+use super::Refusal;
+use crate::field::FieldName;
+use crate::request::{Request, Version};
+
+/// How a request's body is delimited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyLength {
+    /// There is none.
+    None,
+    /// So many bytes follow; never 0.
+    Known(u64),
+    /// Chunks follow.
+    Chunked,
+}
+
+/// Where the body of `request` ends. A message that could be read in two ways is refused.
+pub(super) fn body_length(request: &Request<'_>) -> Result<BodyLength, Refusal> {
+    if !request.has(FieldName::TransferEncoding) {
+        return content_length(request);
+    }
+    if request.has(FieldName::ContentLength) {
+        return Err(Refusal::bad("both Content-Length and Transfer-Encoding are present"));
+    }
+    if request.version() == Version::Http10 {
+        return Err(Refusal::bad("Transfer-Encoding in HTTP/1.0"));
+    }
+    let mut values = request.values(FieldName::TransferEncoding);
+    match (values.next(), values.next()) {
+        (Some(value), None) if value.eq_ignore_ascii_case(b"chunked") => Ok(BodyLength::Chunked),
+        (Some(value), None) if is_plain_coding(value) => {
+            Err(Refusal::new(501, "the transfer coding is not known"))
+        }
+        _ => Err(Refusal::bad("Transfer-Encoding is malformed or does not end in chunked")),
+    }
+}
+
+/// A well-formed single coding that is not chunked, and does not try to look like it.
+fn is_plain_coding(value: &[u8]) -> bool {
+    crate::semantics::is_token(value)
+        && !value.to_ascii_lowercase().windows(7).any(|part| part == b"chunked")
+}
+
+fn content_length(request: &Request<'_>) -> Result<BodyLength, Refusal> {
+    let mut values = request.values(FieldName::ContentLength);
+    let Some(value) = values.next() else {
+        return Ok(BodyLength::None);
+    };
+    if values.next().is_some() {
+        return Err(Refusal::bad("there is more than one Content-Length"));
+    }
+    match decimal(value) {
+        Some(0) => Ok(BodyLength::None),
+        Some(length) => Ok(BodyLength::Known(length)),
+        None => Err(Refusal::bad("Content-Length is malformed")),
+    }
+}
+
+/// `1*DIGIT`, nothing else, below 2^63.
+fn decimal(text: &[u8]) -> Option<u64> {
+    if text.is_empty() || text.len() > 19 || !text.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let value = text.iter().try_fold(0_u64, |sum, &digit| {
+        sum.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
+    })?;
+    (value <= i64::MAX as u64).then_some(value)
+}
+
+/// Whether the client wants the connection kept after this request (RFC 9112 §9.3).
+pub(super) fn wants_persistence(request: &Request<'_>) -> bool {
+    let mut keep_alive = false;
+    for value in request.values(FieldName::Connection) {
+        for token in value.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
+            if token.eq_ignore_ascii_case(b"close") {
+                return false;
+            }
+            keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
+        }
+    }
+    keep_alive || request.version() == Version::Http11
+}
+
+/// Whether the client waits for a 100 before it sends the body (RFC 9110 §10.1.1).
+pub(super) fn expects_continue(request: &Request<'_>) -> Result<bool, Refusal> {
+    if !request.has(FieldName::Expect) || request.version() == Version::Http10 {
+        return Ok(false);
+    }
+    if request.values(FieldName::Expect).all(|value| value.eq_ignore_ascii_case(b"100-continue")) {
+        Ok(true)
+    } else {
+        Err(Refusal::new(417, "the expectation is not 100-continue"))
+    }
+}

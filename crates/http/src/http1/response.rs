@@ -1,0 +1,52 @@
+//! Writing responses (RFC 9112 §4, §6, §7.1).
+
+use super::Persistence;
+use crate::field_lines::FieldLines;
+use crate::semantics::status::reason;
+
+/// The interim response that asks for the body (RFC 9110 §15.2.1).
+pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// The chunk that ends a chunked body without trailers.
+pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+/// Writes the status line and `fields`: the part of a head that can be made ahead of time.
+/// [`finish`] completes it.
+pub fn begin(status: u16, fields: &FieldLines, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    let mut digits = itoa::Buffer::new();
+    out.extend_from_slice(digits.format(status).as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(reason(status).as_bytes());
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(fields.as_bytes());
+}
+
+/// Writes what differs from one answer to the next, and the empty line. `date_line` is the whole
+/// `Date: …` line with its CR LF.
+#[inline]
+pub fn finish(date_line: &[u8], persistence: Persistence, out: &mut Vec<u8>) {
+    out.extend_from_slice(date_line);
+    match persistence {
+        Persistence::Keep => {}
+        Persistence::KeepSaid => out.extend_from_slice(b"Connection: keep-alive\r\n"),
+        Persistence::Close => out.extend_from_slice(b"Connection: close\r\n"),
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes the head of one chunk of `length` bytes; the data and CR LF follow. `length` must not
+/// be 0, which would end the body.
+pub fn chunk_head(length: usize, out: &mut Vec<u8>) {
+    debug_assert!(length > 0);
+    let mut digits = [0_u8; 16];
+    let mut at = digits.len();
+    let mut left = length;
+    while left > 0 {
+        at -= 1;
+        digits[at] = b"0123456789abcdef"[left & 0xf];
+        left >>= 4;
+    }
+    out.extend_from_slice(&digits[at..]);
+    out.extend_from_slice(b"\r\n");
+}

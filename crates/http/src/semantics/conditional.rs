@@ -1,0 +1,189 @@
+//! Conditional requests (RFC 9110 §13).
+
+use super::date;
+use super::etag::{EntityTag, TagList};
+use super::method::Method;
+
+/// The values of the fields that make a request conditional; empty or `None` when absent.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Preconditions<'a> {
+    /// If-Match, one value for each line.
+    pub if_match: &'a [&'a [u8]],
+    /// If-None-Match, one value for each line.
+    pub if_none_match: &'a [&'a [u8]],
+    /// If-Modified-Since.
+    pub if_modified_since: Option<&'a [u8]>,
+    /// If-Unmodified-Since.
+    pub if_unmodified_since: Option<&'a [u8]>,
+}
+
+/// What identifies the selected representation.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Validators<'a> {
+    /// Its entity tag.
+    pub etag: Option<&'a EntityTag>,
+    /// Its Last-Modified, in seconds since 1970.
+    pub last_modified: Option<u64>,
+}
+
+/// What a request's preconditions come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The method is to be performed.
+    Proceed,
+    /// 304.
+    NotModified,
+    /// 412.
+    PreconditionFailed,
+}
+
+/// Evaluates preconditions in the order of RFC 9110 §13.2.2. `current` is `None` when there is no
+/// current representation; `now` is in seconds since 1970.
+pub fn evaluate(
+    method: Method,
+    preconditions: &Preconditions<'_>,
+    current: Option<&Validators<'_>>,
+    now: u64,
+) -> Outcome {
+    if !preconditions.if_match.is_empty() {
+        if !matches(preconditions.if_match, current, EntityTag::strong_eq) {
+            return Outcome::PreconditionFailed;
+        }
+    } else if let Some(since) = preconditions.if_unmodified_since.and_then(date::parse)
+        && let Some(last_modified) = current.and_then(|validators| validators.last_modified)
+        && last_modified > since
+    {
+        return Outcome::PreconditionFailed;
+    }
+
+    let get_or_head = matches!(method, Method::Get | Method::Head);
+    if !preconditions.if_none_match.is_empty() {
+        if matches(preconditions.if_none_match, current, EntityTag::weak_eq) {
+            return if get_or_head { Outcome::NotModified } else { Outcome::PreconditionFailed };
+        }
+    } else if get_or_head
+        && let Some(since) = preconditions.if_modified_since.and_then(date::parse)
+        // A date in the client's future is no date that this server gave (§13.1.3).
+        && since <= now
+        && let Some(last_modified) = current.and_then(|validators| validators.last_modified)
+        && last_modified <= since
+    {
+        return Outcome::NotModified;
+    }
+    Outcome::Proceed
+}
+
+fn matches(
+    values: &[&[u8]],
+    current: Option<&Validators<'_>>,
+    equal: impl Fn(&EntityTag, &EntityTag) -> bool,
+) -> bool {
+    match (TagList::parse(values), current) {
+        (_, None) => false,
+        (TagList::Any, Some(_)) => true,
+        (TagList::Tags(tags), Some(validators)) => {
+            validators.etag.is_some_and(|etag| tags.iter().any(|tag| equal(tag, etag)))
+        }
+    }
+}
+
+/// Whether If-Range lets a Range be honoured (RFC 9110 §13.1.5). `now` is in seconds since 1970.
+pub fn if_range_allows(value: Option<&[u8]>, validators: &Validators<'_>, now: u64) -> bool {
+    let Some(value) = value else { return true };
+    if value.first() == Some(&b'"') || value.starts_with(b"W/") {
+        return EntityTag::parse(value)
+            .zip(validators.etag)
+            .is_some_and(|(tag, current)| tag.strong_eq(current));
+    }
+    // A date is a strong validator only when the representation cannot have changed twice within
+    // its second (§8.8.2.2).
+    match (date::parse(value), validators.last_modified) {
+        (Some(date), Some(last_modified)) => date == last_modified && last_modified + 1 < now,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 784_111_777 + 3600;
+    const SAME: &[u8] = b"Sun, 06 Nov 1994 08:49:37 GMT";
+    const EARLIER: &[u8] = b"Sun, 06 Nov 1994 08:49:36 GMT";
+    const FUTURE: &[u8] = b"Sun, 06 Nov 2094 08:49:36 GMT";
+
+    fn outcome(method: Method, preconditions: &Preconditions<'_>) -> Outcome {
+        let etag = EntityTag::strong("a");
+        let current = Validators { etag: Some(&etag), last_modified: Some(784_111_777) };
+        evaluate(method, preconditions, Some(&current), NOW)
+    }
+
+    #[test]
+    fn entity_tags_decide_before_dates() {
+        use Outcome::{NotModified, PreconditionFailed, Proceed};
+        let none = Preconditions::default();
+        let a: &[&[u8]] = &[b"\"x\", \"a\""];
+        let weak: &[&[u8]] = &[b"W/\"a\""];
+        let other: &[&[u8]] = &[b"\"b\""];
+        let any: &[&[u8]] = &[b"*"];
+        let bad: &[&[u8]] = &[b"a"];
+        for (method, preconditions, expected) in [
+            (Method::Get, Preconditions { if_match: a, ..none }, Proceed),
+            (Method::Get, Preconditions { if_match: weak, ..none }, PreconditionFailed),
+            (Method::Get, Preconditions { if_match: other, ..none }, PreconditionFailed),
+            (Method::Get, Preconditions { if_match: any, ..none }, Proceed),
+            (Method::Get, Preconditions { if_match: bad, ..none }, PreconditionFailed),
+            (Method::Get, Preconditions { if_none_match: a, ..none }, NotModified),
+            (Method::Head, Preconditions { if_none_match: weak, ..none }, NotModified),
+            (Method::Get, Preconditions { if_none_match: any, ..none }, NotModified),
+            (Method::Get, Preconditions { if_none_match: other, ..none }, Proceed),
+            (Method::Get, Preconditions { if_none_match: bad, ..none }, Proceed),
+            (Method::Put, Preconditions { if_none_match: any, ..none }, PreconditionFailed),
+            // The tag says changed, so the date that says unchanged is not looked at.
+            (Method::Get, Preconditions { if_none_match: other, if_modified_since: Some(SAME), ..none }, Proceed),
+            (Method::Get, Preconditions { if_match: a, if_unmodified_since: Some(EARLIER), ..none }, Proceed),
+            (Method::Get, Preconditions { if_match: a, if_none_match: a, ..none }, NotModified),
+            (Method::Get, Preconditions { if_match: other, if_none_match: a, ..none }, PreconditionFailed),
+        ] {
+            assert_eq!(outcome(method, &preconditions), expected, "{preconditions:?}");
+        }
+    }
+
+    #[test]
+    fn dates_decide_when_there_are_no_tags() {
+        use Outcome::{NotModified, PreconditionFailed, Proceed};
+        let since = |date| Preconditions { if_modified_since: Some(date), ..Default::default() };
+        let until = |date| Preconditions { if_unmodified_since: Some(date), ..Default::default() };
+        assert_eq!(outcome(Method::Get, &since(SAME)), NotModified);
+        assert_eq!(outcome(Method::Post, &since(SAME)), Proceed);
+        assert_eq!(outcome(Method::Get, &since(EARLIER)), Proceed);
+        assert_eq!(outcome(Method::Get, &since(FUTURE)), Proceed);
+        assert_eq!(outcome(Method::Get, &since(b"soon")), Proceed);
+        assert_eq!(outcome(Method::Get, &until(SAME)), Proceed);
+        assert_eq!(outcome(Method::Get, &until(EARLIER)), PreconditionFailed);
+        assert_eq!(outcome(Method::Get, &until(b"soon")), Proceed);
+    }
+
+    #[test]
+    fn nothing_matches_what_is_not_there() {
+        let any: &[&[u8]] = &[b"*"];
+        let if_match = Preconditions { if_match: any, ..Default::default() };
+        let if_none_match = Preconditions { if_none_match: any, ..Default::default() };
+        assert_eq!(evaluate(Method::Put, &if_match, None, NOW), Outcome::PreconditionFailed);
+        assert_eq!(evaluate(Method::Put, &if_none_match, None, NOW), Outcome::Proceed);
+    }
+
+    #[test]
+    fn if_range_takes_strong_validators_only() {
+        let (strong, weak) = (EntityTag::strong("a"), EntityTag::weak("a"));
+        let with = |etag| Validators { etag: Some(etag), last_modified: Some(784_111_777) };
+        assert!(if_range_allows(None, &with(&strong), NOW));
+        assert!(if_range_allows(Some(b"\"a\""), &with(&strong), NOW));
+        assert!(!if_range_allows(Some(b"\"a\""), &with(&weak), NOW));
+        assert!(!if_range_allows(Some(b"W/\"a\""), &with(&strong), NOW));
+        assert!(if_range_allows(Some(SAME), &with(&strong), NOW));
+        assert!(!if_range_allows(Some(SAME), &with(&strong), 784_111_777));
+        assert!(!if_range_allows(Some(EARLIER), &with(&strong), NOW));
+        assert!(!if_range_allows(Some(b"nonsense"), &with(&strong), NOW));
+    }
+}

@@ -1,0 +1,223 @@
+//! Paths of request-targets: decoding them once, and writing them back.
+
+/// Why a path is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathError {
+    /// It does not begin with a slash, or a percent sign is not followed by two digits.
+    Malformed,
+    /// It holds a NUL.
+    Nul,
+    /// It holds an encoded slash, which no file name can.
+    EncodedSlash,
+    /// Its `..` segments lead above the root.
+    AboveRoot,
+}
+
+/// Decodes a path: percent-escapes once, then `.` and `..` segments are resolved (RFC 3986
+/// §5.2.4) and runs of slashes become one. What results begins with a slash, and is appended to
+/// `out`, which must be empty.
+///
+/// Backslashes and bytes that are not UTF-8 are part of names: the kernel knows what they mean.
+///
+/// # Errors
+/// A [`PathError`]; `out` then holds nothing of use.
+pub fn decode(raw: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
+    if raw.first() != Some(&b'/') {
+        return Err(PathError::Malformed);
+    }
+    let mut previous = 0;
+    let plain = raw.iter().all(|&b| {
+        let plain = b != b'%' && b != 0 && !(previous == b'/' && matches!(b, b'/' | b'.'));
+        previous = b;
+        plain
+    });
+    if plain {
+        out.extend_from_slice(raw);
+        return Ok(());
+    }
+    unescape(raw, out)?;
+    resolve_segments(out)
+}
+
+fn unescape(raw: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
+    let mut rest = raw;
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        if byte == 0 {
+            return Err(PathError::Nul);
+        }
+        if byte != b'%' {
+            out.push(byte);
+            continue;
+        }
+        let (&[high, low], after) = rest.split_first_chunk().ok_or(PathError::Malformed)?;
+        rest = after;
+        match hex(high).zip(hex(low)).map(|(high, low)| high << 4 | low) {
+            None => return Err(PathError::Malformed),
+            Some(0) => return Err(PathError::Nul),
+            Some(b'/') => return Err(PathError::EncodedSlash),
+            Some(byte) => out.push(byte),
+        }
+    }
+    Ok(())
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    (digit as char).to_digit(16).map(|value| value as u8)
+}
+
+/// Works within the buffer: what is kept never grows.
+fn resolve_segments(path: &mut Vec<u8>) -> Result<(), PathError> {
+    let mut kept = 1;
+    let mut at = 1;
+    while at < path.len() {
+        let end = memchr::memchr(b'/', &path[at..]).map_or(path.len(), |slash| at + slash);
+        let closed = end < path.len();
+        match &path[at..end] {
+            b"" | b"." => {}
+            b".." => {
+                if kept == 1 {
+                    return Err(PathError::AboveRoot);
+                }
+                kept = memchr::memrchr(b'/', &path[..kept - 1]).map_or(1, |slash| slash + 1);
+            }
+            segment => {
+                let length = segment.len();
+                path.copy_within(at..end, kept);
+                kept += length;
+                if closed {
+                    path[kept] = b'/';
+                    kept += 1;
+                }
+            }
+        }
+        at = end + 1;
+    }
+    path.truncate(kept);
+    Ok(())
+}
+
+/// Whether some segment begins with a dot; `.well-known` (RFC 8615) does not count.
+pub fn has_hidden_segment(path: &[u8]) -> bool {
+    memchr::memmem::find_iter(path, b"/.").any(|at| {
+        let segment = &path[at + 1..];
+        let end = memchr::memchr(b'/', segment).unwrap_or(segment.len());
+        &segment[..end] != b".well-known"
+    })
+}
+
+/// Writes a decoded path as it may stand in a Location or a link: what is not allowed in a path
+/// segment is percent-encoded, and it never begins with two slashes, which would name a host.
+pub fn encode(path: &[u8]) -> String {
+    let mut text = String::with_capacity(path.len() + 8);
+    for (at, &byte) in path.iter().enumerate() {
+        let allowed = byte.is_ascii_alphanumeric()
+            || matches!(
+                byte,
+                b'-' | b'.' | b'_' | b'~' | b'/' | b'!' | b'$' | b'&' | b'(' | b')' | b'*' | b'+'
+                    | b',' | b';' | b'=' | b':' | b'@'
+            );
+        if allowed && !(at == 1 && byte == b'/') {
+            text.push(byte as char);
+        } else {
+            const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+            text.push('%');
+            text.push(DIGITS[usize::from(byte >> 4)] as char);
+            text.push(DIGITS[usize::from(byte & 15)] as char);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn decoded(raw: &[u8]) -> Result<Vec<u8>, PathError> {
+        let mut out = Vec::new();
+        decode(raw, &mut out).map(|()| out)
+    }
+
+    #[test]
+    fn paths_are_decoded_once_and_never_lead_above_the_root() {
+        for (raw, expected) in [
+            ("/", "/"),
+            ("/a/b.html", "/a/b.html"),
+            ("/a/", "/a/"),
+            ("//a///b//", "/a/b/"),
+            ("/a/./b/.", "/a/b/"),
+            ("/a/../b", "/b"),
+            ("/a/b/..", "/a/"),
+            ("/a/b/../", "/a/"),
+            ("/%61%2f".trim_end_matches("%2f"), "/a"),
+            ("/a/%2e%2E/b", "/b"),
+            ("/%252e%252e/x", "/%2e%2e/x"),
+            ("/...", "/..."),
+            ("/..a/.b", "/..a/.b"),
+            ("/a%20b", "/a b"),
+            ("/a\\..\\b", "/a\\..\\b"),
+            ("/a;b=c/..;/d", "/a;b=c/..;/d"),
+        ] {
+            let got = decoded(raw.as_bytes()).map(|path| String::from_utf8_lossy(&path).into_owned());
+            assert_eq!(got.as_deref(), Ok(expected), "{raw}");
+        }
+        assert_eq!(decoded(b"/%c0%ae%c0%ae/x"), Ok(b"/\xc0\xae\xc0\xae/x".to_vec()));
+        for (raw, expected) in [
+            ("/..", PathError::AboveRoot),
+            ("/a/../..", PathError::AboveRoot),
+            ("/%2e%2e/etc/passwd", PathError::AboveRoot),
+            ("/a%00b", PathError::Nul),
+            ("/a%2fb", PathError::EncodedSlash),
+            ("/a%5", PathError::Malformed),
+            ("/a%zz", PathError::Malformed),
+            ("/a%+1", PathError::Malformed),
+            ("a", PathError::Malformed),
+            ("", PathError::Malformed),
+        ] {
+            assert_eq!(decoded(raw.as_bytes()), Err(expected), "{raw}");
+        }
+    }
+
+    #[test]
+    fn hidden_segments_are_seen_and_well_known_is_not_one() {
+        assert!(has_hidden_segment(b"/.git/config"));
+        assert!(has_hidden_segment(b"/a/.htpasswd"));
+        assert!(has_hidden_segment(b"/.well-known2"));
+        assert!(!has_hidden_segment(b"/.well-known/acme-challenge/x"));
+        assert!(has_hidden_segment(b"/.well-known/.x"));
+        assert!(!has_hidden_segment(b"/a.b/c."));
+    }
+
+    #[test]
+    fn a_location_never_names_a_host() {
+        assert_eq!(encode(b"//evil.example/"), "/%2Fevil.example/");
+        assert_eq!(encode("/ä b?#%\"<".as_bytes()), "/%C3%A4%20b%3F%23%25%22%3C");
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_is_refused_or_safe(raw in proptest::collection::vec(
+            prop_oneof![Just(b'/'), Just(b'.'), Just(b'%'), Just(b'2'), Just(b'e'), any::<u8>()], 0..40,
+        )) {
+            if let Ok(path) = decoded(&raw) {
+                prop_assert_eq!(path[0], b'/');
+                prop_assert!(!path.contains(&0));
+                prop_assert!(memchr::memmem::find(&path, b"//").is_none());
+                for segment in path.split(|&b| b == b'/') {
+                    prop_assert!(segment != b"." && segment != b"..");
+                }
+            }
+        }
+
+        #[test]
+        fn what_is_encoded_decodes_to_the_same(
+            names in proptest::collection::vec("[^/\0]{1,12}", 1..4),
+        ) {
+            prop_assume!(names.iter().all(|name| name != "." && name != ".."));
+            let path = format!("/{}", names.join("/"));
+            prop_assert_eq!(decoded(encode(path.as_bytes()).as_bytes()), Ok(path.into_bytes()));
+        }
+    }
+}

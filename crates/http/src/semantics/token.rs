@@ -1,0 +1,30 @@
+//! Tokens and field values (RFC 9110 §5.5, §5.6.2).
+
+const TCHAR: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let b = byte as u8;
+        table[byte] = b.is_ascii_alphanumeric()
+            || matches!(
+                b,
+                b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_'
+                    | b'`' | b'|' | b'~'
+            );
+        byte += 1;
+    }
+    table
+};
+
+/// Whether the text is a token: one or more token characters.
+#[inline]
+pub fn is_token(text: &[u8]) -> bool {
+    !text.is_empty() && text.iter().all(|&b| TCHAR[usize::from(b)])
+}
+
+/// Whether the text may stand in a field value: no control character but tab.
+/// Written without a branch per byte so that it compiles to vector instructions.
+#[inline]
+pub fn is_field_value(text: &[u8]) -> bool {
+    text.iter().fold(true, |good, &b| good & ((b >= 0x20) & (b != 0x7f) | (b == b'\t')))
+}

@@ -1,0 +1,72 @@
+//! The layer that one loop has to itself.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use hashbrown::{Equivalent, HashMap};
+
+use super::resource::Resource;
+
+/// Resources by site and path as it stands in the request, before any decoding.
+#[derive(Debug, Default)]
+pub(crate) struct Front {
+    map: HashMap<FrontKey, Rc<Hit>>,
+    most: usize,
+}
+
+/// A resource as one loop holds it: counted without touching what other cores read.
+#[derive(Debug)]
+pub(crate) struct Hit {
+    pub(crate) resource: Arc<Resource>,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct FrontKey {
+    site: usize,
+    path: Box<[u8]>,
+}
+
+#[derive(Hash)]
+struct FrontKeyRef<'a> {
+    site: usize,
+    path: &'a [u8],
+}
+
+impl Equivalent<FrontKey> for FrontKeyRef<'_> {
+    fn equivalent(&self, key: &FrontKey) -> bool {
+        self.site == key.site && self.path == &*key.path
+    }
+}
+
+impl Front {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { map: HashMap::new(), most }
+    }
+
+    /// What that path is, if it is known and may be used now (`now` in milliseconds).
+    #[inline]
+    pub(crate) fn get(&self, site: usize, path: &[u8], now: u64) -> Option<&Rc<Hit>> {
+        let hit = self.map.get(&FrontKeyRef { site, path })?;
+        if !hit.resource.is_fresh(now) {
+            return None;
+        }
+        hit.resource.touch();
+        Some(hit)
+    }
+
+    pub(crate) fn insert(&mut self, site: usize, path: &[u8], resource: Arc<Resource>) -> Rc<Hit> {
+        if self.map.len() >= self.most {
+            // Spellings of paths are the client's to choose, so that there is no end to them;
+            // the store has what is needed to fill this again.
+            self.map.clear();
+        }
+        let hit = Rc::new(Hit { resource });
+        self.map.insert(FrontKey { site, path: path.into() }, Rc::clone(&hit));
+        hit
+    }
+
+    /// Lets go of what is not to be used any more, so that its memory is free.
+    pub(crate) fn sweep(&mut self) {
+        self.map.retain(|_, hit| !hit.resource.is_stale());
+    }
+}

@@ -1,0 +1,141 @@
+//! What one path is to a client: a file's representations with everything that heads need.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use dunlin_http::FieldLines;
+use dunlin_http::semantics::{Coding, EntityTag};
+
+use super::stored::{Facts, Stored};
+use super::watch::Version;
+use crate::config::Settings;
+
+/// A file as a path of a site gives it, with its coded forms as far as they were asked for.
+#[derive(Debug)]
+pub(crate) struct Resource {
+    pub(crate) settings: Arc<Settings>,
+    /// Path of the file beneath the route's root, without a leading slash.
+    pub(crate) file: Box<[u8]>,
+    pub(crate) facts: Facts,
+    pub(crate) media_type: Box<str>,
+    pub(crate) identity: Representation,
+    /// By [`coded_slot`]: not asked for yet, or none, or the coded form.
+    coded: [OnceLock<Option<Representation>>; 3],
+    version: Arc<Version>,
+    /// Set by use, cleared by the hand of the store's clock.
+    pub(crate) used: AtomicBool,
+    /// Until when, in milliseconds of the loops' clock, it may be used without asking the disk.
+    trusted_until: AtomicU64,
+}
+
+/// One form of a resource, ready to be sent.
+#[derive(Debug)]
+pub(crate) struct Representation {
+    pub(crate) coding: Coding,
+    /// Status line and fields of the plain 200, up to what differs from answer to answer.
+    pub(crate) head: Box<[u8]>,
+    /// The same of the 304.
+    pub(crate) head_not_modified: Box<[u8]>,
+    /// The fields of the plain 200 but for Content-Length, for every other answer.
+    pub(crate) fields: FieldLines,
+    pub(crate) etag: Option<EntityTag>,
+    /// Seconds since 1970.
+    pub(crate) last_modified: Option<u64>,
+    pub(crate) length: u64,
+    pub(crate) body: Stored,
+    pub(crate) sha256: Option<[u8; 32]>,
+}
+
+impl Resource {
+    pub(crate) fn new(
+        settings: Arc<Settings>,
+        file: &[u8],
+        facts: Facts,
+        media_type: &str,
+        identity: Representation,
+        version: Arc<Version>,
+    ) -> Self {
+        Self {
+            settings,
+            file: file.into(),
+            facts,
+            media_type: media_type.into(),
+            identity,
+            coded: [const { OnceLock::new() }; 3],
+            version,
+            used: AtomicBool::new(true),
+            trusted_until: AtomicU64::new(0),
+        }
+    }
+
+    /// The form in that coding: `None` when it was never asked for, `Some(None)` when there is
+    /// none.
+    #[inline]
+    pub(crate) fn representation(&self, coding: Coding) -> Option<Option<&Representation>> {
+        match coded_slot(coding) {
+            None => Some(Some(&self.identity)),
+            Some(slot) => self.coded[slot].get().map(Option::as_ref),
+        }
+    }
+
+    /// The form in that coding, made by `make` when this is the first to ask; others who ask
+    /// meanwhile wait for it.
+    pub(crate) fn representation_or_make(
+        &self,
+        coding: Coding,
+        make: impl FnOnce() -> Option<Representation>,
+    ) -> Option<&Representation> {
+        match coded_slot(coding) {
+            None => Some(&self.identity),
+            Some(slot) => self.coded[slot].get_or_init(make).as_ref(),
+        }
+    }
+
+    /// Whether it may be used now without asking the disk. `now` is in milliseconds.
+    #[inline]
+    pub(crate) fn is_fresh(&self, now: u64) -> bool {
+        !self.version.is_stale() && now < self.trusted_until.load(Ordering::Relaxed)
+    }
+
+    /// Whether the disk said that it has changed, or it was thrown out.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.version.is_stale()
+    }
+
+    pub(crate) fn trust_until(&self, then: u64) {
+        self.trusted_until.store(then, Ordering::Relaxed);
+    }
+
+    /// Makes every holder let go of it at its next use.
+    pub(crate) fn retire(&self) {
+        self.version.retire();
+    }
+
+    #[inline]
+    pub(crate) fn touch(&self) {
+        // Read first: a line that is only read can be in every core's cache at once.
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes of memory and number of descriptors that keeping it takes.
+    pub(crate) fn cost(&self) -> (usize, usize) {
+        // Maps, keys and heads beside the content.
+        const OVERHEAD: usize = 2048;
+        let coded = self.coded.iter().filter_map(|slot| slot.get()?.as_ref());
+        coded.chain([&self.identity]).map(|form| form.body.cost()).fold(
+            (OVERHEAD, 0),
+            |(bytes, descriptors), (b, d)| (bytes + b, descriptors + d),
+        )
+    }
+}
+
+fn coded_slot(coding: Coding) -> Option<usize> {
+    match coding {
+        Coding::Identity => None,
+        Coding::Gzip => Some(0),
+        Coding::Brotli => Some(1),
+        Coding::Zstd => Some(2),
+    }
+}

@@ -1,0 +1,161 @@
+//! The layer that all loops share: bounded by bytes, entries and descriptors.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hashbrown::HashMap;
+
+use super::resource::Resource;
+
+/// What a resource is found by: its site, and its path after decoding.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(crate) site: usize,
+    pub(crate) path: Box<[u8]>,
+}
+
+/// Bounds of a [`Store`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) bytes: usize,
+    pub(crate) entries: usize,
+    pub(crate) descriptors: usize,
+}
+
+/// Resources by path, the least used of which make room for new ones (a clock: each entry that
+/// was used since the hand last passed gets another round).
+#[derive(Debug)]
+pub(crate) struct Store {
+    bounds: Bounds,
+    inner: Mutex<Inner>,
+    pub(crate) counters: Counters,
+}
+
+/// What the cache did since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) hits: AtomicU64,
+    pub(crate) misses: AtomicU64,
+    pub(crate) evictions: AtomicU64,
+    /// Resources that a change on disk ended.
+    pub(crate) invalidations: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    map: HashMap<Key, Entry>,
+    clock: VecDeque<Key>,
+    bytes: usize,
+    descriptors: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    resource: Arc<Resource>,
+    bytes: usize,
+    descriptors: usize,
+}
+
+impl Store {
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        Self { bounds, inner: Mutex::default(), counters: Counters::default() }
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<Resource>> {
+        let mut inner = self.lock();
+        let resource = inner.map.get(key)?.resource.clone();
+        if resource.is_stale() {
+            inner.remove(key);
+            return None;
+        }
+        resource.touch();
+        Some(resource)
+    }
+
+    /// Keeps `resource` and makes room for it. What is larger than the whole store is not kept.
+    pub(crate) fn insert(&self, key: Key, resource: Arc<Resource>) {
+        let (bytes, descriptors) = resource.cost();
+        if bytes > self.bounds.bytes || descriptors > self.bounds.descriptors {
+            return;
+        }
+        let mut inner = self.lock();
+        if let Some(old) = inner.remove(&key) {
+            old.retire();
+        }
+        inner.bytes += bytes;
+        inner.descriptors += descriptors;
+        inner.map.insert(key.clone(), Entry { resource, bytes, descriptors });
+        inner.clock.push_back(key);
+        self.make_room(&mut inner);
+    }
+
+    /// Counts anew what a resource takes, after a coded form was added to it.
+    pub(crate) fn recount(&self, key: &Key, resource: &Arc<Resource>) {
+        let (bytes, descriptors) = resource.cost();
+        let mut inner = self.lock();
+        let Some(entry) = inner.map.get_mut(key).filter(|e| Arc::ptr_eq(&e.resource, resource))
+        else {
+            return;
+        };
+        let (old_bytes, old_descriptors) = (entry.bytes, entry.descriptors);
+        (entry.bytes, entry.descriptors) = (bytes, descriptors);
+        inner.bytes = inner.bytes - old_bytes + bytes;
+        inner.descriptors = inner.descriptors - old_descriptors + descriptors;
+        self.make_room(&mut inner);
+    }
+
+    /// Lets go of everything.
+    pub(crate) fn clear(&self) {
+        let mut inner = self.lock();
+        for entry in inner.map.values() {
+            entry.resource.retire();
+        }
+        *inner = Inner::default();
+    }
+
+    /// Bytes, entries and descriptors kept now.
+    pub(crate) fn usage(&self) -> (usize, usize, usize) {
+        let inner = self.lock();
+        (inner.bytes, inner.map.len(), inner.descriptors)
+    }
+
+    fn make_room(&self, inner: &mut Inner) {
+        while inner.bytes > self.bounds.bytes
+            || inner.map.len() > self.bounds.entries
+            || inner.descriptors > self.bounds.descriptors
+        {
+            let Some(key) = inner.clock.pop_front() else { return };
+            let Some(entry) = inner.map.get(&key) else { continue };
+            if !entry.resource.is_stale() && entry.resource.used.swap(false, Ordering::Relaxed) {
+                inner.clock.push_back(key);
+                continue;
+            }
+            if let Some(resource) = inner.remove(&key) {
+                if !resource.is_stale() {
+                    self.counters.evictions.fetch_add(1, Ordering::Relaxed);
+                }
+                resource.retire();
+            }
+        }
+        // Removed keys leave their places in the clock behind; sweep when they are the most.
+        if inner.clock.len() > 2 * inner.map.len() + 64 {
+            let Inner { map, clock, .. } = inner;
+            let mut seen = hashbrown::HashSet::new();
+            clock.retain(|key| map.contains_key(key) && seen.insert(key.clone()));
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn remove(&mut self, key: &Key) -> Option<Arc<Resource>> {
+        let entry = self.map.remove(key)?;
+        self.bytes -= entry.bytes;
+        self.descriptors -= entry.descriptors;
+        Some(entry.resource)
+    }
+}

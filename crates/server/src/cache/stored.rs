@@ -1,0 +1,132 @@
+//! Where the bytes of a representation are.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, memfd_create};
+
+/// The bytes of one representation.
+#[derive(Debug, Clone)]
+pub(crate) enum Stored {
+    Memory(Bytes),
+    File(Arc<StoredFile>),
+}
+
+/// From this size on, sending from a descriptor (no copy into the socket) costs less than writing
+/// from memory: 64 KB took 16.3 µs against 20.8, 32 KB 11.7 against 12.5, 16 KB 11.7 against 11.2.
+const SEALED_FROM: usize = 32 * 1024;
+
+impl Stored {
+    /// Keeps `content` where it can be sent from at the least cost.
+    pub(crate) fn new(content: Vec<u8>) -> Self {
+        if content.len() >= SEALED_FROM
+            && let Ok(file) = StoredFile::sealed(&content)
+        {
+            return Self::File(Arc::new(file));
+        }
+        Self::Memory(Bytes::from(content))
+    }
+
+    /// Bytes of memory and number of descriptors that keeping this takes.
+    pub(crate) fn cost(&self) -> (usize, usize) {
+        match self {
+            Self::Memory(bytes) => (bytes.len(), 0),
+            Self::File(file) if file.facts.is_none() => (file.length as usize, 1),
+            Self::File(_) => (0, 1),
+        }
+    }
+}
+
+/// An open file that responses are sent from.
+#[derive(Debug)]
+pub(crate) struct StoredFile {
+    fd: OwnedFd,
+    pub(crate) length: u64,
+    /// What the file was when it was opened; absent for a sealed copy, which cannot change.
+    facts: Option<Facts>,
+}
+
+impl StoredFile {
+    /// A copy in memory that nobody can change, not even this process: a response that is sent
+    /// from it is of one version, however slow the client.
+    fn sealed(content: &[u8]) -> io::Result<Self> {
+        let fd = memfd_create("dunlin-cache", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let mut file = File::from(fd);
+        file.write_all(content)?;
+        let seals = SealFlags::SEAL | SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW;
+        fcntl_add_seals(&file, seals)?;
+        Ok(Self { fd: file.into(), length: content.len() as u64, facts: None })
+    }
+
+    /// A file on disk, opened for reading.
+    pub(crate) fn live(fd: OwnedFd, facts: Facts) -> Self {
+        Self { fd, length: facts.size, facts: Some(facts) }
+    }
+
+    /// A file that only this process can reach.
+    pub(crate) fn private(file: File, length: u64) -> Self {
+        Self { fd: file.into(), length, facts: None }
+    }
+
+    /// Whether the file can change while it is sent.
+    pub(crate) fn is_live(&self) -> bool {
+        self.facts.is_some()
+    }
+
+    /// Whether the content is still what it was when the file was opened. Names do not matter
+    /// here: a file that was replaced or deleted keeps its content for those who have it open.
+    pub(crate) fn is_unchanged(&self) -> bool {
+        match (&self.facts, Facts::of(&self.fd)) {
+            (None, _) => true,
+            (Some(then), Ok(now)) => then.same_content(&now),
+            (Some(_), Err(_)) => false,
+        }
+    }
+}
+
+impl AsFd for StoredFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// What identifies one version of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    pub(crate) size: u64,
+    /// Seconds since 1970.
+    pub(crate) modified: i64,
+    pub(crate) modified_nanos: u32,
+    pub(crate) links: u64,
+    pub(crate) mode: u32,
+}
+
+impl Facts {
+    pub(crate) fn of(fd: impl AsFd) -> io::Result<Self> {
+        let stat = fstat(fd)?;
+        Ok(Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            size: stat.st_size.max(0) as u64,
+            modified: stat.st_mtime,
+            modified_nanos: stat.st_mtime_nsec as u32,
+            links: stat.st_nlink,
+            mode: stat.st_mode,
+        })
+    }
+
+    /// Whether both are the same content: the same file, size and time of change.
+    pub(crate) fn same_content(&self, other: &Self) -> bool {
+        (self.device, self.inode, self.size, self.modified, self.modified_nanos)
+            == (other.device, other.inode, other.size, other.modified, other.modified_nanos)
+    }
+
+    pub(crate) fn file_type(&self) -> rustix::fs::FileType {
+        rustix::fs::FileType::from_raw_mode(self.mode)
+    }
+}

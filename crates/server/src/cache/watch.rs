@@ -1,0 +1,229 @@
+//! Notification of changes on disk (inotify), so that a cached file is never older than the last
+//! change, and no request has to ask the disk.
+//!
+//! Each directory on the way to a cached file is watched. A change to a name ends every version
+//! that was read by that name; a change to a directory on the way, or an overflow of the kernel's
+//! queue, ends everything.
+//!
+//! Every loop has the notification descriptor in its own set of polled descriptors and reads it
+//! when it becomes ready. The kernel reports descriptors in the order in which they became ready:
+//! a change that precedes a request is seen before that request.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use hashbrown::HashMap;
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use smallvec::SmallVec;
+
+/// One version of a file, as long as it is current.
+#[derive(Debug, Default)]
+pub(crate) struct Version {
+    stale: AtomicBool,
+}
+
+impl Version {
+    #[inline]
+    pub(crate) fn is_stale(&self) -> bool {
+        self.stale.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn retire(&self) {
+        self.stale.store(true, Ordering::Release);
+    }
+}
+
+/// Watches the directories that cached files came from.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    inotify: OwnedFd,
+    state: Mutex<State>,
+    /// Versions that changes have ended so far.
+    pub(crate) ended: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    by_path: HashMap<Box<[u8]>, i32>,
+    directories: HashMap<i32, Directory>,
+    /// The kernel's limit was met and that was said.
+    limit_said: bool,
+}
+
+#[derive(Debug)]
+struct Directory {
+    path: Box<[u8]>,
+    names: HashMap<Box<[u8]>, Name>,
+}
+
+#[derive(Debug, Default)]
+struct Name {
+    /// It leads to other watched directories.
+    on_the_way: bool,
+    versions: SmallVec<[Weak<Version>; 1]>,
+}
+
+const CHANGES: WatchFlags = WatchFlags::MODIFY
+    .union(WatchFlags::ATTRIB)
+    .union(WatchFlags::MOVED_FROM)
+    .union(WatchFlags::MOVED_TO)
+    .union(WatchFlags::CREATE)
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::DELETE_SELF)
+    .union(WatchFlags::MOVE_SELF);
+
+impl Watch {
+    /// # Errors
+    /// When the kernel gives no notification descriptor.
+    pub(crate) fn new() -> io::Result<Self> {
+        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        Ok(Self { inotify, state: Mutex::default(), ended: AtomicU64::new(0) })
+    }
+
+    /// Ends `version` as soon as the name `file` in `directory` changes in any way, or the way
+    /// from `root` to it does. Both are absolute paths, `directory` below or equal to `root`.
+    /// To be called before the file is opened. False when the change would not be seen.
+    pub(crate) fn follow(
+        &self,
+        root: &[u8],
+        directory: &[u8],
+        file: &[u8],
+        version: &Arc<Version>,
+    ) -> bool {
+        let mut state = self.lock();
+        let Some(watch) = self.watch_directory(&mut state, root, directory) else {
+            return false;
+        };
+        if let Some(directory) = state.directories.get_mut(&watch) {
+            let name = directory.names.entry(file.into()).or_default();
+            name.versions.retain(|version| version.strong_count() > 0);
+            name.versions.push(Arc::downgrade(version));
+        }
+        true
+    }
+
+    /// Takes back what was asked by [`Watch::follow`] for names that led to nothing.
+    pub(crate) fn forget(&self, directory: &[u8], file: &[u8]) {
+        let mut state = self.lock();
+        let Some(&watch) = state.by_path.get(directory) else { return };
+        let Some(directory) = state.directories.get_mut(&watch) else { return };
+        if let Some(name) = directory.names.get_mut(file) {
+            name.versions.retain(|version| version.strong_count() > 0);
+            if name.versions.is_empty() && !name.on_the_way {
+                directory.names.remove(file);
+            }
+        }
+    }
+
+    /// Reads what the kernel has to tell. Returns true when everything kept has to go.
+    pub(crate) fn read(&self) -> bool {
+        // The lock is held from before the first read: a loop that finds nothing to read has
+        // waited for the one that is still marking.
+        let mut state = self.lock();
+        let mut buffer = [MaybeUninit::uninit(); 16 * 1024];
+        let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
+        let mut everything = false;
+        while let Ok(event) = reader.next() {
+            let name = event.file_name().map(|name| name.to_bytes());
+            everything |= self.apply(&mut state, event.wd(), event.events(), name);
+        }
+        if everything {
+            for (_, directory) in state.directories.drain() {
+                for name in directory.names.into_values() {
+                    self.end(name.versions);
+                }
+            }
+            for (_, watch) in state.by_path.drain() {
+                // A watch that is gone already is what is wanted.
+                let _ = inotify::remove_watch(&self.inotify, watch);
+            }
+        }
+        everything
+    }
+
+    fn apply(&self, state: &mut State, watch: i32, events: ReadFlags, name: Option<&[u8]>) -> bool {
+        if events.contains(ReadFlags::QUEUE_OVERFLOW) {
+            return true;
+        }
+        let Some(directory) = state.directories.get_mut(&watch) else {
+            return false;
+        };
+        let own = ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::UNMOUNT;
+        if events.intersects(own | ReadFlags::IGNORED) {
+            return true;
+        }
+        let Some(name) = name else {
+            // The directory's own mode or owner.
+            return events.contains(ReadFlags::ATTRIB);
+        };
+        // A coded sibling that comes or goes changes what the original is served as.
+        for original in std::iter::once(name).chain(original_of(name)) {
+            let Some(known) = directory.names.get_mut(original) else { continue };
+            if known.on_the_way && !events.contains(ReadFlags::MODIFY) {
+                return true;
+            }
+            self.end(std::mem::take(&mut known.versions));
+            directory.names.remove(original);
+        }
+        false
+    }
+
+    fn end(&self, versions: SmallVec<[Weak<Version>; 1]>) {
+        for version in versions.into_iter().filter_map(|version| version.upgrade()) {
+            version.retire();
+            self.ended.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The watch of `path`, with those of all directories on the way from `root`.
+    fn watch_directory(&self, state: &mut State, root: &[u8], path: &[u8]) -> Option<i32> {
+        if let Some(&watch) = state.by_path.get(path) {
+            return Some(watch);
+        }
+        if path.len() > root.len() && path.starts_with(root) {
+            let slash = memchr::memrchr(b'/', path)?;
+            let (parent, name) = (&path[..slash], &path[slash + 1..]);
+            let parent = self.watch_directory(state, root, parent)?;
+            let names = &mut state.directories.get_mut(&parent)?.names;
+            names.entry(name.into()).or_default().on_the_way = true;
+        }
+        match inotify::add_watch(&self.inotify, path, CHANGES | WatchFlags::ONLYDIR) {
+            Ok(watch) => {
+                state.by_path.insert(path.into(), watch);
+                // Two names of one directory share a watch; what one of them knows stays.
+                state
+                    .directories
+                    .entry(watch)
+                    .or_insert_with(|| Directory { path: path.into(), names: HashMap::new() });
+                Some(watch)
+            }
+            Err(error) => {
+                if error == rustix::io::Errno::NOSPC && !std::mem::replace(&mut state.limit_said, true) {
+                    tracing::warn!(
+                        "no more directories can be watched for changes (fs.inotify.max_user_watches); \
+                         files in others are checked once a second"
+                    );
+                }
+                None
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
+    }
+}
+
+/// The name of the file that this one may be a coded or converted form of.
+fn original_of(name: &[u8]) -> Option<&[u8]> {
+    [b".gz".as_slice(), b".br", b".zst", b".stmlf"].iter().find_map(|suffix| name.strip_suffix(*suffix))
+}

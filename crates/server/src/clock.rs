@@ -1,0 +1,65 @@
+//! A loop's idea of the time: read once a tick, used by every request in between.
+
+use std::cell::{Cell, RefCell};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use dunlin_http::semantics::date;
+use rustix::time::{ClockId, clock_gettime};
+
+/// How often [`Clock::update`] is called while there are connections.
+pub(crate) const TICK: Duration = Duration::from_millis(100);
+
+/// Time that is at most one [`TICK`] old.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    /// Milliseconds of the monotonic clock, which no change of the date moves.
+    now: Cell<u64>,
+    /// Seconds since 1970.
+    unix: Cell<u64>,
+    date_line: RefCell<Vec<u8>>,
+}
+
+impl Clock {
+    pub(crate) fn new() -> Self {
+        let clock =
+            Self { now: Cell::new(0), unix: Cell::new(u64::MAX), date_line: RefCell::default() };
+        clock.update();
+        clock
+    }
+
+    pub(crate) fn update(&self) {
+        self.now.set(monotonic_millis());
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        if self.unix.replace(unix) != unix {
+            let mut line = self.date_line.borrow_mut();
+            line.clear();
+            line.extend_from_slice(b"Date: ");
+            line.extend_from_slice(&date::format(unix));
+            line.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// Milliseconds since some moment before the start.
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        self.now.get()
+    }
+
+    /// Seconds since 1970.
+    #[inline]
+    pub(crate) fn unix(&self) -> u64 {
+        self.unix.get()
+    }
+
+    /// Hands over the `Date: …` line with its CR LF.
+    #[inline]
+    pub(crate) fn with_date_line<R>(&self, use_line: impl FnOnce(&[u8]) -> R) -> R {
+        use_line(&self.date_line.borrow())
+    }
+}
+
+/// The monotonic clock, in milliseconds.
+pub(crate) fn monotonic_millis() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
+}

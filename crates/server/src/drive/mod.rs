@@ -1,0 +1,4 @@
+//! Drivers: each moves bytes between a transport and an engine, and requests to handlers.
+
+pub(crate) mod http1;
+mod send;

@@ -1,0 +1,217 @@
+//! Sending: a head and a body that is pulled from its source as fast as the client takes it.
+
+use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
+
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::net::SendFlags;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use crate::cache::StoredFile;
+use crate::response::{Body, Piece};
+
+/// What is left to send of one answer, or of several when only heads and small bodies are left.
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    /// Bytes before the body, as far as they could not be sent at once.
+    pub(super) head: Vec<u8>,
+    pub(super) body: Body,
+    /// Bytes of the body that the socket has taken.
+    pub(super) sent: u64,
+}
+
+/// How far an attempt to send came.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// Everything is with the kernel.
+    All,
+    /// The socket takes no more for now.
+    Blocked,
+    /// The file's next bytes are not in memory: they have to be read where that may take time.
+    Cold { offset: u64, length: u64 },
+    /// The file is not any more what it was when its head was sent.
+    Changed,
+}
+
+/// One call sends at most this much of a file that can change, so that changes are seen early and
+/// one client does not keep a loop to itself.
+const LIVE_STRETCH: u64 = 1 << 20;
+/// The kernel reads ahead at least this much; each such step is probed.
+const PROBE_STEP: u64 = 256 << 10;
+
+/// Sends what the socket takes of `head` from `at` on and then of `body`. Head and the beginning
+/// of the body leave in one segment.
+pub(super) fn send(
+    stream: &TcpStream,
+    head: &[u8],
+    at: &mut usize,
+    body: &mut Body,
+    sent: &mut u64,
+) -> io::Result<Sent> {
+    loop {
+        let rest = &head[*at..];
+        let (taken, wanted) = match body.first_mut() {
+            None if rest.is_empty() => return Ok(Sent::All),
+            None => (attempt(stream, || stream_write(stream, rest, SendFlags::NOSIGNAL)), rest.len()),
+            Some(Piece::Memory(bytes)) => {
+                let slices = [IoSlice::new(rest), IoSlice::new(bytes)];
+                let slices = if rest.is_empty() { &slices[1..] } else { &slices[..] };
+                (attempt(stream, || stream_write_vectored(stream, slices)), rest.len() + bytes.len())
+            }
+            Some(Piece::File(..)) if !rest.is_empty() => {
+                // MORE: the head waits in the kernel for the data that follows at once.
+                let flags = SendFlags::NOSIGNAL | SendFlags::MORE;
+                (attempt(stream, || stream_write(stream, rest, flags)), rest.len())
+            }
+            Some(Piece::File(file, range)) => {
+                let length = range.end - range.start;
+                match send_file(stream, file, range.start, length)? {
+                    FileSent::Bytes(count) => {
+                        range.start += count;
+                        *sent += count;
+                        if range.start == range.end {
+                            let unchanged = file.is_unchanged();
+                            body.drop_first();
+                            if !unchanged {
+                                return Ok(Sent::Changed);
+                            }
+                        }
+                        continue;
+                    }
+                    FileSent::Partly(count) => {
+                        range.start += count;
+                        *sent += count;
+                        return Ok(Sent::Blocked);
+                    }
+                    FileSent::Not(state) => return Ok(state),
+                }
+            }
+        };
+        let taken = match taken {
+            Ok(taken) => taken,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Sent::Blocked),
+            Err(error) => return Err(error),
+        };
+        advance(taken, head.len(), at, body, sent);
+        if taken < wanted {
+            // The next attempt would only be told so by the kernel; the readiness event that
+            // follows a short write is certain.
+            clear_writable(stream);
+            return Ok(Sent::Blocked);
+        }
+    }
+}
+
+fn advance(taken: usize, head: usize, at: &mut usize, body: &mut Body, sent: &mut u64) {
+    let of_head = taken.min(head - *at);
+    *at += of_head;
+    let of_body = taken - of_head;
+    if of_body == 0 {
+        return;
+    }
+    *sent += of_body as u64;
+    if let Some(Piece::Memory(bytes)) = body.first_mut() {
+        let rest = bytes.split_off(of_body.min(bytes.len()));
+        *bytes = rest;
+        if bytes.is_empty() {
+            body.drop_first();
+        }
+    }
+}
+
+enum FileSent {
+    Bytes(u64),
+    /// The socket took part of what was offered.
+    Partly(u64),
+    Not(Sent),
+}
+
+fn send_file(
+    stream: &TcpStream,
+    file: &StoredFile,
+    start: u64,
+    length: u64,
+) -> io::Result<FileSent> {
+    let mut wanted = length;
+    if file.is_live() {
+        wanted = length.min(LIVE_STRETCH);
+        if !file.is_unchanged() {
+            return Ok(FileSent::Not(Sent::Changed));
+        }
+        if !is_resident(file, start, wanted) {
+            return Ok(FileSent::Not(Sent::Cold { offset: start, length: wanted }));
+        }
+    }
+    let mut offset = start;
+    let result = attempt(stream, || {
+        Ok(rustix::fs::sendfile(stream.as_fd(), file, Some(&mut offset), wanted as usize)?)
+    });
+    match result {
+        // The file ends before the length that its head has stated.
+        Ok(0) => Ok(FileSent::Not(Sent::Changed)),
+        Ok(count) if (count as u64) < wanted && !file.is_live() => {
+            clear_writable(stream);
+            Ok(FileSent::Partly(count as u64))
+        }
+        Ok(count) => Ok(FileSent::Bytes(count as u64)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Ok(FileSent::Not(Sent::Blocked))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether that stretch of the file can be sent without waiting for the disk.
+fn is_resident(file: &StoredFile, start: u64, length: u64) -> bool {
+    let mut at = start;
+    let last = start + length - 1;
+    loop {
+        let mut byte = [0];
+        let mut slices = [io::IoSliceMut::new(&mut byte)];
+        match preadv2(file, &mut slices, at, ReadWriteFlags::NOWAIT) {
+            // File systems without this kind of probe are those that live in memory.
+            Ok(_) | Err(Errno::OPNOTSUPP) => {}
+            Err(_) => return false,
+        }
+        if at >= last {
+            return true;
+        }
+        at = (at + PROBE_STEP).min(last);
+    }
+}
+
+/// Reads that stretch of the file so that it is in memory. For the blocking pool.
+pub(super) fn warm(file: &StoredFile, offset: u64, length: u64) {
+    let mut buffer = vec![0; 128 << 10];
+    let (mut at, end) = (offset, offset + length);
+    while at < end {
+        // An error or an early end is found by the sender, which knows what to do about it.
+        match rustix::io::pread(file, &mut buffer, at) {
+            Ok(count) if count > 0 => at += count as u64,
+            _ => return,
+        }
+    }
+}
+
+fn attempt(
+    stream: &TcpStream,
+    operation: impl FnOnce() -> io::Result<usize>,
+) -> io::Result<usize> {
+    stream.try_io(Interest::WRITABLE, operation)
+}
+
+fn stream_write(stream: &TcpStream, bytes: &[u8], flags: SendFlags) -> io::Result<usize> {
+    Ok(rustix::net::send(stream.as_fd(), bytes, flags)?)
+}
+
+fn stream_write_vectored(stream: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    Ok(rustix::io::writev(stream.as_fd(), slices)?)
+}
+
+/// Tells the runtime that the socket is full without asking the kernel once more.
+fn clear_writable(stream: &TcpStream) {
+    let _ = stream.try_io(Interest::WRITABLE, || -> io::Result<()> {
+        Err(io::ErrorKind::WouldBlock.into())
+    });
+}

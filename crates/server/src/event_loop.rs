@@ -1,0 +1,257 @@
+//! One loop: a thread with its own listeners, connections, buffers and cache front.
+
+use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use dunlin_http::http1::Limits;
+use dunlin_http::{FieldName, Head, Request};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::Notify;
+
+use crate::cache::front::Front;
+use crate::cache::{Store, Watch};
+use crate::clock::{Clock, TICK};
+use crate::config::{Config, Persistence};
+use crate::connections::Connections;
+use crate::listen::Gauge;
+use crate::record::{AccessLog, Exchange, LoopLog, ReverseDns};
+
+/// What all loops share. Nothing here is locked on the way of a cached file.
+pub(crate) struct Shared {
+    pub(crate) config: Arc<Config>,
+    pub(crate) store: Store,
+    /// Absent when notification is switched off or the kernel has none.
+    pub(crate) watch: Option<Watch>,
+    pub(crate) gauge: Arc<Gauge>,
+    pub(crate) access_log: Option<Arc<AccessLog>>,
+    pub(crate) reverse_dns: Option<Arc<ReverseDns>>,
+    pub(crate) serial: AtomicU64,
+}
+
+/// One loop's state. Its connections and handlers reach everything through it.
+pub(crate) struct Loop {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) clock: Clock,
+    pub(crate) connections: Connections,
+    pub(crate) http1: Http1Settings,
+    pub(crate) front: RefCell<Front>,
+    log: RefCell<Option<LoopLog>>,
+    buffers: Cell<Option<Box<Buffers>>>,
+    draining: Cell<bool>,
+    drain: Notify,
+    ticker: Notify,
+}
+
+/// The settings of HTTP/1, in the units that the driver uses.
+pub(crate) struct Http1Settings {
+    pub(crate) personality: Persistence,
+    pub(crate) limits: Limits,
+    /// Milliseconds, as the other times.
+    pub(crate) idle_timeout: u64,
+    pub(crate) head_timeout: u64,
+    pub(crate) body_timeout: u64,
+    pub(crate) send_timeout: u64,
+    /// Bytes a second.
+    pub(crate) body_rate: u64,
+    /// The most requests of one connection; 0 for no limit.
+    pub(crate) requests: u64,
+    pub(crate) server_field: bool,
+}
+
+/// Buffers that are lent to one connection at a time.
+pub(crate) struct Buffers {
+    pub(crate) input: Box<[u8]>,
+    pub(crate) output: Vec<u8>,
+    pub(crate) head: Head,
+    pub(crate) path: Vec<u8>,
+}
+
+/// How an exchange ended, for the log.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Served {
+    pub(crate) status: u16,
+    /// Bytes of the body that were sent.
+    pub(crate) bytes: u64,
+    pub(crate) cache: &'static str,
+    pub(crate) coding: &'static str,
+}
+
+const BUFFER: usize = 64 * 1024;
+
+impl Default for Buffers {
+    fn default() -> Self {
+        Self {
+            input: vec![0; BUFFER].into(),
+            output: Vec::with_capacity(2 * BUFFER),
+            head: Head::default(),
+            path: Vec::with_capacity(1024),
+        }
+    }
+}
+
+impl Loop {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        let server = &shared.config.server;
+        let http1 = Http1Settings::new(server);
+        let log = shared.access_log.as_ref().map(LoopLog::new);
+        Self {
+            clock: Clock::new(),
+            connections: Connections::default(),
+            http1,
+            front: RefCell::new(Front::new(server.cache.entries)),
+            log: RefCell::new(log),
+            buffers: Cell::new(Some(Box::default())),
+            draining: Cell::new(false),
+            drain: Notify::new(),
+            ticker: Notify::new(),
+            shared,
+        }
+    }
+
+    /// The loop's buffers; to be given back within the same poll.
+    pub(crate) fn take_buffers(&self) -> Box<Buffers> {
+        self.buffers.take().unwrap_or_default()
+    }
+
+    pub(crate) fn give_buffers(&self, mut buffers: Box<Buffers>) {
+        buffers.output.clear();
+        self.buffers.set(Some(buffers));
+    }
+
+    pub(crate) fn next_serial(&self) -> u64 {
+        self.shared.serial.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    #[inline]
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// Resolves when the loop is asked to stop.
+    pub(crate) async fn drained(&self) {
+        let notified = self.drain.notified();
+        if !self.draining.get() {
+            notified.await;
+        }
+    }
+
+    /// Stops accepting, lets answers under way finish and closes what is idle.
+    pub(crate) fn begin_drain(&self) {
+        self.draining.set(true);
+        self.drain.notify_waiters();
+        self.connections.wake_idle();
+    }
+
+    /// Lets go of everything that is kept only to be fast and is not to be used any more.
+    pub(crate) fn sweep(&self) {
+        self.front.borrow_mut().sweep();
+    }
+
+    #[inline]
+    pub(crate) fn is_logging(&self) -> bool {
+        self.shared.access_log.is_some()
+    }
+
+    /// Starts the clock again after it stood still for want of connections.
+    pub(crate) fn wake_ticker(&self) {
+        if self.connections.len() == 0 {
+            self.clock.update();
+            self.ticker.notify_one();
+        }
+    }
+
+    /// Keeps the time, ends what has waited too long and hands over log lines, for as long as
+    /// there are connections; sleeps otherwise.
+    pub(crate) async fn tick(self: Rc<Self>) {
+        let mut ticks: u64 = 0;
+        loop {
+            if self.connections.len() == 0 {
+                self.flush_log();
+                self.ticker.notified().await;
+            }
+            tokio::time::sleep(TICK).await;
+            ticks += 1;
+            self.clock.update();
+            self.connections.wake_expired(self.clock.now());
+            if ticks.is_multiple_of(5) {
+                self.flush_log();
+            }
+            if ticks.is_multiple_of(10) {
+                self.sweep();
+            }
+        }
+    }
+
+    /// Follows changes on disk.
+    pub(crate) async fn follow_changes(self: Rc<Self>) {
+        let Some(watch) = &self.shared.watch else { return };
+        let descriptor = Borrowed(watch.as_fd().as_raw_fd());
+        let Ok(events) = AsyncFd::with_interest(descriptor, Interest::READABLE) else { return };
+        while let Ok(mut ready) = events.readable().await {
+            // Cleared first: a change that comes while this one is read makes it ready again.
+            ready.clear_ready();
+            if watch.read() {
+                self.shared.store.clear();
+            }
+        }
+    }
+
+    pub(crate) fn flush_log(&self) {
+        if let Some(log) = &mut *self.log.borrow_mut() {
+            log.flush();
+        }
+    }
+
+    /// Writes the log line of a finished exchange.
+    pub(crate) fn record(
+        &self,
+        request: &Request<'_>,
+        peer: IpAddr,
+        connection: u64,
+        started: Instant,
+        site: usize,
+        served: &Served,
+    ) {
+        let mut log = self.log.borrow_mut();
+        let Some(log) = &mut *log else { return };
+        let name = self.shared.reverse_dns.as_ref().and_then(|dns| dns.name(peer));
+        let duration = started.elapsed();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let began = now.saturating_sub(duration);
+        log.record(&Exchange {
+            peer,
+            peer_name: name.as_deref(),
+            user: None,
+            started_secs: began.as_secs(),
+            started_nanos: began.subsec_nanos(),
+            duration_ns: duration.as_nanos() as u64,
+            method: request.method_text(),
+            target: request.target(),
+            version: request.version().as_str(),
+            status: served.status,
+            body_bytes: served.bytes,
+            referer: request.field(FieldName::Referer),
+            user_agent: request.field(FieldName::UserAgent),
+            host: request.field(FieldName::Host),
+            site: self.shared.config.sites.name(site),
+            cache: served.cache,
+            coding: served.coding,
+            connection,
+        });
+    }
+}
+
+/// A descriptor that somebody else owns and keeps open.
+struct Borrowed(RawFd);
+
+impl AsRawFd for Borrowed {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0
+    }
+}

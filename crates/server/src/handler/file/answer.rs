@@ -1,0 +1,262 @@
+//! The answer to a request for a file that is known: which form of it, all or part or none.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use dunlin_http::semantics::conditional::{self, Outcome, Preconditions, Validators};
+use dunlin_http::semantics::multipart::Multipart;
+use dunlin_http::semantics::range::{self, ByteRange, RangeOutcome};
+use dunlin_http::semantics::{Coding, Method, date, digest, negotiate};
+use dunlin_http::{FieldName, FieldSet, Request};
+use smallvec::SmallVec;
+
+use super::{coded, render};
+use crate::cache::front::Hit;
+use crate::cache::{Key, Representation, Stored};
+use crate::event_loop::Loop;
+use crate::response::{Body, Piece, Response};
+use crate::route::{Prepared, Reply, Subject, error_response};
+
+/// Fields that make an answer other than the plain 200.
+const SPECIAL: FieldSet = FieldSet::of(&[
+    FieldName::IfMatch,
+    FieldName::IfNoneMatch,
+    FieldName::IfModifiedSince,
+    FieldName::IfUnmodifiedSince,
+    FieldName::Range,
+    FieldName::WantReprDigest,
+]);
+
+/// Answers with a resource that may be used now.
+#[inline]
+pub(crate) fn answer_hit(
+    ctx: &Rc<Loop>,
+    request: &Request<'_>,
+    subject: &Subject<'_>,
+    hit: &Rc<Hit>,
+    cache: &'static str,
+) -> Reply {
+    let coding = if request.has(FieldName::AcceptEncoding) {
+        match choose(request, hit) {
+            Chosen::Coding(coding) => coding,
+            Chosen::Unknown(coding) => return make(ctx, request, subject, hit, coding, cache),
+            Chosen::Nothing => return error_response(406, true).into(),
+        }
+    } else {
+        Coding::Identity
+    };
+    let special = request.has_any(SPECIAL) || hit.resource.settings.expires.is_some();
+    if !special {
+        return Reply::Prepared(Prepared { hit: Rc::clone(hit), coding, not_modified: false, cache });
+    }
+    let form = match hit.resource.representation(coding) {
+        Some(Some(form)) => form,
+        _ => &hit.resource.identity,
+    };
+    special_answer(ctx, request, hit, form, cache)
+}
+
+enum Chosen {
+    Coding(Coding),
+    /// The best would be this, and whether there is such a form is not known.
+    Unknown(Coding),
+    Nothing,
+}
+
+fn choose(request: &Request<'_>, hit: &Hit) -> Chosen {
+    let values: SmallVec<[&[u8]; 2]> = request.values(FieldName::AcceptEncoding).collect();
+    let accepted = negotiate::accept_encoding(&values);
+    let resource = &hit.resource;
+    let settings = &resource.settings;
+    let mut available: SmallVec<[Coding; 4]> = SmallVec::new();
+    for &coding in settings.precompressed.iter().chain(&settings.compress) {
+        let none = matches!(resource.representation(coding), Some(None));
+        if !none && !available.contains(&coding) && coded::is_possible(resource, coding) {
+            available.push(coding);
+        }
+    }
+    available.push(Coding::Identity);
+    match accepted.choose(&available) {
+        None => Chosen::Nothing,
+        Some(coding) if resource.representation(coding).is_none() => Chosen::Unknown(coding),
+        Some(coding) => Chosen::Coding(coding),
+    }
+}
+
+/// Has the coded form made off the loop and answers then.
+fn make(
+    ctx: &Rc<Loop>,
+    request: &Request<'_>,
+    subject: &Subject<'_>,
+    hit: &Rc<Hit>,
+    coding: Coding,
+    cache: &'static str,
+) -> Reply {
+    let (ctx, hit) = (Rc::clone(ctx), Rc::clone(hit));
+    let (request, subject) = (request.to_owned(), subject.to_owned());
+    Reply::Job(Box::pin(async move {
+        let (shared, resource) = (Arc::clone(&ctx.shared), Arc::clone(&hit.resource));
+        let key = Key { site: subject.site.index, path: subject.path.clone() };
+        let made = tokio::task::spawn_blocking(move || {
+            resource.representation_or_make(coding, || coded::make(&shared, &resource, coding));
+            shared.store.recount(&key, &resource);
+        });
+        if made.await.is_err() {
+            return error_response(500, true);
+        }
+        let request = request.as_request();
+        let reply = answer_hit(&ctx, &request, &subject.borrow(), &hit, cache);
+        super::into_response(&request, reply).await
+    }))
+}
+
+fn special_answer(
+    ctx: &Loop,
+    request: &Request<'_>,
+    hit: &Rc<Hit>,
+    form: &Representation,
+    cache: &'static str,
+) -> Reply {
+    let now = ctx.clock.unix();
+    let mut response = match precondition(request, form, now) {
+        Outcome::NotModified => {
+            if hit.resource.settings.expires.is_none() && !request.has(FieldName::WantReprDigest) {
+                let coding = form.coding;
+                return Reply::Prepared(Prepared {
+                    hit: Rc::clone(hit),
+                    coding,
+                    not_modified: true,
+                    cache,
+                });
+            }
+            not_modified(form)
+        }
+        Outcome::PreconditionFailed => precondition_failed(form),
+        Outcome::Proceed => match wanted_ranges(request, hit, form, now) {
+            RangeOutcome::Whole => whole(form),
+            RangeOutcome::Ranges(ranges) => partial(ctx, hit, form, &ranges),
+            RangeOutcome::Unsatisfiable => unsatisfiable(form),
+        },
+    };
+    if let Some(expires) = hit.resource.settings.expires {
+        response.fields.push("Expires", date::format(now + expires.as_secs()));
+    }
+    if let Some(sha256) = &form.sha256
+        && request.has(FieldName::WantReprDigest)
+        && matches!(response.status, 200 | 206)
+    {
+        let values: SmallVec<[&[u8]; 2]> = request.values(FieldName::WantReprDigest).collect();
+        if digest::wants_sha256(&values) {
+            response.fields.push("Repr-Digest", digest::repr_digest(sha256));
+        }
+    }
+    response.cache = cache;
+    if request.method() == Method::Head {
+        response = response.without_body();
+    }
+    response.into()
+}
+
+fn precondition(request: &Request<'_>, form: &Representation, now: u64) -> Outcome {
+    let if_match: SmallVec<[&[u8]; 2]> = request.values(FieldName::IfMatch).collect();
+    let if_none_match: SmallVec<[&[u8]; 2]> = request.values(FieldName::IfNoneMatch).collect();
+    let preconditions = Preconditions {
+        if_match: &if_match,
+        if_none_match: &if_none_match,
+        if_modified_since: request.field(FieldName::IfModifiedSince),
+        if_unmodified_since: request.field(FieldName::IfUnmodifiedSince),
+    };
+    conditional::evaluate(request.method(), &preconditions, Some(&validators(form)), now)
+}
+
+fn validators(form: &Representation) -> Validators<'_> {
+    Validators { etag: form.etag.as_ref(), last_modified: form.last_modified }
+}
+
+fn wanted_ranges(
+    request: &Request<'_>,
+    hit: &Hit,
+    form: &Representation,
+    now: u64,
+) -> RangeOutcome {
+    let most = hit.resource.settings.ranges;
+    if request.method() != Method::Get || !request.has(FieldName::Range) || most == 0 {
+        return RangeOutcome::Whole;
+    }
+    let if_range = request.field(FieldName::IfRange);
+    if !conditional::if_range_allows(if_range, &validators(form), now) {
+        return RangeOutcome::Whole;
+    }
+    let values: SmallVec<[&[u8]; 2]> = request.values(FieldName::Range).collect();
+    range::parse(&values, form.length, most)
+}
+
+/// The plain 200.
+pub(super) fn whole(form: &Representation) -> Response {
+    let mut response = start(200, form);
+    response.body.push(Piece::of(&form.body, 0..form.length));
+    response
+}
+
+/// The 304.
+pub(super) fn not_modified(form: &Representation) -> Response {
+    let mut response = start(304, form);
+    response.fields = render::without_content(&form.fields);
+    response
+}
+
+fn precondition_failed(form: &Representation) -> Response {
+    let mut response = error_response(412, true);
+    if let Some(etag) = &form.etag {
+        response.fields.push("ETag", etag.to_string());
+    }
+    response
+}
+
+fn unsatisfiable(form: &Representation) -> Response {
+    let mut response = error_response(416, true);
+    response.fields.push("Content-Range", range::content_range_unsatisfied(form.length));
+    response.fields.push("Accept-Ranges", "bytes");
+    response
+}
+
+fn partial(ctx: &Loop, hit: &Hit, form: &Representation, ranges: &[ByteRange]) -> Response {
+    let mut response = start(206, form);
+    if let [range] = ranges {
+        response.fields.push("Content-Range", range::content_range(range, form.length));
+        response.body.push(Piece::of(&form.body, range.start..range.end));
+        return response;
+    }
+    let boundary = boundary();
+    let media_type = &hit.resource.media_type;
+    let multipart = Multipart::new(boundary.as_bytes(), media_type, form.length, ranges);
+    response.fields.set("Content-Type", multipart.content_type());
+    for (head, range) in multipart.parts() {
+        response.body.push(Piece::Memory(head.into()));
+        response.body.push(Piece::of(&form.body, range.start..range.end));
+    }
+    response.body.push(Piece::Memory(multipart.end().into()));
+    response
+}
+
+/// A boundary that content does not hold but by design: 128 random bits.
+fn boundary() -> String {
+    use std::hash::{BuildHasher, RandomState};
+    let random = || RandomState::new().hash_one(0_u8);
+    format!("{:016x}{:016x}", random(), random())
+}
+
+fn start(status: u16, form: &Representation) -> Response {
+    let mut response = Response::new(status);
+    response.fields = form.fields.clone();
+    response.body = Body::default();
+    if form.coding != Coding::Identity {
+        response.coding = form.coding.as_str();
+    }
+    response
+}
+
+/// Whether the resource is sent from a file that has changed since it was opened.
+pub(super) fn has_changed(hit: &Hit) -> bool {
+    matches!(&hit.resource.identity.body, Stored::File(file) if file.is_live() && !file.is_unchanged())
+}

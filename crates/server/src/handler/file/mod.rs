@@ -1,0 +1,255 @@
+//! Files: what a path beneath a root is, and the answer to a request for it.
+
+mod answer;
+mod coded;
+mod load;
+mod open;
+mod render;
+mod resolve;
+mod roots;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use dunlin_http::semantics::Method;
+use dunlin_http::Request;
+
+pub(crate) use answer::answer_hit;
+pub(crate) use roots::Roots;
+
+use self::resolve::{Failure, Found, Mode, Wanted};
+use crate::cache::front::Hit;
+use crate::cache::{Key, Resource};
+use crate::config::{Settings, Site};
+use crate::event_loop::Loop;
+use crate::handler::{listing, redirect};
+use crate::response::{Body, Piece, Response};
+use crate::route::{Job, Prepared, Reply, Subject, error_response};
+
+/// Answers a GET or HEAD for `subject` that the loop's own cache does not know.
+pub(crate) fn answer(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_>) -> Reply {
+    let settings = subject.settings;
+    let mut previous = None;
+    if settings.cache.enabled {
+        let key = Key { site: subject.site.index, path: subject.path.into() };
+        previous = ctx.shared.store.get(&key);
+        if let Some(resource) = previous.as_ref().filter(|r| r.is_fresh(ctx.clock.now())) {
+            let hit = keep_in_front(ctx, subject, Arc::clone(resource));
+            return answer_hit(ctx, request, subject, &hit, "hit");
+        }
+    }
+    let wanted = Wanted {
+        shared: &ctx.shared,
+        site: subject.site.index,
+        settings,
+        path: subject.path,
+        previous,
+        now: ctx.clock.now(),
+    };
+    match resolve::resolve(&wanted, Mode::Inline) {
+        Err(Failure::WouldBlock) => {
+            let previous = wanted.previous;
+            later(ctx, request, subject, previous)
+        }
+        result => conclude(ctx, request, subject, result),
+    }
+}
+
+/// Answers with what was found, or with the error that says why nothing was.
+fn conclude(
+    ctx: &Rc<Loop>,
+    request: &Request<'_>,
+    subject: &Subject<'_>,
+    result: Result<Found, Failure>,
+) -> Reply {
+    match result {
+        Ok(Found::Resource(resource)) => {
+            let cached = subject.settings.cache.enabled;
+            let hit = if cached {
+                keep_in_front(ctx, subject, resource)
+            } else {
+                Rc::new(Hit { resource })
+            };
+            answer_hit(ctx, request, subject, &hit, if cached { "miss" } else { "off" })
+        }
+        Ok(Found::Directory) => redirect::to_slash(request, subject).into(),
+        Ok(Found::Listing(directory)) => Reply::Job(list(request, subject, directory)),
+        Ok(Found::Status(status)) => error_reply(ctx, request, subject, status, None),
+        Err(Failure::Missing) => error_reply(ctx, request, subject, 404, None),
+        Err(Failure::Forbidden) => error_reply(ctx, request, subject, 403, None),
+        Err(Failure::Exhausted) => error_reply(ctx, request, subject, 503, None),
+        Err(Failure::WouldBlock | Failure::Broken) => {
+            error_reply(ctx, request, subject, 500, None)
+        }
+    }
+}
+
+fn keep_in_front(ctx: &Loop, subject: &Subject<'_>, resource: Arc<Resource>) -> Rc<Hit> {
+    ctx.front.borrow_mut().insert(subject.site.index, subject.raw_path, resource)
+}
+
+/// The same question again, asked where waiting for a disk holds up nobody.
+fn later(
+    ctx: &Rc<Loop>,
+    request: &Request<'_>,
+    subject: &Subject<'_>,
+    previous: Option<Arc<Resource>>,
+) -> Reply {
+    let (ctx, request, subject) = (Rc::clone(ctx), request.to_owned(), subject.to_owned());
+    Reply::Job(Box::pin(async move {
+        let (shared, now) = (Arc::clone(&ctx.shared), ctx.clock.now());
+        let (site, settings) = (subject.site.index, Arc::clone(&subject.settings));
+        let path = subject.path.clone();
+        let result = tokio::task::spawn_blocking(move || {
+            let wanted = Wanted {
+                shared: &shared,
+                site,
+                settings: &settings,
+                path: &path,
+                previous,
+                now,
+            };
+            resolve::resolve(&wanted, Mode::Blocking)
+        });
+        let result = result.await.unwrap_or(Err(Failure::Broken));
+        let request = request.as_request();
+        let reply = conclude(&ctx, &request, &subject.borrow(), result);
+        into_response(&request, reply).await
+    }))
+}
+
+/// Waits for whatever a reply still needs.
+pub(crate) async fn into_response(request: &Request<'_>, reply: Reply) -> Response {
+    match reply {
+        Reply::Response(response) => *response,
+        Reply::Job(job) => job.await,
+        Reply::Prepared(prepared) => from_prepared(request, &prepared),
+    }
+}
+
+fn from_prepared(request: &Request<'_>, prepared: &Prepared) -> Response {
+    let resource = &prepared.hit.resource;
+    let form = match resource.representation(prepared.coding) {
+        Some(Some(form)) => form,
+        _ => &resource.identity,
+    };
+    let mut response = if prepared.not_modified {
+        answer::not_modified(form)
+    } else {
+        answer::whole(form)
+    };
+    response.cache = prepared.cache;
+    if request.method() == Method::Head { response.without_body() } else { response }
+}
+
+fn list(request: &Request<'_>, subject: &Subject<'_>, directory: std::fs::File) -> Job {
+    let (request, subject) = (request.to_owned(), subject.to_owned());
+    Box::pin(async move {
+        let made = tokio::task::spawn_blocking(move || {
+            listing::respond(&request.as_request(), &subject.borrow(), directory)
+        });
+        made.await.unwrap_or_else(|_| error_response(500, true))
+    })
+}
+
+/// An error of that status: the page that the route names for it, or the plain one.
+pub(crate) fn error_reply(
+    ctx: &Rc<Loop>,
+    request: &Request<'_>,
+    subject: &Subject<'_>,
+    status: u16,
+    allow: Option<&'static str>,
+) -> Reply {
+    let Some(page) = subject.settings.error_pages.get(&status) else {
+        return finish_error(error_response(status, true), request, allow).into();
+    };
+    let (ctx, page) = (Rc::clone(ctx), page.clone().into_bytes());
+    let (request, site) = (request.to_owned(), Arc::clone(subject.site));
+    Reply::Job(Box::pin(async move {
+        let settings = Arc::clone(site.route(&page));
+        let (shared, now) = (Arc::clone(&ctx.shared), ctx.clock.now());
+        let found = tokio::task::spawn_blocking(move || {
+            let key = Key { site: site.index, path: page.as_slice().into() };
+            let previous = shared.store.get(&key);
+            if let Some(resource) = previous.as_ref().filter(|r| r.is_fresh(now)) {
+                return Ok(Found::Resource(Arc::clone(resource)));
+            }
+            let wanted = Wanted {
+                shared: &shared,
+                site: site.index,
+                settings: &settings,
+                path: &page,
+                previous,
+                now,
+            };
+            resolve::resolve(&wanted, Mode::Blocking)
+        });
+        let request = request.as_request();
+        let response = match found.await {
+            Ok(Ok(Found::Resource(resource))) => error_from(status, &resource),
+            _ => {
+                tracing::warn!(status, "the error page is not there");
+                error_response(status, true)
+            }
+        };
+        finish_error(response, &request, allow)
+    }))
+}
+
+/// The content of an error page under the error's own status.
+fn error_from(status: u16, resource: &Resource) -> Response {
+    let mut response = Response::new(status);
+    let form = &resource.identity;
+    response.fields.push("Content-Type", &*resource.media_type);
+    let mut body = Body::default();
+    body.push(Piece::of(&form.body, 0..form.length));
+    response.body = body;
+    response
+}
+
+fn finish_error(
+    mut response: Response,
+    request: &Request<'_>,
+    allow: Option<&'static str>,
+) -> Response {
+    if let Some(allow) = allow {
+        response.fields.push("Allow", allow);
+    }
+    if response.status == 503 {
+        response.fields.push("Retry-After", "1");
+    }
+    if request.method() == Method::Head { response.without_body() } else { response }
+}
+
+/// A [`Subject`] for work that outlives the request's buffers.
+pub(crate) struct OwnedSubject {
+    pub(crate) site: Arc<Site>,
+    pub(crate) settings: Arc<Settings>,
+    raw_path: Box<[u8]>,
+    pub(crate) path: Box<[u8]>,
+    query: Option<Box<[u8]>>,
+}
+
+impl Subject<'_> {
+    fn to_owned(&self) -> OwnedSubject {
+        OwnedSubject {
+            site: Arc::clone(self.site),
+            settings: Arc::clone(self.settings),
+            raw_path: self.raw_path.into(),
+            path: self.path.into(),
+            query: self.query.map(Into::into),
+        }
+    }
+}
+
+impl OwnedSubject {
+    fn borrow(&self) -> Subject<'_> {
+        Subject {
+            site: &self.site,
+            settings: &self.settings,
+            raw_path: &self.raw_path,
+            path: &self.path,
+            query: self.query.as_deref(),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Opening files beneath a root. The kernel resolves every path and refuses what leads out.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
+
+use super::resolve::{Failure, Mode as Waiting};
+use super::roots::Root;
+use crate::config::Symlinks;
+
+/// Opens `path` (relative to `root`, no leading slash) for reading.
+pub(super) fn open(
+    root: &Root,
+    path: &[u8],
+    symlinks: Symlinks,
+    waiting: Waiting,
+) -> Result<OwnedFd, Failure> {
+    // NONBLOCK: a FIFO must not hold the opener until somebody writes to it.
+    open_as(root, path, symlinks, waiting, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)
+}
+
+/// Opens the directory `path` for reading its entries.
+pub(super) fn open_directory(
+    root: &Root,
+    path: &[u8],
+    symlinks: Symlinks,
+    waiting: Waiting,
+) -> Result<OwnedFd, Failure> {
+    open_as(root, path, symlinks, waiting, OFlags::RDONLY | OFlags::DIRECTORY)
+}
+
+fn open_as(
+    root: &Root,
+    path: &[u8],
+    symlinks: Symlinks,
+    waiting: Waiting,
+    flags: OFlags,
+) -> Result<OwnedFd, Failure> {
+    let path = if path.is_empty() { b"." } else { path };
+    let mut resolve = match symlinks {
+        Symlinks::Beneath => ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
+        Symlinks::Deny => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
+        Symlinks::Follow => ResolveFlags::NO_MAGICLINKS,
+    };
+    if waiting == Waiting::Inline {
+        resolve |= ResolveFlags::CACHED;
+    }
+    // Beneath a root, EAGAIN also means that something was renamed meanwhile.
+    for _ in 0..8 {
+        return match openat2(&root.fd, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
+            Ok(fd) => Ok(fd),
+            Err(Errno::AGAIN) if waiting == Waiting::Inline => Err(Failure::WouldBlock),
+            Err(Errno::AGAIN | Errno::INTR) => continue,
+            Err(error) => Err(failure(path, error)),
+        };
+    }
+    Err(Failure::Exhausted)
+}
+
+fn failure(path: &[u8], error: Errno) -> Failure {
+    match error {
+        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => Failure::Missing,
+        Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::XDEV | Errno::NXIO | Errno::NODEV => {
+            Failure::Forbidden
+        }
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM => Failure::Exhausted,
+        error => {
+            tracing::error!("{}: {error}", String::from_utf8_lossy(path));
+            Failure::Broken
+        }
+    }
+}

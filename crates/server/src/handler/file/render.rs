@@ -1,0 +1,112 @@
+//! The heads of a file's answers, made once for each version of the file.
+
+use dunlin_http::FieldLines;
+use dunlin_http::http1::response;
+use dunlin_http::semantics::{Coding, EntityTag, date};
+
+use crate::cache::{Representation, Stored};
+use crate::config::Settings;
+use crate::handler::compress;
+
+/// What heads are made from.
+pub(super) struct Description<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) media_type: &'a str,
+    pub(super) coding: Coding,
+    pub(super) etag: Option<EntityTag>,
+    /// Seconds since 1970.
+    pub(super) last_modified: Option<u64>,
+    pub(super) length: u64,
+    pub(super) sha256: Option<[u8; 32]>,
+}
+
+/// Makes the representation that `body` is.
+pub(super) fn representation(
+    description: Description<'_>,
+    body: Stored,
+    server_field: bool,
+) -> Representation {
+    let fields = fields(&description);
+    let not_modified = without_content(&fields);
+    let Description { coding, etag, last_modified, length, sha256, .. } = description;
+    let mut whole = fields.clone();
+    whole.push_number("Content-Length", length);
+    Representation {
+        coding,
+        head: head(200, whole, server_field),
+        head_not_modified: head(304, not_modified, server_field),
+        fields,
+        etag,
+        last_modified,
+        length,
+        body,
+        sha256,
+    }
+}
+
+/// What a 304 carries (RFC 9110 §15.4.5): everything that describes the representation to a
+/// cache, and nothing that describes a body that is not there.
+pub(super) fn without_content(fields: &FieldLines) -> FieldLines {
+    let mut rest = fields.clone();
+    for name in ["Content-Type", "Content-Encoding", "Accept-Ranges", "X-Content-Type-Options"] {
+        rest.remove(name);
+    }
+    rest
+}
+
+fn head(status: u16, mut fields: FieldLines, server_field: bool) -> Box<[u8]> {
+    if server_field {
+        fields.push("Server", "dunlin");
+    }
+    let mut head = Vec::with_capacity(512);
+    response::begin(status, &fields, &mut head);
+    head.into()
+}
+
+fn fields(description: &Description<'_>) -> FieldLines {
+    let Description { settings, media_type, coding, etag, last_modified, .. } = description;
+    let mut fields = FieldLines::new();
+    fields.push("Content-Type", media_type);
+    if *coding != Coding::Identity {
+        fields.push("Content-Encoding", coding.as_str());
+    }
+    if may_be_coded(settings, media_type) {
+        fields.push("Vary", "Accept-Encoding");
+    }
+    if let Some(etag) = etag {
+        fields.push("ETag", etag.to_string());
+    }
+    if let Some(last_modified) = last_modified {
+        fields.push("Last-Modified", date::format(*last_modified));
+    }
+    fields.push("Accept-Ranges", if settings.ranges == 0 { "none" } else { "bytes" });
+    if let Some(cache_control) = &settings.cache_control {
+        fields.push("Cache-Control", cache_control);
+    } else if let Some(expires) = settings.expires {
+        fields.push("Cache-Control", format!("max-age={}", expires.as_secs()));
+    }
+    if settings.nosniff {
+        fields.push("X-Content-Type-Options", "nosniff");
+    }
+    apply_edits(settings, &mut fields);
+    fields
+}
+
+/// The fields that the route sets and removes.
+pub(crate) fn apply_edits(settings: &Settings, fields: &mut FieldLines) {
+    for name in &settings.remove_fields {
+        fields.remove(name);
+    }
+    for (name, value) in &settings.set_fields {
+        fields.set(name, value);
+    }
+}
+
+/// Whether a client's Accept-Encoding can make a difference to what it gets.
+pub(super) fn may_be_coded(settings: &Settings, media_type: &str) -> bool {
+    if compress::compressible(media_type) {
+        !settings.compress.is_empty() || !settings.precompressed.is_empty()
+    } else {
+        !settings.precompressed.is_empty() && !compress::is_compressed(media_type)
+    }
+}

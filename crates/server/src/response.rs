@@ -1,0 +1,124 @@
+//! What a handler answers with.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dunlin_http::FieldLines;
+
+use crate::cache::{Stored, StoredFile};
+
+/// A response: its head, and a body that is a source to pull from.
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    /// Every field but Date, Connection, Server and Content-Length.
+    pub(crate) fields: FieldLines,
+    pub(crate) body: Body,
+    /// The length that the head states when it is not the body's: for HEAD and 304.
+    pub(crate) stated_length: Option<u64>,
+    /// For the log: "hit", "miss", "off" or "-".
+    pub(crate) cache: &'static str,
+    /// For the log: the content coding, or "-".
+    pub(crate) coding: &'static str,
+}
+
+/// A body, in pieces that are sent one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Body {
+    pieces: VecDeque<Piece>,
+}
+
+/// One stretch of a body.
+#[derive(Debug, Clone)]
+pub(crate) enum Piece {
+    Memory(Bytes),
+    /// A stretch of an open file, by byte offsets.
+    File(Arc<StoredFile>, Range<u64>),
+}
+
+impl Response {
+    pub(crate) fn new(status: u16) -> Self {
+        Self {
+            status,
+            fields: FieldLines::new(),
+            body: Body::default(),
+            stated_length: None,
+            cache: "-",
+            coding: "-",
+        }
+    }
+
+    /// A response with a body of text.
+    pub(crate) fn with_text(status: u16, media_type: &str, text: impl Into<Bytes>) -> Self {
+        let mut response = Self::new(status);
+        response.fields.push("Content-Type", media_type);
+        response.body.push(Piece::Memory(text.into()));
+        response
+    }
+
+    /// Drops the body and goes on stating its length, as the answer to HEAD does.
+    pub(crate) fn without_body(mut self) -> Self {
+        self.stated_length = self.stated_length.or(Some(self.body.length()));
+        self.body = Body::default();
+        self
+    }
+}
+
+impl Body {
+    pub(crate) fn push(&mut self, piece: Piece) {
+        if piece.length() > 0 {
+            self.pieces.push_back(piece);
+        }
+    }
+
+    /// Bytes in all.
+    pub(crate) fn length(&self) -> u64 {
+        self.pieces.iter().map(Piece::length).sum()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    pub(crate) fn first_mut(&mut self) -> Option<&mut Piece> {
+        self.pieces.front_mut()
+    }
+
+    pub(crate) fn drop_first(&mut self) {
+        self.pieces.pop_front();
+    }
+
+    /// The whole body when it is one piece of memory.
+    pub(crate) fn as_memory(&self) -> Option<&Bytes> {
+        match (self.pieces.front(), self.pieces.len()) {
+            (Some(Piece::Memory(bytes)), 1) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// Whether part of it comes from a file that may change while it is sent.
+    pub(crate) fn is_live(&self) -> bool {
+        self.pieces.iter().any(|piece| matches!(piece, Piece::File(file, _) if file.is_live()))
+    }
+}
+
+impl Piece {
+    /// The stretch `range` of something stored.
+    pub(crate) fn of(stored: &Stored, range: Range<u64>) -> Self {
+        match stored {
+            Stored::Memory(bytes) => {
+                Self::Memory(bytes.slice(range.start as usize..range.end as usize))
+            }
+            Stored::File(file) => Self::File(Arc::clone(file), range),
+        }
+    }
+
+    pub(crate) fn length(&self) -> u64 {
+        match self {
+            Self::Memory(bytes) => bytes.len() as u64,
+            Self::File(_, range) => range.end - range.start,
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! From a request to the site, the settings and the handler that serve it.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use dunlin_http::http1::Refusal;
+use dunlin_http::semantics::target::{self, Target};
+use dunlin_http::semantics::{Coding, Method, host, path, status};
+use dunlin_http::{FieldName, Request};
+
+use crate::cache::front::Hit;
+use crate::config::{Settings, Site};
+use crate::event_loop::Loop;
+use crate::handler::{error_page, file, redirect, respond};
+use crate::response::Response;
+
+/// A handler's work that goes on after the poll that began it.
+pub(crate) type Job = Pin<Box<dyn Future<Output = Response>>>;
+
+/// How a handler answers.
+pub(crate) enum Reply {
+    /// An answer that a resource keeps ready.
+    Prepared(Prepared),
+    /// An answer that is there.
+    Response(Box<Response>),
+    /// An answer that takes time.
+    Job(Job),
+}
+
+/// A whole representation, or the 304 that spares it.
+pub(crate) struct Prepared {
+    pub(crate) hit: Rc<Hit>,
+    pub(crate) coding: Coding,
+    pub(crate) not_modified: bool,
+    /// For the log.
+    pub(crate) cache: &'static str,
+}
+
+/// A request that found its handler.
+pub(crate) struct Routed {
+    pub(crate) reply: Reply,
+    /// The site's number, for the log.
+    pub(crate) site: usize,
+    /// Bytes of a body that are read at most.
+    pub(crate) body_limit: u64,
+    /// The answer is to be sent when the body has been read.
+    pub(crate) reads_body: bool,
+    /// Whether the access log has a line for it.
+    pub(crate) log: bool,
+}
+
+/// What a request is about, once its target is understood.
+pub(crate) struct Subject<'a> {
+    pub(crate) site: &'a Arc<Site>,
+    pub(crate) settings: &'a Arc<Settings>,
+    /// The path as it stands in the target.
+    pub(crate) raw_path: &'a [u8],
+    /// The path after decoding.
+    pub(crate) path: &'a [u8],
+    pub(crate) query: Option<&'a [u8]>,
+}
+
+impl From<Response> for Reply {
+    fn from(response: Response) -> Self {
+        Self::Response(Box::new(response))
+    }
+}
+
+/// Finds site, route and handler, and has the handler answer.
+///
+/// # Errors
+/// A refusal when the target cannot be understood.
+pub(crate) fn dispatch(
+    ctx: &Rc<Loop>,
+    request: &Request<'_>,
+    path_buffer: &mut Vec<u8>,
+) -> Result<Routed, Refusal> {
+    let target = target::parse(request.method(), request.target())
+        .map_err(|_| Refusal { status: 400, reason: "the request-target is malformed" })?;
+    let (authority, raw_path, query) = match target {
+        Target::Origin { path, query } => (request.field(FieldName::Host), path, query),
+        // RFC 9112 §3.2.2: the target's authority counts, whatever Host says.
+        Target::Absolute { authority, path, query, .. } => (Some(authority), path, query),
+        Target::Authority(_) => return Ok(unrouted(method_not_allowed())),
+        Target::Asterisk => (request.field(FieldName::Host), b"*".as_slice(), None),
+    };
+    let sites = &ctx.shared.config.sites;
+    let site = match sites.only() {
+        Some(site) => site,
+        None => {
+            let host = authority.and_then(host::parse).map_or(&b""[..], |host| host.name);
+            match sites.find(host) {
+                Some(site) => site,
+                None => return Ok(unrouted(misdirected())),
+            }
+        }
+    };
+    let method = request.method();
+    if matches!(method, Method::Get | Method::Head)
+        && let Some(hit) = ctx.front.borrow().get(site.index, raw_path, ctx.clock.now())
+    {
+        let settings = &hit.resource.settings;
+        let subject = Subject { site, settings, raw_path, path: b"", query };
+        return Ok(routed(site, settings, file::answer_hit(ctx, request, &subject, hit), false));
+    }
+    if raw_path == b"*" {
+        return Ok(unrouted(options()));
+    }
+    path_buffer.clear();
+    if let Err(error) = path::decode(raw_path, path_buffer) {
+        let reason = match error {
+            path::PathError::EncodedSlash => {
+                let settings = site.route(b"/");
+                return Ok(routed(site, settings, not_found(ctx, request, site, settings), false));
+            }
+            path::PathError::AboveRoot => "the path leads above the root",
+            path::PathError::Nul => "the path holds a NUL",
+            _ => "the path is malformed",
+        };
+        return Err(Refusal { status: 400, reason });
+    }
+    let settings = site.route(path_buffer);
+    let subject = Subject { site, settings, raw_path, path: path_buffer, query };
+    Ok(handle(ctx, request, &subject))
+}
+
+/// The one place where a route's settings choose the handler.
+fn handle(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_>) -> Routed {
+    let (site, settings) = (subject.site, subject.settings);
+    let method = request.method();
+    if let Some(redirect) = &settings.redirect {
+        let response = redirect::respond(request, subject, redirect);
+        return routed(site, settings, response.into(), true);
+    }
+    if let Some(fixed) = &settings.respond {
+        return routed(site, settings, respond::respond(settings, fixed).into(), true);
+    }
+    let reply = match method {
+        Method::Get | Method::Head => file::answer(ctx, request, subject),
+        Method::Options => options().into(),
+        Method::Other => refusal(ctx, request, subject, 501),
+        _ => refusal(ctx, request, subject, 405),
+    };
+    routed(site, settings, reply, false)
+}
+
+fn routed(site: &Site, settings: &Settings, reply: Reply, reads_body: bool) -> Routed {
+    Routed {
+        reply,
+        site: site.index,
+        body_limit: settings.body_size,
+        reads_body,
+        log: settings.access_log,
+    }
+}
+
+fn unrouted(response: Response) -> Routed {
+    Routed { reply: response.into(), site: 0, body_limit: 0, reads_body: false, log: true }
+}
+
+const ALLOW: &str = "GET, HEAD, OPTIONS";
+
+fn options() -> Response {
+    let mut response = Response::new(204);
+    response.fields.push("Allow", ALLOW);
+    response
+}
+
+fn method_not_allowed() -> Response {
+    let mut response = error_response(405, true);
+    response.fields.push("Allow", ALLOW);
+    response
+}
+
+fn misdirected() -> Response {
+    error_response(421, true)
+}
+
+fn not_found(
+    ctx: &Rc<Loop>,
+    request: &Request<'_>,
+    site: &Arc<Site>,
+    settings: &Arc<Settings>,
+) -> Reply {
+    let subject = Subject { site, settings, raw_path: b"/", path: b"/", query: None };
+    refusal(ctx, request, &subject, 404)
+}
+
+/// An error of that status as the route wants it shown.
+pub(crate) fn refusal(
+    ctx: &Rc<Loop>,
+    request: &Request<'_>,
+    subject: &Subject<'_>,
+    status: u16,
+) -> Reply {
+    let allow = (status == 405).then_some(ALLOW);
+    file::error_reply(ctx, request, subject, status, allow)
+}
+
+/// The answer to a message that the engine or the router refuses.
+pub(crate) fn refusal_response(refusal: &Refusal, html: bool) -> Response {
+    error_response(refusal.status, html)
+}
+
+/// The plain answer of an error status.
+pub(crate) fn error_response(status: u16, html: bool) -> Response {
+    let (media_type, body) = error_page::render(status, status::reason(status), html);
+    let mut response = Response::with_text(status, media_type, body);
+    response.fields.push("X-Content-Type-Options", "nosniff");
+    response
+}
