@@ -1,0 +1,157 @@
+//! Values that carry units.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
+
+/// A number of bytes: `512`, `"16KB"`, `"1.5 MiB"`. KB, MB and GB are powers of 1000, KiB, MiB and
+/// GiB of 1024.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(pub u64);
+
+/// A time: `"500ms"`, `"30s"`, `"5m"`, `"1h"`, `"1d"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(pub Duration);
+
+/// Bytes a second: `"400KB/s"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rate(pub u64);
+
+/// Splits `"1.5 MiB"` into the number and its unit.
+fn split(text: &str) -> Option<(f64, &str)> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number: f64 = text[..end].parse().ok()?;
+    Some((number, text[end..].trim()))
+}
+
+fn parse_size(text: &str) -> Result<u64, String> {
+    let hint = || format!("{text:?} is not a size; write for example \"256KB\" or \"1MiB\"");
+    let (number, unit) = split(text).ok_or_else(hint)?;
+    let factor: u64 = match unit {
+        "" | "B" => 1,
+        "KB" | "kB" => 1000,
+        "MB" => 1000_u64.pow(2),
+        "GB" => 1000_u64.pow(3),
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return Err(hint()),
+    };
+    let bytes = number * factor as f64;
+    // Above this, not every whole number of bytes is a floating-point number any more.
+    if bytes > (1_u64 << 53) as f64 { Err(format!("{text:?} is too large")) } else { Ok(bytes as u64) }
+}
+
+fn parse_span(text: &str) -> Result<Duration, String> {
+    let hint = || format!("{text:?} is not a time; write for example \"500ms\", \"30s\" or \"5m\"");
+    let (number, unit) = split(text).ok_or_else(hint)?;
+    let seconds = match unit {
+        "ms" => number / 1000.0,
+        "s" => number,
+        "m" => number * 60.0,
+        "h" => number * 3600.0,
+        "d" => number * 86_400.0,
+        "" if number == 0.0 => 0.0,
+        "" => return Err(format!("{text:?} has no unit; write for example \"{number}s\"")),
+        _ => return Err(hint()),
+    };
+    if seconds > 1e9 { Err(format!("{text:?} is too long")) } else { Ok(Duration::from_secs_f64(seconds)) }
+}
+
+fn parse_rate(text: &str) -> Result<u64, String> {
+    let size = text.trim().strip_suffix("/s");
+    size.and_then(|size| parse_size(size).ok())
+        .ok_or_else(|| format!("{text:?} is not a rate; write for example \"400KB/s\""))
+}
+
+macro_rules! with_unit {
+    ($type:ident, $parse:ident, $what:literal, $number:expr, $pattern:literal) => {
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Text;
+                impl Visitor<'_> for Text {
+                    type Value = $type;
+
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str($what)
+                    }
+
+                    fn visit_str<E: Error>(self, text: &str) -> Result<$type, E> {
+                        $parse(text).map($type).map_err(E::custom)
+                    }
+
+                    fn visit_i64<E: Error>(self, number: i64) -> Result<$type, E> {
+                        let read: fn(u64) -> Result<$type, String> = $number;
+                        u64::try_from(number)
+                            .map_err(|_| format!("{number} is below zero"))
+                            .and_then(read)
+                            .map_err(E::custom)
+                    }
+                }
+                deserializer.deserialize_any(Text)
+            }
+        }
+
+        impl JsonSchema for $type {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({ "type": ["string", "integer"], "pattern": $pattern, "description": $what })
+            }
+        }
+    };
+}
+
+with_unit!(
+    Size,
+    parse_size,
+    "a size such as \"256KB\" or \"1MiB\"",
+    |number| Ok(Size(number)),
+    r"^\d+(\.\d+)? *(B|[kKMG]B|[KMG]iB)?$"
+);
+with_unit!(
+    Span,
+    parse_span,
+    "a time such as \"500ms\", \"30s\" or \"5m\"",
+    |number| match number {
+        0 => Ok(Span(Duration::ZERO)),
+        _ => Err(format!("{number} has no unit; write for example \"{number}s\"")),
+    },
+    r"^\d+(\.\d+)? *(ms|s|m|h|d)$|^0$"
+);
+with_unit!(
+    Rate,
+    parse_rate,
+    "a rate such as \"400KB/s\"",
+    |number| match number {
+        0 => Ok(Rate(0)),
+        _ => Err(format!("{number} has no unit; write for example \"{number}B/s\"")),
+    },
+    r"^\d+(\.\d+)? *(B|[kKMG]B|[KMG]iB)?/s$"
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_mean_what_they_say() {
+        assert_eq!(parse_size("256KB"), Ok(256_000));
+        assert_eq!(parse_size("1.5 MiB"), Ok(1_572_864));
+        assert_eq!(parse_size("12"), Ok(12));
+        assert_eq!(parse_span("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(parse_span("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(parse_rate("400KB/s"), Ok(400_000));
+        for bad in ["", "KB", "1XB", "-1KB", "1e9KB", "1..2KB", "99999999GB"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+        assert!(parse_span("30").is_err() && parse_span("1y").is_err());
+        assert!(parse_rate("400KB").is_err());
+    }
+}
