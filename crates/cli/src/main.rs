@@ -1,3 +1,46 @@
 //! `dunlin`: one binary, one file per subcommand.
 
-fn main() {}
+mod check;
+mod logging;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A web server that people can measure.
+#[derive(Parser)]
+#[command(name = "dunlin", version, about, after_help = EXAMPLES, propagate_version = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve files: a directory as it is, or what a configuration says
+    Serve(serve::Arguments),
+    /// Check a configuration, or explain what it does with one URL
+    Check(check::Arguments),
+    /// Print the version
+    Version,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  dunlin serve public                  serve the directory `public` at http://127.0.0.1:8080/
+  dunlin serve --config dunlin.toml    serve what the file says
+  dunlin check --explain /docs/        tell which settings hold for that path, and why
+
+Exit status: 0 fine, 1 failed, 2 wrong use.";
+
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Serve(arguments) => serve::run(&arguments),
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Version => {
+            println!("dunlin {}", env!("CARGO_PKG_VERSION"));
+            ExitCode::SUCCESS
+        }
+    }
+}

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin_http::http1::Limits;
 use dunlin_http::{FieldName, Head, Request};
@@ -17,8 +17,9 @@ use tokio::sync::Notify;
 use crate::cache::front::Front;
 use crate::cache::{Store, Watch};
 use crate::clock::{Clock, TICK};
-use crate::config::{Config, Persistence};
+use crate::config::{Config, Persistence, Server};
 use crate::connections::Connections;
+use crate::handler::file::Roots;
 use crate::listen::Gauge;
 use crate::record::{AccessLog, Exchange, LoopLog, ReverseDns};
 
@@ -28,6 +29,7 @@ pub(crate) struct Shared {
     pub(crate) store: Store,
     /// Absent when notification is switched off or the kernel has none.
     pub(crate) watch: Option<Watch>,
+    pub(crate) roots: Roots,
     pub(crate) gauge: Arc<Gauge>,
     pub(crate) access_log: Option<Arc<AccessLog>>,
     pub(crate) reverse_dns: Option<Arc<ReverseDns>>,
@@ -91,6 +93,34 @@ impl Default for Buffers {
             output: Vec::with_capacity(2 * BUFFER),
             head: Head::default(),
             path: Vec::with_capacity(1024),
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn server_field(&self) -> bool {
+        self.config.server.server_field
+    }
+}
+
+impl Http1Settings {
+    fn new(server: &Server) -> Self {
+        let http1 = &server.http1;
+        let millis = |time: Duration| time.as_millis() as u64;
+        Self {
+            personality: http1.connection,
+            limits: Limits {
+                head_size: http1.head_size,
+                target_size: http1.target_size,
+                fields: http1.fields,
+            },
+            idle_timeout: millis(http1.idle_timeout),
+            head_timeout: millis(http1.head_timeout),
+            body_timeout: millis(http1.body_timeout),
+            send_timeout: millis(http1.send_timeout),
+            body_rate: http1.body_rate,
+            requests: http1.requests,
+            server_field: server.server_field,
         }
     }
 }
@@ -183,6 +213,9 @@ impl Loop {
                 self.flush_log();
             }
             if ticks.is_multiple_of(10) {
+                if self.shared.roots.check() {
+                    self.shared.store.clear();
+                }
                 self.sweep();
             }
         }

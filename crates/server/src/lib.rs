@@ -1,5 +1,16 @@
 //! Dunlin's server. Data flows one way: listen, transport, engine, route, gate, handler, record.
 
+mod cache;
+mod clock;
 pub mod config;
-pub mod handler;
-pub mod record;
+mod connections;
+mod drive;
+mod event_loop;
+mod handler;
+mod listen;
+mod record;
+mod response;
+mod route;
+mod server;
+
+pub use server::{Server, StartError};

@@ -102,7 +102,11 @@ pub(crate) fn dispatch(
     {
         let settings = &hit.resource.settings;
         let subject = Subject { site, settings, raw_path, path: b"", query };
-        return Ok(routed(site, settings, file::answer_hit(ctx, request, &subject, hit), false));
+        if !file::has_changed(hit) {
+            let reply = file::answer_hit(ctx, request, &subject, hit, "hit");
+            return Ok(routed(site, settings, reply, false));
+        }
+        hit.resource.retire();
     }
     if raw_path == b"*" {
         return Ok(unrouted(options()));
@@ -112,7 +116,8 @@ pub(crate) fn dispatch(
         let reason = match error {
             path::PathError::EncodedSlash => {
                 let settings = site.route(b"/");
-                return Ok(routed(site, settings, not_found(ctx, request, site, settings), false));
+                let reply = not_found(ctx, request, site, &settings);
+                return Ok(routed(site, &settings, reply, false));
             }
             path::PathError::AboveRoot => "the path leads above the root",
             path::PathError::Nul => "the path holds a NUL",
@@ -121,7 +126,7 @@ pub(crate) fn dispatch(
         return Err(Refusal { status: 400, reason });
     }
     let settings = site.route(path_buffer);
-    let subject = Subject { site, settings, raw_path, path: path_buffer, query };
+    let subject = Subject { site, settings: &settings, raw_path, path: path_buffer, query };
     Ok(handle(ctx, request, &subject))
 }
 

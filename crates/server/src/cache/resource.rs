@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use dunlin_http::FieldLines;
 use dunlin_http::semantics::{Coding, EntityTag};
 
+use super::store::Key;
 use super::stored::{Facts, Stored};
 use super::watch::Version;
 use crate::config::Settings;
@@ -13,6 +14,7 @@ use crate::config::Settings;
 /// A file as a path of a site gives it, with its coded forms as far as they were asked for.
 #[derive(Debug)]
 pub(crate) struct Resource {
+    pub(crate) key: Key,
     pub(crate) settings: Arc<Settings>,
     /// Path of the file beneath the route's root, without a leading slash.
     pub(crate) file: Box<[u8]>,
@@ -48,6 +50,7 @@ pub(crate) struct Representation {
 
 impl Resource {
     pub(crate) fn new(
+        key: Key,
         settings: Arc<Settings>,
         file: &[u8],
         facts: Facts,
@@ -56,6 +59,7 @@ impl Resource {
         version: Arc<Version>,
     ) -> Self {
         Self {
+            key,
             settings,
             file: file.into(),
             facts,

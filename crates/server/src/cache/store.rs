@@ -74,7 +74,8 @@ impl Store {
     }
 
     /// Keeps `resource` and makes room for it. What is larger than the whole store is not kept.
-    pub(crate) fn insert(&self, key: Key, resource: Arc<Resource>) {
+    pub(crate) fn insert(&self, resource: Arc<Resource>) {
+        let key = resource.key.clone();
         let (bytes, descriptors) = resource.cost();
         if bytes > self.bounds.bytes || descriptors > self.bounds.descriptors {
             return;
@@ -91,10 +92,10 @@ impl Store {
     }
 
     /// Counts anew what a resource takes, after a coded form was added to it.
-    pub(crate) fn recount(&self, key: &Key, resource: &Arc<Resource>) {
+    pub(crate) fn recount(&self, resource: &Arc<Resource>) {
         let (bytes, descriptors) = resource.cost();
         let mut inner = self.lock();
-        let Some(entry) = inner.map.get_mut(key).filter(|e| Arc::ptr_eq(&e.resource, resource))
+        let Some(entry) = inner.map.get_mut(&resource.key).filter(|e| Arc::ptr_eq(&e.resource, resource))
         else {
             return;
         };

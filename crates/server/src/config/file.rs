@@ -411,19 +411,37 @@ pub struct Codings(pub Vec<Coding>);
 #[derive(Debug, Clone)]
 pub struct OneOrMany<T>(pub Vec<T>);
 
-macro_rules! schema_of_forms {
-    ($name:ident as $rename:literal { $($variant:ident($type:ty)),* }) => {
-        #[derive(JsonSchema)]
-        #[schemars(rename = $rename, untagged)]
-        #[expect(dead_code, reason = "only its schema is used")]
-        enum $name { $($variant($type)),* }
-    };
+#[derive(JsonSchema)]
+#[schemars(rename = "OneOrMany", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum OneOrManySchema {
+    One(String),
+    Many(Vec<String>),
 }
 
-schema_of_forms!(OneOrManySchema as "OneOrMany" { One(String), Many(Vec<String>) });
-schema_of_forms!(RouteCacheSchema as "RouteCache" { Switch(bool), Table(RouteCacheTable) });
-schema_of_forms!(RecordsSchema as "Records" { Format(RecordFormat), Table(RecordsTable) });
-schema_of_forms!(CodingsSchema as "Codings" { Switch(bool), List(Vec<CodingName>) });
+#[derive(JsonSchema)]
+#[schemars(rename = "RouteCache", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum RouteCacheSchema {
+    Switch(bool),
+    Table(RouteCacheTable),
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename = "Records", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum RecordsSchema {
+    Format(RecordFormat),
+    Table(RecordsTable),
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename = "Codings", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum CodingsSchema {
+    Switch(bool),
+    List(Vec<CodingName>),
+}
 
 /// A content coding.
 #[derive(Clone, Copy, Deserialize, JsonSchema)]

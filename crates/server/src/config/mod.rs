@@ -17,6 +17,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub(crate) use check::descriptor_limit;
 pub use error::Problem;
 pub use explain::explain;
 pub use file::{ConnectionUse as Persistence, EtagKind, Symlinks};
@@ -134,15 +135,48 @@ pub struct Listen {
     pub backlog: i32,
 }
 
+/// What the command line says instead of the file.
+#[derive(Debug, Default)]
+pub struct Overrides {
+    /// Addresses; those of the file when empty.
+    pub listen: Vec<String>,
+    /// Event loops.
+    pub threads: Option<usize>,
+    /// A path, `-` or `off`.
+    pub access_log: Option<String>,
+}
+
+impl Overrides {
+    fn apply(&self, file: &mut file::File) {
+        if !self.listen.is_empty() {
+            let listen = |address: &String| file::Listen {
+                address: file::at_start(address.clone()),
+                backlog: None,
+            };
+            file.listen = self.listen.iter().map(listen).collect();
+        }
+        file.server.threads = self.threads.or(file.server.threads);
+        if let Some(path) = &self.access_log {
+            let format = file.server.access_log.take().and_then(|log| log.0.format);
+            // The command line's paths are relative to where it was typed.
+            let path = match path.as_str() {
+                "-" | "off" => PathBuf::from(path),
+                path => std::path::absolute(path).unwrap_or_else(|_| path.into()),
+            };
+            file.server.access_log = Some(file::AccessLog(file::AccessLogTable { path, format }));
+        }
+    }
+}
+
 impl Config {
     /// Reads and checks the file at `path`.
     ///
     /// # Errors
     /// Every problem that could be found, each with its place.
-    pub fn load(path: &Path) -> Result<Self, Vec<Problem>> {
+    pub fn load(path: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| vec![Problem::of_file(path, &error.to_string())])?;
-        Self::parse(&text, path)
+        Self::parse(&text, path, overrides)
     }
 
     /// Checks `text`, the content of the file at `path`; relative paths in it are relative to
@@ -150,9 +184,10 @@ impl Config {
     ///
     /// # Errors
     /// Every problem that could be found, each with its place.
-    pub fn parse(text: &str, path: &Path) -> Result<Self, Vec<Problem>> {
-        let file = toml::from_str(text)
+    pub fn parse(text: &str, path: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
+        let mut file = toml::from_str(text)
             .map_err(|error| vec![Problem::from_toml(path, text, &error)])?;
+        overrides.apply(&mut file);
         check::check(file, text, path)
     }
 
@@ -161,17 +196,14 @@ impl Config {
     ///
     /// # Errors
     /// When the directory is not one.
-    pub fn for_directory(directory: &Path) -> Result<Self, Vec<Problem>> {
+    pub fn for_directory(directory: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
         let mut file = file::File::default();
         file.listen.push(file::Listen::default());
         file.server.access_log = Some(file::AccessLog::to("-"));
-        let mut site = file::Site::default();
-        site.root = Some(file::at_start(directory.to_owned()));
-        let mut route = file::Route::default();
-        route.path = file::at_start("/*".to_owned());
-        route.listing = Some(true);
-        site.route.push(route);
-        file.site.push(site);
+        overrides.apply(&mut file);
+        let route = file::Route { listing: Some(true), ..Default::default() };
+        let root = Some(file::at_start(directory.to_owned()));
+        file.site.push(file::Site { host: None, root, route: vec![route] });
         check::check(file, "", Path::new(""))
     }
 

@@ -690,10 +690,15 @@ impl Connection {
                     if progress {
                         self.await_client();
                     }
-                    if self.stream.poll_write_ready(cx)?.is_pending() {
-                        let now = self.ctx.clock.now();
-                        let (_, expired) = self.ctx.connections.state(self.slot, now);
-                        return if expired { Poll::Ready(self.give_up()) } else { Poll::Pending };
+                    match self.stream.poll_write_ready(cx) {
+                        Poll::Ready(Ok(())) => {}
+                        Poll::Ready(Err(_)) => return Poll::Ready(self.give_up()),
+                        Poll::Pending => {
+                            let now = self.ctx.clock.now();
+                            let (_, expired) = self.ctx.connections.state(self.slot, now);
+                            let waiting = if expired { Some(self.give_up()) } else { None };
+                            return waiting.map_or(Poll::Pending, Poll::Ready);
+                        }
                     }
                 }
                 result => {

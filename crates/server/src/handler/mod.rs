@@ -1,7 +1,11 @@
 //! Handlers: each makes a response from a routed request.
 
-pub mod compress;
-pub mod error_page;
-pub mod listing;
-pub mod media_type;
-pub mod records;
+pub(crate) mod compress;
+pub(crate) mod directory;
+pub(crate) mod error_page;
+pub(crate) mod file;
+pub(crate) mod listing;
+pub(crate) mod media_type;
+pub(crate) mod records;
+pub(crate) mod redirect;
+pub(crate) mod respond;

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::{coded, render};
 use crate::cache::front::Hit;
-use crate::cache::{Key, Representation, Stored};
+use crate::cache::{Representation, Stored};
 use crate::event_loop::Loop;
 use crate::response::{Body, Piece, Response};
 use crate::route::{Prepared, Reply, Subject, error_response};
@@ -96,10 +96,9 @@ fn make(
     let (request, subject) = (request.to_owned(), subject.to_owned());
     Reply::Job(Box::pin(async move {
         let (shared, resource) = (Arc::clone(&ctx.shared), Arc::clone(&hit.resource));
-        let key = Key { site: subject.site.index, path: subject.path.clone() };
         let made = tokio::task::spawn_blocking(move || {
             resource.representation_or_make(coding, || coded::make(&shared, &resource, coding));
-            shared.store.recount(&key, &resource);
+            shared.store.recount(&resource);
         });
         if made.await.is_err() {
             return error_response(500, true);
@@ -257,6 +256,6 @@ fn start(status: u16, form: &Representation) -> Response {
 }
 
 /// Whether the resource is sent from a file that has changed since it was opened.
-pub(super) fn has_changed(hit: &Hit) -> bool {
+pub(crate) fn has_changed(hit: &Hit) -> bool {
     matches!(&hit.resource.identity.body, Stored::File(file) if file.is_live() && !file.is_unchanged())
 }

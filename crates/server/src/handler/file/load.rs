@@ -15,7 +15,7 @@ use super::render::{self, Description};
 use super::resolve::{Failure, Mode, Wanted};
 use super::roots::Root;
 use crate::cache::stored::Facts;
-use crate::cache::{Resource, Stored, StoredFile, Version};
+use crate::cache::{Key, Resource, Stored, StoredFile, Version};
 use crate::config::{EtagKind, Settings};
 use crate::handler::media_type::media_type;
 use crate::handler::records;
@@ -68,6 +68,7 @@ pub(super) fn load(
     };
     let identity = render::representation(description, stored, wanted.shared.server_field());
     let resource = Resource::new(
+        Key { site: wanted.site, path: wanted.path.into() },
         Arc::clone(settings),
         file,
         facts,

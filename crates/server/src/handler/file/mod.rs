@@ -14,7 +14,8 @@ use std::sync::Arc;
 use dunlin_http::semantics::Method;
 use dunlin_http::Request;
 
-pub(crate) use answer::answer_hit;
+pub(crate) use answer::{answer_hit, has_changed};
+pub(crate) use render::apply_edits;
 pub(crate) use roots::Roots;
 
 use self::resolve::{Failure, Found, Mode, Wanted};
@@ -22,7 +23,7 @@ use crate::cache::front::Hit;
 use crate::cache::{Key, Resource};
 use crate::config::{Settings, Site};
 use crate::event_loop::Loop;
-use crate::handler::{listing, redirect};
+use crate::handler::{directory, redirect};
 use crate::response::{Body, Piece, Response};
 use crate::route::{Job, Prepared, Reply, Subject, error_response};
 
@@ -146,7 +147,7 @@ fn list(request: &Request<'_>, subject: &Subject<'_>, directory: std::fs::File) 
     let (request, subject) = (request.to_owned(), subject.to_owned());
     Box::pin(async move {
         let made = tokio::task::spawn_blocking(move || {
-            listing::respond(&request.as_request(), &subject.borrow(), directory)
+            directory::respond(&request.as_request(), &subject.borrow(), directory)
         });
         made.await.unwrap_or_else(|_| error_response(500, true))
     })
@@ -166,7 +167,7 @@ pub(crate) fn error_reply(
     let (ctx, page) = (Rc::clone(ctx), page.clone().into_bytes());
     let (request, site) = (request.to_owned(), Arc::clone(subject.site));
     Reply::Job(Box::pin(async move {
-        let settings = Arc::clone(site.route(&page));
+        let settings = site.route(&page);
         let (shared, now) = (Arc::clone(&ctx.shared), ctx.clock.now());
         let found = tokio::task::spawn_blocking(move || {
             let key = Key { site: site.index, path: page.as_slice().into() };

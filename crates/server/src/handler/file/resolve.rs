@@ -10,7 +10,7 @@ use super::load::{self, Loaded};
 use super::open::{open, open_directory};
 use super::roots::Root;
 use crate::cache::stored::Facts;
-use crate::cache::{Key, Resource, Version};
+use crate::cache::{Resource, Version};
 use crate::config::{Settings, TryStep};
 use crate::event_loop::Shared;
 
@@ -158,8 +158,7 @@ impl Search<'_> {
         let opened = Loaded { fd, facts, file, version: Arc::clone(version), watched };
         let resource = Arc::new(load::load(self.wanted, self.root, opened, self.mode)?);
         if settings.cache.enabled {
-            let key = Key { site: self.wanted.site, path: self.wanted.path.into() };
-            self.wanted.shared.store.insert(key, Arc::clone(&resource));
+            self.wanted.shared.store.insert(Arc::clone(&resource));
         }
         Ok(Found::Resource(resource))
     }

@@ -1,0 +1,86 @@
+//! `dunlin serve`
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use dunlin_server::Server;
+use dunlin_server::config::{Config, Overrides, Problem};
+
+use crate::logging;
+
+/// What `dunlin serve` is told.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// Directory to serve; the current one when neither it nor a configuration is given
+    #[arg(value_name = "DIR", conflicts_with = "config")]
+    directory: Option<PathBuf>,
+    /// Configuration to serve by
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Address to listen on, instead of those of the configuration; may be given more than once
+    #[arg(long, short, value_name = "ADDR")]
+    listen: Vec<String>,
+    /// Event loops; one for each processor when absent
+    #[arg(long, short, value_name = "N")]
+    threads: Option<usize>,
+    /// Access log: a path, `-` for standard output, or `off`
+    #[arg(long, value_name = "FILE|-|off")]
+    access_log: Option<String>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  dunlin serve                               the current directory, at http://127.0.0.1:8080/
+  dunlin serve public --listen :8000         on every address of this machine
+  dunlin serve -c dunlin.toml --threads 2    by a configuration, with two loops
+
+SIGTERM and SIGINT finish what is under way and stop; a second one stops at once.
+SIGUSR1 reopens the access log.";
+
+/// Serves until told to stop.
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    let config = match configuration(arguments) {
+        Ok(config) => config,
+        Err(problems) => {
+            for problem in problems {
+                eprintln!("dunlin: {problem}");
+            }
+            return ExitCode::FAILURE;
+        }
+    };
+    logging::start(&config.server.error_log);
+    let server = match Server::start(config) {
+        Ok(server) => server,
+        Err(error) => {
+            eprintln!("dunlin: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    for address in server.addresses() {
+        println!("http://{address}/");
+    }
+    match server.run_until_signal() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("dunlin: receiving signals: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn configuration(arguments: &Arguments) -> Result<Config, Vec<Problem>> {
+    let overrides = Overrides {
+        listen: arguments.listen.clone(),
+        threads: arguments.threads,
+        access_log: arguments.access_log.clone(),
+    };
+    match &arguments.config {
+        Some(file) => Config::load(file, &overrides),
+        None => {
+            let directory = arguments.directory.clone().unwrap_or_else(|| PathBuf::from("."));
+            Config::for_directory(&directory, &overrides)
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The answer that lists a directory.
+
+use std::fs::File;
+
+use dunlin_http::semantics::negotiate::prefers_json;
+use dunlin_http::semantics::Method;
+use dunlin_http::{FieldName, Request};
+use smallvec::SmallVec;
+
+use super::listing::{self, Sort};
+use crate::handler::file::apply_edits;
+use crate::response::Response;
+use crate::route::{Subject, error_response};
+
+/// A listing shows at most so many entries; more would help nobody.
+const MOST_ENTRIES: usize = 10_000;
+
+/// Lists `directory`: JSON for those who prefer it, else HTML. For the blocking pool.
+pub(crate) fn respond(request: &Request<'_>, subject: &Subject<'_>, directory: File) -> Response {
+    let settings = subject.settings;
+    let mut entries = match listing::read(&directory, settings.hidden, MOST_ENTRIES) {
+        Ok(entries) => entries,
+        Err(error) => {
+            tracing::error!("{}: {error}", String::from_utf8_lossy(subject.path));
+            return error_response(500, true);
+        }
+    };
+    let (sort, order) = Sort::from_query(subject.query);
+    let accept: SmallVec<[&[u8]; 2]> = request.values(FieldName::Accept).collect();
+    let mut response = if prefers_json(&accept) {
+        let text = listing::json(&mut entries, subject.path, sort, order);
+        Response::with_text(200, "application/json", text)
+    } else {
+        let text = listing::html(&mut entries, subject.path, sort, order);
+        let mut response = Response::with_text(200, "text/html; charset=utf-8", text);
+        response.fields.push("Content-Security-Policy", &*listing::CSP);
+        response
+    };
+    response.fields.push("Vary", "Accept");
+    response.fields.push("Cache-Control", "no-cache");
+    if settings.nosniff {
+        response.fields.push("X-Content-Type-Options", "nosniff");
+    }
+    apply_edits(settings, &mut response.fields);
+    if request.method() == Method::Head { response.without_body() } else { response }
+}

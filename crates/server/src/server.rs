@@ -1,0 +1,270 @@
+//! Starting and stopping: sockets, loops, signals.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::cache::{Bounds, Store, Watch};
+use crate::config::{Config, Listen};
+use crate::event_loop::{Loop, Shared};
+use crate::handler::file::Roots;
+use crate::listen::{self, Gauge};
+use crate::record::{AccessLog, Format, ReverseDns, ReverseDnsSettings};
+
+/// Why the server did not start.
+#[derive(Debug)]
+pub struct StartError {
+    what: String,
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// A server whose sockets are open and whose loops run.
+pub struct Server {
+    shared: Arc<Shared>,
+    addresses: Vec<SocketAddr>,
+    loops: Vec<JoinHandle<()>>,
+    stop: watch::Sender<bool>,
+    running: Arc<AtomicUsize>,
+}
+
+impl Server {
+    /// Opens everything that `config` names and begins to serve.
+    ///
+    /// # Errors
+    /// One line for the first thing that failed: what, where, and what to do about it.
+    pub fn start(config: Config) -> Result<Self, StartError> {
+        raise_descriptor_limit();
+        let shared = share(config)?;
+        let threads = shared.config.server.threads;
+        let listeners = bind_all(&shared.config.listen, threads)?;
+        let addresses = listeners[0].iter().filter_map(|l| l.local_addr().ok()).collect();
+        let (stop, stopped) = watch::channel(false);
+        let running = Arc::new(AtomicUsize::new(threads));
+        let mut loops = Vec::new();
+        for (number, listeners) in listeners.into_iter().enumerate() {
+            let (shared, stopped, running) =
+                (Arc::clone(&shared), stopped.clone(), Arc::clone(&running));
+            let body = move || {
+                run_loop(shared, listeners, stopped);
+                running.fetch_sub(1, Ordering::Release);
+            };
+            let spawned = std::thread::Builder::new().name(format!("loop-{number}")).spawn(body);
+            loops.push(spawned.map_err(|error| fail(format!("starting a loop: {error}")))?);
+        }
+        Ok(Self { shared, addresses, loops, stop, running })
+    }
+
+    /// The addresses that are listened on.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Serves until SIGTERM or SIGINT, then lets answers under way finish within the limit. A
+    /// second such signal ends that. SIGUSR1 reopens the access log.
+    ///
+    /// # Errors
+    /// When signals cannot be received.
+    pub fn run_until_signal(self) -> io::Result<()> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let mut terminate = signal(SignalKind::terminate())?;
+            let mut interrupt = signal(SignalKind::interrupt())?;
+            let mut reopen = signal(SignalKind::user_defined1())?;
+            loop {
+                tokio::select! {
+                    _ = terminate.recv() => break,
+                    _ = interrupt.recv() => break,
+                    _ = reopen.recv() => self.reopen_logs(),
+                }
+            }
+            tracing::info!("stopping; answers under way are finished");
+            self.stop.send_replace(true);
+            let limit = self.shared.config.server.stop_timeout;
+            let began = Instant::now();
+            while self.running.load(Ordering::Acquire) > 0 && began.elapsed() < limit {
+                let pause = tokio::time::sleep(Duration::from_millis(10));
+                tokio::select! {
+                    () = pause => {}
+                    _ = terminate.recv() => break,
+                    _ = interrupt.recv() => break,
+                }
+            }
+            io::Result::Ok(())
+        })?;
+        self.finish();
+        Ok(())
+    }
+
+    fn reopen_logs(&self) {
+        if let Some(log) = &self.shared.access_log {
+            log.reopen();
+        }
+    }
+
+    fn finish(self) {
+        let open = self.shared.gauge.open();
+        if open > 0 {
+            tracing::warn!("{open} connections were still open at the end of stop_timeout");
+        }
+        if let Some(log) = &self.shared.access_log {
+            log.close(Duration::from_secs(2));
+        }
+        for thread in self.loops {
+            if thread.is_finished() && thread.join().is_err() {
+                tracing::error!("a loop ended by a fault");
+            }
+        }
+    }
+}
+
+fn fail(what: impl Into<String>) -> StartError {
+    StartError { what: what.into() }
+}
+
+fn share(config: Config) -> Result<Arc<Shared>, StartError> {
+    let server = &config.server;
+    let access_log = match &server.access_log {
+        None => None,
+        Some(log) => {
+            let format = Format::parse(&log.format).map_err(fail)?;
+            let opened = AccessLog::open(&log.path, format).map_err(|error| {
+                fail(format!(
+                    "access log {}: {error}; check that the folder exists and may be written",
+                    log.path.display()
+                ))
+            })?;
+            Some(opened)
+        }
+    };
+    let reverse_dns = match &server.reverse_dns {
+        None => None,
+        Some(dns) => {
+            let settings = ReverseDnsSettings {
+                resolver: dns.resolver,
+                timeout: dns.timeout,
+                entries: dns.entries,
+                ttl: dns.ttl,
+                concurrent: dns.concurrent,
+            };
+            let started = ReverseDns::new(settings);
+            Some(started.map_err(|error| fail(format!("reverse DNS: {error}")))?)
+        }
+    };
+    let watch = server.cache.notify.then(Watch::new).and_then(|watch| {
+        watch
+            .inspect_err(|error| {
+                tracing::warn!("changes on disk are not notified ({error}); files are checked once a second");
+            })
+            .ok()
+    });
+    let limit = crate::config::descriptor_limit();
+    let connections = server.connections.unwrap_or(limit / 2);
+    if connections + server.cache.descriptors > limit {
+        tracing::warn!(
+            "{connections} connections and {} cached files may need more than the {limit} \
+             descriptors that this process may have (ulimit -n)",
+            server.cache.descriptors
+        );
+    }
+    let bounds = Bounds {
+        bytes: server.cache.size,
+        entries: server.cache.entries,
+        descriptors: server.cache.descriptors,
+    };
+    Ok(Arc::new(Shared {
+        store: Store::new(bounds),
+        watch,
+        roots: Roots::default(),
+        gauge: Arc::new(Gauge::new(connections)),
+        access_log,
+        reverse_dns,
+        serial: AtomicU64::new(0),
+        config: Arc::new(config),
+    }))
+}
+
+/// Opens every address once for each loop.
+fn bind_all(listen: &[Listen], loops: usize) -> Result<Vec<Vec<TcpListener>>, StartError> {
+    let mut all: Vec<Vec<TcpListener>> = (0..loops).map(|_| Vec::new()).collect();
+    for Listen { address, backlog } in listen {
+        let explain = |error: io::Error| {
+            let hint = match error.kind() {
+                io::ErrorKind::AddrInUse => "; another program has it, choose another port",
+                io::ErrorKind::PermissionDenied => {
+                    "; ports below 1024 need root or CAP_NET_BIND_SERVICE"
+                }
+                io::ErrorKind::AddrNotAvailable => "; this machine does not have that address",
+                _ => "",
+            };
+            fail(format!("listening on {address}: {error}{hint}"))
+        };
+        listen::probe(*address).map_err(explain)?;
+        let mut address = *address;
+        for listeners in &mut all {
+            let listener = listen::bind(address, *backlog).map_err(explain)?;
+            // Port 0 is chosen once, and then shared.
+            address = listener.local_addr().map_err(explain)?;
+            listeners.push(listener);
+        }
+    }
+    Ok(all)
+}
+
+/// One loop's life.
+fn run_loop(shared: Arc<Shared>, listeners: Vec<TcpListener>, mut stopped: watch::Receiver<bool>) {
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(16)
+        .build_local(LocalOptions::default());
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!("starting a loop: {error}");
+            return;
+        }
+    };
+    runtime.block_on(async move {
+        let ctx = Rc::new(Loop::new(shared));
+        tokio::task::spawn_local(Rc::clone(&ctx).follow_changes());
+        tokio::task::spawn_local(Rc::clone(&ctx).tick());
+        for listener in listeners {
+            let accepting = listen::accept(Rc::clone(&ctx), listener);
+            tokio::task::spawn_local(async move {
+                if let Err(error) = accepting.await {
+                    tracing::error!("accepting: {error}");
+                }
+            });
+        }
+        // An error means that the sender is gone: the server was dropped.
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+        ctx.begin_drain();
+        while ctx.connections.len() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        ctx.flush_log();
+    });
+}
+
+/// As many descriptors as the administrator lets this process have.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // What the hard limit allows needs no further permission.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
