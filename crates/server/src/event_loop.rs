@@ -260,7 +260,6 @@ impl Loop {
         log.record(&Exchange {
             peer,
             peer_name: name.as_deref(),
-            user: None,
             started_secs: began.as_secs(),
             started_nanos: began.subsec_nanos(),
             duration_ns: duration.as_nanos() as u64,

@@ -18,7 +18,7 @@ use crate::config::{Config, Listen};
 use crate::event_loop::{Loop, Shared};
 use crate::handler::file::Roots;
 use crate::listen::{self, Gauge};
-use crate::record::{AccessLog, Format, ReverseDns, ReverseDnsSettings};
+use crate::record::{AccessLog, Format, ReverseDns};
 
 /// Why the server did not start.
 #[derive(Debug)]
@@ -155,14 +155,7 @@ fn share(config: Config) -> Result<Arc<Shared>, StartError> {
     let reverse_dns = match &server.reverse_dns {
         None => None,
         Some(dns) => {
-            let settings = ReverseDnsSettings {
-                resolver: dns.resolver,
-                timeout: dns.timeout,
-                entries: dns.entries,
-                ttl: dns.ttl,
-                concurrent: dns.concurrent,
-            };
-            let started = ReverseDns::new(settings);
+            let started = ReverseDns::new(dns.clone());
             Some(started.map_err(|error| fail(format!("reverse DNS: {error}")))?)
         }
     };
