@@ -32,7 +32,7 @@ pub(crate) struct Shared {
     pub(crate) roots: Roots,
     pub(crate) gauge: Arc<Gauge>,
     pub(crate) access_log: Option<Arc<AccessLog>>,
-    pub(crate) reverse_dns: Option<Arc<ReverseDns>>,
+    pub(crate) reverse_dns: Option<ReverseDns>,
     pub(crate) serial: AtomicU64,
 }
 
@@ -129,7 +129,7 @@ impl Loop {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         let server = &shared.config.server;
         let http1 = Http1Settings::new(server);
-        let log = shared.access_log.as_ref().map(LoopLog::new);
+        let log = shared.access_log.as_ref().map(AccessLog::loop_log);
         Self {
             clock: Clock::new(),
             connections: Connections::default(),
@@ -260,6 +260,7 @@ impl Loop {
         log.record(&Exchange {
             peer,
             peer_name: name.as_deref(),
+            user: None,
             started_secs: began.as_secs(),
             started_nanos: began.subsec_nanos(),
             duration_ns: duration.as_nanos() as u64,

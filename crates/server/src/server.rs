@@ -18,7 +18,7 @@ use crate::config::{Config, Listen};
 use crate::event_loop::{Loop, Shared};
 use crate::handler::file::Roots;
 use crate::listen::{self, Gauge};
-use crate::record::{AccessLog, Format, ReverseDns};
+use crate::record::{AccessLog, AccessLogSettings, Format, ReverseDns, ReverseDnsSettings};
 
 /// Why the server did not start.
 #[derive(Debug)]
@@ -123,7 +123,10 @@ impl Server {
             tracing::warn!("{open} connections were still open at the end of stop_timeout");
         }
         if let Some(log) = &self.shared.access_log {
-            log.close(Duration::from_secs(2));
+            let given_up = log.close(Duration::from_secs(2));
+            if given_up > 0 {
+                tracing::warn!("{given_up} lines of the access log could not be written any more");
+            }
         }
         for thread in self.loops {
             if thread.is_finished() && thread.join().is_err() {
@@ -142,8 +145,8 @@ fn share(config: Config) -> Result<Arc<Shared>, StartError> {
     let access_log = match &server.access_log {
         None => None,
         Some(log) => {
-            let format = Format::parse(&log.format).map_err(fail)?;
-            let opened = AccessLog::open(&log.path, format).map_err(|error| {
+            let format = Format::parse(&log.format).map_err(|error| fail(error.to_string()))?;
+            let opened = AccessLog::open(AccessLogSettings::new(&log.path, format)).map_err(|error| {
                 fail(format!(
                     "access log {}: {error}; check that the folder exists and may be written",
                     log.path.display()
@@ -155,7 +158,14 @@ fn share(config: Config) -> Result<Arc<Shared>, StartError> {
     let reverse_dns = match &server.reverse_dns {
         None => None,
         Some(dns) => {
-            let started = ReverseDns::new(dns.clone());
+            let started = ReverseDns::new(ReverseDnsSettings {
+                resolver: dns.resolver,
+                timeout: dns.timeout,
+                max_under_way: dns.concurrent,
+                cache_entries: dns.entries,
+                max_ttl: dns.ttl,
+                ..Default::default()
+            });
             Some(started.map_err(|error| fail(format!("reverse DNS: {error}")))?)
         }
     };

@@ -19,7 +19,8 @@ pub fn repr_digest(sha256: &[u8; 32]) -> String {
     format!("sha-256=:{}:", base64(sha256))
 }
 
-fn base64(bytes: &[u8]) -> String {
+/// RFC 4648 §4.
+pub fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {

@@ -117,7 +117,7 @@ pub fn encode(path: &[u8]) -> String {
                 b'-' | b'.' | b'_' | b'~' | b'/' | b'!' | b'$' | b'&' | b'(' | b')' | b'*' | b'+'
                     | b',' | b';' | b'=' | b':' | b'@'
             );
-        if allowed && !(at == 1 && byte == b'/') {
+        if allowed && !(at == 1 && path.starts_with(b"//")) {
             text.push(byte as char);
         } else {
             const DIGITS: &[u8; 16] = b"0123456789ABCDEF";

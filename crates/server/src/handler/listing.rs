@@ -1,13 +1,191 @@
-//! Directory listings, as HTML and as JSON.
+//! Directory listings, as a page for people and as JSON for programs.
+
+mod page;
+
 use std::fs::File;
 use std::io;
-pub(crate) struct Listing;
-#[derive(Clone, Copy)]
-pub(crate) enum Sort { Name }
-#[derive(Clone, Copy)]
-pub(crate) enum Order { Asc }
-impl Sort { pub(crate) fn from_query(_: Option<&[u8]>) -> (Self, Order) { (Self::Name, Order::Asc) } }
-pub(crate) fn read(_: &File, _: bool, _: usize) -> io::Result<Listing> { Ok(Listing) }
-pub(crate) fn html(_: &mut Listing, _: &[u8], _: Sort, _: Order) -> String { String::new() }
-pub(crate) fn json(_: &mut Listing, _: &[u8], _: Sort, _: Order) -> String { String::new() }
-pub(crate) static CSP: std::sync::LazyLock<String> = std::sync::LazyLock::new(String::new);
+
+use rustix::fs::{AtFlags, Dir, FileType, statat};
+use serde_json::json;
+
+pub(crate) use page::{CSP, html};
+
+use crate::record::civil_from_days;
+
+/// What a directory holds.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    pub(crate) entries: Vec<Entry>,
+    /// There are more.
+    pub(crate) truncated: bool,
+}
+
+/// One name in a directory.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub(crate) name: Vec<u8>,
+    pub(crate) directory: bool,
+    pub(crate) size: u64,
+    /// Seconds since 1970.
+    pub(crate) modified: u64,
+}
+
+/// What a listing is sorted by. Directories always come first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sort {
+    Name,
+    Size,
+    Modified,
+}
+
+/// In which direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    Ascending,
+    Descending,
+}
+
+impl Sort {
+    /// From `sort=name|size|modified&order=asc|desc`; anything else is as if it were absent.
+    pub(crate) fn from_query(query: Option<&[u8]>) -> (Self, Order) {
+        let (mut sort, mut order) = (Self::Name, Order::Ascending);
+        for pair in query.unwrap_or_default().split(|&b| b == b'&') {
+            match pair {
+                b"sort=size" => sort = Self::Size,
+                b"sort=modified" => sort = Self::Modified,
+                b"order=desc" => order = Order::Descending,
+                _ => {}
+            }
+        }
+        (sort, order)
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Name => "name",
+            Self::Size => "size",
+            Self::Modified => "modified",
+        }
+    }
+}
+
+/// Reads the regular files and directories of `directory`, at most `most` of them. Names that
+/// begin with a dot are left out unless `hidden`.
+///
+/// # Errors
+/// When the directory cannot be read.
+pub(crate) fn read(directory: &File, hidden: bool, most: usize) -> io::Result<Listing> {
+    let mut listing = Listing { entries: Vec::new(), truncated: false };
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if matches!(name, b"." | b"..") || !hidden && name.starts_with(b".") {
+            continue;
+        }
+        // A name can be gone by now, or be a symlink that leads nowhere.
+        let Ok(stat) = statat(directory, entry.file_name(), AtFlags::empty()) else { continue };
+        let directory = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => true,
+            FileType::RegularFile => false,
+            _ => continue,
+        };
+        if listing.entries.len() == most {
+            listing.truncated = true;
+            break;
+        }
+        listing.entries.push(Entry {
+            name: name.to_vec(),
+            directory,
+            size: if directory { 0 } else { stat.st_size.max(0) as u64 },
+            modified: stat.st_mtime.max(0) as u64,
+        });
+    }
+    Ok(listing)
+}
+
+impl Listing {
+    fn sort(&mut self, sort: Sort, order: Order) {
+        let by_name = |entry: &Entry| (entry.name.to_ascii_lowercase(), entry.name.clone());
+        self.entries.sort_by_cached_key(by_name);
+        match sort {
+            Sort::Name => {}
+            Sort::Size => self.entries.sort_by_key(|entry| entry.size),
+            Sort::Modified => self.entries.sort_by_key(|entry| entry.modified),
+        }
+        if order == Order::Descending {
+            self.entries.reverse();
+        }
+        self.entries.sort_by_key(|entry| !entry.directory);
+    }
+}
+
+/// The listing for programs.
+pub(crate) fn json(listing: &mut Listing, path: &[u8], sort: Sort, order: Order) -> String {
+    listing.sort(sort, order);
+    let entries: Vec<_> = listing
+        .entries
+        .iter()
+        .map(|entry| {
+            json!({
+                "name": String::from_utf8_lossy(&entry.name),
+                "type": if entry.directory { "directory" } else { "file" },
+                "size": entry.size,
+                "modified": timestamp(entry.modified),
+            })
+        })
+        .collect();
+    let path = String::from_utf8_lossy(path);
+    json!({ "path": path, "entries": entries, "truncated": listing.truncated }).to_string()
+}
+
+/// RFC 3339 in UTC.
+fn timestamp(unix: u64) -> String {
+    let (year, month, day) = civil_from_days(unix / 86_400);
+    let (hour, minute, second) = (unix / 3600 % 24, unix / 60 % 60, unix % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str, directory: bool, size: u64) -> Entry {
+        Entry { name: name.into(), directory, size, modified: size }
+    }
+
+    #[test]
+    fn listings_are_sorted_with_directories_first_and_names_cannot_break_out() {
+        let entries = vec![
+            entry("b", false, 1),
+            entry("A", false, 2),
+            entry("z", true, 0),
+            entry("<script>\"&", false, 3),
+            entry("a:b", false, 4),
+        ];
+        let mut listing = Listing { entries, truncated: true };
+        let text = json(&mut listing, b"/x/", Sort::Size, Order::Descending);
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let names: Vec<_> =
+            value["entries"].as_array().unwrap().iter().map(|e| e["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["z", "a:b", "<script>\"&", "A", "b"]);
+        let page = html(&mut listing, b"/x/<y>/", Sort::Name, Order::Ascending);
+        assert!(!page.contains("<script>\"") && !page.contains("<y>"));
+        assert!(page.contains("href=\"./a:b\""), "a colon must not make a scheme: {page}");
+        assert!(page.contains("href=\"./%3Cscript%3E%22&amp;\""));
+        assert_eq!(Sort::from_query(Some(b"order=desc&sort=size")), (Sort::Size, Order::Descending));
+    }
+
+    #[test]
+    fn the_policy_allows_exactly_the_inline_texts() {
+        use sha2::{Digest, Sha256};
+        let mut listing = Listing { entries: vec![], truncated: false };
+        let page = html(&mut listing, b"/", Sort::Name, Order::Ascending);
+        for tag in ["style", "script"] {
+            let start = page.find(&format!("<{tag}>")).unwrap() + tag.len() + 2;
+            let end = page.find(&format!("</{tag}>")).unwrap();
+            let digest: [u8; 32] = Sha256::digest(&page[start..end]).into();
+            let hash = dunlin_http::semantics::digest::base64(&digest);
+            assert!(CSP.contains(&format!("{tag}-src 'sha256-{hash}'")), "{tag}");
+        }
+    }
+}

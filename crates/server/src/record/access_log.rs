@@ -1,144 +1,159 @@
-//! Writing the access log off the loops.
-//!
-//! Each loop collects lines and hands them over in batches; one thread writes. What the log
-//! cannot take (a full disk, a reader that is gone or does not read) is dropped and counted; it
-//! never holds up a loop.
+//! The access log: lines gathered on the event loops, written by a thread of its own.
 
-use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
-use super::exchange::Exchange;
-use super::format::{Format, TimeCache};
+use super::log_queue::{BATCH_BYTES, Queue, new_buffer};
+use super::log_writer::{Target, Writer};
+use super::{Exchange, Format, TimeCache};
 
-/// The log and its writing thread.
-#[derive(Debug)]
-pub(crate) struct AccessLog {
-    format: Format,
-    queue: Mutex<Queue>,
-    filled: Condvar,
-    drained: Condvar,
-    lost: AtomicU64,
+/// Where the access log goes and how it looks.
+#[derive(Clone, Debug)]
+pub(crate) struct AccessLogSettings {
+    /// The file, created with mode 0640 where it is missing; `-` is standard output.
+    pub(crate) path: PathBuf,
+    /// How a line is written.
+    pub(crate) format: Format,
+    /// At most this many bytes wait for the writer; lines past it are lost and counted.
+    pub(crate) queue_bytes: usize,
 }
 
-/// One loop's side of the log.
-#[derive(Debug)]
+impl AccessLogSettings {
+    /// Settings with a queue of 16 MiB.
+    pub(crate) fn new(path: impl Into<PathBuf>, format: Format) -> Self {
+        Self { path: path.into(), format, queue_bytes: 16 * 1024 * 1024 }
+    }
+}
+
+/// An open access log, shared by the event loops.
+///
+/// Nothing here makes a loop wait: a disk that is full or slow, or a pipe that nobody reads,
+/// holds up the writing thread only. Lines that cannot be written are lost and counted; the
+/// beginning of a loss and its end are reported once each.
+///
+/// A file that was renamed or removed is noticed within a second, before the next write, and
+/// opened anew; [`AccessLog::reopen`] does so at once.
+pub(crate) struct AccessLog {
+    format: Format,
+    queue: Arc<Queue>,
+    reporter: Reporter,
+}
+
+/// Tells the operator about the log itself.
+pub(super) type Reporter = Arc<dyn Fn(&str) + Send + Sync>;
+
+impl AccessLog {
+    /// Opens the log and starts its thread.
+    ///
+    /// # Errors
+    /// Fails when the file cannot be opened or the thread cannot be started; the text names the
+    /// path and the cause.
+    pub(crate) fn open(settings: AccessLogSettings) -> io::Result<Arc<Self>> {
+        let name = name(&settings);
+        Self::open_with(settings, Arc::new(move |text| tracing::error!("{name}: {text}")))
+    }
+
+    fn open_with(settings: AccessLogSettings, reporter: Reporter) -> io::Result<Arc<Self>> {
+        let name = name(&settings);
+        let explain = |error: io::Error| io::Error::new(error.kind(), format!("{name}: {error}"));
+        let target = if settings.path.as_os_str() == "-" {
+            Target::stdout().map_err(explain)?
+        } else {
+            Target::open(settings.path).map_err(explain)?
+        };
+        let queue = Arc::new(Queue::new(settings.queue_bytes));
+        let writer = Writer::new(Arc::clone(&queue), target, Arc::clone(&reporter));
+        thread::Builder::new()
+            .name("access-log".into())
+            .spawn(move || writer.run())
+            .map_err(explain)?;
+        Ok(Arc::new(Self { format: settings.format, queue, reporter }))
+    }
+
+    /// The part of the log that one event loop keeps.
+    pub(crate) fn loop_log(self: &Arc<Self>) -> LoopLog {
+        LoopLog { log: Arc::clone(self), time: TimeCache::new(), buffer: new_buffer(), lines: 0 }
+    }
+
+    /// Opens the file at the path anew, once what was handed over by now is in the old one.
+    ///
+    /// Returns at once. Standard output stays as it is.
+    pub(crate) fn reopen(&self) {
+        self.queue.push_reopen();
+    }
+
+    /// Writes what was handed over, for at most `timeout`, and ends the writing thread.
+    ///
+    /// The loops flush first; what they hand over after the end is lost. Returns how many lines
+    /// were given up, which [`AccessLog::lost`] counts too.
+    pub(crate) fn close(&self, timeout: Duration) -> u64 {
+        self.queue.drain();
+        self.queue.wait_drained(timeout)
+    }
+
+    /// How many lines were lost since the log was opened.
+    pub(crate) fn lost(&self) -> u64 {
+        self.queue.lost()
+    }
+
+    /// Reports a stalled writer from a thread of its own, once for each stall: where the report
+    /// goes may be the very pipe that nobody reads, and the loop must not wait for it.
+    #[cold]
+    fn report_stall(&self) {
+        let reporter = Arc::clone(&self.reporter);
+        let report = move || reporter("writing is too slow; lines are being lost");
+        // Without a thread the loss is still counted, and reported when it is over.
+        let _ = thread::Builder::new().name("access-log-note".into()).spawn(report);
+    }
+}
+
+impl Drop for AccessLog {
+    /// Lets the thread write what is left and end, without waiting for it.
+    fn drop(&mut self) {
+        self.queue.drain();
+    }
+}
+
+fn name(settings: &AccessLogSettings) -> String {
+    if settings.path.as_os_str() == "-" {
+        "access log on standard output".into()
+    } else {
+        format!("access log {}", settings.path.display())
+    }
+}
+
+/// One event loop's part of the log: its lines, in order, until they are handed over.
 pub(crate) struct LoopLog {
     log: Arc<AccessLog>,
     time: TimeCache,
-    batch: Batch,
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    batches: VecDeque<Batch>,
-    bytes: usize,
-    spare: Vec<Vec<u8>>,
-    reopen: bool,
-    closing: bool,
-    writing: bool,
-}
-
-#[derive(Debug, Default)]
-struct Batch {
-    text: Vec<u8>,
+    buffer: Vec<u8>,
     lines: u64,
 }
 
-/// A loop hands over at this size, or when its clock says so.
-const BATCH: usize = 64 * 1024;
-/// What may wait to be written.
-const MOST_WAITING: usize = 16 << 20;
-/// How often the path is looked at, to see whether it still is the open file.
-const ROTATION_CHECK: Duration = Duration::from_secs(1);
-
-impl AccessLog {
-    /// Opens the log at `path` (`-` for standard output) and starts its thread.
-    ///
-    /// # Errors
-    /// When the file cannot be opened for appending.
-    pub(crate) fn open(path: &Path, format: Format) -> io::Result<Arc<Self>> {
-        let target = Target::open(path)?;
-        let log = Arc::new(Self {
-            format,
-            queue: Mutex::default(),
-            filled: Condvar::new(),
-            drained: Condvar::new(),
-            lost: AtomicU64::new(0),
-        });
-        let writer = Writer { log: Arc::clone(&log), target, failing: None, torn: false };
-        std::thread::Builder::new().name("access-log".into()).spawn(move || writer.run())?;
-        Ok(log)
-    }
-
-    /// Opens the file anew before the next batch; what is waiting goes to the old one.
-    pub(crate) fn reopen(&self) {
-        self.lock().reopen = true;
-        self.filled.notify_one();
-    }
-
-    /// Waits until everything handed over is written, at most for `limit`.
-    pub(crate) fn close(&self, limit: Duration) {
-        let until = Instant::now() + limit;
-        let mut queue = self.lock();
-        queue.closing = true;
-        self.filled.notify_one();
-        while queue.writing || !queue.batches.is_empty() {
-            let Some(left) = until.checked_duration_since(Instant::now()) else { break };
-            queue = self.drained.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        drop(queue);
-        let lost = self.lost.load(Ordering::Relaxed);
-        if lost > 0 {
-            tracing::warn!("{lost} lines of the access log were lost");
-        }
-    }
-
-    fn hand_over(&self, batch: &mut Batch) {
-        let mut queue = self.lock();
-        if queue.bytes + batch.text.len() > MOST_WAITING {
-            self.lost.fetch_add(batch.lines, Ordering::Relaxed);
-            batch.text.clear();
-        } else {
-            queue.bytes += batch.text.len();
-            let empty = queue.spare.pop().unwrap_or_else(|| Vec::with_capacity(BATCH + 4096));
-            let text = std::mem::replace(&mut batch.text, empty);
-            queue.batches.push_back(Batch { text, lines: batch.lines });
-            self.filled.notify_one();
-        }
-        batch.lines = 0;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl LoopLog {
-    pub(crate) fn new(log: &Arc<AccessLog>) -> Self {
-        Self { log: Arc::clone(log), time: TimeCache::default(), batch: Batch::default() }
-    }
-
-    /// Adds the line of `exchange`.
+    /// Appends the line of an exchange; hands the lines over when there are 64 KiB of them.
     pub(crate) fn record(&mut self, exchange: &Exchange<'_>) {
-        self.log.format.write_line(exchange, &mut self.time, &mut self.batch.text);
-        self.batch.lines += 1;
-        if self.batch.text.len() >= BATCH {
+        self.log.format.write_line(exchange, &mut self.time, &mut self.buffer);
+        self.lines += 1;
+        if self.buffer.len() >= BATCH_BYTES {
             self.flush();
         }
     }
 
-    /// Hands over what there is. Never waits for the log.
+    /// Hands the lines to the writing thread, without waiting for it.
+    ///
+    /// To be called at least each 500 ms, so that every line is in the file within a second.
     pub(crate) fn flush(&mut self) {
-        if self.batch.lines > 0 {
-            self.log.hand_over(&mut self.batch);
+        if self.lines == 0 {
+            return;
         }
+        if self.log.queue.push(&mut self.buffer, self.lines) {
+            self.log.report_stall();
+        }
+        self.lines = 0;
     }
 }
 
@@ -148,240 +163,223 @@ impl Drop for LoopLog {
     }
 }
 
-/// Where lines go.
-enum Target {
-    Output(io::Stdout),
-    File { path: PathBuf, file: File, checked: Instant },
-}
-
-impl Target {
-    fn open(path: &Path) -> io::Result<Self> {
-        if path == Path::new("-") {
-            return Ok(Self::Output(io::stdout()));
-        }
-        let file = open_file(path)?;
-        Ok(Self::File { path: path.to_owned(), file, checked: Instant::now() })
-    }
-
-    fn name(&self) -> String {
-        match self {
-            Self::Output(_) => "to standard output".into(),
-            Self::File { path, .. } => path.display().to_string(),
-        }
-    }
-
-    /// One write: how many bytes were taken.
-    fn write(&self, text: &[u8]) -> io::Result<usize> {
-        let written = match self {
-            Self::Output(output) => rustix::io::write(output.as_fd(), text),
-            Self::File { file, .. } => rustix::io::write(file, text),
-        };
-        Ok(written?)
-    }
-
-    /// Opens the file anew when asked to, or when its name leads elsewhere.
-    fn follow(&mut self, asked: bool) -> io::Result<()> {
-        let Self::File { path, file, checked } = self else { return Ok(()) };
-        if !asked {
-            if checked.elapsed() < ROTATION_CHECK {
-                return Ok(());
-            }
-            *checked = Instant::now();
-            let open = file.metadata()?;
-            let same = std::fs::metadata(&*path)
-                .is_ok_and(|named| (named.dev(), named.ino()) == (open.dev(), open.ino()));
-            if same {
-                return Ok(());
-            }
-        }
-        *file = open_file(path)?;
-        Ok(())
-    }
-}
-
-fn open_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(0o640).open(path)
-}
-
-struct Writer {
-    log: Arc<AccessLog>,
-    target: Target,
-    /// Lines lost since writing began to fail.
-    failing: Option<u64>,
-    /// The last line was cut off by a failure.
-    torn: bool,
-}
-
-impl Writer {
-    fn run(mut self) {
-        let log = Arc::clone(&self.log);
-        let mut queue = log.lock();
-        loop {
-            if let Some(batch) = queue.batches.pop_front() {
-                queue.bytes -= batch.text.len();
-                queue.writing = true;
-                drop(queue);
-                self.follow(false);
-                self.write(&batch);
-                queue = log.lock();
-                queue.writing = false;
-                let mut text = batch.text;
-                text.clear();
-                if queue.spare.len() < 8 {
-                    queue.spare.push(text);
-                }
-                continue;
-            }
-            self.log.drained.notify_all();
-            if std::mem::take(&mut queue.reopen) {
-                drop(queue);
-                self.follow(true);
-                queue = log.lock();
-                continue;
-            }
-            if queue.closing {
-                return;
-            }
-            queue = log.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn follow(&mut self, asked: bool) {
-        if let Err(error) = self.target.follow(asked) {
-            tracing::error!("access log {}: {error}; the old file is written on", self.target.name());
-        }
-    }
-
-    fn write(&mut self, batch: &Batch) {
-        let mut at = 0;
-        if self.torn {
-            match self.target.write(b"\n") {
-                Ok(_) => self.torn = false,
-                Err(error) => return self.fail(batch, at, &error),
-            }
-        }
-        while at < batch.text.len() {
-            match self.target.write(&batch.text[at..]) {
-                Ok(0) => return self.fail(batch, at, &io::ErrorKind::WriteZero.into()),
-                Ok(count) => at += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    // Somebody made the descriptor non-blocking; this thread may wait.
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                Err(error) => return self.fail(batch, at, &error),
-            }
-        }
-        if let Some(lost) = self.failing.take() {
-            let name = self.target.name();
-            tracing::warn!("access log {name}: written again; {lost} lines were lost");
-        }
-    }
-
-    /// The batch could be written up to `at` only.
-    fn fail(&mut self, batch: &Batch, at: usize, error: &io::Error) {
-        let whole = memchr::memchr_iter(b'\n', &batch.text[..at]).count() as u64;
-        let lost = batch.lines.saturating_sub(whole);
-        self.torn |= at > 0 && batch.text[at - 1] != b'\n';
-        self.log.lost.fetch_add(lost, Ordering::Relaxed);
-        if self.failing.is_none() {
-            tracing::error!("access log {}: {error}; lines are being lost", self.target.name());
-        }
-        *self.failing.get_or_insert(0) += lost;
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
-
     use super::*;
+    use crate::record::exchange::tests::sample;
 
-    fn exchange(target: &[u8]) -> Exchange<'_> {
-        Exchange {
-            peer: IpAddr::from([127, 0, 0, 1]),
-            peer_name: None,
-            started_secs: 0,
-            started_nanos: 0,
-            duration_ns: 0,
-            method: b"GET",
-            target,
-            version: "HTTP/1.1",
-            status: 200,
-            body_bytes: 0,
-            referer: None,
-            user_agent: None,
-            host: None,
-            site: "-",
-            cache: "-",
-            coding: "-",
-            connection: 0,
+    use std::fs::{self, File};
+    use std::io::{BufRead, BufReader, Read};
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+    use std::sync::Mutex;
+    use std::time::Instant;
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn settings(path: &Path) -> AccessLogSettings {
+        AccessLogSettings::new(path, Format::parse("{connection} {path}").unwrap())
+    }
+
+    /// Opens a log whose reports are kept.
+    fn open_reported(settings: AccessLogSettings) -> (Arc<AccessLog>, Arc<Mutex<Vec<String>>>) {
+        let reports = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&reports);
+        let reporter: Reporter = Arc::new(move |text| kept.lock().unwrap().push(text.to_owned()));
+        (AccessLog::open_with(settings, reporter).unwrap(), reports)
+    }
+
+    fn record(loop_log: &mut LoopLog, serials: std::ops::Range<u64>) {
+        for connection in serials {
+            loop_log.record(&Exchange { connection, target: b"/", ..sample() });
         }
     }
 
-    fn record(log: &mut LoopLog, numbers: std::ops::Range<usize>) {
-        for number in numbers {
-            log.record(&exchange(format!("/{number}").as_bytes()));
-        }
-        log.flush();
+    fn serials(path: &Path) -> Vec<u64> {
+        let text = fs::read_to_string(path).unwrap();
+        text.lines().map(|line| line.strip_suffix(" /").unwrap().parse().unwrap()).collect()
     }
 
-    fn lines(path: &Path) -> Vec<String> {
-        std::fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect()
-    }
-
-    fn wait_until(condition: impl Fn() -> bool) {
-        let until = Instant::now() + Duration::from_secs(10);
-        while !condition() {
-            assert!(Instant::now() < until, "the condition was not met in time");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    #[test]
-    fn no_line_is_lost_when_the_log_is_rotated() {
-        let folder = tempfile::tempdir().unwrap();
-        let (path, old) = (folder.path().join("access.log"), folder.path().join("access.log.1"));
-        let log = AccessLog::open(&path, Format::parse("{target}").unwrap()).unwrap();
-        let mut loop_log = LoopLog::new(&log);
-        record(&mut loop_log, 0..1000);
-        wait_until(|| lines(&path).len() == 1000);
-        std::fs::rename(&path, &old).unwrap();
-        log.reopen();
-        wait_until(|| path.exists());
-        record(&mut loop_log, 1000..2000);
-        log.close(Duration::from_secs(10));
-        let all: Vec<_> = lines(&old).into_iter().chain(lines(&path)).collect();
-        let expected: Vec<_> = (0..2000).map(|number| format!("/{number}")).collect();
-        assert_eq!(all, expected);
-        assert_eq!(log.lost.load(Ordering::Relaxed), 0);
-    }
-
-    #[test]
-    fn a_full_disk_costs_lines_and_nothing_else() {
-        let format = Format::parse("{target}").unwrap();
-        let log = AccessLog::open(Path::new("/dev/full"), format).unwrap();
-        let mut loop_log = LoopLog::new(&log);
-        record(&mut loop_log, 0..100);
-        log.close(Duration::from_secs(10));
-        assert_eq!(log.lost.load(Ordering::Relaxed), 100);
-    }
-
-    #[test]
-    fn a_reader_that_does_not_read_never_holds_up_a_loop() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("fifo");
-        let mode = rustix::fs::Mode::from_raw_mode(0o600);
-        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-        let _reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-        let log = AccessLog::open(&path, Format::parse("{target}").unwrap()).unwrap();
-        let mut loop_log = LoopLog::new(&log);
+    fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
         let began = Instant::now();
-        let long = vec![b'x'; 64 * 1024];
-        for _ in 0..1000 {
-            loop_log.record(&exchange(&long));
+        while !reached() {
+            assert!(began.elapsed() < PATIENCE, "{what}");
+            thread::sleep(Duration::from_millis(5));
         }
-        assert!(began.elapsed() < Duration::from_secs(5), "a loop was held up");
-        assert!(log.lost.load(Ordering::Relaxed) > 500, "the queue has no bound");
+    }
+
+    #[test]
+    fn lines_of_each_loop_stay_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let log = AccessLog::open(settings(&path)).unwrap();
+        thread::scope(|scope| {
+            for part in 0..3 {
+                let mut loop_log = log.loop_log();
+                scope.spawn(move || {
+                    for tens in 0..5_000 {
+                        let first = part * 1_000_000 + tens * 10;
+                        record(&mut loop_log, first..first + 10);
+                        if tens % 97 == 0 {
+                            loop_log.flush();
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(log.close(PATIENCE), 0);
+        let all = serials(&path);
+        for part in 0..3 {
+            let own = all.iter().copied().filter(|serial| serial / 1_000_000 == part);
+            let first = part * 1_000_000;
+            assert!(own.eq(first..first + 50_000));
+        }
+        assert_eq!(log.lost(), 0);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o137, 0);
+    }
+
+    #[test]
+    fn reopening_after_a_rename_loses_no_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let log = AccessLog::open(settings(&path)).unwrap();
+        let mut loop_log = log.loop_log();
+        let mut files = Vec::new();
+        for round in 0..20 {
+            record(&mut loop_log, round * 3_000..(round + 1) * 3_000);
+            loop_log.flush();
+            let old = dir.path().join(format!("log.{round}"));
+            fs::rename(&path, &old).unwrap();
+            log.reopen();
+            wait_until("a new file", || path.exists());
+            files.push(old);
+        }
+        record(&mut loop_log, 60_000..60_001);
+        loop_log.flush();
+        assert_eq!(log.close(PATIENCE), 0);
+        assert_eq!(serials(&files[0]), (0..3_000).collect::<Vec<_>>());
+        files.push(path);
+        let all: Vec<u64> = files.iter().flat_map(|file| serials(file)).collect();
+        assert!(all.into_iter().eq(0..60_001));
+    }
+
+    #[test]
+    fn a_renamed_or_removed_file_is_noticed_without_a_signal() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, old) = (dir.path().join("log"), dir.path().join("log.1"));
+        let log = AccessLog::open(settings(&path)).unwrap();
+        let mut loop_log = log.loop_log();
+        record(&mut loop_log, 0..1);
+        loop_log.flush();
+        wait_until("the first line", || serials(&path) == [0]);
+        fs::rename(&path, &old).unwrap();
+        let mut next = 1;
+        wait_until("a new file", || {
+            record(&mut loop_log, next..next + 1);
+            loop_log.flush();
+            next += 1;
+            path.exists()
+        });
+        assert_eq!(log.close(PATIENCE), 0);
+        let all = [serials(&old), serials(&path)].concat();
+        assert!(all.into_iter().eq(0..next));
+    }
+
+    #[test]
+    fn a_full_disk_is_counted_and_reported_once_until_it_recovers() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, spare) = (dir.path().join("log"), dir.path().join("spare"));
+        std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+        let (log, reports) = open_reported(settings(&path));
+        let mut loop_log = log.loop_log();
+        for round in 0..5 {
+            record(&mut loop_log, round * 10..(round + 1) * 10);
+            loop_log.flush();
+            wait_until("the loss", || log.lost() == (round + 1) * 10);
+        }
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&spare, &path).unwrap();
+        log.reopen();
+        record(&mut loop_log, 50..60);
+        loop_log.flush();
+        assert_eq!(log.close(PATIENCE), 0);
+        assert!(serials(&spare).into_iter().eq(50..60));
+        assert_eq!(log.lost(), 50);
+        assert_eq!(
+            *reports.lock().unwrap(),
+            [
+                "No space left on device (os error 28); lines are being lost",
+                "written again; 50 lines were lost",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_reader_that_does_not_read_never_holds_up_the_loop() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("fifo");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let small = AccessLogSettings { queue_bytes: 1024 * 1024, ..settings(&path) };
+        let (log, reports) = open_reported(small);
+        let mut reader = BufReader::new(File::open(&path).unwrap());
+        let mut loop_log = log.loop_log();
+        let began = Instant::now();
+        record(&mut loop_log, 0..500_000);
+        loop_log.flush();
+        assert!(began.elapsed() < PATIENCE, "half a million lines: {:?}", began.elapsed());
+        assert!(log.lost() > 0);
+        wait_until("the report", || !reports.lock().unwrap().is_empty());
+
+        let kept = 500_000 - log.lost();
+        let mut line = String::new();
+        let mut next = 0;
+        for _ in 0..kept {
+            line.clear();
+            reader.read_line(&mut line).unwrap();
+            let serial: u64 = line.strip_suffix(" /\n").unwrap().parse().unwrap();
+            assert!(serial >= next, "{serial} after {next}");
+            next = serial + 1;
+        }
+        wait_until("the recovery", || reports.lock().unwrap().len() == 2);
+        assert_eq!(reports.lock().unwrap()[0], "writing is too slow; lines are being lost");
+        record(&mut loop_log, 7..8);
+        loop_log.flush();
+        line.clear();
+        reader.read_line(&mut line).unwrap();
+        assert_eq!(line, "7 /\n");
+    }
+
+    #[test]
+    fn closing_does_not_wait_for_a_stalled_reader() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("fifo");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let log = AccessLog::open(settings(&path)).unwrap();
+        let mut reader = File::open(&path).unwrap();
+        let mut loop_log = log.loop_log();
+        record(&mut loop_log, 0..100_000);
+        loop_log.flush();
+        let began = Instant::now();
+        let given_up = log.close(Duration::from_millis(100));
+        assert!(began.elapsed() < PATIENCE);
+        assert!(given_up > 0);
+        assert_eq!(log.lost(), given_up);
+        // The writer lets go of the pipe soon: then its reader sees the end.
+        let mut rest = Vec::new();
+        reader.read_to_end(&mut rest).unwrap();
+        record(&mut loop_log, 0..1);
+        loop_log.flush();
+        assert_eq!(log.lost(), given_up + 1);
+    }
+
+    #[test]
+    fn an_error_at_opening_names_path_and_cause() {
+        let error = AccessLog::open(settings(Path::new("/nonexistent/log"))).err().unwrap();
+        assert_eq!(
+            error.to_string(),
+            "access log /nonexistent/log: No such file or directory (os error 2)"
+        );
     }
 }

@@ -1,31 +1,118 @@
-//! One request and its answer, as the log sees them.
+//! A finished exchange, as the access log sees it.
 
 use std::net::IpAddr;
 
-/// A finished exchange. Texts are as the client sent them: whoever writes them out escapes them.
-#[derive(Debug, Clone, Copy)]
+/// One request and its response, borrowed from the connection while they are recorded.
+///
+/// Whatever came from the client is given as the bytes that were received; escaping is the
+/// format's work. A request that could not be parsed may have an empty method and target.
+#[derive(Clone, Debug)]
 pub(crate) struct Exchange<'a> {
+    /// The client's address.
     pub(crate) peer: IpAddr,
+    /// The client's name by reverse DNS, where it is known by now.
     pub(crate) peer_name: Option<&'a str>,
-    /// When the head was complete, in seconds since 1970.
+    /// The authenticated user.
+    pub(crate) user: Option<&'a [u8]>,
+    /// When the request began: seconds since 1970-01-01 UTC.
     pub(crate) started_secs: u64,
+    /// When the request began: nanoseconds within the second.
     pub(crate) started_nanos: u32,
+    /// From the request's first byte to the response's last, in nanoseconds.
     pub(crate) duration_ns: u64,
-    /// Empty when the request could not be read, as is the target.
+    /// The method as received.
     pub(crate) method: &'a [u8],
+    /// The request-target as received (RFC 9112 §3.2).
     pub(crate) target: &'a [u8],
+    /// The request's protocol version, such as `HTTP/1.1`.
     pub(crate) version: &'static str,
+    /// The status code of the final response.
     pub(crate) status: u16,
-    /// Bytes of the body that were sent.
+    /// Bytes of body that were sent, without the head.
     pub(crate) body_bytes: u64,
+    /// The `Referer` field.
     pub(crate) referer: Option<&'a [u8]>,
+    /// The `User-Agent` field.
     pub(crate) user_agent: Option<&'a [u8]>,
+    /// The `Host` field.
     pub(crate) host: Option<&'a [u8]>,
+    /// The name of the site that answered.
     pub(crate) site: &'a str,
-    /// "hit", "miss", "off" or "-".
+    /// What the file cache had: `hit`, `miss`, `off` or `-`.
     pub(crate) cache: &'static str,
-    /// The content coding, or "-".
+    /// The content coding of the response, such as `gzip`, or `-`.
     pub(crate) coding: &'static str,
-    /// Serial number of the connection.
+    /// The serial number of the connection.
     pub(crate) connection: u64,
+}
+
+impl<'a> Exchange<'a> {
+    /// The path of the request-target, without the authority of an absolute form (RFC 9112 §3.2.2).
+    pub(crate) fn path(&self) -> &'a [u8] {
+        let end = memchr::memchr(b'?', self.target).unwrap_or(self.target.len());
+        let path = &self.target[..end];
+        if path.first() == Some(&b'/') {
+            return path;
+        }
+        let Some(scheme) = memchr::memmem::find(path, b"://") else { return path };
+        let authority = scheme + 3;
+        match memchr::memchr(b'/', &path[authority..]) {
+            Some(length) => &path[authority + length..],
+            None => b"/",
+        }
+    }
+
+    /// The query of the request-target, without its question mark.
+    pub(crate) fn query(&self) -> Option<&'a [u8]> {
+        let mark = memchr::memchr(b'?', self.target)?;
+        Some(&self.target[mark + 1..])
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A plain request, for tests to change as they need.
+    pub(in crate::record) fn sample() -> Exchange<'static> {
+        Exchange {
+            peer: IpAddr::from([192, 0, 2, 7]),
+            peer_name: None,
+            user: None,
+            started_secs: 971_186_136,
+            started_nanos: 123_456_789,
+            duration_ns: 1_234_567,
+            method: b"GET",
+            target: b"/apache_pb.gif?x=1",
+            version: "HTTP/1.1",
+            status: 200,
+            body_bytes: 2326,
+            referer: Some(b"http://www.example.com/start.html"),
+            user_agent: Some(
+                b"Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
+            ),
+            host: Some(b"www.example.com"),
+            site: "main",
+            cache: "hit",
+            coding: "gzip",
+            connection: 42,
+        }
+    }
+
+    #[test]
+    fn path_and_query_of_each_form_of_target() {
+        let table = [
+            ("/a/b?c=d?e", "/a/b", Some("c=d?e")),
+            ("/a", "/a", None),
+            ("http://h/p?q", "/p", Some("q")),
+            ("http://h?q", "/", Some("q")),
+            ("*", "*", None),
+            ("", "", None),
+        ];
+        for (target, path, query) in table {
+            let exchange = Exchange { target: target.as_bytes(), ..sample() };
+            assert_eq!(exchange.path(), path.as_bytes());
+            assert_eq!(exchange.query(), query.map(str::as_bytes));
+        }
+    }
 }

@@ -4,9 +4,15 @@ mod access_log;
 mod escape;
 mod exchange;
 mod format;
+mod log_queue;
+mod log_writer;
 mod reverse_dns;
+mod template;
+mod time_cache;
 
-pub(crate) use access_log::{AccessLog, LoopLog};
+pub(crate) use access_log::{AccessLog, AccessLogSettings, LoopLog};
 pub(crate) use exchange::Exchange;
-pub(crate) use format::Format;
-pub(crate) use reverse_dns::ReverseDns;
+pub(crate) use format::{Format, FormatError};
+pub(crate) use reverse_dns::{ReverseDns, ReverseDnsSettings};
+pub(crate) use template::Template;
+pub(crate) use time_cache::{TimeCache, civil_from_days};

@@ -1,171 +1,505 @@
-//! The names of clients: looked up beside the loops, remembered, and never waited for.
+//! The names of clients, asked for in the background and never waited for.
 
 use std::collections::VecDeque;
+use std::hash::BuildHasher;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::thread;
+use std::time::Duration;
 
-use hashbrown::HashMap;
-use hickory_resolver::config::{
-    ConnectionConfig, NameServerConfig, ResolverConfig, ResolverOpts,
-};
+use hashbrown::{DefaultHashBuilder, HashMap};
+use hickory_resolver::config::{NameServerConfig, ResolveHosts, ResolverConfig};
+use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
-use hickory_resolver::proto::rr::{RData, RecordType};
-use hickory_resolver::{Resolver, TokioResolver};
-use tokio::sync::{Semaphore, mpsc};
+use hickory_resolver::proto::rr::{Name, RData};
+use hickory_resolver::{Resolver, ResolverBuilder, TokioResolver};
+use rustix::time::{ClockId, clock_gettime};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::config::ReverseDns as Settings;
+/// How the names of clients are looked up.
+#[derive(Clone, Debug)]
+pub(crate) struct ReverseDnsSettings {
+    /// The resolver to ask; by default the system's.
+    pub(crate) resolver: Option<SocketAddr>,
+    /// A lookup that takes longer has failed.
+    pub(crate) timeout: Duration,
+    /// At most this many lookups are under way; past it, clients stay nameless.
+    pub(crate) max_under_way: usize,
+    /// At most about this many addresses are remembered; then the oldest is forgotten.
+    pub(crate) cache_entries: usize,
+    /// A name is kept as long as its record says, but no longer than this.
+    pub(crate) max_ttl: Duration,
+    /// How long it is remembered that an address has no name, or that the lookup failed.
+    pub(crate) negative_ttl: Duration,
+}
 
-/// What is known of clients' names.
-#[derive(Debug)]
+impl Default for ReverseDnsSettings {
+    /// The system's resolver, 5 s, 64 under way, 16,384 entries, a day, five minutes.
+    fn default() -> Self {
+        Self {
+            resolver: None,
+            timeout: Duration::from_secs(5),
+            max_under_way: 64,
+            cache_entries: 16 * 1024,
+            max_ttl: Duration::from_secs(24 * 60 * 60),
+            negative_ttl: Duration::from_secs(5 * 60),
+        }
+    }
+}
+
+/// Names of clients by reverse DNS (PTR records, RFC 1035 §3.5), from a bounded cache.
+///
+/// Lookups run on a thread of their own, which ends when this is dropped. A name is what the
+/// owner of the address says: it is not confirmed by a forward lookup, and good for logs only.
 pub(crate) struct ReverseDns {
-    settings: Settings,
-    names: Mutex<Names>,
-    wanted: mpsc::Sender<IpAddr>,
-}
-
-#[derive(Debug, Default)]
-struct Names {
-    known: HashMap<IpAddr, Known>,
-    /// In order of entry; the oldest makes room.
-    order: VecDeque<IpAddr>,
-}
-
-#[derive(Debug)]
-struct Known {
-    /// `None` while it is looked up, and when there is none.
-    name: Option<Arc<str>>,
-    since: Instant,
+    cache: Arc<Cache>,
+    requests: UnboundedSender<Ticket>,
 }
 
 impl ReverseDns {
-    /// Starts the thread that looks up.
+    /// Reads the resolver's configuration and starts the thread.
     ///
     /// # Errors
-    /// When the thread cannot be started or the system's resolver is not configured.
-    pub(crate) fn new(settings: Settings) -> io::Result<Arc<Self>> {
-        // What does not fit here is looked up when the client comes again.
-        let (wanted, queue) = mpsc::channel(settings.concurrent * 4);
-        let dns = Arc::new(Self { settings, names: Mutex::default(), wanted });
+    /// Fails when the system's resolver configuration cannot be read, or the thread not be started.
+    pub(crate) fn new(settings: ReverseDnsSettings) -> io::Result<Self> {
+        let builder = resolver_builder(&settings)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let resolver = {
-            let _inside = runtime.enter();
-            resolver(&dns.settings)?
+            let _guard = runtime.enter();
+            builder.build().map_err(explain)?
         };
-        let worker = Arc::downgrade(&dns);
-        let concurrent = dns.settings.concurrent;
-        std::thread::Builder::new().name("reverse-dns".into()).spawn(move || {
-            runtime.block_on(work(queue, resolver, concurrent, move |address, name| {
-                if let Some(dns) = worker.upgrade() {
-                    dns.remember(address, name);
-                }
-            }));
-        })?;
-        Ok(dns)
+        let timeout = settings.timeout;
+        let (requests, received) = unbounded_channel();
+        thread::Builder::new()
+            .name("reverse-dns".into())
+            .spawn(move || runtime.block_on(serve(resolver, timeout, received)))?;
+        Ok(Self { cache: Arc::new(Cache::new(settings)), requests })
     }
 
-    /// The client's name if it is known by now. Never waits: a name that is not known is looked
-    /// up for the next time.
+    /// The name of `address` as far as it is known now; starts a lookup when it is not.
+    ///
+    /// Never waits. A name past its time is still given while it is asked for again.
     pub(crate) fn name(&self, address: IpAddr) -> Option<Arc<str>> {
-        let mut names = self.lock();
-        if let Some(known) = names.known.get(&address)
-            && known.since.elapsed() < self.settings.ttl
-        {
-            return known.name.clone();
+        let (name, ticket) = self.cache.get(address.to_canonical(), now());
+        if let Some(ticket) = ticket {
+            // When the thread is gone, the ticket comes back, is dropped, and counts as failed.
+            let _ = self.requests.send(ticket);
         }
-        if self.wanted.try_send(address).is_ok() {
-            names.put(address, None, self.settings.entries);
-        }
-        None
+        name
     }
 
-    fn remember(&self, address: IpAddr, name: Option<Arc<str>>) {
-        self.lock().put(address, name, self.settings.entries);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Names> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    /// How many lookups are under way.
+    pub(crate) fn under_way(&self) -> usize {
+        self.cache.under_way.load(Ordering::Relaxed)
     }
 }
 
-impl Names {
-    fn put(&mut self, address: IpAddr, name: Option<Arc<str>>, most: usize) {
-        let known = Known { name, since: Instant::now() };
-        if self.known.insert(address, known).is_none() {
-            self.order.push_back(address);
-        }
-        while self.known.len() > most {
-            let Some(oldest) = self.order.pop_front() else { return };
-            self.known.remove(&oldest);
-        }
-    }
-}
-
-fn resolver(settings: &Settings) -> io::Result<TokioResolver> {
-    let mut options = ResolverOpts::default();
-    options.timeout = settings.timeout;
-    options.attempts = 1;
-    options.cache_size = 0;
-    let failed = |error: hickory_resolver::net::NetError| io::Error::other(error.to_string());
-    let provider = TokioRuntimeProvider::default();
-    let builder = match settings.resolver {
-        Some(address) => Resolver::builder_with_config(name_server(address), provider),
-        None => Resolver::builder(provider).map_err(failed)?,
-    };
-    builder.with_options(options).build().map_err(failed)
-}
-
-fn name_server(address: SocketAddr) -> ResolverConfig {
-    let mut connection = ConnectionConfig::udp();
-    connection.port = address.port();
-    let server = NameServerConfig::new(address.ip(), true, vec![connection]);
-    ResolverConfig::from_parts(None, vec![], vec![server])
-}
-
-async fn work(
-    mut queue: mpsc::Receiver<IpAddr>,
+/// Runs lookups until all senders are gone; those under way then end with the runtime.
+async fn serve(
     resolver: TokioResolver,
-    concurrent: usize,
-    found: impl Fn(IpAddr, Option<Arc<str>>) + Clone + Send + 'static,
+    timeout: Duration,
+    mut requests: UnboundedReceiver<Ticket>,
 ) {
-    let places = Arc::new(Semaphore::new(concurrent));
-    while let Some(address) = queue.recv().await {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let (resolver, found) = (resolver.clone(), found.clone());
+    while let Some(ticket) = requests.recv().await {
+        let resolver = resolver.clone();
         tokio::spawn(async move {
-            let _place = place;
-            let name = look_up(&resolver, address).await;
-            found(address, name);
+            let lookup = resolver.reverse_lookup(ticket.address);
+            if let Ok(Ok(answer)) = tokio::time::timeout(timeout, lookup).await {
+                ticket.finish(found(&answer));
+            }
         });
     }
 }
 
-async fn look_up(resolver: &TokioResolver, address: IpAddr) -> Option<Arc<str>> {
-    let answer = resolver.lookup(reverse_name(address), RecordType::PTR).await.ok()?;
-    let name = answer.answers().iter().find_map(|record| match &record.data {
-        RData::PTR(name) => Some(name.to_string()),
-        _ => None,
-    })?;
-    let name = name.trim_end_matches('.');
-    // What a stranger's name server says goes into the log: nothing but names.
-    let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
-    (!name.is_empty() && name.len() < 256 && name.bytes().all(legal)).then(|| name.into())
+fn resolver_builder(
+    settings: &ReverseDnsSettings,
+) -> io::Result<ResolverBuilder<TokioRuntimeProvider>> {
+    let mut builder = match settings.resolver {
+        None => TokioResolver::builder_tokio().map_err(explain)?,
+        Some(address) => {
+            let mut server = NameServerConfig::udp_and_tcp(address.ip());
+            for connection in &mut server.connections {
+                connection.port = address.port();
+            }
+            let config = ResolverConfig::from_name_servers(vec![server]);
+            let provider = TokioRuntimeProvider::default();
+            let mut builder = Resolver::builder_with_config(config, provider);
+            builder.options_mut().use_hosts_file = ResolveHosts::Never;
+            builder
+        }
+    };
+    let options = builder.options_mut();
+    // Time for one more attempt, as datagrams get lost.
+    options.timeout = settings.timeout / 2;
+    options.attempts = 1;
+    options.max_active_requests = settings.max_under_way.max(1);
+    options.cache_size = 0; // the cache is here
+    Ok(builder)
 }
 
-/// The name under which an address is looked up (RFC 1035 §3.5, RFC 3596 §2.5).
-fn reverse_name(address: IpAddr) -> String {
-    match address {
-        IpAddr::V4(address) => {
-            let [a, b, c, d] = address.octets();
-            format!("{d}.{c}.{b}.{a}.in-addr.arpa.")
+fn explain(error: impl std::fmt::Display) -> io::Error {
+    io::Error::other(format!("reverse DNS: {error}"))
+}
+
+/// The first name of an answer, with the seconds that it is good for.
+fn found(answer: &Lookup) -> Option<(Arc<str>, u64)> {
+    let (name, ttl) = answer.answers().iter().find_map(|record| match &record.data {
+        RData::PTR(name) => Some((&name.0, record.ttl)),
+        _ => None,
+    })?;
+    Some((host_name(name)?, u64::from(ttl)))
+}
+
+/// The text of a name that is fit for a log.
+///
+/// Whoever owns an address chooses its name. One that holds anything but letters, digits, dots,
+/// hyphens and underscores is dropped, and so is one that could be taken for an address or for
+/// the sign of an absent field.
+fn host_name(name: &Name) -> Option<Arc<str>> {
+    let fit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    if name.iter().any(|label| !label.iter().all(fit)) {
+        return None;
+    }
+    if name.iter().next_back()?.iter().all(u8::is_ascii_digit) || name.iter().next()? == b"-" {
+        return None;
+    }
+    Some(name.to_ascii().trim_end_matches('.').into())
+}
+
+/// What is known of addresses, in parts that are locked one at a time.
+struct Cache {
+    shards: Box<[Mutex<Shard>]>,
+    hasher: DefaultHashBuilder,
+    entries_per_shard: usize,
+    under_way: AtomicUsize,
+    settings: ReverseDnsSettings,
+}
+
+#[derive(Default)]
+struct Shard {
+    entries: HashMap<IpAddr, Entry>,
+    /// The addresses of `entries`, each once, in the order in which they came.
+    ages: VecDeque<IpAddr>,
+}
+
+struct Entry {
+    name: Option<Arc<str>>,
+    /// In seconds of [`now`].
+    expires: u64,
+    pending: bool,
+}
+
+impl Cache {
+    fn new(settings: ReverseDnsSettings) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            hasher: DefaultHashBuilder::default(),
+            entries_per_shard: settings.cache_entries.div_ceil(SHARDS).max(1),
+            under_way: AtomicUsize::new(0),
+            settings,
         }
-        IpAddr::V6(address) => {
-            let mut name = String::with_capacity(74);
-            for octet in address.octets().iter().rev() {
-                name.push_str(&format!("{:x}.{:x}.", octet & 15, octet >> 4));
+    }
+
+    /// The name as it is known, and the order for a lookup when one is due.
+    fn get(self: &Arc<Self>, address: IpAddr, now: u64) -> (Option<Arc<str>>, Option<Ticket>) {
+        let mut shard = self.shard(address);
+        if let Some(entry) = shard.entries.get_mut(&address) {
+            let name = entry.name.clone();
+            let due = !entry.pending && entry.expires <= now && self.take_place();
+            entry.pending |= due;
+            return (name, due.then(|| self.ticket(address)));
+        }
+        if !self.take_place() {
+            return (None, None);
+        }
+        if !shard.make_room(self.entries_per_shard) {
+            self.leave_place();
+            return (None, None);
+        }
+        shard.entries.insert(address, Entry { name: None, expires: 0, pending: true });
+        shard.ages.push_back(address);
+        (None, Some(self.ticket(address)))
+    }
+
+    fn store(&self, address: IpAddr, found: Option<(Arc<str>, u64)>) {
+        let (name, ttl) = match found {
+            Some((name, ttl)) => {
+                let ttl = ttl.max(SHORTEST_TTL_SECS).min(self.settings.max_ttl.as_secs());
+                (Some(name), ttl)
             }
-            name + "ip6.arpa."
+            None => (None, self.settings.negative_ttl.as_secs()),
+        };
+        if let Some(entry) = self.shard(address).entries.get_mut(&address) {
+            // At least a second: a failing lookup is never begun again at once.
+            *entry = Entry { name, expires: now() + ttl.max(1), pending: false };
+        }
+        self.leave_place();
+    }
+
+    /// Takes one of the places for lookups under way, if one is free.
+    fn take_place(&self) -> bool {
+        let limit = self.settings.max_under_way;
+        if self.under_way.load(Ordering::Relaxed) >= limit {
+            return false;
+        }
+        let before = self.under_way.fetch_add(1, Ordering::Relaxed);
+        if before >= limit {
+            self.leave_place();
+        }
+        before < limit
+    }
+
+    fn leave_place(&self) {
+        self.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn ticket(self: &Arc<Self>, address: IpAddr) -> Ticket {
+        Ticket { address, cache: Some(Arc::clone(self)) }
+    }
+
+    fn shard(&self, address: IpAddr) -> MutexGuard<'_, Shard> {
+        let hash = self.hasher.hash_one(address) as usize;
+        self.shards[hash % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shard {
+    /// Forgets the oldest entries that nobody is asking for; false when there is no room.
+    fn make_room(&mut self, limit: usize) -> bool {
+        for _ in 0..self.ages.len() {
+            if self.entries.len() < limit {
+                break;
+            }
+            let Some(oldest) = self.ages.pop_front() else { break };
+            if self.entries.get(&oldest).is_some_and(|entry| entry.pending) {
+                self.ages.push_back(oldest);
+            } else {
+                self.entries.remove(&oldest);
+            }
+        }
+        self.entries.len() < limit
+    }
+}
+
+/// A lookup that was ordered; dropped without a result, it counts as failed.
+struct Ticket {
+    address: IpAddr,
+    /// None once the result is stored.
+    cache: Option<Arc<Cache>>,
+}
+
+impl Ticket {
+    fn finish(mut self, found: Option<(Arc<str>, u64)>) {
+        if let Some(cache) = self.cache.take() {
+            cache.store(self.address, found);
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(cache) = self.cache.take() {
+            cache.store(self.address, None);
+        }
+    }
+}
+
+/// Seconds of a clock that never goes back; the coarse one costs a few nanoseconds.
+fn now() -> u64 {
+    u64::try_from(clock_gettime(ClockId::MonotonicCoarse).tv_sec).unwrap_or(0)
+}
+
+const SHARDS: usize = 16;
+
+/// A record that wants to be asked for at each request is asked for twice a minute.
+const SHORTEST_TTL_SECS: u64 = 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::hint::black_box;
+    use std::net::{Ipv4Addr, UdpSocket};
+    use std::time::Instant;
+
+    /// A resolver on loopback: answers each question with `name` for 10.0.0.1, with a name that
+    /// would forge a line for 10.0.0.2, with an address for 10.0.0.3, and with NXDOMAIN for others.
+    fn start_resolver() -> (SocketAddr, Arc<AtomicUsize>) {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = socket.local_addr().unwrap();
+        let questions = Arc::new(AtomicUsize::new(0));
+        let asked = Arc::clone(&questions);
+        thread::spawn(move || {
+            let mut packet = [0; 512];
+            while let Ok((length, peer)) = socket.recv_from(&mut packet) {
+                asked.fetch_add(1, Ordering::Relaxed);
+                socket.send_to(&answer(&packet[..length]), peer).unwrap();
+            }
+        });
+        (address, questions)
+    }
+
+    /// The DNS message (RFC 1035 §4.1) that answers `query`.
+    fn answer(query: &[u8]) -> Vec<u8> {
+        let name_length = query[12..].iter().position(|byte| *byte == 0).unwrap() + 1;
+        let question = &query[12..12 + name_length + 4];
+        let labels: &[&[u8]] = match question[1] {
+            b'1' => &[b"client-1", b"example", b"org"],
+            b'2' => &[b"a\n10.0.0.9 - -", b"org"],
+            b'3' => &[b"10", b"9", b"8", b"7"],
+            _ => &[],
+        };
+        let mut message = query[..2].to_vec();
+        let (code, answers) = if labels.is_empty() { (0x83, 0) } else { (0x80, 1) };
+        message.extend_from_slice(&[0x81, code, 0, 1, 0, answers, 0, 0, 0, 0]);
+        message.extend_from_slice(question);
+        if answers == 1 {
+            let mut data = Vec::new();
+            for label in labels {
+                data.push(label.len() as u8);
+                data.extend_from_slice(label);
+            }
+            data.push(0);
+            // The question's name, PTR, IN, one hour.
+            message.extend_from_slice(&[0xc0, 12, 0, 12, 0, 1, 0, 0, 0x0e, 0x10]);
+            message.extend_from_slice(&(data.len() as u16).to_be_bytes());
+            message.extend_from_slice(&data);
+        }
+        message
+    }
+
+    fn wait_until_idle(names: &ReverseDns) {
+        let began = Instant::now();
+        while names.under_way() > 0 {
+            assert!(began.elapsed() < Duration::from_secs(20), "lookups do not end");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    #[test]
+    fn a_name_is_known_after_a_lookup_and_asked_for_once() {
+        let (resolver, questions) = start_resolver();
+        let settings = ReverseDnsSettings { resolver: Some(resolver), ..Default::default() };
+        let names = ReverseDns::new(settings).unwrap();
+        let client = IpAddr::from([10, 0, 0, 1]);
+        for _ in 0..100 {
+            names.name(client);
+        }
+        wait_until_idle(&names);
+        assert_eq!(names.name(client).as_deref(), Some("client-1.example.org"));
+        let mapped = "::ffff:10.0.0.1".parse().unwrap();
+        assert_eq!(names.name(mapped).as_deref(), Some("client-1.example.org"));
+        assert_eq!(questions.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn hostile_and_missing_names_are_none_and_not_asked_for_again() {
+        let (resolver, questions) = start_resolver();
+        let settings = ReverseDnsSettings { resolver: Some(resolver), ..Default::default() };
+        let names = ReverseDns::new(settings).unwrap();
+        let mut before = 0;
+        for last in [2, 3, 4] {
+            let client = IpAddr::from([10, 0, 0, last]);
+            assert_eq!(names.name(client), None);
+            wait_until_idle(&names);
+            let asked = questions.load(Ordering::Relaxed);
+            assert!(asked > before, "10.0.0.{last} is asked for");
+            assert_eq!(names.name(client), None);
+            assert_eq!((names.under_way(), names.cache.get(client, now()).0), (0, None));
+            before = asked;
+        }
+    }
+
+    #[test]
+    fn a_silent_resolver_delays_nothing_and_bounds_what_is_under_way() {
+        let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let names = ReverseDns::new(ReverseDnsSettings {
+            resolver: Some(silent.local_addr().unwrap()),
+            timeout: Duration::from_millis(300),
+            max_under_way: 8,
+            ..Default::default()
+        })
+        .unwrap();
+        let began = Instant::now();
+        for number in 0..100_000_u32 {
+            assert_eq!(names.name(IpAddr::V4(Ipv4Addr::from(number))), None);
+            assert!(names.under_way() <= 8);
+        }
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        wait_until_idle(&names);
+    }
+
+    #[test]
+    fn a_dead_thread_leaves_clients_nameless() {
+        let (requests, received) = unbounded_channel();
+        drop(received);
+        let cache = Arc::new(Cache::new(ReverseDnsSettings::default()));
+        let names = ReverseDns { cache, requests };
+        assert_eq!(names.name(IpAddr::from([10, 0, 0, 1])), None);
+        assert_eq!(names.under_way(), 0);
+    }
+
+    #[test]
+    fn the_oldest_is_forgotten_but_never_one_under_way() {
+        let settings =
+            ReverseDnsSettings { cache_entries: 32, max_under_way: 1000, ..Default::default() };
+        let cache = Arc::new(Cache::new(settings));
+        let name = |number: u32| Some((Arc::from(format!("n{number}")), 3600));
+        for number in 0..1000 {
+            let address = IpAddr::V4(Ipv4Addr::from(number));
+            let (_, ticket) = cache.get(address, now());
+            ticket.unwrap().finish(name(number));
+            assert!(cache.get(address, now()).0.is_some());
+        }
+        let entries = |cache: &Cache| -> usize {
+            cache.shards.iter().map(|shard| shard.lock().unwrap().entries.len()).sum()
+        };
+        assert_eq!(entries(&cache), 32);
+
+        let tickets: Vec<_> = (5000..6000)
+            .filter_map(|number| cache.get(IpAddr::V4(Ipv4Addr::from(number)), now()).1)
+            .collect();
+        assert_eq!((tickets.len(), entries(&cache)), (32, 32));
+        for ticket in &tickets {
+            assert!(cache.get(ticket.address, now()).1.is_none(), "begun again");
+        }
+        drop(tickets);
+        assert_eq!(cache.under_way.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_name_past_its_time_is_given_while_it_is_asked_for_again() {
+        let cache = Arc::new(Cache::new(ReverseDnsSettings::default()));
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let (_, ticket) = cache.get(address, now());
+        ticket.unwrap().finish(Some((Arc::from("old"), 60)));
+        assert!(cache.get(address, now() + 50).1.is_none());
+        let (name, ticket) = cache.get(address, now() + 70);
+        assert_eq!(name.as_deref(), Some("old"));
+        assert!(cache.get(address, now() + 70).1.is_none(), "begun again");
+        ticket.unwrap().finish(Some((Arc::from("new"), 60)));
+        assert_eq!(cache.get(address, now()).0.as_deref(), Some("new"));
+    }
+
+    /// Prints nanoseconds per call: `cargo test --release -- --ignored --nocapture cost_of_a_name`.
+    #[test]
+    #[ignore = "a measurement, not a test"]
+    fn cost_of_a_name() {
+        const CALLS: u32 = 1_000_000;
+        let cache = Arc::new(Cache::new(ReverseDnsSettings::default()));
+        let (requests, _received) = unbounded_channel();
+        let names = ReverseDns { cache, requests };
+        let (known, pending) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        names.cache.get(known, now()).1.unwrap().finish(Some((Arc::from("known"), 3600)));
+        let _ticket = names.cache.get(pending, now()).1;
+        for (what, address) in [("cached", known), ("pending", pending)] {
+            let began = Instant::now();
+            for _ in 0..CALLS {
+                black_box(names.name(black_box(address)));
+            }
+            println!("{what}: {} ns per call", began.elapsed().as_nanos() / u128::from(CALLS));
         }
     }
 }

@@ -1,0 +1,362 @@
+//! The HTTP/1 engine, byte in and event out: each message in one piece and split at every byte.
+
+use dunlin_http::http1::{BodyEvent, Connection, Limits, Persistence, leading_empty_lines};
+use dunlin_http::{FieldName, Head, Request};
+use proptest::prelude::*;
+
+/// What a connection made of its input.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+struct Read {
+    /// Method, target, body and persistence of each request.
+    requests: Vec<(String, String, String, Persistence)>,
+    refused: Option<u16>,
+}
+
+/// Feeds `input` in pieces that end at `cuts`.
+fn read_in_pieces(input: &[u8], cuts: &[usize], limits: &Limits) -> Read {
+    let mut read = Read::default();
+    let mut connection = Connection::default();
+    let mut head = Head::default();
+    let mut pending = Vec::new();
+    let mut in_body = false;
+    let mut start = 0;
+    for &end in cuts.iter().chain([&input.len()]) {
+        pending.extend_from_slice(&input[start..end]);
+        start = end;
+        loop {
+            if in_body {
+                match connection.body(&pending) {
+                    Err(refusal) => {
+                        read.refused = Some(refusal.status);
+                        return read;
+                    }
+                    Ok((used, event)) => {
+                        let (done, more) = match event {
+                            BodyEvent::More => (false, true),
+                            BodyEvent::Data(data) => {
+                                let text = String::from_utf8_lossy(data).into_owned();
+                                read.requests.last_mut().unwrap().2.push_str(&text);
+                                (false, false)
+                            }
+                            BodyEvent::End => (true, false),
+                        };
+                        pending.drain(..used);
+                        in_body = !done;
+                        if more {
+                            break;
+                        }
+                    }
+                }
+                continue;
+            }
+            pending.drain(..leading_empty_lines(&pending));
+            if pending.is_empty() {
+                break;
+            }
+            match connection.head(&pending, limits, &mut head) {
+                Err(refusal) => {
+                    read.refused = Some(refusal.status);
+                    return read;
+                }
+                Ok(None) => break,
+                Ok(Some(length)) => {
+                    let request = Request::new(&pending[..length], &head);
+                    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                    read.requests.push((
+                        text(request.method_text()),
+                        text(request.target()),
+                        String::new(),
+                        connection.persistence(),
+                    ));
+                    pending.drain(..length);
+                    in_body = true;
+                }
+            }
+        }
+    }
+    read
+}
+
+/// In one piece, and the same whichever way it is split in two, and byte by byte.
+fn read(input: &[u8]) -> Read {
+    let limits = Limits::default();
+    let whole = read_in_pieces(input, &[], &limits);
+    for cut in 0..input.len() {
+        let split = read_in_pieces(input, &[cut], &limits);
+        assert_eq!(split, whole, "split at {cut}: {}", String::from_utf8_lossy(input));
+    }
+    let every: Vec<usize> = (0..input.len()).collect();
+    assert_eq!(read_in_pieces(input, &every, &limits), whole, "byte by byte");
+    whole
+}
+
+#[track_caller]
+fn refused(input: &[u8], status: u16) {
+    let read = read(input);
+    let text = String::from_utf8_lossy(input).into_owned();
+    assert_eq!(read.refused, Some(status), "{text:?}");
+    assert!(read.requests.is_empty(), "{text:?} was served all the same");
+}
+
+#[track_caller]
+fn served(input: &[u8], expected: &[(&str, &str, &str)]) -> Vec<Persistence> {
+    let read = read(input);
+    assert_eq!(read.refused, None, "{:?}", String::from_utf8_lossy(input));
+    let got: Vec<_> =
+        read.requests.iter().map(|r| (r.0.as_str(), r.1.as_str(), r.2.as_str())).collect();
+    assert_eq!(got, expected);
+    read.requests.iter().map(|request| request.3).collect()
+}
+
+#[test]
+fn requests_follow_each_other_at_any_depth() {
+    let one = "GET /a HTTP/1.1\r\nHost: x\r\n\r\n";
+    let expected = vec![("GET", "/a", ""); 20];
+    served(one.repeat(20).as_bytes(), &expected);
+}
+
+#[test]
+fn bodies_are_delimited_by_length_or_chunks_and_never_taken_for_requests() {
+    served(
+        b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 14\r\n\r\nGET /evil HTTPGET /b HTTP/1.1\r\nHost: x\r\n\r\n",
+        &[("POST", "/a", "GET /evil HTTP"), ("GET", "/b", "")],
+    );
+    served(
+        b"GET /a HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabcGET /b HTTP/1.1\r\nHost: x\r\n\r\n",
+        &[("GET", "/a", "abc"), ("GET", "/b", "")],
+    );
+    served(
+        b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6;a=b;c=\"d\"\r\n world\r\n0;x\r\nTrailer-Field: 1\r\n\r\nGET /b HTTP/1.1\r\nHost: x\r\n\r\n",
+        &[("POST", "/a", "hello world"), ("GET", "/b", "")],
+    );
+    served(
+        b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\n\r\n000A\r\n0123456789\r\n0\r\n\r\n",
+        &[("POST", "/a", "0123456789")],
+    );
+    served(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", &[("POST", "/", "")]);
+}
+
+#[test]
+fn persistence_is_that_of_the_version_and_the_connection_field() {
+    use Persistence::{Close, Keep, KeepSaid};
+    for (head, expected) in [
+        ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", Keep),
+        ("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", Close),
+        ("GET / HTTP/1.1\r\nHost: x\r\nConnection: x, Close\r\n\r\n", Close),
+        ("GET / HTTP/1.1\r\nHost: x\r\nConnection: keep-alive\r\nConnection: close\r\n\r\n", Close),
+        ("GET / HTTP/1.0\r\n\r\n", Close),
+        ("GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n", KeepSaid),
+        ("GET / HTTP/1.7\r\nHost: x\r\n\r\n", Keep),
+    ] {
+        assert_eq!(served(head.as_bytes(), &[("GET", "/", "")]), [expected], "{head:?}");
+    }
+}
+
+#[test]
+fn empty_lines_before_a_request_are_dropped() {
+    served(b"\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n\r\nGET /b HTTP/1.1\r\nHost: x\r\n\r\n", &[("GET", "/", ""), ("GET", "/b", "")]);
+}
+
+#[test]
+fn what_could_be_read_in_two_ways_is_refused() {
+    for fields in [
+        "Content-Length: 3\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked\r\nContent-Length: 3",
+        "Content-Length: 3\r\nContent-Length: 3",
+        "Content-Length: 3\r\nContent-Length: 4",
+        "Content-Length: +5",
+        "Content-Length: -5",
+        "Content-Length: 5,5",
+        "Content-Length: 0x5",
+        "Content-Length: 5 5",
+        "Content-Length:",
+        "Content-Length: 99999999999999999999",
+        "Content-Length: 18446744073709551617",
+        "Content-Length: 9223372036854775808",
+        "Transfer-Encoding: chunked, chunked",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked, gzip",
+        "Transfer-Encoding: xchunked, x",
+        "Transfer-Encoding: chunked,",
+        "Transfer-Encoding: ,chunked",
+        "Transfer-Encoding: xchunked",
+        "Transfer-Encoding: \"chunked\"",
+        "Transfer-Encoding: chun\tked",
+        "Transfer-Encoding: chunked\x0b",
+        "Transfer-Encoding:\x0bchunked",
+        "Transfer-Encoding:",
+        "Transfer-Encoding : chunked",
+        " Transfer-Encoding: chunked",
+        "X: a\r\n b",
+        "X: a\r\n\tb",
+        "X : a",
+        "X\t: a",
+        ": a",
+        "X",
+        "X y: a",
+        "X(y): a",
+        "X: a\0b",
+        "X: a\x01b",
+        "X: a\x7fb",
+        "X: a\rb",
+        "X: a\nY: b",
+        "Host: y",
+        "\u{80}: a",
+    ] {
+        let message = format!("POST / HTTP/1.1\r\nHost: x\r\n{fields}\r\n\r\n");
+        // \u{80} is two bytes in UTF-8, neither of which a name may hold.
+        refused(message.as_bytes(), 400);
+    }
+    refused(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", 501);
+    refused(b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", 400);
+}
+
+#[test]
+fn a_host_is_needed_once_and_well_formed() {
+    refused(b"GET / HTTP/1.1\r\n\r\n", 400);
+    refused(b"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", 400);
+    refused(b"GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n", 400);
+    refused(b"GET / HTTP/1.1\r\nHost: u@a\r\n\r\n", 400);
+    refused(b"GET / HTTP/1.1\r\nHost: a b\r\n\r\n", 400);
+    refused(b"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", 400);
+    served(b"GET / HTTP/1.1\r\nHost:\r\n\r\n", &[("GET", "/", "")]);
+}
+
+#[test]
+fn request_lines_have_one_form() {
+    for line in [
+        "GET  / HTTP/1.1",
+        "GET /  HTTP/1.1",
+        "GET / x HTTP/1.1",
+        " GET / HTTP/1.1",
+        "GET /",
+        "GET / HTTP/1.10",
+        "GET / HTTP/11",
+        "GET / HTTP/1.",
+        "GET / http/1.1",
+        "GET / HTTP/1.1 ",
+        "GET\t/\tHTTP/1.1",
+        "G(T / HTTP/1.1",
+        "HTTP/1.1",
+        "GET HTTP/1.1",
+    ] {
+        refused(format!("{line}\r\nHost: x\r\n\r\n").as_bytes(), 400);
+    }
+    refused(b"GET / HTTP/2.0\r\nHost: x\r\n\r\n", 505);
+    refused(b"GET / HTTP/0.9\r\nHost: x\r\n\r\n", 505);
+    refused(b"GET / HTTP/1.1\nHost: x\n\n", 400);
+    refused(b"GET / HTTP/1.1\r\nHost: x\n\r\n", 400);
+    refused(b"\nGET / HTTP/1.1\r\nHost: x\r\n\r\n", 400);
+    refused(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400);
+}
+
+#[test]
+fn chunks_are_strict() {
+    let head = "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for body in [
+        "+1\r\na\r\n0\r\n\r\n",
+        "-1\r\na\r\n0\r\n\r\n",
+        "0x1\r\na\r\n0\r\n\r\n",
+        " 1\r\na\r\n0\r\n\r\n",
+        "1 \r\na\r\n0\r\n\r\n",
+        "\r\na\r\n0\r\n\r\n",
+        ";x\r\na\r\n0\r\n\r\n",
+        "g\r\na\r\n0\r\n\r\n",
+        "1\na\r\n0\r\n\r\n",
+        "1\r\na\n0\r\n\r\n",
+        "1\r\nab\r\n0\r\n\r\n",
+        "1;a\nb\r\na\r\n0\r\n\r\n",
+        "1;a\rb\r\na\r\n0\r\n\r\n",
+        "10000000000000000\r\na",
+        "0\r\nX : y\r\n\r\n",
+        "0\r\n X: y\r\n\r\n",
+        "0\r\nX\r\n\r\n",
+        "0\r\nX: y\n\r\n",
+        "0\r\nContent-Length: 3\r\n\r\n",
+        "0\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "0\r\nHost: y\r\n\r\n",
+    ] {
+        let message = format!("{head}{body}");
+        let read = read(message.as_bytes());
+        assert_eq!(read.refused, Some(400), "{body:?}");
+        assert_eq!(read.requests.len(), 1, "{body:?}");
+    }
+    let endless = format!("{head}1;{}", "x".repeat(20_000));
+    let read = read_in_pieces(endless.as_bytes(), &[], &Limits::default());
+    assert_eq!(read.refused, Some(431));
+}
+
+#[test]
+fn limits_hold_whether_or_not_the_message_ends() {
+    let limits = Limits { head_size: 1024, target_size: 256, fields: 5 };
+    let long_target = format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(300));
+    let endless_target = format!("GET /{}", "a".repeat(400));
+    let long_field = format!("GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "a".repeat(1024));
+    let endless_field = format!("GET / HTTP/1.1\r\nHost: x\r\nX: {}", "a".repeat(1024));
+    let many = format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "A: b\r\n".repeat(5));
+    let enough = format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "A: b\r\n".repeat(4));
+    for (message, status) in [
+        (&long_target, Some(414)),
+        (&endless_target, Some(414)),
+        (&long_field, Some(431)),
+        (&endless_field, Some(431)),
+        (&many, Some(431)),
+        (&enough, None),
+    ] {
+        let every: Vec<usize> = (0..message.len()).collect();
+        for cuts in [&[][..], &every] {
+            let read = read_in_pieces(message.as_bytes(), cuts, &limits);
+            assert_eq!(read.refused, status, "{message}");
+        }
+    }
+}
+
+#[test]
+fn expectations_are_known_or_refused() {
+    let mut connection = Connection::default();
+    let mut head = Head::default();
+    let message = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-Continue\r\n\r\n";
+    let length = connection.head(message, &Limits::default(), &mut head).unwrap();
+    assert_eq!(length, Some(message.len()));
+    assert!(connection.expects_continue());
+    assert_eq!(connection.body(b"abc"), Ok((3, BodyEvent::Data(b"abc"))));
+    assert!(!connection.expects_continue(), "the body came without being asked for");
+    refused(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: more\r\n\r\n", 417);
+}
+
+#[test]
+fn fields_are_found_by_name_in_any_case_and_all_lines() {
+    let message = b"GET / HTTP/1.1\r\nhost: x\r\nACCEPT:\t text/html \r\nX: 1\r\naccept: b\r\n\r\n";
+    let mut head = Head::default();
+    Connection::default().head(message, &Limits::default(), &mut head).unwrap();
+    let request = Request::new(message, &head);
+    assert_eq!(request.field(FieldName::Accept), Some(&b"text/html"[..]));
+    assert_eq!(request.values(FieldName::Accept).collect::<Vec<_>>(), [&b"text/html"[..], b"b"]);
+    assert!(request.is_repeated(FieldName::Accept) && !request.has(FieldName::Range));
+    assert_eq!(request.fields().count(), 4);
+    assert_eq!(request.to_owned().as_request().target(), b"/");
+}
+
+proptest! {
+    #[test]
+    fn how_the_bytes_are_split_never_matters(
+        parts in proptest::collection::vec(prop_oneof![
+            Just("GET /a HTTP/1.1\r\n"), Just("POST /b HTTP/1.1\r\n"), Just("Host: x\r\n"),
+            Just("Content-Length: 3\r\n"), Just("Transfer-Encoding: chunked\r\n"), Just("\r\n"),
+            Just("abc"), Just("3\r\nabc\r\n"), Just("0\r\n\r\n"), Just("Connection: close\r\n"),
+            Just("X: y\r"), Just("\n"), Just(" "), Just(":"), Just("\0"),
+        ], 0..12),
+        cuts in proptest::collection::vec(0_usize..200, 0..6),
+    ) {
+        let input = parts.concat().into_bytes();
+        let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(input.len())).collect();
+        cuts.sort_unstable();
+        let limits = Limits::default();
+        prop_assert_eq!(read_in_pieces(&input, &cuts, &limits), read_in_pieces(&input, &[], &limits));
+    }
+
+    #[test]
+    fn no_bytes_do_harm(input: Vec<u8>) {
+        read_in_pieces(&input, &[], &Limits::default());
+    }
+}

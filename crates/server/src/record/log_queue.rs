@@ -1,0 +1,295 @@
+//! The bounded queue between the event loops and the thread that writes the access log.
+//!
+//! The loops hold its lock for a few instructions only, and never wait for the writer: what does
+//! not fit is dropped and counted.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+pub(super) struct Queue {
+    state: Mutex<State>,
+    work: Condvar,
+    ended: Condvar,
+    lost: AtomicU64,
+    limit: usize,
+}
+
+#[derive(Default)]
+struct State {
+    entries: VecDeque<Entry>,
+    /// Bytes that wait or are being written, against the limit.
+    bytes: usize,
+    /// Lines that wait or are being written.
+    lines: u64,
+    /// Written buffers, for the loops to fill again.
+    free: Vec<Vec<u8>>,
+    stage: Stage,
+    /// The loss that goes on, from the first line lost until the writer has caught up.
+    loss: Option<Loss>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Open,
+    /// What is queued is still written, then the writer ends.
+    Draining,
+    /// The time for draining is over; the writer ends as soon as it can.
+    Abandoned,
+    Ended,
+}
+
+#[derive(Default)]
+struct Loss {
+    lines: u64,
+    stall_reported: bool,
+    error_reported: bool,
+}
+
+/// What the writer is to do next, in order.
+pub(super) enum Entry {
+    Batch(Batch),
+    Reopen,
+}
+
+/// Whole lines.
+pub(super) struct Batch {
+    pub(super) bytes: Vec<u8>,
+    pub(super) lines: u64,
+}
+
+/// What is to be reported after a batch.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    Nothing,
+    /// The first write error of this loss.
+    LossBegins,
+    /// The loss is over; this many lines were lost.
+    Recovered(u64),
+}
+
+impl Queue {
+    /// A queue that holds at most `limit` bytes.
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            state: Mutex::default(),
+            work: Condvar::new(),
+            ended: Condvar::new(),
+            lost: AtomicU64::new(0),
+            limit,
+        }
+    }
+
+    /// Takes the lines of `buffer`, which is left empty; true when a stall begins to lose lines.
+    pub(super) fn push(&self, buffer: &mut Vec<u8>, lines: u64) -> bool {
+        let mut state = self.lock();
+        let closed = matches!(state.stage, Stage::Abandoned | Stage::Ended);
+        if closed || buffer.len() > self.limit.saturating_sub(state.bytes) {
+            buffer.clear();
+            self.lost.fetch_add(lines, Ordering::Relaxed);
+            let loss = state.loss.get_or_insert_default();
+            loss.lines += lines;
+            return !closed && !mem::replace(&mut loss.stall_reported, true);
+        }
+        state.bytes += buffer.len();
+        state.lines += lines;
+        // Small batches join while they wait: fewer writes, and no buffer is kept nearly empty.
+        if let Some(Entry::Batch(last)) = state.entries.back_mut()
+            && last.bytes.capacity() - last.bytes.len() >= buffer.len()
+        {
+            last.bytes.append(buffer);
+            last.lines += lines;
+            return false;
+        }
+        let empty = state.free.pop().unwrap_or_else(new_buffer);
+        let bytes = mem::replace(buffer, empty);
+        state.entries.push_back(Entry::Batch(Batch { bytes, lines }));
+        drop(state);
+        self.work.notify_one();
+        false
+    }
+
+    /// Asks for the file to be opened anew after what is queued by now.
+    pub(super) fn push_reopen(&self) {
+        let mut state = self.lock();
+        if !matches!(state.entries.back(), Some(Entry::Reopen)) {
+            state.entries.push_back(Entry::Reopen);
+            self.work.notify_one();
+        }
+    }
+
+    /// Waits for the next entry; `None` when the writer is to end.
+    pub(super) fn next(&self) -> Option<Entry> {
+        let mut state = self.lock();
+        loop {
+            match state.stage {
+                Stage::Abandoned | Stage::Ended => return None,
+                Stage::Open | Stage::Draining => {}
+            }
+            if let Some(entry) = state.entries.pop_front() {
+                return Some(entry);
+            }
+            if state.stage == Stage::Draining {
+                return None;
+            }
+            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Gives back a batch of which `lost` lines could not be written.
+    pub(super) fn finish(&self, mut batch: Batch, lost: u64) -> Turn {
+        let mut state = self.lock();
+        if state.stage == Stage::Abandoned {
+            return Turn::Nothing; // counted as lost by `close`
+        }
+        state.bytes -= batch.bytes.len();
+        state.lines -= batch.lines;
+        if state.free.len() < FREE_BUFFERS && batch.bytes.capacity() <= 2 * BUFFER_BYTES {
+            batch.bytes.clear();
+            state.free.push(batch.bytes);
+        }
+        if lost > 0 {
+            self.lost.fetch_add(lost, Ordering::Relaxed);
+            let loss = state.loss.get_or_insert_default();
+            loss.lines += lost;
+            let reported = mem::replace(&mut loss.error_reported, true);
+            return if reported { Turn::Nothing } else { Turn::LossBegins };
+        }
+        // Only once it has caught up, or a writer that is just too slow would report each batch.
+        if state.lines == 0 {
+            state.loss.take().map_or(Turn::Nothing, |loss| Turn::Recovered(loss.lines))
+        } else {
+            Turn::Nothing
+        }
+    }
+
+    /// Marks the writer as gone; what it left is lost.
+    pub(super) fn end(&self) {
+        let mut state = self.lock();
+        self.drop_all(&mut state);
+        state.stage = Stage::Ended;
+        self.ended.notify_all();
+    }
+
+    /// Lets the writer finish what is queued and end, without waiting for it.
+    pub(super) fn drain(&self) {
+        let mut state = self.lock();
+        if state.stage == Stage::Open {
+            state.stage = Stage::Draining;
+            self.work.notify_one();
+        }
+    }
+
+    /// Waits at most `timeout` for the end of [`Self::drain`], then gives up the rest: the number
+    /// of lines given up, the batch under way included.
+    pub(super) fn wait_drained(&self, timeout: Duration) -> u64 {
+        let under_way = |state: &mut State| state.stage == Stage::Draining;
+        let (mut state, _) = self
+            .ended
+            .wait_timeout_while(self.lock(), timeout, under_way)
+            .unwrap_or_else(PoisonError::into_inner);
+        if state.stage != Stage::Draining {
+            return 0;
+        }
+        state.stage = Stage::Abandoned;
+        self.drop_all(&mut state)
+    }
+
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.lock().stage == Stage::Abandoned
+    }
+
+    pub(super) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    fn drop_all(&self, state: &mut State) -> u64 {
+        let lines = mem::take(&mut state.lines);
+        state.bytes = 0;
+        state.entries.clear();
+        self.lost.fetch_add(lines, Ordering::Relaxed);
+        lines
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An empty buffer that takes a full batch without growing.
+pub(super) fn new_buffer() -> Vec<u8> {
+    Vec::with_capacity(BUFFER_BYTES)
+}
+
+/// A batch is handed over when it has reached this size.
+pub(super) const BATCH_BYTES: usize = 64 * 1024;
+
+/// A batch and room for the line that goes past its end.
+const BUFFER_BYTES: usize = BATCH_BYTES + 16 * 1024;
+
+const FREE_BUFFERS: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(queue: &Queue, text: &str) -> bool {
+        let mut buffer = new_buffer();
+        buffer.extend_from_slice(text.as_bytes());
+        let stalled = queue.push(&mut buffer, text.lines().count() as u64);
+        assert!(buffer.is_empty());
+        stalled
+    }
+
+    fn next_batch(queue: &Queue) -> Batch {
+        match queue.next() {
+            Some(Entry::Batch(batch)) => batch,
+            _ => panic!("a batch is queued"),
+        }
+    }
+
+    #[test]
+    fn small_batches_join_but_not_across_a_reopen() {
+        let queue = Queue::new(1000);
+        push(&queue, "a\n");
+        push(&queue, "b\n");
+        queue.push_reopen();
+        queue.push_reopen();
+        push(&queue, "c\n");
+        let first = next_batch(&queue);
+        assert_eq!((first.bytes.as_slice(), first.lines), (b"a\nb\n".as_slice(), 2));
+        assert!(matches!(queue.next(), Some(Entry::Reopen)));
+        assert_eq!(next_batch(&queue).bytes, b"c\n");
+    }
+
+    #[test]
+    fn a_stall_is_reported_once_and_again_when_it_is_over() {
+        let queue = Queue::new(4);
+        assert!(!push(&queue, "a\nb\n"));
+        assert!(push(&queue, "c\n"));
+        assert!(!push(&queue, "d\ne\n"));
+        assert_eq!(queue.lost(), 3);
+        let batch = next_batch(&queue);
+        assert_eq!(queue.finish(batch, 0), Turn::Recovered(3));
+        assert!(!push(&queue, "f\n"));
+        let batch = next_batch(&queue);
+        assert_eq!(queue.finish(batch, 1), Turn::LossBegins);
+        assert_eq!(queue.lost(), 4);
+    }
+
+    #[test]
+    fn closing_gives_up_what_nobody_writes() {
+        let queue = Queue::new(100);
+        push(&queue, "a\nb\n");
+        let under_way = next_batch(&queue);
+        push(&queue, "c\n");
+        queue.drain();
+        assert_eq!(queue.wait_drained(Duration::from_millis(10)), 3);
+        assert_eq!(queue.finish(under_way, 2), Turn::Nothing);
+        assert!(queue.next().is_none());
+        assert_eq!(queue.lost(), 3);
+    }
+}

@@ -1,0 +1,208 @@
+//! Access log lines in the operator's own form.
+
+use super::escape;
+use super::format::{
+    FormatError, address, bare_or_dash, duration_ms, nearest, number, quoted_or_dash, time_iso,
+};
+use super::{Exchange, TimeCache};
+
+/// A line with placeholders in braces; `{{` and `}}` stand for the braces themselves.
+///
+/// The placeholders are `{remote} {remote_name} {user} {time} {time_iso} {method} {target}
+/// {path} {query} {protocol} {status} {bytes} {referer} {user_agent} {host} {duration_us}
+/// {duration_ms} {connection} {site} {cache} {coding}`. What is absent is written as `-`.
+///
+/// Text of the client is escaped so that it can end neither the line nor a field, be the field
+/// between double quotes, spaces or tabs: outside quotes a space becomes `\x20`. Other
+/// separators (`|`, `;`) are not escaped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Template {
+    pieces: Vec<Piece>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Literal(Box<[u8]>),
+    Field { field: Field, quoted: bool },
+}
+
+impl Template {
+    /// Compiles a template.
+    ///
+    /// # Errors
+    /// Fails on an unknown placeholder (the text names the nearest), on a brace without its
+    /// partner, and on control characters other than a tab.
+    pub(crate) fn parse(text: &str) -> Result<Self, FormatError> {
+        if let Some(control) = text.chars().find(|c| c.is_control() && *c != '\t') {
+            return Err(FormatError(format!("log template: {control:?} cannot be part of a line")));
+        }
+        let mut pieces = Vec::new();
+        let mut literal = String::new();
+        let mut quoted = false;
+        let mut rest = text;
+        while let Some(brace) = rest.find(['{', '}']) {
+            literal.push_str(&rest[..brace]);
+            let doubled = rest.get(brace..brace + 2);
+            if let Some(pair @ ("{{" | "}}")) = doubled {
+                literal.push_str(&pair[..1]);
+                rest = &rest[brace + 2..];
+                continue;
+            }
+            let (Some(length), true) = (rest[brace..].find('}'), rest[brace..].starts_with('{'))
+            else {
+                return Err(FormatError(format!(
+                    "log template: a brace without its partner at byte {} \
+                     (a literal brace is written twice)",
+                    text.len() - rest.len() + brace,
+                )));
+            };
+            let field = Field::parse(&rest[brace + 1..brace + length])?;
+            quoted ^= literal.matches('"').count() % 2 == 1;
+            push_literal(&mut pieces, &mut literal);
+            pieces.push(Piece::Field { field, quoted });
+            rest = &rest[brace + length + 1..];
+        }
+        literal.push_str(rest);
+        push_literal(&mut pieces, &mut literal);
+        Ok(Self { pieces })
+    }
+
+    /// Appends the line, without its line feed.
+    pub(super) fn write(&self, exchange: &Exchange<'_>, time: &mut TimeCache, out: &mut Vec<u8>) {
+        for piece in &self.pieces {
+            match piece {
+                Piece::Literal(bytes) => out.extend_from_slice(bytes),
+                Piece::Field { field, quoted } => field.write(*quoted, exchange, time, out),
+            }
+        }
+    }
+}
+
+fn push_literal(pieces: &mut Vec<Piece>, literal: &mut String) {
+    if !literal.is_empty() {
+        pieces.push(Piece::Literal(std::mem::take(literal).into_bytes().into_boxed_slice()));
+    }
+}
+
+/// Declares the placeholders once: the enum, their names, and the reader of a name.
+macro_rules! fields {
+    ($($variant:ident = $name:literal,)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        enum Field { $($variant,)* }
+
+        impl Field {
+            fn parse(name: &str) -> Result<Self, FormatError> {
+                match name {
+                    $($name => Ok(Self::$variant),)*
+                    _ => Err(FormatError(format!(
+                        "log template: unknown placeholder `{{{name}}}`, did you mean `{{{}}}`?",
+                        nearest(name, [$($name),*]),
+                    ))),
+                }
+            }
+        }
+    };
+}
+
+fields! {
+    Remote = "remote",
+    RemoteName = "remote_name",
+    User = "user",
+    Time = "time",
+    TimeIso = "time_iso",
+    Method = "method",
+    Target = "target",
+    Path = "path",
+    Query = "query",
+    Protocol = "protocol",
+    Status = "status",
+    Bytes = "bytes",
+    Referer = "referer",
+    UserAgent = "user_agent",
+    Host = "host",
+    DurationUs = "duration_us",
+    DurationMs = "duration_ms",
+    Connection = "connection",
+    Site = "site",
+    Cache = "cache",
+    Coding = "coding",
+}
+
+impl Field {
+    fn write(self, quoted: bool, exchange: &Exchange<'_>, time: &mut TimeCache, out: &mut Vec<u8>) {
+        let text = if quoted { quoted_or_dash } else { bare_or_dash };
+        match self {
+            Self::Remote => address(exchange.peer, out),
+            Self::RemoteName => text(exchange.peer_name.map(str::as_bytes), out),
+            Self::User => text(exchange.user, out),
+            Self::Time => out.extend_from_slice(time.clf(exchange.started_secs)),
+            Self::TimeIso => time_iso(exchange, time, out),
+            // A request line inside quotes must keep its three parts: no space within one.
+            Self::Method => bare_or_dash(Some(exchange.method), out),
+            Self::Target => bare_or_dash(Some(exchange.target), out),
+            Self::Path => bare_or_dash(Some(exchange.path()), out),
+            Self::Query => bare_or_dash(exchange.query(), out),
+            Self::Protocol => out.extend_from_slice(exchange.version.as_bytes()),
+            Self::Status => number(exchange.status, out),
+            Self::Bytes => number(exchange.body_bytes, out),
+            Self::Referer => text(exchange.referer, out),
+            Self::UserAgent => text(exchange.user_agent, out),
+            Self::Host => text(exchange.host, out),
+            Self::DurationUs => number(exchange.duration_ns / 1_000, out),
+            Self::DurationMs => duration_ms(exchange, out),
+            Self::Connection => number(exchange.connection, out),
+            Self::Site => text(Some(exchange.site.as_bytes()), out),
+            Self::Cache => escape::bare(exchange.cache.as_bytes(), out),
+            Self::Coding => escape::bare(exchange.coding.as_bytes(), out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::exchange::tests::sample;
+
+    fn line(template: &str, exchange: &Exchange<'_>) -> String {
+        let mut out = Vec::new();
+        Template::parse(template).unwrap().write(exchange, &mut TimeCache::new(), &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn each_placeholder_gives_its_value() {
+        let exchange = Exchange { user: Some(b"ann"), peer_name: Some("c.example"), ..sample() };
+        let template = "{remote}\t{remote_name} {user} {time} {time_iso} {method} {target} {path} \
+            {query} {protocol} {status} {bytes} {referer} {host} {duration_us} {duration_ms} \
+            {connection} {site} {cache} {coding} {{{status}}}";
+        assert_eq!(
+            line(template, &exchange),
+            "192.0.2.7\tc.example ann 10/Oct/2000:13:55:36 +0000 2000-10-10T13:55:36.123Z GET \
+             /apache_pb.gif?x=1 /apache_pb.gif x=1 HTTP/1.1 200 2326 \
+             http://www.example.com/start.html www.example.com 1234 1.234 42 main hit gzip {200}"
+        );
+    }
+
+    #[test]
+    fn spaces_are_kept_only_between_quotes() {
+        let exchange = Exchange { user_agent: Some(b"a \"b"), ..sample() };
+        let template = "\"{user_agent}\" {user_agent} \"{{\"{user_agent}";
+        assert_eq!(line(template, &exchange), "\"a \\x22b\" a\\x20\\x22b \"{\"a\\x20\\x22b");
+    }
+
+    #[test]
+    fn a_faulty_template_is_refused_with_a_hint() {
+        let table = [
+            ("{user-agent}", "did you mean `{user_agent}`?"),
+            ("{statsu}", "did you mean `{status}`?"),
+            ("{}", "unknown placeholder"),
+            ("ab{status", "at byte 2"),
+            ("{status}}", "at byte 8"),
+            ("{status}\n", "cannot be part of a line"),
+        ];
+        for (template, hint) in table {
+            let error = Template::parse(template).unwrap_err().to_string();
+            assert!(error.contains(hint), "{template}: {error}");
+        }
+    }
+}

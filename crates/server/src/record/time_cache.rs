@@ -1,0 +1,129 @@
+//! Times as text, rendered once a second.
+
+/// The last second's text in both notations.
+///
+/// Times are in UTC always: a log in local time is ambiguous for an hour each autumn.
+#[derive(Clone, Debug)]
+pub(crate) struct TimeCache {
+    second: u64,
+    clf: [u8; CLF_LENGTH],
+    iso: [u8; ISO_LENGTH],
+}
+
+impl TimeCache {
+    /// A cache that holds the first second of 1970.
+    pub(crate) fn new() -> Self {
+        Self { second: 0, clf: *b"01/Jan/1970:00:00:00 +0000", iso: *b"1970-01-01T00:00:00" }
+    }
+
+    /// The time as the common log format has it, without brackets: `10/Oct/2000:13:55:36 +0000`.
+    pub(super) fn clf(&mut self, second: u64) -> &[u8; CLF_LENGTH] {
+        self.turn_to(second);
+        &self.clf
+    }
+
+    /// The time of RFC 3339 up to the second: `2000-10-10T13:55:36`, without a zone.
+    pub(super) fn iso(&mut self, second: u64) -> &[u8; ISO_LENGTH] {
+        self.turn_to(second);
+        &self.iso
+    }
+
+    #[inline]
+    fn turn_to(&mut self, second: u64) {
+        if second != self.second {
+            self.render(second);
+        }
+    }
+
+    #[cold]
+    fn render(&mut self, second: u64) {
+        self.second = second;
+        let second = second.min(LAST_SECOND_OF_9999);
+        let (year, month, day) = civil_from_days(second / 86_400);
+        let of_day = second % 86_400;
+        let clock = [of_day / 3600, of_day / 60 % 60, of_day % 60];
+
+        put(&mut self.clf[..2], day);
+        // `month` is 1 to 12 by `civil_from_days`.
+        let name = (month as usize - 1) * 3;
+        self.clf[3..6].copy_from_slice(&MONTHS[name..name + 3]);
+        put(&mut self.clf[7..11], year);
+        put(&mut self.iso[..4], year);
+        put(&mut self.iso[5..7], month);
+        put(&mut self.iso[8..10], day);
+        for (i, value) in clock.into_iter().enumerate() {
+            put(&mut self.clf[12 + 3 * i..14 + 3 * i], value);
+            put(&mut self.iso[11 + 3 * i..13 + 3 * i], value);
+        }
+    }
+}
+
+impl Default for TimeCache {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Writes `value` in decimal over the whole of `field`, with leading zeros.
+fn put(field: &mut [u8], mut value: u64) {
+    for digit in field.iter_mut().rev() {
+        *digit = b'0' + (value % 10) as u8;
+        value /= 10;
+    }
+}
+
+/// Year, month (1 to 12) and day (1 to 31) of a count of days since 1970-01-01.
+///
+/// Counts in years that begin in March, so that the leap day is the last one of its year.
+pub(crate) fn civil_from_days(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468; // since 0000-03-01
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    (year, month, day)
+}
+
+const CLF_LENGTH: usize = 26;
+const ISO_LENGTH: usize = 19;
+const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
+const LAST_SECOND_OF_9999: u64 = 253_402_300_799;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn renders_known_seconds_in_any_order() {
+        let mut cache = TimeCache::new();
+        let table: [(u64, &str, &str); 7] = [
+            (0, "01/Jan/1970:00:00:00 +0000", "1970-01-01T00:00:00"),
+            (971_186_136, "10/Oct/2000:13:55:36 +0000", "2000-10-10T13:55:36"),
+            (951_782_400, "29/Feb/2000:00:00:00 +0000", "2000-02-29T00:00:00"),
+            (4_107_542_400, "01/Mar/2100:00:00:00 +0000", "2100-03-01T00:00:00"),
+            (1_735_689_599, "31/Dec/2024:23:59:59 +0000", "2024-12-31T23:59:59"),
+            (u64::MAX, "31/Dec/9999:23:59:59 +0000", "9999-12-31T23:59:59"),
+            (0, "01/Jan/1970:00:00:00 +0000", "1970-01-01T00:00:00"),
+        ];
+        for (second, clf, iso) in table {
+            assert_eq!(cache.clf(second), clf.as_bytes());
+            assert_eq!(cache.iso(second), iso.as_bytes());
+        }
+    }
+
+    #[test]
+    fn each_day_follows_the_one_before() {
+        let mut before = civil_from_days(0);
+        for days in 1..200_000 {
+            let today = civil_from_days(days);
+            let (year, month, day) = before;
+            let next = [(year, month, day + 1), (year, month + 1, 1), (year + 1, 1, 1)];
+            assert!(next.contains(&today), "{before:?} then {today:?}");
+            assert!(today.1 <= 12 && today.2 <= 31);
+            before = today;
+        }
+    }
+}
