@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,8 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin_http::http1::Limits;
 use dunlin_http::{FieldName, Head, Request};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Notify;
 
 use crate::cache::front::Front;
@@ -224,14 +222,25 @@ impl Loop {
     /// Follows changes on disk.
     pub(crate) async fn follow_changes(self: Rc<Self>) {
         let Some(watch) = &self.shared.watch else { return };
-        let descriptor = Borrowed(watch.as_fd().as_raw_fd());
-        let Ok(events) = AsyncFd::with_interest(descriptor, Interest::READABLE) else { return };
-        while let Ok(mut ready) = events.readable().await {
-            // Cleared first: a change that comes while this one is read makes it ready again.
-            ready.clear_ready();
-            if watch.read() {
-                self.shared.store.clear();
+        // Each loop polls a duplicate. The runtime has no type for such descriptors of its own;
+        // a pipe's receiving end is polled in the same way.
+        let events = watch.duplicate().and_then(|file| Receiver::from_file_unchecked(file));
+        let events = match events {
+            Ok(events) => events,
+            Err(error) => {
+                tracing::error!("changes on disk are not seen at once: {error}");
+                return;
             }
+        };
+        while events.readable().await.is_ok() {
+            let result = events.try_io(|| {
+                if watch.read() {
+                    self.shared.store.clear();
+                }
+                // All has been read: the next change makes it ready again.
+                Err::<(), _>(std::io::ErrorKind::WouldBlock.into())
+            });
+            debug_assert!(result.is_err());
         }
     }
 
@@ -277,14 +286,5 @@ impl Loop {
             coding: served.coding,
             connection,
         });
-    }
-}
-
-/// A descriptor that somebody else owns and keeps open.
-struct Borrowed(RawFd);
-
-impl AsRawFd for Borrowed {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0
     }
 }

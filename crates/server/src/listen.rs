@@ -2,16 +2,14 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::io::unix::AsyncFd;
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use crate::drive::http1::Connection;
@@ -57,6 +55,8 @@ pub(crate) struct Gauge {
     open: AtomicUsize,
     most: usize,
     freed: Notify,
+    /// Descriptors from this number on are for files of those who are connected already.
+    ceiling: RawFd,
     descriptors_said: AtomicBool,
 }
 
@@ -67,8 +67,11 @@ pub(crate) struct Permit {
 }
 
 impl Gauge {
-    pub(crate) fn new(most: usize) -> Self {
+    /// `most` connections at once, in a process that may have `descriptors`.
+    pub(crate) fn new(most: usize, descriptors: usize) -> Self {
+        let reserve = (descriptors / 8).min(64);
         Self {
+            ceiling: RawFd::try_from(descriptors - reserve).unwrap_or(RawFd::MAX),
             open: AtomicUsize::new(0),
             most,
             freed: Notify::new(),
@@ -107,54 +110,59 @@ impl Drop for Permit {
 
 /// Accepts connections and starts their drivers, until the loop drains.
 pub(crate) async fn accept(ctx: Rc<Loop>, listener: TcpListener) -> io::Result<()> {
-    let listener = AsyncFd::new(listener)?;
+    let listener = tokio::net::TcpListener::from_std(listener)?;
     loop {
         let permit = tokio::select! {
             permit = ctx.shared.gauge.permit() => permit,
             () = ctx.drained() => return Ok(()),
         };
-        let mut ready = tokio::select! {
-            ready = listener.readable() => ready?,
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
             () = ctx.drained() => return Ok(()),
         };
-        match ready.try_io(|listener| {
-            Ok(acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?)
-        }) {
-            Ok(Ok((socket, address))) => {
-                let peer = address.and_then(|address| SocketAddr::try_from(address).ok());
-                let (Some(peer), Ok(stream)) =
-                    (peer, TcpStream::from_std(std::net::TcpStream::from(socket)))
-                else {
-                    continue;
-                };
-                ctx.shared.gauge.descriptors_said.store(false, Ordering::Relaxed);
+        match accepted {
+            Ok((stream, peer)) => {
                 ctx.wake_ticker();
-                tokio::task::spawn_local(Connection::new(
-                    Rc::clone(&ctx),
-                    stream,
-                    peer.ip().to_canonical(),
-                    permit,
-                ));
+                let descriptor = stream.as_raw_fd();
+                let peer = peer.ip().to_canonical();
+                let connection = Connection::new(Rc::clone(&ctx), stream, peer, permit);
+                tokio::task::spawn_local(connection);
+                if descriptor >= ctx.shared.gauge.ceiling {
+                    wait_for_room(&ctx, &"nearly all descriptors are taken", &listener).await;
+                }
             }
-            Ok(Err(error)) => pause_after(&ctx, &error).await,
-            // Another loop or process took it.
-            Err(_) => {}
+            Err(error) => pause_after(&ctx, &error, &listener).await,
         }
     }
 }
 
-/// What went wrong with one connection concerns nobody else; what is lacking for all is said once
-/// and waited for.
-async fn pause_after(ctx: &Loop, error: &io::Error) {
+/// What went wrong with one connection concerns nobody else; a lack of descriptors or memory
+/// concerns all.
+async fn pause_after(ctx: &Loop, error: &io::Error, listener: &impl AsFd) {
     let lacking = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
-    if !lacking.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())) {
-        return;
+    if lacking.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())) {
+        wait_for_room(ctx, error, listener).await;
     }
-    if !ctx.shared.gauge.descriptors_said.swap(true, Ordering::Relaxed) {
-        tracing::error!("accepting pauses until there is room: {error}");
+}
+
+/// Waits until descriptors are free again. It is said once; newcomers wait in the backlog.
+async fn wait_for_room(ctx: &Loop, why: &dyn std::fmt::Display, listener: &impl AsFd) {
+    let gauge = &ctx.shared.gauge;
+    if !gauge.descriptors_said.swap(true, Ordering::Relaxed) {
+        tracing::error!("accepting pauses until there is room: {why}");
+        // Files kept open only to be fast give way.
+        ctx.shared.store.clear();
+        ctx.sweep();
     }
-    // Files kept open only to be fast give way to connections.
-    ctx.shared.store.clear();
-    ctx.sweep();
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    loop {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        // The lowest free number tells how many are taken.
+        let probe = rustix::io::fcntl_dupfd_cloexec(listener, 0);
+        if probe.is_ok_and(|free| free.as_raw_fd() < gauge.ceiling) {
+            break;
+        }
+    }
+    if gauge.descriptors_said.swap(false, Ordering::Relaxed) {
+        tracing::info!("there is room again; accepting goes on");
+    }
 }

@@ -194,7 +194,7 @@ fn share(config: Config) -> Result<Arc<Shared>, StartError> {
         store: Store::new(bounds),
         watch,
         roots: Roots::default(),
-        gauge: Arc::new(Gauge::new(connections)),
+        gauge: Arc::new(Gauge::new(connections, limit)),
         access_log,
         reverse_dns,
         serial: AtomicU64::new(0),

@@ -11,7 +11,8 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -55,7 +56,6 @@ struct State {
 
 #[derive(Debug)]
 struct Directory {
-    path: Box<[u8]>,
     names: HashMap<Box<[u8]>, Name>,
 }
 
@@ -116,6 +116,11 @@ impl Watch {
                 directory.names.remove(file);
             }
         }
+    }
+
+    /// Another descriptor of the same notifications, for a loop to poll.
+    pub(crate) fn duplicate(&self) -> io::Result<File> {
+        Ok(File::from(self.inotify.try_clone()?))
     }
 
     /// Reads what the kernel has to tell. Returns true when everything kept has to go.
@@ -197,7 +202,7 @@ impl Watch {
                 state
                     .directories
                     .entry(watch)
-                    .or_insert_with(|| Directory { path: path.into(), names: HashMap::new() });
+                    .or_insert_with(|| Directory { names: HashMap::new() });
                 Some(watch)
             }
             Err(error) => {
@@ -214,12 +219,6 @@ impl Watch {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl AsFd for Watch {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inotify.as_fd()
     }
 }
 

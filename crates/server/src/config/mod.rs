@@ -19,7 +19,6 @@ use std::time::Duration;
 
 pub(crate) use check::descriptor_limit;
 pub use error::Problem;
-pub(crate) use error::nearest;
 pub use explain::explain;
 pub use file::{ConnectionUse as Persistence, EtagKind, Symlinks};
 pub use settings::{CacheRules, Records, Redirect, Respond, Settings, TryStep};

@@ -15,6 +15,7 @@ use std::time::Instant;
 use dunlin_http::http1::{self, BodyEvent, BodyLength, Persistence, Refusal, response};
 use dunlin_http::semantics::{Coding, Method, status};
 use dunlin_http::{Head, OwnedRequest, Request};
+use rustix::net::sockopt::set_tcp_quickack;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -241,6 +242,11 @@ impl Connection {
     /// Sets the limit that the next bytes have to meet.
     fn await_more(&mut self) {
         let now = self.ctx.clock.now();
+        if self.body.is_some() || !self.unread.is_empty() {
+            // A client that sends a message in parts may hold back the next part until this one
+            // is acknowledged, which the kernel would put off for 40 ms.
+            let _ = set_tcp_quickack(&self.stream, true);
+        }
         if self.body.is_some() {
             self.ctx.connections.wait(self.slot, Waiting::Body, now + self.ctx.http1.body_timeout);
         } else if self.unread.is_empty() {

@@ -12,7 +12,7 @@ mod time_cache;
 
 pub(crate) use access_log::{AccessLog, AccessLogSettings, LoopLog};
 pub(crate) use exchange::Exchange;
-pub(crate) use format::{Format, FormatError};
+pub(crate) use format::Format;
 pub(crate) use reverse_dns::{ReverseDns, ReverseDnsSettings};
 pub(crate) use template::Template;
 pub(crate) use time_cache::{TimeCache, civil_from_days};

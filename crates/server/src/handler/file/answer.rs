@@ -133,7 +133,7 @@ fn special_answer(
         Outcome::PreconditionFailed => precondition_failed(form),
         Outcome::Proceed => match wanted_ranges(request, hit, form, now) {
             RangeOutcome::Whole => whole(form),
-            RangeOutcome::Ranges(ranges) => partial(ctx, hit, form, &ranges),
+            RangeOutcome::Ranges(ranges) => partial(hit, form, &ranges),
             RangeOutcome::Unsatisfiable => unsatisfiable(form),
         },
     };
@@ -219,7 +219,7 @@ fn unsatisfiable(form: &Representation) -> Response {
     response
 }
 
-fn partial(ctx: &Loop, hit: &Hit, form: &Representation, ranges: &[ByteRange]) -> Response {
+fn partial(hit: &Hit, form: &Representation, ranges: &[ByteRange]) -> Response {
     let mut response = start(206, form);
     if let [range] = ranges {
         response.fields.push("Content-Range", range::content_range(range, form.length));

@@ -1,0 +1,158 @@
+"""Files that change while they are served."""
+
+import hashlib
+import os
+import random
+import shutil
+import subprocess
+import threading
+import time
+
+import pytest
+from conftest import parse, read_response, wait_until, write
+
+
+def replace(path, content):
+    new = path.with_name(".new")
+    new.write_bytes(content)
+    os.replace(new, path)
+
+
+@pytest.mark.parametrize("size", [100, 60_000, 600_000])
+def test_every_change_is_seen_by_the_next_request(serve, site, size):
+    """Cached, and no time between the change and the request."""
+    file = write(site / "a.txt", b"0" * size)
+    write(site / "dir" / "b.txt", b"0" * size)
+    server = serve(server='[server.cache]\nrevalidate = "1h"')
+    with server.connect() as connection:
+
+        def get(path="/a.txt"):
+            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            status, _, body, _ = read_response(connection)
+            return status, body
+
+        def written(content):
+            file.write_bytes(content)
+
+        def in_place(content):
+            with open(file, "r+b") as opened:
+                opened.write(content)
+                opened.truncate()
+
+        assert get() == (200, b"0" * size)
+        for n in range(1, 200):
+            content = b"%d" % (n % 10) * (size + n % 3)
+            [written, in_place, lambda c: replace(file, c)][n % 3](content)
+            assert get() == (200, content), f"change {n}"
+            assert get() == (200, content), f"change {n}, again"
+        file.unlink()
+        assert get()[0] == 404
+        file.write_bytes(b"back")
+        assert get() == (200, b"back")
+        # A folder on the way is exchanged.
+        assert get("/dir/b.txt")[0] == 200
+        write(site / "other" / "b.txt", b"other")
+        (site / "dir").rename(site / "old")
+        (site / "other").rename(site / "dir")
+        assert get("/dir/b.txt") == (200, b"other")
+        shutil.rmtree(site / "dir")
+        assert get("/dir/b.txt")[0] == 404
+
+
+def test_changes_behind_symlinks_and_to_the_root_itself(serve, site, tmp_path):
+    write(tmp_path / "v1" / "data" / "a.txt", "one")
+    write(tmp_path / "v2" / "data" / "a.txt", "two")
+    current = tmp_path / "current"
+    current.symlink_to("v1")
+    (tmp_path / "v1" / "link.txt").symlink_to("data/a.txt")
+    server = serve(
+        text=f'[server]\nthreads = 2\n[server.cache]\nrevalidate = "1h"\n[[listen]]\n'
+        f'address = "127.0.0.1:0"\n[[site]]\nroot = "{current}"\n'
+    )
+    assert server.get("/link.txt")[2] == b"one"
+    (tmp_path / "v1" / "data" / "a.txt").write_bytes(b"changed")
+    assert server.get("/link.txt")[2] == b"changed", "by its true name"
+    assert server.get("/data/a.txt")[2] == b"changed"
+    new = tmp_path / "new"
+    new.symlink_to("v2")
+    new.rename(current)
+    wait_until(lambda: server.get("/data/a.txt")[2] == b"two", "the new root", 5)
+
+
+def test_without_notification_the_disk_is_asked(serve, site):
+    file = write(site / "a.txt", "one")
+    server = serve(server='[server.cache]\nnotify = false\nrevalidate = "200ms"')
+    assert server.get("/a.txt")[2] == b"one"
+    file.write_bytes(b"two!")
+    wait_until(lambda: server.get("/a.txt")[2] == b"two!", "the change", 5)
+
+
+@pytest.mark.parametrize("how", ["replaced", "rewritten", "truncated"])
+@pytest.mark.parametrize("size", [3_000, 120_000, 3_000_000])
+def test_every_body_is_of_one_version_or_visibly_cut(serve, site, how, size):
+    """1,000 changes in all; each body is known by its hash, or its length is not the stated one."""
+    versions = [bytes([65 + n]) * size for n in range(4)]
+    known = {hashlib.md5(version).digest() for version in versions}
+    file = write(site / "a.bin", versions[0])
+    server = serve()
+    stop = threading.Event()
+    wrong = []
+    counts = {"whole": 0, "cut": 0}
+
+    def read():
+        while not stop.is_set():
+            try:
+                data = server.exchange(b"GET /a.bin HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            except ConnectionResetError:
+                counts["cut"] += 1
+                continue
+            head, _, body = data.partition(b"\r\n\r\n")
+            if b" 200 " not in head[:20]:
+                continue
+            stated = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+            if len(body) != stated:
+                counts["cut"] += 1
+            elif hashlib.md5(body).digest() in known or (how != "replaced" and stated < size):
+                # What somebody wrote half is a version of its own, if it is not mixed.
+                counts["whole"] += 1
+                if len(set(body)) > 1:
+                    wrong.append(f"mixed: {set(body)}")
+            else:
+                wrong.append(f"{stated} bytes of {set(body)}")
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for n in range(120):
+        content = versions[n % 4]
+        if how == "replaced":
+            replace(file, content)
+        elif how == "rewritten":
+            file.write_bytes(content)
+        else:
+            os.truncate(file, random.randrange(size))
+            replace(file, content)
+        time.sleep(0.002)
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert not wrong, wrong[:3]
+    assert counts["whole"] > 10, counts
+
+
+def test_the_cache_has_bounds(serve, site):
+    for n in range(300):
+        write(site / f"f{n}", os.urandom(100_000))
+    server = serve(server='[server.cache]\nsize = "2MB"\ndescriptors = 20')
+
+    def memory():
+        with open(f"/proc/{server.pid}/smaps_rollup") as file:
+            return sum(int(line.split()[1]) for line in file if line.startswith("Pss:"))
+
+    descriptors = lambda: len(os.listdir(f"/proc/{server.pid}/fd"))
+    server.get("/f0")
+    before, start = descriptors(), memory()
+    for n in range(300):
+        assert server.get(f"/f{n}")[2] == (site / f"f{n}").read_bytes()
+    wait_until(lambda: descriptors() <= before + 25, "evicted descriptors to be closed")
+    wait_until(lambda: memory() < start + 6_000, "evicted memory to be given back")
