@@ -33,7 +33,7 @@ def test_each_request_has_its_line(serve, site, tmp_path):
     for line, expected in zip(
         lines(log),
         [
-            r'"GET /a\.txt\?q=1 HTTP/1\.1" 200 100 "http://x/\\xe4" "a \\x22b\\x22\\x5c"',
+            r'"GET /a\.txt\?q=1 HTTP/1\.1" 200 100 "http://x/\\xE4" "a \\x22b\\x22\\x5C"',
             r'"GET /big HTTP/1\.1" 200 500000 "-" "-"',
             r'"HEAD /none HTTP/1\.1" 404 0 "-" "-"',
             r'"-" 400 \d+ "-" "-"',

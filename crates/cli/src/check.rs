@@ -36,7 +36,9 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let Some(file) = arguments.config.clone().or_else(default_file) else {
-        eprintln!("dunlin: there is no ./dunlin.toml and no /etc/dunlin/dunlin.toml; name a file with --config");
+        eprintln!(
+            "dunlin: there is no ./dunlin.toml and no /etc/dunlin/dunlin.toml; name a file with --config"
+        );
         return ExitCode::FAILURE;
     };
     let config = match Config::load(&file, &Overrides::default()) {

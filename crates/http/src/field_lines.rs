@@ -54,7 +54,9 @@ impl FieldLines {
 
     /// The value of the first field of that name, in any case of letters.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
-        self.iter().find(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes())).map(|pair| pair.1)
+        self.iter()
+            .find(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes()))
+            .map(|pair| pair.1)
     }
 
     /// The fields as name and value, in order.

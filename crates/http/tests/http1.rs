@@ -154,7 +154,10 @@ fn persistence_is_that_of_the_version_and_the_connection_field() {
 
 #[test]
 fn empty_lines_before_a_request_are_dropped() {
-    served(b"\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n\r\nGET /b HTTP/1.1\r\nHost: x\r\n\r\n", &[("GET", "/", ""), ("GET", "/b", "")]);
+    served(
+        b"\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n\r\nGET /b HTTP/1.1\r\nHost: x\r\n\r\n",
+        &[("GET", "/", ""), ("GET", "/b", "")],
+    );
 }
 
 #[test]
@@ -315,7 +318,8 @@ fn limits_hold_whether_or_not_the_message_ends() {
 fn expectations_are_known_or_refused() {
     let mut connection = Connection::default();
     let mut head = Head::default();
-    let message = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-Continue\r\n\r\n";
+    let message =
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-Continue\r\n\r\n";
     let length = connection.head(message, &Limits::default(), &mut head).unwrap();
     assert_eq!(length, Some(message.len()));
     assert!(connection.expects_continue());

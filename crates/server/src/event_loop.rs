@@ -13,7 +13,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Notify;
 
 use crate::cache::front::Front;
-use crate::cache::{Store, Watch};
+use crate::cache::{Resource, Store, Watch};
 use crate::clock::{Clock, TICK};
 use crate::config::{Config, Persistence, Server};
 use crate::connections::Connections;
@@ -161,6 +161,11 @@ impl Loop {
         self.draining.get()
     }
 
+    /// Whether a copy of the resource should be kept that cannot change.
+    pub(crate) fn is_worth_a_copy(&self, resource: &Resource) -> bool {
+        resource.is_worth_a_copy(self.shared.store.largest_copy())
+    }
+
     /// Resolves when the loop is asked to stop.
     pub(crate) async fn drained(&self) {
         let notified = self.drain.notified();
@@ -201,6 +206,7 @@ impl Loop {
         loop {
             if self.connections.len() == 0 {
                 self.flush_log();
+                self.sweep();
                 self.ticker.notified().await;
             }
             tokio::time::sleep(TICK).await;

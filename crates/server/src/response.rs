@@ -86,8 +86,17 @@ impl Body {
         self.pieces.front_mut()
     }
 
+    /// Removes the first piece, and empty ones behind it.
     pub(crate) fn drop_first(&mut self) {
         self.pieces.pop_front();
+        while self.pieces.front().is_some_and(|piece| piece.length() == 0) {
+            self.pieces.pop_front();
+        }
+    }
+
+    /// Puts a piece before the others.
+    pub(crate) fn push_first(&mut self, piece: Piece) {
+        self.pieces.push_front(piece);
     }
 
     /// The whole body when it is one piece of memory.
@@ -96,11 +105,6 @@ impl Body {
             (Some(Piece::Memory(bytes)), 1) => Some(bytes),
             _ => None,
         }
-    }
-
-    /// Whether part of it comes from a file that may change while it is sent.
-    pub(crate) fn is_live(&self) -> bool {
-        self.pieces.iter().any(|piece| matches!(piece, Piece::File(file, _) if file.is_live()))
     }
 }
 

@@ -102,11 +102,12 @@ pub(crate) fn dispatch(
     {
         let settings = &hit.resource.settings;
         let subject = Subject { site, settings, raw_path, path: b"", query };
-        if !file::has_changed(hit) {
+        if file::has_changed(hit) {
+            hit.resource.retire();
+        } else if !ctx.is_worth_a_copy(&hit.resource) {
             let reply = file::answer_hit(ctx, request, &subject, hit, "hit");
             return Ok(routed(site, settings, reply, false));
         }
-        hit.resource.retire();
     }
     if raw_path == b"*" {
         return Ok(unrouted(options()));

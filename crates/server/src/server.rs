@@ -146,12 +146,13 @@ fn share(config: Config) -> Result<Arc<Shared>, StartError> {
         None => None,
         Some(log) => {
             let format = Format::parse(&log.format).map_err(|error| fail(error.to_string()))?;
-            let opened = AccessLog::open(AccessLogSettings::new(&log.path, format)).map_err(|error| {
-                fail(format!(
-                    "access log {}: {error}; check that the folder exists and may be written",
-                    log.path.display()
-                ))
-            })?;
+            let opened =
+                AccessLog::open(AccessLogSettings::new(&log.path, format)).map_err(|error| {
+                    fail(format!(
+                        "access log {}: {error}; check that the folder exists and may be written",
+                        log.path.display()
+                    ))
+                })?;
             Some(opened)
         }
     };
@@ -172,7 +173,9 @@ fn share(config: Config) -> Result<Arc<Shared>, StartError> {
     let watch = server.cache.notify.then(Watch::new).and_then(|watch| {
         watch
             .inspect_err(|error| {
-                tracing::warn!("changes on disk are not notified ({error}); files are checked once a second");
+                tracing::warn!(
+                    "changes on disk are not notified ({error}); files are checked once a second"
+                );
             })
             .ok()
     });

@@ -54,10 +54,7 @@ const MOST_DIGITS: u8 = 16;
 
 impl ChunkedDecoder {
     /// Takes bytes from the front of `input`: returns how many it used and what they were.
-    pub(super) fn decode<'a>(
-        &mut self,
-        input: &'a [u8],
-    ) -> Result<(usize, Decoded<'a>), Refusal> {
+    pub(super) fn decode<'a>(&mut self, input: &'a [u8]) -> Result<(usize, Decoded<'a>), Refusal> {
         let mut at = 0;
         while let Some(&byte) = input.get(at) {
             if let State::Data(left) = self.state {

@@ -62,9 +62,9 @@ fn decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > 19 || !text.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let value = text.iter().try_fold(0_u64, |sum, &digit| {
-        sum.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
-    })?;
+    let value = text
+        .iter()
+        .try_fold(0_u64, |sum, &digit| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0')))?;
     (value <= i64::MAX as u64).then_some(value)
 }
 

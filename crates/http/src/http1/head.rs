@@ -79,7 +79,12 @@ fn too_long_or_incomplete(
     }
     // What can never become a request line is refused at once: a client that speaks TLS, or
     // anything else, to this port.
-    if window.iter().take(REST_OF_LINE).take_while(|&&b| b != b' ').any(|&b| !b.is_ascii_graphic() && b != b'\r') {
+    if window
+        .iter()
+        .take(REST_OF_LINE)
+        .take_while(|&&b| b != b' ')
+        .any(|&b| !b.is_ascii_graphic() && b != b'\r')
+    {
         return Err(Refusal::bad("this is not HTTP"));
     }
     Ok(None)

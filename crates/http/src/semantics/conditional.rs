@@ -140,10 +140,22 @@ mod tests {
             (Method::Get, Preconditions { if_none_match: bad, ..none }, Proceed),
             (Method::Put, Preconditions { if_none_match: any, ..none }, PreconditionFailed),
             // The tag says changed, so the date that says unchanged is not looked at.
-            (Method::Get, Preconditions { if_none_match: other, if_modified_since: Some(SAME), ..none }, Proceed),
-            (Method::Get, Preconditions { if_match: a, if_unmodified_since: Some(EARLIER), ..none }, Proceed),
+            (
+                Method::Get,
+                Preconditions { if_none_match: other, if_modified_since: Some(SAME), ..none },
+                Proceed,
+            ),
+            (
+                Method::Get,
+                Preconditions { if_match: a, if_unmodified_since: Some(EARLIER), ..none },
+                Proceed,
+            ),
             (Method::Get, Preconditions { if_match: a, if_none_match: a, ..none }, NotModified),
-            (Method::Get, Preconditions { if_match: other, if_none_match: a, ..none }, PreconditionFailed),
+            (
+                Method::Get,
+                Preconditions { if_match: other, if_none_match: a, ..none },
+                PreconditionFailed,
+            ),
         ] {
             assert_eq!(outcome(method, &preconditions), expected, "{preconditions:?}");
         }

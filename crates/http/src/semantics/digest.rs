@@ -24,7 +24,8 @@ pub fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
-        let word = chunk.iter().fold(0_u32, |word, &b| word << 8 | u32::from(b)) << (8 * (3 - chunk.len()));
+        let word = chunk.iter().fold(0_u32, |word, &b| word << 8 | u32::from(b))
+            << (8 * (3 - chunk.len()));
         for at in 0..4 {
             if at <= chunk.len() {
                 text.push(ALPHABET[(word >> (18 - 6 * at)) as usize & 63] as char);
@@ -57,7 +58,9 @@ mod tests {
 
     #[test]
     fn base64_as_in_rfc_4648() {
-        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")] {
+        for (bytes, text) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")]
+        {
             assert_eq!(base64(bytes.as_bytes()), text);
         }
     }

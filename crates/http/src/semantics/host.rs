@@ -48,8 +48,21 @@ fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(
             byte,
-            b'-' | b'.' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+'
-                | b',' | b';' | b'=' | b'%'
+            b'-' | b'.'
+                | b'_'
+                | b'~'
+                | b'!'
+                | b'$'
+                | b'&'
+                | b'\''
+                | b'('
+                | b')'
+                | b'*'
+                | b'+'
+                | b','
+                | b';'
+                | b'='
+                | b'%'
         )
 }
 
@@ -69,7 +82,9 @@ mod tests {
             let expected = Some(Host { name: name.as_bytes(), port });
             assert_eq!(parse(text.as_bytes()), expected, "{text}");
         }
-        for text in ["user@host", "a b", "a/b", "a:b", "a:99999", "a:80:80", "[::1", "[x]", "[::1]x", "ä"] {
+        for text in
+            ["user@host", "a b", "a/b", "a:b", "a:99999", "a:80:80", "[::1", "[x]", "[::1]x", "ä"]
+        {
             assert_eq!(parse(text.as_bytes()), None, "{text}");
         }
     }

@@ -47,9 +47,8 @@ fn thousandths(text: &[u8]) -> Option<u16> {
     if !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let fraction = (0..3).fold(0, |sum, at| {
-        sum * 10 + digits.get(at).map_or(0, |digit| u16::from(digit - b'0'))
-    });
+    let fraction = (0..3)
+        .fold(0, |sum, at| sum * 10 + digits.get(at).map_or(0, |digit| u16::from(digit - b'0')));
     match (whole, fraction) {
         (b'0', fraction) => Some(fraction),
         (b'1', 0) => Some(1000),

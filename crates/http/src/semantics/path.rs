@@ -114,8 +114,22 @@ pub fn encode(path: &[u8]) -> String {
         let allowed = byte.is_ascii_alphanumeric()
             || matches!(
                 byte,
-                b'-' | b'.' | b'_' | b'~' | b'/' | b'!' | b'$' | b'&' | b'(' | b')' | b'*' | b'+'
-                    | b',' | b';' | b'=' | b':' | b'@'
+                b'-' | b'.'
+                    | b'_'
+                    | b'~'
+                    | b'/'
+                    | b'!'
+                    | b'$'
+                    | b'&'
+                    | b'('
+                    | b')'
+                    | b'*'
+                    | b'+'
+                    | b','
+                    | b';'
+                    | b'='
+                    | b':'
+                    | b'@'
             );
         if allowed && !(at == 1 && path.starts_with(b"//")) {
             text.push(byte as char);
@@ -160,7 +174,8 @@ mod tests {
             ("/a\\..\\b", "/a\\..\\b"),
             ("/a;b=c/..;/d", "/a;b=c/..;/d"),
         ] {
-            let got = decoded(raw.as_bytes()).map(|path| String::from_utf8_lossy(&path).into_owned());
+            let got =
+                decoded(raw.as_bytes()).map(|path| String::from_utf8_lossy(&path).into_owned());
             assert_eq!(got.as_deref(), Ok(expected), "{raw}");
         }
         assert_eq!(decoded(b"/%c0%ae%c0%ae/x"), Ok(b"/\xc0\xae\xc0\xae/x".to_vec()));

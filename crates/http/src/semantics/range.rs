@@ -93,10 +93,8 @@ fn join(ranges: &mut SmallVec<[ByteRange; 1]>, mut range: ByteRange) {
     while at < ranges.len() {
         let other = ranges[at];
         if range.start <= other.end && other.start <= range.end {
-            range = ByteRange {
-                start: range.start.min(other.start),
-                end: range.end.max(other.end),
-            };
+            range =
+                ByteRange { start: range.start.min(other.start), end: range.end.max(other.end) };
             ranges.remove(at);
             place = place.min(at);
         } else {

@@ -122,9 +122,26 @@ mod tests {
         assert_eq!(parse(Method::Connect, b"a:80"), Ok(Target::Authority(b"a:80")));
         assert_eq!(
             parse(Method::Get, b"HTTP://a:80?x"),
-            Ok(Target::Absolute { scheme: b"HTTP", authority: b"a:80", path: b"/", query: Some(b"x") })
+            Ok(Target::Absolute {
+                scheme: b"HTTP",
+                authority: b"a:80",
+                path: b"/",
+                query: Some(b"x")
+            })
         );
-        for raw in ["", "a", "*", "/a#b", "/a b", "/\u{e4}", "/\u{7f}", "ftp://a/", "http:///a", "http://u@a/", "http://"] {
+        for raw in [
+            "",
+            "a",
+            "*",
+            "/a#b",
+            "/a b",
+            "/\u{e4}",
+            "/\u{7f}",
+            "ftp://a/",
+            "http:///a",
+            "http://u@a/",
+            "http://",
+        ] {
             assert_eq!(parse(Method::Get, raw.as_bytes()), Err(TargetError), "{raw}");
         }
         for raw in ["a", "a:", ":80", "/", "http://a/"] {

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use hashbrown::{Equivalent, HashMap};
 
 use super::resource::Resource;
+use super::store::Store;
 
 /// Resources by site and path as it stands in the request, before any decoding.
 #[derive(Debug, Default)]
 pub(crate) struct Front {
     map: HashMap<FrontKey, Rc<Hit>>,
     most: usize,
+    retired: (usize, usize),
 }
 
 /// A resource as one loop holds it: counted without touching what other cores read.
@@ -40,7 +42,7 @@ impl Equivalent<FrontKey> for FrontKeyRef<'_> {
 
 impl Front {
     pub(crate) fn new(most: usize) -> Self {
-        Self { map: HashMap::new(), most }
+        Self { map: HashMap::new(), most, retired: (0, 0) }
     }
 
     /// What that path is, if it is known and may be used now (`now` in milliseconds).
@@ -54,7 +56,16 @@ impl Front {
         Some(hit)
     }
 
-    pub(crate) fn insert(&mut self, site: usize, path: &[u8], resource: Arc<Resource>) -> Rc<Hit> {
+    pub(crate) fn insert(
+        &mut self,
+        store: &Store,
+        site: usize,
+        path: &[u8],
+        resource: Arc<Resource>,
+    ) -> Rc<Hit> {
+        if store.has_retired_much(&mut self.retired) {
+            self.sweep();
+        }
         if self.map.len() >= self.most {
             // Spellings of paths are the client's to choose, so that there is no end to them;
             // the store has what is needed to fill this again.

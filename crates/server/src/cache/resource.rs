@@ -26,6 +26,8 @@ pub(crate) struct Resource {
     version: Arc<Version>,
     /// Set by use, cleared by the hand of the store's clock.
     pub(crate) used: AtomicBool,
+    /// It was answered with before.
+    answered: AtomicBool,
     /// Until when, in milliseconds of the loops' clock, it may be used without asking the disk.
     trusted_until: AtomicU64,
 }
@@ -68,6 +70,7 @@ impl Resource {
             coded: [const { OnceLock::new() }; 3],
             version,
             used: AtomicBool::new(true),
+            answered: AtomicBool::new(false),
             trusted_until: AtomicU64::new(0),
         }
     }
@@ -123,15 +126,22 @@ impl Resource {
         }
     }
 
+    /// Whether it is worth a copy that cannot change: it is sent from the file itself, a copy
+    /// of it is not larger than `most`, and this is not the first time that it is asked for.
+    pub(crate) fn is_worth_a_copy(&self, most: u64) -> bool {
+        let live = matches!(&self.identity.body, Stored::File(file) if file.is_live());
+        live && self.identity.length <= most && self.answered.swap(true, Ordering::Relaxed)
+    }
+
     /// Bytes of memory and number of descriptors that keeping it takes.
     pub(crate) fn cost(&self) -> (usize, usize) {
         // Maps, keys and heads beside the content.
         const OVERHEAD: usize = 2048;
         let coded = self.coded.iter().filter_map(|slot| slot.get()?.as_ref());
-        coded.chain([&self.identity]).map(|form| form.body.cost()).fold(
-            (OVERHEAD, 0),
-            |(bytes, descriptors), (b, d)| (bytes + b, descriptors + d),
-        )
+        coded
+            .chain([&self.identity])
+            .map(|form| form.body.cost())
+            .fold((OVERHEAD, 0), |(bytes, descriptors), (b, d)| (bytes + b, descriptors + d))
     }
 }
 

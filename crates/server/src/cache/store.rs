@@ -1,7 +1,7 @@
 //! The layer that all loops share: bounded by bytes, entries and descriptors.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hashbrown::HashMap;
@@ -30,6 +30,8 @@ pub(crate) struct Store {
     bounds: Bounds,
     inner: Mutex<Inner>,
     pub(crate) counters: Counters,
+    /// Bytes and descriptors of all that was ever let go of.
+    retired: (AtomicUsize, AtomicUsize),
 }
 
 /// What the cache did since the start.
@@ -59,7 +61,12 @@ struct Entry {
 
 impl Store {
     pub(crate) fn new(bounds: Bounds) -> Self {
-        Self { bounds, inner: Mutex::default(), counters: Counters::default() }
+        Self {
+            bounds,
+            inner: Mutex::default(),
+            counters: Counters::default(),
+            retired: Default::default(),
+        }
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<Resource>> {
@@ -95,7 +102,8 @@ impl Store {
     pub(crate) fn recount(&self, resource: &Arc<Resource>) {
         let (bytes, descriptors) = resource.cost();
         let mut inner = self.lock();
-        let Some(entry) = inner.map.get_mut(&resource.key).filter(|e| Arc::ptr_eq(&e.resource, resource))
+        let Some(entry) =
+            inner.map.get_mut(&resource.key).filter(|e| Arc::ptr_eq(&e.resource, resource))
         else {
             return;
         };
@@ -115,6 +123,24 @@ impl Store {
         *inner = Inner::default();
     }
 
+    /// Bytes of the largest file of which a copy is kept.
+    pub(crate) fn largest_copy(&self) -> u64 {
+        (self.bounds.bytes / 8) as u64
+    }
+
+    /// Whether so much was let go of since `seen` that the loops have to let go of it too; sets
+    /// `seen` anew then.
+    pub(crate) fn has_retired_much(&self, seen: &mut (usize, usize)) -> bool {
+        let bytes = self.retired.0.load(Ordering::Relaxed);
+        let descriptors = self.retired.1.load(Ordering::Relaxed);
+        let much = bytes - seen.0 > self.bounds.bytes / 8
+            || descriptors - seen.1 > self.bounds.descriptors / 8;
+        if much {
+            *seen = (bytes, descriptors);
+        }
+        much
+    }
+
     /// Bytes, entries and descriptors kept now.
     pub(crate) fn usage(&self) -> (usize, usize, usize) {
         let inner = self.lock();
@@ -132,6 +158,8 @@ impl Store {
                 inner.clock.push_back(key);
                 continue;
             }
+            self.retired.0.fetch_add(entry.bytes, Ordering::Relaxed);
+            self.retired.1.fetch_add(entry.descriptors, Ordering::Relaxed);
             if let Some(resource) = inner.remove(&key) {
                 if !resource.is_stale() {
                     self.counters.evictions.fetch_add(1, Ordering::Relaxed);

@@ -45,8 +45,10 @@ impl Stored {
 pub(crate) struct StoredFile {
     fd: OwnedFd,
     pub(crate) length: u64,
-    /// What the file was when it was opened; absent for a sealed copy, which cannot change.
+    /// What the file was when it was opened; absent for a copy, which cannot change.
     facts: Option<Facts>,
+    /// Nobody writes to the file in place, as the configuration says.
+    direct: bool,
 }
 
 impl StoredFile {
@@ -58,17 +60,22 @@ impl StoredFile {
         file.write_all(content)?;
         let seals = SealFlags::SEAL | SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW;
         fcntl_add_seals(&file, seals)?;
-        Ok(Self { fd: file.into(), length: content.len() as u64, facts: None })
+        Ok(Self { fd: file.into(), length: content.len() as u64, facts: None, direct: true })
     }
 
     /// A file on disk, opened for reading.
-    pub(crate) fn live(fd: OwnedFd, facts: Facts) -> Self {
-        Self { fd, length: facts.size, facts: Some(facts) }
+    pub(crate) fn live(fd: OwnedFd, facts: Facts, direct: bool) -> Self {
+        Self { fd, length: facts.size, facts: Some(facts), direct }
     }
 
     /// A file that only this process can reach.
     pub(crate) fn private(file: File, length: u64) -> Self {
-        Self { fd: file.into(), length, facts: None }
+        Self { fd: file.into(), length, facts: None, direct: true }
+    }
+
+    /// Whether the socket may be given the file's own pages.
+    pub(crate) fn may_be_sent_directly(&self) -> bool {
+        self.direct
     }
 
     /// Whether the file can change while it is sent.

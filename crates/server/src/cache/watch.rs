@@ -9,9 +9,9 @@
 //! when it becomes ready. The kernel reports descriptors in the order in which they became ready:
 //! a change that precedes a request is seen before that request.
 
+use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
-use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -206,7 +206,9 @@ impl Watch {
                 Some(watch)
             }
             Err(error) => {
-                if error == rustix::io::Errno::NOSPC && !std::mem::replace(&mut state.limit_said, true) {
+                if error == rustix::io::Errno::NOSPC
+                    && !std::mem::replace(&mut state.limit_said, true)
+                {
                     tracing::warn!(
                         "no more directories can be watched for changes (fs.inotify.max_user_watches); \
                          files in others are checked once a second"
@@ -224,5 +226,7 @@ impl Watch {
 
 /// The name of the file that this one may be a coded or converted form of.
 fn original_of(name: &[u8]) -> Option<&[u8]> {
-    [b".gz".as_slice(), b".br", b".zst", b".stmlf"].iter().find_map(|suffix| name.strip_suffix(*suffix))
+    [b".gz".as_slice(), b".br", b".zst", b".stmlf"]
+        .iter()
+        .find_map(|suffix| name.strip_suffix(*suffix))
 }

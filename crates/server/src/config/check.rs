@@ -45,12 +45,14 @@ impl Checker<'_> {
     fn server(&mut self, file: &File) -> Server {
         let server = &file.server;
         let (http1, cache) = (&server.http1, &server.cache);
-        let seconds = |span: Option<Span>, default| {
-            span.map_or(Duration::from_secs(default), |span| span.0)
-        };
+        let seconds =
+            |span: Option<Span>, default| span.map_or(Duration::from_secs(default), |span| span.0);
         let head_size = http1.head_size.map_or(32 << 10, |size| size.0 as usize);
         if !(256..=65_535).contains(&head_size) {
-            self.problem(&self.place_of("head_size"), "head_size is not between 256 and 65535 bytes");
+            self.problem(
+                &self.place_of("head_size"),
+                "head_size is not between 256 and 65535 bytes",
+            );
         }
         let fields = http1.fields.unwrap_or(100);
         if !(1..=254).contains(&fields) {
@@ -80,7 +82,10 @@ impl Checker<'_> {
                 body_rate: http1.body_rate.map_or(500, |rate| rate.0),
                 send_timeout: seconds(http1.send_timeout, 30),
                 head_size,
-                target_size: http1.target_size.map_or(8 << 10, |size| size.0 as usize).min(head_size),
+                target_size: http1
+                    .target_size
+                    .map_or(8 << 10, |size| size.0 as usize)
+                    .min(head_size),
                 fields,
                 requests: http1.requests.unwrap_or(0),
             },
@@ -194,8 +199,9 @@ impl Checker<'_> {
             routes.push(SiteRoute { pattern, line, route });
         }
         let everywhere = routes.iter().any(|SiteRoute { pattern, route, .. }| {
-            let answers = route.root.is_some() || route.redirect.is_some() || route.respond.is_some();
-            answers && (*pattern == Pattern::EVERYTHING || pattern.matches(b"") )
+            let answers =
+                route.root.is_some() || route.redirect.is_some() || route.respond.is_some();
+            answers && (*pattern == Pattern::EVERYTHING || pattern.matches(b""))
         });
         if root.is_none() && !everywhere {
             let what = "a site has no root, and no route for \"/*\" that says what to answer";
@@ -220,7 +226,10 @@ impl Checker<'_> {
             if !parsed.is_some_and(|host| host.port.is_none() && !host.name.is_empty())
                 || name.contains('*')
             {
-                self.problem(span, format!("{host:?} is not a host such as \"example.com\" or \"*.example.com\""));
+                self.problem(
+                    span,
+                    format!("{host:?} is not a host such as \"example.com\" or \"*.example.com\""),
+                );
             }
         }
         hosts.iter().map(|host| host.to_ascii_lowercase()).collect()

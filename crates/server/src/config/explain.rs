@@ -23,7 +23,9 @@ pub fn explain(config: &Config, file: &Path, url: &str) -> Result<String, String
     let host_text = String::from_utf8_lossy(host);
     let mut text = String::new();
     let Some(site) = config.sites.find(host) else {
-        return Ok(format!("no site is for the host {host_text:?}, and none for every other: 421\n"));
+        return Ok(format!(
+            "no site is for the host {host_text:?}, and none for every other: 421\n"
+        ));
     };
     let by = if site.hosts.is_empty() { "it is for every other host" } else { "by its host" };
     let _ = writeln!(text, "site      {} ({by})", site.name);

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 
 use dunlin_http::semantics::Coding;
 use schemars::JsonSchema;
+use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde::Deserialize;
 use toml::Spanned;
 
 use super::units::{Rate, Size, Span};
@@ -293,6 +293,10 @@ route! {
     /// Whether files are kept in the cache, or with which limit. True when absent.
     #[schemars(with = "Option<RouteCacheSchema>")]
     cache: RouteCache,
+    /// Whether files too large for the cache are sent without copying (sendfile). It costs half
+    /// as much; a file that is written to in place while it is sent then reaches the client mixed.
+    /// Safe where files are only ever replaced. False when absent.
+    sendfile: bool,
     /// What entity tags are made from. `stat` when absent.
     etag: EtagKind,
     /// Files are made of records: `variable` or `vfc`.

@@ -185,8 +185,8 @@ impl Config {
     /// # Errors
     /// Every problem that could be found, each with its place.
     pub fn parse(text: &str, path: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
-        let mut file = toml::from_str(text)
-            .map_err(|error| vec![Problem::from_toml(path, text, &error)])?;
+        let mut file =
+            toml::from_str(text).map_err(|error| vec![Problem::from_toml(path, text, &error)])?;
         overrides.apply(&mut file);
         check::check(file, text, path)
     }

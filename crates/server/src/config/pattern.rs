@@ -69,9 +69,8 @@ mod tests {
         for (at, pattern) in patterns.iter().enumerate().skip(1) {
             assert_eq!(patterns[at - 1].specificity(pattern), Ordering::Less, "{}", order[at]);
         }
-        let matches = |pattern: &str, path: &str| {
-            Pattern::parse(pattern).unwrap().matches(path.as_bytes())
-        };
+        let matches =
+            |pattern: &str, path: &str| Pattern::parse(pattern).unwrap().matches(path.as_bytes());
         assert!(matches("/a/*", "/a/") && matches("/a/*", "/a/b/c") && !matches("/a/*", "/a"));
         assert!(matches("*.css", "/x/y.css") && !matches("*.css", "/x/y.csss"));
         assert!(matches("/a/*.css", "/a/b.css") && !matches("/ab*ba", "/aba"));

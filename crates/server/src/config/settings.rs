@@ -32,6 +32,7 @@ pub struct Settings {
     pub compress_size: u64,
     pub precompressed: Vec<Coding>,
     pub cache: CacheRules,
+    pub sendfile: bool,
     pub etag: EtagKind,
     pub records: Option<Records>,
     pub symlinks: Symlinks,
@@ -128,11 +129,10 @@ impl Settings {
                 Some(RouteCache::Switch(enabled)) => {
                     CacheRules { enabled: *enabled, file: cache_file }
                 }
-                Some(RouteCache::Table(table)) => {
-                    CacheRules { enabled: true, file: table.file.0 }
-                }
+                Some(RouteCache::Table(table)) => CacheRules { enabled: true, file: table.file.0 },
                 None => CacheRules { enabled: true, file: cache_file },
             },
+            sendfile: route.sendfile.unwrap_or(false),
             etag: route.etag.unwrap_or(EtagKind::Stat),
             records: records_rules(route)?,
             symlinks: route.symlinks.unwrap_or(Symlinks::Beneath),
@@ -166,6 +166,7 @@ impl Settings {
             compress_size: 0,
             precompressed: Vec::new(),
             cache: CacheRules { enabled: false, file: 0 },
+            sendfile: false,
             etag: EtagKind::Stat,
             records: None,
             symlinks: Symlinks::Deny,
@@ -279,7 +280,9 @@ fn types(route: &Route) -> Result<HashMap<String, String>, String> {
             is_token(kind.as_bytes()) && !rest.is_empty() && is_field_value(rest.as_bytes())
         });
         if !well_formed {
-            return Err(format!("types: {media_type:?} is not a media type such as \"text/plain\""));
+            return Err(format!(
+                "types: {media_type:?} is not a media type such as \"text/plain\""
+            ));
         }
         types.insert(extension, media_type.clone());
     }

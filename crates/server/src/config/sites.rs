@@ -119,7 +119,8 @@ impl Site {
     pub fn route(&self, path: &[u8]) -> Arc<Settings> {
         let matching: Vec<bool> =
             self.routes.iter().map(|route| route.pattern.matches(path)).collect();
-        if let Some(made) = self.made.read().unwrap_or_else(PoisonError::into_inner).get(&matching) {
+        if let Some(made) = self.made.read().unwrap_or_else(PoisonError::into_inner).get(&matching)
+        {
             return Arc::clone(made);
         }
         let settings = Arc::new(self.make(&matching));
@@ -128,7 +129,11 @@ impl Site {
     }
 
     fn make(&self, matching: &[bool]) -> Settings {
-        let routes = self.routes.iter().zip(matching).filter_map(|(route, matches)| matches.then_some(route));
+        let routes = self
+            .routes
+            .iter()
+            .zip(matching)
+            .filter_map(|(route, matches)| matches.then_some(route));
         let mut gathered = Route::default();
         let mut pattern = None;
         for route in routes {

@@ -43,7 +43,11 @@ fn parse_size(text: &str) -> Result<u64, String> {
     };
     let bytes = number * factor as f64;
     // Above this, not every whole number of bytes is a floating-point number any more.
-    if bytes > (1_u64 << 53) as f64 { Err(format!("{text:?} is too large")) } else { Ok(bytes as u64) }
+    if bytes > (1_u64 << 53) as f64 {
+        Err(format!("{text:?} is too large"))
+    } else {
+        Ok(bytes as u64)
+    }
 }
 
 fn parse_span(text: &str) -> Result<Duration, String> {
@@ -59,7 +63,11 @@ fn parse_span(text: &str) -> Result<Duration, String> {
         "" => return Err(format!("{text:?} has no unit; write for example \"{number}s\"")),
         _ => return Err(hint()),
     };
-    if seconds > 1e9 { Err(format!("{text:?} is too long")) } else { Ok(Duration::from_secs_f64(seconds)) }
+    if seconds > 1e9 {
+        Err(format!("{text:?} is too long"))
+    } else {
+        Ok(Duration::from_secs_f64(seconds))
+    }
 }
 
 fn parse_rate(text: &str) -> Result<u64, String> {

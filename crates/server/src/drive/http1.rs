@@ -58,7 +58,9 @@ enum Stage {
     Handle(Box<Handling>),
     Send(Box<Sending>),
     /// The answer is sent and the sending side closed; what still comes is thrown away.
-    Linger { left: usize },
+    Linger {
+        left: usize,
+    },
 }
 
 struct Handling {
@@ -305,8 +307,7 @@ impl Connection {
             let mut read = ReadBuf::new(&mut buffers.input);
             match Pin::new(&mut self.stream).poll_read(cx, &mut read) {
                 Poll::Pending => {
-                    let (_, expired) =
-                        self.ctx.connections.state(self.slot, self.ctx.clock.now());
+                    let (_, expired) = self.ctx.connections.state(self.slot, self.ctx.clock.now());
                     break if expired { Poll::Ready(Step::End) } else { Poll::Pending };
                 }
                 Poll::Ready(Ok(())) if !read.filled().is_empty() => {
@@ -522,11 +523,17 @@ impl Connection {
         self.linger = true;
         self.body = None;
         let (log, is_head) = match request {
-            Some((request, started)) => (
-                self.log_later(request, 0, started),
-                request.method() == Method::Head,
+            Some((request, started)) => {
+                (self.log_later(request, 0, started), request.method() == Method::Head)
+            }
+            None => (
+                self.log_later(
+                    &Request::new(b"", &Head::default()),
+                    0,
+                    self.ctx.is_logging().then(Instant::now),
+                ),
+                false,
             ),
-            None => (self.log_later(&Request::new(b"", &Head::default()), 0, self.ctx.is_logging().then(Instant::now)), false),
         };
         let response = route::refusal_response(&refusal, !is_head);
         self.send_response(response, is_head, log, parts).unwrap_or(Next::Close)
@@ -639,12 +646,7 @@ impl Connection {
     }
 
     /// Writes what has been collected, and `body` behind it.
-    fn flush(
-        &mut self,
-        mut body: Body,
-        log: Option<Box<LogLater>>,
-        parts: &mut Parts<'_>,
-    ) -> Next {
+    fn flush(&mut self, mut body: Body, log: Option<Box<LogLater>>, parts: &mut Parts<'_>) -> Next {
         let (mut at, mut sent) = (0, 0);
         let result = send::send(&self.stream, parts.output, &mut at, &mut body, &mut sent);
         let rest = matches!(result, Ok(Sent::Blocked | Sent::Cold { .. }))

@@ -1,8 +1,10 @@
 //! Sending: a head and a body that is pulled from its source as fast as the client takes it.
 
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::os::fd::AsFd;
 
+use bytes::Bytes;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::net::SendFlags;
 use tokio::io::Interest;
@@ -37,6 +39,8 @@ pub(super) enum Sent {
 /// One call sends at most this much of a file that can change, so that changes are seen early and
 /// one client does not keep a loop to itself.
 const LIVE_STRETCH: u64 = 1 << 20;
+/// What is copied at a time of a file that can change.
+const COPIED_STRETCH: u64 = 96 << 10;
 /// The kernel reads ahead at least this much; each such step is probed.
 const PROBE_STEP: u64 = 256 << 10;
 
@@ -53,11 +57,16 @@ pub(super) fn send(
         let rest = &head[*at..];
         let (taken, wanted) = match body.first_mut() {
             None if rest.is_empty() => return Ok(Sent::All),
-            None => (attempt(stream, || stream_write(stream, rest, SendFlags::NOSIGNAL)), rest.len()),
+            None => {
+                (attempt(stream, || stream_write(stream, rest, SendFlags::NOSIGNAL)), rest.len())
+            }
             Some(Piece::Memory(bytes)) => {
                 let slices = [IoSlice::new(rest), IoSlice::new(bytes)];
                 let slices = if rest.is_empty() { &slices[1..] } else { &slices[..] };
-                (attempt(stream, || stream_write_vectored(stream, slices)), rest.len() + bytes.len())
+                (
+                    attempt(stream, || stream_write_vectored(stream, slices)),
+                    rest.len() + bytes.len(),
+                )
             }
             Some(Piece::File(..)) if !rest.is_empty() => {
                 // MORE: the head waits in the kernel for the data that follows at once.
@@ -65,8 +74,19 @@ pub(super) fn send(
                 (attempt(stream, || stream_write(stream, rest, flags)), rest.len())
             }
             Some(Piece::File(file, range)) => {
-                let length = range.end - range.start;
-                match send_file(stream, file, range.start, length)? {
+                let copied = file.is_live() && !file.may_be_sent_directly();
+                let result = if copied {
+                    match read_ahead(file, range)? {
+                        Ahead::Bytes(bytes) => {
+                            body.push_first(Piece::Memory(bytes));
+                            continue;
+                        }
+                        Ahead::Not(state) => return Ok(state),
+                    }
+                } else {
+                    send_file(stream, file, range.start, range.end - range.start)?
+                };
+                match result {
                     FileSent::Bytes(count) => {
                         range.start += count;
                         *sent += count;
@@ -120,6 +140,35 @@ fn advance(taken: usize, head: usize, at: &mut usize, body: &mut Body, sent: &mu
     }
 }
 
+enum Ahead {
+    Bytes(Bytes),
+    Not(Sent),
+}
+
+/// Takes the next stretch of a file that can change. It is copied before the file is looked at
+/// once more, so that nothing is sent that is not of the version whose head was sent. A socket
+/// that is given the file's own pages would go on to show what is written to them.
+fn read_ahead(file: &StoredFile, range: &mut Range<u64>) -> io::Result<Ahead> {
+    let wanted = (range.end - range.start).min(COPIED_STRETCH);
+    let mut buffer = vec![0; wanted as usize];
+    let mut slices = [io::IoSliceMut::new(&mut buffer)];
+    let count = match preadv2(file, &mut slices, range.start, ReadWriteFlags::NOWAIT) {
+        Ok(count) => count,
+        Err(Errno::AGAIN) => {
+            return Ok(Ahead::Not(Sent::Cold { offset: range.start, length: wanted }));
+        }
+        // File systems that cannot tell are those that live in memory.
+        Err(Errno::OPNOTSUPP) => rustix::io::pread(file, &mut buffer, range.start)?,
+        Err(error) => return Err(error.into()),
+    };
+    if count == 0 || !file.is_unchanged() {
+        return Ok(Ahead::Not(Sent::Changed));
+    }
+    range.start += count as u64;
+    buffer.truncate(count);
+    Ok(Ahead::Bytes(buffer.into()))
+}
+
 enum FileSent {
     Bytes(u64),
     /// The socket took part of what was offered.
@@ -155,9 +204,7 @@ fn send_file(
             Ok(FileSent::Partly(count as u64))
         }
         Ok(count) => Ok(FileSent::Bytes(count as u64)),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            Ok(FileSent::Not(Sent::Blocked))
-        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(FileSent::Not(Sent::Blocked)),
         Err(error) => Err(error),
     }
 }
@@ -194,10 +241,7 @@ pub(super) fn warm(file: &StoredFile, offset: u64, length: u64) {
     }
 }
 
-fn attempt(
-    stream: &TcpStream,
-    operation: impl FnOnce() -> io::Result<usize>,
-) -> io::Result<usize> {
+fn attempt(stream: &TcpStream, operation: impl FnOnce() -> io::Result<usize>) -> io::Result<usize> {
     stream.try_io(Interest::WRITABLE, operation)
 }
 
@@ -211,7 +255,6 @@ fn stream_write_vectored(stream: &TcpStream, slices: &[IoSlice<'_>]) -> io::Resu
 
 /// Tells the runtime that the socket is full without asking the kernel once more.
 fn clear_writable(stream: &TcpStream) {
-    let _ = stream.try_io(Interest::WRITABLE, || -> io::Result<()> {
-        Err(io::ErrorKind::WouldBlock.into())
-    });
+    let _ = stream
+        .try_io(Interest::WRITABLE, || -> io::Result<()> { Err(io::ErrorKind::WouldBlock.into()) });
 }

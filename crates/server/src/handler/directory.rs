@@ -2,8 +2,8 @@
 
 use std::fs::File;
 
-use dunlin_http::semantics::negotiate::prefers_json;
 use dunlin_http::semantics::Method;
+use dunlin_http::semantics::negotiate::prefers_json;
 use dunlin_http::{FieldName, Request};
 use smallvec::SmallVec;
 

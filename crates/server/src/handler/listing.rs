@@ -165,14 +165,21 @@ mod tests {
         let mut listing = Listing { entries, truncated: true };
         let text = json(&mut listing, b"/x/", Sort::Size, Order::Descending);
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
-        let names: Vec<_> =
-            value["entries"].as_array().unwrap().iter().map(|e| e["name"].as_str().unwrap()).collect();
+        let names: Vec<_> = value["entries"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|e| e["name"].as_str().unwrap())
+            .collect();
         assert_eq!(names, ["z", "a:b", "<script>\"&", "A", "b"]);
         let page = html(&mut listing, b"/x/<y>/", Sort::Name, Order::Ascending);
         assert!(!page.contains("<script>\"") && !page.contains("<y>"));
         assert!(page.contains("href=\"./a:b\""), "a colon must not make a scheme: {page}");
         assert!(page.contains("href=\"./%3Cscript%3E%22&amp;\""));
-        assert_eq!(Sort::from_query(Some(b"order=desc&sort=size")), (Sort::Size, Order::Descending));
+        assert_eq!(
+            Sort::from_query(Some(b"order=desc&sort=size")),
+            (Sort::Size, Order::Descending)
+        );
     }
 
     #[test]

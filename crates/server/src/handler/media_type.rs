@@ -28,7 +28,9 @@ fn known(extension: &str) -> &'static str {
         "js" | "mjs" => "text/javascript",
         "map" => "application/json",
         "webmanifest" => "application/manifest+json",
-        extension => mime_guess::from_ext(extension).first_raw().unwrap_or("application/octet-stream"),
+        extension => {
+            mime_guess::from_ext(extension).first_raw().unwrap_or("application/octet-stream")
+        }
     }
 }
 

@@ -28,9 +28,13 @@ pub enum RecordFormat {
 #[derive(Debug)]
 pub(crate) enum RecordError {
     /// The file ends within the record that begins at this offset.
-    Cut { offset: u64 },
+    Cut {
+        offset: u64,
+    },
     /// The record at this offset is shorter than its control header.
-    Short { offset: u64 },
+    Short {
+        offset: u64,
+    },
     Io(io::Error),
 }
 
@@ -121,7 +125,8 @@ pub(crate) fn write_beside(
     let folder = openat2(root, folder, flags, Mode::empty(), ResolveFlags::BENEATH)?;
     let target = [name, b".stmlf"].concat();
     let temporary = [b".", name, format!(".{}.tmp", std::process::id()).as_bytes()].concat();
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags =
+        OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut out = File::from(openat(&folder, &*temporary, flags, Mode::from_raw_mode(0o600))?);
     let result = io::copy(converted, &mut out).and_then(|_| {
         let mode = rustix::fs::fstat(source)?.st_mode & 0o777;
@@ -157,7 +162,8 @@ mod tests {
 
     fn converted(file: &[u8], format: RecordFormat) -> Result<Vec<u8>, String> {
         let mut output = Vec::new();
-        let written = convert(&mut &*file, format, &mut output).map_err(|error| error.to_string())?;
+        let written =
+            convert(&mut &*file, format, &mut output).map_err(|error| error.to_string())?;
         assert_eq!(written, output.len() as u64);
         Ok(output)
     }

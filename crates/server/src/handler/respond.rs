@@ -6,8 +6,7 @@ use crate::response::Response;
 
 /// The answer that the route names, for every method.
 pub(crate) fn respond(settings: &Settings, fixed: &Respond) -> Response {
-    let mut response =
-        Response::with_text(fixed.status, &fixed.content_type, fixed.body.clone());
+    let mut response = Response::with_text(fixed.status, &fixed.content_type, fixed.body.clone());
     if let Some(cache_control) = &settings.cache_control {
         response.fields.push("Cache-Control", cache_control);
     }

@@ -45,7 +45,12 @@ impl Format {
     }
 
     /// Appends one line, with its line feed, to `out`.
-    pub(crate) fn write_line(&self, exchange: &Exchange<'_>, time: &mut TimeCache, out: &mut Vec<u8>) {
+    pub(crate) fn write_line(
+        &self,
+        exchange: &Exchange<'_>,
+        time: &mut TimeCache,
+        out: &mut Vec<u8>,
+    ) {
         match self {
             Self::Common => write_common(exchange, time, out),
             Self::Combined => {

@@ -47,7 +47,12 @@ pub(crate) fn answer_hit(
     };
     let special = request.has_any(SPECIAL) || hit.resource.settings.expires.is_some();
     if !special {
-        return Reply::Prepared(Prepared { hit: Rc::clone(hit), coding, not_modified: false, cache });
+        return Reply::Prepared(Prepared {
+            hit: Rc::clone(hit),
+            coding,
+            not_modified: false,
+            cache,
+        });
     }
     let form = match hit.resource.representation(coding) {
         Some(Some(form)) => form,

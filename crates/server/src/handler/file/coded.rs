@@ -55,11 +55,12 @@ fn sibling(shared: &Shared, resource: &Resource, coding: Coding) -> Option<Repre
     let fd = open(&root, &file, settings.symlinks, Mode::Blocking).ok()?;
     let facts = Facts::of(&fd).ok()?;
     let original = &resource.facts;
-    let newer = (facts.modified, facts.modified_nanos) >= (original.modified, original.modified_nanos);
+    let newer =
+        (facts.modified, facts.modified_nanos) >= (original.modified, original.modified_nanos);
     if !newer || facts.file_type() != rustix::fs::FileType::RegularFile {
         return None;
     }
-    let live = StoredFile::live(fd, facts);
+    let live = StoredFile::live(fd, facts, settings.sendfile);
     let small = settings.cache.enabled && facts.size <= settings.cache.file;
     let (stored, sha256) = if small || settings.etag == EtagKind::Sha256 {
         let live = Stored::File(Arc::new(live));

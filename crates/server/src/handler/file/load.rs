@@ -33,6 +33,8 @@ pub(super) struct Loaded<'a> {
 
 /// How long a file without notification is trusted, in milliseconds.
 const UNWATCHED: u64 = 1000;
+/// What is larger is not copied on a loop, where others wait meanwhile.
+const INLINE_COPY: u64 = 512 * 1024;
 /// With cached content off, files up to this size are still read, to leave in one write with
 /// their heads; larger ones are sent from their descriptors.
 const READ_ANYWAY: u64 = 32 * 1024;
@@ -50,7 +52,7 @@ pub(super) fn load(
         return Err(Failure::WouldBlock);
     }
     let Loaded { fd, facts, file, version, watched } = opened;
-    let (content, facts) = content(settings, root, file, fd, facts, mode)?;
+    let (content, facts) = content(wanted, root, file, fd, facts, mode)?;
     let sha256 = match settings.etag {
         EtagKind::Sha256 => Some(hash(&content)?),
         _ => None,
@@ -133,20 +135,29 @@ fn length(stored: &Stored) -> u64 {
 }
 
 fn content(
-    settings: &Settings,
+    wanted: &Wanted<'_>,
     root: &Root,
     file: &[u8],
     fd: OwnedFd,
     facts: Facts,
     mode: Mode,
 ) -> Result<(Content, Facts), Failure> {
+    let settings = wanted.settings;
     if let Some(rules) = &settings.records {
         let stored = converted(settings, rules, root, file, fd)?;
         return Ok((Content::Converted(stored), facts));
     }
-    let most = if settings.cache.enabled { settings.cache.file } else { READ_ANYWAY };
+    let most = match settings.cache.enabled {
+        true if wanted.copy => settings.cache.file.max(wanted.shared.store.largest_copy()),
+        true => settings.cache.file,
+        false => READ_ANYWAY,
+    };
     if facts.size > most {
-        return Ok((Content::Live(Arc::new(StoredFile::live(fd, facts))), facts));
+        let live = StoredFile::live(fd, facts, settings.sendfile);
+        return Ok((Content::Live(Arc::new(live)), facts));
+    }
+    if facts.size > INLINE_COPY && mode == Mode::Inline {
+        return Err(Failure::WouldBlock);
     }
     let (bytes, facts) = read_whole(&fd, facts, mode)?;
     Ok((Content::Read(bytes), facts))
@@ -210,8 +221,8 @@ fn converted(
         tracing::error!("{}: {what}", String::from_utf8_lossy(file));
         Failure::Broken
     };
-    let length = records::convert(&mut source, rules.format, &mut output)
-        .map_err(|error| told(&error))?;
+    let length =
+        records::convert(&mut source, rules.format, &mut output).map_err(|error| told(&error))?;
     output.flush().map_err(|error| told(&error))?;
     if rules.write {
         io::Seek::rewind(&mut output).map_err(|error| told(&error))?;
@@ -279,7 +290,8 @@ pub(super) fn entity_tag(
             Some(EntityTag::strong(format!("{hex}{suffix}")))
         }
         EtagKind::Stat => {
-            let nanos = i128::from(facts.modified) * 1_000_000_000 + i128::from(facts.modified_nanos);
+            let nanos =
+                i128::from(facts.modified) * 1_000_000_000 + i128::from(facts.modified_nanos);
             let text = format!("{:x}-{:x}-{nanos:x}{suffix}", facts.inode, facts.size);
             let modified = Duration::new(facts.modified.max(0) as u64, facts.modified_nanos);
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -11,8 +11,8 @@ mod roots;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use dunlin_http::semantics::Method;
 use dunlin_http::Request;
+use dunlin_http::semantics::Method;
 
 pub(crate) use answer::{answer_hit, has_changed};
 pub(crate) use render::apply_edits;
@@ -34,7 +34,10 @@ pub(crate) fn answer(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_
     if settings.cache.enabled {
         let key = Key { site: subject.site.index, path: subject.path.into() };
         previous = ctx.shared.store.get(&key);
-        if let Some(resource) = previous.as_ref().filter(|r| r.is_fresh(ctx.clock.now())) {
+        let fresh = |resource: &&Arc<Resource>| {
+            resource.is_fresh(ctx.clock.now()) && !ctx.is_worth_a_copy(resource)
+        };
+        if let Some(resource) = previous.as_ref().filter(fresh) {
             let hit = keep_in_front(ctx, subject, Arc::clone(resource));
             return answer_hit(ctx, request, subject, &hit, "hit");
         }
@@ -44,13 +47,14 @@ pub(crate) fn answer(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_
         site: subject.site.index,
         settings,
         path: subject.path,
+        copy: previous.as_ref().is_some_and(|resource| ctx.is_worth_a_copy(resource)),
         previous,
         now: ctx.clock.now(),
     };
     match resolve::resolve(&wanted, Mode::Inline) {
         Err(Failure::WouldBlock) => {
-            let previous = wanted.previous;
-            later(ctx, request, subject, previous)
+            let Wanted { previous, copy, .. } = wanted;
+            later(ctx, request, subject, previous, copy)
         }
         result => conclude(ctx, request, subject, result),
     }
@@ -79,14 +83,13 @@ fn conclude(
         Err(Failure::Missing) => error_reply(ctx, request, subject, 404, None),
         Err(Failure::Forbidden) => error_reply(ctx, request, subject, 403, None),
         Err(Failure::Exhausted) => error_reply(ctx, request, subject, 503, None),
-        Err(Failure::WouldBlock | Failure::Broken) => {
-            error_reply(ctx, request, subject, 500, None)
-        }
+        Err(Failure::WouldBlock | Failure::Broken) => error_reply(ctx, request, subject, 500, None),
     }
 }
 
 fn keep_in_front(ctx: &Loop, subject: &Subject<'_>, resource: Arc<Resource>) -> Rc<Hit> {
-    ctx.front.borrow_mut().insert(subject.site.index, subject.raw_path, resource)
+    let store = &ctx.shared.store;
+    ctx.front.borrow_mut().insert(store, subject.site.index, subject.raw_path, resource)
 }
 
 /// The same question again, asked where waiting for a disk holds up nobody.
@@ -95,6 +98,7 @@ fn later(
     request: &Request<'_>,
     subject: &Subject<'_>,
     previous: Option<Arc<Resource>>,
+    copy: bool,
 ) -> Reply {
     let (ctx, request, subject) = (Rc::clone(ctx), request.to_owned(), subject.to_owned());
     Reply::Job(Box::pin(async move {
@@ -107,6 +111,7 @@ fn later(
                 site,
                 settings: &settings,
                 path: &path,
+                copy,
                 previous,
                 now,
             };
@@ -134,11 +139,8 @@ fn from_prepared(request: &Request<'_>, prepared: &Prepared) -> Response {
         Some(Some(form)) => form,
         _ => &resource.identity,
     };
-    let mut response = if prepared.not_modified {
-        answer::not_modified(form)
-    } else {
-        answer::whole(form)
-    };
+    let mut response =
+        if prepared.not_modified { answer::not_modified(form) } else { answer::whole(form) };
     response.cache = prepared.cache;
     if request.method() == Method::Head { response.without_body() } else { response }
 }
@@ -180,6 +182,7 @@ pub(crate) fn error_reply(
                 site: site.index,
                 settings: &settings,
                 path: &page,
+                copy: false,
                 previous,
                 now,
             };

@@ -23,6 +23,8 @@ pub(super) struct Wanted<'a> {
     pub(super) path: &'a [u8],
     /// What it was when it was last looked at.
     pub(super) previous: Option<Arc<Resource>>,
+    /// A copy is to be kept that cannot change, although the file is large.
+    pub(super) copy: bool,
     /// Milliseconds of the loop's clock.
     pub(super) now: u64,
 }
@@ -150,7 +152,8 @@ impl Search<'_> {
             FileType::Directory => return Ok(Found::Directory),
             _ => return Err(Failure::Forbidden),
         }
-        let watched = followed && load::is_notified(&fd, &facts) && self.follow_real(&fd, file, version);
+        let watched =
+            followed && load::is_notified(&fd, &facts) && self.follow_real(&fd, file, version);
         if let Some(previous) = self.unchanged(file, &facts) {
             load::trust(self.wanted, &previous, watched);
             return Ok(Found::Resource(previous));
@@ -168,7 +171,7 @@ impl Search<'_> {
         let previous = self.wanted.previous.as_ref()?;
         let weak = previous.identity.etag.as_ref().is_some_and(|tag| tag.weak);
         let same = *previous.file == *file && previous.facts.same_content(facts);
-        (same && !weak && !previous.is_stale()).then(|| Arc::clone(previous))
+        (same && !weak && !previous.is_stale() && !self.wanted.copy).then(|| Arc::clone(previous))
     }
 
     fn follow(&self, file: &[u8], version: &Arc<Version>) -> bool {
@@ -178,12 +181,7 @@ impl Search<'_> {
     }
 
     /// Follows the file by its true name as well, when symlinks led to it.
-    fn follow_real(
-        &self,
-        fd: &std::os::fd::OwnedFd,
-        file: &[u8],
-        version: &Arc<Version>,
-    ) -> bool {
+    fn follow_real(&self, fd: &std::os::fd::OwnedFd, file: &[u8], version: &Arc<Version>) -> bool {
         use std::os::fd::AsRawFd;
         let Some(watch) = &self.wanted.shared.watch else { return false };
         let link = format!("/proc/self/fd/{}", fd.as_raw_fd());

@@ -56,7 +56,11 @@ pub(crate) fn html(listing: &mut Listing, path: &[u8], sort: Sort, order: Order)
         page.push_str("<p>Nothing is here.</p>\n");
     }
     if listing.truncated {
-        let _ = writeln!(page, "<p>Only {} names are shown; there are more.</p>", listing.entries.len());
+        let _ = writeln!(
+            page,
+            "<p>Only {} names are shown; there are more.</p>",
+            listing.entries.len()
+        );
     }
     let _ = write!(page, "</main>\n<script>{SCRIPT}</script>\n</body>\n</html>\n");
     page
@@ -122,7 +126,11 @@ fn human(size: u64) -> String {
         value /= 1000.0;
         unit += 1;
     }
-    if value < 10.0 { format!("{value:.1} {}", UNITS[unit]) } else { format!("{value:.0} {}", UNITS[unit]) }
+    if value < 10.0 {
+        format!("{value:.1} {}", UNITS[unit])
+    } else {
+        format!("{value:.0} {}", UNITS[unit])
+    }
 }
 
 fn escape(text: &str) -> String {
@@ -135,7 +143,9 @@ fn escape(text: &str) -> String {
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
             // Controls could turn the direction of what follows, or hide it.
-            c if c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c) => escaped.push('\u{fffd}'),
+            c if c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c) => {
+                escaped.push('\u{fffd}')
+            }
             c => escaped.push(c),
         }
     }
