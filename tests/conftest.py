@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-DUNLIN = os.environ.get("DUNLIN", str(ROOT / "target" / "debug" / "dunlin"))
+DUNLIN = os.environ.get("DUNLIN", str(ROOT / "target" / "checked" / "dunlin"))
 
 
 def wait_until(condition, what, seconds=15.0):

@@ -1,4 +1,5 @@
 //! The HTTP/1 engine, byte in and event out: each message in one piece and split at every byte.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use dunlin_http::http1::{BodyEvent, Connection, Limits, Persistence, leading_empty_lines};
 use dunlin_http::{FieldName, Head, Request};

@@ -43,6 +43,9 @@ pub(crate) struct Loop {
     pub(crate) front: RefCell<Front>,
     log: RefCell<Option<LoopLog>>,
     buffers: Cell<Option<Box<Buffers>>>,
+    /// Answers from the cache and others, since they were last added to the store's counters.
+    hits: Cell<u64>,
+    misses: Cell<u64>,
     draining: Cell<bool>,
     drain: Notify,
     ticker: Notify,
@@ -135,6 +138,8 @@ impl Loop {
             front: RefCell::new(Front::new(server.cache.entries)),
             log: RefCell::new(log),
             buffers: Cell::new(Some(Box::default())),
+            hits: Cell::new(0),
+            misses: Cell::new(0),
             draining: Cell::new(false),
             drain: Notify::new(),
             ticker: Notify::new(),
@@ -181,8 +186,20 @@ impl Loop {
         self.connections.wake_idle();
     }
 
+    #[inline]
+    pub(crate) fn count_hit(&self) {
+        self.hits.set(self.hits.get() + 1);
+    }
+
+    pub(crate) fn count_miss(&self) {
+        self.misses.set(self.misses.get() + 1);
+    }
+
     /// Lets go of everything that is kept only to be fast and is not to be used any more.
     pub(crate) fn sweep(&self) {
+        let counters = &self.shared.store.counters;
+        counters.hits.fetch_add(self.hits.take(), Ordering::Relaxed);
+        counters.misses.fetch_add(self.misses.take(), Ordering::Relaxed);
         self.front.borrow_mut().sweep();
     }
 
@@ -230,7 +247,7 @@ impl Loop {
         let Some(watch) = &self.shared.watch else { return };
         // Each loop polls a duplicate. The runtime has no type for such descriptors of its own;
         // a pipe's receiving end is polled in the same way.
-        let events = watch.duplicate().and_then(|file| Receiver::from_file_unchecked(file));
+        let events = watch.duplicate().and_then(Receiver::from_file_unchecked);
         let events = match events {
             Ok(events) => events,
             Err(error) => {

@@ -105,6 +105,7 @@ pub(crate) fn dispatch(
         if file::has_changed(hit) {
             hit.resource.retire();
         } else if !ctx.is_worth_a_copy(&hit.resource) {
+            ctx.count_hit();
             let reply = file::answer_hit(ctx, request, &subject, hit, "hit");
             return Ok(routed(site, settings, reply, false));
         }

@@ -117,15 +117,33 @@ impl Server {
         }
     }
 
+    fn tell_of_cache(&self) {
+        let Shared { store, watch, .. } = &*self.shared;
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (bytes, files, descriptors) = store.usage();
+        tracing::info!(
+            hits = count(&store.counters.hits),
+            misses = count(&store.counters.misses),
+            evictions = count(&store.counters.evictions),
+            changes = watch.as_ref().map_or(0, |watch| count(&watch.ended)),
+            bytes,
+            files,
+            descriptors,
+            "the cache, at the end"
+        );
+    }
+
     fn finish(self) {
+        self.tell_of_cache();
         let open = self.shared.gauge.open();
         if open > 0 {
             tracing::warn!("{open} connections were still open at the end of stop_timeout");
         }
         if let Some(log) = &self.shared.access_log {
-            let given_up = log.close(Duration::from_secs(2));
-            if given_up > 0 {
-                tracing::warn!("{given_up} lines of the access log could not be written any more");
+            log.close(Duration::from_secs(2));
+            let lost = log.lost();
+            if lost > 0 {
+                tracing::warn!("{lost} lines of the access log were lost since the start");
             }
         }
         for thread in self.loops {
@@ -264,6 +282,7 @@ fn run_loop(shared: Arc<Shared>, listeners: Vec<TcpListener>, mut stopped: watch
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         ctx.flush_log();
+        ctx.sweep();
     });
 }
 

@@ -40,8 +40,6 @@ pub(crate) struct Counters {
     pub(crate) hits: AtomicU64,
     pub(crate) misses: AtomicU64,
     pub(crate) evictions: AtomicU64,
-    /// Resources that a change on disk ended.
-    pub(crate) invalidations: AtomicU64,
 }
 
 #[derive(Debug, Default)]

@@ -132,7 +132,7 @@ impl Watch {
         let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
         let mut everything = false;
         while let Ok(event) = reader.next() {
-            let name = event.file_name().map(|name| name.to_bytes());
+            let name = event.file_name().map(std::ffi::CStr::to_bytes);
             everything |= self.apply(&mut state, event.wd(), event.events(), name);
         }
         if everything {

@@ -1,6 +1,6 @@
 //! The configuration: one TOML file, its types, its errors, its schema.
 //!
-//! [`file`] is the file as it is written; [`Config`] is what the server works with: checked, with
+//! [`mod@file`] is the file as it is written; [`Config`] is what the server works with: checked, with
 //! every default filled in, immutable.
 
 mod check;

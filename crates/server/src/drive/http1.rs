@@ -212,7 +212,8 @@ impl Connection {
     /// Nothing has arrived: either that is all right, or it has taken too long.
     fn still_waiting(&mut self, parts: &mut Parts<'_>) -> Poll<Step> {
         let (waiting, expired) = self.ctx.connections.state(self.slot, self.ctx.clock.now());
-        if !expired && !(waiting == Waiting::Idle && self.ctx.is_draining()) {
+        let over = expired || waiting == Waiting::Idle && self.ctx.is_draining();
+        if !over {
             return Poll::Pending;
         }
         let refusal = match waiting {

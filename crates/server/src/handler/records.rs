@@ -93,7 +93,7 @@ pub(crate) fn convert(
         if length % 2 == 1 {
             // The last record of a file may lack the byte that only fills up.
             let mut pad = [0];
-            input.read(&mut pad)?;
+            let _ = input.read(&mut pad)?;
         }
         if length < control {
             return Err(RecordError::Short { offset });

@@ -91,6 +91,7 @@ impl ReverseDns {
     }
 
     /// How many lookups are under way.
+    #[cfg(test)]
     pub(crate) fn under_way(&self) -> usize {
         self.cache.under_way.load(Ordering::Relaxed)
     }

@@ -38,10 +38,12 @@ pub(crate) fn answer(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_
             resource.is_fresh(ctx.clock.now()) && !ctx.is_worth_a_copy(resource)
         };
         if let Some(resource) = previous.as_ref().filter(fresh) {
+            ctx.count_hit();
             let hit = keep_in_front(ctx, subject, Arc::clone(resource));
             return answer_hit(ctx, request, subject, &hit, "hit");
         }
     }
+    ctx.count_miss();
     let wanted = Wanted {
         shared: &ctx.shared,
         site: subject.site.index,

@@ -144,7 +144,7 @@ fn escape(text: &str) -> String {
             '\'' => escaped.push_str("&#39;"),
             // Controls could turn the direction of what follows, or hide it.
             c if c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c) => {
-                escaped.push('\u{fffd}')
+                escaped.push('\u{fffd}');
             }
             c => escaped.push(c),
         }
