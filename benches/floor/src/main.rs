@@ -1,2 +1,152 @@
-//! A bare epoll responder.
-fn main() {}
+//! A bare epoll responder: what a request costs when next to nothing is done for it.
+//!
+//! One thread, one buffer, one prepared answer. It is the yardstick for processor time: whatever a
+//! server takes beyond it is the server's own.
+//!
+//! `floor [--listen ADDR] [--size BYTES | --file PATH]`
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::mem::MaybeUninit;
+use std::net::TcpListener;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::{SendFlags, SocketFlags, acceptfrom_with, send, sockopt};
+
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Failure> {
+    let (mut address, mut body) = ("127.0.0.1:0".to_owned(), vec![b'x'; 1024]);
+    let mut arguments = std::env::args().skip(1);
+    while let Some(name) = arguments.next() {
+        let value = arguments.next().ok_or("an option without its value")?;
+        match name.as_str() {
+            "--listen" => address = value,
+            "--size" => body = vec![b'x'; value.parse()?],
+            "--file" => body = std::fs::read(value)?,
+            _ => return Err(format!("there is no option {name}").into()),
+        }
+    }
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    sockopt::set_tcp_nodelay(&listener, true)?;
+    println!("http://{}/", listener.local_addr()?);
+    std::io::stdout().flush()?;
+    serve(&listener, &answer(&body))
+}
+
+fn answer(body: &[u8]) -> Vec<u8> {
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+    [head.as_bytes(), body].concat()
+}
+
+/// A connection, with what the socket had no room for.
+struct Connection {
+    socket: OwnedFd,
+    unsent: Vec<u8>,
+    at: usize,
+}
+
+fn serve(listener: &TcpListener, answer: &[u8]) -> Result<(), Failure> {
+    let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let listening = listener.as_raw_fd() as u64;
+    epoll::add(&poll, listener, epoll::EventData::new_u64(listening), epoll::EventFlags::IN)?;
+    // By descriptor, which the kernel keeps small: an index would do, a map costs little more.
+    let mut connections: Vec<Option<Connection>> = Vec::new();
+    let mut batch: HashMap<usize, Vec<u8>> = HashMap::new();
+    let mut events = [MaybeUninit::uninit(); 256];
+    let mut input = vec![0; 64 * 1024];
+    loop {
+        let (ready, _) = epoll::wait(&poll, &mut events, None)?;
+        for event in ready.iter() {
+            let key = event.data.u64();
+            if key == listening {
+                accept(listener, &poll, &mut connections)?;
+                continue;
+            }
+            let Some(slot) = connections.get_mut(key as usize) else { continue };
+            let Some(connection) = slot else { continue };
+            if !turn(connection, &poll, &mut input, answer, &mut batch)? {
+                *slot = None;
+            }
+        }
+    }
+}
+
+fn accept(
+    listener: &TcpListener,
+    poll: &OwnedFd,
+    connections: &mut Vec<Option<Connection>>,
+) -> Result<(), Failure> {
+    loop {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = match acceptfrom_with(listener, flags) {
+            Ok((socket, _)) => socket,
+            Err(Errno::AGAIN) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let key = socket.as_raw_fd() as usize;
+        epoll::add(poll, &socket, epoll::EventData::new_u64(key as u64), epoll::EventFlags::IN)?;
+        if connections.len() <= key {
+            connections.resize_with(key + 1, || None);
+        }
+        connections[key] = Some(Connection { socket, unsent: Vec::new(), at: 0 });
+    }
+}
+
+/// Reads, answers what was asked, and says whether the connection goes on.
+fn turn(
+    connection: &mut Connection,
+    poll: &OwnedFd,
+    input: &mut [u8],
+    answer: &[u8],
+    batch: &mut HashMap<usize, Vec<u8>>,
+) -> Result<bool, Failure> {
+    if connection.at < connection.unsent.len() {
+        return flush(connection, poll);
+    }
+    let count = match rustix::io::read(&connection.socket, &mut *input) {
+        Ok(0) | Err(Errno::CONNRESET) => return Ok(false),
+        Ok(count) => count,
+        Err(Errno::AGAIN) => return Ok(true),
+        Err(error) => return Err(error.into()),
+    };
+    let input = &input[..count];
+    let requests = input.windows(4).filter(|end| end == b"\r\n\r\n").count();
+    let output = match requests {
+        0 => return Ok(true),
+        1 => answer,
+        _ => batch.entry(requests).or_insert_with(|| answer.repeat(requests)),
+    };
+    let sent = match send(&connection.socket, output, SendFlags::NOSIGNAL) {
+        Ok(sent) => sent,
+        Err(Errno::AGAIN) => 0,
+        Err(_) => return Ok(false),
+    };
+    let last = b"Connection: close";
+    if requests == 1 && input.windows(last.len()).any(|part| part == last) {
+        return Ok(false);
+    }
+    if sent < output.len() {
+        connection.unsent = output[sent..].to_vec();
+        connection.at = 0;
+        let key = epoll::EventData::new_u64(connection.socket.as_raw_fd() as u64);
+        epoll::modify(poll, &connection.socket, key, epoll::EventFlags::OUT)?;
+    }
+    Ok(true)
+}
+
+fn flush(connection: &mut Connection, poll: &OwnedFd) -> Result<bool, Failure> {
+    match send(&connection.socket, &connection.unsent[connection.at..], SendFlags::NOSIGNAL) {
+        Ok(sent) => connection.at += sent,
+        Err(Errno::AGAIN) => return Ok(true),
+        Err(_) => return Ok(false),
+    }
+    if connection.at == connection.unsent.len() {
+        let key = epoll::EventData::new_u64(connection.socket.as_raw_fd() as u64);
+        epoll::modify(poll, &connection.socket, key, epoll::EventFlags::IN)?;
+    }
+    Ok(true)
+}

@@ -1,0 +1,328 @@
+#!/usr/bin/env python3
+"""Takes the figures of the README side by side on this machine.
+
+    benches/figures.py ROW... [--rounds 5] [--seconds 2] [--json FILE]
+
+Rows: keepalive-1k random-1k pipeline-10 sizes churn cache-off access-log idle-memory first-byte
+scaling, or all. The server has processor 0, the load processor 1; rounds are interleaved in a random
+order; medians are printed. What is served is compared with the file before anything is timed, and
+a run with any error counts as none.
+"""
+
+import argparse
+import hashlib
+import http.client
+import json
+import os
+import platform
+import random
+import re
+import resource
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import servers
+
+SIZES = {"0": 0, "1k": 1024, "16k": 16384, "64k": 65536, "4m": 4 << 20}
+OTHERS = ["nginx", "h2o", "lighttpd", "apache2", "caddy"]
+
+
+class Bench:
+    def __init__(self, options):
+        self.options = options
+        self.folder = Path(tempfile.mkdtemp(prefix="figures-"))
+        os.chmod(self.folder, 0o755)
+        self.root = self.folder / "site"
+        self.root.mkdir()
+        self.random = random.Random(options.seed)
+        for name, size in SIZES.items():
+            (self.root / f"{name}.bin").write_bytes(self.random.randbytes(size))
+        (self.root / "many").mkdir()
+        for n in range(1000):
+            (self.root / "many" / f"{n}.bin").write_bytes(self.random.randbytes(1024))
+        past = time.time() - 3600
+        for file in self.root.rglob("*.bin"):
+            os.utime(file, (past, past))
+        self.results = {}
+        self.serial = 0
+
+    def start(self, name, **variant):
+        self.serial += 1
+        server = servers.ALL[name](self.root, self.folder / f"{name}-{self.serial}", **variant)
+        return server.start()
+
+    def verify(self, server, path):
+        status, body = server.get(path)
+        expected = (self.root / path.lstrip("/")).read_bytes()
+        if status != 200 or hashlib.sha256(body).digest() != hashlib.sha256(expected).digest():
+            raise RuntimeError(f"{server.name} answers {path} wrongly: {status}")
+
+    def wrk(self, server, path, connections, script=None, fields=()):
+        """One run: requests a second, and server processor time per request in microseconds."""
+        command = ["taskset", "-c", "1", "wrk", "-t1", f"-c{connections}", f"-d{self.options.seconds}s"]
+        for field in fields:
+            command += ["-H", field]
+        if script:
+            command += ["-s", str(script)]
+        before = server.cpu()
+        out = subprocess.run(
+            [*command, f"http://127.0.0.1:{server.port}{path}"], capture_output=True, text=True
+        ).stdout
+        cpu = server.cpu() - before
+        if "Socket errors" in out or "Non-2xx" in out or "requests in" not in out:
+            print(f"    {server.name}: not counted: {out.strip().splitlines()[-3:]}", file=sys.stderr)
+            return None
+        requests = int(re.search(r"(\d+) requests in", out)[1])
+        rate = float(re.search(r"Requests/sec:\s+([\d.]+)", out)[1])
+        return rate, cpu / requests * 1e6
+
+    def rounds(self, contestants, run):
+        """Runs every contestant in each round, in a random order; medians by name."""
+        samples = {name: [] for name in contestants}
+        for _ in range(self.options.rounds):
+            order = list(contestants)
+            self.random.shuffle(order)
+            for name in order:
+                sample = run(name, contestants[name])
+                if sample:
+                    samples[name].append(sample)
+        return {
+            name: {
+                "rate": statistics.median(s[0] for s in taken),
+                "cpu_us": statistics.median(s[1] for s in taken),
+                "cpu_min": min(s[1] for s in taken),
+                "cpu_max": max(s[1] for s in taken),
+                "runs": len(taken),
+            }
+            for name, taken in samples.items()
+            if taken
+        }
+
+    def race(self, title, names, path, connections, variants=None, **load):
+        """Starts the servers, lets each run in turn, and prints the table."""
+        variants = variants or {name: (name, {}) for name in names}
+        running = {}
+        try:
+            for label, (name, variant) in variants.items():
+                try:
+                    running[label] = self.start(name, **variant)
+                except (RuntimeError, OSError) as error:
+                    print(f"    {label}: {error}", file=sys.stderr)
+                    continue
+                self.verify(running[label], load.get("check", path))
+            call = {key: load[key] for key in ("script", "fields") if key in load}
+            for server in running.values():
+                self.wrk(server, path, connections, **call)
+            result = self.rounds(running, lambda _, s: self.wrk(s, path, connections, **call))
+        finally:
+            for server in running.values():
+                server.stop()
+        self.table(title, result)
+        return result
+
+    def table(self, title, result):
+        print(f"\n### {title}\n\n| server | requests/s | server CPU µs/request | range |")
+        print("| --- | ---: | ---: | --- |")
+        for name, r in sorted(result.items(), key=lambda item: item[1]["cpu_us"]):
+            span = f"{r['cpu_min']:.2f}–{r['cpu_max']:.2f}"
+            print(f"| {name} | {r['rate']:,.0f} | {r['cpu_us']:.2f} | {span} ({r['runs']} runs) |")
+        sys.stdout.flush()
+        self.results[title] = result
+
+    def judge(self, what, value, good, target):
+        print(f"\n{what}: **{value:.3f}** ({'reached' if good else 'SHORT OF'} {target})")
+        self.results.setdefault("judged", {})[what] = {"value": value, "good": good, "target": target}
+
+    # -- rows ---------------------------------------------------------------------------------
+
+    def keepalive_1k(self):
+        r = self.race("1 KB, 32 connections kept", ["floor", "dunlin", *OTHERS], "/1k.bin", 32)
+        if "floor" in r:
+            ratio = r["dunlin"]["cpu_us"] / r["floor"]["cpu_us"]
+            self.judge("CPU against the floor", ratio, ratio <= 1.10, "≤ 1.10")
+        ratio = r["dunlin"]["cpu_us"] / r["nginx"]["cpu_us"]
+        self.judge("CPU against nginx", ratio, ratio <= 0.75, "≤ 0.75")
+        ratio = r["dunlin"]["rate"] / r["nginx"]["rate"]
+        self.judge("requests/s against nginx", ratio, ratio >= 1.25, "≥ 1.25")
+
+    def random_1k(self):
+        def script(paths):
+            file = self.folder / f"random-{paths}.lua"
+            file.write_text(
+                f'math.randomseed({self.options.seed}) request = function() '
+                f'return wrk.format("GET", "/many/" .. math.random(0, {paths - 1}) .. ".bin") end\n'
+            )
+            return file
+
+        running = {"dunlin": self.start("dunlin")}
+        server = running["dunlin"]
+        self.verify(server, "/many/7.bin")
+        kinds = {"one file": script(1), "1,000 files": script(1000)}
+        self.wrk(server, "/", 32, script=kinds["1,000 files"])
+        try:
+            r = self.rounds(kinds, lambda _, lua: self.wrk(server, "/", 32, script=lua))
+        finally:
+            server.stop()
+        self.table("1 KB, 1,000 files at random against one file", r)
+        ratio = r["1,000 files"]["cpu_us"] / r["one file"]["cpu_us"]
+        self.judge("CPU, 1,000 files against one", ratio, ratio <= 1.05, "≤ 1.05")
+
+    def pipeline_10(self):
+        lua = self.folder / "pipeline.lua"
+        lua.write_text(
+            'init = function(args) local r = {} for i = 1, 10 do r[i] = wrk.format("GET", "/1k.bin") end '
+            'req = table.concat(r) end request = function() return req end\n'
+        )
+        names = ["floor", "dunlin", "h2o", "nginx", "lighttpd"]
+        r = self.race("10 pipelined requests, 1 KB, 32 connections", names, "/1k.bin", 32, script=lua)
+        ratio = r["h2o"]["cpu_us"] / r["dunlin"]["cpu_us"]
+        self.judge("requests per CPU second against H2O, pipelined", ratio, ratio >= 4, "≥ 4")
+
+    def sizes(self):
+        for size in ("0", "16k", "64k", "4m"):
+            for connections in (1, 10):
+                title = f"{size}, {connections} connection{'s' * (connections > 1)}"
+                r = self.race(title, ["dunlin", *OTHERS], f"/{size}.bin", connections)
+                best = min(v["cpu_us"] for name, v in r.items() if name != "dunlin")
+                ratio = best / r["dunlin"]["cpu_us"]
+                what = f"requests per CPU second against the best other, {title}"
+                self.judge(what, ratio, ratio >= 1, "≥ 1")
+
+    def churn(self):
+        close = {"fields": ["Connection: close"]}
+        r = self.race("a connection for each request, 1 KB", ["floor", "dunlin", "nginx"], "/1k.bin", 32, **close)
+        ratio = r["nginx"]["cpu_us"] / r["dunlin"]["cpu_us"]
+        self.judge("requests per CPU second against nginx, new connections", ratio, ratio >= 1, "≥ 1")
+
+    def cache_off(self):
+        variants = {name: (name, {"cache": False}) for name in ("dunlin", "nginx")}
+        for path in ("/1k.bin", "/64k.bin"):
+            r = self.race(f"cache off, {path}, 32 connections", [], path, 32, variants)
+            ratio = r["nginx"]["cpu_us"] / r["dunlin"]["cpu_us"]
+            self.judge(f"requests per CPU second against nginx, cache off, {path}", ratio, ratio >= 1, "≥ 1")
+
+    def access_log(self):
+        variants = {
+            "dunlin, log off": ("dunlin", {}),
+            "dunlin, log on": ("dunlin", {"log": True}),
+            "nginx, log off": ("nginx", {}),
+            "nginx, log on": ("nginx", {"log": True}),
+        }
+        r = self.race("access log, 1 KB, 32 connections", [], "/1k.bin", 32, variants)
+        ratio = 1 - r["dunlin, log off"]["cpu_us"] / r["dunlin, log on"]["cpu_us"]
+        self.judge("loss of requests per CPU second by the log", ratio, ratio <= 0.08, "≤ 0.08")
+        ratio = 1 - r["dunlin, log on"]["rate"] / r["dunlin, log off"]["rate"]
+        self.judge("loss of requests/s by the log", ratio, ratio <= 0.08, "≤ 0.08")
+
+    def idle_memory(self):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+        print("\n### 10,000 idle connections\n\n| server | bytes of memory each |\n| --- | ---: |")
+        for name in ("dunlin", "nginx", "h2o"):
+            server = self.start(name)
+            try:
+                self.verify(server, "/1k.bin")
+                time.sleep(0.5)
+                before = server.memory()
+                held = []
+                for n in range(10_000):
+                    connection = socket.socket()
+                    connection.bind((f"127.0.0.{2 + n % 8}", 0))
+                    connection.connect(("127.0.0.1", server.port))
+                    connection.sendall(b"GET /1k.bin HTTP/1.1\r\nHost: x\r\n\r\n")
+                    got = b""
+                    while len(got) < 1024 or not got.partition(b"\r\n\r\n")[2][1023:]:
+                        got += connection.recv(65536)
+                    held.append(connection)
+                time.sleep(1)
+                each = (server.memory() - before) / len(held)
+                print(f"| {name} | {each:,.0f} |", flush=True)
+                self.results[f"idle memory, {name}"] = each
+                if name == "dunlin":
+                    dunlin = each
+                for connection in held:
+                    connection.close()
+            finally:
+                server.stop()
+        self.judge("bytes of an idle connection", dunlin, dunlin <= 1229, "≤ 1.2 KB")
+
+    def first_byte(self):
+        times = []
+        for _ in range(20):
+            server = servers.Dunlin(self.root, self.folder / f"start-{len(times)}")
+            command = server.command()
+            began = time.perf_counter()
+            server.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+            while True:
+                try:
+                    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+                        connection.sendall(b"GET /1k.bin HTTP/1.1\r\nHost: x\r\n\r\n")
+                        connection.recv(1)
+                    break
+                except ConnectionRefusedError:
+                    pass
+            times.append((time.perf_counter() - began) * 1000)
+            server.stop()
+        median = statistics.median(times)
+        print(f"\n### start to first byte\n\nmedian {median:.1f} ms, worst {max(times):.1f} ms of {len(times)}")
+        self.judge("milliseconds from start to first byte", median, median <= 20, "≤ 20")
+
+    def scaling(self):
+        """Futex calls while two loops serve: a lock on the way would show as waiting."""
+        server = self.start("dunlin", threads=2)
+        try:
+            for task in Path(f"/proc/{server.process.pid}/task").iterdir():
+                subprocess.run(["taskset", "-p", "-c", "0,1", task.name], capture_output=True)
+            trace = subprocess.Popen(
+                ["strace", "-f", "-c", "-p", str(server.process.pid)], stderr=subprocess.PIPE, text=True
+            )
+            time.sleep(0.5)
+            load = ["wrk", "-t1", "-c64", "-d3s", f"http://127.0.0.1:{server.port}/1k.bin"]
+            out = subprocess.run(load, capture_output=True, text=True).stdout
+            trace.send_signal(2)
+            calls = trace.communicate()[1]
+            requests = int(re.search(r"(\d+) requests in", out)[1])
+            futex = sum(int(m) for m in re.findall(r"(\d+)\s+(?:\d+\s+)?futex$", calls, re.M))
+            print(f"\n### two loops, system calls while {requests:,} requests were served\n\n```\n{calls.strip()}\n```")
+            self.judge("futex calls per request", futex / requests, futex / requests < 0.001, "< 0.001")
+        finally:
+            server.stop()
+
+
+ROWS = ["keepalive-1k", "random-1k", "pipeline-10", "sizes", "churn", "cache-off", "access-log", "idle-memory", "first-byte", "scaling"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", nargs="+", choices=[*ROWS, "all"], metavar="ROW")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--dunlin", default="target/release/dunlin")
+    parser.add_argument("--floor", default="target/release/floor")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    servers.Dunlin.binary, servers.Floor.binary = options.dunlin, options.floor
+    for tool in ("wrk", "taskset"):
+        if not shutil.which(tool):
+            sys.exit(f"figures: {tool} is missing")
+    model = re.search(r"model name\s+: (.*)", Path("/proc/cpuinfo").read_text())
+    print(f"Linux {platform.release()}, {os.cpu_count()} × {model[1] if model else platform.machine()}")
+    print(f"`{' '.join(['benches/figures.py', *sys.argv[1:]])}`, seed {options.seed}")
+    for server in servers.ALL.values():
+        print(f"- {server.name}: {server.version()}")
+    bench = Bench(options)
+    for row in ROWS if "all" in options.rows else options.rows:
+        getattr(bench, row.replace("-", "_"))()
+        if options.json:
+            options.json.write_text(json.dumps(bench.results, indent=1))
+    shutil.rmtree(bench.folder)
+
+
+if __name__ == "__main__":
+    main()

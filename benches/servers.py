@@ -1,0 +1,261 @@
+"""The servers that figures are taken from: configuration, start, version, stop."""
+
+import http.client
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Server:
+    """One server, bound to one processor, with its files in a folder of its own."""
+
+    name = ""
+    version_command = []
+
+    def __init__(self, root, folder, core=0, **variant):
+        self.root, self.folder, self.core, self.variant = Path(root), Path(folder), core, variant
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.port = free_port()
+
+    @classmethod
+    def version(cls):
+        if not cls.version_command or not shutil.which(cls.version_command[0]):
+            return "not installed"
+        done = subprocess.run(cls.version_command, capture_output=True, text=True)
+        return (done.stdout + done.stderr).strip().splitlines()[0]
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.write_text(text)
+        return str(path)
+
+    def command(self):
+        raise NotImplementedError
+
+    def environment(self):
+        return os.environ
+
+    def start(self):
+        log = open(self.folder / "output.log", "w")
+        self.process = subprocess.Popen(
+            ["taskset", "-c", str(self.core), *self.command()],
+            stdout=log,
+            stderr=log,
+            env=self.environment(),
+            start_new_session=True,
+        )
+        end = time.monotonic() + 15
+        while True:
+            try:
+                self.get("/")
+                return self
+            except OSError:
+                if time.monotonic() > end or self.process.poll() is not None:
+                    self.stop()
+                    tail = (self.folder / "output.log").read_text()[-2000:]
+                    raise RuntimeError(f"{self.name} does not start: {tail}")
+                time.sleep(0.01)
+
+    def get(self, path):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection.request("GET", path)
+        response = connection.getresponse()
+        body = response.read()
+        connection.close()
+        return response.status, body
+
+    def pids(self):
+        """The process and all its descendants."""
+        children = {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+        found, todo = [], [self.process.pid]
+        while todo:
+            pid = todo.pop()
+            found.append(pid)
+            todo += children.get(pid, [])
+        return found
+
+    def cpu(self):
+        """Processor time of all threads so far, in seconds."""
+        total = 0
+        for pid in self.pids():
+            for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+                try:
+                    total += int(task.read_text().split()[0])
+                except OSError:
+                    pass
+        return total / 1e9
+
+    def memory(self):
+        """Anonymous memory of all processes, in bytes."""
+        total = 0
+        for pid in self.pids():
+            found = re.search(r"RssAnon:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+            total += int(found[1]) * 1024 if found else 0
+        return total
+
+    def stop(self):
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+
+
+class Floor(Server):
+    name = "floor"
+    binary = "target/release/floor"
+
+    @classmethod
+    def version(cls):
+        return "bare epoll responder"
+
+    def command(self):
+        file = self.variant.get("file") or self.root / "1k.bin"
+        return [self.binary, "--listen", f"127.0.0.1:{self.port}", "--file", str(file)]
+
+
+class Dunlin(Server):
+    name = "dunlin"
+    binary = "target/release/dunlin"
+
+    @classmethod
+    def version(cls):
+        return subprocess.check_output([cls.binary, "version"], text=True).strip()
+
+    def command(self):
+        log, route = "", ""
+        if self.variant.get("log"):
+            log = f'access_log = {{ path = "{self.folder}/access.log", format = "combined" }}'
+        if self.variant.get("cache") is False:
+            route = '[[site.route]]\npath = "/*"\ncache = false\n'
+        text = (
+            f'[server]\nthreads = {self.variant.get("threads", 1)}\n{log}\n'
+            f'[[listen]]\naddress = "127.0.0.1:{self.port}"\n'
+            f'[[site]]\nroot = "{self.root}"\n{route}'
+        )
+        return [self.binary, "serve", "--config", self.write("dunlin.toml", text)]
+
+
+class Nginx(Server):
+    name = "nginx"
+    version_command = ["nginx", "-v"]
+
+    def command(self):
+        cache = "open_file_cache max=10000 inactive=600s; open_file_cache_valid 600s;"
+        if self.variant.get("cache") is False:
+            cache = "open_file_cache off;"
+        log = f"{self.folder}/access.log combined buffer=64k flush=1s" if self.variant.get("log") else "off"
+        text = f"""worker_processes 1; daemon off; pid {self.folder}/pid; error_log {self.folder}/error.log;
+events {{ worker_connections 20000; }}
+http {{ access_log {log}; sendfile on; tcp_nodelay on; keepalive_requests 1000000000;
+  keepalive_timeout 600s; {cache} client_body_temp_path {self.folder}/body;
+  proxy_temp_path {self.folder}/proxy; fastcgi_temp_path {self.folder}/fastcgi;
+  uwsgi_temp_path {self.folder}/uwsgi; scgi_temp_path {self.folder}/scgi;
+  server {{ listen 127.0.0.1:{self.port} backlog=4096; root {self.root}; }} }}
+"""
+        return ["nginx", "-c", self.write("nginx.conf", text)]
+
+
+class H2o(Server):
+    name = "h2o"
+    version_command = ["h2o", "--version"]
+
+    def command(self):
+        text = f"""num-threads: 1
+http1-request-timeout: 600
+max-connections: 20000
+user: root
+hosts:
+  default:
+    listen: {{ host: 127.0.0.1, port: {self.port} }}
+    paths:
+      "/": {{ file.dir: {self.root} }}
+"""
+        return ["h2o", "-m", "worker", "-c", self.write("h2o.conf", text)]
+
+
+class Lighttpd(Server):
+    name = "lighttpd"
+    version_command = ["lighttpd", "-v"]
+
+    def command(self):
+        text = f"""server.document-root = "{self.root}"
+server.port = {self.port}
+server.bind = "127.0.0.1"
+server.max-keep-alive-requests = 1000000000
+server.max-keep-alive-idle = 600
+server.max-connections = 10000
+server.max-fds = 20000
+"""
+        return ["lighttpd", "-D", "-f", self.write("lighttpd.conf", text)]
+
+
+class Apache(Server):
+    name = "apache2"
+    version_command = ["apache2", "-v"]
+
+    def command(self):
+        modules = "/usr/lib/apache2/modules"
+        text = f"""ServerRoot {self.folder}
+ServerName localhost
+Listen 127.0.0.1:{self.port}
+PidFile {self.folder}/pid
+ErrorLog {self.folder}/error.log
+LoadModule mpm_event_module {modules}/mod_mpm_event.so
+LoadModule authz_core_module {modules}/mod_authz_core.so
+User www-data
+Group www-data
+StartServers 1
+ServerLimit 1
+ThreadsPerChild 64
+MaxRequestWorkers 64
+KeepAlive On
+MaxKeepAliveRequests 0
+KeepAliveTimeout 600
+EnableSendfile On
+DocumentRoot {self.root}
+<Directory {self.root}>
+  Require all granted
+</Directory>
+"""
+        return ["apache2", "-X" if False else "-DFOREGROUND", "-f", self.write("apache.conf", text)]
+
+
+class Caddy(Server):
+    name = "caddy"
+    version_command = ["caddy", "version"]
+
+    def environment(self):
+        return {**os.environ, "GOMAXPROCS": "1", "HOME": str(self.folder)}
+
+    def command(self):
+        text = f"""{{
+  admin off
+  auto_https off
+}}
+http://127.0.0.1:{self.port} {{
+  root * {self.root}
+  file_server
+}}
+"""
+        return ["caddy", "run", "--adapter", "caddyfile", "--config", self.write("Caddyfile", text)]
+
+
+ALL = {server.name: server for server in (Floor, Dunlin, Nginx, H2o, Lighttpd, Apache, Caddy)}
