@@ -255,6 +255,9 @@ fn run_loop(shared: Arc<Shared>, listeners: Vec<TcpListener>, mut stopped: watch
     let runtime = Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(16)
+        // All that one look at the sockets has found is served before the next look.
+        .event_interval(1024)
+        .global_queue_interval(1024)
         .build_local(LocalOptions::default());
     let runtime = match runtime {
         Ok(runtime) => runtime,

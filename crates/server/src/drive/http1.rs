@@ -221,7 +221,7 @@ impl Connection {
             Waiting::Body => Refusal { status: 408, reason: "the body took too long" },
             _ => return Poll::Ready(Step::End),
         };
-        let next = self.refuse(refusal, None, parts);
+        let next = self.refuse(refusal, None, parts.output);
         Poll::Ready(self.follow(next))
     }
 
@@ -331,23 +331,23 @@ impl Connection {
     fn process(&mut self, data: &[u8], at: &mut usize, parts: &mut Parts<'_>) -> Next {
         loop {
             if self.body.is_some() {
-                match self.read_body(data, at, parts) {
+                match self.read_body(data, at, parts.output) {
                     BodyStep::Ended(None) => {}
                     BodyStep::Ended(Some(next)) => return next,
-                    BodyStep::More => return self.flush(Body::default(), None, parts),
+                    BodyStep::More => return self.flush(Body::default(), None, parts.output),
                 }
                 continue;
             }
             *at += http1::leading_empty_lines(&data[*at..]);
             if *at == data.len() {
-                return self.flush(Body::default(), None, parts);
+                return self.flush(Body::default(), None, parts.output);
             }
             let message = &data[*at..];
             let limits = &self.ctx.http1.limits;
             let length = match self.engine.head(message, limits, parts.head) {
                 Ok(Some(length)) => length,
-                Ok(None) => return self.flush(Body::default(), None, parts),
-                Err(refusal) => return self.refuse(refusal, None, parts),
+                Ok(None) => return self.flush(Body::default(), None, parts.output),
+                Err(refusal) => return self.refuse(refusal, None, parts.output),
             };
             *at += length;
             if let Some(next) = self.answer(&message[..length], parts) {
@@ -355,7 +355,7 @@ impl Connection {
             }
             let one_at_a_time = self.ctx.http1.personality == Personality::Persistent;
             if parts.output.len() >= BATCH || one_at_a_time {
-                match self.flush(Body::default(), None, parts) {
+                match self.flush(Body::default(), None, parts.output) {
                     Next::Receive => {}
                     next => return next,
                 }
@@ -367,16 +367,14 @@ impl Connection {
     /// may be looked at.
     fn answer(&mut self, bytes: &[u8], parts: &mut Parts<'_>) -> Option<Next> {
         let started = self.ctx.is_logging().then(Instant::now);
-        let head = std::mem::take(parts.head);
-        let request = Request::new(bytes, &head);
+        let Parts { output, head, path } = parts;
+        let request = Request::new(bytes, head);
         self.requests += 1;
         self.decide_persistence(&request);
-        let next = match route::dispatch(&self.ctx, &request, parts.path) {
-            Ok(routed) => self.reply(&request, routed, started, parts),
-            Err(refusal) => Some(self.refuse(refusal, Some((&request, started)), parts)),
-        };
-        *parts.head = head;
-        next
+        match route::dispatch(&self.ctx, &request, path) {
+            Ok(routed) => self.reply(&request, routed, started, output),
+            Err(refusal) => Some(self.refuse(refusal, Some((&request, started)), output)),
+        }
     }
 
     fn decide_persistence(&mut self, request: &Request<'_>) {
@@ -399,7 +397,7 @@ impl Connection {
         request: &Request<'_>,
         routed: route::Routed,
         started: Option<Instant>,
-        parts: &mut Parts<'_>,
+        output: &mut Vec<u8>,
     ) -> Option<Next> {
         let route::Routed { reply, site, body_limit, reads_body, log } = routed;
         let started = started.filter(|_| log);
@@ -408,12 +406,12 @@ impl Connection {
             if let BodyLength::Known(length) = self.engine.body_length()
                 && length > body_limit
             {
-                return Some(self.refuse(TOO_LARGE, Some((request, started)), parts));
+                return Some(self.refuse(TOO_LARGE, Some((request, started)), output));
             }
             match reply {
                 Reply::Response(response) if reads_body => {
                     if self.engine.expects_continue() {
-                        parts.output.extend_from_slice(response::CONTINUE);
+                        output.extend_from_slice(response::CONTINUE);
                         self.engine.continued();
                     }
                     let log = self.log_later(request, site, started);
@@ -435,15 +433,15 @@ impl Connection {
         }
         match reply {
             Reply::Prepared(prepared) => {
-                self.send_prepared(request, prepared, site, started, parts)
+                self.send_prepared(request, prepared, site, started, output)
             }
             Reply::Response(response) => {
                 let log = self.log_later(request, site, started);
-                self.send_response(*response, is_head, log, parts)
+                self.send_response(*response, is_head, log, output)
             }
             Reply::Job(job) => {
                 let mut before = Vec::new();
-                match self.flush(Body::default(), None, parts) {
+                match self.flush(Body::default(), None, output) {
                     Next::Receive => {}
                     // Earlier answers that the socket has no room for stay in front of this one.
                     Next::Send(sending) => before = sending.outgoing.head,
@@ -461,11 +459,11 @@ impl Connection {
     }
 
     /// Reads on in the body of the present request.
-    fn read_body(&mut self, data: &[u8], at: &mut usize, parts: &mut Parts<'_>) -> BodyStep {
+    fn read_body(&mut self, data: &[u8], at: &mut usize, output: &mut Vec<u8>) -> BodyStep {
         let Some(progress) = &mut self.body else { return BodyStep::Ended(None) };
         let (used, event) = match self.engine.body(&data[*at..]) {
             Ok(result) => result,
-            Err(refusal) => return BodyStep::Ended(Some(self.refuse_body(refusal, parts))),
+            Err(refusal) => return BodyStep::Ended(Some(self.refuse_body(refusal, output))),
         };
         *at += used;
         match event {
@@ -476,10 +474,10 @@ impl Connection {
                 let slow = elapsed > self.ctx.http1.body_timeout
                     && progress.received * 1000 / elapsed < self.ctx.http1.body_rate;
                 if progress.received > progress.limit {
-                    BodyStep::Ended(Some(self.refuse_body(TOO_LARGE, parts)))
+                    BodyStep::Ended(Some(self.refuse_body(TOO_LARGE, output)))
                 } else if slow {
                     let refusal = Refusal { status: 408, reason: "the body comes too slowly" };
-                    BodyStep::Ended(Some(self.refuse_body(refusal, parts)))
+                    BodyStep::Ended(Some(self.refuse_body(refusal, output)))
                 } else {
                     BodyStep::Ended(None)
                 }
@@ -487,27 +485,27 @@ impl Connection {
             BodyEvent::End => {
                 let deferred = self.body.take().and_then(|progress| progress.deferred);
                 BodyStep::Ended(deferred.and_then(|Deferred { response, log, is_head }| {
-                    self.send_response(response, is_head, log, parts)
+                    self.send_response(response, is_head, log, output)
                 }))
             }
         }
     }
 
     /// Refuses the rest of a body. When its request was answered already, the connection ends.
-    fn refuse_body(&mut self, refusal: Refusal, parts: &mut Parts<'_>) -> Next {
+    fn refuse_body(&mut self, refusal: Refusal, output: &mut Vec<u8>) -> Next {
         let progress = self.body.take();
         match progress.and_then(|progress| progress.deferred) {
             Some(deferred) => {
                 self.engine.close();
                 self.linger = true;
                 let response = route::refusal_response(&refusal, !deferred.is_head);
-                let next = self.send_response(response, deferred.is_head, deferred.log, parts);
+                let next = self.send_response(response, deferred.is_head, deferred.log, output);
                 next.unwrap_or(Next::Close)
             }
             None => {
                 self.closing = true;
                 self.linger = true;
-                self.flush(Body::default(), None, parts)
+                self.flush(Body::default(), None, output)
             }
         }
     }
@@ -517,7 +515,7 @@ impl Connection {
         &mut self,
         refusal: Refusal,
         request: Option<(&Request<'_>, Option<Instant>)>,
-        parts: &mut Parts<'_>,
+        output: &mut Vec<u8>,
     ) -> Next {
         tracing::debug!(peer = %self.peer, status = refusal.status, reason = refusal.reason, "request refused");
         self.engine.close();
@@ -537,7 +535,7 @@ impl Connection {
             ),
         };
         let response = route::refusal_response(&refusal, !is_head);
-        self.send_response(response, is_head, log, parts).unwrap_or(Next::Close)
+        self.send_response(response, is_head, log, output).unwrap_or(Next::Close)
     }
 
     /// Sends an answer that the cache keeps ready.
@@ -548,7 +546,7 @@ impl Connection {
         prepared: Prepared,
         site: usize,
         started: Option<Instant>,
-        parts: &mut Parts<'_>,
+        output: &mut Vec<u8>,
     ) -> Option<Next> {
         let Prepared { hit, coding, not_modified, cache } = prepared;
         let form = match hit.resource.representation(coding) {
@@ -557,14 +555,14 @@ impl Connection {
         };
         let (status, head) =
             if not_modified { (304, &form.head_not_modified) } else { (200, &form.head) };
-        parts.output.extend_from_slice(head);
-        self.finish_head(parts.output);
+        output.extend_from_slice(head);
+        self.finish_head(output);
         let mut served = Served { status, bytes: 0, cache, coding: token(coding) };
         let mut body = Body::default();
         if !not_modified && request.method() == Method::Get {
             match &form.body {
                 Stored::Memory(bytes) if bytes.len() <= INLINE_BODY => {
-                    parts.output.extend_from_slice(bytes);
+                    output.extend_from_slice(bytes);
                     served.bytes = form.length;
                 }
                 stored => body.push(Piece::of(stored, 0..form.length)),
@@ -574,13 +572,13 @@ impl Connection {
             if let Some(started) = started {
                 self.record(request, started, site, &served);
             }
-            return self.after_answer(parts);
+            return self.after_answer(output);
         }
         let mut log = self.log_later(request, site, started);
         if let Some(log) = &mut log {
             log.served = served;
         }
-        self.send_body(body, log, parts)
+        self.send_body(body, log, output)
     }
 
     /// Sends a response that was made for this request.
@@ -589,7 +587,7 @@ impl Connection {
         response: Response,
         is_head: bool,
         mut log: Option<Box<LogLater>>,
-        parts: &mut Parts<'_>,
+        output: &mut Vec<u8>,
     ) -> Option<Next> {
         let Response { status, mut fields, mut body, stated_length, cache, coding } = response;
         if self.ctx.http1.server_field {
@@ -599,14 +597,14 @@ impl Connection {
         if status::has_body(status) {
             fields.push_number("Content-Length", length);
         }
-        response::begin(status, &fields, parts.output);
-        self.finish_head(parts.output);
+        response::begin(status, &fields, output);
+        self.finish_head(output);
         if is_head || !status::has_body(status) {
             body = Body::default();
         }
         let mut inline = 0;
         if let Some(bytes) = body.as_memory().filter(|bytes| bytes.len() <= INLINE_BODY) {
-            parts.output.extend_from_slice(bytes);
+            output.extend_from_slice(bytes);
             inline = bytes.len() as u64;
             body = Body::default();
         }
@@ -617,9 +615,9 @@ impl Connection {
             if let Some(log) = log {
                 self.record_later(&log, inline);
             }
-            return self.after_answer(parts);
+            return self.after_answer(output);
         }
-        self.send_body(body, log, parts)
+        self.send_body(body, log, output)
     }
 
     #[inline]
@@ -630,29 +628,29 @@ impl Connection {
     }
 
     #[inline]
-    fn after_answer(&mut self, parts: &mut Parts<'_>) -> Option<Next> {
-        self.closing.then(|| self.flush(Body::default(), None, parts))
+    fn after_answer(&mut self, output: &mut Vec<u8>) -> Option<Next> {
+        self.closing.then(|| self.flush(Body::default(), None, output))
     }
 
     fn send_body(
         &mut self,
         body: Body,
         log: Option<Box<LogLater>>,
-        parts: &mut Parts<'_>,
+        output: &mut Vec<u8>,
     ) -> Option<Next> {
-        match self.flush(body, log, parts) {
+        match self.flush(body, log, output) {
             Next::Receive => None,
             next => Some(next),
         }
     }
 
     /// Writes what has been collected, and `body` behind it.
-    fn flush(&mut self, mut body: Body, log: Option<Box<LogLater>>, parts: &mut Parts<'_>) -> Next {
+    fn flush(&mut self, mut body: Body, log: Option<Box<LogLater>>, output: &mut Vec<u8>) -> Next {
         let (mut at, mut sent) = (0, 0);
-        let result = send::send(&self.stream, parts.output, &mut at, &mut body, &mut sent);
-        let rest = matches!(result, Ok(Sent::Blocked | Sent::Cold { .. }))
-            .then(|| parts.output[at..].to_vec());
-        parts.output.clear();
+        let result = send::send(&self.stream, output, &mut at, &mut body, &mut sent);
+        let rest =
+            matches!(result, Ok(Sent::Blocked | Sent::Cold { .. })).then(|| output[at..].to_vec());
+        output.clear();
         match (result, rest) {
             (Ok(state), Some(head)) => {
                 let outgoing = Outgoing { head, body, sent };
@@ -736,12 +734,11 @@ impl Connection {
         let (log, is_head) = (handling.log.take(), handling.is_head);
         let before = std::mem::take(&mut handling.before);
         let mut buffers = self.ctx.take_buffers();
-        let Buffers { output, head, path, .. } = &mut *buffers;
-        let parts = &mut Parts { output, head, path };
-        parts.output.extend_from_slice(&before);
+        let output = &mut buffers.output;
+        output.extend_from_slice(&before);
         let next = self
-            .send_response(response, is_head, log, parts)
-            .unwrap_or_else(|| self.flush(Body::default(), None, parts));
+            .send_response(response, is_head, log, output)
+            .unwrap_or_else(|| self.flush(Body::default(), None, output));
         self.ctx.give_buffers(buffers);
         Poll::Ready(self.follow(next))
     }
