@@ -124,7 +124,8 @@ fn special_answer(
     let now = ctx.clock.unix();
     let mut response = match precondition(request, form, now) {
         Outcome::NotModified => {
-            if hit.resource.settings.expires.is_none() && !request.has(FieldName::WantReprDigest) {
+            let ready = !form.head_not_modified.is_empty();
+            if ready && hit.resource.settings.expires.is_none() {
                 let coding = form.coding;
                 return Reply::Prepared(Prepared {
                     hit: Rc::clone(hit),

@@ -27,14 +27,19 @@ pub(super) fn representation(
     server_field: bool,
 ) -> Representation {
     let fields = fields(&description);
-    let not_modified = without_content(&fields);
+    let kept = description.settings.cache.enabled;
     let Description { coding, etag, last_modified, length, sha256, .. } = description;
-    let mut whole = fields.clone();
-    whole.push_number("Content-Length", length);
+    let whole = head(200, &fields, Some(length), server_field);
+    // What is not kept answers one request; whether with a 304 is seen when it is.
+    let not_modified = if kept {
+        head(304, &without_content(&fields), None, server_field)
+    } else {
+        Box::default()
+    };
     Representation {
         coding,
-        head: head(200, whole, server_field),
-        head_not_modified: head(304, not_modified, server_field),
+        head: whole,
+        head_not_modified: not_modified,
         fields,
         etag,
         last_modified,
@@ -54,12 +59,17 @@ pub(super) fn without_content(fields: &FieldLines) -> FieldLines {
     rest
 }
 
-fn head(status: u16, mut fields: FieldLines, server_field: bool) -> Box<[u8]> {
-    if server_field {
-        fields.push("Server", "dunlin");
-    }
+fn head(status: u16, fields: &FieldLines, length: Option<u64>, server_field: bool) -> Box<[u8]> {
     let mut head = Vec::with_capacity(512);
-    response::begin(status, &fields, &mut head);
+    response::begin(status, fields, &mut head);
+    if let Some(length) = length {
+        head.extend_from_slice(b"Content-Length: ");
+        head.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+        head.extend_from_slice(b"\r\n");
+    }
+    if server_field {
+        head.extend_from_slice(b"Server: dunlin\r\n");
+    }
     head.into()
 }
 

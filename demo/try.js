@@ -1,0 +1,56 @@
+"use strict";
+
+const shown = ["content-length", "content-range", "content-encoding", "etag", "last-modified", "vary", "cache-control"];
+
+const describe = (response) =>
+  [`${response.status} ${response.statusText}`]
+    .concat(shown.filter((name) => response.headers.has(name)).map((name) => `${name}: ${response.headers.get(name)}`))
+    .join("\n");
+
+const tries = {
+  async conditional() {
+    const first = await fetch("logo.svg", { cache: "no-store" });
+    const fields = { "If-None-Match": first.headers.get("etag") };
+    const second = await fetch("logo.svg", { cache: "no-store", headers: fields });
+    return `${describe(first)}\n\n${describe(second)}`;
+  },
+  async range() {
+    const response = await fetch("files/planets.csv", { headers: { Range: "bytes=0-23" }, cache: "no-store" });
+    return `${describe(response)}\n\n${await response.text()}`;
+  },
+  async coding() {
+    const response = await fetch("style.css", { cache: "no-store" });
+    const text = await response.text();
+    const coding = response.headers.get("content-encoding") ?? "none";
+    return `coding: ${coding}\nsent: ${response.headers.get("content-length")} bytes\ncontent: ${text.length} characters`;
+  },
+  async timing() {
+    const times = [];
+    for (let n = 0; n < 50; n++) {
+      const began = performance.now();
+      await (await fetch("logo.svg", { cache: "no-store" })).arrayBuffer();
+      times.push(performance.now() - began);
+    }
+    times.sort((a, b) => a - b);
+    return `median ${times[25].toFixed(2)} ms\nfastest ${times[0].toFixed(2)} ms\nslowest ${times[49].toFixed(2)} ms`;
+  },
+  async listing() {
+    const response = await fetch("files/?sort=size&order=desc", { headers: { Accept: "application/json" } });
+    return JSON.stringify(await response.json(), null, 1);
+  },
+  async records() {
+    const response = await fetch("records/notes.var");
+    return `${describe(response)}\n\n${await response.text()}`;
+  },
+};
+
+for (const button of document.querySelectorAll("button[data-try]")) {
+  button.addEventListener("click", async () => {
+    const output = button.parentElement.querySelector("pre");
+    try {
+      output.textContent = await tries[button.dataset.try]();
+    } catch (error) {
+      output.textContent = `It did not work: ${error.message}`;
+    }
+  });
+}

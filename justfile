@@ -1,0 +1,17 @@
+# Shortcuts; `./test` is what counts.
+
+default:
+    @just --list
+
+serve:
+    cargo run --release -- serve --config demo/dunlin.toml
+
+test *arguments:
+    ./test {{arguments}}
+
+figures *rows="keepalive-1k":
+    cargo build --release -p dunlin -p floor
+    benches/figures.py {{rows}}
+
+book:
+    mdbook serve docs

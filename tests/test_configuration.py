@@ -1,0 +1,171 @@
+"""The configuration: what it takes, and what it says of what it does not take."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import DUNLIN, ROOT, write
+
+GOOD = """[server]
+threads = 2
+access_log = { path = "access.log", format = "combined" }
+
+[[listen]]
+address = "127.0.0.1:8080"
+
+[[site]]
+host = ["example.com", "*.example.com"]
+root = "www"
+
+[[site.route]]
+path = "/big/*"
+cache = { file = "64KB" }
+"""
+
+
+def check(tmp_path, text, *arguments):
+    file = tmp_path / "dunlin.toml"
+    file.write_text(text)
+    (tmp_path / "www").mkdir(exist_ok=True)
+    done = subprocess.run(
+        [DUNLIN, "check", "--config", str(file), *arguments], capture_output=True, text=True
+    )
+    return done.returncode, done.stdout + done.stderr.replace(str(tmp_path) + "/", "")
+
+
+def test_a_good_file_is_fine(tmp_path):
+    code, text = check(tmp_path, GOOD)
+    assert code == 0 and "is fine" in text
+
+
+@pytest.mark.parametrize(
+    "old, new, place, what",
+    [
+        ("threads = 2", "thread = 2", "2:1", "did you mean `threads`?"),
+        ("threads = 2", 'threads = "2"', "2:11", "invalid type"),
+        ("threads = 2", "threads = 0", "2:1", "between 1 and 1024"),
+        ('format = "combined"', 'format = "combind"', "3:1", "combined"),
+        ('format = "combined"', 'format = "{stats}"', "3:1", "status"),
+        ('format = "combined"', 'fromat = "json"', "3:37", "did you mean `format`?"),
+        ("127.0.0.1:8080", "127.0.0.1", "6:11", "is not an address"),
+        ('["example.com", "*.example.com"]', '"http://x"', "9:8", "is not a host"),
+        ('root = "www"', 'root = "none"', "10:8", "No such file"),
+        ('"/big/*"', '"big/*"', "13:8", "begins neither"),
+        ('"/big/*"', '"/big/*/*"', "13:8", "more than one"),
+        ('"64KB"', '"64XB"', "14:18", "is not a size"),
+        ('cache = { file = "64KB" }', "cach = true", "14:1", "did you mean `cache`?"),
+        ('cache = { file = "64KB" }', 'expires = "5"', "14:11", "has no unit"),
+        ('cache = { file = "64KB" }', 'etag = "md5"', "14:8", "sha256"),
+        ('cache = { file = "64KB" }', 'set_fields = { "A B" = "c" }', "13:8", "is not a field name"),
+        ('cache = { file = "64KB" }', 'set_fields = { A = "c\\r\\nd" }', "13:8", "control character"),
+        ('cache = { file = "64KB" }', 'set_fields = { Date = "c" }', "13:8", "the server's"),
+        ('cache = { file = "64KB" }', 'redirect = { to = "{pth}" }', "13:8", "no placeholder"),
+        ('cache = { file = "64KB" }', 'redirect = { to = "/", status = 200 }', "13:8", "not one of 301"),
+        ('cache = { file = "64KB" }', 'error_pages = { "200" = "/x" }', "13:8", "400 to 599"),
+        ('cache = { file = "64KB" }', 'records = { format = "variable", control = 2 }', "13:8", "vfc"),
+        ('cache = { file = "64KB" }', 'throttle = { bandwidth = "1KB/s" }', "14:1", "there is no key"),
+        ("[[site]]", "[[site]", "8:", ""),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line_with_its_place(tmp_path, old, new, place, what):
+    code, text = check(tmp_path, GOOD.replace(old, new))
+    assert code == 1
+    line = text.strip().splitlines()[0]
+    assert line.startswith(f"dunlin.toml:{place}"), text
+    assert what in line, text
+    assert len(text.strip().splitlines()) == 1
+
+
+def test_every_problem_is_told_at_once(tmp_path):
+    text = GOOD.replace("127.0.0.1:8080", "x").replace('"/big/*"', '"big"').replace("threads = 2", "threads = 0")
+    code, said = check(tmp_path, text)
+    assert code == 1 and len(said.strip().splitlines()) == 3
+
+
+def test_what_a_url_gets_is_explained(tmp_path):
+    code, text = check(tmp_path, GOOD, "--explain", "http://a.example.com/big/x")
+    assert code == 0
+    assert "site      example.com" in text and "cache from /big/* (" in text and ":13)" in text
+    code, text = check(tmp_path, GOOD, "--explain", "http://other/")
+    assert "421" in text
+    code, text = check(tmp_path, GOOD, "--explain", "nonsense")
+    assert code == 2
+
+
+def test_the_schema_and_the_book_know_every_key(tmp_path):
+    schema = json.loads(subprocess.check_output([DUNLIN, "check", "--schema"]))
+    book = (ROOT / "docs" / "src" / "configuration.md").read_text()
+    keys = set()
+
+    def collect(node):
+        if isinstance(node, dict):
+            keys.update(node.get("properties", {}))
+            for value in node.values():
+                collect(value)
+        elif isinstance(node, list):
+            for value in node:
+                collect(value)
+
+    collect(schema)
+    assert len(keys) > 60
+    tables = {"server", "listen", "site"}
+    missing = [key for key in keys - tables if f"`{key}`" not in book]
+    assert not missing, f"the book does not tell of {missing}"
+    made = subprocess.check_output([ROOT / "docs" / "options.py"], text=True)
+    assert made == book, "run docs/options.py > docs/src/configuration.md"
+
+
+def blocks():
+    files = [ROOT / "README.md", *sorted((ROOT / "docs" / "src").glob("*.md"))]
+    for file in files:
+        for n, block in enumerate(re.findall(r"```toml\n(.*?)```", file.read_text(), re.S)):
+            yield pytest.param(block, id=f"{file.name}-{n}")
+
+
+@pytest.mark.parametrize("text", list(blocks()))
+def test_every_example_of_the_book_is_accepted(tmp_path, text):
+    code, said = check(tmp_path, text)
+    assert code == 0, said
+
+
+def run(*arguments, **options):
+    return subprocess.run([DUNLIN, *arguments], capture_output=True, text=True, timeout=20, **options)
+
+
+def test_the_command_line(tmp_path):
+    assert run("version").stdout.startswith("dunlin ")
+    assert run("serve", "--no-such-option").returncode == 2
+    assert run("serve", "dir", "--config", "file").returncode == 2
+    for arguments in (["--help"], ["serve", "--help"], ["check", "--help"]):
+        assert "Examples:" in run(*arguments).stdout
+    done = run("check", cwd=tmp_path)
+    assert done.returncode == 1 and "dunlin.toml" in done.stderr
+
+
+def test_start_up_errors_are_one_line_that_helps(serve, site, tmp_path):
+    write(site / "a", "x")
+    server = serve()
+    address = f"127.0.0.1:{server.port}"
+    for arguments, said in [
+        ([str(site), "--listen", address], "choose another port"),
+        ([str(tmp_path / "none")], "No such file"),
+        ([str(site), "--listen", "192.0.2.77:8080"], "does not have that address"),
+        ([str(site), "--access-log", str(tmp_path / "none" / "log")], "check that the folder exists"),
+        (["--config", str(tmp_path / "none.toml")], "No such file"),
+    ]:
+        done = run("serve", *arguments)
+        assert done.returncode == 1 and said in done.stderr, done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+
+
+def test_the_demonstration_is_served(serve):
+    server = serve(
+        text=(ROOT / "demo" / "dunlin.toml").read_text().replace("127.0.0.1:8080", "127.0.0.1:0").replace('root = "."', f'root = "{ROOT}/demo"')
+    )
+    assert b"A web server that people can measure" in server.get("/")[2]
+    assert server.get("/records/notes.var")[2].startswith(b"A file of variable-length records.\n")
+    assert b"planets.csv" in server.get("/files/")[2]
+    assert server.get("/none")[0] == 404 and b"tide" in server.get("/none")[2]
+    assert server.get("/dunlin.toml")[0] == 404
