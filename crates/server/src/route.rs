@@ -100,10 +100,15 @@ pub(crate) fn dispatch(
     if matches!(method, Method::Get | Method::Head)
         && let Some(hit) = ctx.front.borrow().get(site.index, raw_path, ctx.clock.now())
     {
-        let settings = &hit.resource.settings;
+        let settings = &hit.settings;
         let subject = Subject { site, settings, raw_path, path: b"", query };
+        if hit.plain.is_some() {
+            ctx.count_hit();
+            let reply = file::answer_hit(ctx, request, &subject, hit, "hit");
+            return Ok(routed(site, settings, reply, false));
+        }
         if file::has_changed(hit) {
-            hit.resource.retire();
+            hit.version.retire();
         } else if !ctx.is_worth_a_copy(&hit.resource) {
             ctx.count_hit();
             let reply = file::answer_hit(ctx, request, &subject, hit, "hit");

@@ -1,7 +1,6 @@
 //! Writing responses (RFC 9112 §4, §6, §7.1).
 
 use super::Persistence;
-use crate::field_lines::FieldLines;
 use crate::semantics::status::reason;
 
 /// The interim response that asks for the body (RFC 9110 §15.2.1).
@@ -10,28 +9,30 @@ pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// The chunk that ends a chunked body without trailers.
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// Writes the status line and `fields`: the part of a head that can be made ahead of time.
-/// [`finish`] completes it.
-pub fn begin(status: u16, fields: &FieldLines, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"HTTP/1.1 ");
-    let mut digits = itoa::Buffer::new();
-    out.extend_from_slice(digits.format(status).as_bytes());
-    out.push(b' ');
-    out.extend_from_slice(reason(status).as_bytes());
-    out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(fields.as_bytes());
-}
-
-/// Writes what differs from one answer to the next, and the empty line. `date_line` is the whole
-/// `Date: …` line with its CR LF.
+/// Writes the status line and the fields that differ from one answer to the next. `date_line` is
+/// the whole `Date: …` line with its CR LF. The other fields and an empty line follow; they can
+/// be made ahead of time, together with the body.
 #[inline]
-pub fn finish(date_line: &[u8], persistence: Persistence, out: &mut Vec<u8>) {
+pub fn begin(status: u16, date_line: &[u8], persistence: Persistence, out: &mut Vec<u8>) {
+    if status == 200 {
+        out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    } else {
+        status_line(status, out);
+    }
     out.extend_from_slice(date_line);
     match persistence {
         Persistence::Keep => {}
         Persistence::KeepSaid => out.extend_from_slice(b"Connection: keep-alive\r\n"),
         Persistence::Close => out.extend_from_slice(b"Connection: close\r\n"),
     }
+}
+
+fn status_line(status: u16, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    let mut digits = itoa::Buffer::new();
+    out.extend_from_slice(digits.format(status).as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(reason(status).as_bytes());
     out.extend_from_slice(b"\r\n");
 }
 

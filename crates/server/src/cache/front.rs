@@ -3,10 +3,14 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use hashbrown::{Equivalent, HashMap};
 
 use super::resource::Resource;
 use super::store::Store;
+use super::stored::Stored;
+use super::watch::Version;
+use crate::config::Settings;
 
 /// Resources by site and path as it stands in the request, before any decoding.
 #[derive(Debug, Default)]
@@ -19,7 +23,36 @@ pub(crate) struct Front {
 /// A resource as one loop holds it: counted without touching what other cores read.
 #[derive(Debug)]
 pub(crate) struct Hit {
+    /// What most answers need, beside each other.
+    pub(crate) version: Arc<Version>,
+    pub(crate) settings: Arc<Settings>,
+    /// The plain 200 as it is sent, when nothing about it depends on the request or the time.
+    pub(crate) plain: Option<Plain>,
     pub(crate) resource: Arc<Resource>,
+}
+
+/// A representation in memory; see [`super::Representation::block`].
+#[derive(Debug)]
+pub(crate) struct Plain {
+    pub(crate) block: Bytes,
+    pub(crate) head_length: usize,
+}
+
+impl Hit {
+    pub(crate) fn new(resource: Arc<Resource>) -> Self {
+        let identity = &resource.identity;
+        let plain =
+            resource.settings.expires.is_none() && matches!(identity.body, Stored::Memory(_));
+        Self {
+            version: Arc::clone(&resource.version),
+            settings: Arc::clone(&resource.settings),
+            plain: plain.then(|| Plain {
+                block: identity.block.clone(),
+                head_length: identity.head_length,
+            }),
+            resource,
+        }
+    }
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -49,10 +82,10 @@ impl Front {
     #[inline]
     pub(crate) fn get(&self, site: usize, path: &[u8], now: u64) -> Option<&Rc<Hit>> {
         let hit = self.map.get(&FrontKeyRef { site, path })?;
-        if !hit.resource.is_fresh(now) {
+        if !hit.version.is_fresh(now) {
             return None;
         }
-        hit.resource.touch();
+        hit.version.touch();
         Some(hit)
     }
 
@@ -71,13 +104,13 @@ impl Front {
             // the store has what is needed to fill this again.
             self.map.clear();
         }
-        let hit = Rc::new(Hit { resource });
+        let hit = Rc::new(Hit::new(resource));
         self.map.insert(FrontKey { site, path: path.into() }, Rc::clone(&hit));
         hit
     }
 
     /// Lets go of what is not to be used any more, so that its memory is free.
     pub(crate) fn sweep(&mut self) {
-        self.map.retain(|_, hit| !hit.resource.is_stale());
+        self.map.retain(|_, hit| !hit.version.is_stale());
     }
 }

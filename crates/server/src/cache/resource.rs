@@ -1,8 +1,9 @@
 //! What one path is to a client: a file's representations with everything that heads need.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 use dunlin_http::FieldLines;
 use dunlin_http::semantics::{Coding, EntityTag};
 
@@ -23,22 +24,21 @@ pub(crate) struct Resource {
     pub(crate) identity: Representation,
     /// By [`coded_slot`]: not asked for yet, or none, or the coded form.
     coded: [OnceLock<Option<Representation>>; 3],
-    version: Arc<Version>,
-    /// Set by use, cleared by the hand of the store's clock.
-    pub(crate) used: AtomicBool,
+    pub(crate) version: Arc<Version>,
     /// It was answered with before.
     answered: AtomicBool,
-    /// Until when, in milliseconds of the loops' clock, it may be used without asking the disk.
-    trusted_until: AtomicU64,
 }
 
 /// One form of a resource, ready to be sent.
 #[derive(Debug)]
 pub(crate) struct Representation {
     pub(crate) coding: Coding,
-    /// Status line and fields of the plain 200, up to what differs from answer to answer.
-    pub(crate) head: Box<[u8]>,
-    /// The same of the 304.
+    /// The fields of the plain 200 with the empty line, and the body when it is in memory: one
+    /// stretch, so that answering with it is one copy.
+    pub(crate) block: Bytes,
+    /// Where in `block` the body begins.
+    pub(crate) head_length: usize,
+    /// The fields of the 304 with the empty line.
     pub(crate) head_not_modified: Box<[u8]>,
     /// The fields of the plain 200 but for Content-Length, for every other answer.
     pub(crate) fields: FieldLines,
@@ -69,9 +69,7 @@ impl Resource {
             identity,
             coded: [const { OnceLock::new() }; 3],
             version,
-            used: AtomicBool::new(true),
             answered: AtomicBool::new(false),
-            trusted_until: AtomicU64::new(0),
         }
     }
 
@@ -95,34 +93,6 @@ impl Resource {
         match coded_slot(coding) {
             None => Some(&self.identity),
             Some(slot) => self.coded[slot].get_or_init(make).as_ref(),
-        }
-    }
-
-    /// Whether it may be used now without asking the disk. `now` is in milliseconds.
-    #[inline]
-    pub(crate) fn is_fresh(&self, now: u64) -> bool {
-        !self.version.is_stale() && now < self.trusted_until.load(Ordering::Relaxed)
-    }
-
-    /// Whether the disk said that it has changed, or it was thrown out.
-    pub(crate) fn is_stale(&self) -> bool {
-        self.version.is_stale()
-    }
-
-    pub(crate) fn trust_until(&self, then: u64) {
-        self.trusted_until.store(then, Ordering::Relaxed);
-    }
-
-    /// Makes every holder let go of it at its next use.
-    pub(crate) fn retire(&self) {
-        self.version.retire();
-    }
-
-    #[inline]
-    pub(crate) fn touch(&self) {
-        // Read first: a line that is only read can be in every core's cache at once.
-        if !self.used.load(Ordering::Relaxed) {
-            self.used.store(true, Ordering::Relaxed);
         }
     }
 

@@ -70,11 +70,11 @@ impl Store {
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<Resource>> {
         let mut inner = self.lock();
         let resource = inner.map.get(key)?.resource.clone();
-        if resource.is_stale() {
+        if resource.version.is_stale() {
             inner.remove(key);
             return None;
         }
-        resource.touch();
+        resource.version.touch();
         Some(resource)
     }
 
@@ -87,7 +87,7 @@ impl Store {
         }
         let mut inner = self.lock();
         if let Some(old) = inner.remove(&key) {
-            old.retire();
+            old.version.retire();
         }
         inner.bytes += bytes;
         inner.descriptors += descriptors;
@@ -116,7 +116,7 @@ impl Store {
     pub(crate) fn clear(&self) {
         let mut inner = self.lock();
         for entry in inner.map.values() {
-            entry.resource.retire();
+            entry.resource.version.retire();
         }
         *inner = Inner::default();
     }
@@ -152,17 +152,18 @@ impl Store {
         {
             let Some(key) = inner.clock.pop_front() else { return };
             let Some(entry) = inner.map.get(&key) else { continue };
-            if !entry.resource.is_stale() && entry.resource.used.swap(false, Ordering::Relaxed) {
+            let version = &entry.resource.version;
+            if !version.is_stale() && version.take_used() {
                 inner.clock.push_back(key);
                 continue;
             }
             self.retired.0.fetch_add(entry.bytes, Ordering::Relaxed);
             self.retired.1.fetch_add(entry.descriptors, Ordering::Relaxed);
             if let Some(resource) = inner.remove(&key) {
-                if !resource.is_stale() {
+                if !resource.version.is_stale() {
                     self.counters.evictions.fetch_add(1, Ordering::Relaxed);
                 }
-                resource.retire();
+                resource.version.retire();
             }
         }
         // Removed keys leave their places in the clock behind; sweep when they are the most.

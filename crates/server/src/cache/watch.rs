@@ -20,16 +20,43 @@ use hashbrown::HashMap;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use smallvec::SmallVec;
 
-/// One version of a file, as long as it is current.
+/// One version of a file, as long as it is current. All that every use looks at stands together
+/// here, in one line of a processor's cache, which is only read as long as nothing changes.
 #[derive(Debug, Default)]
 pub(crate) struct Version {
     stale: AtomicBool,
+    /// Set by use, cleared by the hand of the store's clock.
+    used: AtomicBool,
+    /// Until when, in milliseconds of the loops' clock, it may be used without asking the disk.
+    trusted_until: AtomicU64,
 }
 
 impl Version {
     #[inline]
     pub(crate) fn is_stale(&self) -> bool {
         self.stale.load(Ordering::Acquire)
+    }
+
+    /// Whether it may be used now without asking the disk. `now` is in milliseconds.
+    #[inline]
+    pub(crate) fn is_fresh(&self, now: u64) -> bool {
+        !self.is_stale() && now < self.trusted_until.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn trust_until(&self, then: u64) {
+        self.trusted_until.store(then, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn touch(&self) {
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it was used since this was last asked.
+    pub(crate) fn take_used(&self) -> bool {
+        self.used.swap(false, Ordering::Relaxed)
     }
 
     pub(crate) fn retire(&self) {

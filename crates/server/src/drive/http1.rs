@@ -549,14 +549,35 @@ impl Connection {
         output: &mut Vec<u8>,
     ) -> Option<Next> {
         let Prepared { hit, coding, not_modified, cache } = prepared;
+        if coding == Coding::Identity
+            && !not_modified
+            && let Some(plain) = &hit.plain
+            && plain.block.len() <= INLINE_BODY
+        {
+            let end = match request.method() {
+                Method::Head => plain.head_length,
+                _ => plain.block.len(),
+            };
+            self.begin_head(200, output);
+            output.extend_from_slice(&plain.block[..end]);
+            if let Some(started) = started {
+                let bytes = (end - plain.head_length) as u64;
+                let served = Served { status: 200, bytes, cache, coding: "-" };
+                self.record(request, started, site, &served);
+            }
+            return self.after_answer(output);
+        }
         let form = match hit.resource.representation(coding) {
             Some(Some(form)) => form,
             _ => &hit.resource.identity,
         };
-        let (status, head) =
-            if not_modified { (304, &form.head_not_modified) } else { (200, &form.head) };
+        let (status, head) = if not_modified {
+            (304, &*form.head_not_modified)
+        } else {
+            (200, &form.block[..form.head_length])
+        };
+        self.begin_head(status, output);
         output.extend_from_slice(head);
-        self.finish_head(output);
         let mut served = Served { status, bytes: 0, cache, coding: token(coding) };
         let mut body = Body::default();
         if !not_modified && request.method() == Method::Get {
@@ -597,8 +618,9 @@ impl Connection {
         if status::has_body(status) {
             fields.push_number("Content-Length", length);
         }
-        response::begin(status, &fields, output);
-        self.finish_head(output);
+        self.begin_head(status, output);
+        output.extend_from_slice(fields.as_bytes());
+        output.extend_from_slice(b"\r\n");
         if is_head || !status::has_body(status) {
             body = Body::default();
         }
@@ -621,10 +643,10 @@ impl Connection {
     }
 
     #[inline]
-    fn finish_head(&mut self, output: &mut Vec<u8>) {
+    fn begin_head(&mut self, status: u16, output: &mut Vec<u8>) {
         let persistence = self.engine.persistence();
         self.closing = persistence == Persistence::Close;
-        self.ctx.clock.with_date_line(|date| response::finish(date, persistence, output));
+        self.ctx.clock.with_date_line(|date| response::begin(status, date, persistence, output));
     }
 
     #[inline]

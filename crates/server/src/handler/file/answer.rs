@@ -45,7 +45,7 @@ pub(crate) fn answer_hit(
     } else {
         Coding::Identity
     };
-    let special = request.has_any(SPECIAL) || hit.resource.settings.expires.is_some();
+    let special = request.has_any(SPECIAL) || hit.settings.expires.is_some();
     if !special {
         return Reply::Prepared(Prepared {
             hit: Rc::clone(hit),

@@ -90,7 +90,7 @@ pub(super) fn trust(wanted: &Wanted<'_>, resource: &Resource, watched: bool) {
         // Look again when the time of change can be told from that of a later change.
         span = span.min(grain(&resource.facts).as_millis() as u64 + 1);
     }
-    resource.trust_until(wanted.now + span);
+    resource.version.trust_until(wanted.now + span);
 }
 
 /// Whether the file system tells of changes: those that others can change without this kernel's

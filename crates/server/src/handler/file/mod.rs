@@ -35,7 +35,7 @@ pub(crate) fn answer(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_
         let key = Key { site: subject.site.index, path: subject.path.into() };
         previous = ctx.shared.store.get(&key);
         let fresh = |resource: &&Arc<Resource>| {
-            resource.is_fresh(ctx.clock.now()) && !ctx.is_worth_a_copy(resource)
+            resource.version.is_fresh(ctx.clock.now()) && !ctx.is_worth_a_copy(resource)
         };
         if let Some(resource) = previous.as_ref().filter(fresh) {
             ctx.count_hit();
@@ -75,7 +75,7 @@ fn conclude(
             let hit = if cached {
                 keep_in_front(ctx, subject, resource)
             } else {
-                Rc::new(Hit { resource })
+                Rc::new(Hit::new(resource))
             };
             answer_hit(ctx, request, subject, &hit, if cached { "miss" } else { "off" })
         }
@@ -176,7 +176,7 @@ pub(crate) fn error_reply(
         let found = tokio::task::spawn_blocking(move || {
             let key = Key { site: site.index, path: page.as_slice().into() };
             let previous = shared.store.get(&key);
-            if let Some(resource) = previous.as_ref().filter(|r| r.is_fresh(now)) {
+            if let Some(resource) = previous.as_ref().filter(|r| r.version.is_fresh(now)) {
                 return Ok(Found::Resource(Arc::clone(resource)));
             }
             let wanted = Wanted {

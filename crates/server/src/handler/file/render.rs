@@ -1,7 +1,7 @@
 //! The heads of a file's answers, made once for each version of the file.
 
+use bytes::Bytes;
 use dunlin_http::FieldLines;
-use dunlin_http::http1::response;
 use dunlin_http::semantics::{Coding, EntityTag, date};
 
 use crate::cache::{Representation, Stored};
@@ -29,16 +29,28 @@ pub(super) fn representation(
     let fields = fields(&description);
     let kept = description.settings.cache.enabled;
     let Description { coding, etag, last_modified, length, sha256, .. } = description;
-    let whole = head(200, &fields, Some(length), server_field);
+    let mut block = head(&fields, Some(length), server_field);
+    let head_length = block.len();
+    // One allocation for head and body: what is read together stands together.
+    let (block, body) = match body {
+        Stored::Memory(bytes) => {
+            block.extend_from_slice(&bytes);
+            let block = Bytes::from(block);
+            let body = block.slice(head_length..);
+            (block, Stored::Memory(body))
+        }
+        body => (Bytes::from(block), body),
+    };
     // What is not kept answers one request; whether with a 304 is seen when it is.
     let not_modified = if kept {
-        head(304, &without_content(&fields), None, server_field)
+        head(&without_content(&fields), None, server_field).into()
     } else {
         Box::default()
     };
     Representation {
         coding,
-        head: whole,
+        block,
+        head_length,
         head_not_modified: not_modified,
         fields,
         etag,
@@ -59,9 +71,11 @@ pub(super) fn without_content(fields: &FieldLines) -> FieldLines {
     rest
 }
 
-fn head(status: u16, fields: &FieldLines, length: Option<u64>, server_field: bool) -> Box<[u8]> {
-    let mut head = Vec::with_capacity(512);
-    response::begin(status, fields, &mut head);
+/// The fields as they are sent, with the empty line, in memory that has room for a small body.
+fn head(fields: &FieldLines, length: Option<u64>, server_field: bool) -> Vec<u8> {
+    let small = length.filter(|&length| length <= SMALL).unwrap_or_default();
+    let mut head = Vec::with_capacity(fields.as_bytes().len() + 64 + small as usize);
+    head.extend_from_slice(fields.as_bytes());
     if let Some(length) = length {
         head.extend_from_slice(b"Content-Length: ");
         head.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
@@ -70,8 +84,12 @@ fn head(status: u16, fields: &FieldLines, length: Option<u64>, server_field: boo
     if server_field {
         head.extend_from_slice(b"Server: dunlin\r\n");
     }
-    head.into()
+    head.extend_from_slice(b"\r\n");
+    head
 }
+
+/// Content in memory is never larger; see [`Stored::new`].
+const SMALL: u64 = 32 * 1024;
 
 fn fields(description: &Description<'_>) -> FieldLines {
     let Description { settings, media_type, coding, etag, last_modified, .. } = description;

@@ -171,7 +171,8 @@ impl Search<'_> {
         let previous = self.wanted.previous.as_ref()?;
         let weak = previous.identity.etag.as_ref().is_some_and(|tag| tag.weak);
         let same = *previous.file == *file && previous.facts.same_content(facts);
-        (same && !weak && !previous.is_stale() && !self.wanted.copy).then(|| Arc::clone(previous))
+        (same && !weak && !previous.version.is_stale() && !self.wanted.copy)
+            .then(|| Arc::clone(previous))
     }
 
     fn follow(&self, file: &[u8], version: &Arc<Version>) -> bool {
