@@ -257,13 +257,23 @@ impl Loop {
         };
         while events.readable().await.is_ok() {
             let result = events.try_io(|| {
-                if watch.read() {
-                    self.shared.store.clear();
-                }
+                self.look_for_changes();
                 // All has been read: the next change makes it ready again.
                 Err::<(), _>(std::io::ErrorKind::WouldBlock.into())
             });
             debug_assert!(result.is_err());
+        }
+    }
+
+    /// Reads notifications now rather than in their turn. The kernel reports descriptors in the
+    /// order in which they became ready, so that a change is seen before a request that came
+    /// after it; but a socket that became ready for another reason (it was accepted, it has room
+    /// again) keeps its place when a request arrives later, and would overtake the change.
+    pub(crate) fn look_for_changes(&self) {
+        if let Some(watch) = &self.shared.watch
+            && watch.read()
+        {
+            self.shared.store.clear();
         }
     }
 

@@ -48,6 +48,9 @@ pub(crate) struct Connection {
     /// The answer that ends the connection has been written or is being written.
     closing: bool,
     registered: bool,
+    /// How many of the next reads may come before notifications that are older than them; see
+    /// [`Loop::look_for_changes`].
+    early_reads: u8,
     stage: Stage,
     body: Option<Box<BodyProgress>>,
     _permit: Permit,
@@ -165,6 +168,7 @@ impl Connection {
             linger: false,
             closing: false,
             registered: false,
+            early_reads: 2,
             stage: Stage::Receive,
             body: None,
             _permit: permit,
@@ -194,6 +198,10 @@ impl Connection {
                 Poll::Ready(Err(_)) => return Poll::Ready(Step::End),
                 Poll::Ready(Ok(())) if read.filled().is_empty() => return Poll::Ready(Step::End),
                 Poll::Ready(Ok(())) => {}
+            }
+            if self.early_reads > 0 {
+                self.early_reads -= 1;
+                self.ctx.look_for_changes();
             }
             let fresh = read.filled();
             let step = if self.unread.is_empty() {
@@ -264,6 +272,7 @@ impl Connection {
         match next {
             Next::Receive => {
                 self.stage = Stage::Receive;
+                self.early_reads = 2;
                 self.resume = !self.unread.is_empty();
                 self.await_more();
             }
