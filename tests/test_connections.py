@@ -354,3 +354,17 @@ def test_real_clients(serve, site):
         ["h2load", "--h1", "-n1000", "-c10", f"{server.url}/a.txt"], capture_output=True, text=True
     )
     assert re.search(r"1000 succeeded, 0 failed", out.stdout), out.stdout
+
+
+def test_each_head_has_its_own_time(serve, page):
+    """Heads that always end within a segment: none of them may pay for those before it."""
+    server = serve(server='[server.http1]\nhead_timeout = "600ms"')
+    with server.connect() as connection:
+        connection.sendall(GET[:10])
+        rest = b""
+        began = time.monotonic()
+        while time.monotonic() - began < 2:
+            connection.sendall(GET[10:] + GET[:10])
+            status, _, _, rest = read_response(connection, rest)
+            assert status == 200
+            time.sleep(0.05)

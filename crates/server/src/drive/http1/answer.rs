@@ -1,0 +1,283 @@
+//! Answering one request: what the router says becomes bytes, now or later.
+
+use std::time::Instant;
+
+use dunlin_http::http1::{BodyLength, Persistence, Refusal, response};
+use dunlin_http::semantics::{Coding, Method, status};
+use dunlin_http::{Head, Request};
+
+use super::body::{Deferred, TOO_LARGE};
+use super::{Connection, Handling, INLINE_BODY, LogLater, Next, Parts};
+use crate::cache::Stored;
+use crate::config::Persistence as Personality;
+use crate::event_loop::Served;
+use crate::response::{Body, Piece, Response};
+use crate::route::{self, Prepared, Reply};
+
+impl Connection {
+    /// Answers one request; `None` when the answer was added to the batch and the next request
+    /// may be looked at.
+    pub(super) fn answer(&mut self, bytes: &[u8], parts: &mut Parts<'_>) -> Option<Next> {
+        let started = self.ctx.is_logging().then(Instant::now);
+        let Parts { output, head, path } = parts;
+        let request = Request::new(bytes, head);
+        self.requests += 1;
+        self.decide_persistence(&request);
+        match route::dispatch(&self.ctx, &request, path) {
+            Ok(routed) => self.reply(&request, routed, started, output),
+            Err(refusal) => Some(self.refuse(refusal, Some((&request, started)), output)),
+        }
+    }
+
+    pub(super) fn decide_persistence(&mut self, request: &Request<'_>) {
+        let settings = &self.ctx.http1;
+        let asked_to_close = self.engine.persistence() == Persistence::Close;
+        let most = settings.requests != 0 && self.requests >= settings.requests;
+        if settings.personality == Personality::Close || most || self.ctx.is_draining() {
+            self.engine.close();
+            // A client that did not ask for the end may have sent more.
+            self.linger = !asked_to_close;
+        }
+        if request.method() == Method::Connect {
+            self.engine.close();
+            self.linger = true;
+        }
+    }
+
+    pub(super) fn reply(
+        &mut self,
+        request: &Request<'_>,
+        routed: route::Routed,
+        started: Option<Instant>,
+        output: &mut Vec<u8>,
+    ) -> Option<Next> {
+        let route::Routed { reply, site, body_limit, reads_body, log } = routed;
+        let started = started.filter(|_| log);
+        let is_head = request.method() == Method::Head;
+        if self.engine.has_body() {
+            if let BodyLength::Known(length) = self.engine.body_length()
+                && length > body_limit
+            {
+                return Some(self.refuse(TOO_LARGE, Some((request, started)), output));
+            }
+            match reply {
+                Reply::Response(response) if reads_body => {
+                    if self.engine.expects_continue() {
+                        output.extend_from_slice(response::CONTINUE);
+                        self.engine.continued();
+                    }
+                    let log = self.log_later(request, site, started);
+                    let deferred = Deferred { response: *response, log, is_head };
+                    self.expect_body(body_limit, Some(deferred));
+                    return None;
+                }
+                _ if self.engine.expects_continue() => {
+                    // Whether the body comes after a final answer is the client's choice, so
+                    // that what follows could be read in two ways.
+                    self.engine.close();
+                    self.linger = true;
+                }
+                _ if self.engine.persistence() != Persistence::Close => {
+                    self.expect_body(body_limit, None);
+                }
+                _ => {}
+            }
+        }
+        match reply {
+            Reply::Prepared(prepared) => {
+                self.send_prepared(request, prepared, site, started, output)
+            }
+            Reply::Response(response) => {
+                let log = self.log_later(request, site, started);
+                self.send_response(*response, is_head, log, output)
+            }
+            Reply::Job(job) => {
+                let mut before = Vec::new();
+                match self.flush(Body::default(), None, output) {
+                    Next::Receive => {}
+                    // Earlier answers that the socket has no room for stay in front of this one.
+                    Next::Send(sending) => before = sending.outgoing.head,
+                    next => return Some(next),
+                }
+                let log = self.log_later(request, site, started);
+                Some(Next::Handle(Box::new(Handling { job, before, log, is_head })))
+            }
+        }
+    }
+
+    /// Answers with an error and ends the connection.
+    pub(super) fn refuse(
+        &mut self,
+        refusal: Refusal,
+        request: Option<(&Request<'_>, Option<Instant>)>,
+        output: &mut Vec<u8>,
+    ) -> Next {
+        tracing::debug!(peer = %self.peer, status = refusal.status, reason = refusal.reason, "request refused");
+        self.engine.close();
+        self.linger = true;
+        self.body = None;
+        let (log, is_head) = match request {
+            Some((request, started)) => {
+                (self.log_later(request, 0, started), request.method() == Method::Head)
+            }
+            None => (
+                self.log_later(
+                    &Request::new(b"", &Head::default()),
+                    0,
+                    self.ctx.is_logging().then(Instant::now),
+                ),
+                false,
+            ),
+        };
+        let response = route::refusal_response(&refusal, !is_head);
+        self.send_response(response, is_head, log, output).unwrap_or(Next::Close)
+    }
+
+    /// Sends an answer that the cache keeps ready.
+    #[inline]
+    pub(super) fn send_prepared(
+        &mut self,
+        request: &Request<'_>,
+        prepared: Prepared,
+        site: usize,
+        started: Option<Instant>,
+        output: &mut Vec<u8>,
+    ) -> Option<Next> {
+        let Prepared { hit, coding, not_modified, cache } = prepared;
+        if coding == Coding::Identity
+            && !not_modified
+            && let Some(plain) = &hit.plain
+            && plain.block.len() <= INLINE_BODY
+        {
+            let end = match request.method() {
+                Method::Head => plain.head_length,
+                _ => plain.block.len(),
+            };
+            self.begin_head(200, output);
+            output.extend_from_slice(&plain.block[..end]);
+            if let Some(started) = started {
+                let bytes = (end - plain.head_length) as u64;
+                let served = Served { status: 200, bytes, cache, coding: "-" };
+                self.record(request, started, site, &served);
+            }
+            return self.after_answer(output);
+        }
+        let form = match hit.resource.representation(coding) {
+            Some(Some(form)) => form,
+            _ => &hit.resource.identity,
+        };
+        let (status, head) = if not_modified {
+            (304, &*form.head_not_modified)
+        } else {
+            (200, &form.block[..form.head_length])
+        };
+        self.begin_head(status, output);
+        output.extend_from_slice(head);
+        let mut served = Served { status, bytes: 0, cache, coding: token(coding) };
+        let mut body = Body::default();
+        if !not_modified && request.method() == Method::Get {
+            match &form.body {
+                Stored::Memory(bytes) if bytes.len() <= INLINE_BODY => {
+                    output.extend_from_slice(bytes);
+                    served.bytes = form.length;
+                }
+                stored => body.push(Piece::of(stored, 0..form.length)),
+            }
+        }
+        if body.is_empty() {
+            if let Some(started) = started {
+                self.record(request, started, site, &served);
+            }
+            return self.after_answer(output);
+        }
+        let mut log = self.log_later(request, site, started);
+        if let Some(log) = &mut log {
+            log.served = served;
+        }
+        self.send_body(body, log, output)
+    }
+
+    /// Sends a response that was made for this request.
+    pub(super) fn send_response(
+        &mut self,
+        response: Response,
+        is_head: bool,
+        mut log: Option<Box<LogLater>>,
+        output: &mut Vec<u8>,
+    ) -> Option<Next> {
+        let Response { status, mut fields, mut body, stated_length, cache, coding } = response;
+        if self.ctx.http1.server_field {
+            fields.push("Server", "dunlin");
+        }
+        let length = stated_length.unwrap_or_else(|| body.length());
+        if status::has_body(status) {
+            fields.push_number("Content-Length", length);
+        }
+        self.begin_head(status, output);
+        output.extend_from_slice(fields.as_bytes());
+        output.extend_from_slice(b"\r\n");
+        if is_head || !status::has_body(status) {
+            body = Body::default();
+        }
+        let mut inline = 0;
+        if let Some(bytes) = body.as_memory().filter(|bytes| bytes.len() <= INLINE_BODY) {
+            output.extend_from_slice(bytes);
+            inline = bytes.len() as u64;
+            body = Body::default();
+        }
+        if let Some(log) = &mut log {
+            log.served = Served { status, bytes: inline, cache, coding };
+        }
+        if body.is_empty() {
+            if let Some(log) = log {
+                self.record_later(&log, inline);
+            }
+            return self.after_answer(output);
+        }
+        self.send_body(body, log, output)
+    }
+
+    #[inline]
+    pub(super) fn begin_head(&mut self, status: u16, output: &mut Vec<u8>) {
+        let persistence = self.engine.persistence();
+        self.closing = persistence == Persistence::Close;
+        self.ctx.clock.with_date_line(|date| response::begin(status, date, persistence, output));
+    }
+
+    #[inline]
+    pub(super) fn after_answer(&mut self, output: &mut Vec<u8>) -> Option<Next> {
+        self.closing.then(|| self.flush(Body::default(), None, output))
+    }
+
+    pub(super) fn log_later(
+        &self,
+        request: &Request<'_>,
+        site: usize,
+        started: Option<Instant>,
+    ) -> Option<Box<LogLater>> {
+        started.map(|started| {
+            let served = Served { status: 0, bytes: 0, cache: "-", coding: "-" };
+            Box::new(LogLater { request: request.to_owned(), started, site, served })
+        })
+    }
+
+    pub(super) fn record_later(&self, log: &LogLater, bytes: u64) {
+        let served = Served { bytes: log.served.bytes.max(bytes), ..log.served };
+        self.record(&log.request.as_request(), log.started, log.site, &served);
+    }
+
+    pub(super) fn record(
+        &self,
+        request: &Request<'_>,
+        started: Instant,
+        site: usize,
+        served: &Served,
+    ) {
+        self.ctx.record(request, self.peer, self.serial, started, site, served);
+    }
+}
+
+/// The coding as the log names it.
+fn token(coding: Coding) -> &'static str {
+    if coding == Coding::Identity { "-" } else { coding.as_str() }
+}

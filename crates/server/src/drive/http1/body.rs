@@ -1,0 +1,100 @@
+//! Reading a request's body: within its limits, and before or after the answer.
+
+use dunlin_http::http1::{BodyEvent, Refusal};
+
+use super::{Connection, LogLater, Next};
+use crate::response::{Body, Response};
+use crate::route;
+
+/// A request body that is being read.
+pub(super) struct BodyProgress {
+    received: u64,
+    limit: u64,
+    /// Milliseconds of the loop's clock.
+    started: u64,
+    /// What waits for the body's end; absent when the answer was sent already.
+    deferred: Option<Deferred>,
+}
+
+/// An answer that waits for the end of the request's body.
+pub(super) struct Deferred {
+    pub(super) response: Response,
+    pub(super) log: Option<Box<LogLater>>,
+    pub(super) is_head: bool,
+}
+
+/// How far the body was read.
+pub(super) enum BodyStep {
+    /// A stretch of the body, or all of it, was read; with what follows when that is not simply
+    /// the next bytes.
+    Ended(Option<Next>),
+    /// More bytes are needed.
+    More,
+}
+
+pub(super) const TOO_LARGE: Refusal =
+    Refusal { status: 413, reason: "the body is larger than the limit" };
+
+impl Connection {
+    pub(super) fn expect_body(&mut self, limit: u64, deferred: Option<Deferred>) {
+        let started = self.ctx.clock.now();
+        self.body = Some(Box::new(BodyProgress { received: 0, limit, started, deferred }));
+    }
+
+    /// Reads on in the body of the present request.
+    pub(super) fn read_body(
+        &mut self,
+        data: &[u8],
+        at: &mut usize,
+        output: &mut Vec<u8>,
+    ) -> BodyStep {
+        let Some(progress) = &mut self.body else { return BodyStep::Ended(None) };
+        let (used, event) = match self.engine.body(&data[*at..]) {
+            Ok(result) => result,
+            Err(refusal) => return BodyStep::Ended(Some(self.refuse_body(refusal, output))),
+        };
+        *at += used;
+        match event {
+            BodyEvent::More => BodyStep::More,
+            BodyEvent::Data(data) => {
+                progress.received += data.len() as u64;
+                let elapsed = self.ctx.clock.now() - progress.started;
+                let slow = elapsed > self.ctx.http1.body_timeout
+                    && progress.received * 1000 / elapsed < self.ctx.http1.body_rate;
+                if progress.received > progress.limit {
+                    BodyStep::Ended(Some(self.refuse_body(TOO_LARGE, output)))
+                } else if slow {
+                    let refusal = Refusal { status: 408, reason: "the body comes too slowly" };
+                    BodyStep::Ended(Some(self.refuse_body(refusal, output)))
+                } else {
+                    BodyStep::Ended(None)
+                }
+            }
+            BodyEvent::End => {
+                let deferred = self.body.take().and_then(|progress| progress.deferred);
+                BodyStep::Ended(deferred.and_then(|Deferred { response, log, is_head }| {
+                    self.send_response(response, is_head, log, output)
+                }))
+            }
+        }
+    }
+
+    /// Refuses the rest of a body. When its request was answered already, the connection ends.
+    pub(super) fn refuse_body(&mut self, refusal: Refusal, output: &mut Vec<u8>) -> Next {
+        let progress = self.body.take();
+        match progress.and_then(|progress| progress.deferred) {
+            Some(deferred) => {
+                self.engine.close();
+                self.linger = true;
+                let response = route::refusal_response(&refusal, !deferred.is_head);
+                let next = self.send_response(response, deferred.is_head, deferred.log, output);
+                next.unwrap_or(Next::Close)
+            }
+            None => {
+                self.closing = true;
+                self.linger = true;
+                self.flush(Body::default(), None, output)
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Writing what was collected, and going on with it when the client takes it.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::task::JoinHandle;
+
+use super::super::send::{self, Outgoing, Sent};
+use super::{Connection, LogLater, Next, Stage, Step};
+use crate::response::{Body, Piece};
+
+/// An answer, or several, that the socket did not take at once.
+#[derive(Default)]
+pub(super) struct Sending {
+    pub(super) outgoing: Outgoing,
+    at: usize,
+    log: Option<Box<LogLater>>,
+    warming: Option<JoinHandle<()>>,
+}
+
+impl Connection {
+    pub(super) fn send_body(
+        &mut self,
+        body: Body,
+        log: Option<Box<LogLater>>,
+        output: &mut Vec<u8>,
+    ) -> Option<Next> {
+        match self.flush(body, log, output) {
+            Next::Receive => None,
+            next => Some(next),
+        }
+    }
+
+    /// Writes what has been collected, and `body` behind it.
+    pub(super) fn flush(
+        &mut self,
+        mut body: Body,
+        log: Option<Box<LogLater>>,
+        output: &mut Vec<u8>,
+    ) -> Next {
+        let (mut at, mut sent) = (0, 0);
+        let result = send::send(&self.stream, output, &mut at, &mut body, &mut sent);
+        let rest =
+            matches!(result, Ok(Sent::Blocked | Sent::Cold { .. })).then(|| output[at..].to_vec());
+        output.clear();
+        match (result, rest) {
+            (Ok(state), Some(head)) => {
+                let outgoing = Outgoing { head, body, sent };
+                let mut sending = Sending { outgoing, at: 0, log, warming: None };
+                sending.begin_warming(&state);
+                Next::Send(Box::new(sending))
+            }
+            (result, _) => self.after_sending(&result, sent, log),
+        }
+    }
+
+    /// Nothing more is to be sent, for better or worse.
+    pub(super) fn after_sending(
+        &mut self,
+        result: &io::Result<Sent>,
+        sent: u64,
+        log: Option<Box<LogLater>>,
+    ) -> Next {
+        if let Some(log) = log {
+            self.record_later(&log, sent);
+        }
+        match result {
+            Ok(Sent::All) if self.closing => Next::Close,
+            Ok(Sent::All) => Next::Receive,
+            _ => Next::Abort,
+        }
+    }
+
+    pub(super) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+        loop {
+            let Stage::Send(sending) = &mut self.stage else { return Poll::Ready(Step::Again) };
+            if let Some(warming) = &mut sending.warming {
+                // A failed reading shows itself when the bytes are sent.
+                let _ = ready!(Pin::new(warming).poll(cx));
+                sending.warming = None;
+            }
+            let Outgoing { head, body, sent } = &mut sending.outgoing;
+            let before = (sending.at, *sent);
+            let result = send::send(&self.stream, head, &mut sending.at, body, sent);
+            let progress = before != (sending.at, *sent);
+            match result {
+                Ok(state @ Sent::Cold { .. }) => sending.begin_warming(&state),
+                Ok(Sent::Blocked) => {
+                    if progress {
+                        self.await_client();
+                    }
+                    match self.stream.poll_write_ready(cx) {
+                        Poll::Ready(Ok(())) => {}
+                        Poll::Ready(Err(_)) => return Poll::Ready(self.give_up()),
+                        Poll::Pending => {
+                            let now = self.ctx.clock.now();
+                            let (_, expired) = self.ctx.connections.state(self.slot, now);
+                            let waiting = if expired { Some(self.give_up()) } else { None };
+                            return waiting.map_or(Poll::Pending, Poll::Ready);
+                        }
+                    }
+                }
+                result => {
+                    let (sent, log) = (*sent, sending.log.take());
+                    let next = self.after_sending(&result, sent, log);
+                    return Poll::Ready(self.follow(next));
+                }
+            }
+        }
+    }
+
+    /// The client takes nothing: what was sent is recorded, the rest is dropped.
+    pub(super) fn give_up(&mut self) -> Step {
+        if let Stage::Send(sending) = &mut self.stage
+            && let Some(log) = sending.log.take()
+        {
+            let sent = sending.outgoing.sent;
+            self.record_later(&log, sent);
+        }
+        self.follow(Next::Abort)
+    }
+}
+
+impl Sending {
+    /// Reads what is not in memory where waiting for the disk holds up nobody.
+    fn begin_warming(&mut self, state: &Sent) {
+        if let (Sent::Cold { offset, length }, Some(Piece::File(file, _))) =
+            (state, self.outgoing.body.first_mut())
+        {
+            let (file, offset, length) = (Arc::clone(file), *offset, *length);
+            self.warming = Some(tokio::task::spawn_blocking(move || {
+                send::warm(&file, offset, length);
+            }));
+        }
+    }
+}
