@@ -408,7 +408,7 @@ mod tests {
     proptest! {
         #[test]
         fn encoding_then_converting_gives_the_lines(
-            texts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 0..40),
+            texts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 0..20),
             long in prop::option::of(60_000_usize..65_530),
             control in 0_u16..5,
             piece in 100_usize..5000,
@@ -428,7 +428,7 @@ mod tests {
 
         #[test]
         fn any_bytes_give_lines_or_an_offset_within_them(
-            image in prop::collection::vec(prop_oneof![Just(0_u8), Just(0xff), 0..9_u8, any::<u8>()], 0..2000),
+            image in prop::collection::vec(prop_oneof![Just(0_u8), Just(0xff), 0..9_u8, any::<u8>()], 0..700),
             control in 0_u16..4,
         ) {
             match lines(&image, RecordFormat::Vfc { control }) {
