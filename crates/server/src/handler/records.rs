@@ -85,7 +85,7 @@ impl fmt::Display for RecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed { offset, fault } => {
-                write!(f, "malformed record at byte {offset}: {fault}")
+                write!(f, "malformed record at offset {offset}: {fault}")
             }
             Self::Io(error) => error.fmt(f),
         }
@@ -401,7 +401,7 @@ mod tests {
         let error = lines(b"\x09\0abc", variable).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "malformed record at byte 0: its length is 9 bytes but the file ends after 3"
+            "malformed record at offset 0: its length is 9 bytes but the file ends after 3"
         );
     }
 
