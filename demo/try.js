@@ -20,9 +20,9 @@ const tries = {
   },
   async coding() {
     const response = await fetch("style.css", { cache: "no-store" });
-    const text = await response.text();
+    const size = (await response.arrayBuffer()).byteLength;
     const coding = response.headers.get("content-encoding") ?? "none";
-    return `coding: ${coding}\nsent: ${response.headers.get("content-length")} bytes\ncontent: ${text.length} characters`;
+    return `coding: ${coding}\nsent: ${response.headers.get("content-length")} bytes\ncontent: ${size} bytes`;
   },
   async timing() {
     const times = [];
@@ -36,7 +36,9 @@ const tries = {
   },
   async listing() {
     const response = await fetch("files/?sort=size&order=desc", { headers: { Accept: "application/json" } });
-    return JSON.stringify(await response.json(), null, 1);
+    const listing = await response.json();
+    const lines = listing.entries.map((entry) => `${entry.name}: ${entry.size}`);
+    return `${describe(response)}\n\n${listing.path}, largest first:\n${lines.join("\n")}`;
   },
   async records() {
     const response = await fetch("records/notes.var");

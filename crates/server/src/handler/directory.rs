@@ -1,13 +1,16 @@
 //! The answer that lists a directory.
 
 use std::fs::File;
+use std::io;
 
 use dunlin_http::semantics::Method;
 use dunlin_http::semantics::negotiate::prefers_json;
 use dunlin_http::{FieldName, Request};
+use rustix::fs::{Mode, OFlags, open};
 use smallvec::SmallVec;
 
-use super::listing::{self, Sort};
+use super::listing::{self, Links, Sort};
+use crate::config::Symlinks;
 use crate::handler::file::apply_edits;
 use crate::response::Response;
 use crate::route::{Subject, error_response};
@@ -18,7 +21,9 @@ const MOST_ENTRIES: usize = 10_000;
 /// Lists `directory`: JSON for those who prefer it, else HTML. For the blocking pool.
 pub(crate) fn respond(request: &Request<'_>, subject: &Subject<'_>, directory: File) -> Response {
     let settings = subject.settings;
-    let mut entries = match listing::read(&directory, settings.hidden, MOST_ENTRIES) {
+    let listing = links(subject)
+        .and_then(|links| listing::read(&directory, settings.hidden, &links, MOST_ENTRIES));
+    let mut entries = match listing {
         Ok(entries) => entries,
         Err(error) => {
             tracing::error!("{}: {error}", String::from_utf8_lossy(subject.path));
@@ -43,4 +48,18 @@ pub(crate) fn respond(request: &Request<'_>, subject: &Subject<'_>, directory: F
     }
     apply_edits(settings, &mut response.fields);
     if request.method() == Method::Head { response.without_body() } else { response }
+}
+
+/// Which symlinks the route's requests can follow, for the listing to show just those.
+fn links<'a>(subject: &Subject<'a>) -> io::Result<Links<'a>> {
+    let settings = subject.settings;
+    Ok(match settings.symlinks {
+        Symlinks::Deny => Links::Leave,
+        Symlinks::Follow => Links::Follow,
+        Symlinks::Beneath => {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let root = open(&settings.root, flags, Mode::empty())?;
+            Links::Beneath { root, path: subject.path.strip_prefix(b"/").unwrap_or(subject.path) }
+        }
+    })
 }

@@ -15,3 +15,17 @@ pub(crate) fn render(status: u16, reason: &str, html: bool) -> (&'static str, St
     );
     ("text/html; charset=utf-8", page)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_small_and_say_status_and_reason() {
+        let (media_type, page) = render(431, "Request Header Fields Too Large", true);
+        assert_eq!(media_type, "text/html; charset=utf-8");
+        assert!(page.len() <= 600, "{} bytes", page.len());
+        assert!(page.contains("<title>431 Request Header Fields Too Large</title>"));
+        assert_eq!(render(404, "Not Found", false).1, "404 Not Found\n");
+    }
+}

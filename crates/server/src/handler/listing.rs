@@ -2,10 +2,14 @@
 
 mod page;
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 
-use rustix::fs::{AtFlags, Dir, FileType, statat};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2, statat,
+};
 use serde_json::json;
 
 pub(crate) use page::{CSP, html};
@@ -69,30 +73,53 @@ impl Sort {
     }
 }
 
-/// Reads the regular files and directories of `directory`, at most `most` of them. Names that
-/// begin with a dot are left out unless `hidden`.
+/// What becomes of symlinks: a listing must not tell of what a request would be refused.
+#[derive(Debug)]
+pub(crate) enum Links<'a> {
+    /// They are left out.
+    Leave,
+    /// They are listed as what they lead to if that is beneath `root`.
+    Beneath {
+        /// The root of the route.
+        root: OwnedFd,
+        /// The directory's path beneath it, with a slash at its end unless empty.
+        path: &'a [u8],
+    },
+    /// They are listed as what they lead to, wherever that is.
+    Follow,
+}
+
+/// Reads the regular files and directories of `directory`, looking at no more than `most` names.
+/// Names that begin with a dot are left out unless `hidden`.
 ///
 /// # Errors
 /// When the directory cannot be read.
-pub(crate) fn read(directory: &File, hidden: bool, most: usize) -> io::Result<Listing> {
+pub(crate) fn read(
+    directory: &File,
+    hidden: bool,
+    links: &Links<'_>,
+    most: usize,
+) -> io::Result<Listing> {
     let mut listing = Listing { entries: Vec::new(), truncated: false };
+    let mut names = 0;
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
         if matches!(name, b"." | b"..") || !hidden && name.starts_with(b".") {
             continue;
         }
+        if names == most {
+            listing.truncated = true;
+            break;
+        }
+        names += 1;
         // A name can be gone by now, or be a symlink that leads nowhere.
-        let Ok(stat) = statat(directory, entry.file_name(), AtFlags::empty()) else { continue };
+        let Some(stat) = links.stat(directory, entry.file_name()) else { continue };
         let directory = match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => true,
             FileType::RegularFile => false,
             _ => continue,
         };
-        if listing.entries.len() == most {
-            listing.truncated = true;
-            break;
-        }
         listing.entries.push(Entry {
             name: name.to_vec(),
             directory,
@@ -101,6 +128,26 @@ pub(crate) fn read(directory: &File, hidden: bool, most: usize) -> io::Result<Li
         });
     }
     Ok(listing)
+}
+
+impl Links<'_> {
+    /// What `name` is, seen through a symlink as far as that is allowed.
+    fn stat(&self, directory: &File, name: &CStr) -> Option<Stat> {
+        let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
+            return Some(stat);
+        }
+        match self {
+            Self::Leave => None,
+            Self::Follow => statat(directory, name, AtFlags::empty()).ok(),
+            Self::Beneath { root, path } => {
+                let path = [path, name.to_bytes()].concat();
+                let flags = OFlags::PATH | OFlags::CLOEXEC;
+                let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+                fstat(openat2(root.as_fd(), path, flags, Mode::empty(), resolve).ok()?).ok()
+            }
+        }
+    }
 }
 
 impl Listing {
@@ -131,6 +178,7 @@ pub(crate) fn json(listing: &mut Listing, path: &[u8], sort: Sort, order: Order)
                 "type": if entry.directory { "directory" } else { "file" },
                 "size": entry.size,
                 "modified": timestamp(entry.modified),
+                "href": page::href(entry), // the name may not be UTF-8, this always leads there
             })
         })
         .collect();
@@ -180,6 +228,46 @@ mod tests {
             Sort::from_query(Some(b"order=desc&sort=size")),
             (Sort::Size, Order::Descending)
         );
+    }
+
+    #[test]
+    fn symlinks_are_listed_only_where_they_would_be_served() {
+        use std::os::unix::fs::symlink;
+        let folder = tempfile::tempdir().unwrap();
+        let (root, outside) = (folder.path().join("root"), folder.path().join("outside"));
+        std::fs::create_dir_all(root.join("sub")).unwrap();
+        for path in [&outside, &root.join("inside"), &root.join("sub/file")] {
+            std::fs::write(path, "x").unwrap();
+        }
+        symlink("../../outside", root.join("sub/out")).unwrap();
+        symlink("../inside", root.join("sub/in")).unwrap();
+        symlink("nowhere", root.join("sub/broken")).unwrap();
+        let directory = File::open(root.join("sub")).unwrap();
+        let names = |links: &Links<'_>| {
+            let listing = read(&directory, false, links, 100).unwrap();
+            let names = listing.entries.into_iter().map(|e| String::from_utf8(e.name).unwrap());
+            let mut names: Vec<_> = names.collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(&Links::Leave), ["file"]);
+        let beneath = Links::Beneath { root: File::open(&root).unwrap().into(), path: b"sub/" };
+        assert_eq!(names(&beneath), ["file", "in"]);
+        assert_eq!(names(&Links::Follow), ["file", "in", "out"]);
+        assert!(read(&directory, false, &Links::Leave, 1).unwrap().truncated);
+    }
+
+    #[test]
+    fn a_name_that_is_not_utf_8_is_linked_exactly() {
+        let entries = vec![Entry { name: b"\xff\xe2\x81\xa6".into(), ..entry("", false, 1) }];
+        let mut listing = Listing { entries, truncated: false };
+        let page = html(&mut listing, b"/", Sort::Name, Order::Ascending);
+        assert!(
+            page.contains("<a href=\"./%FF%E2%81%A6\"><bdi>\u{fffd}\u{fffd}</bdi></a>"),
+            "{page}"
+        );
+        let text = json(&mut listing, b"/", Sort::Name, Order::Ascending);
+        assert!(text.contains("\"href\":\"./%FF%E2%81%A6\""), "{text}");
     }
 
     #[test]

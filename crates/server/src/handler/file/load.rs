@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dunlin_http::semantics::{Coding, EntityTag};
-use rustix::fs::fstatfs;
+use rustix::fs::{fstat, fstatfs};
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
 use sha2::{Digest, Sha256};
 
@@ -215,18 +215,19 @@ fn converted(
     file: &[u8],
     fd: OwnedFd,
 ) -> Result<Stored, Failure> {
-    let mut source = io::BufReader::with_capacity(256 << 10, File::from(fd));
+    let mut source = File::from(fd);
     let mut output = tempfile::spooled_tempfile(settings.cache.file as usize);
     let told = |what: &dyn std::fmt::Display| {
         tracing::error!("{}: {what}", String::from_utf8_lossy(file));
         Failure::Broken
     };
+    let before = fstat(&source).map_err(|error| told(&error))?;
     let length =
         records::convert(&mut source, rules.format, &mut output).map_err(|error| told(&error))?;
     output.flush().map_err(|error| told(&error))?;
     if rules.write {
         io::Seek::rewind(&mut output).map_err(|error| told(&error))?;
-        if let Err(error) = records::write_beside(&root.fd, file, source.get_ref(), &mut output) {
+        if let Err(error) = records::write_beside(&root.fd, file, &before, &mut output) {
             // Serving goes on without it.
             told(&error);
         }

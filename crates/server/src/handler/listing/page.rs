@@ -34,9 +34,10 @@ pub(crate) fn html(listing: &mut Listing, path: &[u8], sort: Sort, order: Order)
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n\
-         <style>{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{}</h1>\n\
+         <style>{STYLE}</style>\n</head>\n<body>\n<main>\n\
+         <a class=\"skip\" href=\"#names\">Skip to the names</a>\n<h1>{}</h1>\n\
          <input id=\"filter\" type=\"search\" placeholder=\"Filter (press /)\" aria-label=\"Filter names\" hidden>\n\
-         <table>\n<thead><tr>",
+         <table id=\"names\" tabindex=\"-1\">\n<caption>Contents of {title}, times in UTC</caption>\n<thead><tr>",
         breadcrumbs(path)
     );
     for (column, label) in
@@ -98,10 +99,9 @@ fn head(page: &mut String, column: Sort, label: &str, sort: Sort, order: Order) 
 }
 
 fn row(page: &mut String, entry: &Entry) {
-    let slash = if entry.directory { "/" } else { "" };
+    let (slash, class) = if entry.directory { ("/", " class=\"dir\"") } else { ("", "") };
     let name = escape(&String::from_utf8_lossy(&entry.name));
-    // A name alone could be read as a scheme, or as a path of its own.
-    let href = escape(&encode(&[b"./", &*entry.name].concat()));
+    let href = escape(&href(entry));
     let size = if entry.directory {
         String::new()
     } else {
@@ -111,9 +111,16 @@ fn row(page: &mut String, entry: &Entry) {
     let (date, clock) = (&time[..10], &time[11..16]);
     let _ = writeln!(
         page,
-        "<tr><td><a href=\"{href}{slash}\">{name}{slash}</a></td><td>{size}</td>\
+        "<tr><td><a{class} href=\"{href}\"><bdi>{name}</bdi>{slash}</a></td><td>{size}</td>\
          <td><time datetime=\"{time}\">{date} <small>{clock}</small></time></td></tr>"
     );
+}
+
+/// The link to `entry` from its directory. A name alone could be read as a scheme, or as a path of
+/// its own.
+pub(super) fn href(entry: &Entry) -> String {
+    let slash: &[u8] = if entry.directory { b"/" } else { b"" };
+    encode(&[b"./", &*entry.name, slash].concat())
 }
 
 fn human(size: u64) -> String {
@@ -143,7 +150,9 @@ fn escape(text: &str) -> String {
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
             // Controls could turn the direction of what follows, or hide it.
-            c if c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c) => {
+            c if c.is_control()
+                || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') =>
+            {
                 escaped.push('\u{fffd}');
             }
             c => escaped.push(c),
