@@ -143,8 +143,9 @@ fn content(
     mode: Mode,
 ) -> Result<(Content, Facts), Failure> {
     let settings = wanted.settings;
-    if let Some(rules) = &settings.records {
-        let stored = converted(settings, rules, root, file, fd)?;
+    // What was written beside a file of records is lines already.
+    if let Some(rules) = settings.records.as_ref().filter(|_| !file.ends_with(b".stmlf")) {
+        let stored = converted(settings, rules, root, file, fd, &facts)?;
         return Ok((Content::Converted(stored), facts));
     }
     let most = match settings.cache.enabled {
@@ -214,6 +215,7 @@ fn converted(
     root: &Root,
     file: &[u8],
     fd: OwnedFd,
+    facts: &Facts,
 ) -> Result<Stored, Failure> {
     let mut source = File::from(fd);
     let mut output = tempfile::spooled_tempfile(settings.cache.file as usize);
@@ -225,6 +227,10 @@ fn converted(
     let length =
         records::convert(&mut source, rules.format, &mut output).map_err(|error| told(&error))?;
     output.flush().map_err(|error| told(&error))?;
+    if !Facts::of(&source).is_ok_and(|after| after.same_content(facts)) {
+        // Somebody writes to it; the next request may have more luck.
+        return Err(Failure::Exhausted);
+    }
     if rules.write {
         io::Seek::rewind(&mut output).map_err(|error| told(&error))?;
         if let Err(error) = records::write_beside(&root.fd, file, &before, &mut output) {
