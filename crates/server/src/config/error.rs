@@ -24,6 +24,12 @@ impl Problem {
         Self { what, ..self.clone() }
     }
 
+    /// In the order of the file, then what concerns all of it.
+    pub(super) fn sorted(mut problems: Vec<Self>) -> Vec<Self> {
+        problems.sort_by_key(|problem| (problem.place.is_none(), problem.place));
+        problems
+    }
+
     /// A problem with what the command line says.
     pub(super) fn of_option(option: &str, what: &str) -> Self {
         Self { file: PathBuf::new(), place: None, what: format!("{option}: {what}") }

@@ -230,9 +230,9 @@ impl Config {
     /// Every problem that could be found, each with its place.
     pub fn parse(text: &str, path: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
         let source = Source { path, text };
-        let mut file = read::read(&source)?;
+        let mut file = read::read(&source).map_err(Problem::sorted)?;
         overrides.apply(&mut file)?;
-        check::check(file, &source)
+        check::check(file, &source).map_err(Problem::sorted)
     }
 
     /// The configuration that serves `directory` without any file: listings and compression on,
