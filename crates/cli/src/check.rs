@@ -52,8 +52,12 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     };
     match &arguments.explain {
         None => {
-            let (listeners, sites) = (config.listen.len(), config.sites.iter().count());
-            println!("{} is fine: {listeners} addresses, {sites} sites", file.display());
+            let counts = [
+                count(config.listen.len(), "listener"),
+                count(config.sites.iter().count(), "site"),
+                count(config.sites.iter().map(|site| site.route_count()).sum(), "route"),
+            ];
+            println!("{} is fine: {}", file.display(), counts.join(", "));
             ExitCode::SUCCESS
         }
         Some(url) => match explain(&config, &file, url) {
@@ -67,6 +71,10 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             }
         },
     }
+}
+
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 fn default_file() -> Option<PathBuf> {

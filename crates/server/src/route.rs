@@ -123,8 +123,8 @@ pub(crate) fn dispatch(
         let reason = match error {
             path::PathError::EncodedSlash => {
                 let settings = site.route(b"/");
-                let reply = not_found(ctx, request, site, &settings);
-                return Ok(routed(site, &settings, reply, false));
+                let reply = not_found(ctx, request, site, settings);
+                return Ok(routed(site, settings, reply, false));
             }
             path::PathError::AboveRoot => "the path leads above the root",
             path::PathError::Nul => "the path holds a NUL",
@@ -133,7 +133,7 @@ pub(crate) fn dispatch(
         return Err(Refusal { status: 400, reason });
     }
     let settings = site.route(path_buffer);
-    let subject = Subject { site, settings: &settings, raw_path, path: path_buffer, query };
+    let subject = Subject { site, settings, raw_path, path: path_buffer, query };
     Ok(handle(ctx, request, &subject))
 }
 

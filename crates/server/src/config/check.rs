@@ -1,257 +1,291 @@
 //! From the file as it is written to the configuration that the server works with.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::error::Problem;
-use super::file::{File, OneOrMany, Site as FileSite};
+use super::at::{At, Place};
+use super::error::{Problem, Source};
+use super::file::{self, File, OneOrMany, Site as FileSite};
 use super::pattern::Pattern;
-use super::sites::{Site, SiteRoute, Sites};
-use super::{AccessLog, Cache, Config, Http1, Listen, ReverseDns, Server, Span};
+use super::sites::{Defaults, Site, SiteRoute, Sites};
+use super::{AccessLog, Cache, Config, Directory, Http1, Listen, ReverseDns, Server, Span};
 use crate::record::Format;
 
-/// Checks `file`, which was read from `text`, the content of the file at `path`.
-pub(super) fn check(file: File, text: &str, path: &Path) -> Result<Config, Vec<Problem>> {
-    let mut checker = Checker { text, path, problems: Vec::new() };
-    let server = checker.server(&file);
+/// Checks `file`, which was read from `source`. Nothing is looked up on the disk.
+pub(super) fn check(file: File, source: &Source<'_>) -> Result<Config, Vec<Problem>> {
+    let mut checker = Checker { source, problems: Vec::new(), directories: Vec::new() };
+    let server = checker.server(&file.server);
     let listen = checker.listen(&file);
-    let sites = checker.sites(file, server.cache.file);
-    if checker.problems.is_empty() {
-        Ok(Config { server, listen, sites })
+    let sites = checker.sites(file.site, server.cache.file);
+    let Checker { problems, directories, .. } = checker;
+    if problems.is_empty() {
+        Ok(Config { server, listen, sites, directories, text: source.text.into() })
     } else {
-        Err(checker.problems)
+        Err(problems)
     }
 }
 
 struct Checker<'a> {
-    text: &'a str,
-    path: &'a Path,
+    source: &'a Source<'a>,
     problems: Vec<Problem>,
+    directories: Vec<Directory>,
 }
 
 impl Checker<'_> {
-    fn problem(&mut self, span: &Range<usize>, what: impl Into<String>) {
-        self.problems.push(Problem::at(self.path, self.text, span, what.into()));
+    fn problem(&mut self, place: &Place, what: impl Into<String>) {
+        self.problems.push(self.source.problem(place.as_ref(), what.into()));
     }
 
-    /// The place of a key that has no span of its own: where it is first written.
-    fn place_of(&self, key: &str) -> Range<usize> {
-        let at = self.text.find(key).unwrap_or_default();
-        at..at
-    }
-
-    fn server(&mut self, file: &File) -> Server {
-        let server = &file.server;
-        let (http1, cache) = (&server.http1, &server.cache);
-        let seconds =
-            |span: Option<Span>, default| span.map_or(Duration::from_secs(default), |span| span.0);
-        let head_size = http1.head_size.map_or(32 << 10, |size| size.0 as usize);
-        if !(256..=65_535).contains(&head_size) {
-            self.problem(
-                &self.place_of("head_size"),
-                "head_size is not between 256 and 65535 bytes",
-            );
-        }
-        let fields = http1.fields.unwrap_or(100);
-        if !(1..=254).contains(&fields) {
-            self.problem(&self.place_of("fields"), "fields is not between 1 and 254");
-        }
-        let threads = server.threads.unwrap_or_else(|| {
-            std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
-        });
-        if !(1..=1024).contains(&threads) {
-            self.problem(&self.place_of("threads"), "threads is not between 1 and 1024");
-        }
-        if server.connections == Some(0) {
-            self.problem(&self.place_of("connections"), "connections is 0: nobody could connect");
-        }
+    fn server(&mut self, server: &file::Server) -> Server {
+        self.range("threads", &server.threads, 1, 1024);
+        self.range("connections", &server.connections, 1, usize::MAX);
+        let cache = &server.cache;
         Server {
-            threads,
-            access_log: self.access_log(file),
+            threads: server.threads.as_deref().copied().unwrap_or_else(|| {
+                std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+            }),
+            access_log: self.access_log(server),
             error_log: server.error_log.clone(),
-            connections: server.connections,
-            stop_timeout: seconds(server.stop_timeout, 30),
+            connections: server.connections.as_deref().copied(),
+            stop_timeout: server.stop_timeout.map_or(Duration::from_secs(30), |span| span.0),
             server_field: server.server_field.unwrap_or(true),
-            http1: Http1 {
-                connection: http1.connection,
-                idle_timeout: seconds(http1.idle_timeout, 75),
-                head_timeout: seconds(http1.head_timeout, 10),
-                body_timeout: seconds(http1.body_timeout, 30),
-                body_rate: http1.body_rate.map_or(500, |rate| rate.0),
-                send_timeout: seconds(http1.send_timeout, 30),
-                head_size,
-                target_size: http1
-                    .target_size
-                    .map_or(8 << 10, |size| size.0 as usize)
-                    .min(head_size),
-                fields,
-                requests: http1.requests.unwrap_or(0),
-            },
+            http1: self.http1(&server.http1),
             cache: Cache {
                 size: cache.size.map_or(128 << 20, |size| size.0 as usize),
                 file: cache.file.map_or(256_000, |size| size.0),
                 entries: cache.entries.unwrap_or(50_000),
                 descriptors: cache.descriptors.unwrap_or_else(|| descriptor_limit() / 4),
-                revalidate: seconds(cache.revalidate, 5),
+                revalidate: cache.revalidate.map_or(Duration::from_secs(5), |span| span.0),
                 notify: cache.notify.unwrap_or(true),
             },
-            reverse_dns: server.reverse_dns.as_ref().map(|dns| ReverseDns {
-                resolver: dns.resolver,
-                timeout: seconds(dns.timeout, 2),
-                entries: dns.entries.unwrap_or(10_000),
-                ttl: seconds(dns.ttl, 3600),
-                concurrent: dns.concurrent.unwrap_or(64),
-            }),
+            reverse_dns: server.reverse_dns.as_ref().map(|dns| self.reverse_dns(dns)),
         }
     }
 
-    fn access_log(&mut self, file: &File) -> Option<AccessLog> {
-        let table = &file.server.access_log.as_ref()?.0;
-        if table.path == Path::new("off") {
-            return None;
-        }
-        let format = table.format.clone().unwrap_or_else(|| "combined".into());
-        if let Err(error) = Format::parse(&format) {
-            self.problem(&self.place_of("access_log"), format!("access_log: {error}"));
-        }
-        let path = if table.path == Path::new("-") {
-            table.path.clone()
-        } else {
-            self.absolute(&table.path)
+    fn http1(&mut self, http1: &file::Http1) -> Http1 {
+        let size = |size: &Option<At<super::Size>>, default| {
+            size.as_deref().map_or(default, |size| usize::try_from(size.0).unwrap_or(usize::MAX))
         };
+        let head_size = size(&http1.head_size, 32 << 10);
+        if let (Some(at), false) = (&http1.head_size, (256..=65_535).contains(&head_size)) {
+            self.problem(&at.span, "head_size is not between 256 and 65535 bytes");
+        }
+        let target_size = size(&http1.target_size, head_size.min(8 << 10));
+        if let (Some(at), false) = (&http1.target_size, (1..=head_size).contains(&target_size)) {
+            let what = format!("target_size is not between 1 and head_size, {head_size} bytes");
+            self.problem(&at.span, what);
+        }
+        self.range("fields", &http1.fields, 1, 254);
+        Http1 {
+            connection: http1.connection,
+            idle_timeout: self.timeout("idle_timeout", &http1.idle_timeout, 75),
+            head_timeout: self.timeout("head_timeout", &http1.head_timeout, 10),
+            body_timeout: self.timeout("body_timeout", &http1.body_timeout, 30),
+            body_rate: http1.body_rate.map_or(500, |rate| rate.0),
+            send_timeout: self.timeout("send_timeout", &http1.send_timeout, 30),
+            head_size,
+            target_size,
+            fields: http1.fields.as_deref().copied().unwrap_or(100),
+            requests: http1.requests.unwrap_or(0),
+        }
+    }
+
+    fn reverse_dns(&mut self, dns: &file::ReverseDns) -> ReverseDns {
+        self.range("concurrent", &dns.concurrent, 1, 65_536);
+        ReverseDns {
+            resolver: dns.resolver,
+            timeout: self.timeout("timeout", &dns.timeout, 2),
+            entries: dns.entries.unwrap_or(10_000),
+            ttl: self.timeout("ttl", &dns.ttl, 3600),
+            concurrent: dns.concurrent.as_deref().copied().unwrap_or(64),
+        }
+    }
+
+    fn range(&mut self, key: &str, number: &Option<At<usize>>, least: usize, most: usize) {
+        let Some(number) = number else { return };
+        if number.value < least {
+            self.problem(&number.span, format!("{key} is less than {least}"));
+        } else if number.value > most {
+            self.problem(&number.span, format!("{key} is more than {most}"));
+        }
+    }
+
+    /// A time for which 0 would mean that nothing ever succeeds.
+    fn timeout(&mut self, key: &str, span: &Option<At<Span>>, default: u64) -> Duration {
+        let Some(span) = span else { return Duration::from_secs(default) };
+        if span.0.is_zero() {
+            self.problem(&span.span, format!("{key} is 0: write how long to wait"));
+        }
+        span.0
+    }
+
+    fn access_log(&mut self, server: &file::Server) -> Option<AccessLog> {
+        let log = server.access_log.as_ref()?;
+        let file::AccessLogTable { path, format } = &log.0;
+        let format = match format {
+            Some(format) => {
+                if let Err(error) = Format::parse(format) {
+                    self.problem(&format.span, format!("access_log: {error}"));
+                }
+                format.value.clone()
+            }
+            None => "combined".into(),
+        };
+        let place = path.span.clone().or_else(|| log.span.clone());
+        match path.to_str() {
+            Some("off") => return None,
+            Some("-") => return Some(AccessLog { path: path.value.clone(), format }),
+            Some("") => self.problem(&place, "access_log: the path is empty"),
+            _ => {}
+        }
+        let path = self.absolute(path);
+        if let Some(folder) = path.parent() {
+            self.look_up_later("access_log", folder, &place);
+        }
         Some(AccessLog { path, format })
     }
 
     fn listen(&mut self, file: &File) -> Vec<Listen> {
         let mut all: Vec<Listen> = Vec::new();
         for listen in &file.listen {
-            let span = listen.address.span();
-            let text = listen.address.get_ref();
-            let addresses = parse_address(text);
+            let place = &listen.address.span;
+            let addresses = parse_address(&listen.address);
             if addresses.is_empty() {
-                self.problem(
-                    &span,
-                    format!("{text:?} is not an address such as \"127.0.0.1:8080\" or \":8080\""),
-                );
+                self.problem(place, not_an_address(&listen.address));
             }
             for address in addresses {
                 if address.port() != 0 && all.iter().any(|other| other.address == address) {
-                    self.problem(&span, format!("{address} is listened on twice"));
+                    self.problem(place, format!("{address} is listened on twice"));
                 }
                 all.push(Listen { address, backlog: listen.backlog.map_or(4096, i32::from) });
             }
         }
         if file.listen.is_empty() {
-            self.problems.push(Problem::of_file(
-                self.path,
-                "there is no address to listen on; write [[listen]] and address = \"127.0.0.1:8080\"",
-            ));
+            let what = "there is no address to listen on; write [[listen]] and address = \"127.0.0.1:8080\"";
+            self.problem(&None, what);
         }
         all
     }
 
-    fn sites(&mut self, file: File, cache_file: u64) -> Sites {
+    fn sites(&mut self, file: Vec<FileSite>, cache_file: u64) -> Sites {
         let mut sites = Sites::default();
-        if file.site.is_empty() {
-            let what = "there is nothing to serve; write [[site]] and root = \"DIRECTORY\"";
-            self.problems.push(Problem::of_file(self.path, what));
+        if file.is_empty() {
+            self.problem(
+                &None,
+                "there is nothing to serve; write [[site]] and root = \"DIRECTORY\"",
+            );
         }
-        for (index, site) in file.site.into_iter().enumerate() {
-            let span = site.host.as_ref().map_or(0..0, toml::Spanned::span);
+        for (index, site) in file.into_iter().enumerate() {
+            let place = site.place();
             let site = self.site(index, site, cache_file);
             if let Err(what) = sites.add(site) {
-                self.problem(&span, what);
+                self.problem(&place, what);
             }
         }
         sites
     }
 
     fn site(&mut self, index: usize, site: FileSite, cache_file: u64) -> Site {
-        let hosts = site.host.map_or_else(Vec::new, |host| {
-            let span = host.span();
-            self.hosts(&span, host.into_inner())
-        });
-        let root = site.root.map(|root| {
-            let (span, path) = (root.span(), self.absolute(root.get_ref()));
-            self.directory(&span, &path);
-            path
-        });
+        let place = site.place();
+        let hosts = site.host.map_or_else(Vec::new, |host| self.hosts(host));
+        let root = site.root.map(|root| self.root(&root));
         let mut routes: Vec<SiteRoute> = Vec::new();
         for mut route in site.route {
-            let span = route.path.span();
-            let pattern = match Pattern::parse(route.path.get_ref()) {
+            let pattern = match Pattern::parse(&route.path) {
                 Ok(pattern) => pattern,
                 Err(what) => {
-                    self.problem(&span, what);
+                    self.problem(&route.path.span, what);
                     continue;
                 }
             };
             if routes.iter().any(|other| other.pattern == pattern) {
-                self.problem(&span, format!("the pattern {:?} stands twice", route.path.get_ref()));
+                let what = format!("the pattern {:?} stands twice", route.path.value);
+                self.problem(&route.path.span, what);
             }
-            if let Some(path) = &mut route.root {
-                *path = self.absolute(path);
-                self.directory(&span, &path.clone());
+            if let Some(root) = &mut route.root {
+                root.value = self.root(root);
             }
-            let line = self.text[..span.start.min(self.text.len())].matches('\n').count() + 1;
-            routes.push(SiteRoute { pattern, line, route });
+            routes.push(SiteRoute { pattern, route });
         }
         let everywhere = routes.iter().any(|SiteRoute { pattern, route, .. }| {
             let answers =
                 route.root.is_some() || route.redirect.is_some() || route.respond.is_some();
-            answers && (*pattern == Pattern::EVERYTHING || pattern.matches(b""))
+            answers && pattern.is_everything()
         });
         if root.is_none() && !everywhere {
             let what = "a site has no root, and no route for \"/*\" that says what to answer";
-            self.problems.push(Problem::of_file(self.path, what));
+            self.problem(&place, what);
         }
-        let site = Site::new(index, hosts, root.unwrap_or_default(), cache_file, routes);
-        for SiteRoute { pattern, route, .. } in &site.routes {
-            if let Err(what) = site.settings(route, Some(pattern)) {
-                self.problem(&route.path.span(), format!("{}: {what}", route.path.get_ref()));
-            }
-        }
-        site
+        let defaults = Defaults { root: root.unwrap_or_default(), cache_file };
+        Site::new(index, hosts, &defaults, routes, &mut |place, what| self.problem(place, what))
     }
 
-    fn hosts(&mut self, span: &Range<usize>, OneOrMany(hosts): OneOrMany<String>) -> Vec<String> {
+    fn hosts(&mut self, hosts: At<OneOrMany<String>>) -> Vec<String> {
+        let At { value: OneOrMany(hosts), span: place } = hosts;
         if hosts.is_empty() {
-            self.problem(span, "the list of hosts is empty; leave `host` out for every other host");
+            let what = "the list of hosts is empty; leave `host` out for every other host";
+            self.problem(&place, what);
         }
-        for host in &hosts {
-            let name = host.strip_prefix("*.").unwrap_or(host);
+        let mut names: Vec<String> = Vec::new();
+        for host in hosts {
+            let place = host.span.clone().or_else(|| place.clone());
+            let name = host.strip_prefix("*.").unwrap_or(&host);
             let parsed = dunlin_http::semantics::host::parse(name.as_bytes());
             if !parsed.is_some_and(|host| host.port.is_none() && !host.name.is_empty())
                 || name.contains('*')
+                || name.len() > 253
             {
-                self.problem(
-                    span,
-                    format!("{host:?} is not a host such as \"example.com\" or \"*.example.com\""),
+                let what = format!(
+                    "{:?} is not a host such as \"example.com\" or \"*.example.com\"",
+                    host.value
                 );
+                self.problem(&place, what);
+            }
+            let name = host.strip_suffix('.').unwrap_or(&host).to_ascii_lowercase();
+            if names.contains(&name) {
+                self.problem(&place, format!("the host {name:?} stands twice"));
+            } else {
+                names.push(name);
             }
         }
-        hosts.iter().map(|host| host.to_ascii_lowercase()).collect()
+        names
     }
 
-    fn directory(&mut self, span: &Range<usize>, path: &Path) {
-        match std::fs::read_dir(path) {
-            Ok(_) => {}
-            Err(error) => self.problem(span, format!("root {}: {error}", path.display())),
+    fn root(&mut self, root: &At<PathBuf>) -> PathBuf {
+        if root.as_os_str().is_empty() {
+            self.problem(&root.span, "root is empty; write \".\" for the folder of this file");
         }
+        let path = self.absolute(root);
+        self.look_up_later("root", &path, &root.span);
+        path
+    }
+
+    fn look_up_later(&mut self, key: &'static str, path: &Path, place: &Place) {
+        let problem = self.source.problem(place.as_ref(), String::new());
+        self.directories.push(Directory { key, path: path.to_owned(), problem });
     }
 
     /// Paths in the file are relative to the file.
     fn absolute(&self, path: &Path) -> PathBuf {
-        let folder = self.path.parent().unwrap_or(Path::new(""));
+        let folder = self.source.path.parent().unwrap_or(Path::new(""));
         let joined = folder.join(path);
         std::path::absolute(&joined).unwrap_or(joined)
     }
 }
 
+impl FileSite {
+    /// A place by which to find it.
+    fn place(&self) -> Place {
+        let host = self.host.as_ref().and_then(|host| host.span.clone());
+        let root = || self.root.as_ref().and_then(|root| root.span.clone());
+        let route = || self.route.first().and_then(|route| route.path.span.clone());
+        host.or_else(root).or_else(route)
+    }
+}
+
 /// All addresses that the text stands for; none when it is not an address.
-fn parse_address(text: &str) -> Vec<SocketAddr> {
+pub(super) fn parse_address(text: &str) -> Vec<SocketAddr> {
     if let Some(port) = text.strip_prefix(':').and_then(|port| port.parse().ok()) {
         return vec![
             SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port),
@@ -262,6 +296,10 @@ fn parse_address(text: &str) -> Vec<SocketAddr> {
         return vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)];
     }
     text.parse().into_iter().collect()
+}
+
+pub(super) fn not_an_address(text: &str) -> String {
+    format!("{text:?} is not an address such as \"127.0.0.1:8080\" or \":8080\"")
 }
 
 /// How many descriptors this process may have.

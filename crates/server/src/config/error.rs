@@ -19,22 +19,42 @@ impl Problem {
         Self { file: file.to_owned(), place: None, what: what.to_owned() }
     }
 
-    /// A problem at a place in the file.
-    pub(super) fn at(file: &Path, text: &str, span: &Range<usize>, what: String) -> Self {
-        let place = (!text.is_empty()).then(|| line_and_column(text, span.start));
-        Self { file: file.to_owned(), place, what }
+    /// The same place, with words.
+    pub(super) fn saying(&self, what: String) -> Self {
+        Self { what, ..self.clone() }
     }
 
-    /// What the TOML reader says, with the nearest known key for one that is not known.
-    pub(super) fn from_toml(file: &Path, text: &str, error: &toml::de::Error) -> Self {
-        let mut what = error.message().trim().replace('\n', ", ");
-        if let Some((key, known)) = unknown_key(&what) {
-            what = match nearest(key, &known) {
-                Some(nearest) => format!("there is no key `{key}` here; did you mean `{nearest}`?"),
-                None => format!("there is no key `{key}` here; the keys are: {}", known.join(", ")),
-            };
-        }
-        Self::at(file, text, &error.span().unwrap_or(0..0), what)
+    /// In the order of the file, then what concerns all of it.
+    pub(super) fn sorted(mut problems: Vec<Self>) -> Vec<Self> {
+        problems.sort_by_key(|problem| (problem.place.is_none(), problem.place));
+        problems
+    }
+
+    /// A problem with what the command line says.
+    pub(super) fn of_option(option: &str, what: &str) -> Self {
+        Self { file: PathBuf::new(), place: None, what: format!("{option}: {what}") }
+    }
+}
+
+/// A file that is being checked.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub(super) path: &'a Path,
+    pub(super) text: &'a str,
+}
+
+impl Source<'_> {
+    /// What is wrong at `span`, or with the file as a whole.
+    pub(super) fn problem(&self, span: Option<&Range<usize>>, what: String) -> Problem {
+        let place = span.map(|span| line_and_column(self.text, span.start));
+        // Keys and values may hold line breaks; a problem is one line.
+        let what = what.replace('\n', "\\n").replace('\r', "\\r");
+        Problem { file: self.path.to_owned(), place, what }
+    }
+
+    /// The line of `span`, from 1; `None` when there is no file.
+    pub(super) fn line(&self, span: Option<&Range<usize>>) -> Option<usize> {
+        span.map(|span| line_and_column(self.text, span.start).0)
     }
 }
 
@@ -56,17 +76,9 @@ pub(crate) fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str>
     candidates
         .iter()
         .map(|candidate| (strsim::damerau_levenshtein(word, candidate), *candidate))
-        .filter(|(distance, candidate)| *distance <= (candidate.len() / 3).max(2))
+        .filter(|(distance, candidate)| *distance <= (word.len().max(candidate.len()) / 3).max(1))
         .min()
         .map(|(_, candidate)| candidate)
-}
-
-/// Takes serde's "unknown field `x`, expected one of `a`, `b`" apart.
-fn unknown_key(message: &str) -> Option<(&str, Vec<&str>)> {
-    let rest = message.strip_prefix("unknown field `")?;
-    let (key, rest) = rest.split_once('`')?;
-    let known = rest.split('`').skip(1).step_by(2).collect();
-    Some((key, known))
 }
 
 fn line_and_column(text: &str, offset: usize) -> (usize, usize) {

@@ -1,33 +1,40 @@
 //! Why a URL is served as it is.
 
+use std::ffi::OsStr;
 use std::fmt::Write;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use dunlin_http::semantics::{Method, host, path, target};
 
-use super::Config;
-use super::file::Route;
+use super::cascade::gather;
+use super::error::Source;
+use super::sites::{Site, SiteRoute};
+use super::{Config, Settings, TryStep};
 
-/// Tells which site and which routes hold for `url`, and what each setting comes from.
+/// Tells which site and which routes hold for `url`, what each setting comes from, and what is
+/// answered. A path alone is taken to be asked of no host in particular.
 ///
 /// # Errors
 /// When `url` is neither a path nor an http URL.
 pub fn explain(config: &Config, file: &Path, url: &str) -> Result<String, String> {
     let malformed = || format!("{url:?} is neither a path nor an http URL");
-    let (authority, raw_path) = match target::parse(Method::Get, url.as_bytes()) {
-        Ok(target::Target::Origin { path, .. }) => (&b""[..], path),
-        Ok(target::Target::Absolute { authority, path, .. }) => (authority, path),
+    let (authority, raw_path, query) = match target::parse(Method::Get, url.as_bytes()) {
+        Ok(target::Target::Origin { path, query }) => (&b""[..], path, query),
+        Ok(target::Target::Absolute { authority, path, query, .. }) => (authority, path, query),
         _ => return Err(malformed()),
     };
     let host = host::parse(authority).ok_or_else(malformed)?.name;
-    let host_text = String::from_utf8_lossy(host);
     let mut text = String::new();
     let Some(site) = config.sites.find(host) else {
-        return Ok(format!(
-            "no site is for the host {host_text:?}, and none for every other: 421\n"
-        ));
+        let host = String::from_utf8_lossy(host);
+        return Ok(format!("no site is for the host {host:?}, and none for every other: 421\n"));
     };
-    let by = if site.hosts.is_empty() { "it is for every other host" } else { "by its host" };
+    let by = match config.sites.named(host) {
+        Some((_, true)) => "by a wildcard",
+        Some((_, false)) => "by its host",
+        None => "it is for every other host",
+    };
     let _ = writeln!(text, "site      {} ({by})", site.name);
     let mut decoded = Vec::new();
     if let Err(error) = path::decode(raw_path, &mut decoded) {
@@ -36,36 +43,208 @@ pub fn explain(config: &Config, file: &Path, url: &str) -> Result<String, String
         return Ok(text);
     }
     let _ = writeln!(text, "path      {}", String::from_utf8_lossy(&decoded));
-
-    let mut gathered = Route::default();
-    let mut origins: Vec<(&'static str, String)> = Vec::new();
-    for route in &site.routes {
-        let pattern = route.route.path.get_ref();
-        let place = format!("{}:{}", file.display(), route.line);
-        if !route.pattern.matches(&decoded) {
-            let _ = writeln!(text, "route     {pattern} ({place}) does not match");
-            continue;
-        }
-        let _ = writeln!(text, "route     {pattern} ({place}) matches");
-        gathered.overlay(&route.route, |key| {
-            let key = key.trim_start_matches("r#");
-            origins.retain(|(other, _)| *other != key);
-            origins.push((key, format!("{pattern} ({place})")));
-        });
-    }
-    let settings = site.route(&decoded);
-    for (key, origin) in &origins {
-        let _ = writeln!(text, "setting   {key} from {origin}");
-    }
-    let _ = writeln!(text, "in force  {settings:#?}");
-    if let Some(redirect) = &settings.redirect {
-        let _ = writeln!(text, "answer    {} to another place", redirect.status);
-    } else if let Some(respond) = &settings.respond {
-        let _ = writeln!(text, "answer    {} with a fixed text", respond.status);
-    } else {
-        let relative = String::from_utf8_lossy(&decoded);
-        let place = settings.root.join(relative.trim_start_matches('/'));
-        let _ = writeln!(text, "answer    the file {}", place.display());
-    }
+    let explanation = Explanation {
+        source: &Source { path: file, text: &config.text },
+        site,
+        settings: site.route(&decoded),
+        path: &decoded,
+        query,
+        host,
+    };
+    explanation.routes(&mut text);
+    explanation.settings(&mut text);
+    explanation.answer(&mut text);
     Ok(text)
+}
+
+struct Explanation<'a> {
+    source: &'a Source<'a>,
+    site: &'a Site,
+    settings: &'a Settings,
+    path: &'a [u8],
+    query: Option<&'a [u8]>,
+    host: &'a [u8],
+}
+
+impl Explanation<'_> {
+    fn routes(&self, text: &mut String) {
+        for route in &self.site.routes {
+            let verdict =
+                if route.pattern.matches(self.path) { "matches" } else { "does not match" };
+            let _ = writeln!(text, "route     {} {verdict}", self.origin(route, None));
+        }
+    }
+
+    /// Every setting that holds, those of routes first.
+    fn settings(&self, text: &mut String) {
+        let mut origins: Vec<(&str, String)> = Vec::new();
+        let matching = self.site.routes.iter().filter(|route| route.pattern.matches(self.path));
+        let gathered = gather(matching, |route, key| {
+            let origin = self.origin(route, Some(key));
+            match origins.iter_mut().find(|(other, _)| *other == key) {
+                // Of these every route's entries count.
+                Some((_, origins)) if ADDED_UP.contains(&key) => {
+                    *origins = format!("{origins} and {origin}");
+                }
+                Some((_, origins)) => *origins = origin,
+                None => origins.push((key, origin)),
+            }
+        });
+        // What a more specific route has ended is not in force.
+        origins.retain(|(key, _)| gathered.route.place(key).is_some());
+        let (set, defaults): (Vec<_>, Vec<_>) = describe(self.settings)
+            .into_iter()
+            .map(|(key, value)| {
+                let origin = origins.iter().find(|(other, _)| *other == key);
+                (key, value, origin.map(|(_, origin)| origin))
+            })
+            .partition(|(_, _, origin)| origin.is_some());
+        for (key, value, origin) in set {
+            let origin = origin.map_or("", String::as_str);
+            let _ = writeln!(text, "setting   {key} from {origin}: {value}");
+        }
+        for (key, value, _) in defaults.iter().filter(|(key, value, _)| {
+            !value.is_empty() && (*key != "root" || answers_with_files(self.settings))
+        }) {
+            let from = if *key == "root" { "from the site" } else { "by default" };
+            let _ = writeln!(text, "setting   {key} {from}: {value}");
+        }
+    }
+
+    /// The pattern of a route and the place of one of its keys.
+    fn origin(&self, route: &SiteRoute, key: Option<&str>) -> String {
+        let path = &route.route.path;
+        let place = key.and_then(|key| route.route.place(key)).or(path.span.as_ref());
+        match self.source.line(place) {
+            Some(line) => format!("{} ({}:{line})", path.value, self.source.path.display()),
+            None => path.value.clone(),
+        }
+    }
+
+    fn answer(&self, text: &mut String) {
+        if let Some(redirect) = &self.settings.redirect {
+            let location = redirect.to.render(|name, text| match name {
+                "path" => text.extend_from_slice(path::encode(self.path).as_bytes()),
+                "rest" => {
+                    text.extend_from_slice(path::encode(redirect.rest(self.path)).as_bytes());
+                }
+                "host" => text.extend_from_slice(self.host),
+                "query" => {
+                    text.extend(self.query.into_iter().flat_map(|query| [b"?", query].concat()));
+                }
+                _ => {}
+            });
+            let location = String::from_utf8_lossy(&location);
+            let _ = writeln!(text, "answer    {} to {location}", redirect.status);
+        } else if let Some(respond) = &self.settings.respond {
+            let bytes = respond.body.len();
+            let _ = writeln!(text, "answer    {} with {bytes} bytes of text", respond.status);
+        } else if !self.settings.hidden && path::has_hidden_segment(self.path) {
+            let _ = writeln!(text, "answer    404: a name begins with a dot, and `hidden` is off");
+        } else if self.settings.try_files.is_empty() {
+            self.candidate(self.path, text);
+        } else {
+            for step in &self.settings.try_files {
+                let found = match step {
+                    TryStep::Path(template) => self.candidate(&template.expand(self.path), text),
+                    TryStep::Status(status) => {
+                        let _ = writeln!(text, "answer    {status}");
+                        true
+                    }
+                };
+                if found {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Tells what stands at a path beneath the root, and whether anything does. Links are not
+    /// judged here: that is done when the file is opened.
+    fn candidate(&self, path: &[u8], text: &mut String) -> bool {
+        let relative = path.strip_prefix(b"/").unwrap_or(path);
+        let place = self.settings.root.join(OsStr::from_bytes(relative));
+        let mut tell = |place: &PathBuf, what: &str| {
+            let _ = writeln!(text, "answer    the {what} {}", place.display());
+        };
+        match place.metadata() {
+            Ok(found) if found.is_dir() => {
+                let index = self.settings.index.iter().map(|name| place.join(name));
+                match index.into_iter().find(|file| file.is_file()) {
+                    Some(file) => tell(&file, "file"),
+                    None if self.settings.listing => tell(&place, "listing of the directory"),
+                    None => tell(&place, "directory, which has no index file, is not shown:"),
+                }
+                true
+            }
+            Ok(_) => {
+                tell(&place, "file");
+                true
+            }
+            Err(error) => {
+                let _ = writeln!(text, "answer    not {}: {error}", place.display());
+                false
+            }
+        }
+    }
+}
+
+/// Settings to which each matching route adds its entries.
+const ADDED_UP: [&str; 4] = ["error_pages", "remove_fields", "set_fields", "types"];
+
+fn answers_with_files(settings: &Settings) -> bool {
+    settings.redirect.is_none() && settings.respond.is_none()
+}
+
+/// Every setting by its key, in the order of the schema; empty when there is nothing to tell.
+fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
+    let list = |items: &[(String, String)]| {
+        items.iter().map(|(key, value)| format!("{key} = {value:?}")).collect::<Vec<_>>().join(", ")
+    };
+    let codings = |codings: &[dunlin_http::semantics::Coding]| match codings {
+        [] => "off".to_owned(),
+        codings => codings.iter().map(|coding| coding.as_str()).collect::<Vec<_>>().join(", "),
+    };
+    let mut types: Vec<_> =
+        settings.types.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+    types.sort();
+    let mut pages: Vec<_> =
+        settings.error_pages.iter().map(|(key, value)| (key.to_string(), value.clone())).collect();
+    pages.sort();
+    let steps = settings.try_files.len();
+    vec![
+        ("root", settings.root.display().to_string()),
+        ("index", settings.index.join(", ")),
+        ("try", if steps == 0 { String::new() } else { format!("{steps} steps") }),
+        ("listing", settings.listing.to_string()),
+        ("redirect", settings.redirect.as_ref().map_or(String::new(), |r| r.status.to_string())),
+        ("respond", settings.respond.as_ref().map_or(String::new(), |r| r.status.to_string())),
+        ("set_fields", list(&settings.set_fields)),
+        ("remove_fields", settings.remove_fields.join(", ")),
+        ("cache_control", settings.cache_control.clone().unwrap_or_default()),
+        ("expires", settings.expires.map_or(String::new(), |span| format!("{span:?}"))),
+        ("charset", settings.charset.clone()),
+        ("types", list(&types)),
+        ("nosniff", settings.nosniff.to_string()),
+        ("compress", codings(&settings.compress)),
+        ("compress_size", format!("{} bytes", settings.compress_size)),
+        ("precompressed", codings(&settings.precompressed)),
+        (
+            "cache",
+            if settings.cache.enabled {
+                format!("files up to {} bytes are held whole", settings.cache.file)
+            } else {
+                "off".to_owned()
+            },
+        ),
+        ("sendfile", settings.sendfile.to_string()),
+        ("etag", format!("{:?}", settings.etag).to_lowercase()),
+        ("records", settings.records.map_or(String::new(), |records| format!("{records:?}"))),
+        ("symlinks", format!("{:?}", settings.symlinks).to_lowercase()),
+        ("hidden", settings.hidden.to_string()),
+        ("error_pages", list(&pages)),
+        ("access_log", settings.access_log.to_string()),
+        ("body_size", format!("{} bytes", settings.body_size)),
+        ("ranges", settings.ranges.to_string()),
+    ]
 }

@@ -2,17 +2,13 @@
 //! book take it from here.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::marker::PhantomData;
 use std::path::PathBuf;
 
 use dunlin_http::semantics::Coding;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use toml::Spanned;
 
+pub use super::at::At;
 use super::units::{Rate, Size, Span};
 
 /// A Dunlin configuration.
@@ -32,16 +28,16 @@ pub struct File {
 #[serde(deny_unknown_fields, default)]
 pub struct Server {
     /// Event loops; one for each processor when absent.
-    pub threads: Option<usize>,
+    pub threads: Option<At<usize>>,
     /// Where the access log goes: a path, `-` for standard output, `off`, or a table with a
     /// format. Off when absent.
     #[schemars(with = "Option<AccessLogSchema>")]
-    pub access_log: Option<AccessLog>,
+    pub access_log: Option<At<AccessLog>>,
     /// What the error log tells; it goes to standard error.
     pub error_log: ErrorLog,
     /// The most connections at once, over all loops; past it newcomers wait in the backlog. Half
     /// of the descriptor limit when absent.
-    pub connections: Option<usize>,
+    pub connections: Option<At<usize>>,
     /// How long answers under way may take when the server stops. `30s` when absent.
     pub stop_timeout: Option<Span>,
     /// Whether responses carry `Server: dunlin`. True when absent.
@@ -55,13 +51,13 @@ pub struct Server {
 }
 
 /// Where the access log goes.
-#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AccessLogTable {
-    /// A path, or `-` for standard output.
-    pub path: PathBuf,
+    /// A path, `-` for standard output, or `off`.
+    pub path: At<PathBuf>,
     /// `common`, `combined`, `json`, or a text with placeholders. `combined` when absent.
-    pub format: Option<String>,
+    pub format: Option<At<String>>,
 }
 
 /// Where the access log goes, in either form.
@@ -79,7 +75,7 @@ enum AccessLogSchema {
 impl AccessLog {
     /// The log at `path` in the default format.
     pub(super) fn to(path: &str) -> Self {
-        Self(AccessLogTable { path: path.into(), format: None })
+        Self(AccessLogTable { path: At::nowhere(path.into()), format: None })
     }
 }
 
@@ -124,21 +120,21 @@ pub struct Http1 {
     /// How a connection is used. `pipelined` when absent.
     pub connection: ConnectionUse,
     /// Longest wait for the next request. `75s` when absent.
-    pub idle_timeout: Option<Span>,
+    pub idle_timeout: Option<At<Span>>,
     /// Longest time from the first byte of a request to the end of its head. `10s` when absent.
-    pub head_timeout: Option<Span>,
+    pub head_timeout: Option<At<Span>>,
     /// Longest pause while a body arrives. `30s` when absent.
-    pub body_timeout: Option<Span>,
+    pub body_timeout: Option<At<Span>>,
     /// Least average rate of a body that takes longer than `body_timeout`. `500B/s` when absent.
     pub body_rate: Option<Rate>,
     /// Longest time in which a client takes nothing of a response. `30s` when absent.
-    pub send_timeout: Option<Span>,
+    pub send_timeout: Option<At<Span>>,
     /// Largest request head. `32KiB` when absent, at most `65535`.
-    pub head_size: Option<Size>,
-    /// Longest request-target. `8KiB` when absent.
-    pub target_size: Option<Size>,
+    pub head_size: Option<At<Size>>,
+    /// Longest request-target. `8KiB` when absent, at most `head_size`.
+    pub target_size: Option<At<Size>>,
     /// Most fields of a request. 100 when absent, at most 254.
-    pub fields: Option<usize>,
+    pub fields: Option<At<usize>>,
     /// Most requests of one connection; no limit when absent or 0.
     pub requests: Option<u64>,
 }
@@ -183,13 +179,13 @@ pub struct ReverseDns {
     /// Address and port of a resolver; the system's when absent.
     pub resolver: Option<std::net::SocketAddr>,
     /// Longest wait for an answer. `2s` when absent.
-    pub timeout: Option<Span>,
+    pub timeout: Option<At<Span>>,
     /// Names that are remembered. 10000 when absent.
     pub entries: Option<usize>,
     /// How long a name is remembered. `1h` when absent.
-    pub ttl: Option<Span>,
+    pub ttl: Option<At<Span>>,
     /// Look-ups under way at once. 64 when absent.
-    pub concurrent: Option<usize>,
+    pub concurrent: Option<At<usize>>,
 }
 
 /// An address to listen on.
@@ -197,15 +193,14 @@ pub struct ReverseDns {
 #[serde(deny_unknown_fields)]
 pub struct Listen {
     /// `127.0.0.1:8080`, `[::1]:8080`, or `:8080` for every address of the machine.
-    #[schemars(with = "String")]
-    pub address: Spanned<String>,
+    pub address: At<String>,
     /// Connections that wait to be accepted. 4096 when absent.
     pub backlog: Option<u16>,
 }
 
 impl Default for Listen {
     fn default() -> Self {
-        Self { address: at_start("127.0.0.1:8080".to_owned()), backlog: None }
+        Self { address: At::nowhere("127.0.0.1:8080".to_owned()), backlog: None }
     }
 }
 
@@ -215,10 +210,9 @@ impl Default for Listen {
 pub struct Site {
     /// Names, each exact or with `*.` in front; the site for every other host when absent.
     #[schemars(with = "Option<OneOrManySchema>")]
-    pub host: Option<Spanned<OneOrMany<String>>>,
+    pub host: Option<At<OneOrMany<String>>>,
     /// Directory of the files; a route may name another.
-    #[schemars(with = "Option<PathBuf>")]
-    pub root: Option<Spanned<PathBuf>>,
+    pub root: Option<At<PathBuf>>,
     /// Settings by path.
     pub route: Vec<Route>,
 }
@@ -231,14 +225,13 @@ macro_rules! route {
         #[serde(deny_unknown_fields)]
         pub struct Route {
             /// A path, or a pattern with one `*`: `/a/*`, `*.css`.
-            #[schemars(with = "String")]
-            pub path: Spanned<String>,
-            $($(#[$meta])* #[serde(default)] pub $name: Option<$type>,)*
+            pub path: At<String>,
+            $($(#[$meta])* #[serde(default)] pub $name: Option<At<$type>>,)*
         }
 
         impl Default for Route {
             fn default() -> Self {
-                Self { path: at_start("/*".to_owned()), $($name: None,)* }
+                Self { path: At::nowhere("/*".to_owned()), $($name: None,)* }
             }
         }
 
@@ -250,36 +243,47 @@ macro_rules! route {
                     tell(stringify!($name));
                 })*
             }
+
+            /// Where the setting `key` stands; `None` when it is not set.
+            pub(super) fn place(&self, key: &str) -> Option<&std::ops::Range<usize>> {
+                $(if stringify!($name).trim_start_matches("r#") == key {
+                    return self.$name.as_ref().and_then(|value| value.span.as_ref());
+                })*
+                None
+            }
         }
     };
 }
 
 route! {
-    /// Directory of the files, instead of the site's.
+    /// Directory of the files, instead of the site's. It ends a more general route's `redirect` or
+    /// `respond`.
     root: PathBuf,
     /// Files that stand for their directory. `["index.html"]` when absent.
-    index: Vec<String>,
+    index: Vec<At<String>>,
     /// What to look for in turn: paths with `{path}` for the request's, a last `=404` for a
     /// status. A single-page application has `["{path}", "/index.html"]`.
-    r#try: Vec<String>,
+    r#try: Vec<At<String>>,
     /// Whether a directory without index file is listed. False when absent.
     listing: bool,
     /// Send the client elsewhere.
     redirect: RedirectTable,
     /// Answer with a fixed text.
     respond: RespondTable,
-    /// Response fields to set.
-    set_fields: BTreeMap<String, String>,
-    /// Response fields to remove.
-    remove_fields: Vec<String>,
-    /// Value of Cache-Control.
+    /// Response fields to set. More general routes' fields stay unless they are set or removed
+    /// again.
+    set_fields: BTreeMap<At<String>, At<String>>,
+    /// Response fields to remove, also when a more general route sets them.
+    remove_fields: Vec<At<String>>,
+    /// Value of Cache-Control. It and `expires` hold together: a more general route's are not mixed
+    /// in.
     cache_control: String,
     /// How long clients may keep a file: sets Expires, and max-age unless `cache_control` is set.
     expires: Span,
     /// Charset of text; none is stated when empty. `utf-8` when absent.
     charset: String,
-    /// Media types by file name extension.
-    types: BTreeMap<String, String>,
+    /// Media types by file name extension, besides those of more general routes.
+    types: BTreeMap<At<String>, At<String>>,
     /// Whether `X-Content-Type-Options: nosniff` is sent. True when absent.
     nosniff: bool,
     /// Codings made on the fly, in order of preference; `true` for all. True when absent.
@@ -306,8 +310,8 @@ route! {
     symlinks: Symlinks,
     /// Whether names that begin with a dot are served. False when absent.
     hidden: bool,
-    /// Pages for error statuses, by path within the site.
-    error_pages: BTreeMap<String, String>,
+    /// Pages for error statuses, by path within the site, besides those of more general routes.
+    error_pages: BTreeMap<At<String>, At<String>>,
     /// Whether requests are written to the access log. True when absent.
     access_log: bool,
     /// Largest request body. `1MiB` when absent.
@@ -322,9 +326,9 @@ route! {
 pub struct RedirectTable {
     /// A path or URL; `{path}`, `{query}` (with its question mark), `{host}`, and `{rest}` for what
     /// the pattern's `*` matched.
-    pub to: String,
+    pub to: At<String>,
     /// 301, 302, 303, 307 or 308. 302 when absent.
-    pub status: Option<u16>,
+    pub status: Option<At<u16>>,
 }
 
 /// A fixed answer.
@@ -332,11 +336,11 @@ pub struct RedirectTable {
 #[serde(deny_unknown_fields)]
 pub struct RespondTable {
     /// 200 when absent.
-    pub status: Option<u16>,
+    pub status: Option<At<u16>>,
     /// The body; empty when absent.
-    pub body: Option<String>,
+    pub body: Option<At<String>>,
     /// `text/plain; charset=utf-8` when absent.
-    pub content_type: Option<String>,
+    pub content_type: Option<At<String>>,
 }
 
 /// What entity tags are made from.
@@ -387,7 +391,7 @@ pub struct RecordsTable {
     /// `variable` or `vfc`.
     pub format: RecordFormat,
     /// Bytes of the control header of a `vfc` record. 2 when absent.
-    pub control: Option<u16>,
+    pub control: Option<At<u16>>,
     /// Whether the converted form is written beside the source, as `NAME.stmlf`. False when
     /// absent.
     pub write: Option<bool>,
@@ -413,7 +417,7 @@ pub struct Codings(pub Vec<Coding>);
 
 /// One value or a list of them.
 #[derive(Debug, Clone)]
-pub struct OneOrMany<T>(pub Vec<T>);
+pub struct OneOrMany<T>(pub Vec<At<T>>);
 
 #[derive(JsonSchema)]
 #[schemars(rename = "OneOrMany", untagged)]
@@ -450,7 +454,7 @@ enum CodingsSchema {
 /// A content coding.
 #[derive(Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum CodingName {
+pub(super) enum CodingName {
     Zstd,
     Br,
     Gzip,
@@ -463,143 +467,5 @@ impl From<CodingName> for Coding {
             CodingName::Br => Self::Brotli,
             CodingName::Gzip => Self::Gzip,
         }
-    }
-}
-
-/// A value that stands at the start of a file that does not exist.
-pub(super) fn at_start<T>(value: T) -> Spanned<T> {
-    Spanned::new(0..0, value)
-}
-
-/// A value that has more than one form; each form has its own error texts, which an untagged enum
-/// would lose.
-trait Forms: Sized {
-    const EXPECTED: &'static str;
-
-    fn from_str<E: Error>(text: &str) -> Result<Self, E> {
-        Err(E::invalid_type(serde::de::Unexpected::Str(text), &Self::EXPECTED))
-    }
-
-    fn from_bool<E: Error>(value: bool) -> Result<Self, E> {
-        Err(E::invalid_type(serde::de::Unexpected::Bool(value), &Self::EXPECTED))
-    }
-
-    fn from_map<'de, A: MapAccess<'de>>(_: A) -> Result<Self, A::Error> {
-        Err(A::Error::invalid_type(serde::de::Unexpected::Map, &Self::EXPECTED))
-    }
-
-    fn from_seq<'de, A: SeqAccess<'de>>(_: A) -> Result<Self, A::Error> {
-        Err(A::Error::invalid_type(serde::de::Unexpected::Seq, &Self::EXPECTED))
-    }
-
-    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(FormsVisitor(PhantomData))
-    }
-}
-
-struct FormsVisitor<T>(PhantomData<T>);
-
-impl<'de, T: Forms> Visitor<'de> for FormsVisitor<T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(T::EXPECTED)
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
-        T::from_str(text)
-    }
-
-    fn visit_bool<E: Error>(self, value: bool) -> Result<T, E> {
-        T::from_bool(value)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
-        T::from_map(map)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<T, A::Error> {
-        T::from_seq(list)
-    }
-}
-
-macro_rules! deserialize_forms {
-    ($($type:ty),*) => {
-        $(impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                Self::read(deserializer)
-            }
-        })*
-    };
-}
-
-deserialize_forms!(AccessLog, RouteCache, RecordRules, Codings, OneOrMany<String>);
-
-impl Forms for AccessLog {
-    const EXPECTED: &'static str = "a path, `off` or a table";
-
-    fn from_str<E: Error>(text: &str) -> Result<Self, E> {
-        Ok(Self::to(text))
-    }
-
-    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
-        AccessLogTable::deserialize(MapAccessDeserializer::new(map)).map(Self)
-    }
-}
-
-impl Forms for RouteCache {
-    const EXPECTED: &'static str = "true, false or a table";
-
-    fn from_bool<E: Error>(value: bool) -> Result<Self, E> {
-        Ok(Self::Switch(value))
-    }
-
-    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
-        RouteCacheTable::deserialize(MapAccessDeserializer::new(map)).map(Self::Table)
-    }
-}
-
-impl Forms for RecordRules {
-    const EXPECTED: &'static str = "`variable`, `vfc` or a table";
-
-    fn from_str<E: Error>(text: &str) -> Result<Self, E> {
-        let format = RecordFormat::deserialize(serde::de::value::StrDeserializer::new(text))?;
-        Ok(Self(RecordsTable { format, control: None, write: None }))
-    }
-
-    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
-        RecordsTable::deserialize(MapAccessDeserializer::new(map)).map(Self)
-    }
-}
-
-impl Forms for Codings {
-    const EXPECTED: &'static str = "true, false or a list such as [\"zstd\", \"br\", \"gzip\"]";
-
-    fn from_bool<E: Error>(value: bool) -> Result<Self, E> {
-        Ok(Self(if value { vec![Coding::Zstd, Coding::Brotli, Coding::Gzip] } else { vec![] }))
-    }
-
-    fn from_seq<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
-        let mut codings = Vec::new();
-        while let Some(name) = list.next_element::<CodingName>()? {
-            codings.push(name.into());
-        }
-        Ok(Self(codings))
-    }
-}
-
-impl Forms for OneOrMany<String> {
-    const EXPECTED: &'static str = "a text or a list of texts";
-
-    fn from_str<E: Error>(text: &str) -> Result<Self, E> {
-        Ok(Self(vec![text.to_owned()]))
-    }
-
-    fn from_seq<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
-        let mut values = Vec::new();
-        while let Some(value) = list.next_element()? {
-            values.push(value);
-        }
-        Ok(Self(values))
     }
 }

@@ -3,15 +3,23 @@
 //! [`mod@file`] is the file as it is written; [`Config`] is what the server works with: checked, with
 //! every default filled in, immutable.
 
+mod at;
+mod cascade;
 mod check;
 mod error;
 mod explain;
 pub mod file;
+mod forms;
 mod pattern;
+mod read;
+mod route_table;
 mod settings;
 mod sites;
 mod template;
+#[cfg(test)]
+mod tests;
 mod units;
+mod vocabulary;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,7 +27,9 @@ use std::time::Duration;
 
 pub(crate) use check::descriptor_limit;
 pub use error::Problem;
+use error::Source;
 pub use explain::explain;
+use file::At;
 pub use file::{ConnectionUse as Persistence, EtagKind, Symlinks};
 pub use settings::{CacheRules, Records, Redirect, Respond, Settings, TryStep};
 pub use sites::{Site, Sites};
@@ -35,6 +45,19 @@ pub struct Config {
     pub listen: Vec<Listen>,
     /// What is served.
     pub sites: Sites,
+    directories: Vec<Directory>,
+    /// The file; empty when there is none.
+    text: Box<str>,
+}
+
+/// A directory that has to be there.
+#[derive(Debug)]
+struct Directory {
+    /// The key that names it.
+    key: &'static str,
+    path: PathBuf,
+    /// Where it is named, without words.
+    problem: Problem,
 }
 
 /// What concerns the whole server.
@@ -147,48 +170,69 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    fn apply(&self, file: &mut file::File) {
+    /// Puts them in the place of what the file says.
+    fn apply(&self, file: &mut file::File) -> Result<(), Vec<Problem>> {
+        let unusable = |address: &&String| check::parse_address(address).is_empty();
+        let problems: Vec<_> = self
+            .listen
+            .iter()
+            .filter(unusable)
+            .map(|address| Problem::of_option("--listen", &check::not_an_address(address)))
+            .chain(self.threads.filter(|threads| !(1..=1024).contains(threads)).map(|threads| {
+                let what = format!("{threads} is not between 1 and 1024");
+                Problem::of_option("--threads", &what)
+            }))
+            .collect();
+        if !problems.is_empty() {
+            return Err(problems);
+        }
         if !self.listen.is_empty() {
             let listen = |address: &String| file::Listen {
-                address: file::at_start(address.clone()),
+                address: At::nowhere(address.clone()),
                 backlog: None,
             };
             file.listen = self.listen.iter().map(listen).collect();
         }
-        file.server.threads = self.threads.or(file.server.threads);
+        if let Some(threads) = self.threads {
+            file.server.threads = Some(At::nowhere(threads));
+        }
         if let Some(path) = &self.access_log {
-            let format = file.server.access_log.take().and_then(|log| log.0.format);
+            let format = file.server.access_log.take().and_then(|log| log.value.0.format);
             // The command line's paths are relative to where it was typed.
             let path = match path.as_str() {
                 "-" | "off" => PathBuf::from(path),
                 path => std::path::absolute(path).unwrap_or_else(|_| path.into()),
             };
-            file.server.access_log = Some(file::AccessLog(file::AccessLogTable { path, format }));
+            let table = file::AccessLogTable { path: At::nowhere(path), format };
+            file.server.access_log = Some(At::nowhere(file::AccessLog(table)));
         }
+        Ok(())
     }
 }
 
 impl Config {
-    /// Reads and checks the file at `path`.
+    /// Reads and checks the file at `path`, and that the directories it names are there.
     ///
     /// # Errors
     /// Every problem that could be found, each with its place.
     pub fn load(path: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| vec![Problem::of_file(path, &error.to_string())])?;
-        Self::parse(&text, path, overrides)
+        let config = Self::parse(&text, path, overrides)?;
+        config.verify_files()?;
+        Ok(config)
     }
 
     /// Checks `text`, the content of the file at `path`; relative paths in it are relative to
-    /// that file.
+    /// that file. Nothing is looked up on the disk.
     ///
     /// # Errors
     /// Every problem that could be found, each with its place.
     pub fn parse(text: &str, path: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
-        let mut file =
-            toml::from_str(text).map_err(|error| vec![Problem::from_toml(path, text, &error)])?;
-        overrides.apply(&mut file);
-        check::check(file, text, path)
+        let source = Source { path, text };
+        let mut file = read::read(&source).map_err(Problem::sorted)?;
+        overrides.apply(&mut file)?;
+        check::check(file, &source).map_err(Problem::sorted)
     }
 
     /// The configuration that serves `directory` without any file: listings and compression on,
@@ -199,17 +243,46 @@ impl Config {
     pub fn for_directory(directory: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
         let mut file = file::File::default();
         file.listen.push(file::Listen::default());
-        file.server.access_log = Some(file::AccessLog::to("-"));
-        overrides.apply(&mut file);
-        let route = file::Route { listing: Some(true), ..Default::default() };
-        let root = Some(file::at_start(directory.to_owned()));
+        file.server.access_log = Some(At::nowhere(file::AccessLog::to("-")));
+        overrides.apply(&mut file)?;
+        let route = file::Route { listing: Some(At::nowhere(true)), ..Default::default() };
+        let root = Some(At::nowhere(directory.to_owned()));
         file.site.push(file::Site { host: None, root, route: vec![route] });
-        check::check(file, "", Path::new(""))
+        let config = check::check(file, &Source { path: Path::new(""), text: "" })?;
+        config.verify_files()?;
+        Ok(config)
+    }
+
+    /// Checks that each root, and the folder of the access log, is a directory that can be read.
+    ///
+    /// # Errors
+    /// One problem for each that is not, at the place where it is named.
+    pub fn verify_files(&self) -> Result<(), Vec<Problem>> {
+        let problems: Vec<_> = self.directories.iter().filter_map(Directory::problem).collect();
+        if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
 
     /// The JSON Schema of the file.
     pub fn schema() -> String {
-        let schema = schemars::schema_for!(file::File);
-        serde_json::to_string_pretty(&schema).unwrap_or_default()
+        serde_json::to_string_pretty(&Self::schema_value()).unwrap_or_default()
+    }
+
+    fn schema_value() -> serde_json::Value {
+        schemars::schema_for!(file::File).to_value()
+    }
+}
+
+impl Directory {
+    fn problem(&self) -> Option<Problem> {
+        let error = std::fs::read_dir(&self.path).err()?;
+        let advice = match error.kind() {
+            _ if self.key == "root" => "",
+            std::io::ErrorKind::NotFound => "; check that the folder exists",
+            // A log may be written where nothing may be read.
+            std::io::ErrorKind::PermissionDenied => return None,
+            _ => "",
+        };
+        let what = format!("{} {}: {error}{advice}", self.key, self.path.display());
+        Some(self.problem.saying(what))
     }
 }

@@ -20,6 +20,9 @@ impl Pattern {
         if !text.starts_with(['/', '*']) {
             return Err(format!("the pattern {text:?} begins neither with `/` nor with `*`"));
         }
+        if text.contains('\0') {
+            return Err(format!("the pattern {text:?} holds a NUL, which no path does"));
+        }
         match text.split('*').collect::<Vec<_>>()[..] {
             [prefix] => Ok(Self { prefix: prefix.as_bytes().to_vec().into(), suffix: None }),
             [prefix, suffix] => Ok(Self {
@@ -39,6 +42,27 @@ impl Pattern {
                     && path.ends_with(suffix)
             }
         }
+    }
+
+    /// Whether it matches every path.
+    pub(super) fn is_everything(&self) -> bool {
+        let everything = matches!(&*self.prefix, b"" | b"/");
+        everything && self.suffix.as_deref().is_some_and(<[u8]>::is_empty)
+    }
+
+    /// Whether it has no `*`.
+    pub(super) fn is_literal(&self) -> bool {
+        self.suffix.is_none()
+    }
+
+    /// What stands before the `*`, or all of it.
+    pub(super) fn prefix(&self) -> &[u8] {
+        &self.prefix
+    }
+
+    /// What stands behind the `*`.
+    pub(super) fn suffix(&self) -> &[u8] {
+        self.suffix.as_deref().unwrap_or_default()
     }
 
     /// What the `*` stands for in `path`.

@@ -1,11 +1,12 @@
 //! The settings of a path, with every default filled in.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dunlin_http::semantics::{Coding, is_field_value, is_token};
+use dunlin_http::semantics::{Coding, is_field_value, is_token, status};
 
+use super::at::{At, Place};
 use super::file::{Codings, EtagKind, RecordFormat, Route, RouteCache, Symlinks};
 use super::pattern::Pattern;
 use super::template::Template;
@@ -60,12 +61,19 @@ pub struct Redirect {
     /// The status.
     pub status: u16,
     pattern: Pattern,
+    /// A slash stands before `{rest}`.
+    after_slash: bool,
 }
 
 impl Redirect {
-    /// What the route's `*` stands for in `path`.
+    /// What the route's `*` stands for in `path`. After a slash it has none of its own at its
+    /// start: `/old*` to `/{rest}` must not send `/old/a.example` to the host `a.example`.
     pub fn rest<'p>(&self, path: &'p [u8]) -> &'p [u8] {
-        self.pattern.rest(path)
+        let rest = self.pattern.rest(path);
+        match rest {
+            [b'/', after @ ..] if self.after_slash => after,
+            _ => rest,
+        }
     }
 }
 
@@ -99,91 +107,247 @@ pub struct Records {
 }
 
 impl Settings {
-    /// Checks `route`, in which everything that holds has been gathered, and fills in defaults.
+    /// Fills in defaults for what `route`, in which everything that holds has been gathered, does
+    /// not say. What is wrong in it is told to `report` and left out.
     pub(super) fn new(
         route: &Route,
         root: PathBuf,
         cache_file: u64,
-        pattern: &Pattern,
-    ) -> Result<Self, String> {
+        redirects: &Pattern,
+        report: Report<'_>,
+    ) -> Self {
+        Reader { route, report }.settings(root, cache_file, redirects)
+    }
+}
+
+/// Takes what is wrong, and where.
+pub(super) type Report<'a> = &'a mut dyn FnMut(&Place, String);
+
+struct Reader<'a> {
+    route: &'a Route,
+    report: Report<'a>,
+}
+
+impl Reader<'_> {
+    fn settings(mut self, root: PathBuf, cache_file: u64, redirects: &Pattern) -> Settings {
+        self.contradictions();
+        let route = self.route;
         let all = || Codings(vec![Coding::Zstd, Coding::Brotli, Coding::Gzip]);
-        let steps = route.r#try.as_deref().unwrap_or_default();
-        Ok(Self {
+        let codings = |key: &Option<At<Codings>>| key.as_deref().cloned().unwrap_or_else(all).0;
+        Settings {
             root,
-            index: index(route)?,
-            try_files: steps.iter().map(|step| try_step(step)).collect::<Result<_, _>>()?,
-            listing: route.listing.unwrap_or(false),
-            redirect: redirect(route, pattern)?,
-            respond: respond(route)?,
-            set_fields: set_fields(route)?,
-            remove_fields: remove_fields(route)?,
-            cache_control: value("cache_control", route.cache_control.as_ref())?,
-            expires: route.expires.map(|span| span.0),
-            charset: value("charset", route.charset.as_ref())?.unwrap_or_else(|| "utf-8".into()),
-            types: types(route)?,
-            nosniff: route.nosniff.unwrap_or(true),
-            compress: route.compress.clone().unwrap_or_else(all).0,
-            compress_size: route.compress_size.map_or(8 << 20, |size| size.0),
-            precompressed: route.precompressed.clone().unwrap_or_else(all).0,
-            cache: match &route.cache {
+            index: self.index(),
+            try_files: self.try_files(),
+            listing: route.listing.as_deref().copied().unwrap_or(false),
+            redirect: self.redirect(redirects),
+            respond: self.respond(),
+            set_fields: self.set_fields(),
+            remove_fields: self.remove_fields(),
+            cache_control: self.text("cache_control", route.cache_control.as_ref()),
+            expires: route.expires.as_deref().map(|span| span.0),
+            charset: self.text("charset", route.charset.as_ref()).unwrap_or_else(|| "utf-8".into()),
+            types: self.types(),
+            nosniff: route.nosniff.as_deref().copied().unwrap_or(true),
+            compress: codings(&route.compress),
+            compress_size: route.compress_size.as_deref().map_or(8 << 20, |size| size.0),
+            precompressed: codings(&route.precompressed),
+            cache: match route.cache.as_deref() {
                 Some(RouteCache::Switch(enabled)) => {
                     CacheRules { enabled: *enabled, file: cache_file }
                 }
                 Some(RouteCache::Table(table)) => CacheRules { enabled: true, file: table.file.0 },
                 None => CacheRules { enabled: true, file: cache_file },
             },
-            sendfile: route.sendfile.unwrap_or(false),
-            etag: route.etag.unwrap_or(EtagKind::Stat),
-            records: records_rules(route)?,
-            symlinks: route.symlinks.unwrap_or(Symlinks::Beneath),
-            hidden: route.hidden.unwrap_or(false),
-            error_pages: error_pages(route)?,
-            access_log: route.access_log.unwrap_or(true),
-            body_size: route.body_size.map_or(1 << 20, |size| size.0),
-            ranges: route.ranges.unwrap_or(16),
-        })
-    }
-}
-
-impl Settings {
-    /// Nothing but the defaults.
-    pub(super) fn fallback(root: PathBuf) -> Self {
-        Self {
-            root,
-            index: vec!["index.html".into()],
-            try_files: Vec::new(),
-            listing: false,
-            redirect: None,
-            respond: None,
-            set_fields: Vec::new(),
-            remove_fields: Vec::new(),
-            cache_control: None,
-            expires: None,
-            charset: "utf-8".into(),
-            types: HashMap::new(),
-            nosniff: true,
-            compress: Vec::new(),
-            compress_size: 0,
-            precompressed: Vec::new(),
-            cache: CacheRules { enabled: false, file: 0 },
-            sendfile: false,
-            etag: EtagKind::Stat,
-            records: None,
-            symlinks: Symlinks::Deny,
-            hidden: false,
-            error_pages: HashMap::new(),
-            access_log: true,
-            body_size: 0,
-            ranges: 0,
+            sendfile: route.sendfile.as_deref().copied().unwrap_or(false),
+            etag: route.etag.as_deref().copied().unwrap_or(EtagKind::Stat),
+            records: self.records(),
+            symlinks: route.symlinks.as_deref().copied().unwrap_or(Symlinks::Beneath),
+            hidden: route.hidden.as_deref().copied().unwrap_or(false),
+            error_pages: self.error_pages(),
+            access_log: route.access_log.as_deref().copied().unwrap_or(true),
+            body_size: route.body_size.as_deref().map_or(1 << 20, |size| size.0),
+            ranges: route.ranges.as_deref().copied().unwrap_or(16),
         }
     }
-}
 
-fn index(route: &Route) -> Result<Vec<String>, String> {
-    let names = route.index.clone().unwrap_or_else(|| vec!["index.html".into()]);
-    match names.iter().find(|name| name.is_empty() || name.contains('/') || name.contains('\0')) {
-        Some(name) => Err(format!("index: {name:?} is not a file name")),
-        None => Ok(names),
+    fn contradictions(&mut self) {
+        let route = self.route;
+        if let (Some(redirect), Some(_)) = (&route.redirect, &route.respond) {
+            (self.report)(&redirect.span, "a route has either `redirect` or `respond`".into());
+        }
+        let set = || route.set_fields.iter().flat_map(|fields| fields.keys());
+        for (at, name) in set().enumerate() {
+            if set().skip(at + 1).any(|other| other.eq_ignore_ascii_case(name)) {
+                let what = format!("set_fields: {} stands twice", name.value);
+                (self.report)(&name.span, what);
+            }
+            let removed = route.remove_fields.iter().flat_map(|names| &names.value);
+            for other in removed.filter(|other| other.eq_ignore_ascii_case(name)) {
+                let what = format!("remove_fields: {} is set by the same route", other.value);
+                (self.report)(&other.span, what);
+            }
+        }
+    }
+
+    fn index(&mut self) -> Vec<String> {
+        let Some(names) = &self.route.index else { return vec!["index.html".into()] };
+        for name in &names.value {
+            let special = matches!(name.as_str(), "" | "." | "..");
+            if special || name.contains('/') || name.contains('\0') {
+                (self.report)(&name.span, format!("index: {:?} is not a file name", name.value));
+            }
+        }
+        names.iter().map(|name| name.value.clone()).collect()
+    }
+
+    fn try_files(&mut self) -> Vec<TryStep> {
+        let steps = self.route.r#try.as_ref().map_or(&[][..], |steps| &steps.value);
+        let mut read = Vec::with_capacity(steps.len());
+        for (at, step) in steps.iter().enumerate() {
+            match try_step(step) {
+                Ok(TryStep::Status(_)) if at + 1 < steps.len() => {
+                    let what = format!("try: nothing is looked for after {:?}", step.value);
+                    (self.report)(&step.span, what);
+                }
+                Ok(step) => read.push(step),
+                Err(what) => (self.report)(&step.span, format!("try: {what}")),
+            }
+        }
+        read
+    }
+
+    fn redirect(&mut self, pattern: &Pattern) -> Option<Redirect> {
+        let table = self.route.redirect.as_ref()?;
+        let status = table.status.as_deref().copied().unwrap_or(302);
+        if !matches!(status, 301 | 302 | 303 | 307 | 308) {
+            let place = table.status.as_ref().and_then(|status| status.span.clone());
+            let what = format!("redirect: {status} is not one of 301, 302, 303, 307, 308");
+            (self.report)(&place, what);
+        }
+        let to = self.text("redirect", Some(&table.to))?;
+        if to.is_empty() {
+            (self.report)(&table.to.span, "redirect: `to` is empty".into());
+        }
+        match Template::parse(&to, &["path", "query", "host", "rest"]) {
+            Ok(template) => Some(Redirect {
+                to: template,
+                status,
+                pattern: pattern.clone(),
+                after_slash: to.contains("/{rest}"),
+            }),
+            Err(what) => {
+                (self.report)(&table.to.span, format!("redirect: {what}"));
+                None
+            }
+        }
+    }
+
+    fn respond(&mut self) -> Option<Respond> {
+        let table = self.route.respond.as_ref()?;
+        let code = table.status.as_deref().copied().unwrap_or(200);
+        let place = table.status.as_ref().and_then(|status| status.span.clone());
+        if !(200..600).contains(&code) {
+            let what = format!("respond: {code} is not a status between 200 and 599");
+            (self.report)(&place, what);
+        }
+        let body = table.body.as_deref().cloned().unwrap_or_default();
+        if !body.is_empty() && !status::has_body(code) {
+            (self.report)(&place, format!("respond: a {code} has no body"));
+        }
+        let content_type = self.text("respond", table.content_type.as_ref());
+        Some(Respond {
+            status: code,
+            body: body.into(),
+            content_type: content_type.unwrap_or_else(|| "text/plain; charset=utf-8".into()),
+        })
+    }
+
+    fn set_fields(&mut self) -> Vec<(String, String)> {
+        let mut fields = Vec::new();
+        for (name, value) in self.route.set_fields.iter().flat_map(|fields| &fields.value) {
+            if let Err(what) = may_set(name) {
+                (self.report)(&name.span, format!("set_fields: {what}"));
+            }
+            if let Some(value) = self.text("set_fields", Some(value)) {
+                fields.push((name.value.clone(), value));
+            }
+        }
+        fields
+    }
+
+    fn remove_fields(&mut self) -> Vec<String> {
+        let names = self.route.remove_fields.as_ref().map_or(&[][..], |names| &names.value);
+        for name in names {
+            if let Err(what) = may_remove(name) {
+                (self.report)(&name.span, format!("remove_fields: {what}"));
+            }
+        }
+        names.iter().map(|name| name.value.clone()).collect()
+    }
+
+    fn types(&mut self) -> HashMap<String, String> {
+        let mut types = HashMap::new();
+        for (extension, media_type) in self.route.types.iter().flat_map(|types| &types.value) {
+            if !is_media_type(media_type) {
+                let what = format!(
+                    "types: {:?} is not a media type such as \"text/plain\"",
+                    media_type.value
+                );
+                (self.report)(&media_type.span, what);
+            }
+            let name = extension.trim_start_matches('.').to_ascii_lowercase();
+            if name.is_empty() || name.contains('/') {
+                let what = format!("types: {:?} is not an extension", extension.value);
+                (self.report)(&extension.span, what);
+            }
+            types.insert(name, media_type.value.clone());
+        }
+        types
+    }
+
+    fn records(&mut self) -> Option<Records> {
+        let table = &self.route.records.as_ref()?.0;
+        let format = match (table.format, &table.control) {
+            (RecordFormat::Variable, control) => {
+                if let Some(control) = control {
+                    let what = "records: `control` belongs to `vfc` records";
+                    (self.report)(&control.span, what.into());
+                }
+                records::RecordFormat::Variable
+            }
+            (RecordFormat::Vfc, control) => {
+                records::RecordFormat::Vfc { control: control.as_deref().copied().unwrap_or(2) }
+            }
+        };
+        Some(Records { format, write: table.write.unwrap_or(false) })
+    }
+
+    fn error_pages(&mut self) -> HashMap<u16, String> {
+        let mut checked = HashMap::new();
+        for (key, page) in self.route.error_pages.iter().flat_map(|pages| &pages.value) {
+            let status = key.parse().ok().filter(|status| (400..600).contains(status));
+            if status.is_none() {
+                let what = "error_pages: the keys are statuses from 400 to 599";
+                (self.report)(&key.span, what.into());
+            }
+            if !page.starts_with('/') || page.contains('\0') {
+                let what =
+                    format!("error_pages: {:?} is not a path that begins with `/`", page.value);
+                (self.report)(&page.span, what);
+            }
+            checked.extend(status.map(|status| (status, page.value.clone())));
+        }
+        checked
+    }
+
+    /// A text that may stand in a field's value.
+    fn text(&mut self, key: &str, text: Option<&At<String>>) -> Option<String> {
+        let text = text?;
+        if is_field_value(text.as_bytes()) {
+            return Some(text.value.clone());
+        }
+        (self.report)(&text.span, format!("{key}: {:?} holds a control character", text.value));
+        None
     }
 }
 
@@ -192,128 +356,67 @@ fn try_step(step: &str) -> Result<TryStep, String> {
         let status = status.parse().ok().filter(|status| (400..600).contains(status));
         return status
             .map(TryStep::Status)
-            .ok_or_else(|| format!("try: {step:?} is not an error status such as \"=404\""));
+            .ok_or_else(|| format!("{step:?} is not an error status such as \"=404\""));
     }
     if !step.starts_with("{path}") && !step.starts_with('/') {
-        return Err(format!("try: {step:?} begins neither with {{path}} nor with `/`"));
+        return Err(format!("{step:?} begins neither with {{path}} nor with `/`"));
     }
-    Template::parse(step, &["path"]).map(TryStep::Path).map_err(|error| format!("try: {error}"))
+    Template::parse(step, &["path"]).map(TryStep::Path)
 }
 
-fn redirect(route: &Route, pattern: &Pattern) -> Result<Option<Redirect>, String> {
-    let Some(table) = &route.redirect else { return Ok(None) };
-    let status = table.status.unwrap_or(302);
-    if !matches!(status, 301 | 302 | 303 | 307 | 308) {
-        return Err(format!("redirect: {status} is not one of 301, 302, 303, 307, 308"));
-    }
-    let to = Template::parse(&table.to, &["path", "query", "host", "rest"])
-        .map_err(|error| format!("redirect: {error}"))?;
-    Ok(Some(Redirect { to, status, pattern: pattern.clone() }))
-}
-
-fn respond(route: &Route) -> Result<Option<Respond>, String> {
-    let Some(table) = &route.respond else { return Ok(None) };
-    let status = table.status.unwrap_or(200);
-    if !(200..600).contains(&status) {
-        return Err(format!("respond: {status} is not a status between 200 and 599"));
-    }
-    let content_type = value("respond", table.content_type.as_ref())?;
-    Ok(Some(Respond {
-        status,
-        body: table.body.clone().unwrap_or_default().into(),
-        content_type: content_type.unwrap_or_else(|| "text/plain; charset=utf-8".into()),
-    }))
-}
-
-fn value(key: &str, value: Option<&String>) -> Result<Option<String>, String> {
-    match value {
-        Some(text) if !is_field_value(text.as_bytes()) => {
-            Err(format!("{key}: {text:?} holds a control character"))
-        }
-        value => Ok(value.cloned()),
-    }
-}
-
-/// Fields that say how the message is framed or sent: the server's own business.
-const COMPUTED: [&str; 9] = [
+/// Fields that say how the message is framed or what its bytes are: never the configuration's.
+const FRAMING: [&str; 12] = [
     "connection",
     "content-encoding",
     "content-length",
     "content-range",
     "date",
     "keep-alive",
+    "proxy-connection",
+    "te",
     "trailer",
     "transfer-encoding",
     "upgrade",
+    "vary",
 ];
 
-fn field_name(key: &str, name: &str) -> Result<(), String> {
+/// Fields that the server makes and also acts upon, and the setting that changes them. A value
+/// of the configuration's own would contradict what the server then does.
+const MADE: [(&str, &str); 5] = [
+    ("accept-ranges", "ranges"),
+    ("etag", "etag"),
+    ("expires", "expires"),
+    ("last-modified", "remove_fields"),
+    ("server", "server_field"),
+];
+
+fn may_remove(name: &str) -> Result<(), String> {
     if !is_token(name.as_bytes()) {
-        return Err(format!("{key}: {name:?} is not a field name"));
+        return Err(format!("{name:?} is not a field name"));
     }
-    if COMPUTED.contains(&name.to_ascii_lowercase().as_str()) {
-        return Err(format!("{key}: {name} is the server's to set"));
+    if FRAMING.contains(&name.to_ascii_lowercase().as_str()) {
+        return Err(format!("{name} is the server's to send"));
+    }
+    if name.eq_ignore_ascii_case("server") {
+        return Err("Server is left out by `server_field = false`".into());
     }
     Ok(())
 }
 
-fn set_fields(route: &Route) -> Result<Vec<(String, String)>, String> {
-    let fields = route.set_fields.clone().unwrap_or_default();
-    for (name, text) in &fields {
-        field_name("set_fields", name)?;
-        value("set_fields", Some(text))?;
+fn may_set(name: &str) -> Result<(), String> {
+    may_remove(name)?;
+    match MADE.iter().find(|(made, _)| name.eq_ignore_ascii_case(made)) {
+        Some((_, key)) => Err(format!("{name} is the server's to set; see `{key}`")),
+        None => Ok(()),
     }
-    Ok(fields.into_iter().collect())
 }
 
-fn remove_fields(route: &Route) -> Result<Vec<String>, String> {
-    let names = route.remove_fields.clone().unwrap_or_default();
-    names.iter().try_for_each(|name| field_name("remove_fields", name))?;
-    Ok(names)
-}
-
-fn types(route: &Route) -> Result<HashMap<String, String>, String> {
-    let mut types = HashMap::new();
-    for (extension, media_type) in route.types.iter().flatten() {
-        let extension = extension.trim_start_matches('.').to_ascii_lowercase();
-        let well_formed = media_type.split_once('/').is_some_and(|(kind, rest)| {
-            is_token(kind.as_bytes()) && !rest.is_empty() && is_field_value(rest.as_bytes())
-        });
-        if !well_formed {
-            return Err(format!(
-                "types: {media_type:?} is not a media type such as \"text/plain\""
-            ));
-        }
-        types.insert(extension, media_type.clone());
-    }
-    Ok(types)
-}
-
-fn records_rules(route: &Route) -> Result<Option<Records>, String> {
-    let Some(rules) = &route.records else { return Ok(None) };
-    let table = &rules.0;
-    let format = match (table.format, table.control) {
-        (RecordFormat::Variable, None) => records::RecordFormat::Variable,
-        (RecordFormat::Variable, Some(_)) => {
-            return Err("records: `control` belongs to `vfc` records".into());
-        }
-        (RecordFormat::Vfc, control) => {
-            records::RecordFormat::Vfc { control: control.unwrap_or(2) }
-        }
-    };
-    Ok(Some(Records { format, write: table.write.unwrap_or(false) }))
-}
-
-fn error_pages(route: &Route) -> Result<HashMap<u16, String>, String> {
-    let pages: &BTreeMap<_, _> = &route.error_pages.clone().unwrap_or_default();
-    let mut checked = HashMap::new();
-    for (status, page) in pages {
-        let status = status.parse().ok().filter(|status| (400..600).contains(status));
-        let status = status.ok_or("error_pages: the keys are statuses from 400 to 599")?;
-        if !page.starts_with('/') {
-            return Err(format!("error_pages: {page:?} is not a path that begins with `/`"));
-        }
-        checked.insert(status, page.clone());
-    }
-    Ok(checked)
+/// RFC 9110 §8.3.1; parameters are taken as they are.
+fn is_media_type(text: &str) -> bool {
+    let (essence, parameters) = text.split_once(';').unwrap_or((text, ""));
+    essence
+        .trim_end()
+        .split_once('/')
+        .is_some_and(|(kind, subtype)| is_token(kind.as_bytes()) && is_token(subtype.as_bytes()))
+        && is_field_value(parameters.trim().as_bytes())
 }

@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use super::cascade::gather;
 use super::file::Route;
 use super::pattern::Pattern;
-use super::settings::Settings;
+use super::route_table::RouteTable;
+use super::settings::{Report, Settings};
 
 /// All sites.
 #[derive(Debug, Default)]
@@ -30,17 +32,19 @@ pub struct Site {
     pub(super) hosts: Vec<String>,
     /// From general to specific.
     pub(super) routes: Vec<SiteRoute>,
+    table: RouteTable,
+}
+
+/// What every route of a site starts from.
+#[derive(Debug)]
+pub(super) struct Defaults {
     pub(super) root: PathBuf,
     pub(super) cache_file: u64,
-    /// Settings by the set of routes that make them, one flag for each route.
-    made: RwLock<HashMap<Vec<bool>, Arc<Settings>>>,
 }
 
 #[derive(Debug)]
 pub(super) struct SiteRoute {
     pub(super) pattern: Pattern,
-    /// Line in the file, from 1; 0 when there is no file.
-    pub(super) line: usize,
     pub(super) route: Route,
 }
 
@@ -76,18 +80,29 @@ impl Sites {
     /// The site for a host without its port, in any case of letters: an exact name, then the
     /// longest wildcard, then the site for every other host.
     pub fn find(&self, host: &[u8]) -> Option<&Arc<Site>> {
-        let mut host = host.to_ascii_lowercase();
-        if host.last() == Some(&b'.') {
-            host.pop();
-        }
-        let dots = memchr::memchr_iter(b'.', &host);
-        let index = self
-            .exact
-            .get(&host)
-            .or_else(|| dots.into_iter().find_map(|dot| self.wildcard.get(&host[dot..])))
-            .copied()
-            .or(self.default)?;
+        let index = self.named(host).map(|(index, _)| index).or(self.default)?;
         self.all.get(index)
+    }
+
+    /// The site that names the host, and whether by a wildcard.
+    pub(super) fn named(&self, host: &[u8]) -> Option<(usize, bool)> {
+        let host = host.strip_suffix(b".").unwrap_or(host);
+        // No name is longer (RFC 1035 §2.3.4), nor is an address.
+        let mut lower = [0; 255];
+        let lower = lower.get_mut(..host.len())?;
+        lower.copy_from_slice(host);
+        lower.make_ascii_lowercase();
+        let lower = &*lower;
+        if let Some(&index) = self.exact.get(lower) {
+            return Some((index, false));
+        }
+        if self.wildcard.is_empty() {
+            return None;
+        }
+        memchr::memchr_iter(b'.', lower)
+            .filter(|&dot| dot > 0)
+            .find_map(|dot| self.wildcard.get(&lower[dot..]))
+            .map(|&index| (index, true))
     }
 
     /// The name of a site by its number.
@@ -102,68 +117,53 @@ impl Sites {
 }
 
 impl Site {
+    /// Makes a site. Its routes are checked one by one, and what is wrong with them is told to
+    /// `report`.
     pub(super) fn new(
         index: usize,
         hosts: Vec<String>,
-        root: PathBuf,
-        cache_file: u64,
+        defaults: &Defaults,
         mut routes: Vec<SiteRoute>,
+        report: Report<'_>,
     ) -> Self {
         routes.sort_by(|a, b| a.pattern.specificity(&b.pattern));
+        for route in &routes {
+            settings([route], defaults, report);
+        }
+        let patterns: Vec<&Pattern> = routes.iter().map(|route| &route.pattern).collect();
+        let make = |matching: &[usize]| {
+            // Whatever is wrong has been told above: no check concerns keys of two routes.
+            settings(matching.iter().map(|&at| &routes[at]), defaults, &mut |_, _| {})
+        };
+        let table = RouteTable::new(&patterns, make).unwrap_or_else(|what| {
+            report(&routes.first().and_then(|route| route.route.path.span.clone()), what);
+            RouteTable::same_for_all(settings([], defaults, &mut |_, _| {}))
+        });
         let name = hosts.first().cloned().unwrap_or_else(|| "default".into());
-        Self { index, name, hosts, routes, root, cache_file, made: RwLock::default() }
+        Self { index, name, hosts, routes, table }
     }
 
     /// The settings that hold for a decoded path: those of every route that matches it, the more
     /// specific over the more general.
-    pub fn route(&self, path: &[u8]) -> Arc<Settings> {
-        let matching: Vec<bool> =
-            self.routes.iter().map(|route| route.pattern.matches(path)).collect();
-        if let Some(made) = self.made.read().unwrap_or_else(PoisonError::into_inner).get(&matching)
-        {
-            return Arc::clone(made);
-        }
-        let settings = Arc::new(self.make(&matching));
-        let mut made = self.made.write().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(made.entry(matching).or_insert(settings))
+    #[inline]
+    pub fn route(&self, path: &[u8]) -> &Arc<Settings> {
+        self.table.find(path)
     }
 
-    fn make(&self, matching: &[bool]) -> Settings {
-        let routes = self
-            .routes
-            .iter()
-            .zip(matching)
-            .filter_map(|(route, matches)| matches.then_some(route));
-        let mut gathered = Route::default();
-        let mut pattern = None;
-        for route in routes {
-            gathered.overlay(&route.route, |key| {
-                if key == "redirect" {
-                    pattern = Some(&route.pattern);
-                }
-            });
-            // A route that answers by itself or from elsewhere ends what a more general one said.
-            if route.route.respond.is_some() {
-                gathered.redirect = None;
-            } else if route.route.root.is_some() {
-                (gathered.redirect, gathered.respond) = (route.route.redirect.clone(), None);
-            }
-        }
-        self.settings(&gathered, pattern).unwrap_or_else(|error| {
-            // Each route was checked by itself, and no check concerns two keys of different
-            // routes; should that change, the site goes on with what holds everywhere.
-            tracing::error!("site {}: {error}", self.name);
-            Settings::fallback(self.root.clone())
-        })
+    /// How many routes it has.
+    pub fn route_count(&self) -> usize {
+        self.routes.len()
     }
+}
 
-    /// Checks one route's settings by themselves.
-    pub(super) fn settings(
-        &self,
-        route: &Route,
-        pattern: Option<&Pattern>,
-    ) -> Result<Settings, String> {
-        let root = route.root.clone().unwrap_or_else(|| self.root.clone());
-        Settings::new(route, root, self.cache_file, pattern.unwrap_or(&Pattern::EVERYTHING))
-    }
+/// The settings that these routes make together.
+fn settings<'r>(
+    routes: impl IntoIterator<Item = &'r SiteRoute>,
+    defaults: &Defaults,
+    report: Report<'_>,
+) -> Settings {
+    let gathered = gather(routes, |_, _| {});
+    let root = gathered.route.root.as_deref().unwrap_or(&defaults.root).clone();
+    let redirects = gathered.redirects.unwrap_or(&Pattern::EVERYTHING);
+    Settings::new(&gathered.route, root, defaults.cache_file, redirects, report)
 }

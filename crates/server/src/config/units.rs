@@ -146,7 +146,35 @@ with_unit!(
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn whole_numbers_of_a_unit_are_exact(number in 0_u64..1 << 22, space in " ?") {
+            for (unit, factor) in
+                [("", 1), ("B", 1), ("kB", 1000), ("MB", 1_000_000), ("KiB", 1 << 10), ("GiB", 1 << 30)]
+            {
+                prop_assert_eq!(parse_size(&format!("{number}{space}{unit}")), Ok(number * factor));
+                prop_assert_eq!(
+                    parse_rate(&format!("{number}{space}{unit}/s")),
+                    Ok(number * factor)
+                );
+            }
+            for (unit, milliseconds) in [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)] {
+                let time = parse_span(&format!("{}{space}{unit}", number % 10_000));
+                prop_assert_eq!(time, Ok(Duration::from_millis(number % 10_000 * milliseconds)));
+            }
+        }
+
+        #[test]
+        fn no_text_is_too_strange(text in "\\PC{0,12}", number in "[0-9.]{0,20}", unit in "[a-zA-Z/]{0,4}") {
+            for text in [text, format!("{number}{unit}")] {
+                let _ = (parse_size(&text), parse_span(&text), parse_rate(&text));
+            }
+        }
+    }
 
     #[test]
     fn units_mean_what_they_say() {

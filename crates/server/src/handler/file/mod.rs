@@ -171,7 +171,7 @@ pub(crate) fn error_reply(
     let (ctx, page) = (Rc::clone(ctx), page.clone().into_bytes());
     let (request, site) = (request.to_owned(), Arc::clone(subject.site));
     Reply::Job(Box::pin(async move {
-        let settings = site.route(&page);
+        let settings = Arc::clone(site.route(&page));
         let (shared, now) = (Arc::clone(&ctx.shared), ctx.clock.now());
         let found = tokio::task::spawn_blocking(move || {
             let key = Key { site: site.index, path: page.as_slice().into() };

@@ -1,0 +1,148 @@
+//! Values that have more than one form, and how each form is read.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use dunlin_http::semantics::Coding;
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+use super::at::At;
+use super::file::{
+    AccessLog, AccessLogTable, CodingName, Codings, OneOrMany, RecordFormat, RecordRules,
+    RecordsTable, RouteCache, RouteCacheTable,
+};
+
+/// A value that has more than one form; each form has its own error texts, which an untagged enum
+/// would lose.
+trait Forms: Sized {
+    const EXPECTED: &'static str;
+
+    fn from_str<E: Error>(text: &str) -> Result<Self, E> {
+        Err(E::invalid_type(serde::de::Unexpected::Str(text), &Self::EXPECTED))
+    }
+
+    fn from_bool<E: Error>(value: bool) -> Result<Self, E> {
+        Err(E::invalid_type(serde::de::Unexpected::Bool(value), &Self::EXPECTED))
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(_: A) -> Result<Self, A::Error> {
+        Err(A::Error::invalid_type(serde::de::Unexpected::Map, &Self::EXPECTED))
+    }
+
+    fn from_seq<'de, A: SeqAccess<'de>>(_: A) -> Result<Self, A::Error> {
+        Err(A::Error::invalid_type(serde::de::Unexpected::Seq, &Self::EXPECTED))
+    }
+
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(FormsVisitor(PhantomData))
+    }
+}
+
+struct FormsVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Forms> Visitor<'de> for FormsVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(T::EXPECTED)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        T::from_str(text)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<T, E> {
+        T::from_bool(value)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+        T::from_map(map)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<T, A::Error> {
+        T::from_seq(list)
+    }
+}
+
+macro_rules! deserialize_forms {
+    ($($type:ty),*) => {
+        $(impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                Self::read(deserializer)
+            }
+        })*
+    };
+}
+
+deserialize_forms!(AccessLog, RouteCache, RecordRules, Codings, OneOrMany<String>);
+
+impl Forms for AccessLog {
+    const EXPECTED: &'static str = "a path, `off` or a table";
+
+    fn from_str<E: Error>(text: &str) -> Result<Self, E> {
+        Ok(Self::to(text))
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        AccessLogTable::deserialize(MapAccessDeserializer::new(map)).map(Self)
+    }
+}
+
+impl Forms for RouteCache {
+    const EXPECTED: &'static str = "true, false or a table";
+
+    fn from_bool<E: Error>(value: bool) -> Result<Self, E> {
+        Ok(Self::Switch(value))
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        RouteCacheTable::deserialize(MapAccessDeserializer::new(map)).map(Self::Table)
+    }
+}
+
+impl Forms for RecordRules {
+    const EXPECTED: &'static str = "`variable`, `vfc` or a table";
+
+    fn from_str<E: Error>(text: &str) -> Result<Self, E> {
+        let format = RecordFormat::deserialize(serde::de::value::StrDeserializer::new(text))?;
+        Ok(Self(RecordsTable { format, control: None, write: None }))
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        RecordsTable::deserialize(MapAccessDeserializer::new(map)).map(Self)
+    }
+}
+
+impl Forms for Codings {
+    const EXPECTED: &'static str = "true, false or a list such as [\"zstd\", \"br\", \"gzip\"]";
+
+    fn from_bool<E: Error>(value: bool) -> Result<Self, E> {
+        Ok(Self(if value { vec![Coding::Zstd, Coding::Brotli, Coding::Gzip] } else { vec![] }))
+    }
+
+    fn from_seq<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
+        let mut codings = Vec::new();
+        while let Some(name) = list.next_element::<CodingName>()? {
+            codings.push(name.into());
+        }
+        Ok(Self(codings))
+    }
+}
+
+impl Forms for OneOrMany<String> {
+    const EXPECTED: &'static str = "a text or a list of texts";
+
+    fn from_str<E: Error>(text: &str) -> Result<Self, E> {
+        Ok(Self(vec![At::nowhere(text.to_owned())]))
+    }
+
+    fn from_seq<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
+        let mut values = Vec::new();
+        while let Some(value) = list.next_element()? {
+            values.push(value);
+        }
+        Ok(Self(values))
+    }
+}
