@@ -235,7 +235,7 @@ DocumentRoot {self.root}
   Require all granted
 </Directory>
 """
-        return ["apache2", "-X" if False else "-DFOREGROUND", "-f", self.write("apache.conf", text)]
+        return ["apache2", "-DFOREGROUND", "-f", self.write("apache.conf", text)]
 
 
 class Caddy(Server):
