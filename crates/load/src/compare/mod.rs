@@ -1,0 +1,3 @@
+//! Servers side by side: scenarios, the servers' adapters, the runs, and the report of them.
+
+pub mod results;
