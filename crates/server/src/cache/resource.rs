@@ -96,11 +96,11 @@ impl Resource {
         }
     }
 
-    /// Whether it is worth a copy that cannot change: it is sent from the file itself, a copy
-    /// of it is not larger than `most`, and this is not the first time that it is asked for.
+    /// Whether it is worth a lasting copy: it is sent from where that costs more, a copy of it is
+    /// not larger than `most`, and this is not the first time that it is asked for.
     pub(crate) fn is_worth_a_copy(&self, most: u64) -> bool {
-        let live = matches!(&self.identity.body, Stored::File(file) if file.is_live());
-        live && self.identity.length <= most && self.answered.swap(true, Ordering::Relaxed)
+        let Stored::File(file) = &self.identity.body else { return false };
+        file.can_be_bettered() && self.identity.length <= most && self.answered.swap(true, Ordering::Relaxed)
     }
 
     /// Bytes of memory and number of descriptors that keeping it takes.

@@ -66,7 +66,7 @@ fn sibling(shared: &Shared, resource: &Resource, coding: Coding) -> Option<Repre
         let live = Stored::File(Arc::new(live));
         let content = load::read_to_end(&live).ok()?;
         let sha256 = (settings.etag == EtagKind::Sha256).then(|| compress::sha256(&content));
-        (if small { Stored::new(content) } else { live }, sha256)
+        (if small { Stored::lasting(content) } else { live }, sha256)
     } else {
         (Stored::File(Arc::new(live)), None)
     };
@@ -89,7 +89,7 @@ fn compressed(shared: &Shared, resource: &Resource, coding: Coding) -> Option<Re
     let length = coded.len() as u64;
     let sha256 = resource.identity.sha256.map(|_| compress::sha256(&coded));
     let facts = &resource.facts;
-    Some(describe(shared, resource, coding, Stored::new(coded), length, facts, sha256))
+    Some(describe(shared, resource, coding, Stored::lasting(coded), length, facts, sha256))
 }
 
 fn describe(

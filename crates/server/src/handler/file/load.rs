@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use super::render::{self, Description};
 use super::resolve::{Failure, Mode, Wanted};
 use super::roots::Root;
-use crate::cache::stored::Facts;
+use crate::cache::stored::{DESCRIPTOR_FROM, Facts};
 use crate::cache::{Key, Resource, Stored, StoredFile, Version};
 use crate::config::{EtagKind, Settings};
 use crate::handler::media_type::media_type;
@@ -57,7 +57,7 @@ pub(super) fn load(
         EtagKind::Sha256 => Some(hash(&content)?),
         _ => None,
     };
-    let stored = content.into_stored();
+    let stored = content.into_stored(mode);
     let media_type = media_type(&file_name(file), &settings.types, &settings.charset).into_owned();
     let description = Description {
         settings,
@@ -118,9 +118,10 @@ enum Content {
 }
 
 impl Content {
-    fn into_stored(self) -> Stored {
+    fn into_stored(self, mode: Mode) -> Stored {
         match self {
-            Self::Read(bytes) => Stored::new(bytes),
+            Self::Read(bytes) if mode == Mode::Inline => Stored::at_once(bytes),
+            Self::Read(bytes) => Stored::lasting(bytes),
             Self::Live(file) => Stored::File(file),
             Self::Converted(stored) => stored,
         }
@@ -157,7 +158,8 @@ fn content(
         let live = StoredFile::live(fd, facts, settings.sendfile);
         return Ok((Content::Live(Arc::new(live)), facts));
     }
-    if facts.size > INLINE_COPY && mode == Mode::Inline {
+    let lasting = wanted.copy && facts.size >= DESCRIPTOR_FROM as u64;
+    if (lasting || facts.size > INLINE_COPY) && mode == Mode::Inline {
         return Err(Failure::WouldBlock);
     }
     let (bytes, facts) = read_whole(&fd, facts, mode)?;
@@ -239,7 +241,7 @@ fn converted(
         }
     }
     match output.into_inner() {
-        tempfile::SpooledData::InMemory(cursor) => Ok(Stored::new(cursor.into_inner())),
+        tempfile::SpooledData::InMemory(cursor) => Ok(Stored::lasting(cursor.into_inner())),
         tempfile::SpooledData::OnDisk(spooled) => {
             Ok(Stored::File(Arc::new(StoredFile::private(spooled, length))))
         }

@@ -88,7 +88,7 @@ fn head(fields: &FieldLines, length: Option<u64>, server_field: bool) -> Vec<u8>
     head
 }
 
-/// Content in memory is never larger; see [`Stored::new`].
+/// Content in memory is never larger; see [`Stored::at_once`].
 const SMALL: u64 = 32 * 1024;
 
 fn fields(description: &Description<'_>) -> FieldLines {
