@@ -1,9 +1,10 @@
-//! HTTP/1.0 and HTTP/1.1, server side (RFC 9112): a state machine without sockets.
+//! HTTP/1.0 and HTTP/1.1 (RFC 9112): state machines without sockets.
 //!
 //! [`Connection`] takes the bytes that have arrived and says what they are; [`response`] turns
-//! answers into bytes.
+//! answers into bytes. [`client`] reads answers.
 
 mod chunked;
+pub mod client;
 mod connection;
 mod framing;
 mod head;

@@ -100,7 +100,9 @@ impl Resource {
     /// not larger than `most`, and this is not the first time that it is asked for.
     pub(crate) fn is_worth_a_copy(&self, most: u64) -> bool {
         let Stored::File(file) = &self.identity.body else { return false };
-        file.can_be_bettered() && self.identity.length <= most && self.answered.swap(true, Ordering::Relaxed)
+        file.can_be_bettered()
+            && self.identity.length <= most
+            && self.answered.swap(true, Ordering::Relaxed)
     }
 
     /// Bytes of memory and number of descriptors that keeping it takes.

@@ -35,10 +35,7 @@ impl Stored {
         })
     }
 
-    fn in_descriptor(
-        content: Vec<u8>,
-        keep: impl FnOnce(&[u8]) -> io::Result<StoredFile>,
-    ) -> Self {
+    fn in_descriptor(content: Vec<u8>, keep: impl FnOnce(&[u8]) -> io::Result<StoredFile>) -> Self {
         if content.len() >= DESCRIPTOR_FROM
             && let Ok(file) = keep(&content)
         {
