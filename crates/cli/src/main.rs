@@ -1,6 +1,7 @@
 //! `dunlin`: one binary, one file per subcommand.
 
 mod check;
+mod load;
 mod logging;
 mod serve;
 
@@ -22,6 +23,8 @@ enum Command {
     Serve(serve::Arguments),
     /// Check a configuration, or explain what it does with one URL
     Check(check::Arguments),
+    /// Load a server and measure how it answers
+    Load(Box<load::Arguments>),
     /// Print the version
     Version,
 }
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Load(arguments) => load::run(&arguments),
         Command::Version => {
             println!("dunlin {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS

@@ -3,6 +3,19 @@
 //! A [`plan::Plan`] says what is to be run, an [`outcome::Outcome`] what came of it. A comparison runs many
 //! of them and keeps them in [`compare::results::Results`], from which its reports are made.
 
+pub mod arrivals;
+pub mod choose;
 pub mod compare;
+pub mod conclude;
+pub mod detect;
+pub mod engine;
+pub mod latency;
 pub mod outcome;
 pub mod plan;
+pub mod processes;
+pub mod progress;
+pub mod rng;
+pub mod show;
+pub mod time;
+pub mod verdict;
+pub mod verify;

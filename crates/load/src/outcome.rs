@@ -159,7 +159,7 @@ pub struct Connections {
     pub closed_by_server: u64,
     /// Mean number of requests answered on each.
     pub requests_each: f64,
-    /// Mean number of requests in flight when one was sent, itself included.
+    /// Mean number of requests in flight after each write.
     pub depth_mean: f64,
     /// Highest number of requests in flight on one connection.
     pub depth_max: u32,

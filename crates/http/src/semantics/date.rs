@@ -22,6 +22,22 @@ pub fn parse(text: &[u8]) -> Option<u64> {
     Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs())
 }
 
+/// Year, month (1 to 12) and day (1 to 31) of a count of days since 1970-01-01.
+///
+/// Counts in years that begin in March, so that the leap day is the last one of its year.
+#[must_use]
+pub fn civil_from_days(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468; // since 0000-03-01
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    (year, month, day)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -38,5 +54,18 @@ mod tests {
         assert_eq!(&format(784_111_777), b"Sun, 06 Nov 1994 08:49:37 GMT");
         assert_eq!(&format(u64::MAX)[..], b"Fri, 31 Dec 9999 23:59:59 GMT");
         assert_eq!(parse(b"yesterday"), None);
+    }
+
+    #[test]
+    fn each_day_follows_the_one_before() {
+        let mut before = civil_from_days(0);
+        for days in 1..200_000 {
+            let today = civil_from_days(days);
+            let (year, month, day) = before;
+            let next = [(year, month, day + 1), (year, month + 1, 1), (year + 1, 1, 1)];
+            assert!(next.contains(&today), "{before:?} then {today:?}");
+            assert!(today.1 <= 12 && today.2 <= 31);
+            before = today;
+        }
     }
 }

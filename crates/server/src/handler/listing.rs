@@ -6,6 +6,7 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 
+use dunlin_http::semantics::date;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2, statat,
@@ -13,8 +14,6 @@ use rustix::fs::{
 use serde_json::json;
 
 pub(crate) use page::{CSP, html};
-
-use crate::record::civil_from_days;
 
 /// What a directory holds.
 #[derive(Debug)]
@@ -188,7 +187,7 @@ pub(crate) fn json(listing: &mut Listing, path: &[u8], sort: Sort, order: Order)
 
 /// RFC 3339 in UTC.
 fn timestamp(unix: u64) -> String {
-    let (year, month, day) = civil_from_days(unix / 86_400);
+    let (year, month, day) = date::civil_from_days(unix / 86_400);
     let (hour, minute, second) = (unix / 3600 % 24, unix / 60 % 60, unix % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }

@@ -15,4 +15,4 @@ pub(crate) use exchange::Exchange;
 pub(crate) use format::Format;
 pub(crate) use reverse_dns::{ReverseDns, ReverseDnsSettings};
 pub(crate) use template::Template;
-pub(crate) use time_cache::{TimeCache, civil_from_days};
+pub(crate) use time_cache::TimeCache;

@@ -1,0 +1,259 @@
+//! From the options to a plan.
+
+use std::path::Path;
+
+use dunlin_load::engine::Extras;
+use dunlin_load::plan::{
+    Arrivals, Choice, End, Model, Plan, Protocol, RequestShape, Reuse, Verify,
+};
+use dunlin_load::verify::Reference;
+
+use super::Arguments;
+
+/// What the options say.
+///
+/// # Errors
+/// A sentence about the option that is wrong, or that contradicts another, or that would do nothing.
+pub(super) fn read(arguments: &Arguments) -> Result<(Plan, Extras, Reference), String> {
+    let Arguments { extent, model, request, check, .. } = arguments;
+    let urls = urls(arguments)?;
+    let body = body(arguments)?;
+    let method = request
+        .method
+        .clone()
+        .unwrap_or_else(|| if body.is_empty() { "GET" } else { "POST" }.to_owned());
+    if extent.connections == 0 || extent.threads == 0 || model.pipeline == 0 {
+        return Err("--connections, --threads and --pipeline are at least 1".to_owned());
+    }
+    if request.split_body && body.is_empty() {
+        return Err("--split-body does nothing without a body (--data or --body)".to_owned());
+    }
+    if request.split_body && model.pipeline > 1 {
+        return Err("--split-body and --pipeline contradict each other".to_owned());
+    }
+    let choice = match &request.choose {
+        Some(_) if urls.len() == 1 => return Err("--choose does nothing with one URL".to_owned()),
+        Some(text) => choice(text)?,
+        None => Choice::InOrder,
+    };
+    let reuse = match (model.no_keepalive, model.requests_per_connection) {
+        (true, _) => Reuse::Never,
+        (false, Some(0)) => return Err("--requests-per-connection is at least 1".to_owned()),
+        (false, Some(count)) => Reuse::Requests(count),
+        (false, None) if request.http10 || model.connection_rate.is_some() => Reuse::Never,
+        (false, None) => Reuse::Kept,
+    };
+    if model.pipeline > 1 && reuse == Reuse::Never {
+        return Err("--pipeline does nothing with one request on each connection".to_owned());
+    }
+    if model.pipeline > 1 && model.think.is_some() {
+        return Err("--pipeline and --think contradict each other".to_owned());
+    }
+    if model.modem.is_some() && model.pipeline > 1 {
+        return Err("--modem and --pipeline contradict each other".to_owned());
+    }
+    let verify = match &check.verify {
+        None => Verify::Status,
+        Some(None) => Verify::FirstAnswer,
+        Some(Some(directory)) => Verify::Directory(directory.clone()),
+    };
+    let reference = match &verify {
+        Verify::Directory(directory) => reference(directory, &urls)?,
+        _ => Reference::default(),
+    };
+    let plan = Plan {
+        urls,
+        choice,
+        seed: extent.seed,
+        protocol: if request.http10 { Protocol::Http10 } else { Protocol::Http11 },
+        connections: extent.connections,
+        threads: extent.threads.min(extent.connections),
+        end: match (extent.requests, &extent.duration) {
+            (Some(0), _) => return Err("--requests is at least 1".to_owned()),
+            (Some(count), _) => End::Requests(count),
+            (None, Some(text)) => End::Seconds(positive("--duration", text)?),
+            (None, None) => End::Seconds(10.0),
+        },
+        warmup_seconds: seconds("--warmup", &extent.warmup)?,
+        model: load_model(arguments)?,
+        reuse,
+        pipeline: model.pipeline,
+        streams: 1,
+        request: RequestShape {
+            method,
+            fields: request.fields.iter().map(|text| field(text)).collect::<Result<_, _>>()?,
+            body_bytes: body.len() as u64,
+            body_sha256: None,
+            split_body: request.split_body,
+            no_delay: !request.no_nodelay,
+        },
+        timeout_seconds: positive("--timeout", &extent.timeout)?,
+        verify,
+        modem_bits_per_second: match model.modem {
+            Some(kilobits) if kilobits > 0.0 => Some((kilobits * 1000.0) as u64),
+            Some(_) => return Err("--modem is above 0".to_owned()),
+            None => None,
+        },
+        source_addresses: model.source.clone(),
+        insecure: request.insecure,
+    };
+    if let End::Requests(_) = plan.end
+        && let Model::OpenRequests(Arrivals::Ramp { .. })
+        | Model::OpenConnections(Arrivals::Ramp { .. }) = plan.model
+    {
+        return Err(
+            "a ramp lasts for a --duration; it cannot end by a number of requests".to_owned()
+        );
+    }
+    let extras = Extras { body, statuses: check.expect_status.clone(), ..Extras::default() };
+    Ok((plan, extras, reference))
+}
+
+fn urls(arguments: &Arguments) -> Result<Vec<String>, String> {
+    let mut urls = arguments.urls.clone();
+    if let Some(file) = &arguments.urls_file {
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| format!("{}: {error}", file.display()))?;
+        let base = urls.first().cloned();
+        let lines =
+            text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        for line in lines {
+            match (&base, line.starts_with('/')) {
+                (_, false) => urls.push(line.to_owned()),
+                (Some(base), true) => urls.push(on_server(base, line)),
+                (None, true) => {
+                    return Err(format!(
+                        "{}: {line} needs a URL to be taken against",
+                        file.display()
+                    ));
+                }
+            }
+        }
+        // The first URL then only says which server is meant.
+        if base.is_some() && urls.len() > 1 {
+            urls.remove(0);
+        }
+    }
+    if urls.is_empty() {
+        return Err("there is no URL to load".to_owned());
+    }
+    Ok(urls
+        .into_iter()
+        .map(|url| if url.contains("://") { url } else { format!("http://{url}") })
+        .collect())
+}
+
+/// `path` on the server of `base`.
+fn on_server(base: &str, path: &str) -> String {
+    let start = base.find("://").map_or(0, |at| at + 3);
+    let end = base[start..].find('/').map_or(base.len(), |at| start + at);
+    format!("{}{path}", &base[..end])
+}
+
+fn body(arguments: &Arguments) -> Result<Vec<u8>, String> {
+    match (&arguments.request.data, &arguments.request.body) {
+        (Some(text), _) => Ok(text.clone().into_bytes()),
+        (None, Some(file)) => {
+            std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()))
+        }
+        (None, None) => Ok(Vec::new()),
+    }
+}
+
+fn reference(directory: &Path, urls: &[String]) -> Result<Reference, String> {
+    let path = |url: &str| -> String {
+        let start = url.find("://").map_or(0, |at| at + 3);
+        let path = url[start..].find('/').map_or("/", |at| &url[start + at..]);
+        path.split(['?', '#']).next().unwrap_or("/").to_owned()
+    };
+    let paths: Vec<String> = urls.iter().map(|url| path(url)).collect();
+    Reference::of_directory(directory, paths.iter().map(String::as_str))
+        .map_err(|(file, error)| format!("{}: {error}", file.display()))
+}
+
+fn load_model(arguments: &Arguments) -> Result<Model, String> {
+    let options = &arguments.model;
+    Ok(match (&options.rate, &options.connection_rate) {
+        (Some(text), _) => Model::OpenRequests(arrivals("--rate", text)?),
+        (None, Some(text)) => Model::OpenConnections(arrivals("--connection-rate", text)?),
+        (None, None) => Model::Closed {
+            think_seconds: options
+                .think
+                .as_ref()
+                .map_or(Ok(0.0), |text| seconds("--think", text))?,
+        },
+    })
+}
+
+/// `1000`, `poisson:1000`, or `100:5000`.
+fn arrivals(option: &str, text: &str) -> Result<Arrivals, String> {
+    let rate = |text: &str| match text.parse::<f64>() {
+        Ok(rate) if rate.is_finite() && rate >= 0.0 => Ok(rate),
+        _ => Err(format!("{option} {text}: is not a rate; write 1000, poisson:1000 or 100:5000")),
+    };
+    let arrivals = match text.split_once(':') {
+        None => Arrivals::Constant { rate: rate(text)? },
+        Some(("poisson", text)) => Arrivals::Poisson { rate: rate(text)? },
+        Some((from, to)) => Arrivals::Ramp { from: rate(from)?, to: rate(to)? },
+    };
+    match arrivals {
+        Arrivals::Constant { rate }
+        | Arrivals::Poisson { rate }
+        | Arrivals::Ramp { from: 0.0, to: rate }
+            if rate <= 0.0 =>
+        {
+            Err(format!("{option} {text}: the rate is above 0"))
+        }
+        arrivals => Ok(arrivals),
+    }
+}
+
+fn choice(text: &str) -> Result<Choice, String> {
+    match text.split_once(':') {
+        None if text == "in-order" => Ok(Choice::InOrder),
+        None if text == "random" => Ok(Choice::Random),
+        Some(("zipf", exponent)) => match exponent.parse::<f64>() {
+            Ok(exponent) if exponent > 0.0 && exponent.is_finite() => Ok(Choice::Zipf { exponent }),
+            _ => Err(format!("--choose {text}: the exponent is a number above 0")),
+        },
+        _ => Err(format!("--choose {text}: is none of in-order, random, zipf:EXPONENT")),
+    }
+}
+
+fn field(text: &str) -> Result<(String, String), String> {
+    let (name, value) =
+        text.split_once(':').ok_or_else(|| format!("--header {text}: is not `Name: value`"))?;
+    let (name, value) = (name.trim(), value.trim());
+    let sound = dunlin_http::semantics::is_token(name.as_bytes())
+        && dunlin_http::semantics::is_field_value(value.as_bytes());
+    if !sound {
+        return Err(format!("--header {text}: is not `Name: value`"));
+    }
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+fn positive(option: &str, text: &str) -> Result<f64, String> {
+    match seconds(option, text)? {
+        time if time > 0.0 => Ok(time),
+        _ => Err(format!("{option} is above 0")),
+    }
+}
+
+/// `10s`, `500ms`, `2m`, `1h`; a bare number is seconds.
+fn seconds(option: &str, text: &str) -> Result<f64, String> {
+    let split = text.find(|c: char| c.is_ascii_alphabetic() || c == 'µ').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let scale = match unit {
+        "" | "s" => 1.0,
+        "ms" => 1e-3,
+        "us" | "µs" => 1e-6,
+        "ns" => 1e-9,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(format!("{option} {text}: {unit} is none of ms, s, m, h")),
+    };
+    match number.trim().parse::<f64>() {
+        Ok(number) if number >= 0.0 && number.is_finite() => Ok(number * scale),
+        _ => Err(format!("{option} {text}: is not a time such as 10s or 500ms")),
+    }
+}

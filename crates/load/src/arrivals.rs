@@ -1,0 +1,155 @@
+//! When requests or connections are due: a schedule that is worked out beforehand and never from the time at
+//! which the generator happened to wake.
+
+use crate::plan::Arrivals;
+use crate::rng::SplitMix64;
+
+/// Due times in nanoseconds from the start, in order.
+pub struct Schedule {
+    kind: Kind,
+    /// Arrivals that were looked at.
+    drawn: u64,
+    /// Every `step`-th arrival from `first` on belongs to this schedule.
+    first: u64,
+    step: u64,
+    end: u64,
+}
+
+enum Kind {
+    Constant { rate: f64 },
+    Poisson { rate: f64, rng: SplitMix64, at: f64 },
+    Ramp { from: f64, to: f64, seconds: f64 },
+    List(Vec<u64>),
+}
+
+impl Schedule {
+    /// The schedule of a run of that many seconds; infinite when it ends by a count.
+    #[must_use]
+    pub fn new(arrivals: &Arrivals, seed: u64, seconds: f64) -> Self {
+        let kind = match *arrivals {
+            Arrivals::Constant { rate } => Kind::Constant { rate },
+            Arrivals::Poisson { rate } => {
+                Kind::Poisson { rate, rng: SplitMix64::stream(seed, u64::MAX), at: 0.0 }
+            }
+            Arrivals::Ramp { from, to } => Kind::Ramp { from, to, seconds },
+        };
+        Self { kind, drawn: 0, first: 0, step: 1, end: (seconds * 1e9) as u64 }
+    }
+
+    /// These times, which are in order.
+    #[must_use]
+    pub fn of_list(times: Vec<u64>) -> Self {
+        Self { kind: Kind::List(times), drawn: 0, first: 0, step: 1, end: u64::MAX }
+    }
+
+    /// Part `index` of `count`: every `count`-th arrival. The parts together are the whole.
+    #[must_use]
+    pub fn segment(self, index: u32, count: u32) -> Self {
+        Self { first: u64::from(index), step: u64::from(count), ..self }
+    }
+
+    /// Index, in the whole schedule, of the arrival before the one that [`Iterator::next`] gave last.
+    #[must_use]
+    pub fn position(&self) -> Option<usize> {
+        let last = self.drawn.checked_sub(1)?;
+        Some(last.checked_sub(self.step)? as usize)
+    }
+
+    /// When the `index`-th arrival is due, in seconds; infinite when it never is.
+    fn due(&mut self, index: u64) -> f64 {
+        let nth = index as f64;
+        match &mut self.kind {
+            Kind::Constant { rate } => nth / *rate,
+            Kind::Poisson { rate, rng, at } => {
+                *at += -(1.0 - rng.next_f64()).ln() / *rate;
+                *at
+            }
+            Kind::Ramp { from, to, seconds } => {
+                // Arrivals until t: from·t + slope·t²/2, solved for t without cancellation.
+                let slope = (*to - *from) / *seconds;
+                let root = (*from * *from + 2.0 * slope * nth).sqrt();
+                if root.is_nan() {
+                    f64::INFINITY
+                } else {
+                    2.0 * nth / (*from + root).max(f64::MIN_POSITIVE)
+                }
+            }
+            Kind::List(times) => {
+                times.get(index as usize).map_or(f64::INFINITY, |&at| at as f64 / 1e9)
+            }
+        }
+    }
+}
+
+impl Iterator for Schedule {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        loop {
+            let index = self.drawn;
+            let due = self.due(index);
+            if !due.is_finite() || due * 1e9 >= self.end as f64 {
+                return None;
+            }
+            self.drawn += 1;
+            if index % self.step == self.first {
+                return Some((due * 1e9).round() as u64);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(arrivals: Arrivals, seconds: f64) -> Vec<u64> {
+        Schedule::new(&arrivals, 42, seconds).collect()
+    }
+
+    #[test]
+    fn a_constant_rate_is_evenly_spaced() {
+        let times = all(Arrivals::Constant { rate: 1000.0 }, 2.0);
+        assert_eq!(times.len(), 2000);
+        assert!(times.iter().enumerate().all(|(n, &at)| at == n as u64 * 1_000_000));
+    }
+
+    #[test]
+    fn poisson_gaps_vary_as_much_as_their_mean() {
+        let times = all(Arrivals::Poisson { rate: 1000.0 }, 50.0);
+        assert!((49_000..51_000).contains(&times.len()), "{}", times.len());
+        let gaps: Vec<f64> = times.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        let variation = variance.sqrt() / mean;
+        assert!((0.98..1.02).contains(&variation), "{variation}");
+    }
+
+    #[test]
+    fn a_ramp_has_its_rates_at_both_ends() {
+        for (from, to) in [(100.0, 1000.0), (1000.0, 100.0), (0.0, 1000.0)] {
+            let times = all(Arrivals::Ramp { from, to }, 10.0);
+            let expected = (from + to) / 2.0 * 10.0;
+            assert!((times.len() as f64 - expected).abs() <= 1.0, "{} {expected}", times.len());
+            let within =
+                |from: u64, to: u64| times.iter().filter(|at| (from..to).contains(*at)).count();
+            let first = within(0, 1_000_000_000) as f64;
+            assert!((first - (from + (to - from) * 0.05)).abs() <= 2.0, "{first}");
+            assert!(times.is_sorted());
+        }
+    }
+
+    #[test]
+    fn segments_together_are_the_whole() {
+        for arrivals in
+            [Arrivals::Poisson { rate: 500.0 }, Arrivals::Ramp { from: 10.0, to: 300.0 }]
+        {
+            let whole = all(arrivals, 3.0);
+            let mut parts: Vec<u64> = (0..3)
+                .flat_map(|index| Schedule::new(&arrivals, 42, 3.0).segment(index, 3))
+                .collect();
+            parts.sort_unstable();
+            assert_eq!(parts, whole);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! From what was measured to what is told.
+
+use crate::engine::{Job, Measured, Tally};
+use crate::outcome::{Connections, Latency, Outcome, ReplyRate, Second};
+use crate::plan::{Model, Protocol, Reuse};
+use crate::processes::use_between;
+use crate::verdict::{self, Evidence};
+use crate::{detect, time};
+
+/// What came of running `job`.
+#[must_use]
+pub fn conclude(job: &Job, measured: &Measured) -> Outcome {
+    let Measured { tally, seconds, started, server, client } = measured;
+    let plan = job.plan.clone();
+    let open = !matches!(plan.model, Model::Closed { .. });
+    let series = tally.series.seconds((seconds * 1e9) as u64);
+    let reply_rate = reply_rate(&series);
+    let server = server.as_ref().map(|(before, after)| use_between(before, after, tally.requests));
+    let client = use_between(&client.0, &client.1, tally.requests);
+    let some = |samples: &hdrhistogram::Histogram<u64>| {
+        (!samples.is_empty()).then(|| Latency::from_histogram(samples))
+    };
+    let connections = connections(job, tally);
+    let mut outcome = Outcome {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started: time::rfc3339(*started),
+        duration_seconds: *seconds,
+        requests: tally.requests,
+        requests_per_second: tally.requests as f64 / seconds,
+        bytes_per_second: tally.bytes as f64 / seconds,
+        bytes: tally.bytes,
+        errors: tally.errors.values().sum(),
+        errors_by_kind: tally.errors.clone(),
+        status: tally.status.clone(),
+        verdict: crate::outcome::Verdict::Valid,
+        reasons: Vec::new(),
+        latency_ms: Latency::from_histogram(&tally.latency),
+        service_ms: Latency::from_histogram(&tally.service),
+        connect_ms: some(&tally.connect),
+        tls_ms: some(&tally.tls),
+        first_byte_ms: some(&tally.first_byte),
+        lag_ms: if open { some(&tally.lag) } else { None },
+        connections,
+        series,
+        reply_rate,
+        server,
+        client,
+        findings: Vec::new(),
+        search: None,
+        plan,
+    };
+    (outcome.verdict, outcome.reasons) = verdict::judge(&Evidence::of(&outcome, tally));
+    outcome.findings = detect::findings(&outcome, tally);
+    outcome
+}
+
+fn connections(job: &Job, tally: &Tally) -> Connections {
+    let plan = &job.plan;
+    let answered: u64 = tally.status.values().sum();
+    let kept = plan.reuse == Reuse::Kept && tally.each.len() > 1;
+    Connections {
+        opened: tally.opened,
+        closed_by_server: tally.closed_by_server,
+        requests_each: answered as f64 / tally.opened.max(1) as f64,
+        depth_mean: tally.depth.1 as f64 / tally.depth.0.max(1) as f64,
+        depth_max: tally.depth_max,
+        tls_resumed: tally.tls_resumed,
+        protocol: match (plan.protocol, job.is_tls()) {
+            (Protocol::Http10, _) => "http/1.0",
+            (Protocol::Http11, _) => "http/1.1",
+            (Protocol::Http2, true) => "h2",
+            (Protocol::Http2, false) => "h2c",
+        }
+        .to_owned(),
+        fairness: kept.then(|| jain(&tally.each)),
+    }
+}
+
+/// Jain's index of fairness: 1 when all have the same, 1/n when one has all.
+fn jain(each: &[u64]) -> f64 {
+    let sum: f64 = each.iter().map(|&count| count as f64).sum();
+    let squares: f64 = each.iter().map(|&count| (count as f64).powi(2)).sum();
+    if squares == 0.0 { 1.0 } else { sum * sum / (each.len() as f64 * squares) }
+}
+
+/// As httperf does it: a sample for each five seconds; with less than that, for each second.
+fn reply_rate(series: &[Second]) -> Option<ReplyRate> {
+    let whole: Vec<&Second> = series.iter().filter(|second| second.length >= 0.999).collect();
+    let step = if whole.len() >= 10 { 5 } else { 1 };
+    let samples: Vec<f64> = whole
+        .chunks_exact(step)
+        .map(|chunk| {
+            let requests: u64 = chunk.iter().map(|second| second.requests).sum();
+            requests as f64 / chunk.iter().map(|second| second.length).sum::<f64>()
+        })
+        .collect();
+    let count = samples.len() as f64;
+    let length = whole.first()?.length;
+    let mean = samples.iter().sum::<f64>() / count;
+    let variance = samples.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>();
+    Some(ReplyRate {
+        sample_seconds: step as f64 * length,
+        samples: samples.len() as u32,
+        min: samples.iter().copied().fold(f64::INFINITY, f64::min),
+        mean,
+        max: samples.iter().copied().fold(0.0, f64::max),
+        stddev: if count > 1.0 { (variance / (count - 1.0)).sqrt() } else { 0.0 },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fairness_is_one_for_equals_and_falls_with_starvation() {
+        assert!((jain(&[5, 5, 5, 5]) - 1.0).abs() < 1e-12);
+        assert!((jain(&[8, 0, 0, 0]) - 0.25).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_reply_rate_is_sampled_each_five_seconds() {
+        let second = |requests| Second { length: 1.0, requests, ..Second::default() };
+        let series: Vec<Second> = (0..12).map(|n| second(if n < 5 { 100 } else { 200 })).collect();
+        let rate = reply_rate(&series).unwrap();
+        assert_eq!((rate.samples, rate.min, rate.mean, rate.max), (2, 100.0, 150.0, 200.0));
+        assert!((rate.stddev - 70.71).abs() < 0.01);
+        assert!(reply_rate(&[]).is_none());
+    }
+}

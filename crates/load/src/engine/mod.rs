@@ -1,0 +1,102 @@
+//! The engine: loops on threads of their own, each with its connections, its share of the plan and its own
+//! figures. Nothing is shared while they run.
+
+mod clock;
+mod connection;
+mod job;
+mod pace;
+mod series;
+mod tally;
+mod timers;
+mod transport;
+mod worker;
+
+use std::io;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+pub use job::{Extras, Job, JobError};
+pub use series::Series;
+pub use tally::{Conformance, Tally};
+
+use crate::processes::{self, Sample};
+use crate::progress::Progress;
+
+use clock::Clock;
+use worker::Worker;
+
+/// What the loops measured, together.
+pub struct Measured {
+    /// Everything that was counted.
+    pub tally: Tally,
+    /// Seconds from the start of counting to the end.
+    pub seconds: f64,
+    /// When counting began.
+    pub started: SystemTime,
+    /// The server's processes before and after, when they run on this machine.
+    pub server: Option<(Sample, Sample)>,
+    /// The generator's process before and after.
+    pub client: (Sample, Sample),
+}
+
+/// Runs `job` to its end, or until `progress` is told to stop.
+///
+/// # Errors
+/// What the system reports when a loop cannot be set up.
+pub fn run(job: &Job, progress: &Progress) -> io::Result<Measured> {
+    let pids = processes::listening_on(job.address);
+    let sample_server = || pids.as_ref().map(|pids| processes::sample(pids));
+    let clock = Clock::start();
+    thread::scope(|scope| {
+        let (done, ended) = mpsc::channel();
+        let mut held = Vec::new();
+        for index in 0..job.plan.threads {
+            let worker = Worker::new(job, clock, index, progress.slot(index as usize));
+            let worker = worker.inspect_err(|_| progress.stop())?;
+            let (hold, release) = mpsc::channel();
+            held.push(hold);
+            let done = done.clone();
+            let builder = thread::Builder::new().name(format!("load-{index}"));
+            let spawned = builder.spawn_scoped(scope, move || work(worker, done, release));
+            spawned.inspect_err(|_| progress.stop())?;
+        }
+        drop(done);
+        thread::sleep(Duration::from_secs_f64(job.plan.warmup_seconds));
+        let started = SystemTime::now();
+        let before = (sample_server(), processes::sample_self());
+        let began = clock.now();
+        let (mut tally, mut last, mut failure) = (Tally::new(0), began, None);
+        let mut count = 0;
+        while let Ok((result, own, end)) = ended.recv() {
+            tally.add(own);
+            last = last.max(end);
+            failure = failure.or(result.err());
+            count += 1;
+        }
+        // The loops are still there, so that what their threads have used can be read.
+        let after = (sample_server(), processes::sample_self());
+        drop(held);
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        if count < job.plan.threads {
+            return Err(io::Error::other("a loop of the generator ended in a fault"));
+        }
+        let seconds = (last - began).max(1) as f64 / 1e9;
+        let (server, client) = (before.0.zip(after.0), (before.1, after.1));
+        Ok(Measured { tally, seconds, started, server, client })
+    })
+}
+
+type Ended = (io::Result<()>, Tally, u64);
+
+/// A loop's thread: runs, tells, and stays until it is no longer looked at.
+fn work(mut worker: Worker<'_>, done: mpsc::Sender<Ended>, release: mpsc::Receiver<()>) {
+    let result = worker.run();
+    let (tally, end) = worker.finish();
+    // Nobody listens only when the run was given up.
+    let _ = done.send((result, tally, end));
+    drop(done);
+    let _ = release.recv();
+}

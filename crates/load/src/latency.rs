@@ -1,0 +1,56 @@
+//! Histograms as the outcome tells them.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+
+use crate::outcome::Latency;
+
+impl Latency {
+    /// From samples in nanoseconds.
+    #[must_use]
+    pub fn from_histogram(samples: &Histogram<u64>) -> Self {
+        let ms = |nanos: u64| nanos as f64 / 1e6;
+        let at = |quantile| ms(samples.value_at_quantile(quantile).min(samples.max()));
+        let mut bytes = Vec::new();
+        // Writing to memory cannot fail; an empty text would say that it had.
+        let _ = V2DeflateSerializer::new().serialize(samples, &mut bytes);
+        Self {
+            count: samples.len(),
+            min: if samples.is_empty() { 0.0 } else { ms(samples.min()) },
+            mean: samples.mean() / 1e6,
+            stddev: samples.stdev() / 1e6,
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: ms(samples.max()),
+            histogram: STANDARD.encode(bytes),
+        }
+    }
+
+    /// The samples again, in nanoseconds.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn to_histogram(&self) -> Result<Histogram<u64>, String> {
+        let bytes = STANDARD.decode(&self.histogram).map_err(|error| error.to_string())?;
+        Deserializer::new().deserialize(&mut bytes.as_slice()).map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_survive_the_way_through_the_text() {
+        let mut samples = Histogram::<u64>::new_with_bounds(1, 3_600_000_000_000, 3).unwrap();
+        (1..=1000).for_each(|n| samples.saturating_record(n * 1_000_000));
+        let told = Latency::from_histogram(&samples);
+        assert!((told.p50 - 500.0).abs() < 0.6 && (told.p99 - 990.0).abs() < 1.1, "{told:?}");
+        assert_eq!(told.count, 1000);
+        assert_eq!(told.to_histogram().unwrap(), samples);
+    }
+}

@@ -1,0 +1,222 @@
+//! What processes use: processor time, memory, context switches; and which of them listen on a port.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Instant;
+
+use crate::outcome::ProcessUse;
+
+/// What a group of processes had used at one moment.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    at: Instant,
+    name: String,
+    processes: u32,
+    /// Nanoseconds of all threads.
+    cpu: u64,
+    memory: u64,
+    voluntary: u64,
+    involuntary: u64,
+    processors: u32,
+}
+
+/// The process that listens there and everything that it has started; `None` when it is not on this
+/// machine, or is not ours to look at.
+#[must_use]
+pub fn listening_on(address: SocketAddr) -> Option<Vec<u32>> {
+    if !address.ip().is_loopback() {
+        return None;
+    }
+    let inodes = listening_inodes(address.port());
+    let holders: HashSet<u32> = all_pids().filter(|pid| holds_socket(*pid, &inodes)).collect();
+    if holders.is_empty() {
+        return None;
+    }
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    for pid in all_pids() {
+        if let Some(parent) = parent_of(pid) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let mut todo: Vec<u32> = holders.into_iter().collect();
+    todo.sort_unstable();
+    let mut found = Vec::new();
+    while let Some(pid) = todo.pop() {
+        if !found.contains(&pid) {
+            found.push(pid);
+            todo.extend(children.get(&pid).into_iter().flatten());
+        }
+    }
+    found.sort_unstable();
+    Some(found)
+}
+
+/// What these processes have used so far.
+#[must_use]
+pub fn sample(pids: &[u32]) -> Sample {
+    let mut sample = Sample {
+        at: Instant::now(),
+        name: String::new(),
+        processes: 0,
+        cpu: 0,
+        memory: 0,
+        voluntary: 0,
+        involuntary: 0,
+        processors: 1,
+    };
+    for pid in pids {
+        let folder = format!("/proc/{pid}");
+        let Ok(name) = fs::read_to_string(format!("{folder}/comm")) else { continue };
+        if sample.name.is_empty() {
+            name.trim_end().clone_into(&mut sample.name);
+        }
+        sample.processes += 1;
+        sample.memory += memory(&folder);
+        let Ok(tasks) = fs::read_dir(format!("{folder}/task")) else { continue };
+        for task in tasks.flatten() {
+            sample.add_thread(&task.path());
+        }
+    }
+    sample
+}
+
+/// What this process has used so far.
+#[must_use]
+pub fn sample_self() -> Sample {
+    sample(&[std::process::id()])
+}
+
+impl Sample {
+    fn add_thread(&mut self, folder: &Path) {
+        if let Ok(text) = fs::read_to_string(folder.join("schedstat")) {
+            self.cpu += text.split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0);
+        }
+        let Ok(status) = fs::read_to_string(folder.join("status")) else { return };
+        for line in status.lines() {
+            let Some((name, value)) = line.split_once(':') else { continue };
+            let value = value.trim();
+            match name {
+                "voluntary_ctxt_switches" => self.voluntary += value.parse().unwrap_or(0),
+                "nonvoluntary_ctxt_switches" => self.involuntary += value.parse().unwrap_or(0),
+                "Cpus_allowed_list" => self.processors = self.processors.max(processors(value)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Seconds of processor time.
+    #[must_use]
+    pub fn cpu_seconds(&self) -> f64 {
+        self.cpu as f64 / 1e9
+    }
+
+    /// Bytes of memory.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory
+    }
+}
+
+/// What was used between two samples in which so many requests were answered.
+#[must_use]
+pub fn use_between(before: &Sample, after: &Sample, requests: u64) -> ProcessUse {
+    let cpu = after.cpu.saturating_sub(before.cpu) as f64 / 1e9;
+    let seconds = after.at.duration_since(before.at).as_secs_f64().max(1e-9);
+    ProcessUse {
+        name: after.name.clone(),
+        processes: after.processes,
+        cpu_seconds: cpu,
+        cpu_us_per_request: if requests == 0 { 0.0 } else { cpu * 1e6 / requests as f64 },
+        cpu_share: cpu / seconds / f64::from(after.processors),
+        memory_bytes: after.memory,
+        voluntary_switches: after.voluntary.saturating_sub(before.voluntary),
+        involuntary_switches: after.involuntary.saturating_sub(before.involuntary),
+    }
+}
+
+/// Processors in a list such as `0-3,8`.
+fn processors(list: &str) -> u32 {
+    let count = |part: &str| {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        Some(to.trim().parse::<u32>().ok()?.checked_sub(from.trim().parse().ok()?)? + 1)
+    };
+    list.split(',').filter_map(count).sum::<u32>().max(1)
+}
+
+fn memory(folder: &str) -> u64 {
+    let Ok(text) = fs::read_to_string(format!("{folder}/smaps_rollup")) else { return 0 };
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
+    let kilobytes =
+        line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
+}
+
+fn all_pids() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name stands in parentheses and may hold anything.
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+fn listening_inodes(port: u16) -> HashSet<String> {
+    const LISTEN: &str = "0A";
+    let mut inodes = HashSet::new();
+    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        let Ok(text) = fs::read_to_string(table) else { continue };
+        for line in text.lines().skip(1) {
+            let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+            let [_, local, _, LISTEN, ..] = fields[..] else { continue };
+            let Some((_, text)) = local.rsplit_once(':') else { continue };
+            if u16::from_str_radix(text, 16) == Ok(port)
+                && let Some(inode) = fields.get(9)
+            {
+                inodes.insert((*inode).to_owned());
+            }
+        }
+    }
+    inodes
+}
+
+fn holds_socket(pid: u32, inodes: &HashSet<String>) -> bool {
+    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    descriptors.flatten().any(|descriptor| {
+        let target = fs::read_link(descriptor.path()).unwrap_or_default();
+        let inode =
+            target.to_str().and_then(|text| text.strip_prefix("socket:[")?.strip_suffix(']'));
+        inode.is_some_and(|inode| inodes.contains(inode))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_listener_is_found_by_its_port_and_its_use_is_told() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let pids = listening_on(address).unwrap();
+        assert!(pids.contains(&std::process::id()));
+        let before = sample_self();
+        let mut sum = 0_u64;
+        while sample_self().cpu < before.cpu + 5_000_000 {
+            sum = (0..1_000_000).fold(sum, |sum: u64, n| sum.wrapping_mul(31).wrapping_add(n));
+        }
+        let used = use_between(&before, &sample_self(), 100);
+        assert!(used.cpu_seconds >= 0.005 && used.memory_bytes > 100_000, "{used:?} {sum}");
+        assert!((used.cpu_us_per_request - used.cpu_seconds * 1e4).abs() < 1e-6);
+        drop(listener);
+        assert_eq!(listening_on(address), None);
+    }
+
+    #[test]
+    fn lists_of_processors_are_counted() {
+        assert_eq!((processors("0-3,8"), processors("5"), processors("")), (5, 1, 1));
+    }
+}

@@ -1,0 +1,127 @@
+//! What the bodies have to be: a length and a 64-bit hash (XXH3) of each.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+/// What a body has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expected {
+    /// Bytes.
+    pub length: u64,
+    /// XXH3 with 64 bits.
+    pub hash: u64,
+}
+
+/// The hash of a body that comes in pieces.
+#[derive(Default)]
+pub struct Digest(Xxh3);
+
+impl Digest {
+    /// The hash of a body that is there as a whole.
+    #[must_use]
+    #[inline]
+    pub fn of(body: &[u8]) -> u64 {
+        xxh3_64(body)
+    }
+
+    /// Adds a piece.
+    pub fn update(&mut self, piece: &[u8]) {
+        self.0.update(piece);
+    }
+
+    /// The hash of all pieces.
+    #[must_use]
+    pub fn finish(&self) -> u64 {
+        self.0.digest()
+    }
+}
+
+/// What the body of each URL has to be, by its index.
+#[derive(Debug, Default)]
+pub struct Reference(Vec<Expected>);
+
+impl Reference {
+    /// From the files of `directory`: each URL's path is a path in it, and a path that ends in a slash
+    /// stands for its `index.html`.
+    ///
+    /// # Errors
+    /// The first file that cannot be read, and why.
+    pub fn of_directory<'a>(
+        directory: &Path,
+        paths: impl Iterator<Item = &'a str>,
+    ) -> Result<Self, (PathBuf, io::Error)> {
+        let mut known = std::collections::HashMap::new();
+        let mut expected = Vec::new();
+        for path in paths {
+            let file = directory.join(relative(path));
+            let one = match known.get(&file) {
+                Some(one) => *one,
+                None => {
+                    let one = of_file(&file).map_err(|error| (file.clone(), error))?;
+                    known.insert(file, one);
+                    one
+                }
+            };
+            expected.push(one);
+        }
+        Ok(Self(expected))
+    }
+
+    /// What the body of the URL with that index has to be.
+    #[must_use]
+    #[inline]
+    pub fn expected(&self, url: usize) -> Option<Expected> {
+        self.0.get(url).copied()
+    }
+}
+
+fn relative(path: &str) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    let decoded: Vec<u8> = percent_encoding::percent_decode_str(path).collect();
+    let trimmed = decoded.strip_prefix(b"/").unwrap_or(&decoded);
+    let mut file = PathBuf::from(std::ffi::OsStr::from_bytes(trimmed));
+    if trimmed.is_empty() || trimmed.ends_with(b"/") {
+        file.push("index.html");
+    }
+    file
+}
+
+fn of_file(path: &Path) -> io::Result<Expected> {
+    let mut file = File::open(path)?;
+    let (mut digest, mut length) = (Digest::default(), 0);
+    let mut buffer = vec![0; 256 * 1024];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(Expected { length, hash: digest.finish() }),
+            count => {
+                digest.update(&buffer[..count]);
+                length += count as u64;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_found_by_decoded_paths_and_hashed_alike_in_any_pieces() {
+        let directory = tempfile::tempdir().unwrap();
+        let body: Vec<u8> = (0..700_000_u32).map(|n| (n * 7) as u8).collect();
+        std::fs::write(directory.path().join("a b.bin"), &body).unwrap();
+        std::fs::write(directory.path().join("index.html"), b"hello").unwrap();
+        let paths = ["/a%20b.bin", "/"].into_iter();
+        let reference = Reference::of_directory(directory.path(), paths).unwrap();
+        assert_eq!(
+            reference.expected(0),
+            Some(Expected { length: 700_000, hash: Digest::of(&body) })
+        );
+        assert_eq!(reference.expected(1), Some(Expected { length: 5, hash: Digest::of(b"hello") }));
+        let missing = Reference::of_directory(directory.path(), ["/none"].into_iter());
+        assert!(missing.is_err_and(|(file, _)| file.ends_with("none")));
+    }
+}
