@@ -1,27 +1,247 @@
 //! Whether the figures of a run may be used.
 
+use std::fs;
+
 use crate::engine::Tally;
-use crate::outcome::{Outcome, Verdict};
+use crate::outcome::{Latency, Outcome, ProcessUse, Second, Verdict};
+use crate::plan::{Arrivals, Model};
 
 /// What a verdict is founded on.
+#[derive(Clone, Debug, Default)]
 pub struct Evidence {
-    errors: u64,
+    /// Failures.
+    pub errors: u64,
+    /// Right answers.
+    pub requests: u64,
+    /// Whether the next request waits for the last answer.
+    pub closed: bool,
+    /// Processors that the generator kept busy, for each of its loops: 0 to 1.
+    pub client_busy: f64,
+    /// Processors that the server kept busy, when that is known.
+    pub server_busy: Option<f64>,
+    /// 99th percentile of the generator's own lateness, in milliseconds; open models only.
+    pub lag_p99_ms: f64,
+    /// 99th percentile of the response time, in milliseconds.
+    pub latency_p99_ms: f64,
+    /// Requests per second of each whole second, when they ought to be alike.
+    pub rates: Vec<f64>,
+    /// Bits per second received, and the speed of the fastest link; absent on loopback.
+    pub link: Option<(f64, f64)>,
+    /// Arrivals that were never given a connection.
+    pub waiting: u64,
 }
 
+/// A loop is at its limit from this share of a processor on.
+const BUSY: f64 = 0.95;
+/// A server below this has time to spare.
+const SERVER_BUSY: f64 = 0.85;
+/// Lateness below this, in milliseconds, is a timer's.
+const LEAST_LAG: f64 = 0.1;
+/// Lateness that makes up this share of the response time is no longer the server's.
+const LAG_SHARE: f64 = 0.25;
+/// Rates that scatter by more than this share of their median are noise.
+const SCATTER: f64 = 0.15;
+/// Fewer seconds than this tell nothing of scatter.
+const LEAST_SECONDS: usize = 4;
+
 impl Evidence {
-    /// From what was told so far.
+    /// From what is told of a run.
     #[must_use]
-    pub fn of(outcome: &Outcome, _tally: &Tally) -> Self {
-        Self { errors: outcome.errors }
+    pub fn of(outcome: &Outcome, tally: &Tally) -> Self {
+        let plan = &outcome.plan;
+        let busy = |used: &ProcessUse| used.cpu_seconds / outcome.duration_seconds.max(1e-9);
+        let steady = !matches!(
+            plan.model,
+            Model::OpenRequests(Arrivals::Ramp { .. })
+                | Model::OpenConnections(Arrivals::Ramp { .. })
+        );
+        let loopback = plan.urls.first().is_none_or(|url| is_local(url));
+        let p99 = |latency: &Latency| latency.p99;
+        Self {
+            errors: outcome.errors,
+            requests: outcome.requests,
+            closed: matches!(plan.model, Model::Closed { .. }),
+            client_busy: busy(&outcome.client) / f64::from(plan.threads.max(1)),
+            server_busy: outcome.server.as_ref().map(busy),
+            lag_p99_ms: outcome.lag_ms.as_ref().map_or(0.0, p99),
+            latency_p99_ms: outcome.latency_ms.p99,
+            rates: if steady { whole_seconds(&outcome.series) } else { Vec::new() },
+            link: (!loopback)
+                .then(|| fastest_link().map(|speed| (outcome.bytes_per_second * 8.0, speed)))
+                .flatten(),
+            waiting: tally.waiting,
+        }
     }
 }
 
-/// The verdict, and why.
+/// The verdict, and why: a sentence for each thing that speaks against the figures.
 #[must_use]
 pub fn judge(evidence: &Evidence) -> (Verdict, Vec<String>) {
-    if evidence.errors > 0 {
-        (Verdict::WrongAnswers, Vec::new())
-    } else {
-        (Verdict::Valid, Vec::new())
+    let tests = [
+        (Verdict::WrongAnswers, wrong_answers(evidence)),
+        (Verdict::ClientBound, client_bound(evidence)),
+        (Verdict::LinkBound, link_bound(evidence)),
+        (Verdict::Noisy, noisy(evidence)),
+    ];
+    let mut verdict = Verdict::Valid;
+    let mut reasons = Vec::new();
+    for (kind, reason) in tests {
+        if let Some(reason) = reason {
+            if verdict == Verdict::Valid {
+                verdict = kind;
+            }
+            reasons.push(reason);
+        }
+    }
+    if evidence.waiting > 0 {
+        reasons.push(format!(
+            "{} requests were due and still waited for a connection at the end: the server is slower than the rate",
+            evidence.waiting
+        ));
+    }
+    (verdict, reasons)
+}
+
+fn wrong_answers(e: &Evidence) -> Option<String> {
+    match (e.errors, e.requests) {
+        (0, 0) => Some("no request was answered".to_owned()),
+        (0, _) => None,
+        (errors, requests) => Some(format!("{errors} failures beside {requests} right answers")),
+    }
+}
+
+fn client_bound(e: &Evidence) -> Option<String> {
+    if !e.closed {
+        let late = e.lag_p99_ms > LEAST_LAG && e.lag_p99_ms > LAG_SHARE * e.latency_p99_ms;
+        return late.then(|| {
+            format!(
+                "the generator was late itself: {:.2} ms at the 99th percentile, of {:.2} ms response time",
+                e.lag_p99_ms, e.latency_p99_ms
+            )
+        });
+    }
+    let spare = e.server_busy.is_none_or(|busy| busy < SERVER_BUSY);
+    (e.client_busy >= BUSY && spare).then(|| match e.server_busy {
+        Some(busy) => format!(
+            "the generator used {:.0} % of its processors while the server used {:.0} % of one",
+            e.client_busy * 100.0,
+            busy * 100.0
+        ),
+        None => format!("the generator used {:.0} % of its processors", e.client_busy * 100.0),
+    })
+}
+
+fn link_bound(e: &Evidence) -> Option<String> {
+    let (bits, speed) = e.link?;
+    (bits > 0.9 * speed).then(|| {
+        format!("{:.2} Gbit/s were received on a link of {:.2} Gbit/s", bits / 1e9, speed / 1e9)
+    })
+}
+
+fn noisy(e: &Evidence) -> Option<String> {
+    if e.rates.len() < LEAST_SECONDS {
+        return None;
+    }
+    let middle = median(&e.rates);
+    let distances: Vec<f64> = e.rates.iter().map(|rate| (rate - middle).abs()).collect();
+    // 1.4826 makes of the median distance what is the standard deviation of a normal distribution.
+    let scatter = 1.4826 * median(&distances) / middle.max(f64::MIN_POSITIVE);
+    (scatter > SCATTER)
+        .then(|| format!("requests/s scatter by {:.0} % from second to second", scatter * 100.0))
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => sorted[n / 2],
+        n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
+    }
+}
+
+fn whole_seconds(series: &[Second]) -> Vec<f64> {
+    let whole = series.iter().filter(|second| second.length >= 0.999);
+    whole.map(|second| second.requests as f64 / second.length).collect()
+}
+
+fn is_local(url: &str) -> bool {
+    let host = url::Url::parse(url).ok();
+    match host.as_ref().and_then(url::Url::host) {
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        None => true,
+    }
+}
+
+/// Bits per second of the fastest network interface that tells its speed.
+fn fastest_link() -> Option<f64> {
+    let interfaces = fs::read_dir("/sys/class/net").ok()?;
+    let speeds = interfaces.flatten().filter_map(|interface| {
+        let megabits = fs::read_to_string(interface.path().join("speed")).ok()?;
+        megabits.trim().parse::<f64>().ok().filter(|megabits| *megabits > 0.0)
+    });
+    speeds.map(|megabits| megabits * 1e6).reduce(f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn closed(client: f64, server: Option<f64>) -> Evidence {
+        Evidence {
+            requests: 1000,
+            closed: true,
+            client_busy: client,
+            server_busy: server,
+            ..Evidence::default()
+        }
+    }
+
+    #[test]
+    fn the_generator_is_the_limit_only_when_the_server_has_time_to_spare() {
+        assert_eq!(judge(&closed(0.99, Some(0.5))).0, Verdict::ClientBound);
+        assert_eq!(judge(&closed(0.99, Some(0.98))).0, Verdict::Valid);
+        assert_eq!(judge(&closed(0.99, None)).0, Verdict::ClientBound);
+        assert_eq!(judge(&closed(0.60, Some(0.5))).0, Verdict::Valid);
+    }
+
+    #[test]
+    fn one_wrong_answer_outweighs_all_else() {
+        let (verdict, reasons) = judge(&Evidence { errors: 1, ..closed(0.99, Some(0.1)) });
+        assert_eq!((verdict, reasons.len()), (Verdict::WrongAnswers, 2));
+        assert_eq!(judge(&Evidence::default()).0, Verdict::WrongAnswers);
+    }
+
+    #[test]
+    fn lateness_counts_when_it_explains_the_response_time() {
+        let late = |lag, latency| {
+            let open = Evidence {
+                requests: 1,
+                lag_p99_ms: lag,
+                latency_p99_ms: latency,
+                ..Evidence::default()
+            };
+            judge(&open).0
+        };
+        assert_eq!(late(0.5, 1.0), Verdict::ClientBound);
+        assert_eq!(late(0.5, 50.0), Verdict::Valid);
+        assert_eq!(late(0.05, 0.06), Verdict::Valid);
+    }
+
+    #[test]
+    fn scatter_is_noise_but_one_slow_second_is_not() {
+        let with =
+            |rates: &[f64]| judge(&Evidence { rates: rates.to_vec(), ..closed(0.1, None) }).0;
+        assert_eq!(with(&[100.0, 160.0, 90.0, 150.0, 70.0, 130.0]), Verdict::Noisy);
+        assert_eq!(with(&[100.0, 101.0, 99.0, 10.0, 100.0, 102.0]), Verdict::Valid);
+        assert_eq!(with(&[100.0, 200.0, 50.0]), Verdict::Valid);
+    }
+
+    #[test]
+    fn a_full_link_is_named() {
+        let full = Evidence { link: Some((0.95e9, 1e9)), ..closed(0.2, None) };
+        assert_eq!(judge(&full).0, Verdict::LinkBound);
     }
 }
