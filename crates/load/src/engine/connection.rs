@@ -48,6 +48,8 @@ pub(super) struct Connection {
     pub(super) pace: Option<Pace>,
     /// The server said that it will close.
     ends: bool,
+    /// The end of what the server sends has arrived and will not be told of again.
+    peer_ended: bool,
     /// It stands in the queue of those that can take a request.
     pub(super) queued: bool,
     thinking: bool,
@@ -81,6 +83,9 @@ struct Answer {
     hash: Option<u64>,
 }
 
+/// What says that nothing more will come.
+const ENDED: epoll::EventFlags =
+    epoll::EventFlags::RDHUP.union(epoll::EventFlags::HUP).union(epoll::EventFlags::ERR);
 /// A place whose connection failed is used again after this time, in nanoseconds.
 const RETRY: u64 = 10_000_000;
 /// From this much on, what is only counted is thrown away without being copied.
@@ -116,6 +121,7 @@ impl Connection {
             ),
             pace: plan.modem_bits_per_second.map(Pace::new),
             ends: false,
+            peer_ended: false,
             queued: false,
             thinking: false,
         }
@@ -129,6 +135,7 @@ impl Connection {
         self.sent = 0;
         self.answered = 0;
         self.ends = false;
+        self.peer_ended = false;
         self.reader = ResponseReader::default();
         self.unread.clear();
         self.output.clear();
@@ -138,7 +145,10 @@ impl Connection {
             let data =
                 epoll::EventData::new_u64(u64::from(self.generation) << 32 | u64::from(self.index));
             // Told of each change once: no call is needed to change what is waited for.
-            let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
+            let flags = epoll::EventFlags::IN
+                | epoll::EventFlags::OUT
+                | epoll::EventFlags::RDHUP
+                | epoll::EventFlags::ET;
             epoll::add(&shared.epoll, &transport, data, flags)?;
             Ok(transport)
         });
@@ -152,7 +162,11 @@ impl Connection {
     }
 
     /// Something has happened to its socket.
-    pub(super) fn event(&mut self, shared: &mut Shared<'_>, readable: bool, writable: bool) {
+    pub(super) fn event(&mut self, shared: &mut Shared<'_>, flags: epoll::EventFlags) {
+        let ended = flags.intersects(ENDED);
+        let readable = ended || flags.contains(epoll::EventFlags::IN);
+        let writable = ended || flags.contains(epoll::EventFlags::OUT);
+        self.peer_ended |= ended;
         if self.phase == Phase::Connecting && (writable || readable) {
             self.connected(shared);
         }
@@ -322,7 +336,7 @@ impl Connection {
                 return false;
             }
         };
-        let more = full || transport.is_tls();
+        let more = full || self.peer_ended || transport.is_tls();
         if count == 0 {
             self.ended_by_server(shared);
             return false;

@@ -219,10 +219,7 @@ impl<'a> Worker<'a> {
             return;
         }
         let flags = event.flags;
-        let ended = flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
-        let readable = ended || flags.contains(epoll::EventFlags::IN);
-        let writable = ended || flags.contains(epoll::EventFlags::OUT);
-        connection.event(&mut self.shared, readable, writable);
+        connection.event(&mut self.shared, flags);
         if !self.waiting.is_empty() {
             self.assign();
         }

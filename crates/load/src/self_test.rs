@@ -1,0 +1,263 @@
+//! The generator's proof of itself: what it can do at most, how exact its timers are, and that it notices each
+//! fault of a server that is faulty on purpose.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use crate::conclude::conclude;
+use crate::engine::{self, Extras, Job};
+use crate::faulty::{Fault, FaultyServer};
+use crate::outcome::{ErrorKind, Outcome};
+use crate::plan::{Arrivals, Choice, End, Model, Plan, Protocol, RequestShape, Reuse, Verify};
+use crate::progress::Progress;
+use crate::verify::Reference;
+
+/// What the proof came to.
+pub struct Proof {
+    /// A line for each part.
+    pub text: String,
+    /// Whether everything was as it has to be.
+    pub sound: bool,
+}
+
+type Judge = fn(&Outcome) -> Result<String, String>;
+
+struct Case {
+    name: &'static str,
+    fault: Fault,
+    shape: fn(&mut Plan),
+    judge: Judge,
+}
+
+/// Runs everything; takes some ten seconds.
+#[must_use]
+pub fn run() -> Proof {
+    let mut proof = Proof { text: String::new(), sound: true };
+    for case in cases() {
+        let outcome = trial(case.fault, case.shape);
+        let told = outcome.and_then(|outcome| (case.judge)(&outcome));
+        let (mark, said) = match &told {
+            Ok(said) => ("ok", said),
+            Err(said) => ("NOT", said),
+        };
+        proof.sound &= told.is_ok();
+        // Writing to a string cannot fail.
+        let _ = writeln!(proof.text, "{mark:<4}{:<34}{said}", case.name);
+    }
+    proof
+}
+
+/// A run against a server with that fault.
+///
+/// # Errors
+/// What kept it from being run.
+pub fn trial(fault: Fault, shape: fn(&mut Plan)) -> Result<Outcome, String> {
+    let bodies: Vec<Vec<u8>> = (0..2_u8).map(|n| vec![b'a' + n; 64]).collect();
+    let server = FaultyServer::start(fault, bodies.clone()).map_err(|error| error.to_string())?;
+    let mut plan = plan(&format!("http://{}/", server.address));
+    shape(&mut plan);
+    let directory = Files::of(&bodies).map_err(|error| error.to_string())?;
+    let reference = Reference::of_directory(&directory.0, ["/0", "/1"].into_iter())
+        .map_err(|(file, error)| format!("{}: {error}", file.display()))?;
+    let job = Job::new(plan, Extras::default(), reference).map_err(|error| error.to_string())?;
+    let progress = Progress::new(1);
+    let measured = engine::run(&job, &progress).map_err(|error| error.to_string())?;
+    Ok(conclude(&job, &measured))
+}
+
+/// The right bodies, as files that are removed in the end.
+struct Files(std::path::PathBuf);
+
+impl Files {
+    fn of(bodies: &[Vec<u8>]) -> std::io::Result<Self> {
+        static SERIAL: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let serial = SERIAL.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let name = format!("dunlin-self-test-{}-{serial}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir(&directory)?;
+        for (number, body) in bodies.iter().enumerate() {
+            std::fs::write(directory.join(number.to_string()), body)?;
+        }
+        Ok(Self(directory))
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // What cannot be removed from the folder for temporary files is removed by the system.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn plan(base: &str) -> Plan {
+    Plan {
+        urls: vec![format!("{base}0"), format!("{base}1")],
+        choice: Choice::Random,
+        seed: 1,
+        protocol: Protocol::Http11,
+        connections: 4,
+        threads: 1,
+        end: End::Seconds(0.5),
+        warmup_seconds: 0.0,
+        model: Model::Closed { think_seconds: 0.0 },
+        reuse: Reuse::Kept,
+        pipeline: 1,
+        streams: 1,
+        request: RequestShape {
+            method: "GET".to_owned(),
+            fields: Vec::new(),
+            body_bytes: 0,
+            body_sha256: None,
+            split_body: false,
+            no_delay: true,
+        },
+        timeout_seconds: 0.3,
+        verify: Verify::Directory(std::path::PathBuf::new()),
+        modem_bits_per_second: None,
+        source_addresses: Vec::new(),
+        insecure: false,
+    }
+}
+
+/// Open model: 500 requests per second.
+fn at_a_rate(plan: &mut Plan) {
+    plan.model = Model::OpenRequests(Arrivals::Constant { rate: 500.0 });
+    plan.end = End::Seconds(3.0);
+    plan.timeout_seconds = 5.0;
+}
+
+fn as_it_is(_: &mut Plan) {}
+
+fn cases() -> Vec<Case> {
+    let case = |name, fault, shape, judge| Case { name, fault, shape, judge };
+    let pause = Fault::Pause { after: 400, lasting: Duration::from_millis(1400) };
+    vec![
+        case("top rate, answers prepared", Fault::None, as_it_is, |o| {
+            no_errors(o)?;
+            Ok(format!(
+                "{:.0} requests/s, {:.2} µs of CPU each",
+                o.requests_per_second, o.client.cpu_us_per_request
+            ))
+        }),
+        case("timers at 500 requests/s", Fault::None, at_a_rate, timers),
+        case(
+            "a pause of 1.4 s",
+            pause,
+            |plan| {
+                at_a_rate(plan);
+                plan.connections = 1;
+            },
+            shows_the_pause,
+        ),
+        case("a body that drips", Fault::Drip, |plan| plan.timeout_seconds = 5.0, drips),
+        case("a truncated body", Fault::Truncated, as_it_is, |o| has(o, &[ErrorKind::Closed])),
+        case("a body with another bit", Fault::Corrupt, as_it_is, |o| has(o, &[ErrorKind::Hash])),
+        case(
+            "answers in another order",
+            Fault::Misordered,
+            |plan| plan.pipeline = 4,
+            |o| has(o, &[ErrorKind::Hash]),
+        ),
+        case(
+            "an ignored Connection: close",
+            Fault::IgnoresClose,
+            |plan| plan.reuse = Reuse::Never,
+            closes_itself,
+        ),
+        case("no answer", Fault::Silent, as_it_is, |o| has(o, &[ErrorKind::Timeout])),
+        case("a reset within the body", Fault::Reset, as_it_is, |o| has(o, &[ErrorKind::Reset])),
+        case("status 500", Fault::Status, as_it_is, |o| has(o, &[ErrorKind::Status])),
+        case("fewer bytes than announced", Fault::TooShort, as_it_is, |o| {
+            has(o, &[ErrorKind::Length, ErrorKind::Timeout, ErrorKind::Protocol])
+        }),
+        case("more bytes than announced", Fault::TooLong, as_it_is, |o| {
+            has(o, &[ErrorKind::Length])
+        }),
+        case("no HTTP", Fault::Garbage, as_it_is, |o| has(o, &[ErrorKind::Protocol])),
+        case(
+            "head and body in two packets",
+            Fault::TwoPackets,
+            |plan| {
+                plan.end = End::Seconds(2.0);
+                plan.timeout_seconds = 5.0;
+            },
+            delayed,
+        ),
+        case("an unannounced close", Fault::ClosesUnsaid, as_it_is, unannounced),
+    ]
+}
+
+fn no_errors(o: &Outcome) -> Result<(), String> {
+    match (o.errors, o.requests) {
+        (0, 1..) => Ok(()),
+        _ => Err(format!("{} right answers, {:?}", o.requests, o.errors_by_kind)),
+    }
+}
+
+/// At least one failure of one of these kinds.
+fn has(o: &Outcome, kinds: &[ErrorKind]) -> Result<String, String> {
+    let told = format!("{} right answers, {:?}", o.requests, o.errors_by_kind);
+    if kinds.iter().any(|kind| o.errors_by_kind.contains_key(kind)) { Ok(told) } else { Err(told) }
+}
+
+fn timers(o: &Outcome) -> Result<String, String> {
+    no_errors(o)?;
+    let lag = o.lag_ms.as_ref().ok_or("no lag was measured")?;
+    let told = format!("late by {:.3} ms at the median, {:.3} ms at 99 %", lag.p50, lag.p99);
+    if lag.p50 < 1.0 { Ok(told) } else { Err(told) }
+}
+
+/// 700 of 1,500 requests were due within the pause: a median of half of it among them.
+fn shows_the_pause(o: &Outcome) -> Result<String, String> {
+    no_errors(o)?;
+    let told = format!(
+        "response time at 99 % {:.0} ms, service time {:.1} ms",
+        o.latency_ms.p99, o.service_ms.p99
+    );
+    let shown =
+        o.latency_ms.p99 > 1_300.0 && o.latency_ms.max < 1_600.0 && o.service_ms.p50 < 100.0;
+    if shown { Ok(told) } else { Err(told) }
+}
+
+fn drips(o: &Outcome) -> Result<String, String> {
+    no_errors(o)?;
+    let first = o.first_byte_ms.as_ref().map_or(0.0, |latency| latency.p50);
+    let told = format!("first byte after {first:.1} ms, last after {:.1} ms", o.service_ms.p50);
+    if o.service_ms.p50 > first + 50.0 { Ok(told) } else { Err(told) }
+}
+
+fn closes_itself(o: &Outcome) -> Result<String, String> {
+    no_errors(o)?;
+    let told = format!("{} connections for {} answers", o.connections.opened, o.requests);
+    if o.connections.opened >= o.requests && o.connections.closed_by_server == 0 {
+        Ok(told)
+    } else {
+        Err(told)
+    }
+}
+
+fn delayed(o: &Outcome) -> Result<String, String> {
+    no_errors(o)?;
+    match o.findings.iter().find(|finding| finding.kind == "delayed-ack") {
+        Some(_) => Ok(format!("delayed-ack, {:.1} ms at 99 %", o.service_ms.p99)),
+        None => Err(format!("{:.1} ms at 99 %, findings {:?}", o.service_ms.p99, o.findings)),
+    }
+}
+
+fn unannounced(o: &Outcome) -> Result<String, String> {
+    let not_kept = o.findings.iter().any(|finding| finding.kind == "not-kept");
+    let told =
+        format!("{} right answers, {:?}, not-kept: {not_kept}", o.requests, o.errors_by_kind);
+    if not_kept || o.errors > 0 { Ok(told) } else { Err(told) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_is_noticed() {
+        let proof = run();
+        assert!(proof.sound, "\n{}", proof.text);
+    }
+}
