@@ -1,8 +1,12 @@
 //! An outcome as people and programs read it.
 
+mod csv;
+mod live;
 mod plan;
 mod text;
 
+pub use csv::{csv, csv_series};
+pub use live::Live;
 pub use plan::plan;
 pub use text::text;
 

@@ -1,0 +1,207 @@
+//! Conditions on an outcome, such as `p99>20ms`: what a run in CI is to fail for.
+
+use crate::outcome::{Latency, Outcome};
+
+/// One condition.
+#[derive(Clone, Debug)]
+pub struct FailIf {
+    text: String,
+    figure: String,
+    comparison: Comparison,
+    bound: Bound,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comparison {
+    Above,
+    AtLeast,
+    Below,
+    AtMost,
+    Is,
+    IsNot,
+}
+
+#[derive(Clone, Debug)]
+enum Bound {
+    Number(f64),
+    Word(String),
+}
+
+const FIGURES: [&str; 13] = [
+    "min",
+    "mean",
+    "p50",
+    "p90",
+    "p99",
+    "p999",
+    "max",
+    "errors",
+    "requests",
+    "requests_per_second",
+    "bytes_per_second",
+    "cpu_us_per_request",
+    "verdict",
+];
+/// What a figure of time may stand behind, as in `connect.p99`.
+const PARTS: [&str; 6] = ["latency", "service", "connect", "tls", "first_byte", "lag"];
+
+impl FailIf {
+    /// Reads `FIGURE OPERATOR BOUND`.
+    ///
+    /// # Errors
+    /// What is wrong, with the nearest known name where a name is.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let operators = [
+            (">=", Comparison::AtLeast),
+            ("<=", Comparison::AtMost),
+            ("!=", Comparison::IsNot),
+            ("=", Comparison::Is),
+            (">", Comparison::Above),
+            ("<", Comparison::Below),
+        ];
+        let found = operators.iter().find_map(|(sign, comparison)| {
+            let (figure, bound) = text.split_once(sign)?;
+            Some((figure.trim(), *comparison, bound.trim_start_matches('=').trim()))
+        });
+        let (figure, comparison, bound) =
+            found.ok_or_else(|| format!("{text}: is not a condition such as p99>20ms"))?;
+        let name = match figure.split_once('.') {
+            Some((part, name)) => {
+                known(part, &PARTS)?;
+                name
+            }
+            None => figure,
+        };
+        known(name, &FIGURES)?;
+        let word = name == "verdict";
+        let is_equality = matches!(comparison, Comparison::Is | Comparison::IsNot);
+        let bound = if word && is_equality {
+            Bound::Word(bound.to_ascii_uppercase())
+        } else if word {
+            return Err(format!("{text}: a verdict is compared by = or !="));
+        } else {
+            Bound::Number(number(text, name, bound)?)
+        };
+        Ok(Self { text: text.to_owned(), figure: figure.to_owned(), comparison, bound })
+    }
+
+    /// What holds of `outcome` that must not; `None` when all is well.
+    #[must_use]
+    pub fn check(&self, outcome: &Outcome) -> Option<String> {
+        if let Bound::Word(word) = &self.bound {
+            let verdict = outcome.verdict.to_string();
+            let same = verdict == *word;
+            let holds = if self.comparison == Comparison::Is { same } else { !same };
+            return holds.then(|| format!("{}: the verdict is {verdict}", self.text));
+        }
+        let Bound::Number(bound) = self.bound else { return None };
+        let Some(value) = figure(outcome, &self.figure) else {
+            return Some(format!("{}: was not measured", self.text));
+        };
+        let holds = match self.comparison {
+            Comparison::Above => value > bound,
+            Comparison::AtLeast => value >= bound,
+            Comparison::Below => value < bound,
+            Comparison::AtMost => value <= bound,
+            Comparison::Is => value == bound,
+            Comparison::IsNot => value != bound,
+        };
+        holds.then(|| format!("{}: it is {value:.3}", self.text))
+    }
+}
+
+fn known(name: &str, names: &[&str]) -> Result<(), String> {
+    if names.contains(&name) {
+        return Ok(());
+    }
+    let nearest = names
+        .iter()
+        .map(|known| (strsim::jaro_winkler(known, name), *known))
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map_or("", |(_, known)| known);
+    Err(format!("{name}: is not a figure; the nearest is {nearest}"))
+}
+
+/// A bound in the figure's own unit: milliseconds for times.
+fn number(text: &str, name: &str, bound: &str) -> Result<f64, String> {
+    let split = bound.find(|c: char| c.is_ascii_alphabetic() || c == 'µ').unwrap_or(bound.len());
+    let (digits, unit) = bound.split_at(split);
+    let is_time = FIGURES[..7].contains(&name);
+    let scale = match unit {
+        "" => 1.0,
+        "ns" if is_time => 1e-6,
+        "us" | "µs" if is_time => 1e-3,
+        "ms" if is_time => 1.0,
+        "s" if is_time => 1e3,
+        "k" | "K" | "KB" | "kB" => 1e3,
+        "M" | "MB" => 1e6,
+        "G" | "GB" => 1e9,
+        _ => return Err(format!("{text}: {unit} is not a unit of {name}")),
+    };
+    if is_time && unit.is_empty() {
+        return Err(format!("{text}: a time has a unit (ns, us, ms, s)"));
+    }
+    let number: f64 =
+        digits.trim().parse().map_err(|_| format!("{text}: {bound} is not a number"))?;
+    Ok(number * scale)
+}
+
+fn figure(o: &Outcome, name: &str) -> Option<f64> {
+    let (part, name) = name.split_once('.').unwrap_or(("latency", name));
+    match name {
+        "errors" => return Some(o.errors as f64),
+        "requests" => return Some(o.requests as f64),
+        "requests_per_second" => return Some(o.requests_per_second),
+        "bytes_per_second" => return Some(o.bytes_per_second),
+        "cpu_us_per_request" => return Some(o.server.as_ref()?.cpu_us_per_request),
+        _ => {}
+    }
+    let latency: &Latency = match part {
+        "latency" => &o.latency_ms,
+        "service" => &o.service_ms,
+        "connect" => o.connect_ms.as_ref()?,
+        "tls" => o.tls_ms.as_ref()?,
+        "first_byte" => o.first_byte_ms.as_ref()?,
+        _ => o.lag_ms.as_ref()?,
+    };
+    Some(match name {
+        "min" => latency.min,
+        "mean" => latency.mean,
+        "p50" => latency.p50,
+        "p90" => latency.p90,
+        "p99" => latency.p99,
+        "p999" => latency.p999,
+        _ => latency.max,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_malformed_is_told_with_the_nearest_name() {
+        let error = |text| FailIf::parse(text).unwrap_err();
+        assert!(error("p9>20ms").contains("p90") || error("p9>20ms").contains("p99"));
+        assert!(error("conect.p99>1ms").contains("connect"));
+        assert!(error("p99>20").contains("unit"));
+        assert!(error("p99").contains("condition"));
+        assert!(error("verdict>3").contains("="));
+        assert!(error("errors>5ms").contains("unit"));
+    }
+
+    #[test]
+    fn conditions_hold_or_do_not() {
+        let outcome = crate::self_test::trial(crate::faulty::Fault::None, |plan| {
+            plan.end = crate::plan::End::Requests(50);
+        })
+        .unwrap();
+        let holds = |text: &str| FailIf::parse(text).unwrap().check(&outcome).is_some();
+        assert!(holds("p99>0.1us") && !holds("p99 > 100s") && holds("service.max>=1ns"));
+        assert!(holds("requests=50") && !holds("requests!=50") && !holds("errors>0"));
+        assert!(
+            holds("verdict==VALID") && !holds("verdict!=VALID") && holds("requests_per_second<1G")
+        );
+        assert!(holds("tls.p50>1s"), "what was not measured cannot be said to be well");
+    }
+}

@@ -1,0 +1,126 @@
+//! What is seen while a run goes on: a few lines that are drawn again and again on a terminal, a line each second
+//! elsewhere.
+
+use std::collections::VecDeque;
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use crate::plan::{End, Plan};
+use crate::processes::{self, Sample};
+use crate::progress::{Progress, Told};
+
+/// The view of one run.
+pub struct Live<'a> {
+    plan: &'a Plan,
+    progress: &'a Progress,
+    began: Instant,
+    last: (Instant, Told),
+    client: Sample,
+    rates: VecDeque<f64>,
+    terminal: bool,
+    drawn: bool,
+}
+
+const LINES: usize = 4;
+const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+const WIDTH: usize = 30;
+
+impl<'a> Live<'a> {
+    /// Of a run that begins now.
+    #[must_use]
+    pub fn new(plan: &'a Plan, progress: &'a Progress) -> Self {
+        let now = Instant::now();
+        Self {
+            plan,
+            progress,
+            began: now,
+            last: (now, Told::default()),
+            client: processes::sample_self(),
+            rates: VecDeque::new(),
+            terminal: io::stderr().is_terminal(),
+            drawn: false,
+        }
+    }
+
+    /// How often [`Live::show`] is to be called.
+    #[must_use]
+    pub fn interval(&self) -> Duration {
+        if self.terminal { Duration::from_millis(250) } else { Duration::from_secs(1) }
+    }
+
+    /// Shows how far the run is.
+    pub fn show(&mut self) {
+        let (now, told) = (Instant::now(), self.progress.told());
+        let seconds = now.duration_since(self.last.0).as_secs_f64().max(1e-6);
+        let rate = told.requests.saturating_sub(self.last.1.requests) as f64 / seconds;
+        let client = processes::sample_self();
+        let busy = (client.cpu_seconds() - self.client.cpu_seconds())
+            / seconds
+            / f64::from(self.plan.threads.max(1));
+        self.last = (now, told);
+        self.client = client;
+        self.rates.push_back(rate);
+        if self.rates.len() > WIDTH {
+            self.rates.pop_front();
+        }
+        let text = if self.terminal { self.drawing(rate, busy) } else { self.line(rate) };
+        // A terminal that has gone away is no reason to end the run.
+        let _ = io::stderr().write_all(text.as_bytes());
+        self.drawn = true;
+    }
+
+    /// Takes the view off the terminal.
+    pub fn clear(&mut self) {
+        if self.terminal && self.drawn {
+            let _ = write!(io::stderr(), "\x1b[{LINES}A\x1b[J");
+            self.drawn = false;
+        }
+    }
+
+    fn line(&self, rate: f64) -> String {
+        let told = &self.last.1;
+        format!(
+            "{:6.1} s {rate:>10.0} requests/s, 50 % {:.3} ms, 99 % {:.3} ms, {} errors\n",
+            self.began.elapsed().as_secs_f64(),
+            told.p50 as f64 / 1e6,
+            told.p99 as f64 / 1e6,
+            told.errors
+        )
+    }
+
+    fn drawing(&self, rate: f64, busy: f64) -> String {
+        let told = &self.last.1;
+        let (share, rest) = self.done(told);
+        let filled = (share * WIDTH as f64) as usize;
+        let bar: String = (0..WIDTH).map(|at| if at < filled { '━' } else { '─' }).collect();
+        let most = self.rates.iter().copied().fold(1.0, f64::max);
+        let curve: String =
+            self.rates.iter().map(|rate| BARS[((rate / most * 7.0) as usize).min(7)]).collect();
+        let back = if self.drawn { format!("\x1b[{LINES}A") } else { String::new() };
+        format!(
+            "{back}\x1b[2K{bar} {:3.0} % {rest}\n\x1b[2K{rate:>12.0} requests/s  {curve}\n\x1b[2K{:>12.3} ms at 50 %, {:.3} ms at 99 %, {:.1} ms at most\n\x1b[2K{:>12} errors, {} in flight, generator {:.0} % busy\n",
+            share * 100.0,
+            told.p50 as f64 / 1e6,
+            told.p99 as f64 / 1e6,
+            told.max as f64 / 1e6,
+            told.errors,
+            told.in_flight,
+            busy * 100.0
+        )
+    }
+
+    /// The share that is done, and what is left in words.
+    fn done(&self, told: &Told) -> (f64, String) {
+        match self.plan.end {
+            End::Seconds(seconds) => {
+                let whole = seconds + self.plan.warmup_seconds;
+                let gone = self.began.elapsed().as_secs_f64().min(whole);
+                (gone / whole.max(1e-9), format!("{:.0} s left", whole - gone))
+            }
+            End::Requests(count) => {
+                let done = (told.requests + told.errors).min(count);
+                (done as f64 / count.max(1) as f64, format!("{} of {count} requests", done))
+            }
+        }
+    }
+}
