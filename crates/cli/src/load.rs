@@ -1,17 +1,21 @@
 //! `dunlin load`
 
 mod plan;
+mod search;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Arc, mpsc};
 
 use clap::Args;
 use dunlin_load::conclude::conclude;
 use dunlin_load::engine::{self, Job};
+use dunlin_load::fail_if::FailIf;
 use dunlin_load::outcome::Outcome;
 use dunlin_load::progress::Progress;
-use dunlin_load::show;
+use dunlin_load::show::{self, Live};
+use dunlin_load::{preflight, self_test};
+use signal_hook::consts::SIGINT;
 
 /// What `dunlin load` is told.
 #[derive(Args)]
@@ -32,7 +36,12 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     check: Check,
     #[command(flatten)]
+    search: Search,
+    #[command(flatten)]
     output: Output,
+    /// Measure the generator itself, and let it notice a faulty server's faults
+    #[arg(long, exclusive = true)]
+    self_test: bool,
 }
 
 #[derive(Args)]
@@ -85,6 +94,12 @@ struct Model {
     /// Read at the pace of a modem of so many kbit/s, on each connection
     #[arg(long, value_name = "KBIT/S")]
     modem: Option<f64>,
+    /// Send what an access log tells, with its timing (common, combined, or Dunlin's JSON)
+    #[arg(long, value_name = "LOG", conflicts_with_all = ["rate", "connection_rate", "think", "requests", "duration", "choose", "urls_file"])]
+    replay: Option<PathBuf>,
+    /// So many times as fast as it was recorded
+    #[arg(long, value_name = "X")]
+    replay_speed: Option<f64>,
     /// Start connections from these addresses in turn
     #[arg(long, value_name = "ADDR")]
     source: Vec<std::net::IpAddr>,
@@ -137,11 +152,34 @@ struct Check {
 }
 
 #[derive(Args)]
+#[command(next_help_heading = "Searches")]
+struct Search {
+    /// Find the most users at --modem's pace of whom each gets at least 95 % of it; -c is where to begin
+    #[arg(long, conflicts_with_all = ["find_rate", "rate", "connection_rate", "replay"])]
+    find_users: bool,
+    /// Find the highest rate of requests that keeps the 99th percentile below --p99
+    #[arg(long, conflicts_with_all = ["replay", "think"])]
+    find_rate: bool,
+    /// Limit of the 99th percentile of the response time, for --find-rate
+    #[arg(long, value_name = "TIME", requires = "find_rate")]
+    p99: Option<String>,
+}
+
+#[derive(Args)]
 #[command(next_help_heading = "Output")]
 struct Output {
     /// Write everything as JSON
     #[arg(long, value_name = "FILE|-")]
     json: Option<PathBuf>,
+    /// Write the main figures as CSV, and the run second by second to FILE.series.csv
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// End with status 3 when this holds, such as p99>20ms or errors>0; may be given more than once
+    #[arg(long, value_name = "CONDITION")]
+    fail_if: Vec<String>,
+    /// Print the JSON Schema of --json
+    #[arg(long, exclusive = true)]
+    schema: bool,
     /// Say nothing but errors
     #[arg(long, short)]
     quiet: bool,
@@ -150,41 +188,37 @@ struct Output {
 const EXAMPLES: &str = "\
 Examples:
   dunlin load http://127.0.0.1:8080/ -c 32 -d 10s
-  dunlin load http://127.0.0.1:8080/ --rate poisson:500 -c 100 -d 30s
+  dunlin load http://127.0.0.1:8080/ --rate poisson:500 -c 100 -d 30s --fail-if 'p99>20ms'
   dunlin load http://127.0.0.1:8080/a.css http://127.0.0.1:8080/b.js --choose random --verify=public
+  dunlin load http://127.0.0.1:8080/big.iso --modem 33.6 --find-users
 
-Exit status: 0 fine, 1 failed or a wrong answer, 2 wrong use.";
+Exit status: 0 fine, 1 failed or a wrong answer, 2 wrong use, 3 a --fail-if holds.";
 
 /// Runs a load.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    let (plan, extras, reference) = match plan::read(arguments) {
-        Ok(read) => read,
-        Err(error) => {
-            eprintln!("dunlin: {error}");
-            return ExitCode::from(2);
-        }
-    };
-    let job = match Job::new(plan, extras, reference) {
-        Ok(job) => job,
-        Err(error) => {
-            eprintln!("dunlin: {error}");
-            return ExitCode::from(2);
-        }
-    };
-    if !job.address.ip().is_loopback() && !arguments.request.i_own_this_host {
-        eprintln!("dunlin: {} is not this machine; --i-own-this-host allows it", job.address);
-        return ExitCode::from(2);
+    if arguments.output.schema {
+        print!("{}", show::schema());
+        return ExitCode::SUCCESS;
     }
+    if arguments.self_test {
+        let proof = self_test::run();
+        print!("{}", proof.text);
+        return if proof.sound { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
+    let (job, conditions) = match prepare(arguments) {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            eprintln!("dunlin: {error}");
+            return ExitCode::from(2);
+        }
+    };
     if !arguments.output.quiet {
         eprint!("{}", show::plan(&job.plan));
     }
-    let outcome = job.probe().map_err(|error| error.to_string()).and_then(|()| {
-        let progress = Progress::new(job.plan.threads as usize);
-        let measured = engine::run(&job, &progress).map_err(|error| error.to_string())?;
-        Ok(conclude(&job, &measured))
-    });
+    let outcome = job.probe().map_err(|error| error.to_string());
+    let outcome = outcome.and_then(|()| measure(arguments, job));
     match outcome {
-        Ok(outcome) => tell(arguments, &outcome),
+        Ok(outcome) => tell(arguments, &outcome, &conditions),
         Err(error) => {
             eprintln!("dunlin: {error}");
             ExitCode::FAILURE
@@ -192,26 +226,90 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-fn tell(arguments: &Arguments, outcome: &Outcome) -> ExitCode {
-    let json = arguments.output.json.as_deref();
-    let on_stdout = json == Some(Path::new("-"));
-    if let Some(file) = json
-        && let Err(error) = write_json(file, outcome)
-    {
-        eprintln!("dunlin: {}: {error}", file.display());
-        return ExitCode::FAILURE;
+/// Everything that can be wrong before anything is sent.
+fn prepare(arguments: &Arguments) -> Result<(Job, Vec<FailIf>), String> {
+    let conditions = arguments
+        .output
+        .fail_if
+        .iter()
+        .map(|text| FailIf::parse(text))
+        .collect::<Result<_, _>>()?;
+    let (plan, extras, reference) = plan::read(arguments)?;
+    let mut job = Job::new(plan, extras, reference).map_err(|error| error.to_string())?;
+    if !job.address.ip().is_loopback() && !arguments.request.i_own_this_host {
+        return Err(format!("{} is not this machine; --i-own-this-host allows it", job.address));
     }
-    if !on_stdout && !arguments.output.quiet {
-        print!("{}", show::text(outcome));
-    }
-    if outcome.errors > 0 || outcome.requests == 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    preflight::prepare(&mut job.plan, job.address)?;
+    Ok((job, conditions))
 }
 
-fn write_json(file: &Path, outcome: &Outcome) -> std::io::Result<()> {
-    let text = show::json(outcome);
-    if file == Path::new("-") {
-        std::io::stdout().write_all(text.as_bytes())
-    } else {
-        std::fs::write(file, text)
+/// One run, or the runs of a search and the outcome of the last one that held.
+fn measure(arguments: &Arguments, job: Job) -> Result<Outcome, String> {
+    if arguments.search.find_users || arguments.search.find_rate {
+        return search::run(arguments, job);
     }
+    run_once(&job, arguments.output.quiet)
+}
+
+/// Runs `job`, with a view of it unless `quiet`. SIGINT ends it early, and what was measured is told; a
+/// second one ends everything.
+fn run_once(job: &Job, quiet: bool) -> Result<Outcome, String> {
+    let progress = Progress::new(job.plan.threads as usize);
+    let stop = progress.stop_flag();
+    let handler = signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&stop))
+        .and_then(|_| signal_hook::flag::register(SIGINT, stop));
+    handler.map_err(|error| format!("receiving signals: {error}"))?;
+    let measured = std::thread::scope(|scope| {
+        let (ended, watch) = mpsc::channel::<()>();
+        if !quiet {
+            let mut live = Live::new(&job.plan, &progress);
+            scope.spawn(move || {
+                while watch.recv_timeout(live.interval()) == Err(mpsc::RecvTimeoutError::Timeout) {
+                    live.show();
+                }
+                live.clear();
+            });
+        }
+        let measured = engine::run(job, &progress);
+        drop(ended);
+        measured
+    });
+    Ok(conclude(job, &measured.map_err(|error| error.to_string())?))
+}
+
+fn tell(arguments: &Arguments, outcome: &Outcome, conditions: &[FailIf]) -> ExitCode {
+    let Output { json, csv, quiet, .. } = &arguments.output;
+    if let Err(error) = write_files(json.as_deref(), csv.as_deref(), outcome) {
+        eprintln!("dunlin: {error}");
+        return ExitCode::FAILURE;
+    }
+    if json.as_deref() != Some(Path::new("-")) && !quiet {
+        print!("{}", show::text(outcome));
+    }
+    let broken: Vec<String> =
+        conditions.iter().filter_map(|condition| condition.check(outcome)).collect();
+    for condition in &broken {
+        eprintln!("dunlin: {condition}");
+    }
+    match (outcome.errors, outcome.requests, broken.is_empty()) {
+        (_, _, false) => ExitCode::from(3),
+        (0, 1.., true) => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
+fn write_files(json: Option<&Path>, csv: Option<&Path>, outcome: &Outcome) -> Result<(), String> {
+    let write = |file: &Path, text: &str| {
+        std::fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))
+    };
+    match json {
+        Some(file) if file == Path::new("-") => print!("{}", show::json(outcome)),
+        Some(file) => write(file, &show::json(outcome))?,
+        None => {}
+    }
+    if let Some(file) = csv {
+        write(file, &show::csv(outcome))?;
+        write(&file.with_extension("series.csv"), &show::csv_series(outcome))?;
+    }
+    Ok(())
 }

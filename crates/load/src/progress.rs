@@ -1,19 +1,20 @@
 //! What a run tells while it goes on.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crate::engine::Tally;
 
 /// A place for each loop; loops write to their own and to nothing else.
 pub struct Progress {
     slots: Vec<Slot>,
+    stopped: Arc<AtomicBool>,
 }
 
 /// One loop's place.
 #[derive(Default)]
 pub struct Slot {
-    stopped: AtomicBool,
+    stopped: Arc<AtomicBool>,
     told: Mutex<Told>,
 }
 
@@ -40,7 +41,9 @@ impl Progress {
     /// For that many loops.
     #[must_use]
     pub fn new(loops: usize) -> Self {
-        Self { slots: (0..loops).map(|_| Slot::default()).collect() }
+        let stopped = Arc::new(AtomicBool::new(false));
+        let slot = |_| Slot { stopped: Arc::clone(&stopped), ..Slot::default() };
+        Self { slots: (0..loops).map(slot).collect(), stopped }
     }
 
     /// The place of one loop.
@@ -51,7 +54,13 @@ impl Progress {
 
     /// Ends the run; what was counted so far stays.
     pub fn stop(&self) {
-        self.slots.iter().for_each(|slot| slot.stopped.store(true, Ordering::Relaxed));
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// What ends the run when it is set, for a signal handler.
+    #[must_use]
+    pub fn stop_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stopped)
     }
 
     /// What all loops have told, together; of percentiles, the highest of any loop.

@@ -1,11 +1,13 @@
 //! From the options to a plan.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use dunlin_load::engine::Extras;
 use dunlin_load::plan::{
     Arrivals, Choice, End, Model, Plan, Protocol, RequestShape, Reuse, Verify,
 };
+use dunlin_load::replay;
 use dunlin_load::verify::Reference;
 
 use super::Arguments;
@@ -16,7 +18,11 @@ use super::Arguments;
 /// A sentence about the option that is wrong, or that contradicts another, or that would do nothing.
 pub(super) fn read(arguments: &Arguments) -> Result<(Plan, Extras, Reference), String> {
     let Arguments { extent, model, request, check, .. } = arguments;
-    let urls = urls(arguments)?;
+    let replay = replay(arguments)?;
+    let urls = match &replay {
+        Some(replay) => replay.urls.clone(),
+        None => urls(arguments)?,
+    };
     let body = body(arguments)?;
     let method = request
         .method
@@ -32,6 +38,10 @@ pub(super) fn read(arguments: &Arguments) -> Result<(Plan, Extras, Reference), S
         return Err("--split-body and --pipeline contradict each other".to_owned());
     }
     let choice = match &request.choose {
+        _ if replay.is_some() => Choice::Replay {
+            log: model.replay.clone().unwrap_or_default(),
+            speed: model.replay_speed.unwrap_or(1.0),
+        },
         Some(_) if urls.len() == 1 => return Err("--choose does nothing with one URL".to_owned()),
         Some(text) => choice(text)?,
         None => Choice::InOrder,
@@ -51,6 +61,20 @@ pub(super) fn read(arguments: &Arguments) -> Result<(Plan, Extras, Reference), S
     }
     if model.modem.is_some() && model.pipeline > 1 {
         return Err("--modem and --pipeline contradict each other".to_owned());
+    }
+    let search = &arguments.search;
+    if search.find_users && model.modem.is_none() {
+        return Err("--find-users needs a pace: --modem KBIT/S".to_owned());
+    }
+    if search.find_rate
+        && (search.p99.is_none() || model.rate.is_some() || model.connection_rate.is_some())
+    {
+        return Err("--find-rate needs --p99 TIME, and no --rate: it looks for one".to_owned());
+    }
+    if (search.find_users || search.find_rate) && extent.requests.is_some() {
+        return Err(
+            "a search tries levels for a --duration each, not for a number of requests".to_owned()
+        );
     }
     let verify = match &check.verify {
         None => Verify::Status,
@@ -72,6 +96,11 @@ pub(super) fn read(arguments: &Arguments) -> Result<(Plan, Extras, Reference), S
             (Some(0), _) => return Err("--requests is at least 1".to_owned()),
             (Some(count), _) => End::Requests(count),
             (None, Some(text)) => End::Seconds(positive("--duration", text)?),
+            (None, None) if replay.is_some() => {
+                End::Requests(replay.as_ref().map_or(0, |r| r.due.len() as u64))
+            }
+            (None, None) if arguments.search.find_users => End::Seconds(8.0),
+            (None, None) if arguments.search.find_rate => End::Seconds(2.0),
             (None, None) => End::Seconds(10.0),
         },
         warmup_seconds: seconds("--warmup", &extent.warmup)?,
@@ -105,8 +134,66 @@ pub(super) fn read(arguments: &Arguments) -> Result<(Plan, Extras, Reference), S
             "a ramp lasts for a --duration; it cannot end by a number of requests".to_owned()
         );
     }
-    let extras = Extras { body, statuses: check.expect_status.clone(), ..Extras::default() };
+    let (methods, due) =
+        replay.map_or((Vec::new(), None), |replay| (replay.methods, Some(replay.due)));
+    let extras = Extras { body, statuses: check.expect_status.clone(), methods, replay: due };
     Ok((plan, extras, reference))
+}
+
+/// A log as requests.
+struct Replayed {
+    urls: Vec<String>,
+    methods: Vec<String>,
+    /// When each is due, in nanoseconds, and which of `urls` it is.
+    due: Vec<(u64, u32)>,
+}
+
+fn replay(arguments: &Arguments) -> Result<Option<Replayed>, String> {
+    let options = &arguments.model;
+    let Some(log) = &options.replay else {
+        return match options.replay_speed {
+            Some(_) => Err("--replay-speed does nothing without --replay".to_owned()),
+            None => Ok(None),
+        };
+    };
+    let speed = options.replay_speed.unwrap_or(1.0);
+    if !speed.is_finite() || speed <= 0.0 {
+        return Err("--replay-speed is above 0".to_owned());
+    }
+    let [base] = &arguments.urls[..] else {
+        return Err("--replay needs one URL, which says what server is meant".to_owned());
+    };
+    let base = absolute(base.clone());
+    let bytes = std::fs::read(log).map_err(|error| format!("{}: {error}", log.display()))?;
+    let read = replay::read(&String::from_utf8_lossy(&bytes), speed)
+        .map_err(|error| format!("{}: {error}", log.display()))?;
+    if read.skipped > 0 {
+        eprintln!(
+            "dunlin: {}: {} lines are no requests and are left out",
+            log.display(),
+            read.skipped
+        );
+    }
+    let mut known = HashMap::new();
+    let (mut urls, mut methods, mut due) = (Vec::new(), Vec::new(), Vec::new());
+    for entry in read.entries {
+        let url = if entry.target.starts_with('/') {
+            on_server(&base, &entry.target)
+        } else {
+            base.clone()
+        };
+        let index = *known.entry((entry.method.clone(), url.clone())).or_insert_with(|| {
+            urls.push(url);
+            methods.push(entry.method);
+            urls.len() as u32 - 1
+        });
+        due.push((entry.offset, index));
+    }
+    Ok(Some(Replayed { urls, methods, due }))
+}
+
+fn absolute(url: String) -> String {
+    if url.contains("://") { url } else { format!("http://{url}") }
 }
 
 fn urls(arguments: &Arguments) -> Result<Vec<String>, String> {
@@ -137,10 +224,7 @@ fn urls(arguments: &Arguments) -> Result<Vec<String>, String> {
     if urls.is_empty() {
         return Err("there is no URL to load".to_owned());
     }
-    Ok(urls
-        .into_iter()
-        .map(|url| if url.contains("://") { url } else { format!("http://{url}") })
-        .collect())
+    Ok(urls.into_iter().map(absolute).collect())
 }
 
 /// `path` on the server of `base`.
@@ -230,6 +314,11 @@ fn field(text: &str) -> Result<(String, String), String> {
         return Err(format!("--header {text}: is not `Name: value`"));
     }
     Ok((name.to_owned(), value.to_owned()))
+}
+
+/// A latency limit in milliseconds.
+pub(super) fn limit(option: &str, text: &str) -> Result<f64, String> {
+    Ok(positive(option, text)? * 1e3)
 }
 
 fn positive(option: &str, text: &str) -> Result<f64, String> {

@@ -38,6 +38,18 @@ pub fn civil_from_days(days: u64) -> (u64, u64, u64) {
     (year, month, day)
 }
 
+/// Days since 1970-01-01 of a year (from 1970 on), month (1 to 12) and day (1 to 31): the inverse of
+/// [`civil_from_days`].
+#[must_use]
+pub fn days_from_civil(year: u64, month: u64, day: u64) -> u64 {
+    let year = year - u64::from(month <= 2);
+    let (era, of_era) = (year / 400, year % 400);
+    let from_march = (month + 9) % 12;
+    let of_year = (153 * from_march + 2) / 5 + day - 1;
+    let days = of_era * 365 + of_era / 4 - of_era / 100 + of_year;
+    (era * 146_097 + days).saturating_sub(719_468)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,6 +77,7 @@ mod tests {
             let next = [(year, month, day + 1), (year, month + 1, 1), (year + 1, 1, 1)];
             assert!(next.contains(&today), "{before:?} then {today:?}");
             assert!(today.1 <= 12 && today.2 <= 31);
+            assert_eq!(days_from_civil(today.0, today.1, today.2), days);
             before = today;
         }
     }

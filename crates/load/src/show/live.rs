@@ -119,7 +119,7 @@ impl<'a> Live<'a> {
             }
             End::Requests(count) => {
                 let done = (told.requests + told.errors).min(count);
-                (done as f64 / count.max(1) as f64, format!("{} of {count} requests", done))
+                (done as f64 / count.max(1) as f64, format!("{done} of {count} requests"))
             }
         }
     }

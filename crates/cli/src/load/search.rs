@@ -1,0 +1,100 @@
+//! `--find-users` and `--find-rate`.
+
+use std::convert::identity;
+
+use dunlin_load::conclude::conclude;
+use dunlin_load::engine::{self, Job};
+use dunlin_load::outcome::{Outcome, Verdict};
+use dunlin_load::plan::{Arrivals, Model, Plan};
+use dunlin_load::preflight;
+use dunlin_load::progress::Progress;
+use dunlin_load::search::{Bounds, Trial, find};
+
+use super::{Arguments, plan};
+
+/// More connections than this need more than one machine.
+const MOST_USERS: f64 = 500_000.0;
+const MOST_RATE: f64 = 10_000_000.0;
+
+/// Tries levels until the highest that holds is known; the outcome is that of the last trial that held.
+pub(super) fn run(arguments: &Arguments, mut job: Job) -> Result<Outcome, String> {
+    let users = arguments.search.find_users;
+    let limit = match &arguments.search.p99 {
+        Some(text) => plan::limit("--p99", text)?,
+        None => f64::INFINITY,
+    };
+    let first = if users { f64::from(job.plan.connections) } else { 1000.0 };
+    let most = if users { MOST_USERS } else { MOST_RATE };
+    let bounds = Bounds { first, most, precision: 0.02, whole: users };
+    let (mut best, mut last) = (None, None);
+    let of = if users { "users" } else { "requests per second" };
+    let search = find(of, bounds, |level| {
+        shape(&mut job.plan, users, level);
+        preflight::prepare(&mut job.plan, job.address)?;
+        let progress = Progress::new(job.plan.threads as usize);
+        let measured = engine::run(&job, &progress).map_err(|error| error.to_string())?;
+        let outcome = conclude(&job, &measured);
+        let trial = if users {
+            judge_users(&outcome, measured.tally.conformance)
+        } else {
+            judge_rate(&outcome, level, limit)
+        };
+        if !arguments.output.quiet {
+            let told = trial.fault.as_deref().unwrap_or("held");
+            eprintln!("{level:>10.0} {of}: {told}");
+        }
+        if trial.fault.is_none() {
+            best = Some(outcome);
+        } else {
+            last = Some(outcome);
+        }
+        Ok::<_, String>(trial)
+    })?;
+    let outcome = best.or(last).ok_or("nothing was tried")?;
+    Ok(Outcome { search: Some(search), ..outcome })
+}
+
+fn shape(plan: &mut Plan, users: bool, level: f64) {
+    if users {
+        plan.connections = level as u32;
+    } else {
+        plan.model = Model::OpenRequests(Arrivals::Constant { rate: level });
+    }
+}
+
+fn judge_users(outcome: &Outcome, conformance: engine::Conformance) -> Trial {
+    let engine::Conformance { users, conforming, late } = conformance;
+    let wrong = (outcome.errors > 0).then(|| format!("{} failures", outcome.errors));
+    let slow = (conforming < users).then(|| {
+        format!(
+            "{} of {users} users did not get their pace ({late} waited for their first byte)",
+            users - conforming
+        )
+    });
+    Trial {
+        achieved: f64::from(conforming),
+        p99_ms: 0.0,
+        server_memory_bytes: outcome.server.as_ref().map(|server| server.memory_bytes),
+        fault: wrong.or(slow),
+        client_bound: outcome.client.cpu_share > 0.95,
+    }
+}
+
+fn judge_rate(outcome: &Outcome, asked: f64, limit: f64) -> Trial {
+    let p99 = outcome.latency_ms.p99;
+    let achieved = outcome.requests_per_second;
+    let client_bound = outcome.verdict == Verdict::ClientBound;
+    let faults = [
+        (outcome.errors > 0).then(|| format!("{} failures", outcome.errors)),
+        (p99 >= limit).then(|| format!("99th percentile {p99:.2} ms")),
+        (achieved < asked * 0.98)
+            .then(|| format!("{achieved:.0} requests/s of {asked:.0} asked for")),
+    ];
+    Trial {
+        achieved,
+        p99_ms: p99,
+        server_memory_bytes: outcome.server.as_ref().map(|server| server.memory_bytes),
+        fault: faults.into_iter().find_map(identity),
+        client_bound,
+    }
+}

@@ -1,0 +1,101 @@
+//! What a run will need of the system, looked at before it begins.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::plan::{Arrivals, End, Model, Plan, Reuse};
+
+/// Makes room for descriptors and ports: raises the limit of descriptors as far as that is allowed, and gives
+/// the plan more source addresses where one would run out of ports.
+///
+/// # Errors
+/// What there is too little of, and how there can be more.
+pub fn prepare(plan: &mut Plan, address: SocketAddr) -> Result<(), String> {
+    descriptors(u64::from(plan.connections) + 64)?;
+    let (ports, lingers) = (ports(), time_wait_lingers());
+    let needed = u64::from(plan.connections) + churn(plan, if lingers { 60.0 } else { 1.0 });
+    let sources = plan.source_addresses.len().max(1) as u64;
+    if needed <= ports * sources / 10 * 8 {
+        return Ok(());
+    }
+    let v4_loopback = matches!(address.ip(), IpAddr::V4(ip) if ip.is_loopback());
+    if v4_loopback && plan.source_addresses.is_empty() {
+        let count = (needed / (ports / 10 * 8).max(1) + 1).min(200) as u8;
+        plan.source_addresses =
+            (0..count).map(|n| Ipv4Addr::new(127, 0, 0, 2 + n).into()).collect();
+        return Ok(());
+    }
+    // A port that waits for late packets is still counted; a run at the edge may do without.
+    if u64::from(plan.connections) > ports * sources {
+        return Err(format!(
+            "{} connections need more local ports than the {} there are; name more addresses with --source, or widen net.ipv4.ip_local_port_range",
+            plan.connections,
+            ports * sources
+        ));
+    }
+    Ok(())
+}
+
+fn descriptors(needed: u64) -> Result<(), String> {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= needed) {
+        return Ok(());
+    }
+    let raised = limit.maximum.map_or(needed, |most| most.min(needed));
+    // What cannot be raised is told just below.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum });
+    match getrlimit(Resource::Nofile).current {
+        Some(current) if current < needed => Err(format!(
+            "{needed} descriptors are needed and {current} are allowed; raise the limit with `ulimit -n {needed}`"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Connections that are made within `seconds`, at most.
+fn churn(plan: &Plan, seconds: f64) -> u64 {
+    // What one processor can make at the very most.
+    const MOST_PER_SECOND: f64 = 20_000.0;
+    let length = match plan.end {
+        End::Seconds(length) => length + plan.warmup_seconds,
+        End::Requests(_) => f64::INFINITY,
+    };
+    let each = match plan.reuse {
+        Reuse::Never => 1.0,
+        Reuse::Requests(count) => f64::from(count),
+        Reuse::Kept => return 0,
+    };
+    let per_second = match &plan.model {
+        Model::OpenConnections(arrivals) => highest(arrivals),
+        Model::OpenRequests(arrivals) => highest(arrivals) / each,
+        Model::Closed { .. } => MOST_PER_SECOND * f64::from(plan.threads),
+    };
+    let by_count = match plan.end {
+        End::Requests(count) => count as f64 / each,
+        End::Seconds(_) => f64::INFINITY,
+    };
+    (per_second * seconds.min(length)).min(by_count) as u64
+}
+
+fn highest(arrivals: &Arrivals) -> f64 {
+    match *arrivals {
+        Arrivals::Constant { rate } | Arrivals::Poisson { rate } => rate,
+        Arrivals::Ramp { from, to } => from.max(to),
+    }
+}
+
+fn ports() -> u64 {
+    let text = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let mut bounds = text.split_ascii_whitespace().filter_map(|text| text.parse::<u64>().ok());
+    match (bounds.next(), bounds.next()) {
+        (Some(low), Some(high)) if high >= low => high - low + 1,
+        _ => 28_232,
+    }
+}
+
+/// Whether a port of a closed connection stays unused for a minute, rather than a second.
+fn time_wait_lingers() -> bool {
+    fs::read_to_string("/proc/sys/net/ipv4/tcp_tw_reuse").is_ok_and(|text| text.trim() == "0")
+}

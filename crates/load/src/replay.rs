@@ -1,0 +1,179 @@
+//! An access log as a load: its requests, with the distances in time at which they came.
+
+use std::fmt;
+
+use dunlin_http::semantics::date::days_from_civil;
+use serde::Deserialize;
+
+/// A request of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Nanoseconds after the first.
+    pub offset: u64,
+    /// Its method.
+    pub method: String,
+    /// Its target, as it was sent.
+    pub target: String,
+}
+
+/// A log that was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Replay {
+    /// Its requests, in the order of time.
+    pub entries: Vec<Entry>,
+    /// Lines that are no requests.
+    pub skipped: u64,
+}
+
+/// The log holds no request at all.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NoRequests {
+    /// Its lines.
+    pub lines: u64,
+}
+
+impl fmt::Display for NoRequests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "none of {} lines is a request in the common, the combined or Dunlin's JSON format",
+            self.lines
+        )
+    }
+}
+
+/// A line of Dunlin's JSON log, as far as it matters here.
+#[derive(Deserialize)]
+struct Line {
+    time: String,
+    method: String,
+    target: String,
+}
+
+/// Reads a log; `speed`: how many times as fast as it was recorded it is to be sent.
+///
+/// Logs that tell whole seconds only have the requests of one second spread evenly over it.
+///
+/// # Errors
+/// [`NoRequests`] when nothing of it can be used.
+pub fn read(log: &str, speed: f64) -> Result<Replay, NoRequests> {
+    let mut found: Vec<(u64, bool, String, String)> = Vec::new();
+    let (mut lines, mut skipped) = (0, 0);
+    for line in log.lines().filter(|line| !line.trim().is_empty()) {
+        lines += 1;
+        let entry = if line.starts_with('{') { of_json(line) } else { of_common(line) };
+        match entry {
+            Some(entry) => found.push(entry),
+            None => skipped += 1,
+        }
+    }
+    if found.is_empty() {
+        return Err(NoRequests { lines });
+    }
+    found.sort_by_key(|(at, ..)| *at);
+    spread(&mut found);
+    let first = found[0].0;
+    let entries = found
+        .into_iter()
+        .map(|(at, _, method, target)| Entry {
+            offset: ((at - first) as f64 / speed) as u64,
+            method,
+            target,
+        })
+        .collect();
+    Ok(Replay { entries, skipped })
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Spreads the requests of one second over it, where no more than the second is known.
+fn spread(found: &mut [(u64, bool, String, String)]) {
+    for group in found.chunk_by_mut(|a, b| a.0 == b.0 && !a.1 && !b.1) {
+        let count = group.len() as u64;
+        if count > 1 {
+            for (index, entry) in group.iter_mut().enumerate() {
+                entry.0 += index as u64 * SECOND / count;
+            }
+        }
+    }
+}
+
+fn of_json(line: &str) -> Option<(u64, bool, String, String)> {
+    let Line { time, method, target } = serde_json::from_str(line).ok()?;
+    let (date, clock) = time.trim_end_matches('Z').split_once('T')?;
+    let mut date = date.splitn(3, '-').map(|part| part.parse::<u64>().ok());
+    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
+    let (clock, fraction) = clock.split_once('.').unwrap_or((clock, "0"));
+    let nanos = format!("{fraction:0<9}").get(..9)?.parse::<u64>().ok()?;
+    let at = instant(year, month, day, clock)? + nanos;
+    Some((at, true, sound(&method)?, sound(&target)?))
+}
+
+/// `host ident user [day/month/year:time zone] "request" ...`
+fn of_common(line: &str) -> Option<(u64, bool, String, String)> {
+    let (_, rest) = line.split_once('[')?;
+    let (time, rest) = rest.split_once(']')?;
+    let (_, rest) = rest.split_once('"')?;
+    let (request, _) = rest.split_once('"')?;
+    let mut parts = request.split(' ');
+    let (method, target, version) = (parts.next()?, parts.next()?, parts.next()?);
+    if !version.starts_with("HTTP/") {
+        return None;
+    }
+    let (stamp, zone) = time.split_once(' ')?;
+    let mut stamp = stamp.splitn(2, ':');
+    let (date, clock) = (stamp.next()?, stamp.next()?);
+    let mut date = date.splitn(3, '/');
+    let (day, month, year) = (date.next()?, date.next()?, date.next()?);
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let month = MONTHS.iter().position(|name| *name == month)? as u64 + 1;
+    let at = instant(year.parse().ok()?, month, day.parse().ok()?, clock)?;
+    let zone: i64 = zone.parse().ok()?;
+    let east = (zone / 100 * 3600 + zone % 100 * 60) * SECOND as i64;
+    Some((at.checked_add_signed(-east)?, false, sound(method)?, sound(target)?))
+}
+
+fn instant(year: u64, month: u64, day: u64, clock: &str) -> Option<u64> {
+    if !(1970..=2500).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    let mut parts = clock.splitn(3, ':').map(|part| part.parse::<u64>().ok());
+    let (hour, minute, second) = (parts.next()??, parts.next()??, parts.next()??);
+    let seconds = days_from_civil(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second;
+    (hour < 24 && minute < 60 && second <= 60).then_some(seconds * SECOND)
+}
+
+/// What can stand in a request line; a log may hold what attackers have sent.
+fn sound(text: &str) -> Option<String> {
+    let visible = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+    visible.then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn common_and_json_lines_are_read_and_times_become_distances() {
+        let log = "\
+            127.0.0.1 - - [10/Oct/2000:13:55:36 -0700] \"GET /b HTTP/1.0\" 200 2326\n\
+            127.0.0.1 - - [10/Oct/2000:20:55:36 +0000] \"GET /c HTTP/1.0\" 200 2326 \"-\" \"x \\\" y\"\n\
+            {\"time\":\"2000-10-10T20:55:37.250Z\",\"method\":\"HEAD\",\"target\":\"/d?x=1\"}\n\
+            127.0.0.1 - - [10/Oct/2000:20:55:40 +0000] \"\\x16\\x03\" 400 0\n\
+            nonsense\n";
+        let replay = read(log, 2.0).unwrap();
+        let told: Vec<_> =
+            replay.entries.iter().map(|e| (e.offset, &*e.method, &*e.target)).collect();
+        assert_eq!(
+            told,
+            [(0, "GET", "/b"), (250_000_000, "GET", "/c"), (625_000_000, "HEAD", "/d?x=1")]
+        );
+        assert_eq!(replay.skipped, 2);
+    }
+
+    #[test]
+    fn a_file_that_is_no_log_is_told() {
+        assert_eq!(read("a\nb\n\n", 1.0), Err(NoRequests { lines: 2 }));
+    }
+}
