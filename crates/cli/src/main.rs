@@ -1,6 +1,7 @@
 //! `dunlin`: one binary, one file per subcommand.
 
 mod check;
+mod compare;
 mod load;
 mod logging;
 mod serve;
@@ -25,6 +26,8 @@ enum Command {
     Check(check::Arguments),
     /// Load a server and measure how it answers
     Load(Box<load::Arguments>),
+    /// Compare servers side by side, and write a report
+    Compare(Box<compare::Arguments>),
     /// Print the version
     Version,
 }
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Load(arguments) => load::run(&arguments),
+        Command::Compare(arguments) => compare::run(&arguments),
         Command::Version => {
             println!("dunlin {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS

@@ -31,16 +31,19 @@ pub fn listening_on(address: SocketAddr) -> Option<Vec<u32>> {
     }
     let inodes = listening_inodes(address.port());
     let holders: HashSet<u32> = all_pids().filter(|pid| holds_socket(*pid, &inodes)).collect();
-    if holders.is_empty() {
-        return None;
-    }
+    (!holders.is_empty()).then(|| with_descendants(holders))
+}
+
+/// These processes and everything that they have started.
+#[must_use]
+pub fn with_descendants(roots: impl IntoIterator<Item = u32>) -> Vec<u32> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for pid in all_pids() {
         if let Some(parent) = parent_of(pid) {
             children.entry(parent).or_default().push(pid);
         }
     }
-    let mut todo: Vec<u32> = holders.into_iter().collect();
+    let mut todo: Vec<u32> = roots.into_iter().collect();
     todo.sort_unstable();
     let mut found = Vec::new();
     while let Some(pid) = todo.pop() {
@@ -50,7 +53,7 @@ pub fn listening_on(address: SocketAddr) -> Option<Vec<u32>> {
         }
     }
     found.sort_unstable();
-    Some(found)
+    found
 }
 
 /// What these processes have used so far.
@@ -74,6 +77,7 @@ pub fn sample(pids: &[u32]) -> Sample {
         }
         sample.processes += 1;
         sample.memory += memory(&folder);
+        sample.cpu += of_children(&folder);
         let Ok(tasks) = fs::read_dir(format!("{folder}/task")) else { continue };
         for task in tasks.flatten() {
             sample.add_thread(&task.path());
@@ -151,6 +155,16 @@ fn memory(folder: &str) -> u64 {
     let kilobytes =
         line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
     kilobytes.unwrap_or(0) * 1024
+}
+
+/// Nanoseconds of processor time of children that have ended, such as CGI scripts.
+fn of_children(folder: &str) -> u64 {
+    let stat = fs::read_to_string(format!("{folder}/stat")).unwrap_or_default();
+    let Some((_, fields)) = stat.rsplit_once(')') else { return 0 };
+    let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
+    let ticks =
+        |index: usize| fields.get(index).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    (ticks(13) + ticks(14)) * 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
 }
 
 fn all_pids() -> impl Iterator<Item = u32> {

@@ -1,0 +1,193 @@
+//! `dunlin compare`
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::SystemTime;
+
+use clap::Args;
+use dunlin_load::compare::results::{Cell, Results};
+use dunlin_load::compare::run::{self, Options};
+use dunlin_load::compare::scenario::{self, BUILT_IN, Scenario};
+use dunlin_load::compare::{adapter, diff, report};
+use dunlin_load::time::rfc3339;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+/// What `dunlin compare` is told.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// Scenarios by name (--list shows them), or files of your own that end in .toml
+    #[arg(value_name = "SCENARIO")]
+    scenarios: Vec<String>,
+    /// Servers to compare, in the order of the columns; all that are known when absent
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    servers: Vec<String>,
+    /// Rounds of each row; 5, or 3 with --quick, when absent
+    #[arg(long, value_name = "N")]
+    rounds: Option<u32>,
+    /// Seconds of each run; 1, or 0.5 with --quick, when absent
+    #[arg(long, value_name = "SECONDS")]
+    duration: Option<f64>,
+    /// Where the reports are written; ./dunlin-compare-DATE when absent
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Fewer rows, rounds and seconds: a scenario with three servers ends within a minute
+    #[arg(long)]
+    quick: bool,
+    /// Start of the order of runs and of every random choice
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Processor that the servers are bound to
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    server_processor: u32,
+    /// Processor that the load is bound to; 1, or 0 where there is one only, when absent
+    #[arg(long, value_name = "N")]
+    load_processor: Option<u32>,
+    /// Show the scenarios and the servers that are installed
+    #[arg(long, exclusive = true)]
+    list: bool,
+    /// Compare two comparisons: directories, or their results.json
+    #[arg(long, value_names = ["A", "B"], num_args = 2, exclusive = true)]
+    diff: Option<Vec<PathBuf>>,
+    /// Write the reports again from a results.json, into --out
+    #[arg(long, value_name = "FILE", requires = "out", conflicts_with = "scenarios")]
+    report: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  dunlin compare --list
+  dunlin compare wasd-files --servers dunlin,nginx,lighttpd --quick
+  dunlin compare wasd-files thttpd-small --rounds 9 --out results
+  dunlin compare --diff results-before results-after
+
+Servers run one at a time in a random order within each round, bound to one processor and the load to another.
+The directory then holds report.html, report.md, results.json, charts and the configurations.
+Exit status: 0 fine, 1 failed (a server that fails is a cell, not a failure), 2 wrong use.";
+
+/// Compares.
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    if arguments.list {
+        list();
+        return ExitCode::SUCCESS;
+    }
+    let done = match (&arguments.diff, &arguments.report) {
+        (Some(two), _) => show_diff(&two[0], &two[1]),
+        (None, Some(file)) => rewrite(file, arguments.out.as_deref().unwrap_or(Path::new("."))),
+        (None, None) => {
+            let options = match options(arguments) {
+                Ok(options) => options,
+                Err(error) => {
+                    eprintln!("dunlin: {error}");
+                    return ExitCode::from(2);
+                }
+            };
+            compare(&options)
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("dunlin: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn options(arguments: &Arguments) -> Result<Options, String> {
+    if arguments.scenarios.is_empty() {
+        return Err("name a scenario; --list shows them".to_owned());
+    }
+    let scenarios: Vec<Scenario> =
+        arguments.scenarios.iter().map(|name| scenario::load(name)).collect::<Result<_, _>>()?;
+    let servers = if arguments.servers.is_empty() {
+        adapter::ALL.iter().map(|adapter| adapter.name.to_owned()).collect()
+    } else {
+        arguments.servers.clone()
+    };
+    for name in &servers {
+        run::adapter(name)?;
+    }
+    let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
+    let quick = arguments.quick;
+    let seconds = arguments.duration.unwrap_or(if quick { 0.5 } else { 1.0 });
+    if !seconds.is_finite() || seconds <= 0.0 || arguments.rounds == Some(0) {
+        return Err("--duration and --rounds are above 0".to_owned());
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .map_err(|error| format!("receiving signals: {error}"))?;
+    }
+    let date = rfc3339(SystemTime::now()).replace(':', "");
+    Ok(Options {
+        scenarios,
+        servers,
+        rounds: arguments.rounds.unwrap_or(if quick { 3 } else { 5 }),
+        seconds,
+        out: arguments.out.clone().unwrap_or_else(|| format!("dunlin-compare-{date}").into()),
+        seed: arguments.seed,
+        server_processor: arguments.server_processor,
+        load_processor: arguments.load_processor.unwrap_or(u32::from(processors > 1)),
+        quick,
+        command: std::env::args().collect(),
+        stop,
+    })
+}
+
+fn compare(options: &Options) -> Result<(), String> {
+    let results = run::run(options)?;
+    if results.interrupted {
+        eprintln!("interrupted; what was measured is kept");
+    }
+    for (scenario, row, server, reason) in failures(&results) {
+        eprintln!("{scenario}, {row}, {server}: {reason}");
+    }
+    println!("{}", options.out.join("report.html").display());
+    Ok(())
+}
+
+fn failures(results: &Results) -> Vec<(&str, &str, &str, &str)> {
+    let mut failures = Vec::new();
+    for scenario in &results.scenarios {
+        for row in &scenario.rows {
+            for (server, cell) in &row.cells {
+                if let Cell::Failed { reason, .. } = cell {
+                    failures.push((&*scenario.name, &*row.title, &**server, &**reason));
+                }
+            }
+        }
+    }
+    failures
+}
+
+fn list() {
+    println!("Scenarios");
+    for (name, _) in BUILT_IN {
+        match scenario::load(name) {
+            Ok(scenario) => {
+                println!("  {name:<22}{} ({} rows)", scenario.title, scenario.rows.len())
+            }
+            Err(error) => println!("  {error}"),
+        }
+    }
+    println!("\nServers");
+    for adapter in adapter::ALL {
+        let told =
+            adapter.find().map_or("not installed".to_owned(), |program| adapter.version(&program));
+        println!("  {:<22}{told}", adapter.name);
+    }
+}
+
+fn show_diff(a: &Path, b: &Path) -> Result<(), String> {
+    let (a, b) = (diff::read(a)?, diff::read(b)?);
+    print!("{}", diff::text(&diff::diff(&a, &b)));
+    Ok(())
+}
+
+fn rewrite(file: &Path, out: &Path) -> Result<(), String> {
+    let results = diff::read(file)?;
+    report::write(&results, out).map_err(|error| format!("{}: {error}", out.display()))
+}

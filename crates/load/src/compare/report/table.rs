@@ -1,0 +1,143 @@
+//! What the tables say, before it is HTML or Markdown.
+
+use crate::compare::results::{Better, Cell, Metric, Results, Row, ScenarioResults};
+use crate::compare::statistics::{Estimate, estimate, paired_ratio, pairs, tiers};
+use crate::outcome::Verdict;
+
+/// One server in one row, for one metric.
+pub(super) enum Entry<'a> {
+    /// It was measured.
+    Figure {
+        /// The figure.
+        estimate: Estimate,
+        /// 0 for the best; absent where nothing is ranked.
+        tier: Option<usize>,
+        /// Why the figure may not be used; empty when it may.
+        doubts: Vec<&'a str>,
+    },
+    /// It was probed.
+    Facts(Vec<(&'a str, &'a str)>),
+    /// It has no such thing.
+    Absent(&'a str),
+    /// It could not be measured.
+    Failed(&'a str, &'a str),
+    /// It was not run.
+    Nothing,
+}
+
+/// The least number of valid rounds that a figure is founded on.
+const LEAST_ROUNDS: usize = 1;
+/// The server that is not ranked.
+pub(super) const FLOOR: &str = "floor";
+
+/// What one metric of one row was in each round that may be used, by server.
+pub(super) fn rounds_of(cell: &Cell, key: &str, valid: bool) -> Vec<(u32, f64)> {
+    let Cell::Measured { rounds, .. } = cell else { return Vec::new() };
+    let usable = rounds.iter().filter(|round| !valid || round.verdict == Verdict::Valid);
+    usable.filter_map(|round| Some((round.round, *round.values.get(key)?))).collect()
+}
+
+/// The entries of a row, in the order of the servers.
+pub(super) fn entries<'a>(results: &'a Results, row: &'a Row, metric: &Metric) -> Vec<Entry<'a>> {
+    let valid: Vec<Vec<(u32, f64)>> = results
+        .servers
+        .iter()
+        .map(|server| {
+            row.cells
+                .get(&server.name)
+                .map_or(Vec::new(), |cell| rounds_of(cell, &metric.key, true))
+        })
+        .collect();
+    let ranked: Vec<Vec<(u32, f64)>> = results
+        .servers
+        .iter()
+        .zip(&valid)
+        .map(|(server, rounds)| if server.name == FLOOR { Vec::new() } else { rounds.clone() })
+        .collect();
+    let tiers = match metric.better {
+        Better::Neither => vec![None; ranked.len()],
+        better => tiers(&ranked, better == Better::Higher),
+    };
+    results
+        .servers
+        .iter()
+        .enumerate()
+        .map(|(index, server)| match row.cells.get(&server.name) {
+            None => Entry::Nothing,
+            Some(Cell::NotAvailable { reason }) => Entry::Absent(reason),
+            Some(Cell::Failed { reason, log_tail }) => Entry::Failed(reason, log_tail),
+            Some(cell @ Cell::Measured { rounds, facts }) => {
+                if rounds.is_empty() {
+                    return Entry::Facts(
+                        facts.iter().map(|(name, value)| (&**name, &**value)).collect(),
+                    );
+                }
+                let usable = valid[index].len() >= LEAST_ROUNDS;
+                let values =
+                    if usable { valid[index].clone() } else { rounds_of(cell, &metric.key, false) };
+                if values.is_empty() {
+                    return Entry::Absent("it was not told");
+                }
+                let figures: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
+                let doubtful = rounds.iter().filter(|round| round.verdict != Verdict::Valid);
+                let mut doubts: Vec<&str> =
+                    doubtful.flat_map(|round| round.reasons.iter().map(String::as_str)).collect();
+                doubts.sort_unstable();
+                doubts.dedup();
+                if usable {
+                    doubts.clear();
+                } else if doubts.is_empty() {
+                    doubts.push("no round is valid");
+                }
+                Entry::Figure {
+                    estimate: estimate(&figures),
+                    tier: tiers[index].filter(|_| usable),
+                    doubts,
+                }
+            }
+        })
+        .collect()
+}
+
+/// Who is first in a row, and by how much over the next tier: in words.
+pub(super) fn verdict(results: &Results, scenario: &ScenarioResults, row: &Row) -> Option<String> {
+    let metric = scenario.metrics.first()?;
+    let entries = entries(results, row, metric);
+    let of_tier = |wanted: usize| -> Vec<usize> {
+        let is = |entry: &Entry<'_>| matches!(entry, Entry::Figure { tier: Some(tier), .. } if *tier == wanted);
+        (0..entries.len()).filter(|&index| is(&entries[index])).collect()
+    };
+    let (first, second) = (of_tier(0), of_tier(1));
+    let name = |index: usize| results.servers[index].name.as_str();
+    let names: Vec<&str> = first.iter().map(|&index| name(index)).collect();
+    if names.is_empty() {
+        return None;
+    }
+    let Some(next) = second.first() else {
+        return Some(format!("{} cannot be told apart", names.join(", ")));
+    };
+    let rounds = |index: usize| {
+        row.cells.get(name(index)).map_or(Vec::new(), |cell| rounds_of(cell, &metric.key, true))
+    };
+    let best = leader(&first, &entries, metric.better)?;
+    let next = leader(&second, &entries, metric.better).unwrap_or(*next);
+    let ratio = paired_ratio(&pairs(&rounds(best), &rounds(next)));
+    Some(format!(
+        "{} first: {:.2} times {} [{:.2}, {:.2}]",
+        names.join(", "),
+        ratio.median,
+        name(next),
+        ratio.low,
+        ratio.high
+    ))
+}
+
+/// The best by median.
+fn leader(of: &[usize], entries: &[Entry<'_>], better: Better) -> Option<usize> {
+    let median = |index: &usize| match &entries[*index] {
+        Entry::Figure { estimate, .. } => estimate.median,
+        _ => 0.0,
+    };
+    let order = |a: &&usize, b: &&usize| median(a).total_cmp(&median(b));
+    if better == Better::Lower { of.iter().min_by(order) } else { of.iter().max_by(order) }.copied()
+}
