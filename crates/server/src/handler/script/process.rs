@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -18,17 +18,19 @@ use rustix::process::{
 };
 use tokio::net::unix::pipe;
 
+use super::pool::Place;
 use crate::config::Script;
 use crate::event_loop::Shared;
 
 /// What to start.
-pub(super) struct Start<'a> {
-    pub(super) program: &'a Path,
-    pub(super) directory: &'a Path,
+pub(super) struct Start {
+    pub(super) program: PathBuf,
+    pub(super) directory: PathBuf,
     pub(super) arguments: Vec<OsString>,
     pub(super) environment: Vec<(OsString, OsString)>,
     pub(super) input: Input,
-    pub(super) rules: &'a Script,
+    pub(super) rules: Arc<Script>,
+    pub(super) place: Place,
 }
 
 /// What the process reads.
@@ -60,12 +62,14 @@ pub(super) enum Exit {
 pub(super) struct Child {
     pid: Pid,
     shared: Arc<Shared>,
-    /// It has ended, or is not ours to end.
+    /// Its place is free when it is gone.
+    place: Option<Place>,
     ended: bool,
 }
 
-/// Starts a process. It may take as long as it takes to load the program.
-pub(super) fn start(shared: &Arc<Shared>, start: Start<'_>) -> io::Result<Process> {
+/// Starts a process. It takes as long as it takes to load the program, which may have to be read
+/// from a disk: not for a loop.
+pub(super) fn start(shared: &Arc<Shared>, start: Start) -> io::Result<Process> {
     let mut command = Command::new(start.program);
     command
         .args(start.arguments)
@@ -92,8 +96,8 @@ pub(super) fn start(shared: &Arc<Shared>, start: Start<'_>) -> io::Result<Proces
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("the process has no usable number"))?;
     shared.pools.add_group(pid);
-    let child = Child { pid, shared: Arc::clone(shared), ended: false };
-    confine(pid, start.rules)?;
+    let child = Child { pid, shared: Arc::clone(shared), place: Some(start.place), ended: false };
+    confine(pid, &start.rules)?;
     Ok(Process { stdin, stdout, stderr, child })
 }
 
@@ -188,10 +192,11 @@ impl Drop for Child {
         let pid = WaitId::Pid(self.pid);
         let reaped = waitid(pid, WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
         if let Ok(None) = reaped {
-            let pid = self.pid;
+            let (pid, place) = (self.pid, self.place.take());
             // A killed process ends soon, and a loop does not wait for it.
             std::thread::spawn(move || {
                 let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
+                drop(place);
             });
         }
     }

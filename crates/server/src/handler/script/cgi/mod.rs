@@ -22,6 +22,7 @@ use self::run::{Answer, Run};
 use super::Failure;
 use super::locate::{Located, locate};
 use super::phases::Phases;
+use super::pool::Place;
 use super::process::{self, Input, Start};
 use crate::config::Script;
 use crate::event_loop::Loop;
@@ -74,7 +75,7 @@ async fn attempt(
     };
     let place = call.ctx.shared.pools.of(&call.rules).place(&call.rules).await?;
     let chosen = Instant::now();
-    let process = launch(call, &incoming, &located, length, input)?;
+    let process = launch(call, &incoming, &located, length, input, place).await?;
     let phases = Rc::new(Phases::new(incoming.received, chosen));
     let (sender, receiver) = stream::channel(DOWNLOAD);
     let (tell, told) = oneshot::channel();
@@ -85,7 +86,6 @@ async fn attempt(
         is_whole_message: is_nph(&located.program),
         is_bodiless: call.request.as_request().method() == Method::Head,
         phases: Rc::clone(&phases),
-        place,
         process,
         body: std::mem::replace(&mut incoming.body, stream::empty()),
         sender,
@@ -136,25 +136,30 @@ async fn find(call: &Call) -> Result<Located, Failure> {
     found.await.map_err(|_| missing())?.map_err(|failure| failure.unwrap_or_else(missing))
 }
 
-fn launch(
+async fn launch(
     call: &Call,
     incoming: &Incoming,
     located: &Located,
     length: Option<u64>,
     input: Input,
+    place: Place,
 ) -> Result<process::Process, Failure> {
     let start = Start {
-        program: &located.program,
-        directory: located.program.parent().unwrap_or(Path::new("/")),
+        program: located.program.clone(),
+        directory: located.program.parent().unwrap_or(Path::new("/")).to_owned(),
         arguments: environment::arguments(
             &call.request.as_request(),
             call.subject.query.as_deref(),
         ),
         environment: environment::variables(call, incoming, located, length),
         input,
-        rules: &call.rules,
+        rules: Arc::clone(&call.rules),
+        place,
     };
-    process::start(&call.ctx.shared, start).map_err(|error| match error.kind() {
+    let shared = Arc::clone(&call.ctx.shared);
+    let started = tokio::task::spawn_blocking(move || process::start(&shared, start));
+    let started = started.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+    started.map_err(|error| match error.kind() {
         std::io::ErrorKind::PermissionDenied => Failure::Forbidden(error.to_string()),
         std::io::ErrorKind::NotFound => {
             Failure::Broken("it, or the interpreter that its first line names, is missing".into())

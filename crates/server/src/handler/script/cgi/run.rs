@@ -19,7 +19,6 @@ use crate::config::Script;
 use crate::event_loop::Loop;
 use crate::handler::script::Failure;
 use crate::handler::script::phases::Phases;
-use crate::handler::script::pool::Place;
 use crate::handler::script::process::{Child, Exit, Process};
 use crate::handler::script::stderr::{Stderr, printable};
 use crate::stream::{self, Broken};
@@ -35,7 +34,6 @@ pub(super) struct Run {
     /// The request is HEAD: a stated length is not that of what comes.
     pub(super) is_bodiless: bool,
     pub(super) phases: Rc<Phases>,
-    pub(super) place: Place,
     pub(super) process: Process,
     /// The request's body.
     pub(super) body: stream::Receiver,
@@ -69,7 +67,7 @@ const GROUP_GRACE: Duration = Duration::from_millis(200);
 impl Run {
     /// Sees the script through to its end, whatever becomes of the request.
     pub(super) async fn supervise(self) {
-        let Self { ctx, rules, name, phases, place, process, body, sender, tell, .. } = self;
+        let Self { ctx, rules, name, phases, process, body, sender, tell, .. } = self;
         let Process { stdin, stdout, stderr, child } = process;
         let mut stderr = Stderr::new(stderr, &name, child.id());
         let output = Output {
@@ -120,7 +118,6 @@ impl Run {
         phases.tell(&name, child.id());
         drop(output);
         child.reap();
-        drop(place);
     }
 }
 
