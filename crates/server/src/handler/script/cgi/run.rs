@@ -54,8 +54,11 @@ pub(super) enum Answer {
     Local(Vec<u8>),
 }
 
-/// An answer that ends within so many bytes, at once, is sent as a whole.
+/// An answer that ends within so many bytes and so much time is sent as a whole: its length can
+/// be stated, it leaves in one write, and a script that fails in the middle of it gives an error
+/// instead of a cut answer.
 const WHOLE: usize = 64 * 1024;
+const PATIENCE: Duration = Duration::from_millis(2);
 /// How long after the end of its output a script may take to end before it counts as going on in
 /// the background.
 const EXIT: Duration = Duration::from_millis(100);
@@ -196,7 +199,7 @@ impl Output<'_> {
             return Ok(());
         }
         buffer.drain(..length);
-        if self.read_whole(&mut buffer) {
+        if timeout(PATIENCE, self.read_whole(&mut buffer)).await.unwrap_or(false) {
             return self.whole(head, buffer).await;
         }
         let stated = head.content_length.filter(|_| !self.is_bodiless);
@@ -204,13 +207,12 @@ impl Output<'_> {
         self.stream(buffer.into(), stated).await
     }
 
-    /// Adds what is there; true when that was all.
-    fn read_whole(&self, buffer: &mut Vec<u8>) -> bool {
+    /// Adds what comes; true when that was all.
+    async fn read_whole(&self, buffer: &mut Vec<u8>) -> bool {
         while buffer.len() < WHOLE {
-            match self.try_read() {
-                Ok(Some(bytes)) => buffer.extend_from_slice(&bytes),
-                Ok(None) => return true,
-                Err(_) => return false,
+            match self.read().await {
+                Some(bytes) => buffer.extend_from_slice(&bytes),
+                None => return true,
             }
         }
         false
