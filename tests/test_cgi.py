@@ -534,6 +534,7 @@ def test_a_client_that_leaves_ends_the_script_and_what_it_has_started(cgi, tmp_p
 
 
 @pytest.mark.parametrize("settings, text, reason", [
+    ('timeout = "300ms"', "cat /dev/zero >&2", "timeout"),
     ('timeout = "300ms"', "sleep 1000", "timeout"),
     ('first_byte_timeout = "300ms"', "sleep 1000", "first_byte_timeout"),
     ('idle_timeout = "300ms"', "sleep 1000", "idle_timeout"),
@@ -543,6 +544,13 @@ def test_a_script_that_hangs_is_ended(cgi, settings, text, reason):
     server = cgi({"hang": text}, settings)
     assert server.get("/cgi-bin/hang")[0] == 504
     wait_until(lambda: f"`{reason}`" in server.log, "the log says which limit")
+    none_left(server)
+
+
+def test_a_script_that_writes_without_end_and_without_a_reader_is_ended(cgi):
+    server = cgi({"yes": "printf 'Content-Type: a/b\\n\\n'; exec cat /dev/zero"}, 'timeout = "500ms"')
+    assert server.get("/cgi-bin/yes", method="HEAD")[0] == 200
+    wait_until(lambda: "`timeout`" in server.log, "it is ended")
     none_left(server)
 
 

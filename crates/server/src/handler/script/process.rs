@@ -194,10 +194,13 @@ impl Drop for Child {
         if let Ok(None) = reaped {
             let (pid, place) = (self.pid, self.place.take());
             // A killed process ends soon, and a loop does not wait for it.
-            std::thread::spawn(move || {
+            let reap = move || {
                 let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
                 drop(place);
-            });
+            };
+            if let Err(error) = std::thread::Builder::new().name("reap".into()).spawn(reap) {
+                tracing::error!("a killed script stays a zombie: {error}");
+            }
         }
     }
 }

@@ -7,6 +7,10 @@ const LINE: usize = 4 * 1024;
 /// Bytes of one process that are told; what follows is read and dropped.
 const MOST: usize = 64 * 1024;
 
+/// After so many reads, whatever else concerns the script has its turn: one that writes without
+/// end must not put off its own timeouts.
+pub(super) const TURN: u64 = 16;
+
 /// Reads one process's standard error.
 pub(super) struct Stderr<'a> {
     pipe: pipe::Receiver,
@@ -25,7 +29,13 @@ impl<'a> Stderr<'a> {
     /// Tells what comes until the other end is closed.
     pub(super) async fn listen(&mut self) {
         let mut buffer = [0; 2048];
-        while self.pipe.readable().await.is_ok() {
+        for reads in 1_u64.. {
+            if reads.is_multiple_of(TURN) {
+                tokio::task::yield_now().await;
+            }
+            if self.pipe.readable().await.is_err() {
+                return;
+            }
             match self.pipe.try_read(&mut buffer) {
                 Ok(0) => return,
                 Ok(count) => self.take(&buffer[..count]),

@@ -20,7 +20,7 @@ use crate::event_loop::Loop;
 use crate::handler::script::Failure;
 use crate::handler::script::phases::Phases;
 use crate::handler::script::process::{Child, Exit, Process};
-use crate::handler::script::stderr::{Stderr, printable};
+use crate::handler::script::stderr::{Stderr, TURN, printable};
 use crate::stream::{self, Broken};
 
 /// What a run needs; it goes on by itself when the request is answered.
@@ -83,6 +83,7 @@ impl Run {
             phases: &phases,
             is_bodiless: self.is_bodiless,
             active: Cell::new(Instant::now()),
+            reads: Cell::new(0),
             held_up: Cell::new(false),
         };
         let is_whole_message = self.is_whole_message;
@@ -146,6 +147,7 @@ struct Output<'a> {
     is_bodiless: bool,
     /// When the script last read or wrote.
     active: Cell<Instant>,
+    reads: Cell<u64>,
     /// The script is kept from writing by the client.
     held_up: Cell<bool>,
 }
@@ -300,6 +302,10 @@ impl Output<'_> {
     }
 
     async fn read(&self) -> Option<Bytes> {
+        self.reads.set(self.reads.get() + 1);
+        if self.reads.get().is_multiple_of(TURN) {
+            tokio::task::yield_now().await;
+        }
         loop {
             match self.try_read() {
                 Ok(bytes) => return bytes,
