@@ -424,6 +424,36 @@ def test_a_chunked_body_has_a_content_length_for_the_script(cgi, body):
     assert content(fields, answer).decode().strip() == expected
 
 
+def test_a_body_goes_in_while_the_answer_comes_out(cgi):
+    server = cgi({"cat": "printf 'Content-Type: a/b\\n\\n'; exec cat"}, route='body_size = "100MB"')
+    block = os.urandom(1 << 20)
+    blocks = 40
+    with server.connect(60) as connection:
+        def send():
+            connection.sendall(b"POST /cgi-bin/cat HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                               b"Content-Length: %d\r\n\r\n" % (len(block) * blocks))
+            for _ in range(blocks):
+                connection.sendall(block)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        status, fields, body = parse(read_all(connection))
+        sender.join()
+    assert status == 200 and content(fields, body) == block * blocks
+
+
+@pytest.mark.parametrize("length", ["Content-Length: 100", "Transfer-Encoding: chunked"])
+def test_a_body_that_does_not_come_ends_the_script(cgi, length):
+    server = cgi({"sum.py": SUM, "hello": HELLO}, server='http1 = { body_timeout = "300ms" }')
+    with server.connect() as connection:
+        connection.sendall(f"POST /cgi-bin/sum.py HTTP/1.1\r\nHost: x\r\n{length}\r\n\r\n".encode())
+        connection.sendall(b"5\r\nhello\r\n")
+        assert parse(read_all(connection))[0] == 408
+    none_left(server)
+    # The handler's own time does not count.
+    assert get(server, "/cgi-bin/hello")[2] == b"hello"
+
+
 def test_bodies_over_the_limit_are_refused_before_a_script_runs(cgi, tmp_path):
     server = cgi({"a": f"touch {tmp_path}/ran; {HELLO}"}, route='body_size = "100KB"')
     head = b"POST /cgi-bin/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
@@ -633,6 +663,27 @@ def test_a_full_queue_gives_503_with_retry_after(cgi, tmp_path):
         assert (status, content(fields, body)) == (200, b"hello")
 
 
+def test_who_leaves_the_queue_makes_room_in_it(cgi, tmp_path):
+    log, go = tmp_path / "access.log", tmp_path / "go"
+    server = cgi({"wait": f"while ! [ -e {go} ]; do sleep 0.02; done; {HELLO}"},
+                 "processes = 1, queue = 1",
+                 server=f'access_log = {{ path = "{log}", format = "common" }}')
+    request = b"GET /cgi-bin/wait?%d HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    first, second = server.connect(), server.connect()
+    first.sendall(request % 1)
+    wait_until(lambda: children(server), "the first one runs")
+    second.sendall(request % 2)
+    second.close()
+    wait_until(lambda: log.exists() and "?2 HTTP/1.1\" 499 0" in log.read_text(), "it is logged")
+    third = server.connect()
+    third.sendall(request % 3)
+    go.touch()
+    for connection in (first, third):
+        status, fields, body = parse(read_all(connection))
+        assert (status, content(fields, body)) == (200, b"hello")
+        connection.close()
+
+
 def test_a_wait_for_a_process_ends_in_time(cgi):
     server = cgi({"hang": "sleep 1000"}, 'processes = 1, queue_timeout = "200ms"')
     with server.connect() as first:
@@ -729,6 +780,9 @@ def test_several_loops_share_the_places_and_leave_no_zombie(cgi, tmp_path):
         thread.join()
     assert results == [b"hello"] * 160
     none_left(server)
+    # Nor a descriptor: what is open now is open later.
+    count = lambda: len(os.listdir(f"/proc/{server.pid}/fd"))
+    wait_until(lambda: count() < 60, "every pipe and pidfd is closed")
 
 
 def start_again(cgi, text):

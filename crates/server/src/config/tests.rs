@@ -240,7 +240,6 @@ fn what_is_wrong_in_a_route_is_told_with_its_line_and_column() {
             "throttle = 1",
             "14:1: there is no key `throttle` in [[site.route]]; the keys are: path, root",
         ),
-        ("script = { kind = 'cgi' }", "14:1: there is no key `script` in [[site.route]]"),
         ("auth = { basic = 'x' }", "14:1: there is no key `auth` in [[site.route]]; the keys"),
         ("allow = []", "14:1: there is no key `allow` in [[site.route]]; the keys"),
         ("listing = yes", "14:11: "),
