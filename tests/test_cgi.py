@@ -359,7 +359,7 @@ def test_more_than_the_stated_length_is_dropped_and_the_connection_stays_good(cg
 def test_a_script_that_closes_stdout_early_goes_on_in_the_background(cgi, tmp_path):
     server = cgi({
         "bg": f"printf 'Content-Type: a/b\\n\\nhello'; exec 1>&-; sleep 0.5; touch {tmp_path}/done",
-    })
+    }, 'idle_timeout = "200ms"')
     began = time.monotonic()
     assert get(server, "/cgi-bin/bg")[2] == b"hello"
     assert not (tmp_path / "done").exists() or time.monotonic() - began > 0.5

@@ -362,13 +362,14 @@ pub struct ScriptTable {
     pub queue: Option<usize>,
     /// Longest wait for a process; 503 after it. `30s` when absent.
     pub queue_timeout: Option<At<Span>>,
-    /// Longest run of a script; no limit when 0. `60s` when absent.
-    pub timeout: Option<Span>,
+    /// Longest run of a script, however busy it is; no limit when absent.
+    pub timeout: Option<At<Span>>,
     /// Longest wait for the end of the answer's header once the request has been handed over;
-    /// `timeout` alone holds when absent.
+    /// the other two alone hold when absent.
     pub first_byte_timeout: Option<At<Span>>,
-    /// Longest time in which a script neither reads nor writes; `timeout` alone holds when absent.
-    pub idle_timeout: Option<At<Span>>,
+    /// Longest time in which a script neither reads nor writes before its answer is complete; no
+    /// limit when 0. `60s` when absent.
+    pub idle_timeout: Option<Span>,
     /// Variables of the environment, besides those that describe the request.
     pub env: Option<BTreeMap<At<String>, At<String>>>,
     /// Whether Authorization is handed to scripts. False when absent.

@@ -28,7 +28,7 @@ pub struct Script {
     pub timeout: Option<Duration>,
     /// Longest wait for the answer's header.
     pub first_byte_timeout: Option<Duration>,
-    /// Longest time without reading or writing.
+    /// Longest time without reading or writing; `None` for no limit.
     pub idle_timeout: Option<Duration>,
     /// Variables of the environment.
     pub env: Vec<(String, String)>,
@@ -74,9 +74,9 @@ pub(super) fn read(table: &At<ScriptTable>, pattern: &Pattern, report: Report<'_
     };
     let queue_timeout = time("queue_timeout", &table.queue_timeout);
     let first_byte_timeout = time("first_byte_timeout", &table.first_byte_timeout);
-    let idle_timeout = time("idle_timeout", &table.idle_timeout);
+    let timeout = time("timeout", &table.timeout);
     let cpu = time("cpu", &table.cpu).map(|time| time.as_secs().max(1));
-    let timeout = table.timeout.map_or(Duration::from_secs(60), |span| span.0);
+    let idle_timeout = table.idle_timeout.map_or(Duration::from_secs(60), |span| span.0);
     Script {
         id: table.directory.span.as_ref().map_or(0, |span| span.start),
         kind: table.kind,
@@ -84,9 +84,9 @@ pub(super) fn read(table: &At<ScriptTable>, pattern: &Pattern, report: Report<'_
         processes: table.processes.as_deref().copied().unwrap_or(32),
         queue: table.queue.unwrap_or(1024),
         queue_timeout: queue_timeout.unwrap_or(Duration::from_secs(30)),
-        timeout: (!timeout.is_zero()).then_some(timeout),
+        timeout,
         first_byte_timeout,
-        idle_timeout,
+        idle_timeout: (!idle_timeout.is_zero()).then_some(idle_timeout),
         env: environment(table, report),
         authorization: table.authorization.unwrap_or(false),
         nice: table.nice.as_deref().copied().unwrap_or(0),

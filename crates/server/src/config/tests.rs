@@ -192,10 +192,7 @@ fn what_is_wrong_in_a_route_is_told_with_its_line_and_column() {
             "script = { kind = 'cgi', directory = 'x', env = { 'A-B' = 'c' } }",
             "14:51: script: \"A-B\" is not a name of a variable",
         ),
-        (
-            "script = { kind = 'cgi', directory = 'x', idle_timeout = 0 }",
-            "14:58: script: idle_timeout is 0",
-        ),
+        ("script = { kind = 'cgi', directory = 'x', timeout = 0 }", "14:53: script: timeout is 0"),
         ("set_fields = { 'A B' = 'c' }", "14:16: set_fields: \"A B\" is not a field name"),
         (
             "set_fields = { A = \"c\\r\\nd\" }",

@@ -85,6 +85,7 @@ impl Run {
             active: Cell::new(Instant::now()),
             reads: Cell::new(0),
             held_up: Cell::new(false),
+            is_complete: Cell::new(false),
         };
         let is_whole_message = self.is_whole_message;
         let result = {
@@ -98,7 +99,11 @@ impl Run {
                 tokio::select! {
                     biased;
                     result = &mut answering, if !answered => match result {
-                        Ok(()) => answered = true,
+                        Ok(()) => {
+                            answered = true;
+                            output.is_complete.set(true);
+                            watching.set(output.watch(&rules));
+                        }
                         Err(failure) => break Err(failure),
                     },
                     () = &mut feeding, if !fed => {
@@ -150,6 +155,8 @@ struct Output<'a> {
     reads: Cell<u64>,
     /// The script is kept from writing by the client.
     held_up: Cell<bool>,
+    /// The answer has ended: what the script does from now on is its own affair.
+    is_complete: Cell<bool>,
 }
 
 impl Output<'_> {
@@ -380,7 +387,7 @@ impl Output<'_> {
             let first = first.zip(self.phases.handed_over.get()).map(|(limit, from)| {
                 end(from, limit, "no header came within `first_byte_timeout`")
             });
-            let idle = rules.idle_timeout.map(|limit| {
+            let idle = rules.idle_timeout.filter(|_| !self.is_complete.get()).map(|limit| {
                 let from = if self.held_up.get() { now } else { self.active.get() };
                 end(from, limit, "it neither read nor wrote within `idle_timeout`")
             });
