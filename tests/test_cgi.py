@@ -454,6 +454,23 @@ def test_a_body_that_does_not_come_ends_the_script(cgi, length):
     assert get(server, "/cgi-bin/hello")[2] == b"hello"
 
 
+def test_a_body_that_trickles_is_not_waited_for_without_end(cgi):
+    server = cgi({"sum.py": SUM}, server='http1 = { body_timeout = "500ms", body_rate = "1KB/s" }')
+    with server.connect() as connection:
+        connection.sendall(b"POST /cgi-bin/sum.py HTTP/1.1\r\nHost: x\r\nContent-Length: 10000\r\n\r\n")
+        connection.settimeout(0.05)
+        for _ in range(100):
+            connection.sendall(b"x")
+            try:
+                assert parse(connection.recv(65536))[0] == 408
+                break
+            except TimeoutError:
+                pass
+        else:
+            pytest.fail("the trickle was not refused")
+    none_left(server)
+
+
 def test_bodies_over_the_limit_are_refused_before_a_script_runs(cgi, tmp_path):
     server = cgi({"a": f"touch {tmp_path}/ran; {HELLO}"}, route='body_size = "100KB"')
     head = b"POST /cgi-bin/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
@@ -689,7 +706,10 @@ def test_a_wait_for_a_process_ends_in_time(cgi):
     with server.connect() as first:
         first.sendall(b"GET /cgi-bin/hang HTTP/1.1\r\nHost: x\r\n\r\n")
         wait_until(lambda: children(server), "the first one runs")
-        assert server.get("/cgi-bin/hang")[0] == 503
+        for _ in range(2):
+            assert server.get("/cgi-bin/hang")[0] == 503
+    # An overload is told once, not with every request that it turns away.
+    wait_until(lambda: server.log.count("faster than they run") == 1, "it is told")
     none_left(server)
 
 

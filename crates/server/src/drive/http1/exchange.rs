@@ -42,10 +42,12 @@ pub(super) struct Exchange {
 struct Upload {
     sender: stream::Sender,
     received: u64,
-    /// Milliseconds of the loop's clock.
-    started: u64,
-    /// The handler was once slower than the client, so that no rate is the client's own.
+    /// The handler does not keep up; its slowness is not the client's.
     held_up: bool,
+    /// Since when the client alone decides how fast the body comes, in milliseconds of the loop's
+    /// clock, and how much has come since.
+    since: u64,
+    received_since: u64,
 }
 
 struct Download {
@@ -97,8 +99,9 @@ impl Connection {
             BodyLength::None => (None, stream::empty()),
             _ => {
                 let (sender, receiver) = stream::channel(UPLOAD);
-                let started = self.ctx.clock.now();
-                let upload = Upload { sender, received: 0, started, held_up: false };
+                let since = self.ctx.clock.now();
+                let upload =
+                    Upload { sender, received: 0, held_up: false, since, received_since: 0 };
                 (Some(upload), receiver)
             }
         };
@@ -170,7 +173,10 @@ impl Connection {
                 self.engine.continued();
             }
             room = upload.sender.poll_room(cx).is_ready();
-            upload.held_up |= !room;
+            if std::mem::replace(&mut upload.held_up, !room) && room {
+                upload.since = self.ctx.clock.now();
+                upload.received_since = 0;
+            }
             if room && !self.unread.is_empty() {
                 let data = std::mem::take(&mut self.unread);
                 return self.feed(exchange, &data);
@@ -210,28 +216,32 @@ impl Connection {
     /// Takes bytes of the request's body; what is left over is kept.
     fn feed(&mut self, exchange: &mut Exchange, data: &[u8]) -> Moved {
         let mut at = 0;
-        while let Some(upload) = &mut exchange.upload {
+        // However small the pieces are that the client sends, they are kept as one.
+        let mut gathered = Vec::new();
+        let mut ended = exchange.upload.is_none();
+        while !ended {
             match self.engine.body(&data[at..]) {
                 Ok((used, event)) => {
                     at += used;
                     match event {
                         BodyEvent::More => break,
-                        BodyEvent::Data(bytes) => {
-                            upload.received += bytes.len() as u64;
-                            upload.sender.push(Bytes::copy_from_slice(bytes));
-                            if let Some(refusal) = self.objection(exchange) {
-                                return Moved::Over(self.refuse_exchange(exchange, refusal));
-                            }
-                        }
-                        BodyEvent::End => {
-                            if let Some(upload) = exchange.upload.take() {
-                                upload.sender.end();
-                            }
-                        }
+                        BodyEvent::Data(bytes) => gathered.extend_from_slice(bytes),
+                        BodyEvent::End => ended = true,
                     }
                 }
                 Err(refusal) => return Moved::Over(self.refuse_exchange(exchange, refusal)),
             }
+        }
+        if let Some(upload) = &mut exchange.upload {
+            upload.received += gathered.len() as u64;
+            upload.received_since += gathered.len() as u64;
+            upload.sender.push(Bytes::from(gathered));
+        }
+        if let Some(refusal) = self.objection(exchange) {
+            return Moved::Over(self.refuse_exchange(exchange, refusal));
+        }
+        if ended && let Some(upload) = exchange.upload.take() {
+            upload.sender.end();
         }
         // Bytes of the next request.
         self.unread.extend_from_slice(&data[at..]);
@@ -243,10 +253,9 @@ impl Connection {
         if upload.received > exchange.body_limit {
             return Some(TOO_LARGE);
         }
-        let elapsed = self.ctx.clock.now() - upload.started;
-        let slow = !upload.held_up
-            && elapsed > self.ctx.http1.body_timeout
-            && upload.received * 1000 / elapsed < self.ctx.http1.body_rate;
+        let elapsed = self.ctx.clock.now() - upload.since;
+        let slow = elapsed > self.ctx.http1.body_timeout
+            && upload.received_since * 1000 / elapsed < self.ctx.http1.body_rate;
         slow.then_some(Refusal { status: 408, reason: "the body comes too slowly" })
     }
 
@@ -371,7 +380,11 @@ impl Connection {
     /// The answer has been sent.
     fn end_exchange(&mut self, exchange: &mut Exchange) -> Next {
         self.leave_rest(exchange);
-        if self.closing { Next::Close } else { Next::Receive }
+        if !self.closing {
+            return Next::Receive;
+        }
+        self.linger |= !self.unread.is_empty();
+        Next::Close
     }
 
     /// What is left of the request's body is read without a use.

@@ -45,8 +45,9 @@ enum Failure {
     Missing,
     /// It is there, and may not be run.
     Forbidden(String),
-    /// All processes are taken, and enough requests wait.
-    Busy(&'static str),
+    /// All processes are taken, and too many requests wait or this one has waited too long; the
+    /// pool has told of it.
+    Busy,
     /// Something of the server's or the system's is in the way.
     Broken(String),
     /// What the script said is no answer.
@@ -62,7 +63,7 @@ impl Failure {
         match self {
             Self::Missing => 404,
             Self::Forbidden(_) => 403,
-            Self::Busy(_) => 503,
+            Self::Busy => 503,
             Self::Broken(_) => 500,
             Self::Malformed(_) | Self::Abandoned => 502,
             Self::Late(_) => 504,
@@ -72,9 +73,8 @@ impl Failure {
     /// One line in the error log, where somebody has to do something about it.
     fn tell(&self, script: &str) {
         match self {
-            Self::Missing | Self::Abandoned => {}
+            Self::Missing | Self::Abandoned | Self::Busy => {}
             Self::Forbidden(reason) => tracing::warn!(script, "the script was not run: {reason}"),
-            Self::Busy(reason) => tracing::warn!(script, "the script was not run: {reason}"),
             Self::Broken(reason) => tracing::error!(script, "the script was not run: {reason}"),
             Self::Malformed(reason) => tracing::error!(script, "no valid answer: {reason}"),
             Self::Late(reason) => tracing::error!(script, "the script was ended: {reason}"),

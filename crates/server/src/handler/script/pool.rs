@@ -1,6 +1,6 @@
 //! How many processes of a route's scripts run at once, and who waits for one.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use hashbrown::{HashMap, HashSet};
@@ -23,6 +23,8 @@ pub(super) struct Pool {
     places: Arc<Semaphore>,
     waiting: AtomicUsize,
     queue: usize,
+    /// The log has told that requests are refused, and there was no room since.
+    told: AtomicBool,
 }
 
 /// The right to run one process.
@@ -66,6 +68,7 @@ impl Pool {
             places: Arc::new(Semaphore::new(script.processes)),
             waiting: AtomicUsize::new(0),
             queue: script.queue,
+            told: AtomicBool::new(false),
         }
     }
 
@@ -75,13 +78,30 @@ impl Pool {
     /// [`Failure::Busy`] when too many wait, or when it took too long.
     pub(super) async fn place(&self, script: &Script) -> Result<Place, Failure> {
         if let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() {
+            if self.told.load(Ordering::Relaxed) {
+                self.told.store(false, Ordering::Relaxed);
+            }
             return Ok(Place { _permit: permit });
         }
-        let _waiting = Waiting::enter(self)?;
+        self.wait(script).await.inspect_err(|_| {
+            if !self.told.swap(true, Ordering::Relaxed) {
+                tracing::warn!(
+                    directory = %script.directory.display(),
+                    processes = script.processes,
+                    queue = script.queue,
+                    "scripts are asked for faster than they run; requests are refused until there \
+                     is room"
+                );
+            }
+        })
+    }
+
+    async fn wait(&self, script: &Script) -> Result<Place, Failure> {
+        let _waiting = Waiting::enter(self).ok_or(Failure::Busy)?;
         let acquire = Arc::clone(&self.places).acquire_owned();
         match tokio::time::timeout(script.queue_timeout, acquire).await {
             Ok(Ok(permit)) => Ok(Place { _permit: permit }),
-            _ => Err(Failure::Busy("no process became free within queue_timeout")),
+            _ => Err(Failure::Busy),
         }
     }
 }
@@ -90,13 +110,10 @@ impl Pool {
 struct Waiting<'a>(&'a Pool);
 
 impl<'a> Waiting<'a> {
-    fn enter(pool: &'a Pool) -> Result<Self, Failure> {
+    fn enter(pool: &'a Pool) -> Option<Self> {
         let before = pool.waiting.fetch_add(1, Ordering::AcqRel);
         let waiting = Self(pool);
-        if before >= pool.queue {
-            return Err(Failure::Busy("all processes are taken, and the queue is full"));
-        }
-        Ok(waiting)
+        (before < pool.queue).then_some(waiting)
     }
 }
 
