@@ -1,6 +1,6 @@
 "use strict";
 
-const shown = ["content-length", "content-range", "content-encoding", "etag", "last-modified", "vary", "cache-control"];
+const shown = ["content-length", "content-range", "content-encoding", "etag", "last-modified", "vary", "cache-control", "server-timing"];
 
 const describe = (response) =>
   [`${response.status} ${response.statusText}`]
@@ -42,6 +42,10 @@ const tries = {
   },
   async records() {
     const response = await fetch("records/notes.var");
+    return `${describe(response)}\n\n${await response.text()}`;
+  },
+  async script() {
+    const response = await fetch("scripts/seen.sh/a/path?a=query", { cache: "no-store" });
     return `${describe(response)}\n\n${await response.text()}`;
   },
 };

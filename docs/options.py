@@ -28,6 +28,7 @@ TABLES = [
     ("`[[site.route]]`", None),
     ("`redirect`", "RedirectTable"),
     ("`respond`", "RespondTable"),
+    ("`script`", "ScriptTable"),
     ("`cache` on a route", "RouteCacheTable"),
     ("`records`", "RecordsTable"),
 ]

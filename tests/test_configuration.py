@@ -162,10 +162,12 @@ def test_start_up_errors_are_one_line_that_helps(serve, site, tmp_path):
 
 def test_the_demonstration_is_served(serve):
     server = serve(
-        text=(ROOT / "demo" / "dunlin.toml").read_text().replace("127.0.0.1:8080", "127.0.0.1:0").replace('root = "."', f'root = "{ROOT}/demo"')
+        text=(ROOT / "demo" / "dunlin.toml").read_text().replace("127.0.0.1:8080", "127.0.0.1:0").replace('root = "."', f'root = "{ROOT}/demo"').replace('directory = "', f'directory = "{ROOT}/demo/')
     )
     assert b"A web server that people can measure" in server.get("/")[2]
     assert server.get("/records/notes.var")[2].startswith(b"A file of variable-length records.\n")
     assert b"planets.csv" in server.get("/files/")[2]
+    status, fields, body = server.get("/scripts/seen.sh/a?b")
+    assert status == 200 and b"PATH_INFO=/a" in body and "script;dur=" in fields["server-timing"]
     assert server.get("/none")[0] == 404 and b"tide" in server.get("/none")[2]
     assert server.get("/dunlin.toml")[0] == 404

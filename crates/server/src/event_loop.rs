@@ -18,6 +18,7 @@ use crate::clock::{Clock, TICK};
 use crate::config::{Config, Persistence, Server};
 use crate::connections::Connections;
 use crate::handler::file::Roots;
+use crate::handler::script::Pools;
 use crate::listen::Gauge;
 use crate::record::{AccessLog, Exchange, LoopLog, ReverseDns};
 
@@ -28,6 +29,7 @@ pub(crate) struct Shared {
     /// Absent when notification is switched off or the kernel has none.
     pub(crate) watch: Option<Watch>,
     pub(crate) roots: Roots,
+    pub(crate) pools: Pools,
     pub(crate) gauge: Arc<Gauge>,
     pub(crate) access_log: Option<Arc<AccessLog>>,
     pub(crate) reverse_dns: Option<ReverseDns>,

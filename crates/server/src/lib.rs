@@ -12,5 +12,6 @@ mod record;
 mod response;
 mod route;
 mod server;
+mod stream;
 
 pub use server::{Server, StartError};

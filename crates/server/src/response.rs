@@ -8,6 +8,7 @@ use bytes::Bytes;
 use dunlin_http::FieldLines;
 
 use crate::cache::{Stored, StoredFile};
+use crate::stream;
 
 /// A response: its head, and a body that is a source to pull from.
 #[derive(Debug)]
@@ -24,10 +25,21 @@ pub(crate) struct Response {
     pub(crate) coding: &'static str,
 }
 
-/// A body, in pieces that are sent one after the other.
+/// A body, in pieces that are sent one after the other, or as it is made.
 #[derive(Debug, Default)]
 pub(crate) struct Body {
     pieces: VecDeque<Piece>,
+    stream: Option<Box<Stream>>,
+}
+
+/// A body that is made while it is sent.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) source: stream::Receiver,
+    /// Bytes in all, when that is known.
+    pub(crate) length: Option<u64>,
+    /// The stream is the whole message, head included, and its end is that of the connection.
+    pub(crate) is_message: bool,
 }
 
 /// One stretch of a body.
@@ -73,7 +85,17 @@ impl Body {
         }
     }
 
-    /// Bytes in all.
+    /// A body that is made while it is sent.
+    pub(crate) fn streamed(stream: Stream) -> Self {
+        Self { pieces: VecDeque::new(), stream: Some(Box::new(stream)) }
+    }
+
+    /// Takes out what is made while it is sent.
+    pub(crate) fn take_stream(&mut self) -> Option<Box<Stream>> {
+        self.stream.take()
+    }
+
+    /// Bytes of all pieces.
     pub(crate) fn length(&self) -> u64 {
         self.pieces.iter().map(Piece::length).sum()
     }

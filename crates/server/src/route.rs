@@ -1,10 +1,12 @@
 //! From a request to the site, the settings and the handler that serve it.
 
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
-use dunlin_http::http1::Refusal;
+use dunlin_http::http1::{BodyLength, Refusal};
 use dunlin_http::semantics::target::{self, Target};
 use dunlin_http::semantics::{Coding, Method, host, path, status};
 use dunlin_http::{FieldName, Request};
@@ -12,8 +14,9 @@ use dunlin_http::{FieldName, Request};
 use crate::cache::front::Hit;
 use crate::config::{Settings, Site};
 use crate::event_loop::Loop;
-use crate::handler::{error_page, file, redirect, respond};
+use crate::handler::{error_page, file, redirect, respond, script};
 use crate::response::Response;
+use crate::stream;
 
 /// A handler's work that goes on after the poll that began it.
 pub(crate) type Job = Pin<Box<dyn Future<Output = Response>>>;
@@ -26,6 +29,24 @@ pub(crate) enum Reply {
     Response(Box<Response>),
     /// An answer that takes time.
     Job(Job),
+    /// An answer that takes time, and whose handler reads the request's body or sends its own as
+    /// it is made.
+    Exchange(Exchange),
+}
+
+/// Begins an exchange with a handler.
+pub(crate) type Exchange = Box<dyn FnOnce(Incoming) -> Job>;
+
+/// What an exchange has of the request besides its head.
+pub(crate) struct Incoming {
+    pub(crate) body: stream::Receiver,
+    pub(crate) length: BodyLength,
+    pub(crate) remote: SocketAddr,
+    pub(crate) local: SocketAddr,
+    /// When the head had arrived.
+    pub(crate) received: Instant,
+    /// How many handlers have passed the request on.
+    pub(crate) redirects: u8,
 }
 
 /// A whole representation, or the 304 that spares it.
@@ -147,6 +168,11 @@ fn handle(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_>) -> Route
     }
     if let Some(fixed) = &settings.respond {
         return routed(site, settings, respond::respond(settings, fixed).into(), true);
+    }
+    if let Some(rules) = &settings.script
+        && !matches!(method, Method::Trace | Method::Connect)
+    {
+        return routed(site, settings, script::answer(ctx, request, subject, rules), false);
     }
     let reply = match method {
         Method::Get | Method::Head => file::answer(ctx, request, subject),

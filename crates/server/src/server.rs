@@ -17,6 +17,7 @@ use crate::cache::{Bounds, Store, Watch};
 use crate::config::{Config, Listen};
 use crate::event_loop::{Loop, Shared};
 use crate::handler::file::Roots;
+use crate::handler::script::Pools;
 use crate::listen::{self, Gauge};
 use crate::record::{AccessLog, AccessLogSettings, Format, ReverseDns, ReverseDnsSettings};
 
@@ -135,6 +136,7 @@ impl Server {
 
     fn finish(self) {
         self.tell_of_cache();
+        self.shared.pools.kill_all();
         let open = self.shared.gauge.open();
         if open > 0 {
             tracing::warn!("{open} connections were still open at the end of stop_timeout");
@@ -215,6 +217,7 @@ fn share(config: Config) -> Result<Arc<Shared>, StartError> {
         store: Store::new(bounds),
         watch,
         roots: Roots::default(),
+        pools: Pools::default(),
         gauge: Arc::new(Gauge::new(connections, limit)),
         access_log,
         reverse_dns,

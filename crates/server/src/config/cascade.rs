@@ -13,6 +13,8 @@ pub(super) struct Gathered<'r> {
     pub(super) route: Route,
     /// The pattern of the route that has the redirect: its `*` is what `{rest}` stands for.
     pub(super) redirects: Option<&'r Pattern>,
+    /// The pattern of the route that has the script: what its `*` stands for names the script.
+    pub(super) scripts: Option<&'r Pattern>,
 }
 
 /// Lays `routes`, which go from general to specific, one over the other, and tells of each setting
@@ -21,11 +23,14 @@ pub(super) fn gather<'r>(
     routes: impl IntoIterator<Item = &'r SiteRoute>,
     mut tell: impl FnMut(&'r SiteRoute, &'static str),
 ) -> Gathered<'r> {
-    let mut gathered = Gathered { route: Route::default(), redirects: None };
+    let mut gathered = Gathered { route: Route::default(), redirects: None, scripts: None };
     for route in routes {
         gathered.lay_over(&route.route, |key| tell(route, key));
         if route.route.redirect.is_some() {
             gathered.redirects = Some(&route.pattern);
+        }
+        if route.route.script.is_some() {
+            gathered.scripts = Some(&route.pattern);
         }
     }
     gathered
@@ -36,8 +41,9 @@ impl Gathered<'_> {
         let general = &mut self.route;
         // One answer holds: what a route answers by itself, or from elsewhere, ends what a more
         // general one said of it.
-        if specific.redirect.is_some() || specific.respond.is_some() || specific.root.is_some() {
-            (general.redirect, general.respond) = (None, None);
+        let answers = specific.redirect.is_some() || specific.respond.is_some();
+        if answers || specific.script.is_some() || specific.root.is_some() {
+            (general.redirect, general.respond, general.script) = (None, None, None);
         }
         // These two speak of one thing, and a mixture of two routes would say what neither meant.
         if specific.cache_control.is_some() || specific.expires.is_some() {

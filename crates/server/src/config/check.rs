@@ -206,11 +206,21 @@ impl Checker<'_> {
             if let Some(root) = &mut route.root {
                 root.value = self.root(root);
             }
+            if let Some(script) = &mut route.script {
+                let directory = &mut script.value.directory;
+                if directory.as_os_str().is_empty() {
+                    self.problem(&directory.span, "script: directory is empty");
+                }
+                directory.value = self.absolute(directory);
+                self.look_up_later("directory", &directory.value, &directory.span);
+            }
             routes.push(SiteRoute { pattern, route });
         }
         let everywhere = routes.iter().any(|SiteRoute { pattern, route, .. }| {
-            let answers =
-                route.root.is_some() || route.redirect.is_some() || route.respond.is_some();
+            let answers = route.root.is_some()
+                || route.redirect.is_some()
+                || route.respond.is_some()
+                || route.script.is_some();
             answers && pattern.is_everything()
         });
         if root.is_none() && !everywhere {

@@ -139,6 +139,10 @@ impl Explanation<'_> {
         } else if let Some(respond) = &self.settings.respond {
             let bytes = respond.body.len();
             let _ = writeln!(text, "answer    {} with {bytes} bytes of text", respond.status);
+        } else if let Some(script) = &self.settings.script {
+            let name = String::from_utf8_lossy(script.rest(self.path));
+            let directory = script.directory.display();
+            let _ = writeln!(text, "answer    the script that {name:?} names in {directory}");
         } else if !self.settings.hidden && path::has_hidden_segment(self.path) {
             let _ = writeln!(text, "answer    404: a name begins with a dot, and `hidden` is off");
         } else if self.settings.try_files.is_empty() {
@@ -193,7 +197,7 @@ impl Explanation<'_> {
 const ADDED_UP: [&str; 4] = ["error_pages", "remove_fields", "set_fields", "types"];
 
 fn answers_with_files(settings: &Settings) -> bool {
-    settings.redirect.is_none() && settings.respond.is_none()
+    settings.redirect.is_none() && settings.respond.is_none() && settings.script.is_none()
 }
 
 /// Every setting by its key, in the order of the schema; empty when there is nothing to tell.
@@ -219,6 +223,14 @@ fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
         ("listing", settings.listing.to_string()),
         ("redirect", settings.redirect.as_ref().map_or(String::new(), |r| r.status.to_string())),
         ("respond", settings.respond.as_ref().map_or(String::new(), |r| r.status.to_string())),
+        (
+            "script",
+            settings
+                .script
+                .as_ref()
+                .map_or(String::new(), |s| format!("{:?}", s.kind).to_lowercase()),
+        ),
+        ("server_timing", settings.server_timing.to_string()),
         ("set_fields", list(&settings.set_fields)),
         ("remove_fields", settings.remove_fields.join(", ")),
         ("cache_control", settings.cache_control.clone().unwrap_or_default()),

@@ -256,8 +256,8 @@ macro_rules! route {
 }
 
 route! {
-    /// Directory of the files, instead of the site's. It ends a more general route's `redirect` or
-    /// `respond`.
+    /// Directory of the files, instead of the site's. It ends a more general route's `redirect`,
+    /// `respond` or `script`.
     root: PathBuf,
     /// Files that stand for their directory. `["index.html"]` when absent.
     index: Vec<At<String>>,
@@ -270,6 +270,10 @@ route! {
     redirect: RedirectTable,
     /// Answer with a fixed text.
     respond: RespondTable,
+    /// Run programs that make the answer.
+    script: ScriptTable,
+    /// Whether answers of scripts tell in `Server-Timing` where the time went. False when absent.
+    server_timing: bool,
     /// Response fields to set. More general routes' fields stay unless they are set or removed
     /// again.
     set_fields: BTreeMap<At<String>, At<String>>,
@@ -341,6 +345,51 @@ pub struct RespondTable {
     pub body: Option<At<String>>,
     /// `text/plain; charset=utf-8` when absent.
     pub content_type: Option<At<String>>,
+}
+
+/// Programs that make the answer.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScriptTable {
+    /// How they are run. `cgi`: a process for each request, as RFC 3875 says.
+    pub kind: ScriptKind,
+    /// Directory of the scripts: what the pattern's `*` matches is looked for in it, and what
+    /// follows the script's own name is its PATH_INFO.
+    pub directory: At<PathBuf>,
+    /// Most processes at once. 32 when absent.
+    pub processes: Option<At<usize>>,
+    /// Most requests that wait for a process; the next one gets 503. 1024 when absent.
+    pub queue: Option<usize>,
+    /// Longest wait for a process; 503 after it. `30s` when absent.
+    pub queue_timeout: Option<At<Span>>,
+    /// Longest run of a script, however busy it is; no limit when absent.
+    pub timeout: Option<At<Span>>,
+    /// Longest wait for the end of the answer's header once the request has been handed over;
+    /// the other two alone hold when absent.
+    pub first_byte_timeout: Option<At<Span>>,
+    /// Longest time in which a script neither reads nor writes before its answer is complete; no
+    /// limit when 0. `60s` when absent.
+    pub idle_timeout: Option<Span>,
+    /// Variables of the environment, besides those that describe the request.
+    pub env: Option<BTreeMap<At<String>, At<String>>>,
+    /// Whether Authorization is handed to scripts. False when absent.
+    pub authorization: Option<bool>,
+    /// Added to the priority number of the server's processes, from -20 to 19: the higher, the
+    /// less a script gets of a busy processor. 0 when absent.
+    pub nice: Option<At<i32>>,
+    /// Most address space of a process (RLIMIT_AS); the server's own limit when absent.
+    pub memory: Option<At<Size>>,
+    /// Most processor time of a process (RLIMIT_CPU), in whole seconds; the server's own limit
+    /// when absent.
+    pub cpu: Option<At<Span>>,
+}
+
+/// How scripts are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ScriptKind {
+    /// A process for each request (RFC 3875).
+    Cgi,
 }
 
 /// What entity tags are made from.

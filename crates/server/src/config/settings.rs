@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_http::semantics::{Coding, is_field_value, is_token, status};
@@ -9,6 +10,7 @@ use dunlin_http::semantics::{Coding, is_field_value, is_token, status};
 use super::at::{At, Place};
 use super::file::{Codings, EtagKind, RecordFormat, Route, RouteCache, Symlinks};
 use super::pattern::Pattern;
+use super::script::{self, Script};
 use super::template::Template;
 use crate::handler::records;
 
@@ -22,6 +24,8 @@ pub struct Settings {
     pub listing: bool,
     pub redirect: Option<Redirect>,
     pub respond: Option<Respond>,
+    pub script: Option<Arc<Script>>,
+    pub server_timing: bool,
     pub set_fields: Vec<(String, String)>,
     pub remove_fields: Vec<String>,
     pub cache_control: Option<String>,
@@ -113,11 +117,17 @@ impl Settings {
         route: &Route,
         root: PathBuf,
         cache_file: u64,
-        redirects: &Pattern,
+        patterns: &Patterns<'_>,
         report: Report<'_>,
     ) -> Self {
-        Reader { route, report }.settings(root, cache_file, redirects)
+        Reader { route, report }.settings(root, cache_file, patterns)
     }
+}
+
+/// The patterns whose `*` some settings use.
+pub(super) struct Patterns<'a> {
+    pub(super) redirects: &'a Pattern,
+    pub(super) scripts: &'a Pattern,
 }
 
 /// Takes what is wrong, and where.
@@ -129,7 +139,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn settings(mut self, root: PathBuf, cache_file: u64, redirects: &Pattern) -> Settings {
+    fn settings(mut self, root: PathBuf, cache_file: u64, patterns: &Patterns<'_>) -> Settings {
         self.contradictions();
         let route = self.route;
         let all = || Codings(vec![Coding::Zstd, Coding::Brotli, Coding::Gzip]);
@@ -139,8 +149,10 @@ impl Reader<'_> {
             index: self.index(),
             try_files: self.try_files(),
             listing: route.listing.as_deref().copied().unwrap_or(false),
-            redirect: self.redirect(redirects),
+            redirect: self.redirect(patterns.redirects),
             respond: self.respond(),
+            script: self.script(patterns.scripts),
+            server_timing: route.server_timing.as_deref().copied().unwrap_or(false),
             set_fields: self.set_fields(),
             remove_fields: self.remove_fields(),
             cache_control: self.text("cache_control", route.cache_control.as_ref()),
@@ -174,6 +186,12 @@ impl Reader<'_> {
         let route = self.route;
         if let (Some(redirect), Some(_)) = (&route.redirect, &route.respond) {
             (self.report)(&redirect.span, "a route has either `redirect` or `respond`".into());
+        }
+        if let Some(script) = &route.script
+            && (route.redirect.is_some() || route.respond.is_some())
+        {
+            let what = "a route has either `script`, `redirect` or `respond`";
+            (self.report)(&script.span, what.into());
         }
         let set = || route.set_fields.iter().flat_map(|fields| fields.keys());
         for (at, name) in set().enumerate() {
@@ -260,6 +278,11 @@ impl Reader<'_> {
             body: body.into(),
             content_type: content_type.unwrap_or_else(|| "text/plain; charset=utf-8".into()),
         })
+    }
+
+    fn script(&mut self, pattern: &Pattern) -> Option<Arc<Script>> {
+        let table = self.route.script.as_ref()?;
+        Some(Arc::new(script::read(table, pattern, self.report)))
     }
 
     fn set_fields(&mut self) -> Vec<(String, String)> {

@@ -8,7 +8,7 @@ use super::cascade::gather;
 use super::file::Route;
 use super::pattern::Pattern;
 use super::route_table::RouteTable;
-use super::settings::{Report, Settings};
+use super::settings::{Patterns, Report, Settings};
 
 /// All sites.
 #[derive(Debug, Default)]
@@ -164,6 +164,9 @@ fn settings<'r>(
 ) -> Settings {
     let gathered = gather(routes, |_, _| {});
     let root = gathered.route.root.as_deref().unwrap_or(&defaults.root).clone();
-    let redirects = gathered.redirects.unwrap_or(&Pattern::EVERYTHING);
-    Settings::new(&gathered.route, root, defaults.cache_file, redirects, report)
+    let patterns = Patterns {
+        redirects: gathered.redirects.unwrap_or(&Pattern::EVERYTHING),
+        scripts: gathered.scripts.unwrap_or(&Pattern::EVERYTHING),
+    };
+    Settings::new(&gathered.route, root, defaults.cache_file, &patterns, report)
 }

@@ -178,6 +178,21 @@ fn what_is_wrong_in_a_route_is_told_with_its_line_and_column() {
             "respond = {}\nredirect = { to = '/' }",
             "15:12: a route has either `redirect` or `respond`",
         ),
+        (
+            "redirect = { to = '/' }\nscript = { kind = 'cgi', directory = 'x' }",
+            "15:10: a route has either `script`, `redirect` or `respond`",
+        ),
+        ("script = { kind = 'cgi' }", "14:10: `script` lacks the key `directory`"),
+        ("script = { kind = 'gci', directory = 'x' }", "14:19: `gci` is none of `cgi`"),
+        (
+            "script = { kind = 'cgi', directory = 'x', processes = 0 }",
+            "14:55: script: processes is not between 1 and 65536",
+        ),
+        (
+            "script = { kind = 'cgi', directory = 'x', env = { 'A-B' = 'c' } }",
+            "14:51: script: \"A-B\" is not a name of a variable",
+        ),
+        ("script = { kind = 'cgi', directory = 'x', timeout = 0 }", "14:53: script: timeout is 0"),
         ("set_fields = { 'A B' = 'c' }", "14:16: set_fields: \"A B\" is not a field name"),
         (
             "set_fields = { A = \"c\\r\\nd\" }",
@@ -222,7 +237,6 @@ fn what_is_wrong_in_a_route_is_told_with_its_line_and_column() {
             "throttle = 1",
             "14:1: there is no key `throttle` in [[site.route]]; the keys are: path, root",
         ),
-        ("script = { kind = 'cgi' }", "14:1: there is no key `script` in [[site.route]]"),
         ("auth = { basic = 'x' }", "14:1: there is no key `auth` in [[site.route]]; the keys"),
         ("allow = []", "14:1: there is no key `allow` in [[site.route]]; the keys"),
         ("listing = yes", "14:11: "),

@@ -6,6 +6,7 @@
 
 mod answer;
 mod body;
+mod exchange;
 mod sending;
 
 use std::net::IpAddr;
@@ -21,6 +22,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
 use self::body::{BodyProgress, BodyStep};
+use self::exchange::Exchange;
 use self::sending::Sending;
 use crate::config::Persistence as Personality;
 use crate::connections::Waiting;
@@ -58,6 +60,7 @@ pub(crate) struct Connection {
 enum Stage {
     Receive,
     Handle(Box<Handling>),
+    Exchange(Box<Exchange>),
     Send(Box<Sending>),
     /// The answer is sent and the sending side closed; what still comes is thrown away.
     Linger {
@@ -99,6 +102,7 @@ enum Next {
     /// All that can be answered has been.
     Receive,
     Handle(Box<Handling>),
+    Exchange(Box<Exchange>),
     /// Part of an answer waits for the socket, or for a disk.
     Send(Box<Sending>),
     /// The answer was sent and was the last.
@@ -248,6 +252,10 @@ impl Connection {
                 self.ctx.connections.wait(self.slot, Waiting::Handler, u64::MAX);
                 self.stage = Stage::Handle(handling);
             }
+            Next::Exchange(exchange) => {
+                self.ctx.connections.wait(self.slot, Waiting::Handler, u64::MAX);
+                self.stage = Stage::Exchange(exchange);
+            }
             Next::Send(sending) => {
                 self.await_client();
                 self.stage = Stage::Send(sending);
@@ -369,6 +377,7 @@ impl Future for Connection {
             let step = match &this.stage {
                 Stage::Receive => ready!(this.poll_receive(cx)),
                 Stage::Handle(_) => ready!(this.poll_handle(cx)),
+                Stage::Exchange(_) => ready!(this.poll_exchange(cx)),
                 Stage::Send(_) => ready!(this.poll_send(cx)),
                 Stage::Linger { .. } => ready!(this.poll_linger(cx)),
             };

@@ -9,3 +9,4 @@ pub(crate) mod media_type;
 pub(crate) mod records;
 pub(crate) mod redirect;
 pub(crate) mod respond;
+pub(crate) mod script;

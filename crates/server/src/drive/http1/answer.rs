@@ -55,6 +55,7 @@ impl Connection {
         let started = started.filter(|_| log);
         let is_head = request.method() == Method::Head;
         if self.engine.has_body() {
+            let taken = matches!(reply, Reply::Exchange(_));
             if let BodyLength::Known(length) = self.engine.body_length()
                 && length > body_limit
             {
@@ -71,6 +72,8 @@ impl Connection {
                     self.expect_body(body_limit, Some(deferred));
                     return None;
                 }
+                // The handler reads it.
+                _ if taken => {}
                 _ if self.engine.expects_continue() => {
                     // Whether the body comes after a final answer is the client's choice, so
                     // that what follows could be read in two ways.
@@ -92,16 +95,31 @@ impl Connection {
                 self.send_response(*response, is_head, log, output)
             }
             Reply::Job(job) => {
-                let mut before = Vec::new();
-                match self.flush(Body::default(), None, output) {
-                    Next::Receive => {}
-                    // Earlier answers that the socket has no room for stay in front of this one.
-                    Next::Send(sending) => before = sending.outgoing.head,
-                    next => return Some(next),
-                }
+                let before = match self.flush_before(output) {
+                    Ok(before) => before,
+                    Err(next) => return Some(next),
+                };
                 let log = self.log_later(request, site, started);
                 Some(Next::Handle(Box::new(Handling { job, before, log, is_head })))
             }
+            Reply::Exchange(begin) => {
+                let before = match self.flush_before(output) {
+                    Ok(before) => before,
+                    Err(next) => return Some(next),
+                };
+                let log = self.log_later(request, site, started);
+                Some(self.begin_exchange(request, begin, body_limit, before, log))
+            }
+        }
+    }
+
+    /// Sends earlier answers, as far as the socket has room for them; the rest stays in front of
+    /// the answer that is not there yet.
+    fn flush_before(&mut self, output: &mut Vec<u8>) -> Result<Vec<u8>, Next> {
+        match self.flush(Body::default(), None, output) {
+            Next::Receive => Ok(Vec::new()),
+            Next::Send(sending) => Ok(sending.outgoing.head),
+            next => Err(next),
         }
     }
 

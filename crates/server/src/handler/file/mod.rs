@@ -15,10 +15,12 @@ use dunlin_http::Request;
 use dunlin_http::semantics::Method;
 
 pub(crate) use answer::{answer_hit, has_changed};
+pub(crate) use open::open_path;
 pub(crate) use render::apply_edits;
-pub(crate) use roots::Roots;
+pub(crate) use resolve::{Failure, Mode};
+pub(crate) use roots::{Root, Roots};
 
-use self::resolve::{Failure, Found, Mode, Wanted};
+use self::resolve::{Found, Wanted};
 use crate::cache::front::Hit;
 use crate::cache::{Key, Resource};
 use crate::config::{Settings, Site};
@@ -132,6 +134,8 @@ pub(crate) async fn into_response(request: &Request<'_>, reply: Reply) -> Respon
         Reply::Response(response) => *response,
         Reply::Job(job) => job.await,
         Reply::Prepared(prepared) => from_prepared(request, &prepared),
+        // Only a route's own handler begins an exchange, and this is none of a script's.
+        Reply::Exchange(_) => error_response(500, true),
     }
 }
 
@@ -231,13 +235,13 @@ fn finish_error(
 pub(crate) struct OwnedSubject {
     pub(crate) site: Arc<Site>,
     pub(crate) settings: Arc<Settings>,
-    raw_path: Box<[u8]>,
+    pub(crate) raw_path: Box<[u8]>,
     pub(crate) path: Box<[u8]>,
-    query: Option<Box<[u8]>>,
+    pub(crate) query: Option<Box<[u8]>>,
 }
 
 impl Subject<'_> {
-    fn to_owned(&self) -> OwnedSubject {
+    pub(crate) fn to_owned(&self) -> OwnedSubject {
         OwnedSubject {
             site: Arc::clone(self.site),
             settings: Arc::clone(self.settings),
@@ -249,7 +253,7 @@ impl Subject<'_> {
 }
 
 impl OwnedSubject {
-    fn borrow(&self) -> Subject<'_> {
+    pub(crate) fn borrow(&self) -> Subject<'_> {
         Subject {
             site: &self.site,
             settings: &self.settings,

@@ -30,6 +30,16 @@ pub(super) fn open_directory(
     open_as(root, path, symlinks, waiting, OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
+/// Opens `path` for nothing but looking at what it is.
+pub(crate) fn open_path(
+    root: &Root,
+    path: &[u8],
+    symlinks: Symlinks,
+    waiting: Waiting,
+) -> Result<OwnedFd, Failure> {
+    open_as(root, path, symlinks, waiting, OFlags::PATH)
+}
+
 fn open_as(
     root: &Root,
     path: &[u8],

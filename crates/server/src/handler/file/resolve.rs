@@ -31,7 +31,7 @@ pub(super) struct Wanted<'a> {
 
 /// Whether the search may wait for a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(crate) enum Mode {
     /// No: [`Failure::WouldBlock`] says that it would have to.
     Inline,
     Blocking,
@@ -50,7 +50,7 @@ pub(super) enum Found {
 
 /// Why a path is nothing that can be served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     Missing,
     /// It is there, and is not for the client: by permission, by kind, or by leading out.
     Forbidden,

@@ -1,0 +1,509 @@
+//! An exchange with a handler that reads the request's body, or sends its own as it is made: both
+//! ways at once, each no faster than its receiver takes it.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::Bytes;
+use dunlin_http::http1::{BodyEvent, BodyLength, Refusal, response};
+use dunlin_http::semantics::{Method, status};
+use dunlin_http::{Request, Version};
+use rustix::net::sockopt::set_tcp_quickack;
+use tokio::io::{AsyncRead, ReadBuf};
+
+use super::body::TOO_LARGE;
+use super::{Connection, LogLater, Next, Stage, Step};
+use crate::connections::Waiting;
+use crate::event_loop::Served;
+use crate::response::{Body, Response, Stream};
+use crate::route::{self, Incoming, Job};
+use crate::stream;
+
+/// A request whose handler is at work.
+pub(super) struct Exchange {
+    /// Until the handler has answered.
+    job: Option<Job>,
+    /// Until the request's body has ended.
+    upload: Option<Upload>,
+    /// Until the whole answer is in `output`.
+    download: Option<Download>,
+    /// What is to be sent next, from `at` on.
+    output: Vec<u8>,
+    at: usize,
+    log: Option<Box<LogLater>>,
+    is_head: bool,
+    version: Version,
+    /// Bytes of the answer's body that went into `output`.
+    sent: u64,
+    body_limit: u64,
+}
+
+struct Upload {
+    sender: stream::Sender,
+    received: u64,
+    /// The handler does not keep up; its slowness is not the client's.
+    held_up: bool,
+    /// Since when the client alone decides how fast the body comes, in milliseconds of the loop's
+    /// clock, and how much has come since.
+    since: u64,
+    received_since: u64,
+}
+
+struct Download {
+    source: stream::Receiver,
+    framing: Framing,
+}
+
+/// How the answer's body is delimited.
+#[derive(Debug, Clone, Copy)]
+enum Framing {
+    Chunked,
+    /// So many bytes are still to come.
+    Known(u64),
+    /// The connection's end is the body's.
+    Close,
+}
+
+/// Bytes of a request's body that wait for the handler.
+const UPLOAD: usize = 64 * 1024;
+/// Bytes that may wait for the client, and bytes of further requests that are read meanwhile.
+const WAITING: usize = 64 * 1024;
+/// After so many steps the other connections have their turn.
+const STEPS: usize = 16;
+/// What the log says of a request whose client left before it was answered.
+const CLIENT_LEFT: u16 = 499;
+
+/// What one attempt came to.
+enum Moved {
+    Yes,
+    No,
+    /// The exchange is over.
+    Over(Next),
+}
+
+impl Connection {
+    pub(super) fn begin_exchange(
+        &mut self,
+        request: &Request<'_>,
+        begin: route::Exchange,
+        body_limit: u64,
+        output: Vec<u8>,
+        log: Option<Box<LogLater>>,
+    ) -> Next {
+        let (Ok(remote), Ok(local)) = (self.stream.peer_addr(), self.stream.local_addr()) else {
+            return Next::Abort;
+        };
+        let length = self.engine.body_length();
+        let (upload, body) = match length {
+            BodyLength::None => (None, stream::empty()),
+            _ => {
+                let (sender, receiver) = stream::channel(UPLOAD);
+                let since = self.ctx.clock.now();
+                let upload =
+                    Upload { sender, received: 0, held_up: false, since, received_since: 0 };
+                (Some(upload), receiver)
+            }
+        };
+        let job =
+            begin(Incoming { body, length, remote, local, received: Instant::now(), redirects: 0 });
+        Next::Exchange(Box::new(Exchange {
+            job: Some(job),
+            upload,
+            download: None,
+            output,
+            at: 0,
+            log,
+            is_head: request.method() == Method::Head,
+            version: request.version(),
+            sent: 0,
+            body_limit,
+        }))
+    }
+
+    pub(super) fn poll_exchange(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+        let stage = std::mem::replace(&mut self.stage, Stage::Receive);
+        let Stage::Exchange(mut exchange) = stage else {
+            self.stage = stage;
+            return Poll::Ready(Step::Again);
+        };
+        let next = self.exchange(cx, &mut exchange);
+        match next {
+            None => {
+                self.stage = Stage::Exchange(exchange);
+                Poll::Pending
+            }
+            Some(next) => {
+                if let Some(log) = exchange.log.take() {
+                    self.record_exchange(&log, &exchange);
+                }
+                Poll::Ready(self.follow(next))
+            }
+        }
+    }
+
+    /// Moves what can be moved; `None` when that has to wait.
+    fn exchange(&mut self, cx: &mut Context<'_>, exchange: &mut Exchange) -> Option<Next> {
+        for _ in 0..STEPS {
+            let mut moved = false;
+            for step in [Self::upload, Self::work, Self::download] {
+                match step(self, cx, exchange) {
+                    Moved::Yes => moved = true,
+                    Moved::No => {}
+                    Moved::Over(next) => return Some(next),
+                }
+            }
+            if !moved {
+                return self.check_deadline(exchange);
+            }
+            self.set_deadline(exchange);
+        }
+        cx.waker().wake_by_ref();
+        None
+    }
+
+    /// Hands the request's body over, and notices a client that has left.
+    fn upload(&mut self, cx: &mut Context<'_>, exchange: &mut Exchange) -> Moved {
+        let mut room = true;
+        if let Some(upload) = &mut exchange.upload {
+            upload.sender.watch(cx);
+            if self.engine.expects_continue() && upload.sender.is_wanted() && exchange.job.is_some()
+            {
+                exchange.output.extend_from_slice(response::CONTINUE);
+                self.engine.continued();
+            }
+            room = upload.sender.poll_room(cx).is_ready();
+            if std::mem::replace(&mut upload.held_up, !room) && room {
+                upload.since = self.ctx.clock.now();
+                upload.received_since = 0;
+            }
+            if room && !self.unread.is_empty() {
+                let data = std::mem::take(&mut self.unread);
+                return self.feed(exchange, &data);
+            }
+        }
+        if !room || self.unread.len() >= WAITING {
+            return Moved::No;
+        }
+        let mut buffers = self.ctx.take_buffers();
+        let mut read = ReadBuf::new(&mut buffers.input);
+        let moved = match Pin::new(&mut self.stream).poll_read(cx, &mut read) {
+            Poll::Pending => {
+                if exchange.upload.is_some() {
+                    // The next part may wait until this one is acknowledged, which the kernel
+                    // would put off for 40 ms.
+                    let _ = set_tcp_quickack(&self.stream, true);
+                }
+                Moved::No
+            }
+            Poll::Ready(Ok(())) if !read.filled().is_empty() => {
+                let data = read.filled();
+                if exchange.upload.is_some() {
+                    self.feed(exchange, data)
+                } else {
+                    self.unread.extend_from_slice(data);
+                    Moved::Yes
+                }
+            }
+            // Whoever stops sending before the answer is taken not to wait for it: nothing else
+            // tells a client that is gone from one that only waits.
+            Poll::Ready(_) => Moved::Over(Next::Abort),
+        };
+        self.ctx.give_buffers(buffers);
+        moved
+    }
+
+    /// Takes bytes of the request's body; what is left over is kept.
+    fn feed(&mut self, exchange: &mut Exchange, data: &[u8]) -> Moved {
+        let mut at = 0;
+        // However small the pieces are that the client sends, they are kept as one.
+        let mut gathered = Vec::new();
+        let mut ended = exchange.upload.is_none();
+        while !ended {
+            match self.engine.body(&data[at..]) {
+                Ok((used, event)) => {
+                    at += used;
+                    match event {
+                        BodyEvent::More => break,
+                        BodyEvent::Data(bytes) => gathered.extend_from_slice(bytes),
+                        BodyEvent::End => ended = true,
+                    }
+                }
+                Err(refusal) => return Moved::Over(self.refuse_exchange(exchange, refusal)),
+            }
+        }
+        if let Some(upload) = &mut exchange.upload {
+            upload.received += gathered.len() as u64;
+            upload.received_since += gathered.len() as u64;
+            upload.sender.push(Bytes::from(gathered));
+        }
+        if let Some(refusal) = self.objection(exchange) {
+            return Moved::Over(self.refuse_exchange(exchange, refusal));
+        }
+        if ended && let Some(upload) = exchange.upload.take() {
+            upload.sender.end();
+        }
+        // Bytes of the next request.
+        self.unread.extend_from_slice(&data[at..]);
+        Moved::Yes
+    }
+
+    fn objection(&self, exchange: &Exchange) -> Option<Refusal> {
+        let upload = exchange.upload.as_ref()?;
+        if upload.received > exchange.body_limit {
+            return Some(TOO_LARGE);
+        }
+        let elapsed = self.ctx.clock.now() - upload.since;
+        let slow = elapsed > self.ctx.http1.body_timeout
+            && upload.received_since * 1000 / elapsed < self.ctx.http1.body_rate;
+        slow.then_some(Refusal { status: 408, reason: "the body comes too slowly" })
+    }
+
+    /// Has the handler go on to its answer.
+    fn work(&mut self, cx: &mut Context<'_>, exchange: &mut Exchange) -> Moved {
+        let Some(job) = &mut exchange.job else { return Moved::No };
+        let Poll::Ready(mut response) = job.as_mut().poll(cx) else { return Moved::No };
+        exchange.job = None;
+        if self.engine.has_body() && self.engine.expects_continue() {
+            // Whether the body comes after a final answer is the client's choice.
+            self.engine.close();
+            self.linger = true;
+        }
+        match response.body.take_stream() {
+            Some(stream) => {
+                self.begin_stream(exchange, response, *stream);
+                Moved::Yes
+            }
+            None => {
+                let log = exchange.log.take();
+                Moved::Over(self.conclude_exchange(exchange, response, log))
+            }
+        }
+    }
+
+    fn begin_stream(&mut self, exchange: &mut Exchange, response: Response, stream: Stream) {
+        let Response { status, mut fields, cache, coding, .. } = response;
+        if let Some(log) = &mut exchange.log {
+            log.served = Served { status, bytes: 0, cache, coding };
+        }
+        let Stream { source, length, is_message } = stream;
+        if is_message {
+            self.engine.close();
+            self.closing = true;
+            self.linger = true;
+            exchange.download = Some(Download { source, framing: Framing::Close });
+            return;
+        }
+        let bodiless = exchange.is_head || !status::has_body(status);
+        let framing = match length {
+            Some(length) => Framing::Known(length),
+            None if exchange.version == Version::Http10 => Framing::Close,
+            None => Framing::Chunked,
+        };
+        match framing {
+            Framing::Known(length) if status::has_body(status) => {
+                fields.push_number("Content-Length", length);
+            }
+            Framing::Chunked if !bodiless => fields.push("Transfer-Encoding", "chunked"),
+            Framing::Close if !bodiless => self.engine.close(),
+            _ => {}
+        }
+        if self.ctx.http1.server_field {
+            fields.push("Server", "dunlin");
+        }
+        self.begin_head(status, &mut exchange.output);
+        exchange.output.extend_from_slice(fields.as_bytes());
+        exchange.output.extend_from_slice(b"\r\n");
+        if bodiless {
+            // The script goes on to its end, as it would for another method.
+            source.discard();
+        } else {
+            exchange.download = Some(Download { source, framing });
+        }
+    }
+
+    /// Sends what there is, and takes more of the answer as far as the client keeps up.
+    fn download(&mut self, cx: &mut Context<'_>, exchange: &mut Exchange) -> Moved {
+        let mut moved = Moved::No;
+        while exchange.output.len() - exchange.at < WAITING
+            && let Some(download) = &mut exchange.download
+        {
+            match download.source.poll_next(cx) {
+                Poll::Pending => break,
+                Poll::Ready(Ok(Some(bytes))) => {
+                    if exchange.frame(&bytes)
+                        && let Some(download) = exchange.download.take()
+                    {
+                        // The handler may go on, as a script that works in the background.
+                        download.source.discard();
+                    }
+                }
+                Poll::Ready(Ok(None)) => {
+                    match download.framing {
+                        Framing::Chunked => {
+                            exchange.output.extend_from_slice(response::LAST_CHUNK);
+                        }
+                        Framing::Known(0) | Framing::Close => {}
+                        Framing::Known(_) => return Moved::Over(Next::Abort),
+                    }
+                    exchange.download = None;
+                }
+                // A cut answer has to be seen to be cut.
+                Poll::Ready(Err(stream::Broken)) => return Moved::Over(Next::Abort),
+            }
+            moved = Moved::Yes;
+        }
+        while exchange.at < exchange.output.len() {
+            match self.stream.try_write(&exchange.output[exchange.at..]) {
+                Ok(count) => {
+                    exchange.at += count;
+                    moved = Moved::Yes;
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    match self.stream.poll_write_ready(cx) {
+                        Poll::Pending => return moved,
+                        Poll::Ready(Ok(())) => {}
+                        Poll::Ready(Err(_)) => return Moved::Over(Next::Abort),
+                    }
+                }
+                Err(_) => return Moved::Over(Next::Abort),
+            }
+        }
+        exchange.output.clear();
+        exchange.at = 0;
+        if exchange.job.is_none() && exchange.download.is_none() {
+            return Moved::Over(self.end_exchange(exchange));
+        }
+        moved
+    }
+
+    /// The answer has been sent.
+    fn end_exchange(&mut self, exchange: &mut Exchange) -> Next {
+        self.leave_rest(exchange);
+        if !self.closing {
+            return Next::Receive;
+        }
+        self.linger |= !self.unread.is_empty();
+        Next::Close
+    }
+
+    /// What is left of the request's body is read without a use.
+    fn leave_rest(&mut self, exchange: &mut Exchange) {
+        if exchange.upload.take().is_some() && !self.closing && !self.engine.expects_continue() {
+            self.expect_body(exchange.body_limit, None);
+        }
+    }
+
+    /// Sends an answer that is there as a whole.
+    fn conclude_exchange(
+        &mut self,
+        exchange: &mut Exchange,
+        response: Response,
+        log: Option<Box<LogLater>>,
+    ) -> Next {
+        self.closing = self.engine.persistence() == dunlin_http::http1::Persistence::Close;
+        self.leave_rest(exchange);
+        let mut buffers = self.ctx.take_buffers();
+        let output = &mut buffers.output;
+        output.extend_from_slice(&exchange.output[exchange.at..]);
+        let next = self
+            .send_response(response, exchange.is_head, log, output)
+            .unwrap_or_else(|| self.flush(Body::default(), None, output));
+        self.ctx.give_buffers(buffers);
+        next
+    }
+
+    /// The request's body cannot be read on.
+    fn refuse_exchange(&mut self, exchange: &mut Exchange, refusal: Refusal) -> Next {
+        tracing::debug!(peer = %self.peer, status = refusal.status, reason = refusal.reason, "request refused");
+        self.engine.close();
+        self.linger = true;
+        exchange.upload = None;
+        if exchange.job.take().is_none() {
+            return Next::Abort;
+        }
+        let log = exchange.log.take();
+        let response = route::refusal_response(&refusal, !exchange.is_head);
+        self.conclude_exchange(exchange, response, log)
+    }
+
+    /// Something has moved: the time begins anew in which something has to.
+    fn set_deadline(&self, exchange: &Exchange) {
+        let (waiting, limit) = self.waits_for(exchange);
+        let deadline = limit.map_or(u64::MAX, |limit| self.ctx.clock.now() + limit);
+        self.ctx.connections.wait(self.slot, waiting, deadline);
+    }
+
+    /// What the exchange waits for, and how many milliseconds at most.
+    fn waits_for(&self, exchange: &Exchange) -> (Waiting, Option<u64>) {
+        let settings = &self.ctx.http1;
+        if exchange.at < exchange.output.len() {
+            return (Waiting::Send, Some(settings.send_timeout));
+        }
+        match &exchange.upload {
+            Some(upload)
+                if exchange.job.is_some()
+                    && !upload.sender.is_full()
+                    && !self.engine.expects_continue() =>
+            {
+                (Waiting::Body, Some(settings.body_timeout))
+            }
+            // The handler has limits of its own.
+            _ => (Waiting::Handler, None),
+        }
+    }
+
+    fn check_deadline(&mut self, exchange: &mut Exchange) -> Option<Next> {
+        let (waiting, expired) = self.ctx.connections.state(self.slot, self.ctx.clock.now());
+        if waiting != self.waits_for(exchange).0 {
+            self.set_deadline(exchange);
+            return None;
+        }
+        match waiting {
+            Waiting::Body if expired => {
+                let refusal = Refusal { status: 408, reason: "the body took too long" };
+                Some(self.refuse_exchange(exchange, refusal))
+            }
+            Waiting::Send if expired => Some(Next::Abort),
+            _ => None,
+        }
+    }
+
+    fn record_exchange(&self, log: &LogLater, exchange: &Exchange) {
+        let mut served = log.served;
+        if served.status == 0 {
+            served.status = CLIENT_LEFT;
+        }
+        let unsent = (exchange.output.len() - exchange.at) as u64;
+        served.bytes = exchange.sent.saturating_sub(unsent);
+        self.record(&log.request.as_request(), log.started, log.site, &served);
+    }
+}
+
+impl Exchange {
+    /// Adds bytes of the body to what is sent; true when they complete the stated length.
+    fn frame(&mut self, bytes: &[u8]) -> bool {
+        let Some(download) = &mut self.download else { return false };
+        let bytes = match &mut download.framing {
+            Framing::Known(left) => {
+                let taken = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+                *left -= taken as u64;
+                &bytes[..taken]
+            }
+            Framing::Chunked | Framing::Close => bytes,
+        };
+        self.sent += bytes.len() as u64;
+        if bytes.is_empty() {
+            return false;
+        }
+        let chunked = matches!(download.framing, Framing::Chunked);
+        if chunked {
+            response::chunk_head(bytes.len(), &mut self.output);
+        }
+        self.output.extend_from_slice(bytes);
+        if chunked {
+            self.output.extend_from_slice(b"\r\n");
+        }
+        matches!(download.framing, Framing::Known(0))
+    }
+}

@@ -1,0 +1,189 @@
+//! What a script is told of its request (RFC 3875 §4).
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use dunlin_http::http1::BodyLength;
+use dunlin_http::semantics::{Method, host};
+use dunlin_http::{FieldName, Request};
+
+use super::super::locate::Located;
+use super::Call;
+use crate::route::Incoming;
+
+/// Where programs are looked for when the server itself was not told.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// Fields that concern the connection and not the script (RFC 9110 §7.6.1), and those that have a
+/// variable of their own. `Proxy` would become HTTP_PROXY, which many programs obey.
+const NOT_HANDED_OVER: [&str; 12] = [
+    "connection",
+    "content-length",
+    "content-type",
+    "expect",
+    "keep-alive",
+    "proxy",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// The variables. `length` is that of the body, as the script will read it.
+pub(super) fn variables(
+    call: &Call,
+    incoming: &Incoming,
+    located: &Located,
+    length: Option<u64>,
+) -> Vec<(OsString, OsString)> {
+    let request = call.request.as_request();
+    let subject = &call.subject;
+    let mut list = List(Vec::with_capacity(48));
+    list.add("GATEWAY_INTERFACE", "CGI/1.1");
+    list.add("SERVER_SOFTWARE", concat!("dunlin/", env!("CARGO_PKG_VERSION")));
+    list.add("SERVER_NAME", server_name(&request, incoming));
+    list.add("SERVER_PORT", incoming.local.port().to_string());
+    list.add("SERVER_ADDR", incoming.local.ip().to_canonical().to_string());
+    list.add("SERVER_PROTOCOL", request.version().as_str());
+    list.add("REQUEST_METHOD", request.method_text());
+    list.add("REQUEST_SCHEME", "http");
+    list.add("REQUEST_URI", request_uri(call));
+    list.add("QUERY_STRING", subject.query.as_deref().unwrap_or_default());
+    list.add("SCRIPT_NAME", &located.name);
+    list.add("SCRIPT_FILENAME", located.program.as_os_str().as_bytes());
+    let root = subject.settings.root.as_os_str().as_bytes();
+    list.add("DOCUMENT_ROOT", root);
+    if !located.info.is_empty() {
+        list.add("PATH_INFO", &located.info);
+        list.add(
+            "PATH_TRANSLATED",
+            [root.strip_suffix(b"/").unwrap_or(root), &located.info].concat(),
+        );
+    }
+    let remote = incoming.remote.ip().to_canonical();
+    let address = remote.to_string();
+    let name = call.ctx.shared.reverse_dns.as_ref().and_then(|dns| dns.name(remote));
+    list.add("REMOTE_HOST", name.as_deref().unwrap_or(&address));
+    list.add("REMOTE_ADDR", &address);
+    list.add("REMOTE_PORT", incoming.remote.port().to_string());
+    if let Some(length) = length {
+        list.add("CONTENT_LENGTH", length.to_string());
+    }
+    if let Some(content_type) = request.field(FieldName::ContentType) {
+        list.add("CONTENT_TYPE", content_type);
+    }
+    // PHP's interpreter runs only when a server says that the request came through it.
+    list.add("REDIRECT_STATUS", "200");
+    list.fields(&request, call.rules.authorization);
+    let path = std::env::var_os("PATH");
+    list.add("PATH", path.as_deref().map_or(PATH.as_bytes(), OsStr::as_bytes));
+    for (name, value) in &call.rules.env {
+        list.0.retain(|(other, _)| other != name.as_str());
+        list.add(name, value);
+    }
+    list.0
+}
+
+/// The length that the request itself states or implies; `None` when it has no body.
+pub(super) fn stated_length(request: &Request<'_>, length: BodyLength) -> Option<u64> {
+    match length {
+        BodyLength::Known(length) => Some(length),
+        BodyLength::Chunked => None,
+        BodyLength::None => request.has(FieldName::ContentLength).then_some(0),
+    }
+}
+
+/// RFC 3875 §4.4: the words of a query without `=`, which a search form sends. None when they
+/// could be taken for options of the script or of its interpreter.
+pub(super) fn arguments(request: &Request<'_>, query: Option<&[u8]>) -> Vec<OsString> {
+    let Some(query) = query.filter(|query| !query.is_empty() && !query.contains(&b'=')) else {
+        return Vec::new();
+    };
+    if !matches!(request.method(), Method::Get | Method::Head) {
+        return Vec::new();
+    }
+    let words = query.split(|&byte| byte == b'+').map(decode);
+    let words: Option<Vec<OsString>> = words.collect();
+    words
+        .filter(|words| !words.iter().any(|word| word.as_bytes().starts_with(b"-")))
+        .unwrap_or_default()
+}
+
+fn decode(word: &[u8]) -> Option<OsString> {
+    let mut at = 0;
+    let mut decoded = Vec::with_capacity(word.len());
+    while let Some(&byte) = word.get(at) {
+        if byte == b'%' {
+            let digits = std::str::from_utf8(word.get(at + 1..at + 3)?).ok()?;
+            let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+            decoded.push(u8::from_str_radix(digits, 16).ok().filter(|byte| plain && *byte != 0)?);
+            at += 3;
+        } else {
+            decoded.push(byte);
+            at += 1;
+        }
+    }
+    Some(OsString::from_vec(decoded))
+}
+
+/// The target as a path, also when it came with a host (RFC 9112 §3.2.2).
+fn request_uri(call: &Call) -> Vec<u8> {
+    let mut uri = call.subject.raw_path.to_vec();
+    if let Some(query) = &call.subject.query {
+        uri.push(b'?');
+        uri.extend_from_slice(query);
+    }
+    uri
+}
+
+fn server_name(request: &Request<'_>, incoming: &Incoming) -> Vec<u8> {
+    let name = request.field(FieldName::Host).and_then(host::parse).map(|host| host.name);
+    match name.filter(|name| !name.is_empty()) {
+        Some(name) => name.to_vec(),
+        None => match incoming.local.ip().to_canonical() {
+            std::net::IpAddr::V6(address) => format!("[{address}]").into_bytes(),
+            address => address.to_string().into_bytes(),
+        },
+    }
+}
+
+struct List(Vec<(OsString, OsString)>);
+
+impl List {
+    fn add(&mut self, name: impl AsRef<OsStr>, value: impl AsRef<[u8]>) {
+        let value = value.as_ref();
+        // No value of a request holds one: the engine refuses it. The system would not take it.
+        if !value.contains(&0) {
+            self.0.push((name.as_ref().to_owned(), OsString::from_vec(value.to_vec())));
+        }
+    }
+
+    /// RFC 3875 §4.1.18.
+    fn fields(&mut self, request: &Request<'_>, authorization: bool) {
+        for (name, value) in request.fields() {
+            let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
+            if NOT_HANDED_OVER.iter().any(|other| is(other))
+                || is("authorization") && !authorization
+                // `_` would make one variable of two fields, of which a proxy may know only one.
+                || !name.iter().all(|&b| b.is_ascii_alphanumeric() || b == b'-')
+            {
+                continue;
+            }
+            let mut variable = b"HTTP_".to_vec();
+            variable.extend(name.iter().map(|&b| match b {
+                b'-' => b'_',
+                b => b.to_ascii_uppercase(),
+            }));
+            let variable = OsString::from_vec(variable);
+            match self.0.iter_mut().find(|(other, _)| *other == variable) {
+                Some((_, joined)) => {
+                    joined.push(if is("cookie") { "; " } else { ", " });
+                    joined.push(OsStr::from_bytes(value));
+                }
+                None => self.0.push((variable, OsString::from_vec(value.to_vec()))),
+            }
+        }
+    }
+}

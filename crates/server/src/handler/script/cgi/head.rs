@@ -1,0 +1,221 @@
+//! The header of a script's answer (RFC 3875 §6).
+
+use dunlin_http::FieldLines;
+use dunlin_http::semantics::{is_field_value, is_token};
+
+/// Largest header that is accepted.
+pub(super) const MOST: usize = 64 * 1024;
+
+/// What a script said before its body.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct ScriptHead {
+    pub(super) status: Option<u16>,
+    pub(super) location: Option<Vec<u8>>,
+    pub(super) content_length: Option<u64>,
+    /// Every other field that goes to the client; Location too, when it is for the client.
+    pub(super) fields: FieldLines,
+    /// There was another field than Location and Content-Type.
+    others: bool,
+}
+
+/// Reads a header from the front of `bytes`: it and its length, or `None` when its end has not
+/// come. Lines end in CR LF or LF.
+///
+/// # Errors
+/// What is wrong with it, in a few words.
+pub(super) fn parse(bytes: &[u8]) -> Result<Option<(ScriptHead, usize)>, String> {
+    let mut head = ScriptHead::default();
+    let mut at = 0;
+    let mut lines = 0;
+    loop {
+        let Some(end) = memchr::memchr(b'\n', &bytes[at..]) else {
+            return match bytes.len() {
+                ..MOST => Ok(None),
+                _ => Err(format!("its header has more than {MOST} bytes")),
+            };
+        };
+        let line = &bytes[at..at + end];
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        at += end + 1;
+        if at > MOST {
+            return Err(format!("its header has more than {MOST} bytes"));
+        }
+        if line.is_empty() {
+            return match lines {
+                0 => Err("its header has no field".into()),
+                _ => Ok(Some((head, at))),
+            };
+        }
+        head.line(line)?;
+        lines += 1;
+    }
+}
+
+impl ScriptHead {
+    /// The path, with its query, to answer with instead (RFC 3875 §6.2.2). A script that also says
+    /// something to the client means the client.
+    pub(super) fn local_redirect(&self) -> Option<&[u8]> {
+        let location = self.location.as_deref()?;
+        let local = location.starts_with(b"/") && !location.starts_with(b"//");
+        let plain = self.status.is_none() && !self.others && !location.contains(&b'#');
+        (local && plain).then_some(location)
+    }
+
+    /// The status of the answer.
+    pub(super) fn status(&self) -> u16 {
+        self.status.unwrap_or(if self.location.is_some() { 302 } else { 200 })
+    }
+
+    fn line(&mut self, line: &[u8]) -> Result<(), String> {
+        let malformed = || format!("a line of its header is no field: {}", shown(line));
+        let colon = memchr::memchr(b':', line).ok_or_else(malformed)?;
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        if !is_token(name) || !is_field_value(value) {
+            return Err(malformed());
+        }
+        match name.to_ascii_lowercase().as_slice() {
+            b"status" => {
+                if self.status.is_some() {
+                    return Err("its header has more than one Status".into());
+                }
+                self.status = Some(status(value).ok_or_else(|| {
+                    format!("its Status is none from 200 to 599: {}", shown(value))
+                })?);
+                self.others = true;
+                return Ok(());
+            }
+            b"location" => {
+                if self.location.replace(value.to_vec()).is_some() {
+                    return Err("its header has more than one Location".into());
+                }
+            }
+            b"content-length" => {
+                let length = std::str::from_utf8(value).ok();
+                let digits = value.iter().all(u8::is_ascii_digit);
+                let length = length.and_then(|text| text.parse().ok()).filter(|_| digits);
+                let length =
+                    length.ok_or_else(|| format!("its Content-Length is {}", shown(value)))?;
+                if self.content_length.replace(length).is_some_and(|other| other != length) {
+                    return Err("its header has two Content-Lengths".into());
+                }
+                self.others = true;
+                return Ok(());
+            }
+            b"content-type" => {
+                if self.fields.get("Content-Type").is_some() {
+                    return Err("its header has more than one Content-Type".into());
+                }
+            }
+            b"transfer-encoding" => {
+                return Err("its header has a Transfer-Encoding, which is the server's".into());
+            }
+            // The connection and the time of the answer are the server's to tell of.
+            b"connection" | b"keep-alive" | b"proxy-connection" | b"te" | b"trailer"
+            | b"upgrade" | b"date" | b"server" => return Ok(()),
+            _ => self.others = true,
+        }
+        if let Ok(name) = std::str::from_utf8(name) {
+            self.fields.push(name, value);
+        }
+        Ok(())
+    }
+}
+
+/// `NNN` or `NNN reason`.
+fn status(value: &[u8]) -> Option<u16> {
+    let digits = value.get(..3).filter(|digits| digits.iter().all(u8::is_ascii_digit))?;
+    if !matches!(value.get(3), None | Some(b' ' | b'\t')) {
+        return None;
+    }
+    let number = digits.iter().fold(0, |sum, digit| sum * 10 + u16::from(digit - b'0'));
+    (200..600).contains(&number).then_some(number)
+}
+
+fn shown(bytes: &[u8]) -> String {
+    let text = super::super::stderr::printable(&bytes[..bytes.len().min(80)]);
+    format!("{text:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(text: &str) -> (ScriptHead, usize) {
+        parse(text.as_bytes()).unwrap().unwrap()
+    }
+
+    #[test]
+    fn both_line_ends_are_read_and_what_is_the_servers_is_dropped() {
+        let text =
+            "Content-Type: text/plain\r\nX-A:1\nConnection: close\nStatus: 404 None\r\n\nbody";
+        let (head, length) = read(text);
+        assert_eq!(&text[length..], "body");
+        assert_eq!(head.status(), 404);
+        assert_eq!(head.fields.as_bytes(), b"Content-Type: text/plain\r\nX-A: 1\r\n");
+    }
+
+    #[test]
+    fn only_a_location_that_says_nothing_to_the_client_is_local() {
+        assert_eq!(read("Location: /a?b\n\n").0.local_redirect(), Some(&b"/a?b"[..]));
+        assert_eq!(
+            read("Location: /a\nContent-Type: text/html\n\n").0.local_redirect(),
+            Some(&b"/a"[..])
+        );
+        for client in [
+            "Location: http://a/\n\n",
+            "Location: //a/\n\n",
+            "Location: /a#b\n\n",
+            "Location: /a\nSet-Cookie: a=b\n\n",
+            "Location: /a\nStatus: 302 Found\n\n",
+        ] {
+            assert_eq!(read(client).0.local_redirect(), None, "{client}");
+        }
+        assert_eq!(read("Location: http://a/\n\n").0.status(), 302);
+        assert_eq!(read("Location: /a\nStatus: 201 Made\n\n").0.status(), 201);
+    }
+
+    #[test]
+    fn what_is_no_header_is_refused_with_a_reason() {
+        for text in [
+            "\n",
+            "hello\n\n",
+            "Content-Type : a/b\n\n",
+            " folded: a\n\n",
+            "A: b\n c\n\n",
+            "A: b\rC: d\n\n",
+            "A: b\0\n\n",
+            "Status: 99\n\n",
+            "Status: 100 Continue\n\n",
+            "Status: 2000\n\n",
+            "Status: 200\nStatus: 200\n\n",
+            "Content-Length: +1\n\n",
+            "Content-Length: \n\n",
+            "Content-Length: 1\nContent-Length: 2\n\n",
+            "Transfer-Encoding: chunked\n\n",
+        ] {
+            assert!(parse(text.as_bytes()).is_err(), "{text:?}");
+        }
+        assert!(parse(&vec![b'a'; MOST]).is_err());
+        assert_eq!(parse(b"A: b\r\n\r"), Ok(None));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_script_writes_no_line_of_its_own_reaches_the_client(
+            bytes in proptest::collection::vec(
+                prop_oneof![Just(b'\n'), Just(b'\r'), Just(b':'), Just(b' '), Just(b'a'), any::<u8>()],
+                0..60,
+            ),
+        ) {
+            if let Ok(Some((head, length))) = parse(&bytes) {
+                prop_assert!(length <= bytes.len());
+                let text = head.fields.as_bytes();
+                let ends = memchr::memmem::find_iter(text, b"\r\n").count();
+                prop_assert_eq!(ends, head.fields.iter().count());
+                prop_assert_eq!(text.iter().filter(|&&b| b == b'\n' || b == b'\r').count(), 2 * ends);
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Local redirects: a script that names another path of this server to answer with (RFC 3875
+//! §6.2.2).
+
+use dunlin_http::http1::{BodyLength, Connection};
+use dunlin_http::{Head, Request, Version};
+
+use super::super::Failure;
+use super::Call;
+use crate::handler::file;
+use crate::response::Response;
+use crate::route::{self, Incoming, Reply};
+use crate::stream;
+
+/// A script that leads to itself ends here.
+const MOST: u8 = 10;
+
+/// Answers as to a request for `target` without a body.
+pub(super) async fn follow(
+    call: &Call,
+    incoming: Incoming,
+    target: &[u8],
+) -> Result<Response, Failure> {
+    if incoming.redirects == MOST {
+        return Err(Failure::Malformed(format!("more than {MOST} local redirects in a row")));
+    }
+    let bytes = rewritten(&call.request.as_request(), target);
+    let mut head = Head::default();
+    let limits = &call.ctx.http1.limits;
+    match Connection::default().head(&bytes, limits, &mut head) {
+        Ok(Some(length)) if length == bytes.len() => {}
+        _ => return Err(Failure::Malformed("its Location is no path of this server".into())),
+    }
+    let request = Request::new(&bytes, &head);
+    let routed = route::dispatch(&call.ctx, &request, &mut Vec::new())
+        .map_err(|refusal| Failure::Malformed(format!("its Location: {}", refusal.reason)))?;
+    Ok(match routed.reply {
+        Reply::Exchange(begin) => {
+            let incoming = Incoming {
+                body: stream::empty(),
+                length: BodyLength::None,
+                redirects: incoming.redirects + 1,
+                ..incoming
+            };
+            begin(incoming).await
+        }
+        reply => file::into_response(&request, reply).await,
+    })
+}
+
+/// The request with another target, and without what belonged to its body.
+fn rewritten(request: &Request<'_>, target: &[u8]) -> Vec<u8> {
+    let head = request.method_text() == b"HEAD";
+    let version = match request.version() {
+        Version::Http10 => "HTTP/1.0",
+        _ => "HTTP/1.1",
+    };
+    let method: &[u8] = if head { b"HEAD " } else { b"GET " };
+    let mut bytes = [method, target, b" ", version.as_bytes(), b"\r\n"].concat();
+    for (name, value) in request.fields() {
+        let of_body = ["content-length", "content-type", "transfer-encoding", "expect"];
+        if !of_body.iter().any(|other| name.eq_ignore_ascii_case(other.as_bytes())) {
+            bytes.extend_from_slice(&[name, b": ", value, b"\r\n"].concat());
+        }
+    }
+    bytes.extend_from_slice(b"\r\n");
+    bytes
+}

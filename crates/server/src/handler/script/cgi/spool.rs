@@ -1,0 +1,60 @@
+//! Bodies of unknown length: a script is told the length before it starts, so that all of the body
+//! has to be there first.
+
+use std::fs::File;
+use std::io::{self, Seek, Write};
+
+use bytes::Bytes;
+
+use super::super::Failure;
+use super::super::process::Input;
+use crate::stream;
+
+/// A body that has arrived as a whole.
+pub(super) struct Spooled {
+    pub(super) length: u64,
+    pub(super) input: Input,
+    /// What the input is to be given while the script runs.
+    pub(super) memory: stream::Receiver,
+}
+
+/// Bodies up to this size stay in memory; of larger ones, this much is written at a time.
+const MEMORY: usize = 64 * 1024;
+
+/// Reads a body to its end. How much it may hold has been seen to by the driver.
+pub(super) async fn spool(body: &mut stream::Receiver) -> Result<Spooled, Failure> {
+    let mut memory = Vec::new();
+    let mut file = None;
+    let mut length = 0;
+    while let Some(bytes) = body.next().await.map_err(|_| Failure::Abandoned)? {
+        length += bytes.len() as u64;
+        memory.extend_from_slice(&bytes);
+        if memory.len() > MEMORY {
+            file = Some(append(file, std::mem::take(&mut memory)).await?);
+        }
+    }
+    if let Some(file) = file {
+        let mut file = append(Some(file), memory).await?;
+        file.rewind().map_err(broken)?;
+        return Ok(Spooled { length, input: Input::File(file), memory: stream::empty() });
+    }
+    let input = if memory.is_empty() { Input::Nothing } else { Input::Pipe };
+    let (sender, receiver) = stream::channel(MEMORY);
+    sender.push(Bytes::from(memory));
+    sender.end();
+    Ok(Spooled { length, input, memory: receiver })
+}
+
+/// Adds to the file, which has no name, where waiting for the disk holds up nobody.
+async fn append(file: Option<File>, bytes: Vec<u8>) -> Result<File, Failure> {
+    let written = tokio::task::spawn_blocking(move || {
+        let mut file = file.map_or_else(tempfile::tempfile, Ok)?;
+        file.write_all(&bytes)?;
+        Ok(file)
+    });
+    written.await.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(broken)
+}
+
+fn broken(error: io::Error) -> Failure {
+    Failure::Broken(format!("its request's body could not be kept: {error}"))
+}

@@ -1,0 +1,124 @@
+//! How many processes of a route's scripts run at once, and who waits for one.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use hashbrown::{HashMap, HashSet};
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::Failure;
+use crate::config::Script;
+
+/// The pools of all routes, and every process group that runs.
+#[derive(Debug, Default)]
+pub(crate) struct Pools {
+    pools: RwLock<HashMap<usize, Arc<Pool>>>,
+    groups: Mutex<HashSet<Pid>>,
+}
+
+/// The processes of one route's scripts, over all loops.
+#[derive(Debug)]
+pub(super) struct Pool {
+    places: Arc<Semaphore>,
+    waiting: AtomicUsize,
+    queue: usize,
+    /// The log has told that requests are refused, and there was no room since.
+    told: AtomicBool,
+}
+
+/// The right to run one process.
+#[derive(Debug)]
+pub(super) struct Place {
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Pools {
+    pub(super) fn of(&self, script: &Script) -> Arc<Pool> {
+        let pools = self.pools.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pool) = pools.get(&script.id) {
+            return Arc::clone(pool);
+        }
+        drop(pools);
+        let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
+        let pool = pools.entry(script.id).or_insert_with(|| Arc::new(Pool::new(script)));
+        Arc::clone(pool)
+    }
+
+    /// Ends every process that still runs, as when the server ends.
+    pub(crate) fn kill_all(&self) {
+        for &group in &*self.groups.lock().unwrap_or_else(PoisonError::into_inner) {
+            // An error means that the group has ended by itself.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+
+    pub(super) fn add_group(&self, group: Pid) {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner).insert(group);
+    }
+
+    pub(super) fn remove_group(&self, group: Pid) {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner).remove(&group);
+    }
+}
+
+impl Pool {
+    fn new(script: &Script) -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(script.processes)),
+            waiting: AtomicUsize::new(0),
+            queue: script.queue,
+            told: AtomicBool::new(false),
+        }
+    }
+
+    /// A place, in the order of asking.
+    ///
+    /// # Errors
+    /// [`Failure::Busy`] when too many wait, or when it took too long.
+    pub(super) async fn place(&self, script: &Script) -> Result<Place, Failure> {
+        if let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() {
+            if self.told.load(Ordering::Relaxed) {
+                self.told.store(false, Ordering::Relaxed);
+            }
+            return Ok(Place { _permit: permit });
+        }
+        self.wait(script).await.inspect_err(|_| {
+            if !self.told.swap(true, Ordering::Relaxed) {
+                tracing::warn!(
+                    directory = %script.directory.display(),
+                    processes = script.processes,
+                    queue = script.queue,
+                    "scripts are asked for faster than they run; requests are refused until there \
+                     is room"
+                );
+            }
+        })
+    }
+
+    async fn wait(&self, script: &Script) -> Result<Place, Failure> {
+        let _waiting = Waiting::enter(self).ok_or(Failure::Busy)?;
+        let acquire = Arc::clone(&self.places).acquire_owned();
+        match tokio::time::timeout(script.queue_timeout, acquire).await {
+            Ok(Ok(permit)) => Ok(Place { _permit: permit }),
+            _ => Err(Failure::Busy),
+        }
+    }
+}
+
+/// One who waits in the queue, however the wait ends.
+struct Waiting<'a>(&'a Pool);
+
+impl<'a> Waiting<'a> {
+    fn enter(pool: &'a Pool) -> Option<Self> {
+        let before = pool.waiting.fetch_add(1, Ordering::AcqRel);
+        let waiting = Self(pool);
+        (before < pool.queue).then_some(waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+}

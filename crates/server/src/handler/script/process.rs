@@ -1,0 +1,213 @@
+//! Processes: starting them, hearing of their end, and ending them as a group.
+//!
+//! The standard library starts a process by `posix_spawn`, which shares the server's memory until
+//! the program runs, as long as nothing asks for work in between. So that it stays so, limits and
+//! priority are set from outside just after the start.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions, WaitIdStatus,
+    getpriority_process, kill_process_group, pidfd_open, prlimit, setpriority_process, waitid,
+};
+use tokio::net::unix::pipe;
+
+use super::pool::Place;
+use crate::config::Script;
+use crate::event_loop::Shared;
+
+/// What to start.
+pub(super) struct Start {
+    pub(super) program: PathBuf,
+    pub(super) directory: PathBuf,
+    pub(super) arguments: Vec<OsString>,
+    pub(super) environment: Vec<(OsString, OsString)>,
+    pub(super) input: Input,
+    pub(super) rules: Arc<Script>,
+    pub(super) place: Place,
+}
+
+/// What the process reads.
+pub(super) enum Input {
+    Nothing,
+    /// What is written to it while it runs.
+    Pipe,
+    File(File),
+}
+
+/// A process and the ends of its pipes.
+pub(super) struct Process {
+    pub(super) stdin: Option<pipe::Sender>,
+    pub(super) stdout: pipe::Receiver,
+    pub(super) stderr: pipe::Receiver,
+    pub(super) child: Child,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Exit {
+    Code(i32),
+    Signal(i32),
+}
+
+/// A process that leads a group of its own. It stays known to the kernel until it is dropped, so
+/// that its number, which is the group's, cannot come to mean another; dropped while it runs, it
+/// is killed with its group.
+pub(super) struct Child {
+    pid: Pid,
+    shared: Arc<Shared>,
+    /// Its place is free when it is gone.
+    place: Option<Place>,
+    ended: bool,
+}
+
+/// Starts a process. It takes as long as it takes to load the program, which may have to be read
+/// from a disk: not for a loop.
+pub(super) fn start(shared: &Arc<Shared>, start: Start) -> io::Result<Process> {
+    let mut command = Command::new(start.program);
+    command
+        .args(start.arguments)
+        .env_clear()
+        .envs(start.environment)
+        .current_dir(start.directory)
+        .process_group(0);
+    let mut stdin = None;
+    match start.input {
+        Input::Nothing => command.stdin(Stdio::null()),
+        Input::Pipe => {
+            let (reader, writer) = io::pipe()?;
+            stdin = Some(pipe::Sender::from_owned_fd(writer.into())?);
+            command.stdin(reader)
+        }
+        Input::File(file) => command.stdin(file),
+    };
+    let (stdout, output) = io::pipe()?;
+    let (stderr, errors) = io::pipe()?;
+    let stdout = pipe::Receiver::from_owned_fd(stdout.into())?;
+    let stderr = pipe::Receiver::from_owned_fd(stderr.into())?;
+    let child = command.stdout(output).stderr(errors).spawn()?;
+    // The numbers of processes fit and are not 0.
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| io::Error::other("the process has no usable number"))?;
+    shared.pools.add_group(pid);
+    let child = Child { pid, shared: Arc::clone(shared), place: Some(start.place), ended: false };
+    confine(pid, &start.rules)?;
+    Ok(Process { stdin, stdout, stderr, child })
+}
+
+fn confine(pid: Pid, rules: &Script) -> io::Result<()> {
+    let limit = |resource, value: u64| {
+        let limit = Rlimit { current: Some(value), maximum: Some(value) };
+        match prlimit(Some(pid), resource, limit) {
+            // It has ended already.
+            Ok(_) | Err(rustix::io::Errno::SRCH) => Ok(()),
+            Err(error) => Err(io::Error::from(error)),
+        }
+    };
+    if let Some(bytes) = rules.memory {
+        limit(Resource::As, bytes)?;
+    }
+    if let Some(seconds) = rules.cpu {
+        limit(Resource::Cpu, seconds)?;
+    }
+    if rules.nice != 0 {
+        let own = getpriority_process(None).unwrap_or(0);
+        match setpriority_process(Some(pid), own + rules.nice) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+impl Child {
+    pub(super) fn id(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    /// How it ended; `None` while it runs.
+    pub(super) fn exit(&self) -> Option<Exit> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        match waitid(WaitId::Pid(self.pid), options) {
+            Ok(Some(status)) => Some(exit(&status)),
+            Ok(None) => None,
+            // Nobody else waits for it: this does not happen, and must not keep a place taken.
+            Err(_) => Some(Exit::Code(0)),
+        }
+    }
+
+    /// Waits for its end.
+    pub(super) async fn exited(&self) -> Exit {
+        if let Some(exit) = self.exit() {
+            return exit;
+        }
+        // The runtime has no type for such descriptors of its own; a pipe's receiving end is polled
+        // in the same way.
+        let watched = pidfd_open(self.pid, PidfdFlags::NONBLOCK)
+            .map_err(io::Error::from)
+            .and_then(pipe::Receiver::from_owned_fd_unchecked);
+        let exit = || self.exit().ok_or_else(|| io::Error::from(io::ErrorKind::WouldBlock));
+        loop {
+            let ended = match &watched {
+                Ok(watched) => match watched.readable().await {
+                    Ok(()) => watched.try_io(exit),
+                    Err(error) => Err(error),
+                },
+                // No descriptor is left to be told by.
+                Err(_) => {
+                    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                    exit()
+                }
+            };
+            if let Ok(exit) = ended {
+                return exit;
+            }
+        }
+    }
+
+    /// Sends a signal to the process and everything it has started.
+    pub(super) fn signal(&self, signal: Signal) {
+        // An error means that there is nobody left.
+        let _ = kill_process_group(self.pid, signal);
+    }
+
+    /// Lets the kernel forget a process that has ended.
+    pub(super) fn reap(mut self) {
+        self.ended = true;
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.signal(Signal::KILL);
+        }
+        self.shared.pools.remove_group(self.pid);
+        let pid = WaitId::Pid(self.pid);
+        let reaped = waitid(pid, WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+        if let Ok(None) = reaped {
+            let (pid, place) = (self.pid, self.place.take());
+            // A killed process ends soon, and a loop does not wait for it.
+            let reap = move || {
+                let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
+                drop(place);
+            };
+            if let Err(error) = std::thread::Builder::new().name("reap".into()).spawn(reap) {
+                tracing::error!("a killed script stays a zombie: {error}");
+            }
+        }
+    }
+}
+
+fn exit(status: &WaitIdStatus) -> Exit {
+    match (status.exit_status(), status.terminating_signal()) {
+        (_, Some(signal)) => Exit::Signal(signal),
+        (code, None) => Exit::Code(code.unwrap_or_default()),
+    }
+}

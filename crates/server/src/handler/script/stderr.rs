@@ -1,0 +1,101 @@
+//! What scripts write to their standard error, line by line in the error log.
+
+use tokio::net::unix::pipe;
+
+/// Bytes of a line that are told.
+const LINE: usize = 4 * 1024;
+/// Bytes of one process that are told; what follows is read and dropped.
+const MOST: usize = 64 * 1024;
+
+/// After so many reads, whatever else concerns the script has its turn: one that writes without
+/// end must not put off its own timeouts.
+pub(super) const TURN: u64 = 16;
+
+/// Reads one process's standard error.
+pub(super) struct Stderr<'a> {
+    pipe: pipe::Receiver,
+    script: &'a str,
+    pid: i32,
+    line: Vec<u8>,
+    told: usize,
+    dropped: u64,
+}
+
+impl<'a> Stderr<'a> {
+    pub(super) fn new(pipe: pipe::Receiver, script: &'a str, pid: i32) -> Self {
+        Self { pipe, script, pid, line: Vec::new(), told: 0, dropped: 0 }
+    }
+
+    /// Tells what comes until the other end is closed.
+    pub(super) async fn listen(&mut self) {
+        let mut buffer = [0; 2048];
+        for reads in 1_u64.. {
+            if reads.is_multiple_of(TURN) {
+                tokio::task::yield_now().await;
+            }
+            if self.pipe.readable().await.is_err() {
+                return;
+            }
+            match self.pipe.try_read(&mut buffer) {
+                Ok(0) => return,
+                Ok(count) => self.take(&buffer[..count]),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn take(&mut self, mut bytes: &[u8]) {
+        while let Some(end) = memchr::memchr(b'\n', bytes) {
+            self.add(&bytes[..end]);
+            self.tell();
+            bytes = &bytes[end + 1..];
+        }
+        self.add(bytes);
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        let room = LINE.saturating_sub(self.line.len()).min(MOST.saturating_sub(self.told));
+        let kept = bytes.len().min(room);
+        self.line.extend_from_slice(&bytes[..kept]);
+        self.told += kept;
+        self.dropped += (bytes.len() - kept) as u64;
+    }
+
+    fn tell(&mut self) {
+        let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
+        if !line.is_empty() {
+            tracing::warn!(script = self.script, pid = self.pid, "stderr: {}", printable(line));
+        }
+        self.line.clear();
+        // So that empty lines do not come without end either.
+        self.told += 1;
+    }
+}
+
+impl Drop for Stderr<'_> {
+    fn drop(&mut self) {
+        self.tell();
+        if self.dropped > 0 {
+            tracing::warn!(
+                script = self.script,
+                pid = self.pid,
+                "stderr: {} more bytes were left out",
+                self.dropped
+            );
+        }
+    }
+}
+
+/// The text without what could act upon a terminal or begin another line.
+pub(super) fn printable(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for character in String::from_utf8_lossy(bytes).chars() {
+        if character.is_control() && character != '\t' {
+            text.extend(character.escape_default());
+        } else {
+            text.push(character);
+        }
+    }
+    text
+}

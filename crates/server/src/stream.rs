@@ -1,0 +1,285 @@
+//! A bounded stream of bytes between two tasks: a body on its way from a client to a
+//! handler, or from a handler to a client.
+//!
+//! The bound is what gives back-pressure: a sender waits for room, so that nothing is read from a
+//! source faster than it is taken. One chunk may pass the bound, so that no chunk has to be split.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+
+/// The end that bytes go in at. Dropped before [`Sender::end`], it leaves the stream broken.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    state: Arc<Mutex<State>>,
+}
+
+/// The end that bytes come out at.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    state: Arc<Mutex<State>>,
+}
+
+/// The sender was dropped before the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Broken;
+
+/// The receiver is gone: nobody wants the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Gone;
+
+#[derive(Debug)]
+struct State {
+    chunks: VecDeque<Bytes>,
+    held: usize,
+    limit: usize,
+    ended: bool,
+    broken: bool,
+    receiving: Receiving,
+    /// Somebody has waited for bytes.
+    wanted: bool,
+    sender: Option<Waker>,
+    receiver: Option<Waker>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Receiving {
+    Yes,
+    /// The sender may go on, and what it sends is dropped.
+    Discarding,
+    Gone,
+}
+
+/// A stream that holds about `limit` bytes.
+pub(crate) fn channel(limit: usize) -> (Sender, Receiver) {
+    let state = Arc::new(Mutex::new(State {
+        chunks: VecDeque::new(),
+        held: 0,
+        limit,
+        ended: false,
+        broken: false,
+        receiving: Receiving::Yes,
+        wanted: false,
+        sender: None,
+        receiver: None,
+    }));
+    (Sender { state: Arc::clone(&state) }, Receiver { state })
+}
+
+/// A stream without bytes.
+pub(crate) fn empty() -> Receiver {
+    let (sender, receiver) = channel(0);
+    sender.end();
+    receiver
+}
+
+impl Sender {
+    /// Adds bytes. The caller waits for room before.
+    pub(crate) fn push(&self, bytes: Bytes) {
+        let mut state = lock(&self.state);
+        if bytes.is_empty() || state.receiving != Receiving::Yes {
+            return;
+        }
+        state.held += bytes.len();
+        state.chunks.push_back(bytes);
+        state.wake_receiver();
+    }
+
+    /// Says that all bytes were sent.
+    pub(crate) fn end(&self) {
+        let mut state = lock(&self.state);
+        state.ended = true;
+        state.wake_receiver();
+    }
+
+    /// Says that no more comes although there should be.
+    pub(crate) fn fail(&self) {
+        let mut state = lock(&self.state);
+        state.broken = !state.ended;
+        state.wake_receiver();
+    }
+
+    /// Whether more may be sent now; wakes the task when that, or what the receiver wants,
+    /// changes. When the receiver is gone there is always room.
+    pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = lock(&self.state);
+        if state.receiving != Receiving::Yes || state.held < state.limit {
+            return Poll::Ready(());
+        }
+        keep_waker(&mut state.sender, cx);
+        Poll::Pending
+    }
+
+    /// Has the task woken when the receiver takes something, asks for something or goes.
+    pub(crate) fn watch(&self, cx: &mut Context<'_>) {
+        keep_waker(&mut lock(&self.state).sender, cx);
+    }
+
+    /// Waits for room.
+    ///
+    /// # Errors
+    /// [`Gone`] when the receiver is.
+    pub(crate) async fn room(&self) -> Result<(), Gone> {
+        poll_fn(|cx| self.poll_room(cx)).await;
+        if self.is_abandoned() { Err(Gone) } else { Ok(()) }
+    }
+
+    /// Waits until the receiver is gone.
+    pub(crate) async fn abandoned(&self) {
+        poll_fn(|cx| {
+            let mut state = lock(&self.state);
+            if state.receiving == Receiving::Gone {
+                return Poll::Ready(());
+            }
+            keep_waker(&mut state.sender, cx);
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Whether the receiver is gone.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        lock(&self.state).receiving == Receiving::Gone
+    }
+
+    /// Whether the receiver has to take something first.
+    pub(crate) fn is_full(&self) -> bool {
+        let state = lock(&self.state);
+        state.receiving == Receiving::Yes && state.held >= state.limit
+    }
+
+    /// Whether the receiver has asked for bytes.
+    pub(crate) fn is_wanted(&self) -> bool {
+        lock(&self.state).wanted
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.fail();
+    }
+}
+
+impl Receiver {
+    /// The next bytes; `None` at the end.
+    pub(crate) fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Bytes>, Broken>> {
+        let mut state = lock(&self.state);
+        if let Some(bytes) = state.chunks.pop_front() {
+            state.held -= bytes.len();
+            state.wake_sender();
+            return Poll::Ready(Ok(Some(bytes)));
+        }
+        if state.ended {
+            return Poll::Ready(Ok(None));
+        }
+        if state.broken {
+            return Poll::Ready(Err(Broken));
+        }
+        keep_waker(&mut state.receiver, cx);
+        if !std::mem::replace(&mut state.wanted, true) {
+            state.wake_sender();
+        }
+        Poll::Pending
+    }
+
+    /// Waits for the next bytes; `None` at the end.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Broken> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// Lets the sender go on to its end, and drops what it sends.
+    pub(crate) fn discard(self) {
+        let mut state = lock(&self.state);
+        state.receiving = Receiving::Discarding;
+        state.drop_chunks();
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        let mut state = lock(&self.state);
+        if state.receiving == Receiving::Yes {
+            state.receiving = Receiving::Gone;
+            state.drop_chunks();
+        }
+    }
+}
+
+impl State {
+    fn drop_chunks(&mut self) {
+        self.chunks.clear();
+        self.held = 0;
+        self.wake_sender();
+    }
+
+    fn wake_sender(&mut self) {
+        if let Some(waker) = self.sender.take() {
+            waker.wake();
+        }
+    }
+
+    fn wake_receiver(&mut self) {
+        if let Some(waker) = self.receiver.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// A state is whole after every statement, so that a panic elsewhere spoils nothing.
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn keep_waker(slot: &mut Option<Waker>, cx: &Context<'_>) {
+    match slot {
+        Some(waker) => waker.clone_from(cx.waker()),
+        None => *slot = Some(cx.waker().clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn poll<T>(mut operation: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
+        operation(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn a_full_stream_has_room_again_when_bytes_are_taken() {
+        let (sender, mut receiver) = channel(4);
+        assert!(poll(|cx| sender.poll_room(cx)).is_ready());
+        sender.push(Bytes::from_static(b"12345"));
+        assert!(poll(|cx| sender.poll_room(cx)).is_pending());
+        let taken = poll(|cx| receiver.poll_next(cx));
+        assert_eq!(taken, Poll::Ready(Ok(Some(Bytes::from_static(b"12345")))));
+        assert!(poll(|cx| sender.poll_room(cx)).is_ready());
+        sender.end();
+        assert_eq!(poll(|cx| receiver.poll_next(cx)), Poll::Ready(Ok(None)));
+    }
+
+    #[test]
+    fn a_stream_that_was_not_ended_is_broken() {
+        let (sender, mut receiver) = channel(4);
+        drop(sender);
+        assert_eq!(poll(|cx| receiver.poll_next(cx)), Poll::Ready(Err(Broken)));
+    }
+
+    #[test]
+    fn a_discarding_receiver_never_holds_the_sender_and_is_not_gone() {
+        let (sender, receiver) = channel(1);
+        receiver.discard();
+        sender.push(Bytes::from_static(b"12"));
+        assert!(poll(|cx| sender.poll_room(cx)).is_ready());
+        assert!(!sender.is_abandoned());
+        let (sender, receiver) = channel(1);
+        drop(receiver);
+        assert!(sender.is_abandoned());
+    }
+}
