@@ -38,6 +38,7 @@ pub fn conclude(job: &Job, measured: &Measured) -> Outcome {
         service_ms: Latency::from_histogram(&tally.service),
         connect_ms: some(&tally.connect),
         tls_ms: some(&tally.tls),
+        connection_ms: some(&tally.lifetime),
         first_byte_ms: some(&tally.first_byte),
         lag_ms: if open { some(&tally.lag) } else { None },
         connections,

@@ -45,6 +45,8 @@ pub struct Outcome {
     pub connect_ms: Option<Latency>,
     /// From the established connection to the end of the TLS handshake.
     pub tls_ms: Option<Latency>,
+    /// From `connect` to the end of a connection; absent when none ended.
+    pub connection_ms: Option<Latency>,
     /// From the request's sending to its answer's first byte.
     pub first_byte_ms: Option<Latency>,
     /// How late the generator itself was in sending what was due; open model only.

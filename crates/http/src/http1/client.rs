@@ -121,6 +121,12 @@ impl ResponseReader {
         }
     }
 
+    /// Whether the length of the present body is known and all of it has come.
+    #[must_use]
+    pub fn is_body_complete(&self) -> bool {
+        matches!(self.state, State::Known(0))
+    }
+
     /// Tells that `count` bytes of the body were taken elsewhere; not more than
     /// [`ResponseReader::known_rest`].
     pub fn skip(&mut self, count: u64) {

@@ -150,7 +150,10 @@ impl Drop for Scratch {
     }
 }
 
+/// Server, file and text.
 type Configuration = (String, String, String);
+/// What happened, and what the server said last.
+type Failure = (String, String);
 
 struct ScenarioRun<'a> {
     options: &'a Options,
@@ -160,7 +163,7 @@ struct ScenarioRun<'a> {
     root: PathBuf,
     certificate: Option<(PathBuf, PathBuf)>,
     resolver: Option<SlowResolver>,
-    running: BTreeMap<(usize, Variant, String), Result<Running, (String, String)>>,
+    running: BTreeMap<(usize, Variant, String), Result<Running, Failure>>,
     configurations: Vec<Configuration>,
 }
 
@@ -312,14 +315,13 @@ impl<'a> ScenarioRun<'a> {
     }
 
     /// One run: its figures, or what was found by probing.
-    #[allow(clippy::type_complexity)]
     fn one(
         &mut self,
         row: usize,
         server: usize,
         round: u32,
         order: u32,
-    ) -> Result<(Option<Round>, BTreeMap<String, String>), (String, String)> {
+    ) -> Result<(Option<Round>, BTreeMap<String, String>), Failure> {
         let plan = self.rows[row];
         // The floor has one answer, so that it needs a process for each file.
         let only = if self.options.servers[server] == "floor" {
@@ -381,7 +383,7 @@ impl<'a> ScenarioRun<'a> {
         server: usize,
         plan: &RowPlan,
         variant: &Variant,
-    ) -> Result<Running, (String, String)> {
+    ) -> Result<Running, Failure> {
         let adapter =
             adapter(&self.options.servers[server]).map_err(|error| (error, String::new()))?;
         let io = |error: std::io::Error| (error.to_string(), String::new());
@@ -434,11 +436,7 @@ impl<'a> ScenarioRun<'a> {
         }
     }
 
-    fn load_command(
-        &self,
-        plan: &RowPlan,
-        address: SocketAddr,
-    ) -> Result<Vec<String>, (String, String)> {
+    fn load_command(&self, plan: &RowPlan, address: SocketAddr) -> Result<Vec<String>, Failure> {
         let program =
             std::env::current_exe().map_err(|error| (error.to_string(), String::new()))?;
         let scheme = if plan.server.tls { "https" } else { "http" };
@@ -578,7 +576,9 @@ fn values(o: &Outcome, memory: u64) -> BTreeMap<String, f64> {
     let part = |latency: &Option<Latency>| latency.as_ref().map(|latency| latency.mean);
     if let Some(connect) = part(&o.connect_ms) {
         values.insert("connect_ms", connect);
-        values.insert("connection_ms", connect + o.service_ms.mean * o.connections.requests_each);
+    }
+    if let Some(lifetime) = part(&o.connection_ms) {
+        values.insert("connection_ms", lifetime);
     }
     if let Some(first) = part(&o.first_byte_ms) {
         values.insert("first_byte_ms", first);
@@ -626,16 +626,12 @@ fn facts(name: &str, address: SocketAddr, server: &Server) -> BTreeMap<String, S
     };
     let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
     let get = |fields: &str| {
-        ask(&format!("GET /1k.bin HTTP/1.1\nHost: localhost\n{fields}Connection: close\n\n"))
+        ask(&format!("GET /1k.bin HTTP/1.1\nHost: 127.0.0.1\n{fields}Connection: close\n\n"))
     };
     let plain = get("");
-    let date = plain
-        .lines()
-        .find_map(|line| line.strip_prefix("last-modified: "))
-        .unwrap_or_default()
-        .to_owned();
-    let two = "GET /1k.bin HTTP/1.1\nHost: localhost\n\n";
-    let piped = ask(&format!("{two}GET /1k.bin HTTP/1.1\nHost: localhost\nConnection: close\n\n"));
+    let date = last_modified(address);
+    let two = "GET /1k.bin HTTP/1.1\nHost: 127.0.0.1\n\n";
+    let piped = ask(&format!("{two}GET /1k.bin HTTP/1.1\nHost: 127.0.0.1\nConnection: close\n\n"));
     let program = adapter(name).ok().and_then(Adapter::find);
     let size =
         program.and_then(|program| fs::metadata(program).ok()).map_or(0, |metadata| metadata.len());
@@ -662,6 +658,16 @@ fn facts(name: &str, address: SocketAddr, server: &Server) -> BTreeMap<String, S
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into()
+}
+
+/// The date as it was sent: some servers do not know it in small letters.
+fn last_modified(address: SocketAddr) -> String {
+    let request = "GET /1k.bin HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
+    let answer = exchange(address, request).unwrap_or_default();
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let line = answer.lines().find(|line| line.to_ascii_lowercase().starts_with("last-modified:"));
+    line.and_then(|line| line.split_once(':'))
+        .map_or(String::new(), |(_, date)| date.trim().to_owned())
 }
 
 /// Whether the answer says that the connection ends.

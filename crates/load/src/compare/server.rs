@@ -153,7 +153,7 @@ fn start(launch: &Launch, log: &Path, folder: &Path, processor: u32) -> io::Resu
 pub(super) fn get(address: SocketAddr, path: &str) -> io::Result<Vec<u8>> {
     let answer = exchange(
         address,
-        &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"),
+        &format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"),
     )?;
     let split = answer.windows(4).position(|window| window == b"\r\n\r\n");
     let split = split.ok_or_else(|| io::Error::other("the answer has no head"))?;

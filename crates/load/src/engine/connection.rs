@@ -27,6 +27,8 @@ pub(super) struct Connection {
     pub(super) transport: Option<Transport>,
     phase: Phase,
     /// When it began to connect.
+    opened: u64,
+    /// When the step began that it is in: connecting, or the handshake.
     began: u64,
     /// In the open model over connections: when it was due.
     due: Option<u64>,
@@ -100,6 +102,7 @@ impl Connection {
             generation: 0,
             transport: None,
             phase: Phase::Closed,
+            opened: 0,
             began: 0,
             due: None,
             reader: ResponseReader::default(),
@@ -130,6 +133,7 @@ impl Connection {
     /// Begins to connect; `due`: when that should have happened.
     pub(super) fn open(&mut self, shared: &mut Shared<'_>, due: Option<u64>) {
         self.generation = self.generation.wrapping_add(1);
+        self.opened = shared.now;
         self.began = shared.now;
         self.due = due;
         self.sent = 0;
@@ -387,7 +391,7 @@ impl Connection {
                     self.answer = Answer { status, first_byte: shared.now, ..Answer::default() };
                 }
                 ResponseEvent::Data(body) => {
-                    self.answer.take(body, self.reader.known_rest() == 0, shared.verifies);
+                    self.answer.take(body, self.reader.is_body_complete(), shared.verifies);
                 }
                 ResponseEvent::End { keep } => {
                     if !self.complete(shared, keep) {
@@ -512,6 +516,7 @@ impl Connection {
 
     /// Closes; what follows is the model's choice.
     fn close(&mut self, shared: &mut Shared<'_>) {
+        shared.record(|tally, now| tally.lifetime.saturating_record(now - self.opened));
         self.shut();
         shared.reopen(self.index);
     }

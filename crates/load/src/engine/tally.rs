@@ -17,6 +17,8 @@ pub struct Tally {
     pub first_byte: Histogram<u64>,
     /// From `connect` to the established connection.
     pub connect: Histogram<u64>,
+    /// From `connect` to the end of a connection that ended as it should.
+    pub lifetime: Histogram<u64>,
     /// TLS handshakes.
     pub tls: Histogram<u64>,
     /// How late what was due was noticed.
@@ -79,6 +81,7 @@ impl Tally {
             service: histogram(),
             first_byte: histogram(),
             connect: histogram(),
+            lifetime: histogram(),
             tls: histogram(),
             lag: histogram(),
             requests: 0,
@@ -125,6 +128,7 @@ impl Tally {
             (&mut self.service, &other.service),
             (&mut self.first_byte, &other.first_byte),
             (&mut self.connect, &other.connect),
+            (&mut self.lifetime, &other.lifetime),
             (&mut self.tls, &other.tls),
             (&mut self.lag, &other.lag),
         ] {

@@ -78,6 +78,7 @@ fn times(text: &mut String, o: &Outcome) -> std::fmt::Result {
         ("first byte", &o.first_byte_ms),
         ("connect", &o.connect_ms),
         ("TLS", &o.tls_ms),
+        ("connection", &o.connection_ms),
         ("lag", &o.lag_ms),
     ];
     for (name, latency) in others {

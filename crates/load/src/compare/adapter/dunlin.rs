@@ -23,9 +23,8 @@ fn lacks(variant: &Variant) -> Option<&'static str> {
     }
     match variant.script {
         Some(Script::InProcess) => Some("scripts do not run within the server"),
-        Some(Script::Cgi) => Some("scripts are not built yet"),
+        Some(Script::Cgi) | None => None,
         Some(_) => Some("this kind of script is not built yet"),
-        None => None,
     }
 }
 

@@ -121,20 +121,25 @@ fn bars(area: &Area<'_>, results: &Results, scenario: &ScenarioResults, metric: 
         .x_label_area_size(28)
         .y_label_area_size(64)
         .build_cartesian_2d(0.0..rows.len() as f64 * width, 0.0..most * 1.08)?;
-    let title = |x: &f64| {
-        let row = (x / width).floor() as usize;
-        rows.get(row).map_or(String::new(), |(row, _)| row.title.chars().take(24).collect())
-    };
-    let many = rows.len() > 6;
     chart
         .configure_mesh()
         .disable_x_mesh()
-        .x_labels(if many { 0 } else { rows.len() })
-        .x_label_formatter(&title)
+        .x_labels(0)
         .y_label_formatter(&|value| axis(*value))
         .y_labels(6)
+        .light_line_style(TRANSPARENT)
         .label_style((FONT, 12))
         .draw()?;
+    if rows.len() <= 8 {
+        // As much of each title as fits beneath its bars.
+        let room = 104 / rows.len().max(1);
+        let style = TextStyle::from((FONT, 12).into_font());
+        for (row, (plan, _)) in rows.iter().enumerate() {
+            let place = chart.backend_coord(&(row as f64 * width + 0.5, 0.0));
+            let title: String = plan.title.chars().take(room).collect();
+            area.draw_text(&title, &style, (place.0, place.1 + 8))?;
+        }
+    }
     for (row, (_, entries)) in rows.iter().enumerate() {
         for (column, entry) in entries.iter().enumerate() {
             let Entry::Figure { estimate, doubts, .. } = entry else { continue };
@@ -198,6 +203,7 @@ fn curve(area: &Area<'_>, results: &Results, scenario: &ScenarioResults, wanted:
                 .x_desc(x.as_str())
                 .x_label_formatter(&|value| axis(*value))
                 .y_label_formatter(&|value| axis(*value))
+                .light_line_style(TRANSPARENT)
                 .label_style((FONT, 12))
                 .draw()?;
             for (column, points) in &lines {
@@ -262,6 +268,7 @@ fn latency(area: &Area<'_>, results: &Results, row: &Row) -> Drawn {
         .configure_mesh()
         .x_desc("one answer in … took longer than")
         .y_desc("ms")
+        .light_line_style(TRANSPARENT)
         .x_label_formatter(&|value| axis(*value))
         .y_label_formatter(&|value| axis(*value))
         .label_style((FONT, 12))

@@ -18,15 +18,14 @@ pub(super) fn unit(unit: &str) -> String {
 
 fn number(value: f64) -> String {
     let size = value.abs();
-    let text = match size {
-        _ if size >= 1000.0 => return thousands(value),
+    match size {
+        _ if size >= 1000.0 => thousands(value),
         _ if size >= 100.0 => format!("{value:.0}"),
         _ if size >= 10.0 => format!("{value:.1}"),
         _ if size >= 1.0 => format!("{value:.2}"),
         _ if size == 0.0 => "0".to_owned(),
         _ => format!("{value:.3}"),
-    };
-    text
+    }
 }
 
 fn thousands(value: f64) -> String {

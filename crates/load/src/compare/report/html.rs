@@ -120,7 +120,7 @@ fn one(
     for chart in charts.iter().filter(|chart| chart.scenario == scenario.name) {
         writeln!(page, "<figure><figcaption>{}</figcaption>", escape(&chart.title))?;
         key(page, results)?;
-        writeln!(page, "{}\n</figure>", themed(&chart.svg))?;
+        writeln!(page, "<div class=\"scroll\">{}</div>\n</figure>", themed(&chart.svg))?;
     }
     if !scenario.notes.is_empty() {
         writeln!(page, "<h3>To know</h3>\n<ul>")?;

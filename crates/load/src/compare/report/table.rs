@@ -113,6 +113,9 @@ pub(super) fn verdict(results: &Results, scenario: &ScenarioResults, row: &Row) 
     if names.is_empty() {
         return None;
     }
+    if let ([only], true) = (&first[..], second.is_empty()) {
+        return Some(format!("only {} was measured", name(*only)));
+    }
     let Some(next) = second.first() else {
         return Some(format!("{} cannot be told apart", names.join(", ")));
     };
