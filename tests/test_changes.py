@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from conftest import parse, read_response, wait_until, write
@@ -156,3 +157,22 @@ def test_the_cache_has_bounds(serve, site):
         assert server.get(f"/f{n}")[2] == (site / f"f{n}").read_bytes()
     wait_until(lambda: descriptors() <= before + 25, "evicted descriptors to be closed")
     wait_until(lambda: memory() < start + 6_000, "evicted memory to be given back")
+
+
+@pytest.mark.parametrize("folder", ["/var/tmp", "/nonexistent"])
+def test_what_is_asked_for_again_is_sent_from_a_copy_that_nobody_can_reach(serve, site, monkeypatch, folder):
+    monkeypatch.setenv("TMPDIR", folder)
+    content = os.urandom(200_000)
+    write(site / "a.bin", content)
+    server = serve()
+    for _ in range(5):
+        assert server.get("/a.bin")[2] == content
+
+    def copies():
+        links = [os.readlink(link) for link in Path(f"/proc/{server.pid}/fd").iterdir()]
+        return [link for link in links if "(deleted)" in link and (link.startswith("/var/tmp/") or "memfd" in link)]
+
+    (copy,) = copies()
+    assert copy.startswith("/var/tmp/" if folder == "/var/tmp" else "/memfd:")
+    write(site / "a.bin", content[::-1])
+    assert server.get("/a.bin")[2] == content[::-1]

@@ -168,7 +168,7 @@ fn list() {
     for (name, _) in BUILT_IN {
         match scenario::load(name) {
             Ok(scenario) => {
-                println!("  {name:<22}{} ({} rows)", scenario.title, scenario.rows.len())
+                println!("  {name:<22}{} ({} rows)", scenario.title, scenario.rows.len());
             }
             Err(error) => println!("  {error}"),
         }

@@ -3,6 +3,7 @@
 mod plan;
 mod search;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
@@ -132,6 +133,12 @@ struct Request {
     /// Speak HTTP/1.0
     #[arg(long = "http1.0")]
     http10: bool,
+    /// Speak HTTP/2: by ALPN over TLS, with prior knowledge in the clear
+    #[arg(long, conflicts_with_all = ["http10", "pipeline", "no_keepalive", "requests_per_connection", "connection_rate", "modem", "split_body", "replay", "source"])]
+    http2: bool,
+    /// Requests in flight on a connection of HTTP/2
+    #[arg(long, value_name = "N", requires = "http2", default_value_t = 1)]
+    streams: u32,
     /// Accept any certificate
     #[arg(long)]
     insecure: bool,
@@ -197,12 +204,12 @@ Exit status: 0 fine, 1 failed or a wrong answer, 2 wrong use, 3 a --fail-if hold
 /// Runs a load.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     if arguments.output.schema {
-        print!("{}", show::schema());
+        put(&show::schema());
         return ExitCode::SUCCESS;
     }
     if arguments.self_test {
         let proof = self_test::run();
-        print!("{}", proof.text);
+        put(&proof.text);
         return if proof.sound { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
     let (job, conditions) = match prepare(arguments) {
@@ -255,10 +262,7 @@ fn measure(arguments: &Arguments, job: Job) -> Result<Outcome, String> {
 /// second one ends everything.
 fn run_once(job: &Job, quiet: bool) -> Result<Outcome, String> {
     let progress = Progress::new(job.plan.threads as usize);
-    let stop = progress.stop_flag();
-    let handler = signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&stop))
-        .and_then(|_| signal_hook::flag::register(SIGINT, stop));
-    handler.map_err(|error| format!("receiving signals: {error}"))?;
+    stop_on_interrupt(&progress)?;
     let measured = std::thread::scope(|scope| {
         let (ended, watch) = mpsc::channel::<()>();
         if !quiet {
@@ -279,37 +283,60 @@ fn run_once(job: &Job, quiet: bool) -> Result<Outcome, String> {
 
 fn tell(arguments: &Arguments, outcome: &Outcome, conditions: &[FailIf]) -> ExitCode {
     let Output { json, csv, quiet, .. } = &arguments.output;
-    if let Err(error) = write_files(json.as_deref(), csv.as_deref(), outcome) {
-        eprintln!("dunlin: {error}");
-        return ExitCode::FAILURE;
+    // What is shown comes first, so that a file that cannot be written loses nothing.
+    if json.as_deref() == Some(Path::new("-")) {
+        put(&show::json(outcome));
+    } else if !quiet {
+        put(&show::text(outcome));
     }
-    if json.as_deref() != Some(Path::new("-")) && !quiet {
-        print!("{}", show::text(outcome));
+    let mut failed = false;
+    for error in write_files(json.as_deref(), csv.as_deref(), outcome) {
+        eprintln!("dunlin: {error}");
+        failed = true;
     }
     let broken: Vec<String> =
         conditions.iter().filter_map(|condition| condition.check(outcome)).collect();
     for condition in &broken {
         eprintln!("dunlin: {condition}");
     }
+    // A search has done what it should when some level held.
+    let found = outcome.search.as_ref().is_some_and(|search| search.found > 0.0);
     match (outcome.errors, outcome.requests, broken.is_empty()) {
         (_, _, false) => ExitCode::from(3),
-        (0, 1.., true) => ExitCode::SUCCESS,
+        _ if found && !failed => ExitCode::SUCCESS,
+        (0, 1.., true) if !failed => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     }
 }
 
-fn write_files(json: Option<&Path>, csv: Option<&Path>, outcome: &Outcome) -> Result<(), String> {
-    let write = |file: &Path, text: &str| {
-        std::fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))
-    };
-    match json {
-        Some(file) if file == Path::new("-") => print!("{}", show::json(outcome)),
-        Some(file) => write(file, &show::json(outcome))?,
-        None => {}
+/// Writes to standard output; that nobody reads it any more is no failure.
+fn put(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+/// Writes the files that were asked for: what went wrong with each.
+fn write_files(json: Option<&Path>, csv: Option<&Path>, outcome: &Outcome) -> Vec<String> {
+    let mut files = Vec::new();
+    if let Some(file) = json.filter(|file| *file != Path::new("-")) {
+        files.push((file.to_owned(), show::json(outcome)));
     }
     if let Some(file) = csv {
-        write(file, &show::csv(outcome))?;
-        write(&file.with_extension("series.csv"), &show::csv_series(outcome))?;
+        let mut series = file.as_os_str().to_owned();
+        series.push(".series.csv");
+        files.push((file.to_owned(), show::csv(outcome)));
+        files.push((series.into(), show::csv_series(outcome)));
     }
-    Ok(())
+    let write = |(file, text): (PathBuf, String)| {
+        std::fs::write(&file, text).err().map(|error| format!("{}: {error}", file.display()))
+    };
+    files.into_iter().filter_map(write).collect()
+}
+
+/// Has SIGINT end the run; a second one ends everything.
+fn stop_on_interrupt(progress: &Progress) -> Result<(), String> {
+    let stop = progress.stop_flag();
+    signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&stop))
+        .and_then(|_| signal_hook::flag::register(SIGINT, stop))
+        .map(|_| ())
+        .map_err(|error| format!("receiving signals: {error}"))
 }

@@ -48,13 +48,6 @@ impl Schedule {
         Self { first: u64::from(index), step: u64::from(count), ..self }
     }
 
-    /// Index, in the whole schedule, of the arrival before the one that [`Iterator::next`] gave last.
-    #[must_use]
-    pub fn position(&self) -> Option<usize> {
-        let last = self.drawn.checked_sub(1)?;
-        Some(last.checked_sub(self.step)? as usize)
-    }
-
     /// When the `index`-th arrival is due, in seconds; infinite when it never is.
     fn due(&mut self, index: u64) -> f64 {
         let nth = index as f64;

@@ -42,6 +42,9 @@ const FIGURES: [&str; 13] = [
     "cpu_us_per_request",
     "verdict",
 ];
+/// So many of them are times.
+const TIMES: usize = 7;
+const VERDICTS: [&str; 5] = ["VALID", "CLIENT-BOUND", "LINK-BOUND", "NOISY", "WRONG-ANSWERS"];
 /// What a figure of time may stand behind, as in `connect.p99`.
 const PARTS: [&str; 6] = ["latency", "service", "connect", "tls", "first_byte", "lag"];
 
@@ -68,6 +71,7 @@ impl FailIf {
         let name = match figure.split_once('.') {
             Some((part, name)) => {
                 known(part, &PARTS)?;
+                known(name, &FIGURES[..TIMES])?;
                 name
             }
             None => figure,
@@ -76,7 +80,9 @@ impl FailIf {
         let word = name == "verdict";
         let is_equality = matches!(comparison, Comparison::Is | Comparison::IsNot);
         let bound = if word && is_equality {
-            Bound::Word(bound.to_ascii_uppercase())
+            let word = bound.to_ascii_uppercase();
+            known(&word, &VERDICTS)?;
+            Bound::Word(word)
         } else if word {
             return Err(format!("{text}: a verdict is compared by = or !="));
         } else {
@@ -119,14 +125,14 @@ fn known(name: &str, names: &[&str]) -> Result<(), String> {
         .map(|known| (strsim::jaro_winkler(known, name), *known))
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map_or("", |(_, known)| known);
-    Err(format!("{name}: is not a figure; the nearest is {nearest}"))
+    Err(format!("{name}: is not known; the nearest is {nearest}"))
 }
 
 /// A bound in the figure's own unit: milliseconds for times.
 fn number(text: &str, name: &str, bound: &str) -> Result<f64, String> {
     let split = bound.find(|c: char| c.is_ascii_alphabetic() || c == 'µ').unwrap_or(bound.len());
     let (digits, unit) = bound.split_at(split);
-    let is_time = FIGURES[..7].contains(&name);
+    let is_time = FIGURES[..TIMES].contains(&name);
     let scale = match unit {
         "" => 1.0,
         "ns" if is_time => 1e-6,
@@ -141,9 +147,10 @@ fn number(text: &str, name: &str, bound: &str) -> Result<f64, String> {
     if is_time && unit.is_empty() {
         return Err(format!("{text}: a time has a unit (ns, us, ms, s)"));
     }
-    let number: f64 =
-        digits.trim().parse().map_err(|_| format!("{text}: {bound} is not a number"))?;
-    Ok(number * scale)
+    match digits.trim().parse::<f64>() {
+        Ok(number) if number.is_finite() => Ok(number * scale),
+        _ => Err(format!("{text}: {bound} is not a number")),
+    }
 }
 
 fn figure(o: &Outcome, name: &str) -> Option<f64> {
@@ -188,6 +195,10 @@ mod tests {
         assert!(error("p99").contains("condition"));
         assert!(error("verdict>3").contains("="));
         assert!(error("errors>5ms").contains("unit"));
+        assert!(error("verdict=CLIENTBOUND").contains("CLIENT-BOUND"));
+        assert!(
+            error("connect.errors>0").contains("known") && error("errors>nan").contains("unit")
+        );
     }
 
     #[test]

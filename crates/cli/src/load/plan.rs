@@ -28,8 +28,8 @@ pub(super) fn read(arguments: &Arguments) -> Result<(Plan, Extras, Reference), S
         .method
         .clone()
         .unwrap_or_else(|| if body.is_empty() { "GET" } else { "POST" }.to_owned());
-    if extent.connections == 0 || extent.threads == 0 || model.pipeline == 0 {
-        return Err("--connections, --threads and --pipeline are at least 1".to_owned());
+    if [extent.connections, extent.threads, model.pipeline, request.streams].contains(&0) {
+        return Err("--connections, --threads, --pipeline and --streams are at least 1".to_owned());
     }
     if request.split_body && body.is_empty() {
         return Err("--split-body does nothing without a body (--data or --body)".to_owned());
@@ -89,7 +89,11 @@ pub(super) fn read(arguments: &Arguments) -> Result<(Plan, Extras, Reference), S
         urls,
         choice,
         seed: extent.seed,
-        protocol: if request.http10 { Protocol::Http10 } else { Protocol::Http11 },
+        protocol: match (request.http2, request.http10) {
+            (true, _) => Protocol::Http2,
+            (false, true) => Protocol::Http10,
+            (false, false) => Protocol::Http11,
+        },
         connections: extent.connections,
         threads: extent.threads.min(extent.connections),
         end: match (extent.requests, &extent.duration) {
@@ -104,10 +108,13 @@ pub(super) fn read(arguments: &Arguments) -> Result<(Plan, Extras, Reference), S
             (None, None) => End::Seconds(10.0),
         },
         warmup_seconds: seconds("--warmup", &extent.warmup)?,
-        model: load_model(arguments)?,
+        model: match &replay {
+            Some(replay) => Model::OpenRequests(Arrivals::Constant { rate: replay.rate() }),
+            None => load_model(arguments)?,
+        },
         reuse,
         pipeline: model.pipeline,
-        streams: 1,
+        streams: request.streams,
         request: RequestShape {
             method,
             fields: request.fields.iter().map(|text| field(text)).collect::<Result<_, _>>()?,
@@ -146,6 +153,14 @@ struct Replayed {
     methods: Vec<String>,
     /// When each is due, in nanoseconds, and which of `urls` it is.
     due: Vec<(u64, u32)>,
+}
+
+impl Replayed {
+    /// Requests per second on average.
+    fn rate(&self) -> f64 {
+        let seconds = self.due.last().map_or(0.0, |(due, _)| *due as f64 / 1e9);
+        self.due.len() as f64 / seconds.max(1e-3)
+    }
 }
 
 fn replay(arguments: &Arguments) -> Result<Option<Replayed>, String> {
@@ -339,7 +354,7 @@ fn seconds(option: &str, text: &str) -> Result<f64, String> {
         "ns" => 1e-9,
         "m" | "min" => 60.0,
         "h" => 3600.0,
-        _ => return Err(format!("{option} {text}: {unit} is none of ms, s, m, h")),
+        _ => return Err(format!("{option} {text}: is not a time such as 10s or 500ms")),
     };
     match number.trim().parse::<f64>() {
         Ok(number) if number >= 0.0 && number.is_finite() => Ok(number * scale),

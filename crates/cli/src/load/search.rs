@@ -1,6 +1,7 @@
 //! `--find-users` and `--find-rate`.
 
 use std::convert::identity;
+use std::sync::atomic::Ordering;
 
 use dunlin_load::conclude::conclude;
 use dunlin_load::engine::{self, Job};
@@ -32,6 +33,7 @@ pub(super) fn run(arguments: &Arguments, mut job: Job) -> Result<Outcome, String
         shape(&mut job.plan, users, level);
         preflight::prepare(&mut job.plan, job.address)?;
         let progress = Progress::new(job.plan.threads as usize);
+        super::stop_on_interrupt(&progress)?;
         let measured = engine::run(&job, &progress).map_err(|error| error.to_string())?;
         let outcome = conclude(&job, &measured);
         let trial = if users {
@@ -42,6 +44,9 @@ pub(super) fn run(arguments: &Arguments, mut job: Job) -> Result<Outcome, String
         if !arguments.output.quiet {
             let told = trial.fault.as_deref().unwrap_or("held");
             eprintln!("{level:>10.0} {of}: {told}");
+        }
+        if progress.stop_flag().load(Ordering::Relaxed) {
+            return Err("interrupted".to_owned());
         }
         if trial.fault.is_none() {
             best = Some(outcome);
@@ -76,7 +81,8 @@ fn judge_users(outcome: &Outcome, conformance: engine::Conformance) -> Trial {
         p99_ms: 0.0,
         server_memory_bytes: outcome.server.as_ref().map(|server| server.memory_bytes),
         fault: wrong.or(slow),
-        client_bound: outcome.client.cpu_share > 0.95,
+        client_bound: outcome.client.cpu_seconds
+            > 0.95 * outcome.duration_seconds * f64::from(outcome.plan.threads),
     }
 }
 

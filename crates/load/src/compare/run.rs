@@ -301,9 +301,6 @@ impl<'a> ScenarioRun<'a> {
         if let Some(reason) = (adapter.lacks)(variant) {
             return no(reason);
         }
-        if variant.http2 {
-            return no("the generator does not speak HTTP/2 yet");
-        }
         if variant.tls && self.certificate.is_none() {
             return no("no certificate could be made: openssl is not installed");
         }
@@ -475,6 +472,9 @@ impl<'a> ScenarioRun<'a> {
         }
         if plan.server.tls {
             command.push("--insecure".to_owned());
+        }
+        if plan.server.http2 {
+            command.push("--http2".to_owned());
         }
         command.extend(["--seed".to_owned(), self.options.seed.to_string()]);
         command.extend(["--quiet", "--json", "-"].map(str::to_owned));

@@ -82,8 +82,11 @@ pub fn paired_ratio(pairs: &[(f64, f64)]) -> Estimate {
     Estimate { median: told.median.exp(), low: told.low.exp(), high: told.high.exp(), ..told }
 }
 
-/// Fewer pairs than this tell nothing apart.
+/// Fewer pairs than this tell nothing apart by themselves.
 const LEAST_PAIRS: usize = 3;
+/// Without pairs, servers are told apart when all values of one lie beyond all of the other, and there
+/// are this many together.
+const LEAST_VALUES: usize = 6;
 
 /// The tier of each server, 0 being the best, from what it got in each round; `None` for those that have
 /// nothing. A server begins a new tier when it is told apart from the first of the tier before it.
@@ -119,8 +122,18 @@ pub fn tiers(servers: &[Vec<(u32, f64)>], higher_is_better: bool) -> Vec<Option<
 #[must_use]
 pub fn differs(a: &[(u32, f64)], b: &[(u32, f64)]) -> bool {
     let pairs = pairs(a, b);
+    if pairs.len() < LEAST_PAIRS {
+        return a.len() + b.len() >= LEAST_VALUES && (below(a, b) || below(b, a));
+    }
     let ratio = paired_ratio(&pairs);
-    pairs.len() >= LEAST_PAIRS && (ratio.low > 1.0 || ratio.high < 1.0)
+    ratio.low > 1.0 || ratio.high < 1.0
+}
+
+/// Whether every value of `a` is less than every value of `b`.
+fn below(a: &[(u32, f64)], b: &[(u32, f64)]) -> bool {
+    let most = a.iter().map(|(_, value)| *value).fold(f64::NEG_INFINITY, f64::max);
+    let least = b.iter().map(|(_, value)| *value).fold(f64::INFINITY, f64::min);
+    most < least
 }
 
 /// What both got in the same rounds.
@@ -174,5 +187,8 @@ mod tests {
     #[test]
     fn two_rounds_tell_nothing_apart() {
         assert!(!differs(&[(0, 1.0), (1, 1.0)], &[(0, 9.0), (1, 9.0)]));
+        let five = [(0, 9.0), (1, 9.5), (2, 9.1), (3, 9.2), (4, 9.3)];
+        assert!(differs(&[(7, 1.0)], &five), "rounds that are no pairs, but far apart");
+        assert!(!differs(&[(7, 9.2)], &five));
     }
 }

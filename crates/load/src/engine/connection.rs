@@ -7,6 +7,7 @@ use dunlin_http::http1::client::{ResponseEvent, ResponseReader};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
+use super::job::Job;
 use super::pace::Pace;
 use super::transport::Transport;
 use super::worker::Shared;
@@ -566,22 +567,34 @@ fn wrong(
     length: u64,
     hash: u64,
 ) -> Option<ErrorKind> {
-    if !shared.job.is_right(status) {
+    let found = Expected { length, hash };
+    let checks = shared.verifies && !request.head_only && shared.job.is_right(status);
+    let expected = if checks { shared.expected(request.url, found) } else { None };
+    wrong_answer(shared.job, status, request.head_only, found, expected)
+}
+
+/// What is wrong with an answer that is `found` where `expected` ought to be, if anything.
+#[inline]
+pub(super) fn wrong_answer(
+    job: &Job,
+    status: u16,
+    head_only: bool,
+    found: Expected,
+    expected: Option<Expected>,
+) -> Option<ErrorKind> {
+    if !job.is_right(status) {
         return Some(ErrorKind::Status);
     }
-    if !shared.verifies || request.head_only {
-        return None;
-    }
-    let expected = shared.expected(request.url, Expected { length, hash })?;
-    if expected.length != length {
+    let expected = expected.filter(|_| !head_only)?;
+    if expected.length != found.length {
         return Some(ErrorKind::Length);
     }
-    (expected.hash != hash).then_some(ErrorKind::Hash)
+    (expected.hash != found.hash).then_some(ErrorKind::Hash)
 }
 
 impl ErrorKind {
     /// The kind that a system error is of; `otherwise` when it is none of those that have a name.
-    fn of(error: &io::Error, otherwise: Self) -> Self {
+    pub(super) fn of(error: &io::Error, otherwise: Self) -> Self {
         match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::CONNREFUSED) => Self::Refused,
             Some(Errno::CONNRESET | Errno::PIPE) => Self::Reset,

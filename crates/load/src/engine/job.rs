@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use rustls::pki_types::ServerName;
 use url::Url;
 
@@ -19,6 +20,8 @@ pub struct Job {
     pub address: SocketAddr,
     /// One for each URL.
     pub(super) requests: Vec<Prepared>,
+    /// The same for HTTP/2.
+    http2: Vec<(http::Request<()>, Bytes)>,
     pub(super) tls: Option<Tls>,
     /// What the bodies have to be.
     pub(super) reference: Reference,
@@ -94,6 +97,7 @@ impl Job {
         let wrong = |url: &str, why: &str| JobError::Url(url.to_owned(), why.to_owned());
         let mut first: Option<Url> = None;
         let mut requests = Vec::with_capacity(plan.urls.len());
+        let mut http2 = Vec::new();
         for (index, text) in plan.urls.iter().enumerate() {
             let url = Url::parse(text).map_err(|error| wrong(text, &error.to_string()))?;
             if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
@@ -104,6 +108,12 @@ impl Job {
             }
             let method = extras.methods.get(index).unwrap_or(&plan.request.method);
             requests.push(Prepared::new(&plan, method, &url, &extras.body));
+            if plan.protocol == Protocol::Http2 {
+                http2.push(
+                    http2_request(&plan, method, &url, &extras.body)
+                        .map_err(|why| wrong(text, &why))?,
+                );
+            }
             first.get_or_insert(url);
         }
         let Some(first) = first else { return Err(wrong("", "there is no URL")) };
@@ -113,6 +123,7 @@ impl Job {
             plan,
             address,
             requests,
+            http2,
             tls,
             reference,
             statuses: extras.statuses,
@@ -148,6 +159,11 @@ impl Job {
         }
     }
 
+    /// The request for the URL with that index, and its body.
+    pub(super) fn http2_request(&self, url: usize) -> Option<(http::Request<()>, Bytes)> {
+        self.http2.get(url).cloned()
+    }
+
     /// Begins the connection with that number.
     pub(super) fn connect(&self, number: u64) -> std::io::Result<Transport> {
         let sources = &self.plan.source_addresses;
@@ -171,6 +187,27 @@ fn address_of(url: &Url) -> Result<SocketAddr, JobError> {
     // Servers listen on IPv4 loopback more often than on both.
     let best = all.iter().find(|address| address.is_ipv4()).or(all.first());
     best.copied().ok_or_else(|| told("has no address".to_owned()))
+}
+
+fn http2_request(
+    plan: &Plan,
+    method: &str,
+    url: &Url,
+    body: &[u8],
+) -> Result<(http::Request<()>, Bytes), String> {
+    let mut request =
+        http::Request::builder().method(method).uri(url.as_str()).version(http::Version::HTTP_2);
+    request = request
+        .header("user-agent", concat!("dunlin/", env!("CARGO_PKG_VERSION")))
+        .header("accept", "*/*");
+    for (name, value) in &plan.request.fields {
+        request = request.header(name, value);
+    }
+    if !body.is_empty() {
+        request = request.header("content-length", body.len());
+    }
+    let request = request.body(()).map_err(|error| error.to_string())?;
+    Ok((request, Bytes::copy_from_slice(body)))
 }
 
 impl Prepared {

@@ -3,6 +3,7 @@
 
 mod clock;
 mod connection;
+mod http2;
 mod job;
 mod pace;
 mod series;
@@ -20,6 +21,7 @@ pub use job::{Extras, Job, JobError};
 pub use series::Series;
 pub use tally::{Conformance, Tally};
 
+use crate::plan::Protocol;
 use crate::processes::{self, Sample};
 use crate::progress::Progress;
 
@@ -52,13 +54,26 @@ pub fn run(job: &Job, progress: &Progress) -> io::Result<Measured> {
         let (done, ended) = mpsc::channel();
         let mut held = Vec::new();
         for index in 0..job.plan.threads {
-            let worker = Worker::new(job, clock, index, progress.slot(index as usize));
-            let worker = worker.inspect_err(|_| progress.stop())?;
+            let slot = progress.slot(index as usize);
+            let worker = match job.plan.protocol {
+                Protocol::Http2 => None,
+                _ => Some(Worker::new(job, clock, index, slot).inspect_err(|_| progress.stop())?),
+            };
             let (hold, release) = mpsc::channel();
             held.push(hold);
             let done = done.clone();
             let builder = thread::Builder::new().name(format!("load-{index}"));
-            let spawned = builder.spawn_scoped(scope, move || work(worker, done, release));
+            let spawned = builder.spawn_scoped(scope, move || {
+                let ended = match worker {
+                    Some(mut worker) => {
+                        let result = worker.run();
+                        let (tally, end) = worker.finish();
+                        (result, tally, end)
+                    }
+                    None => http2::run(job, clock, index, slot),
+                };
+                stay(ended, done, release);
+            });
             spawned.inspect_err(|_| progress.stop())?;
         }
         drop(done);
@@ -91,12 +106,10 @@ pub fn run(job: &Job, progress: &Progress) -> io::Result<Measured> {
 
 type Ended = (io::Result<()>, Tally, u64);
 
-/// A loop's thread: runs, tells, and stays until it is no longer looked at.
-fn work(mut worker: Worker<'_>, done: mpsc::Sender<Ended>, release: mpsc::Receiver<()>) {
-    let result = worker.run();
-    let (tally, end) = worker.finish();
+/// The end of a loop's thread: tells, and stays until it is no longer looked at.
+fn stay(ended: Ended, done: mpsc::Sender<Ended>, release: mpsc::Receiver<()>) {
     // Nobody listens only when the run was given up.
-    let _ = done.send((result, tally, end));
+    let _ = done.send(ended);
     drop(done);
     let _ = release.recv();
 }

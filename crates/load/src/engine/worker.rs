@@ -25,6 +25,8 @@ pub(super) struct Worker<'a> {
     /// What is due next, and when; open models only.
     schedule: Option<Schedule>,
     next_due: Option<u64>,
+    /// Which arrival of the whole schedule that is.
+    arrival: usize,
     /// Arrivals that wait for a connection.
     waiting: VecDeque<u64>,
     next_scan: u64,
@@ -145,6 +147,7 @@ impl<'a> Worker<'a> {
             connections,
             schedule,
             next_due,
+            arrival: index as usize,
             waiting: VecDeque::new(),
             next_scan: SCAN,
             slot,
@@ -260,12 +263,12 @@ impl<'a> Worker<'a> {
                 break;
             }
             self.shared.record(|tally, now| tally.lag.saturating_record(now - due));
-            if let Some(index) = self.schedule.as_ref().and_then(Schedule::position)
-                && let Some(replay) = &self.shared.job.replay
-                && let Some((_, url)) = replay.get(index)
+            if let Some(replay) = &self.shared.job.replay
+                && let Some((_, url)) = replay.get(self.arrival)
             {
                 self.shared.replayed.push_back(*url);
             }
+            self.arrival += self.shared.job.plan.threads as usize;
             self.waiting.push_back(due);
         }
         if !self.waiting.is_empty() {

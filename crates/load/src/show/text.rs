@@ -143,7 +143,11 @@ fn process(text: &mut String, name: &str, p: &ProcessUse) -> std::fmt::Result {
 }
 
 fn found(text: &mut String, search: &Search) -> std::fmt::Result {
-    let bounded = if search.bounded { " (the search ended at its own bound)" } else { "" };
+    let bounded = if search.bounded {
+        " (the generator, or the bound of the search, was the limit)"
+    } else {
+        ""
+    };
     writeln!(text, "\nfound        {} {}{bounded}", number(search.found), search.of)?;
     writeln!(text, "{:>12}{:>12}{:>12}  ", "tried", "achieved", "99 % ms")?;
     for level in &search.levels {

@@ -4,7 +4,7 @@ use std::fmt::{Result, Write};
 
 use super::chart::{COLOURS, Chart};
 use super::format::{self, escape};
-use super::table::{Entry, FLOOR, entries, verdict};
+use super::table::{Entry, FLOOR, curves, entries, verdict};
 use crate::compare::results::{Better, Metric, Results, Row, ScenarioResults};
 
 pub(super) fn render(results: &Results, charts: &[Chart]) -> String {
@@ -121,6 +121,14 @@ fn one(
         writeln!(page, "<figure><figcaption>{}</figcaption>", escape(&chart.title))?;
         key(page, results)?;
         writeln!(page, "<div class=\"scroll\">{}</div>\n</figure>", themed(&chart.svg))?;
+    }
+    let curves = curves(results, scenario);
+    if !curves.is_empty() {
+        writeln!(page, "<h3>Curves</h3>\n<ul>")?;
+        for told in curves {
+            writeln!(page, "<li>{}</li>", escape(&told))?;
+        }
+        writeln!(page, "</ul>")?;
     }
     if !scenario.notes.is_empty() {
         writeln!(page, "<h3>To know</h3>\n<ul>")?;

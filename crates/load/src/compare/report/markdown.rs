@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::format;
-use super::table::{Entry, entries, verdict};
+use super::table::{Entry, curves, entries, verdict};
 use crate::compare::results::{Metric, Results, ScenarioResults};
 
 pub(super) fn render(results: &Results) -> String {
@@ -62,6 +62,9 @@ fn one(text: &mut String, results: &Results, scenario: &ScenarioResults) -> std:
     }
     if !scenario.notes.is_empty() {
         writeln!(text)?;
+    }
+    for told in curves(results, scenario) {
+        writeln!(text, "- {told}")?;
     }
     for note in &scenario.notes {
         writeln!(text, "- {note}")?;

@@ -1,7 +1,8 @@
 //! What the tables say, before it is HTML or Markdown.
 
-use crate::compare::results::{Better, Cell, Metric, Results, Row, ScenarioResults};
+use crate::compare::results::{Better, Cell, Chart, Metric, Results, Row, ScenarioResults};
 use crate::compare::statistics::{Estimate, estimate, paired_ratio, pairs, tiers};
+use crate::detect;
 use crate::outcome::Verdict;
 
 /// One server in one row, for one metric.
@@ -33,8 +34,19 @@ pub(super) const FLOOR: &str = "floor";
 /// What one metric of one row was in each round that may be used, by server.
 pub(super) fn rounds_of(cell: &Cell, key: &str, valid: bool) -> Vec<(u32, f64)> {
     let Cell::Measured { rounds, .. } = cell else { return Vec::new() };
-    let usable = rounds.iter().filter(|round| !valid || round.verdict == Verdict::Valid);
+    let usable = rounds.iter().filter(|round| !valid || may_be_used(round.verdict, key));
     usable.filter_map(|round| Some((round.round, *round.values.get(key)?))).collect()
+}
+
+/// Whether a run's figure may be used. What a server costs is known also when the generator set the pace.
+fn may_be_used(verdict: Verdict, key: &str) -> bool {
+    const OF_THE_SERVER: [&str; 3] =
+        ["cpu_us_per_request", "requests_per_cpu_second", "memory_bytes"];
+    match verdict {
+        Verdict::Valid => true,
+        Verdict::ClientBound | Verdict::Noisy => OF_THE_SERVER.contains(&key),
+        Verdict::LinkBound | Verdict::WrongAnswers => false,
+    }
 }
 
 /// The entries of a row, in the order of the servers.
@@ -79,11 +91,13 @@ pub(super) fn entries<'a>(results: &'a Results, row: &'a Row, metric: &Metric) -
                     return Entry::Absent("it was not told");
                 }
                 let figures: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
+                // The first of them stands for all: they differ in their figures only.
                 let doubtful = rounds.iter().filter(|round| round.verdict != Verdict::Valid);
-                let mut doubts: Vec<&str> =
-                    doubtful.flat_map(|round| round.reasons.iter().map(String::as_str)).collect();
-                doubts.sort_unstable();
-                doubts.dedup();
+                let mut doubts: Vec<&str> = doubtful
+                    .filter_map(|round| round.reasons.first())
+                    .map(String::as_str)
+                    .take(1)
+                    .collect();
                 if usable {
                     doubts.clear();
                 } else if doubts.is_empty() {
@@ -143,4 +157,28 @@ fn leader(of: &[usize], entries: &[Entry<'_>], better: Better) -> Option<usize> 
     };
     let order = |a: &&usize, b: &&usize| median(a).total_cmp(&median(b));
     if better == Better::Lower { of.iter().min_by(order) } else { of.iter().max_by(order) }.copied()
+}
+
+/// What stands out in the curves of a scenario: knees and cliffs, by server.
+pub(super) fn curves(results: &Results, scenario: &ScenarioResults) -> Vec<String> {
+    let mut told = Vec::new();
+    for chart in &scenario.charts {
+        let Chart::Curve { metric, x, group, .. } = chart else { continue };
+        for server in &results.servers {
+            let points: Vec<(f64, f64)> = scenario
+                .rows
+                .iter()
+                .filter(|row| group.is_none() || row.group == *group)
+                .filter_map(|row| {
+                    let rounds = rounds_of(row.cells.get(&server.name)?, metric, false);
+                    let values: Vec<f64> = rounds.into_iter().map(|(_, value)| value).collect();
+                    Some((row.x?, estimate(&values).median)).filter(|_| !values.is_empty())
+                })
+                .collect();
+            for finding in detect::curve(&points) {
+                told.push(format!("{}, {} over {x}: {}", server.name, finding.kind, finding.text));
+            }
+        }
+    }
+    told
 }

@@ -1,0 +1,417 @@
+//! A loop that speaks HTTP/2: as many streams as asked for on each connection, each with one request after the
+//! other. The figures are the same as those of HTTP/1.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::{Builder, SendRequest};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::task::LocalSet;
+
+use super::clock::{Clock, nanos};
+use super::connection::wrong_answer;
+use super::job::Job;
+use super::tally::Tally;
+use crate::arrivals::Schedule;
+use crate::choose::Chooser;
+use crate::outcome::ErrorKind;
+use crate::plan::{End, Model, Verify};
+use crate::progress::Slot;
+use crate::verify::{Digest, Expected};
+
+/// Windows so large that flow control never holds the server up.
+const WINDOW: u32 = (1 << 31) - 1;
+/// How often the view is told, and the end looked for.
+const TICK: Duration = Duration::from_millis(50);
+/// A connection that failed is made anew after this time.
+const RETRY: Duration = Duration::from_millis(10);
+
+/// What the tasks of a loop share.
+struct Shared<'a> {
+    job: &'a Job,
+    clock: Clock,
+    state: RefCell<State>,
+    counts_from: u64,
+    ends: u64,
+    /// Something was added to what is due.
+    arrived: Notify,
+}
+
+struct State {
+    tally: Tally,
+    left: u64,
+    in_flight: u64,
+    due: VecDeque<u64>,
+    /// No more will be due.
+    scheduled: bool,
+    learned: Vec<Option<Expected>>,
+}
+
+/// Runs the loop to its end: what it counted, and when it ended.
+pub(super) fn run(
+    job: &Job,
+    clock: Clock,
+    index: u32,
+    slot: &Slot,
+) -> (io::Result<()>, Tally, u64) {
+    let plan = &job.plan;
+    let share = |whole: u64| {
+        let threads = u64::from(plan.threads);
+        whole / threads + u64::from(u64::from(index) < whole % threads)
+    };
+    let counts_from = nanos(plan.warmup_seconds);
+    let (left, ends) = match plan.end {
+        End::Seconds(seconds) => (u64::MAX, counts_from + nanos(seconds)),
+        End::Requests(count) => (share(count), u64::MAX),
+    };
+    let shared = Shared {
+        job,
+        clock,
+        state: RefCell::new(State {
+            tally: Tally::new(plan.connections as usize),
+            left,
+            in_flight: 0,
+            due: VecDeque::new(),
+            scheduled: matches!(plan.model, Model::Closed { .. }),
+            learned: vec![
+                None;
+                if plan.verify == Verify::FirstAnswer { plan.urls.len() } else { 0 }
+            ],
+        }),
+        counts_from,
+        ends,
+        arrived: Notify::new(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let result = runtime.map(|runtime| {
+        runtime.block_on(shared.run(index, share(u64::from(plan.connections)), slot));
+    });
+    let end = clock.now().min(ends);
+    let mut state = shared.state.into_inner();
+    state.tally.settle_status();
+    state.tally.unfinished = state.in_flight;
+    state.tally.waiting = state.due.len() as u64;
+    (result, state.tally, end)
+}
+
+impl Shared<'_> {
+    async fn run(&self, index: u32, connections: u64, slot: &Slot) {
+        let plan = &self.job.plan;
+        let tasks = async {
+            let numbers =
+                (0..connections).map(|place| place * u64::from(plan.threads) + u64::from(index));
+            let all = futures_util::future::join_all(numbers.map(|number| self.connection(number)));
+            match &plan.model {
+                Model::OpenRequests(arrivals) => {
+                    let seconds = match plan.end {
+                        End::Seconds(seconds) => plan.warmup_seconds + seconds,
+                        End::Requests(_) => f64::INFINITY,
+                    };
+                    let schedule =
+                        Schedule::new(arrivals, plan.seed, seconds).segment(index, plan.threads);
+                    tokio::join!(self.arrivals(schedule), all);
+                }
+                _ => {
+                    all.await;
+                }
+            }
+        };
+        let watch = async {
+            loop {
+                tokio::time::sleep(TICK).await;
+                {
+                    let state = self.state.borrow();
+                    slot.publish(&state.tally, state.in_flight);
+                }
+                if slot.is_stopped() || self.clock.now() >= self.ends {
+                    return;
+                }
+            }
+        };
+        LocalSet::new()
+            .run_until(async {
+                tokio::select! {
+                    () = tasks => {}
+                    () = watch => {}
+                }
+            })
+            .await;
+    }
+
+    /// Adds each arrival when it is due.
+    async fn arrivals(&self, schedule: Schedule) {
+        for due in schedule {
+            let now = self.clock.now();
+            if due > now {
+                tokio::time::sleep(Duration::from_nanos(due - now)).await;
+            }
+            let mut state = self.state.borrow_mut();
+            if state.left == 0 {
+                break;
+            }
+            let now = self.clock.now();
+            if self.is_counting(now) {
+                state.tally.lag.saturating_record(now.saturating_sub(due));
+            }
+            state.due.push_back(due);
+            drop(state);
+            self.arrived.notify_one();
+        }
+        self.state.borrow_mut().scheduled = true;
+        self.arrived.notify_waiters();
+    }
+
+    fn is_counting(&self, now: u64) -> bool {
+        now >= self.counts_from && now < self.ends
+    }
+
+    fn fault(&self, kind: ErrorKind) {
+        let at = self.clock.now().saturating_sub(self.counts_from);
+        let mut state = self.state.borrow_mut();
+        *state.tally.errors.entry(kind).or_default() += 1;
+        state.tally.series.error(at);
+    }
+
+    /// One place: a connection, and another when it fails.
+    async fn connection(&self, number: u64) {
+        let timeout = Duration::from_secs_f64(self.job.plan.timeout_seconds);
+        while self.state.borrow().left > 0 && self.clock.now() < self.ends {
+            match tokio::time::timeout(timeout, self.open()).await {
+                Ok(Ok(client)) => {
+                    let streams = (0..u64::from(self.job.plan.streams)).map(|stream| {
+                        self.stream(
+                            client.clone(),
+                            number * u64::from(self.job.plan.streams) + stream,
+                        )
+                    });
+                    futures_util::future::join_all(streams).await;
+                    self.state.borrow_mut().tally.closed_by_server += 1;
+                    if self.is_done() {
+                        self.state.borrow_mut().tally.closed_by_server -= 1;
+                        return;
+                    }
+                }
+                Ok(Err(error)) => {
+                    self.fault(ErrorKind::of(&error, ErrorKind::Tls));
+                    self.spend();
+                }
+                Err(_) => {
+                    self.fault(ErrorKind::Timeout);
+                    self.spend();
+                }
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        let state = self.state.borrow();
+        state.left == 0
+            || self.clock.now() >= self.ends
+            || state.scheduled && !matches!(self.job.plan.model, Model::Closed { .. })
+    }
+
+    fn spend(&self) {
+        let mut state = self.state.borrow_mut();
+        if state.left != u64::MAX {
+            state.left = state.left.saturating_sub(1);
+        }
+    }
+
+    async fn open(&self) -> io::Result<SendRequest<Bytes>> {
+        let began = self.clock.now();
+        let socket = TcpStream::connect(self.job.address).await?;
+        socket.set_nodelay(self.job.plan.request.no_delay)?;
+        let connected = self.clock.now();
+        {
+            let mut state = self.state.borrow_mut();
+            state.tally.opened += 1;
+            if self.is_counting(connected) {
+                state.tally.connect.saturating_record(connected - began);
+            }
+        }
+        match &self.job.tls {
+            None => handshake(socket).await,
+            Some(tls) => {
+                let connector = tokio_rustls::TlsConnector::from(Arc::clone(&tls.config));
+                let stream = connector.connect(tls.name.clone(), socket).await?;
+                let (_, session) = stream.get_ref();
+                if session.alpn_protocol() != Some(b"h2") {
+                    return Err(io::Error::other("the server does not agree to h2"));
+                }
+                let resumed = session.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
+                {
+                    let mut state = self.state.borrow_mut();
+                    state.tally.tls_resumed += u64::from(resumed);
+                    state.tally.tls.saturating_record(self.clock.now() - connected);
+                }
+                handshake(stream).await
+            }
+        }
+    }
+
+    /// When the next request is due; `None` when there is none.
+    async fn next_due(&self) -> Option<u64> {
+        loop {
+            {
+                let now = self.clock.now();
+                let mut state = self.state.borrow_mut();
+                if state.left == 0 || now >= self.ends {
+                    return None;
+                }
+                let due = match &self.job.plan.model {
+                    Model::Closed { .. } => Some(now),
+                    _ => state.due.pop_front(),
+                };
+                if due.is_some() {
+                    if state.left != u64::MAX {
+                        state.left -= 1;
+                    }
+                    return due;
+                }
+                if state.scheduled {
+                    return None;
+                }
+            }
+            self.arrived.notified().await;
+        }
+    }
+
+    /// Requests one after the other, until there are no more or the connection fails.
+    async fn stream(&self, mut client: SendRequest<Bytes>, number: u64) {
+        let plan = &self.job.plan;
+        let mut chooser = Chooser::new(
+            &plan.choice,
+            plan.urls.len(),
+            plan.seed,
+            number,
+            plan.connections * plan.streams,
+        );
+        let timeout = Duration::from_secs_f64(plan.timeout_seconds);
+        while let Some(due) = self.next_due().await {
+            {
+                let mut state = self.state.borrow_mut();
+                state.in_flight += 1;
+                let in_flight = state.in_flight;
+                state.tally.depth.0 += 1;
+                state.tally.depth.1 +=
+                    in_flight / u64::from(plan.connections.max(1)).min(in_flight).max(1);
+                state.tally.depth_max =
+                    state.tally.depth_max.max(plan.streams.min(in_flight as u32));
+            }
+            let url = chooser.draw();
+            let result = tokio::time::timeout(timeout, self.exchange(&mut client, url, due)).await;
+            self.state.borrow_mut().in_flight -= 1;
+            match result {
+                Ok(Ok(())) => {}
+                Ok(Err(kind)) => {
+                    self.fault(kind);
+                    return;
+                }
+                Err(_) => {
+                    self.fault(ErrorKind::Timeout);
+                    return;
+                }
+            }
+            if let Model::Closed { think_seconds } = plan.model
+                && think_seconds > 0.0
+            {
+                tokio::time::sleep(Duration::from_secs_f64(think_seconds)).await;
+            }
+        }
+    }
+
+    async fn exchange(
+        &self,
+        client: &mut SendRequest<Bytes>,
+        url: usize,
+        due: u64,
+    ) -> Result<(), ErrorKind> {
+        let kind = |error: h2::Error| match error.get_io() {
+            Some(error) => ErrorKind::of(error, ErrorKind::Closed),
+            None if error.is_go_away() => ErrorKind::Closed,
+            None if error.is_reset() => ErrorKind::Reset,
+            None => ErrorKind::Protocol,
+        };
+        std::future::poll_fn(|cx| client.poll_ready(cx)).await.map_err(kind)?;
+        let (request, body) = self.job.http2_request(url).ok_or(ErrorKind::Other)?;
+        let head_only = request.method() == http::Method::HEAD;
+        let sent = self.clock.now();
+        let (response, mut sender) = client.send_request(request, body.is_empty()).map_err(kind)?;
+        if !body.is_empty() {
+            sender.send_data(body, true).map_err(kind)?;
+        }
+        let response = response.await.map_err(kind)?;
+        let first_byte = self.clock.now();
+        let status = response.status().as_u16();
+        let mut stream = response.into_body();
+        let (mut length, mut digest) = (0, Digest::default());
+        while let Some(piece) = stream.data().await {
+            let piece = piece.map_err(kind)?;
+            stream.flow_control().release_capacity(piece.len()).map_err(kind)?;
+            length += piece.len() as u64;
+            if self.job.plan.verify != Verify::Status {
+                digest.update(&piece);
+            }
+        }
+        self.complete(url, head_only, status, length, digest.finish(), [due, sent, first_byte]);
+        Ok(())
+    }
+
+    fn complete(
+        &self,
+        url: usize,
+        head_only: bool,
+        status: u16,
+        length: u64,
+        hash: u64,
+        times: [u64; 3],
+    ) {
+        let [due, sent, first_byte] = times;
+        let now = self.clock.now();
+        let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        state.tally.answered_with(status);
+        let found = Expected { length, hash };
+        let expected = match state.learned.get_mut(url) {
+            None => self.job.reference.expected(url),
+            Some(first) => Some(*first.get_or_insert(found)),
+        };
+        if let Some(kind) = wrong_answer(self.job, status, head_only, found, expected) {
+            *state.tally.errors.entry(kind).or_default() += 1;
+            return;
+        }
+        if !self.is_counting(now) {
+            return;
+        }
+        let at = now - self.counts_from;
+        let tally = &mut state.tally;
+        tally.requests += 1;
+        tally.bytes += length;
+        tally.latency.saturating_record(now.saturating_sub(due));
+        tally.service.saturating_record(now - sent);
+        tally.first_byte.saturating_record(first_byte - sent);
+        tally.series.bytes(at, length);
+        tally.series.answer(at, now.saturating_sub(due));
+    }
+}
+
+async fn handshake<T>(stream: T) -> io::Result<SendRequest<Bytes>>
+where
+    T: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let mut builder = Builder::new();
+    builder.initial_window_size(WINDOW).initial_connection_window_size(WINDOW).enable_push(false);
+    let (client, connection) = builder.handshake(stream).await.map_err(io::Error::other)?;
+    tokio::task::spawn_local(async move {
+        // How it ends is told by the streams that were on it.
+        let _ = connection.await;
+    });
+    Ok(client)
+}

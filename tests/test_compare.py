@@ -1,0 +1,192 @@
+"""Comparisons from end to end, their reports in a browser, and their statistics beside scipy's."""
+
+import json
+import math
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+from conftest import DUNLIN, ROOT
+from test_browser import CHROMIUM, FLAGS, dom
+
+VALUES = [12.1, 11.8, 12.6, 12.0, 13.9, 11.5, 12.2, 12.4, 11.9, 12.3, 12.8]
+OTHERS = [10.0, 10.2, 10.1, 9.9, 10.4, 9.8, 10.3, 10.0, 10.1, 9.9, 10.2]
+
+
+def compare(*arguments, code=0, cwd=None):
+    done = subprocess.run(
+        [DUNLIN, "compare", *map(str, arguments)], capture_output=True, text=True, timeout=300, cwd=cwd
+    )
+    assert done.returncode == code, (done.returncode, done.stdout[-2000:], done.stderr[-3000:])
+    return done
+
+
+def test_three_servers_are_compared_within_a_minute(tmp_path):
+    began = time.monotonic()
+    compare("wasd-files", "--servers", "dunlin,nginx,lighttpd", "--quick", "--out", tmp_path / "out")
+    assert time.monotonic() - began < 60
+    out = tmp_path / "out"
+    results = json.loads((out / "results.json").read_text())
+    (scenario,) = results["scenarios"]
+    for row in scenario["rows"]:
+        for name in ("dunlin", "nginx", "lighttpd"):
+            cell = row["cells"][name]
+            assert cell["state"] == "measured" and len(cell["rounds"]) == 3, cell
+            for run in cell["rounds"]:
+                assert run["values"]["errors"] == 0 and run["values"]["requests_per_second"] > 100
+                assert run["values"]["cpu_us_per_request"] > 0
+    orders = [run["order"] for row in scenario["rows"] for cell in row["cells"].values() for run in cell["rounds"]]
+    assert sorted(orders) == list(range(len(orders))), "every run has its place in one order"
+    assert {path.name for path in (out / "charts").iterdir()} >= {"wasd-files-requests_per_second.svg"}
+    for server in results["servers"]:
+        assert all((out / path).is_file() for path in server["configurations"].values())
+    assert "| 0 KB, 10 at a time |" in (out / "report.md").read_text()
+    same = compare("--diff", out, out).stdout
+    assert "same" in same and "better" not in same and "worse" not in same
+    check_page(out / "report.html", tmp_path)
+
+
+def check_page(page, tmp_path):
+    text = page.read_text()
+    assert not re.search(r'(?:src|href)="(?:https?:)?//', text), "the page needs nothing from elsewhere"
+    if not CHROMIUM:
+        return
+    shown, console = dom(page.as_uri(), tmp_path / "profile")
+    assert not console, console
+    assert "Servers compared" in shown
+    # A page that is wider than the window would have a wider root element.
+    probe = page.with_name("probe.html")
+    script = "<script>document.title = 'width ' + document.documentElement.scrollWidth</script>"
+    probe.write_text(text.replace("</body>", script + "</body>"))
+    done = subprocess.run(
+        [CHROMIUM, *FLAGS, "--window-size=500,900", f"--user-data-dir={tmp_path}/narrow", "--dump-dom", probe.as_uri()],
+        capture_output=True, text=True, timeout=120,
+    )
+    width = int(re.search(r"<title>width (\d+)", done.stdout)[1])
+    assert width <= 500, width
+
+
+def results_of(values_by_server, metric="requests_per_second"):
+    """A comparison as if it had been run."""
+    cells = {
+        name: {
+            "state": "measured",
+            "rounds": [
+                {"round": n, "order": n, "command": ["x"], "verdict": "VALID", "reasons": [], "values": {metric: v}, "histogram": None}
+                for n, v in enumerate(values)
+            ],
+            "facts": {},
+        }
+        for name, values in values_by_server.items()
+    }
+    cells["hurt"] = {"state": "failed", "reason": "it died", "log_tail": "<script>alert(1)</script>"}
+    cells["gone"] = {"state": "not-available", "reason": "it is not installed"}
+    servers = [
+        {"name": name, "version": name, "missing": None, "configurations": {}} for name in cells
+    ]
+    row = {"id": "r", "title": "a row", "group": None, "x": 1.0, "then": [{"server": "then", "metric": metric, "value": 7.0, "note": ""}], "notes": [], "cells": cells}
+    scenario = {
+        "name": "made", "title": "Made up", "summary": "", "document": "", "notes": ["<b>"], "charts": [], "rows": [row],
+        "metrics": [{"key": metric, "title": "Requests per second", "unit": "/s", "better": "higher"}],
+    }
+    machine = {"processor": "", "processors": 1, "server_processors": "0", "load_processors": "0", "memory_bytes": 0, "kernel": "", "distribution": "", "facts": {}}
+    return {
+        "format": 1, "generator": "", "command": [], "seed": 1, "started": "", "finished": "", "interrupted": False,
+        "rounds": 11, "machine": machine, "servers": servers, "scenarios": [scenario],
+    }
+
+
+def test_statistics_are_those_of_scipy(tmp_path):
+    numpy = pytest.importorskip("numpy")
+    stats = pytest.importorskip("scipy.stats")
+    (tmp_path / "results.json").write_text(json.dumps(results_of({"a": VALUES, "b": OTHERS})))
+    compare("--report", tmp_path / "results.json", "--out", tmp_path / "out")
+    page = (tmp_path / "out" / "report.html").read_text()
+
+    def bootstrap(values):
+        done = stats.bootstrap((values,), numpy.median, method="percentile", n_resamples=20_000, random_state=1)
+        return done.confidence_interval
+
+    low, high = map(float, re.search(r"★ </span>12\.2<small>([\d.]+) – ([\d.]+)</small>", page).groups())
+    expected = bootstrap(VALUES)
+    assert math.isclose(low, expected.low, rel_tol=0.01) and math.isclose(high, expected.high, rel_tol=0.01)
+    ratio = re.search(r"a first: ([\d.]+) times b \[([\d.]+), ([\d.]+)\]", page)
+    logs = [math.log(a / b) for a, b in zip(VALUES, OTHERS)]
+    interval = bootstrap(logs)
+    for told, right in zip(ratio.groups(), (numpy.median(logs), interval.low, interval.high)):
+        assert math.isclose(float(told), math.exp(right), rel_tol=0.01), (told, math.exp(right))
+
+
+def test_a_report_shows_failures_and_escapes_what_servers_say(tmp_path):
+    (tmp_path / "results.json").write_text(json.dumps(results_of({"a": VALUES, "b": [v * 1.001 for v in VALUES[::-1]]})))
+    compare("--report", tmp_path / "results.json", "--out", tmp_path / "out")
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "<script>alert" not in page and "&lt;script&gt;alert" in page and "&lt;b&gt;" in page
+    assert "failed: it died" in page and "not available: it is not installed" in page
+    assert "cannot be told apart" in page and "then: 7.00" in page
+    check_page(tmp_path / "out" / "report.html", tmp_path)
+
+
+def test_a_changed_figure_is_told_by_diff(tmp_path):
+    for name, factor in (("a", 1.0), ("b", 1.3)):
+        (tmp_path / name).mkdir()
+        made = results_of({"x": [value * factor for value in VALUES]})
+        (tmp_path / name / "results.json").write_text(json.dumps(made))
+    told = compare("--diff", tmp_path / "a", tmp_path / "b").stdout
+    assert told.startswith("better  × 1.300 [1.300, 1.300]"), told
+    assert "worse" in compare("--diff", tmp_path / "b", tmp_path / "a").stdout
+    (tmp_path / "b" / "results.json").write_text('{\n "format": x')
+    assert "results.json:2:" in compare("--diff", tmp_path / "a", tmp_path / "b", code=1).stderr
+
+
+def test_a_scenario_of_ones_own_and_its_mistakes(tmp_path):
+    good = (ROOT / "scenarios" / "wasd-records.toml").read_text()
+    (tmp_path / "own.toml").write_text(good)
+    compare(tmp_path / "own.toml", "--servers", "dunlin", "--rounds", 1, "--duration", 0.2, "--out", tmp_path / "out")
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert [cell["state"] for row in results["scenarios"][0]["rows"] for cell in row["cells"].values()] == ["measured"] * 3
+    (tmp_path / "bad.toml").write_text(good.replace("paths =", "pahts =", 1))
+    told = compare(tmp_path / "bad.toml", code=2).stderr
+    assert re.search(r"bad\.toml:\d+:\d+: .*pahts", told), told
+    assert "nearest is wasd-files" in compare("wasd-fils", code=2).stderr
+    assert "nearest is nginx" in compare("wasd-files", "--servers", "ngnix", code=2).stderr
+
+
+def test_a_server_that_answers_wrongly_is_a_cell_and_the_rest_goes_on(tmp_path):
+    scenario = tmp_path / "own.toml"
+    scenario.write_text(
+        'title = "t"\nsummary = "s"\ndocument = "d"\n'
+        '[[file]]\npath = "a.bin"\nsize = 100\n'
+        '[[metric]]\nkey = "requests_per_second"\ntitle = "r"\nunit = "/s"\nbetter = "higher"\n'
+        '[[row]]\nid = "missing"\ntitle = "m"\npaths = ["/none.bin"]\ngenerated = true\nload = ["-n", "10"]\n'
+        '[[row]]\nid = "there"\ntitle = "t"\npaths = ["/a.bin"]\nload = ["-n", "10"]\n'
+    )
+    compare(scenario, "--servers", "dunlin", "--rounds", 2, "--out", tmp_path / "out")
+    rows = {row["id"]: row["cells"]["dunlin"] for row in json.loads((tmp_path / "out" / "results.json").read_text())["scenarios"][0]["rows"]}
+    assert [run["verdict"] for run in rows["missing"]["rounds"]] == ["WRONG-ANSWERS"] * 2
+    assert rows["there"]["state"] == "measured" and rows["there"]["rounds"][0]["values"]["errors"] == 0
+
+
+def test_an_interrupted_comparison_keeps_what_it_has(tmp_path):
+    process = subprocess.Popen(
+        [DUNLIN, "compare", "wasd-files", "--servers", "dunlin", "--rounds", "50", "--out", tmp_path / "out"],
+        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+    )
+    seen = ""
+    while " 4 of " not in seen:
+        seen += process.stderr.read(1)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert process.returncode == 0 and results["interrupted"]
+    runs = [run for row in results["scenarios"][0]["rows"] for cell in row["cells"].values() for run in cell.get("rounds", [])]
+    assert len(runs) >= 2
+
+
+def test_what_there_is_can_be_listed():
+    told = compare("--list").stdout
+    assert told.count("rows)") == 12
+    for server in ("dunlin", "nginx", "apache2", "h2o", "lighttpd", "caddy", "merecat", "mini-httpd"):
+        assert f"  {server}" in told
