@@ -260,6 +260,8 @@ impl<'a> ScenarioRun<'a> {
                     }
                 }
                 Ok((None, told)) => *cell = Cell::Measured { rounds: Vec::new(), facts: told },
+                // What was cut short by the stop says nothing of the server.
+                Err(_) if self.options.stop.load(Ordering::Relaxed) => break,
                 Err((reason, log_tail)) => *cell = Cell::Failed { reason, log_tail },
             }
         }

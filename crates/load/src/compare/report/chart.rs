@@ -47,7 +47,8 @@ pub(super) fn all(results: &Results) -> Vec<Chart> {
             let mut svg = String::new();
             let drawn = {
                 let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-                draw(&area).is_ok() && area.present().is_ok()
+                let (top, rest) = area.split_vertically(26);
+                key(&top, results).is_ok() && draw(&rest).is_ok() && area.present().is_ok()
             };
             if drawn {
                 let file = format!("{}-{name}.svg", scenario.name);
@@ -82,6 +83,18 @@ pub(super) fn all(results: &Results) -> Vec<Chart> {
         }
     }
     charts
+}
+
+/// Which colour stands for which server.
+fn key(area: &Area<'_>, results: &Results) -> Drawn {
+    let style = TextStyle::from((FONT, 12).into_font());
+    let mut left = 64;
+    for (index, server) in results.servers.iter().enumerate().filter(|(_, s)| s.missing.is_none()) {
+        area.draw(&Rectangle::new([(left, 10), (left + 10, 20)], colour(index).filled()))?;
+        area.draw_text(&server.name, &style, (left + 14, 9))?;
+        left += 30 + 7 * server.name.len() as i32;
+    }
+    Ok(())
 }
 
 fn has_figures(results: &Results, scenario: &ScenarioResults, metric: &Metric) -> bool {

@@ -119,7 +119,6 @@ fn one(
     }
     for chart in charts.iter().filter(|chart| chart.scenario == scenario.name) {
         writeln!(page, "<figure><figcaption>{}</figcaption>", escape(&chart.title))?;
-        key(page, results)?;
         writeln!(page, "<div class=\"scroll\">{}</div>\n</figure>", themed(&chart.svg))?;
     }
     let curves = curves(results, scenario);
@@ -139,21 +138,6 @@ fn one(
     }
     commands(page, scenario)?;
     writeln!(page, "</section>")
-}
-
-fn key(page: &mut String, results: &Results) -> Result {
-    write!(page, "<ul class=\"key\">")?;
-    for (index, server) in
-        results.servers.iter().enumerate().filter(|(_, server)| server.missing.is_none())
-    {
-        write!(
-            page,
-            "<li><span style=\"background:var(--c{})\"></span>{}</li>",
-            index % COLOURS.len(),
-            escape(&server.name)
-        )?;
-    }
-    writeln!(page, "</ul>")
 }
 
 fn table(

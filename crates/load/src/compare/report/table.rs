@@ -113,10 +113,29 @@ pub(super) fn entries<'a>(results: &'a Results, row: &'a Row, metric: &Metric) -
         .collect()
 }
 
-/// Who is first in a row, and by how much over the next tier: in words.
+/// Who is first in a row, by how much over the next tier, and whose figures may not be used: in words.
 pub(super) fn verdict(results: &Results, scenario: &ScenarioResults, row: &Row) -> Option<String> {
     let metric = scenario.metrics.first()?;
     let entries = entries(results, row, metric);
+    let doubtful: Vec<&str> = results
+        .servers
+        .iter()
+        .zip(&entries)
+        .filter(|(server, entry)| {
+            server.name != FLOOR
+                && matches!(entry, Entry::Figure { doubts, .. } if !doubts.is_empty())
+        })
+        .map(|(server, _)| server.name.as_str())
+        .collect();
+    let first = first(results, row, metric, &entries);
+    match (first, doubtful.is_empty()) {
+        (first, true) => first,
+        (Some(first), false) => Some(format!("{first}; not judged: {}", doubtful.join(", "))),
+        (None, false) => Some(format!("not judged: {}", doubtful.join(", "))),
+    }
+}
+
+fn first(results: &Results, row: &Row, metric: &Metric, entries: &[Entry<'_>]) -> Option<String> {
     let of_tier = |wanted: usize| -> Vec<usize> {
         let is = |entry: &Entry<'_>| matches!(entry, Entry::Figure { tier: Some(tier), .. } if *tier == wanted);
         (0..entries.len()).filter(|&index| is(&entries[index])).collect()
@@ -136,8 +155,8 @@ pub(super) fn verdict(results: &Results, scenario: &ScenarioResults, row: &Row) 
     let rounds = |index: usize| {
         row.cells.get(name(index)).map_or(Vec::new(), |cell| rounds_of(cell, &metric.key, true))
     };
-    let best = leader(&first, &entries, metric.better)?;
-    let next = leader(&second, &entries, metric.better).unwrap_or(*next);
+    let best = leader(&first, entries, metric.better)?;
+    let next = leader(&second, entries, metric.better).unwrap_or(*next);
     let ratio = paired_ratio(&pairs(&rounds(best), &rounds(next)));
     Some(format!(
         "{} first: {:.2} times {} [{:.2}, {:.2}]",
