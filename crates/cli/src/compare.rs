@@ -12,7 +12,7 @@ use dunlin_load::compare::run::{self, Options};
 use dunlin_load::compare::scenario::{self, BUILT_IN, Scenario};
 use dunlin_load::compare::{adapter, diff, report};
 use dunlin_load::time::rfc3339;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// What `dunlin compare` is told.
 #[derive(Args)]
@@ -63,7 +63,7 @@ Examples:
   dunlin compare wasd-files thttpd-small --rounds 9 --out results
   dunlin compare --diff results-before results-after
 
-Servers run one at a time in a random order within each round, bound to one processor and the load to another.
+Servers are measured one at a time in a random order within each round, bound to one processor and the load to another.
 The directory then holds report.html, report.md, results.json, charts and the configurations.
 Exit status: 0 fine, 1 failed (a server that fails is a cell, not a failure), 2 wrong use.";
 
@@ -116,8 +116,12 @@ fn options(arguments: &Arguments) -> Result<Options, String> {
     if !seconds.is_finite() || seconds <= 0.0 || arguments.rounds == Some(0) {
         return Err("--duration and --rounds are above 0".to_owned());
     }
+    let load_processor = arguments.load_processor.unwrap_or(u32::from(processors > 1));
+    if arguments.server_processor.max(load_processor) >= processors {
+        return Err(format!("there are {processors} processors, counted from 0"));
+    }
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))
             .map_err(|error| format!("receiving signals: {error}"))?;
     }
@@ -130,7 +134,7 @@ fn options(arguments: &Arguments) -> Result<Options, String> {
         out: arguments.out.clone().unwrap_or_else(|| format!("dunlin-compare-{date}").into()),
         seed: arguments.seed,
         server_processor: arguments.server_processor,
-        load_processor: arguments.load_processor.unwrap_or(u32::from(processors > 1)),
+        load_processor,
         quick,
         command: std::env::args().collect(),
         stop,

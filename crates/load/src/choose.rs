@@ -19,9 +19,16 @@ enum Kind {
 }
 
 impl Chooser {
-    /// For connection `number` of `connections`, of `urls` URLs (not 0).
+    /// For connection `number` of `connections`, of `urls` URLs (not 0); `table` is [`table`]'s.
     #[must_use]
-    pub fn new(choice: &Choice, urls: usize, seed: u64, number: u64, connections: u32) -> Self {
+    pub fn new(
+        choice: &Choice,
+        table: &Arc<[f64]>,
+        urls: usize,
+        seed: u64,
+        number: u64,
+        connections: u32,
+    ) -> Self {
         let kind = match choice {
             // Together the connections go through the list once before any URL comes again.
             Choice::InOrder | Choice::Replay { .. } => Kind::InOrder {
@@ -29,9 +36,7 @@ impl Chooser {
                 step: connections as usize % urls.max(1),
             },
             Choice::Random => Kind::Random(SplitMix64::stream(seed, number)),
-            Choice::Zipf { exponent } => {
-                Kind::Zipf(SplitMix64::stream(seed, number), cumulative(urls, *exponent))
-            }
+            Choice::Zipf { .. } => Kind::Zipf(SplitMix64::stream(seed, number), Arc::clone(table)),
         };
         Self { urls, kind }
     }
@@ -58,8 +63,11 @@ impl Chooser {
     }
 }
 
-/// The likelihood of the first, of the first two, and so on.
-fn cumulative(urls: usize, exponent: f64) -> Arc<[f64]> {
+/// With Zipf's law the likelihood of the first URL, of the first two, and so on; otherwise nothing. All
+/// connections share it.
+#[must_use]
+pub fn table(choice: &Choice, urls: usize) -> Arc<[f64]> {
+    let Choice::Zipf { exponent } = *choice else { return Arc::default() };
     let weights = (1..=urls).map(|rank| (rank as f64).powf(-exponent));
     let sum: f64 = weights.clone().sum();
     weights
@@ -75,7 +83,7 @@ mod tests {
     use super::*;
 
     fn counts(choice: &Choice, urls: usize, draws: usize) -> Vec<usize> {
-        let mut chooser = Chooser::new(choice, urls, 7, 3, 10);
+        let mut chooser = Chooser::new(choice, &table(choice, urls), urls, 7, 3, 10);
         let mut counts = vec![0; urls];
         (0..draws).for_each(|_| counts[chooser.draw()] += 1);
         counts
@@ -94,7 +102,7 @@ mod tests {
     fn in_order_goes_through_all_of_them() {
         let mut seen = vec![0; 25];
         for number in 0..10 {
-            let mut chooser = Chooser::new(&Choice::InOrder, 25, 1, number, 10);
+            let mut chooser = Chooser::new(&Choice::InOrder, &Arc::default(), 25, 1, number, 10);
             (0..5).for_each(|_| seen[chooser.draw()] += 1);
         }
         assert!(seen.iter().all(|count| *count == 2), "{seen:?}");
@@ -103,7 +111,7 @@ mod tests {
     #[test]
     fn the_same_seed_gives_the_same_sequence_and_connections_differ() {
         let draw = |number| {
-            let mut chooser = Chooser::new(&Choice::Random, 1000, 5, number, 2);
+            let mut chooser = Chooser::new(&Choice::Random, &Arc::default(), 1000, 5, number, 2);
             (0..50).map(|_| chooser.draw()).collect::<Vec<_>>()
         };
         assert_eq!(draw(0), draw(0));

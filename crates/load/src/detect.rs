@@ -45,7 +45,7 @@ pub fn delayed_ack(service: &Histogram<u64>) -> Option<Finding> {
         Some(finding(
             "delayed-ack",
             format!(
-                "{:.1} % of the answers took about {name} ms. That is a delayed acknowledgement (RFC 1122 §4.2.3.2): one side sends a message in two small packets and waits for the first to be acknowledged. Look for a head and a body written apart without TCP_NODELAY.",
+                "{:.1} % of the answers took about {name} ms. That is most likely a delayed acknowledgement (RFC 1122 §4.2.3.2), unless the server waits that long on purpose: one side sends a message in two small packets and waits for the first to be acknowledged. Look for a head and a body written apart without TCP_NODELAY.",
                 share * 100.0
             ),
         ))

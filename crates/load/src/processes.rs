@@ -77,11 +77,14 @@ pub fn sample(pids: &[u32]) -> Sample {
         }
         sample.processes += 1;
         sample.memory += memory(&folder);
-        sample.cpu += of_children(&folder);
-        let Ok(tasks) = fs::read_dir(format!("{folder}/task")) else { continue };
-        for task in tasks.flatten() {
+        let (own, of_children) = ticks(&folder);
+        let before = sample.cpu;
+        let tasks = fs::read_dir(format!("{folder}/task"));
+        for task in tasks.into_iter().flatten().flatten() {
             sample.add_thread(&task.path());
         }
+        // Threads are counted to the nanosecond, but those that have ended only in the ticks.
+        sample.cpu = sample.cpu.max(before + own) + of_children;
     }
     sample
 }
@@ -157,14 +160,18 @@ fn memory(folder: &str) -> u64 {
     kilobytes.unwrap_or(0) * 1024
 }
 
-/// Nanoseconds of processor time of children that have ended, such as CGI scripts.
-fn of_children(folder: &str) -> u64 {
+/// Nanoseconds of processor time of a process, and of its children that have ended, such as CGI scripts;
+/// to a hundredth of a second.
+fn ticks(folder: &str) -> (u64, u64) {
     let stat = fs::read_to_string(format!("{folder}/stat")).unwrap_or_default();
-    let Some((_, fields)) = stat.rsplit_once(')') else { return 0 };
+    let Some((_, fields)) = stat.rsplit_once(')') else { return (0, 0) };
     let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
-    let ticks =
-        |index: usize| fields.get(index).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
-    (ticks(13) + ticks(14)) * 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
+    let per_second = rustix::param::clock_ticks_per_second().max(1);
+    let nanos = |index: usize| {
+        let ticks = fields.get(index).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+        ticks * 1_000_000_000 / per_second
+    };
+    (nanos(11) + nanos(12), nanos(13) + nanos(14))
 }
 
 fn all_pids() -> impl Iterator<Item = u32> {

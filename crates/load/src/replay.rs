@@ -72,6 +72,7 @@ pub fn read(log: &str, speed: f64) -> Result<Replay, NoRequests> {
     }
     found.sort_by_key(|(at, ..)| *at);
     spread(&mut found);
+    found.sort_by_key(|(at, ..)| *at);
     let first = found[0].0;
     let entries = found
         .into_iter()
@@ -129,7 +130,7 @@ fn of_common(line: &str) -> Option<(u64, bool, String, String)> {
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let month = MONTHS.iter().position(|name| *name == month)? as u64 + 1;
     let at = instant(year.parse().ok()?, month, day.parse().ok()?, clock)?;
-    let zone: i64 = zone.parse().ok()?;
+    let zone: i64 = Some(zone).filter(|zone| zone.len() == 5)?.parse().ok()?;
     let east = (zone / 100 * 3600 + zone % 100 * 60) * SECOND as i64;
     Some((at.checked_add_signed(-east)?, false, sound(method)?, sound(target)?))
 }

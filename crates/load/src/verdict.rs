@@ -57,11 +57,12 @@ impl Evidence {
         );
         let loopback = plan.urls.first().is_none_or(|url| is_local(url));
         let p99 = |latency: &Latency| latency.p99;
+        let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
         Self {
             errors: outcome.errors,
             requests: outcome.requests,
             closed: matches!(plan.model, Model::Closed { .. }),
-            client_busy: busy(&outcome.client) / f64::from(plan.threads.max(1)),
+            client_busy: busy(&outcome.client) / f64::from(plan.threads.clamp(1, processors)),
             server_busy: outcome.server.as_ref().map(busy),
             lag_p99_ms: outcome.lag_ms.as_ref().map_or(0.0, p99),
             latency_p99_ms: outcome.latency_ms.p99,

@@ -81,9 +81,13 @@ impl Reference {
 fn relative(path: &str) -> PathBuf {
     use std::os::unix::ffi::OsStrExt;
     let decoded: Vec<u8> = percent_encoding::percent_decode_str(path).collect();
-    let trimmed = decoded.strip_prefix(b"/").unwrap_or(&decoded);
-    let mut file = PathBuf::from(std::ffi::OsStr::from_bytes(trimmed));
-    if trimmed.is_empty() || trimmed.ends_with(b"/") {
+    let mut file = PathBuf::new();
+    // Nothing leads out of the directory: neither a second slash nor dots.
+    let parts = decoded.split(|&byte| byte == b'/');
+    for part in parts.filter(|part| !matches!(*part, b"" | b"." | b"..")) {
+        file.push(std::ffi::OsStr::from_bytes(part));
+    }
+    if decoded.is_empty() || decoded.ends_with(b"/") {
         file.push("index.html");
     }
     file
@@ -121,6 +125,7 @@ mod tests {
             Some(Expected { length: 700_000, hash: Digest::of(&body) })
         );
         assert_eq!(reference.expected(1), Some(Expected { length: 5, hash: Digest::of(b"hello") }));
+        assert_eq!(relative("/%2Fetc//../passwd"), Path::new("etc/passwd"));
         let missing = Reference::of_directory(directory.path(), ["/none"].into_iter());
         assert!(missing.is_err_and(|(file, _)| file.ends_with("none")));
     }

@@ -39,7 +39,13 @@ fn one(file: &Path, fixture: &Fixture, rng: &mut SplitMix64) -> io::Result<()> {
             // What it has to be served as, beside it for the comparison of bodies.
             fs::write(served_as(file), text)?;
         }
-        Content::CgiProgram => return compile(file),
+        Content::CgiProgram => {
+            // Rows without scripts do not need it; those with scripts say that it is not there.
+            if let Err(error) = compile(file) {
+                eprintln!("  {error}");
+            }
+            return Ok(());
+        }
     }
     let hour_ago = SystemTime::now() - Duration::from_secs(3600);
     fs::File::options().write(true).open(file)?.set_modified(hour_ago)
@@ -112,8 +118,9 @@ int main(void) {
 fn compile(file: &Path) -> io::Result<()> {
     let source = file.with_extension("c");
     fs::write(&source, PROGRAM)?;
-    let done = Command::new("cc").arg("-O2").arg("-o").arg(file).arg(&source).output()?;
+    let done = Command::new("cc").arg("-O2").arg("-o").arg(file).arg(&source).output();
     fs::remove_file(&source)?;
+    let done = done.map_err(|error| io::Error::other(format!("cc: {error}")))?;
     if done.status.success() {
         Ok(())
     } else {

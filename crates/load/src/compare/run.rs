@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::adapter::{ALL, Adapter, Site};
 use super::resolver::SlowResolver;
 use super::results::{Cell, Results, Round, Row, ScenarioResults, ServerColumn};
-use super::scenario::{RowPlan, Scenario, Variant};
+use super::scenario::{Content, RowPlan, Scenario, Variant};
 use super::server::{Server, exchange, free_port, spawn_on};
 use super::{fixture, machine, report};
 use crate::outcome::{Latency, Outcome};
@@ -307,6 +307,11 @@ impl<'a> ScenarioRun<'a> {
             return no("no certificate could be made: openssl is not installed");
         }
         let plan = self.rows[row];
+        let mut programs =
+            self.scenario.files.iter().filter(|file| file.content == Content::CgiProgram);
+        if variant.script.is_some() && programs.any(|file| !self.root.join(&file.path).is_file()) {
+            return no("the program could not be compiled");
+        }
         if adapter.name == "floor" && (plan.paths.len() != 1 || plan.facts || plan.many.is_some()) {
             return no("it has one answer only");
         }
@@ -350,10 +355,10 @@ impl<'a> ScenarioRun<'a> {
             return Err(("it was not started".to_owned(), String::new()));
         };
         if !running.server.is_alive() {
-            return Err((
-                "it died while it was being measured".to_owned(),
-                running.server.log_tail(),
-            ));
+            let told = running.server.log_tail();
+            // The other rows get one that lives.
+            self.running.remove(&key);
+            return Err(("it died while it was being measured".to_owned(), told));
         }
         let outcome = outcome
             .ok_or_else(|| (format!("the generator failed: {error}"), running.server.log_tail()))?;
@@ -459,8 +464,9 @@ impl<'a> ScenarioRun<'a> {
         command.extend(plan.load.iter().cloned());
         let counts = plan.load.iter().any(|word| word == "-n" || word == "--requests");
         let seconds = plan.seconds.unwrap_or(self.options.seconds);
-        let seconds =
-            if self.options.quick { seconds.min(self.options.seconds.max(1.0)) } else { seconds };
+        let searches = plan.load.iter().any(|word| word.starts_with("--find"));
+        let shortened = self.options.quick && !searches;
+        let seconds = if shortened { seconds.min(self.options.seconds.max(1.0)) } else { seconds };
         if !counts {
             command.extend(["-d".to_owned(), format!("{seconds}s")]);
             if !plan.load.iter().any(|word| word.starts_with("--find")) {
@@ -487,7 +493,7 @@ impl<'a> ScenarioRun<'a> {
         let seconds = plan.seconds.unwrap_or(self.options.seconds);
         let trials =
             if plan.load.iter().any(|word| word.starts_with("--find")) { 40.0 } else { 1.0 };
-        GRACE + Duration::from_secs_f64(seconds * 2.0 * trials)
+        GRACE + Duration::try_from_secs_f64(seconds * 2.0 * trials).unwrap_or(GRACE)
     }
 }
 

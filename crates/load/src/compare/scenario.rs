@@ -248,10 +248,23 @@ pub fn parse(name: &str, file: &str, text: &str) -> Result<Scenario, String> {
         .map_err(|error| format!("{}: {}", at(error.span()), error.message()))?;
     name.clone_into(&mut scenario.name);
     let row_at = |id: &str| at(text.find(&format!("id = \"{id}\"")).map(|start| start..start));
+    for fixture in &scenario.files {
+        if fixture.path.starts_with('/') || fixture.path.split('/').any(|part| part == "..") {
+            let start = text.find(&format!("\"{}\"", fixture.path));
+            let place = at(start.map(|start| start..start));
+            return Err(format!(
+                "{place}: {} leads out of the folder that is served",
+                fixture.path
+            ));
+        }
+    }
     let mut seen = BTreeMap::new();
     for row in &scenario.rows {
         if seen.insert(&row.id, ()).is_some() {
             return Err(format!("{}: there are two rows with the id {}", row_at(&row.id), row.id));
+        }
+        if row.seconds.is_some_and(|seconds| !seconds.is_finite() || seconds <= 0.0) {
+            return Err(format!("{}: seconds is above 0", row_at(&row.id)));
         }
         if row.paths.is_empty() && row.many.is_none() && !row.facts {
             return Err(format!("{}: the row asks for nothing: it has no paths", row_at(&row.id)));
@@ -306,6 +319,8 @@ mod tests {
         let first = twice.find("[[row]]").unwrap();
         let doubled = format!("{twice}\n{}", &twice[first..]);
         assert!(parse("x", "x.toml", &doubled).unwrap_err().contains("two rows"));
+        let out = twice.replace("\"log.var\"", "\"../log.var\"");
+        assert!(parse("x", "x.toml", &out).unwrap_err().contains("leads out"));
         assert!(load("wasd-file").unwrap_err().contains("wasd-files"));
     }
 }

@@ -118,6 +118,7 @@ impl Connection {
             answers: 0,
             chooser: Chooser::new(
                 &plan.choice,
+                &shared.job.table,
                 plan.urls.len(),
                 plan.seed,
                 number,

@@ -288,6 +288,7 @@ impl Shared<'_> {
         let plan = &self.job.plan;
         let mut chooser = Chooser::new(
             &plan.choice,
+            &self.job.table,
             plan.urls.len(),
             plan.seed,
             number,

@@ -27,6 +27,8 @@ pub struct Job {
     pub(super) reference: Reference,
     /// Statuses that are right; empty: all of 2xx.
     pub(super) statuses: Vec<u16>,
+    /// What [`crate::choose::Chooser`] chooses by.
+    pub(super) table: Arc<[f64]>,
     /// With a replay: when each request is due, in nanoseconds, and which it is.
     pub(super) replay: Option<Vec<(u64, u32)>>,
 }
@@ -119,8 +121,10 @@ impl Job {
         let Some(first) = first else { return Err(wrong("", "there is no URL")) };
         let address = address_of(&first)?;
         let tls = (first.scheme() == "https").then(|| Tls::new(&plan, &first)).transpose()?;
+        let table = crate::choose::table(&plan.choice, plan.urls.len());
         Ok(Self {
             plan,
+            table,
             address,
             requests,
             http2,

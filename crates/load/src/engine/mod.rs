@@ -48,7 +48,12 @@ pub struct Measured {
 /// What the system reports when a loop cannot be set up.
 pub fn run(job: &Job, progress: &Progress) -> io::Result<Measured> {
     let pids = processes::listening_on(job.address);
-    let sample_server = || pids.as_ref().map(|pids| processes::sample(pids));
+    // Servers start processes when there is something to do.
+    let sample_server = || {
+        let pids = pids.iter().flatten().copied();
+        let found = processes::with_descendants(pids);
+        (!found.is_empty()).then(|| processes::sample(&found))
+    };
     let clock = Clock::start();
     thread::scope(|scope| {
         let (done, ended) = mpsc::channel();

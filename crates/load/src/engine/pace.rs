@@ -101,7 +101,8 @@ impl Pace {
         let never =
             self.began == 0 && self.asked != 0 && now.saturating_sub(self.asked) > FIRST_BYTE;
         let late = self.late || never;
-        (!late && !self.short, late)
+        // Who has had no whole window has shown nothing.
+        (!late && !self.short && self.windows > 0, late)
     }
 }
 
