@@ -101,7 +101,17 @@ pub fn run(options: &Options) -> Result<Results, String> {
     };
     for scenario in &options.scenarios {
         let mut run = ScenarioRun::new(options, scenario, &scratch.0)?;
-        let (rows, configurations) = run.run();
+        // Whatever ends the comparison, the rounds that were run are kept.
+        let keep = |rows: &[Row]| {
+            let mut so_far = results.clone();
+            so_far.scenarios.push(told_of(scenario, rows.to_vec()));
+            so_far.finished = rfc3339(SystemTime::now());
+            so_far.interrupted = true;
+            if let Err(error) = report::write(&so_far, &options.out) {
+                eprintln!("\r\x1b[2K  {}", told(&options.out, error));
+            }
+        };
+        let (rows, configurations) = run.run(keep);
         for (server, file, text) in configurations {
             let path = options.out.join("configurations").join(&file);
             fs::write(&path, text).map_err(|error| told(&path, error))?;
@@ -109,16 +119,7 @@ pub fn run(options: &Options) -> Result<Results, String> {
                 column.configurations.insert(file.clone(), format!("configurations/{file}"));
             }
         }
-        results.scenarios.push(ScenarioResults {
-            name: scenario.name.clone(),
-            title: scenario.title.clone(),
-            summary: scenario.summary.clone(),
-            document: scenario.document.clone(),
-            notes: scenario.notes.clone(),
-            metrics: scenario.metrics.clone(),
-            charts: scenario.charts.clone(),
-            rows,
-        });
+        results.scenarios.push(told_of(scenario, rows));
         results.finished = rfc3339(SystemTime::now());
         results.interrupted = options.stop.load(Ordering::Relaxed);
         report::write(&results, &options.out).map_err(|error| told(&options.out, error))?;
@@ -127,6 +128,20 @@ pub fn run(options: &Options) -> Result<Results, String> {
         }
     }
     Ok(results)
+}
+
+/// What a report says of a scenario.
+fn told_of(scenario: &Scenario, rows: Vec<Row>) -> ScenarioResults {
+    ScenarioResults {
+        name: scenario.name.clone(),
+        title: scenario.title.clone(),
+        summary: scenario.summary.clone(),
+        document: scenario.document.clone(),
+        notes: scenario.notes.clone(),
+        metrics: scenario.metrics.clone(),
+        charts: scenario.charts.clone(),
+        rows,
+    }
 }
 
 /// A folder that is removed in the end.
@@ -208,7 +223,8 @@ impl<'a> ScenarioRun<'a> {
         })
     }
 
-    fn run(&mut self) -> (Vec<Row>, Vec<Configuration>) {
+    /// Runs all rounds; `keep` is given what is there after each.
+    fn run(&mut self, keep: impl Fn(&[Row])) -> (Vec<Row>, Vec<Configuration>) {
         let mut rows: Vec<Row> = self.rows.iter().map(|plan| empty_row(plan)).collect();
         let mut jobs = Vec::new();
         for row in 0..self.rows.len() {
@@ -237,7 +253,11 @@ impl<'a> ScenarioRun<'a> {
             work.extend(order.into_iter().map(|(row, server)| (round, row, server)));
         }
         let began = Instant::now();
+        let mut last = 0;
         for (order, (round, row, server)) in work.iter().copied().enumerate() {
+            if round != std::mem::replace(&mut last, round) {
+                keep(&rows);
+            }
             if self.options.stop.load(Ordering::Relaxed) {
                 break;
             }
