@@ -58,6 +58,11 @@ class Server:
     def log(self):
         return "".join(self._log)
 
+    def logged(self, text):
+        """The error log, once it holds `text`: it comes on a way of its own."""
+        wait_until(lambda: text in self.log, f"{text!r} in the log")
+        return self.log
+
     @property
     def pid(self):
         return self.process.pid

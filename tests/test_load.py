@@ -166,6 +166,8 @@ def test_wrong_answers_and_dead_servers_fail_the_run(serve, files):
         (["http://127.0.0.1/", "--choose", "random"], "does nothing"),
         (["http://127.0.0.1/", "--replay-speed", "2"], "does nothing"),
         (["http://127.0.0.1/", "--find-users"], "--modem"),
+        (["http://127.0.0.1/", "--most", "9"], "without a search"),
+        (["http://127.0.0.1/", "--find-rate", "--p99", "1ms", "--precision", "2"], "between"),
         (["http://127.0.0.1/", "--rate", "fast"], "is not a rate"),
         (["http://127.0.0.1/", "-d", "ten"], "is not a time"),
         (["http://127.0.0.1/", "-H", "nonsense"], "Name: value"),

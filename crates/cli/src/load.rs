@@ -174,6 +174,12 @@ struct Search {
     /// Limit of the 99th percentile of the response time, for --find-rate
     #[arg(long, value_name = "TIME", requires = "find_rate")]
     p99: Option<String>,
+    /// How near to the limit a search has to come: 0.02, two in a hundred, when absent
+    #[arg(long, value_name = "SHARE")]
+    precision: Option<f64>,
+    /// Highest level that a search tries
+    #[arg(long, value_name = "N")]
+    most: Option<f64>,
 }
 
 #[derive(Args)]

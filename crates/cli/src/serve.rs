@@ -61,13 +61,8 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     for address in server.addresses() {
         println!("http://{address}/");
     }
-    match server.run_until_signal() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("dunlin: receiving signals: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    server.run_until_signal();
+    ExitCode::SUCCESS
 }
 
 fn configuration(arguments: &Arguments) -> Result<Config, Vec<Problem>> {

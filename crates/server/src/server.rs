@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tokio::runtime::{Builder, LocalOptions};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::{Builder, LocalOptions, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::cache::{Bounds, Store, Watch};
@@ -42,6 +42,28 @@ pub struct Server {
     loops: Vec<JoinHandle<()>>,
     stop: watch::Sender<bool>,
     running: Arc<AtomicUsize>,
+    control: Control,
+}
+
+/// Where signals are waited for.
+struct Control {
+    runtime: Runtime,
+    terminate: Signal,
+    interrupt: Signal,
+    reopen: Signal,
+}
+
+impl Control {
+    /// From here on signals are kept for later rather than ending the process.
+    fn new() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let entered = runtime.enter();
+        let terminate = signal(SignalKind::terminate())?;
+        let interrupt = signal(SignalKind::interrupt())?;
+        let reopen = signal(SignalKind::user_defined1())?;
+        drop(entered);
+        Ok(Self { runtime, terminate, interrupt, reopen })
+    }
 }
 
 impl Server {
@@ -51,6 +73,8 @@ impl Server {
     /// One line for the first thing that failed: what, where, and what to do about it.
     pub fn start(config: Config) -> Result<Self, StartError> {
         raise_descriptor_limit();
+        let control =
+            Control::new().map_err(|error| fail(format!("receiving signals: {error}")))?;
         let shared = share(config)?;
         let threads = shared.config.server.threads;
         let listeners = bind_all(&shared.config.listen, threads)?;
@@ -68,7 +92,7 @@ impl Server {
             let spawned = std::thread::Builder::new().name(format!("loop-{number}")).spawn(body);
             loops.push(spawned.map_err(|error| fail(format!("starting a loop: {error}")))?);
         }
-        Ok(Self { shared, addresses, loops, stop, running })
+        Ok(Self { shared, addresses, loops, stop, running, control })
     }
 
     /// The addresses that are listened on.
@@ -78,27 +102,22 @@ impl Server {
 
     /// Serves until SIGTERM or SIGINT, then lets answers under way finish within the limit. A
     /// second such signal ends that. SIGUSR1 reopens the access log.
-    ///
-    /// # Errors
-    /// When signals cannot be received.
-    pub fn run_until_signal(self) -> io::Result<()> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
+    pub fn run_until_signal(self) {
+        let Self { shared, loops, stop, running, control, .. } = self;
+        let Control { runtime, mut terminate, mut interrupt, mut reopen } = control;
         runtime.block_on(async {
-            let mut terminate = signal(SignalKind::terminate())?;
-            let mut interrupt = signal(SignalKind::interrupt())?;
-            let mut reopen = signal(SignalKind::user_defined1())?;
             loop {
                 tokio::select! {
                     _ = terminate.recv() => break,
                     _ = interrupt.recv() => break,
-                    _ = reopen.recv() => self.reopen_logs(),
+                    _ = reopen.recv() => reopen_logs(&shared),
                 }
             }
             tracing::info!("stopping; answers under way are finished");
-            self.stop.send_replace(true);
-            let limit = self.shared.config.server.stop_timeout;
+            stop.send_replace(true);
+            let limit = shared.config.server.stop_timeout;
             let began = Instant::now();
-            while self.running.load(Ordering::Acquire) > 0 && began.elapsed() < limit {
+            while running.load(Ordering::Acquire) > 0 && began.elapsed() < limit {
                 let pause = tokio::time::sleep(Duration::from_millis(10));
                 tokio::select! {
                     () = pause => {}
@@ -106,52 +125,50 @@ impl Server {
                     _ = interrupt.recv() => break,
                 }
             }
-            io::Result::Ok(())
-        })?;
-        self.finish();
-        Ok(())
+        });
+        finish(&shared, loops);
     }
+}
 
-    fn reopen_logs(&self) {
-        if let Some(log) = &self.shared.access_log {
-            log.reopen();
+fn reopen_logs(shared: &Shared) {
+    if let Some(log) = &shared.access_log {
+        log.reopen();
+    }
+}
+
+fn tell_of_cache(shared: &Shared) {
+    let Shared { store, watch, .. } = shared;
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let (bytes, files, descriptors) = store.usage();
+    tracing::info!(
+        hits = count(&store.counters.hits),
+        misses = count(&store.counters.misses),
+        evictions = count(&store.counters.evictions),
+        changes = watch.as_ref().map_or(0, |watch| count(&watch.ended)),
+        bytes,
+        files,
+        descriptors,
+        "the cache, at the end"
+    );
+}
+
+fn finish(shared: &Shared, loops: Vec<JoinHandle<()>>) {
+    tell_of_cache(shared);
+    shared.pools.kill_all();
+    let open = shared.gauge.open();
+    if open > 0 {
+        tracing::warn!("{open} connections were still open at the end of stop_timeout");
+    }
+    if let Some(log) = &shared.access_log {
+        log.close(Duration::from_secs(2));
+        let lost = log.lost();
+        if lost > 0 {
+            tracing::warn!("{lost} lines of the access log were lost since the start");
         }
     }
-
-    fn tell_of_cache(&self) {
-        let Shared { store, watch, .. } = &*self.shared;
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (bytes, files, descriptors) = store.usage();
-        tracing::info!(
-            hits = count(&store.counters.hits),
-            misses = count(&store.counters.misses),
-            evictions = count(&store.counters.evictions),
-            changes = watch.as_ref().map_or(0, |watch| count(&watch.ended)),
-            bytes,
-            files,
-            descriptors,
-            "the cache, at the end"
-        );
-    }
-
-    fn finish(self) {
-        self.tell_of_cache();
-        self.shared.pools.kill_all();
-        let open = self.shared.gauge.open();
-        if open > 0 {
-            tracing::warn!("{open} connections were still open at the end of stop_timeout");
-        }
-        if let Some(log) = &self.shared.access_log {
-            log.close(Duration::from_secs(2));
-            let lost = log.lost();
-            if lost > 0 {
-                tracing::warn!("{lost} lines of the access log were lost since the start");
-            }
-        }
-        for thread in self.loops {
-            if thread.is_finished() && thread.join().is_err() {
-                tracing::error!("a loop ended by a fault");
-            }
+    for thread in loops {
+        if thread.is_finished() && thread.join().is_err() {
+            tracing::error!("a loop ended by a fault");
         }
     }
 }

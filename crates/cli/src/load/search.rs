@@ -12,7 +12,7 @@ use dunlin_load::preflight;
 use dunlin_load::progress::Progress;
 use dunlin_load::search::{Bounds, Trial, find};
 
-use super::{Arguments, plan};
+use super::{Arguments, Search, plan};
 
 /// More connections than this need more than one machine.
 const MOST_USERS: f64 = 500_000.0;
@@ -26,8 +26,10 @@ pub(super) fn run(arguments: &Arguments, mut job: Job) -> Result<Outcome, String
         None => f64::INFINITY,
     };
     let first = if users { f64::from(job.plan.connections) } else { 1000.0 };
-    let most = if users { MOST_USERS } else { MOST_RATE };
-    let bounds = Bounds { first, most, precision: 0.02, whole: users };
+    let Search { precision, most, .. } = arguments.search;
+    let bound = if users { MOST_USERS } else { MOST_RATE };
+    let most = most.unwrap_or(bound).min(bound);
+    let bounds = Bounds { first, most, precision: precision.unwrap_or(0.02), whole: users };
     let (mut best, mut last) = (None, None);
     let of = if users { "users" } else { "requests per second" };
     // Trials are short: elsewhere than on a terminal, their result says enough.

@@ -50,6 +50,9 @@ pub struct Options {
 
 /// How long the resolver of the DNS scenario takes.
 const RESOLVER_DELAY: Duration = Duration::from_millis(30);
+/// With `--quick`: seconds of one level of a search, which hold a window of each user, and its highest level.
+const QUICK_TRIAL: f64 = 3.5;
+const QUICK_USERS: &str = "2000";
 /// A generator that takes this much longer than its run is given up.
 const GRACE: Duration = Duration::from_secs(30);
 
@@ -485,11 +488,14 @@ impl<'a> ScenarioRun<'a> {
         let counts = plan.load.iter().any(|word| word == "-n" || word == "--requests");
         let seconds = plan.seconds.unwrap_or(self.options.seconds);
         let searches = plan.load.iter().any(|word| word.starts_with("--find"));
-        let shortened = self.options.quick && !searches;
-        let seconds = if shortened { seconds.min(self.options.seconds.max(1.0)) } else { seconds };
+        let longest = if searches { QUICK_TRIAL } else { self.options.seconds.max(1.0) };
+        let seconds = if self.options.quick { seconds.min(longest) } else { seconds };
+        if searches && self.options.quick {
+            command.extend(["--most", QUICK_USERS].map(str::to_owned));
+        }
         if !counts {
             command.extend(["-d".to_owned(), format!("{seconds}s")]);
-            if !plan.load.iter().any(|word| word.starts_with("--find")) {
+            if !searches {
                 command.extend(["--warmup".to_owned(), format!("{}s", (seconds / 4.0).min(0.5))]);
             }
         }
