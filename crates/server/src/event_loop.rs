@@ -21,6 +21,7 @@ use crate::handler::file::Roots;
 use crate::handler::script::Pools;
 use crate::listen::Gauge;
 use crate::record::{AccessLog, Exchange, LoopLog, ReverseDns};
+use crate::tls::Certificates;
 
 /// What all loops share. Nothing here is locked on the way of a cached file.
 pub(crate) struct Shared {
@@ -30,6 +31,7 @@ pub(crate) struct Shared {
     pub(crate) watch: Option<Watch>,
     pub(crate) roots: Roots,
     pub(crate) pools: Pools,
+    pub(crate) certificates: Arc<Certificates>,
     pub(crate) gauge: Arc<Gauge>,
     pub(crate) access_log: Option<Arc<AccessLog>>,
     pub(crate) reverse_dns: Option<ReverseDns>,

@@ -13,5 +13,7 @@ mod response;
 mod route;
 mod server;
 mod stream;
+mod tls;
+mod transport;
 
 pub use server::{Server, StartError};

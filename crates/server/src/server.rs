@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -20,6 +20,7 @@ use crate::handler::file::Roots;
 use crate::handler::script::Pools;
 use crate::listen::{self, Gauge};
 use crate::record::{AccessLog, AccessLogSettings, Format, ReverseDns, ReverseDnsSettings};
+use crate::tls::Certificates;
 
 /// Why the server did not start.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ impl std::error::Error for StartError {}
 /// A server whose sockets are open and whose loops run.
 pub struct Server {
     shared: Arc<Shared>,
-    addresses: Vec<SocketAddr>,
+    urls: Vec<String>,
     loops: Vec<JoinHandle<()>>,
     stop: watch::Sender<bool>,
     running: Arc<AtomicUsize>,
@@ -78,7 +79,7 @@ impl Server {
         let shared = share(config)?;
         let threads = shared.config.server.threads;
         let listeners = bind_all(&shared.config.listen, threads)?;
-        let addresses = listeners[0].iter().filter_map(|l| l.local_addr().ok()).collect();
+        let urls = listeners[0].iter().filter_map(Listener::url).collect();
         let (stop, stopped) = watch::channel(false);
         let running = Arc::new(AtomicUsize::new(threads));
         let mut loops = Vec::new();
@@ -92,12 +93,12 @@ impl Server {
             let spawned = std::thread::Builder::new().name(format!("loop-{number}")).spawn(body);
             loops.push(spawned.map_err(|error| fail(format!("starting a loop: {error}")))?);
         }
-        Ok(Self { shared, addresses, loops, stop, running, control })
+        Ok(Self { shared, urls, loops, stop, running, control })
     }
 
-    /// The addresses that are listened on.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+    /// The addresses that are listened on, as URLs.
+    pub fn urls(&self) -> &[String] {
+        &self.urls
     }
 
     /// Serves until SIGTERM or SIGINT, then lets answers under way finish within the limit. A
@@ -225,6 +226,15 @@ fn share(config: Config) -> Result<Arc<Shared>, StartError> {
             server.cache.descriptors
         );
     }
+    if config.listen.iter().any(|listen| listen.tls)
+        && config.sites.iter().all(|site| site.tls.is_none())
+    {
+        return Err(fail(
+            "a listener speaks TLS, and no site has a certificate; write tls = { certificate = \"FILE\", key = \"FILE\" } into [[site]]",
+        ));
+    }
+    let certificates = Arc::new(Certificates::load(&config).map_err(fail)?);
+    certificates.follow().map_err(|error| fail(format!("following certificates: {error}")))?;
     let bounds = Bounds {
         bytes: server.cache.size,
         entries: server.cache.entries,
@@ -235,6 +245,7 @@ fn share(config: Config) -> Result<Arc<Shared>, StartError> {
         watch,
         roots: Roots::default(),
         pools: Pools::default(),
+        certificates,
         gauge: Arc::new(Gauge::new(connections, limit)),
         access_log,
         reverse_dns,
@@ -243,10 +254,23 @@ fn share(config: Config) -> Result<Arc<Shared>, StartError> {
     }))
 }
 
+/// An open socket that is listened on.
+struct Listener {
+    socket: TcpListener,
+    tls: bool,
+}
+
+impl Listener {
+    fn url(&self) -> Option<String> {
+        let scheme = if self.tls { "https" } else { "http" };
+        Some(format!("{scheme}://{}/", self.socket.local_addr().ok()?))
+    }
+}
+
 /// Opens every address once for each loop.
-fn bind_all(listen: &[Listen], loops: usize) -> Result<Vec<Vec<TcpListener>>, StartError> {
-    let mut all: Vec<Vec<TcpListener>> = (0..loops).map(|_| Vec::new()).collect();
-    for Listen { address, backlog } in listen {
+fn bind_all(listen: &[Listen], loops: usize) -> Result<Vec<Vec<Listener>>, StartError> {
+    let mut all: Vec<Vec<Listener>> = (0..loops).map(|_| Vec::new()).collect();
+    for Listen { address, backlog, tls } in listen {
         let explain = |error: io::Error| {
             let hint = match error.kind() {
                 io::ErrorKind::AddrInUse => "; another program has it, choose another port",
@@ -264,14 +288,14 @@ fn bind_all(listen: &[Listen], loops: usize) -> Result<Vec<Vec<TcpListener>>, St
             let listener = listen::bind(address, *backlog).map_err(explain)?;
             // Port 0 is chosen once, and then shared.
             address = listener.local_addr().map_err(explain)?;
-            listeners.push(listener);
+            listeners.push(Listener { socket: listener, tls: *tls });
         }
     }
     Ok(all)
 }
 
 /// One loop's life.
-fn run_loop(shared: Arc<Shared>, listeners: Vec<TcpListener>, mut stopped: watch::Receiver<bool>) {
+fn run_loop(shared: Arc<Shared>, listeners: Vec<Listener>, mut stopped: watch::Receiver<bool>) {
     let runtime = Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(16)
@@ -290,8 +314,8 @@ fn run_loop(shared: Arc<Shared>, listeners: Vec<TcpListener>, mut stopped: watch
         let ctx = Rc::new(Loop::new(shared));
         tokio::task::spawn_local(Rc::clone(&ctx).follow_changes());
         tokio::task::spawn_local(Rc::clone(&ctx).tick());
-        for listener in listeners {
-            let accepting = listen::accept(Rc::clone(&ctx), listener);
+        for Listener { socket, tls } in listeners {
+            let accepting = listen::accept(Rc::clone(&ctx), socket, tls);
             tokio::task::spawn_local(async move {
                 if let Err(error) = accepting.await {
                     tracing::error!("accepting: {error}");

@@ -196,11 +196,13 @@ pub struct Listen {
     pub address: At<String>,
     /// Connections that wait to be accepted. 4096 when absent.
     pub backlog: Option<u16>,
+    /// Whether it speaks TLS, with the certificates of the sites. False when absent.
+    pub tls: Option<At<bool>>,
 }
 
 impl Default for Listen {
     fn default() -> Self {
-        Self { address: At::nowhere("127.0.0.1:8080".to_owned()), backlog: None }
+        Self { address: At::nowhere("127.0.0.1:8080".to_owned()), backlog: None, tls: None }
     }
 }
 
@@ -213,8 +215,64 @@ pub struct Site {
     pub host: Option<At<OneOrMany<String>>>,
     /// Directory of the files; a route may name another.
     pub root: Option<At<PathBuf>>,
+    /// Its certificates, for listeners with TLS.
+    pub tls: Option<At<TlsTable>>,
     /// Settings by path.
     pub route: Vec<Route>,
+}
+
+/// The certificates of a site. Files that change are taken over without a restart.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TlsTable {
+    /// Files in PEM form with the certificate and those that lead to its authority; several for keys
+    /// of several kinds, the preferred first.
+    #[schemars(with = "OneOrManySchema")]
+    pub certificate: At<OneOrMany<String>>,
+    /// Files in PEM form with the keys, in the same order.
+    #[schemars(with = "OneOrManySchema")]
+    pub key: At<OneOrMany<String>>,
+    /// File with an OCSP response in DER form, which is handed to clients.
+    pub ocsp: Option<At<PathBuf>>,
+    /// Oldest version that is spoken. `1.2` when absent.
+    #[serde(default)]
+    pub min_version: TlsVersion,
+    /// File in PEM form with the authorities of clients' certificates; clients are not asked for one
+    /// when absent.
+    pub client_authority: Option<At<PathBuf>>,
+    /// Whether a client without certificate is refused. True when absent.
+    pub client_required: Option<At<bool>>,
+    /// File in PEM form with lists of certificates of clients that were revoked.
+    pub client_revoked: Option<At<PathBuf>>,
+}
+
+impl TlsTable {
+    /// With one certificate.
+    pub(super) fn of(certificate: &std::path::Path, key: &std::path::Path) -> Self {
+        let one = |path: &std::path::Path| {
+            At::nowhere(OneOrMany(vec![At::nowhere(path.display().to_string())]))
+        };
+        Self {
+            certificate: one(certificate),
+            key: one(key),
+            ocsp: None,
+            min_version: TlsVersion::default(),
+            client_authority: None,
+            client_required: None,
+            client_revoked: None,
+        }
+    }
+}
+
+/// A version of TLS.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the versions")]
+pub enum TlsVersion {
+    #[default]
+    #[serde(rename = "1.2")]
+    Tls12,
+    #[serde(rename = "1.3")]
+    Tls13,
 }
 
 macro_rules! route {

@@ -9,6 +9,7 @@ use super::file::Route;
 use super::pattern::Pattern;
 use super::route_table::RouteTable;
 use super::settings::{Patterns, Report, Settings};
+use super::tls::Tls;
 
 /// All sites.
 #[derive(Debug, Default)]
@@ -33,6 +34,8 @@ pub struct Site {
     /// From general to specific.
     pub(super) routes: Vec<SiteRoute>,
     table: RouteTable,
+    /// Its certificates.
+    pub tls: Option<Arc<Tls>>,
 }
 
 /// What every route of a site starts from.
@@ -140,7 +143,7 @@ impl Site {
             RouteTable::same_for_all(settings([], defaults, &mut |_, _| {}))
         });
         let name = hosts.first().cloned().unwrap_or_else(|| "default".into());
-        Self { index, name, hosts, routes, table }
+        Self { index, name, hosts, routes, table, tls: None }
     }
 
     /// The settings that hold for a decoded path: those of every route that matches it, the more

@@ -17,9 +17,7 @@ use std::time::Instant;
 
 use dunlin_http::http1::{self, Refusal};
 use dunlin_http::{Head, OwnedRequest};
-use rustix::net::sockopt::set_tcp_quickack;
-use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::io::ReadBuf;
 
 use self::body::{BodyProgress, BodyStep};
 use self::exchange::Exchange;
@@ -30,11 +28,12 @@ use crate::event_loop::{Buffers, Loop, Served};
 use crate::listen::Permit;
 use crate::response::Body;
 use crate::route::Job;
+use crate::transport::Transport;
 
 /// One HTTP/1 connection.
 pub(crate) struct Connection {
     ctx: Rc<Loop>,
-    stream: TcpStream,
+    stream: Transport,
     peer: IpAddr,
     serial: u64,
     slot: usize,
@@ -121,7 +120,7 @@ const LINGER_BYTES: usize = 1 << 20;
 const LINGER_MILLIS: u64 = 2_000;
 
 impl Connection {
-    pub(crate) fn new(ctx: Rc<Loop>, stream: TcpStream, peer: IpAddr, permit: Permit) -> Self {
+    pub(crate) fn new(ctx: Rc<Loop>, stream: Transport, peer: IpAddr, permit: Permit) -> Self {
         let slot = ctx.connections.add();
         let serial = ctx.next_serial();
         let idle = ctx.clock.now() + ctx.http1.idle_timeout;
@@ -164,7 +163,7 @@ impl Connection {
         }
         loop {
             let mut read = ReadBuf::new(input);
-            match Pin::new(&mut self.stream).poll_read(cx, &mut read) {
+            match self.stream.poll_read(cx, &mut read) {
                 Poll::Pending => return self.still_waiting(parts),
                 Poll::Ready(Err(_)) => return Poll::Ready(Step::End),
                 Poll::Ready(Ok(())) if read.filled().is_empty() => return Poll::Ready(Step::End),
@@ -198,7 +197,10 @@ impl Connection {
         let refusal = match waiting {
             Waiting::Head => Refusal { status: 408, reason: "the head took too long" },
             Waiting::Body => Refusal { status: 408, reason: "the body took too long" },
-            _ => return Poll::Ready(Step::End),
+            _ => {
+                self.stream.end();
+                return Poll::Ready(Step::End);
+            }
         };
         let next = self.refuse(refusal, None, parts.output);
         Poll::Ready(self.follow(next))
@@ -226,9 +228,7 @@ impl Connection {
     fn await_more(&mut self, anew: bool) {
         let now = self.ctx.clock.now();
         if self.body.is_some() || !self.unread.is_empty() {
-            // A client that sends a message in parts may hold back the next part until this one
-            // is acknowledged, which the kernel would put off for 40 ms.
-            let _ = set_tcp_quickack(&self.stream, true);
+            self.stream.acknowledge();
         }
         if self.body.is_some() {
             self.ctx.connections.wait(self.slot, Waiting::Body, now + self.ctx.http1.body_timeout);
@@ -261,11 +261,12 @@ impl Connection {
                 self.stage = Stage::Send(sending);
             }
             Next::Close if self.linger || self.engine.has_body() => return self.begin_linger(),
-            Next::Close => return Step::End,
+            Next::Close => {
+                self.stream.end();
+                return Step::End;
+            }
             Next::Abort => {
-                // Discards what is in flight, so that a cut answer is seen to be cut.
-                let _ = socket2::SockRef::from(&self.stream)
-                    .set_linger(Some(std::time::Duration::ZERO));
+                self.stream.break_off();
                 return Step::End;
             }
         }
@@ -278,7 +279,7 @@ impl Connection {
     }
 
     fn begin_linger(&mut self) -> Step {
-        if socket2::SockRef::from(&self.stream).shutdown(std::net::Shutdown::Write).is_err() {
+        if self.stream.shut_down().is_err() {
             return Step::End;
         }
         let deadline = self.ctx.clock.now() + LINGER_MILLIS;
@@ -291,7 +292,7 @@ impl Connection {
         let mut buffers = self.ctx.take_buffers();
         let result = loop {
             let mut read = ReadBuf::new(&mut buffers.input);
-            match Pin::new(&mut self.stream).poll_read(cx, &mut read) {
+            match self.stream.poll_read(cx, &mut read) {
                 Poll::Pending => {
                     let (_, expired) = self.ctx.connections.state(self.slot, self.ctx.clock.now());
                     break if expired { Poll::Ready(Step::End) } else { Poll::Pending };

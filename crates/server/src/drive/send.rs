@@ -13,6 +13,8 @@ use tokio::net::TcpStream;
 
 use crate::cache::StoredFile;
 use crate::response::{Body, Piece};
+use crate::tls::Session;
+use crate::transport::Transport;
 
 /// What is left to send of one answer, or of several when only heads and small bodies are left.
 #[derive(Debug, Default)]
@@ -41,7 +43,9 @@ pub(super) enum Sent {
 /// one client does not keep a loop to itself.
 const LIVE_STRETCH: u64 = 1 << 20;
 /// What is copied at a time of a file that can change.
-const COPIED_STRETCH: u64 = 96 << 10;
+const COPIED_STRETCH: usize = 96 << 10;
+/// What is encrypted at a time: full records (RFC 8446 §5.1).
+const ENCRYPTED_STRETCH: usize = 64 << 10;
 /// The kernel reads ahead at least this much; each such step is probed.
 const PROBE_STEP: u64 = 256 << 10;
 /// A copy of our own was written at once and is used often: its pages leave memory together.
@@ -50,6 +54,67 @@ const COPY_PROBE_STEP: u64 = 2 << 20;
 /// Sends what the socket takes of `head` from `at` on and then of `body`. Head and the beginning
 /// of the body leave in one segment.
 pub(super) fn send(
+    stream: &mut Transport,
+    head: &[u8],
+    at: &mut usize,
+    body: &mut Body,
+    sent: &mut u64,
+) -> io::Result<Sent> {
+    match stream {
+        Transport::Tcp(tcp) => send_plain(tcp, head, at, body, sent),
+        Transport::Tls(session) => send_encrypted(session, head, at, body, sent),
+    }
+}
+
+/// By TLS: all that is sent is encrypted first, so that it is copied once.
+fn send_encrypted(
+    session: &mut Session,
+    head: &[u8],
+    at: &mut usize,
+    body: &mut Body,
+    sent: &mut u64,
+) -> io::Result<Sent> {
+    loop {
+        if !session.flush()? {
+            return Ok(Sent::Blocked);
+        }
+        let rest = &head[*at..];
+        match body.first_mut() {
+            None if rest.is_empty() => return Ok(Sent::All),
+            None => {
+                let rest = &rest[..rest.len().min(ENCRYPTED_STRETCH)];
+                *at += session.encrypt(&[IoSlice::new(rest)])?;
+            }
+            Some(Piece::Memory(bytes)) => {
+                let bytes = &bytes[..bytes.len().min(ENCRYPTED_STRETCH)];
+                let taken = session.encrypt(&[IoSlice::new(rest), IoSlice::new(bytes)])?;
+                advance(taken, head.len(), at, body, sent);
+            }
+            Some(Piece::File(file, range)) => {
+                let taken = COPY.with_borrow_mut(|buffer| {
+                    let copy = match read_ahead(file, range, ENCRYPTED_STRETCH, buffer)? {
+                        Ahead::Bytes(copy) => copy,
+                        Ahead::Not(state) => return Ok(Err(state)),
+                    };
+                    // Everything is taken: nothing waits from before.
+                    io::Result::Ok(Ok(session.encrypt(&[IoSlice::new(rest), IoSlice::new(copy)])?))
+                })?;
+                match taken {
+                    Ok(taken) => {
+                        *sent += (taken - rest.len()) as u64;
+                        *at = head.len();
+                        if range.start == range.end {
+                            body.drop_first();
+                        }
+                    }
+                    Err(state) => return Ok(state),
+                }
+            }
+        }
+    }
+}
+
+fn send_plain(
     stream: &TcpStream,
     head: &[u8],
     at: &mut usize,
@@ -180,7 +245,7 @@ fn send_copied(
     range: &mut Range<u64>,
 ) -> io::Result<Copied> {
     COPY.with_borrow_mut(|buffer| {
-        let copy = match read_ahead(file, range, buffer)? {
+        let copy = match read_ahead(file, range, COPIED_STRETCH, buffer)? {
             Ahead::Bytes(copy) => copy,
             Ahead::Not(state) => return Ok(Copied::Not(state)),
         };
@@ -207,10 +272,11 @@ enum Ahead<'b> {
 fn read_ahead<'b>(
     file: &StoredFile,
     range: &mut Range<u64>,
+    most: usize,
     buffer: &'b mut Vec<u8>,
 ) -> io::Result<Ahead<'b>> {
-    buffer.resize(COPIED_STRETCH as usize, 0);
-    let wanted = (range.end - range.start).min(COPIED_STRETCH);
+    buffer.resize(COPIED_STRETCH, 0);
+    let wanted = (range.end - range.start).min(most as u64);
     let buffer = &mut buffer[..wanted as usize];
     let mut slices = [io::IoSliceMut::new(buffer)];
     let count = match preadv2(file, &mut slices, range.start, ReadWriteFlags::NOWAIT) {
