@@ -109,7 +109,7 @@ impl Drop for Permit {
 }
 
 /// Accepts connections and starts their drivers, until the loop drains.
-pub(crate) async fn accept(ctx: Rc<Loop>, listener: TcpListener) -> io::Result<()> {
+pub(crate) async fn accept(ctx: Rc<Loop>, listener: TcpListener, http2: bool) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     loop {
         let permit = tokio::select! {
@@ -125,7 +125,7 @@ pub(crate) async fn accept(ctx: Rc<Loop>, listener: TcpListener) -> io::Result<(
                 ctx.wake_ticker();
                 let descriptor = stream.as_raw_fd();
                 let peer = peer.ip().to_canonical();
-                let connection = Connection::new(Rc::clone(&ctx), stream, peer, permit);
+                let connection = Connection::new(Rc::clone(&ctx), stream, peer, permit, http2);
                 tokio::task::spawn_local(connection);
                 if descriptor >= ctx.shared.gauge.ceiling {
                     wait_for_room(&ctx, &"nearly all descriptors are taken", &listener).await;

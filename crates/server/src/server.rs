@@ -54,7 +54,7 @@ impl Server {
         let shared = share(config)?;
         let threads = shared.config.server.threads;
         let listeners = bind_all(&shared.config.listen, threads)?;
-        let addresses = listeners[0].iter().filter_map(|l| l.local_addr().ok()).collect();
+        let addresses = listeners[0].iter().filter_map(|l| l.0.local_addr().ok()).collect();
         let (stop, stopped) = watch::channel(false);
         let running = Arc::new(AtomicUsize::new(threads));
         let mut loops = Vec::new();
@@ -226,10 +226,10 @@ fn share(config: Config) -> Result<Arc<Shared>, StartError> {
     }))
 }
 
-/// Opens every address once for each loop.
-fn bind_all(listen: &[Listen], loops: usize) -> Result<Vec<Vec<TcpListener>>, StartError> {
-    let mut all: Vec<Vec<TcpListener>> = (0..loops).map(|_| Vec::new()).collect();
-    for Listen { address, backlog } in listen {
+/// Opens every address once for each loop; with each listener whether HTTP/2 is spoken there.
+fn bind_all(listen: &[Listen], loops: usize) -> Result<Vec<Vec<(TcpListener, bool)>>, StartError> {
+    let mut all: Vec<Vec<(TcpListener, bool)>> = (0..loops).map(|_| Vec::new()).collect();
+    for Listen { address, backlog, http2 } in listen {
         let explain = |error: io::Error| {
             let hint = match error.kind() {
                 io::ErrorKind::AddrInUse => "; another program has it, choose another port",
@@ -247,14 +247,18 @@ fn bind_all(listen: &[Listen], loops: usize) -> Result<Vec<Vec<TcpListener>>, St
             let listener = listen::bind(address, *backlog).map_err(explain)?;
             // Port 0 is chosen once, and then shared.
             address = listener.local_addr().map_err(explain)?;
-            listeners.push(listener);
+            listeners.push((listener, *http2));
         }
     }
     Ok(all)
 }
 
 /// One loop's life.
-fn run_loop(shared: Arc<Shared>, listeners: Vec<TcpListener>, mut stopped: watch::Receiver<bool>) {
+fn run_loop(
+    shared: Arc<Shared>,
+    listeners: Vec<(TcpListener, bool)>,
+    mut stopped: watch::Receiver<bool>,
+) {
     let runtime = Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(16)
@@ -273,8 +277,8 @@ fn run_loop(shared: Arc<Shared>, listeners: Vec<TcpListener>, mut stopped: watch
         let ctx = Rc::new(Loop::new(shared));
         tokio::task::spawn_local(Rc::clone(&ctx).follow_changes());
         tokio::task::spawn_local(Rc::clone(&ctx).tick());
-        for listener in listeners {
-            let accepting = listen::accept(Rc::clone(&ctx), listener);
+        for (listener, http2) in listeners {
+            let accepting = listen::accept(Rc::clone(&ctx), listener, http2);
             tokio::task::spawn_local(async move {
                 if let Err(error) = accepting.await {
                     tracing::error!("accepting: {error}");

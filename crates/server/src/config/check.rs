@@ -158,7 +158,11 @@ impl Checker<'_> {
                 if address.port() != 0 && all.iter().any(|other| other.address == address) {
                     self.problem(place, format!("{address} is listened on twice"));
                 }
-                all.push(Listen { address, backlog: listen.backlog.map_or(4096, i32::from) });
+                all.push(Listen {
+                    address,
+                    backlog: listen.backlog.map_or(4096, i32::from),
+                    http2: listen.http2.unwrap_or(true),
+                });
             }
         }
         if file.listen.is_empty() {

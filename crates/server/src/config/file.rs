@@ -196,11 +196,14 @@ pub struct Listen {
     pub address: At<String>,
     /// Connections that wait to be accepted. 4096 when absent.
     pub backlog: Option<u16>,
+    /// Whether HTTP/2 is spoken with clients that begin with it (prior knowledge). True when
+    /// absent.
+    pub http2: Option<bool>,
 }
 
 impl Default for Listen {
     fn default() -> Self {
-        Self { address: At::nowhere("127.0.0.1:8080".to_owned()), backlog: None }
+        Self { address: At::nowhere("127.0.0.1:8080".to_owned()), backlog: None, http2: None }
     }
 }
 

@@ -158,6 +158,8 @@ pub struct Listen {
     pub address: SocketAddr,
     /// Connections that wait to be accepted.
     pub backlog: i32,
+    /// Whether HTTP/2 is spoken with clients that begin with it.
+    pub http2: bool,
 }
 
 /// What the command line says instead of the file.
@@ -192,6 +194,7 @@ impl Overrides {
             let listen = |address: &String| file::Listen {
                 address: At::nowhere(address.clone()),
                 backlog: None,
+                http2: None,
             };
             file.listen = self.listen.iter().map(listen).collect();
         }
