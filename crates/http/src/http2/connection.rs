@@ -315,6 +315,7 @@ impl Connection {
             left: None,
             is_open: !ended,
             is_answered: false,
+            is_finished: false,
             is_ready: false,
             priority: Priority::default(),
             turn: 0,

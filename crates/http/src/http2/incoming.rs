@@ -175,6 +175,10 @@ impl Connection {
             return self.stream_error(id, ErrorCode::ProtocolError, out);
         }
         stream.is_open = false;
+        if stream.is_finished {
+            self.streams.remove(id);
+            return Ok(None);
+        }
         Ok(Some(Event::Data { stream: id, data: 0..0, ended: true }))
     }
 
@@ -227,6 +231,18 @@ impl Connection {
             return self.stream_error(id, code, out);
         }
         stream.is_open = !ended;
+        if stream.is_finished {
+            // More than fits into the first window is not waited for (RFC 9113 §8.1).
+            let is_too_much = stream.receive <= 0;
+            self.give_back(whole as u32, out);
+            if ended || is_too_much {
+                self.streams.remove(id);
+            }
+            if is_too_much && !ended {
+                self.reset(id, ErrorCode::NoError, out);
+            }
+            return Ok(None);
+        }
         let padding = whole - content.len();
         if padding > 0 {
             self.taken(id, padding, out);
@@ -366,12 +382,18 @@ impl Connection {
             return Err(Failure::size("RST_STREAM has not four bytes"));
         }
         self.refuse_idle(head.stream)?;
-        if self.streams.remove(head.stream).is_none() {
-            self.budget.spend(Cost::Empty)?;
-            return Ok(None);
+        // The client knows now, and sends nothing more.
+        self.resets.retain(|other| *other != head.stream);
+        match self.streams.remove(head.stream) {
+            Some(stream) if !stream.is_finished => {
+                self.budget.spend(Cost::Reset)?;
+                Ok(Some(Event::Reset { stream: head.stream }))
+            }
+            _ => {
+                self.budget.spend(Cost::Empty)?;
+                Ok(None)
+            }
         }
-        self.budget.spend(Cost::Reset)?;
-        Ok(Some(Event::Reset { stream: head.stream }))
     }
 
     /// The scheme that this belongs to is no longer in use (RFC 9113 §5.3.2): it is only checked.
@@ -441,7 +463,7 @@ impl Connection {
     /// Ends a stream because of what the client has done on it (RFC 9113 §5.4.2).
     fn stream_error(&mut self, id: u32, code: ErrorCode, out: &mut Vec<u8>) -> Found {
         self.budget.spend(Cost::StreamError)?;
-        let was_open = self.streams.remove(id).is_some();
+        let was_open = self.streams.remove(id).is_some_and(|stream| !stream.is_finished);
         self.reset(id, code, out);
         Ok(was_open.then_some(Event::Reset { stream: id }))
     }

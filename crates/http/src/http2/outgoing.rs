@@ -23,12 +23,12 @@ impl Connection {
         out: &mut Vec<u8>,
     ) -> bool {
         match self.streams.get(stream) {
-            Some(state) => state.is_answered = true,
-            None => return false,
+            Some(state) if !state.is_finished => state.is_answered = true,
+            _ => return false,
         }
         self.write_head(stream, head, ended, out);
         if ended {
-            self.finish(stream, out);
+            self.finish(stream);
         }
         true
     }
@@ -105,7 +105,9 @@ impl Connection {
         let length = out.len() - mark - HEAD;
         self.turn += 1;
         let turn = self.turn;
-        let Some(state) = self.streams.get(stream).filter(|_| length > 0 || ended) else {
+        let Some(state) =
+            self.streams.get(stream).filter(|state| !state.is_finished && (length > 0 || ended))
+        else {
             return out.truncate(mark);
         };
         state.send -= length as i64;
@@ -116,7 +118,7 @@ impl Connection {
         let head = FrameHead { length, kind: kind::DATA, flags, stream };
         out[mark..mark + HEAD].copy_from_slice(&head.to_bytes());
         if ended {
-            self.finish(stream, out);
+            self.finish(stream);
         }
     }
 
@@ -138,15 +140,18 @@ impl Connection {
         self.next_to_send().is_none() && self.streams.is_any_ready()
     }
 
-    /// The response is complete. A body that is still to come is not wanted any more (RFC 9113
-    /// §8.1).
+    /// The response is complete.
     #[inline]
-    fn finish(&mut self, id: u32, out: &mut Vec<u8>) {
+    fn finish(&mut self, id: u32) {
         self.budget.earn();
-        if let Some(stream) = self.streams.remove(id)
-            && stream.is_open
-        {
-            self.reset(id, ErrorCode::NoError, out);
+        match self.streams.get(id) {
+            Some(stream) if stream.is_open => {
+                stream.is_finished = true;
+                stream.is_ready = false;
+            }
+            _ => {
+                self.streams.remove(id);
+            }
         }
     }
 
@@ -166,7 +171,8 @@ impl Connection {
         if self.resets.len() < RESETS {
             self.resets.push(id);
         } else {
-            self.resets[self.next_reset % RESETS] = id;
+            let oldest = self.next_reset % RESETS;
+            self.resets[oldest] = id;
             self.next_reset += 1;
         }
     }
@@ -234,7 +240,7 @@ impl Connection {
 
     /// Whether nothing is left to be done: the last request was answered.
     pub fn is_done(&self) -> bool {
-        self.drain == Drain::Final && self.streams.len() == 0
+        self.drain == Drain::Final && self.streams.are_all_finished()
     }
 
     /// Ends the connection because of what the client has not done in time.

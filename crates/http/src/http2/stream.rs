@@ -21,6 +21,9 @@ pub(super) struct Stream {
     pub(super) is_open: bool,
     /// The head of the response was sent.
     pub(super) is_answered: bool,
+    /// The response was sent to its end. What the client still sends is read without a use, so that
+    /// a client that sends its request before it looks at the answer is not disturbed.
+    pub(super) is_finished: bool,
     /// The driver has bytes to send.
     pub(super) is_ready: bool,
     pub(super) priority: Priority,
@@ -66,6 +69,11 @@ impl Streams {
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stream> {
         self.list.iter_mut()
+    }
+
+    /// Whether every response was sent to its end.
+    pub(super) fn are_all_finished(&self) -> bool {
+        self.list.iter().all(|stream| stream.is_finished)
     }
 
     /// Whether some stream has bytes to send and may not, for want of a window.

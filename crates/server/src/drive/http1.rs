@@ -356,6 +356,9 @@ impl Connection {
             let length = match self.engine.head(message, limits, parts.head) {
                 Ok(Some(length)) => length,
                 Ok(None) => return self.flush(Body::default(), None, parts.output),
+                Err(_) if self.http2 && self.requests == 0 && upgrade::is_no_http(message) => {
+                    return Next::Close;
+                }
                 Err(refusal) => return self.refuse(refusal, None, parts.output),
             };
             *at += length;
