@@ -52,8 +52,8 @@ impl Connection {
     ) -> Found {
         let Some(section) = &mut self.section else { return Ok(None) };
         section.frames += 1;
-        // A section that is coded well is shorter than its fields.
-        let most = self.settings.limits.head_size;
+        // What is somewhat too large is still read to its end, so that it can be answered with 431.
+        let most = 2 * self.settings.limits.head_size;
         if section.frames > CONTINUATIONS || section.bytes.len() + payload.len() > most {
             let reason = "too many or too large CONTINUATION frames (CONTINUATION flood)";
             return Err(Failure::new(ErrorCode::EnhanceYourCalm, reason));

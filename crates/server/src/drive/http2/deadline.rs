@@ -24,7 +24,7 @@ impl Connection {
             let idle = if self.is_at_rest { settings.idle_timeout } else { REST };
             (Waiting::Idle, self.active + idle)
         } else {
-            (Waiting::Handler, u64::MAX)
+            (Waiting::Streams, u64::MAX)
         };
         let works = (0..self.works.len()).filter_map(|number| self.work_deadline(link, number));
         let mut deadline = works.fold(deadline, u64::min);
