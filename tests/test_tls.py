@@ -320,3 +320,32 @@ def test_a_certificate_for_development_is_made_and_kept(tmp_path, site):
         process.stderr.close()
     assert made[0] == made[1]
     assert (tmp_path / "data" / "dunlin" / "localhost.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_http2_is_agreed_upon_and_large_bodies_arrive(tls, site):
+    data = os.urandom(30_000_000)
+    write(site / "large.bin", data)
+    settle(site / "large.bin")
+    server = tls(more='[[listen]]\naddress = "127.0.0.1:0"\ntls = true\nhttp2 = false\n')
+    base = ["curl", "-sS", "--cacert", tls.own[0], "--resolve", f"localhost:{server.port}:127.0.0.1"]
+    url = f"https://localhost:{server.port}"
+    for _ in range(3):
+        done = subprocess.run(
+            [*base, "-w", "%{stderr}%{http_version}", f"{url}/large.bin"], capture_output=True, timeout=60
+        )
+        assert done.stderr == b"2" and hashlib.sha256(done.stdout).digest() == hashlib.sha256(data).digest()
+    slow = subprocess.run([*base, "--limit-rate", "8M", f"{url}/large.bin"], capture_output=True, timeout=60)
+    assert hashlib.sha256(slow.stdout).digest() == hashlib.sha256(data).digest()
+    made = context(tls.own[0])
+    made.set_alpn_protocols(["http/1.1"])
+    with connect(server, made) as connection:
+        assert connection.selected_alpn_protocol() == "http/1.1" and ask(connection)[0] == 200
+    other = int(server.process.stdout.readline().decode().rsplit(":", 1)[1].strip().strip("/"))
+    made.set_alpn_protocols(["h2", "http/1.1"])
+    with made.wrap_socket(socket.create_connection(("127.0.0.1", other)), server_hostname="localhost") as connection:
+        assert connection.selected_alpn_protocol() == "http/1.1"
+    done = subprocess.run(
+        ["h2load", "-n", "2000", "-c", "4", "-m", "20", f"https://127.0.0.1:{server.port}/hello.txt"],
+        capture_output=True, text=True, timeout=60,
+    )
+    assert "2000 succeeded, 0 failed" in done.stdout, done.stdout

@@ -77,6 +77,8 @@ pub(crate) struct Buffers {
     pub(crate) output: Vec<u8>,
     pub(crate) head: Head,
     pub(crate) path: Vec<u8>,
+    /// The text that `head` is read beside, when that is not the input itself.
+    pub(crate) text: Vec<u8>,
 }
 
 /// How an exchange ended, for the log.
@@ -98,6 +100,7 @@ impl Default for Buffers {
             output: Vec::with_capacity(2 * BUFFER),
             head: Head::default(),
             path: Vec::with_capacity(1024),
+            text: Vec::with_capacity(1024),
         }
     }
 }

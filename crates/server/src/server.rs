@@ -258,6 +258,7 @@ fn share(config: Config) -> Result<Arc<Shared>, StartError> {
 struct Listener {
     socket: TcpListener,
     tls: bool,
+    http2: bool,
 }
 
 impl Listener {
@@ -270,7 +271,7 @@ impl Listener {
 /// Opens every address once for each loop.
 fn bind_all(listen: &[Listen], loops: usize) -> Result<Vec<Vec<Listener>>, StartError> {
     let mut all: Vec<Vec<Listener>> = (0..loops).map(|_| Vec::new()).collect();
-    for Listen { address, backlog, tls } in listen {
+    for Listen { address, backlog, tls, http2 } in listen {
         let explain = |error: io::Error| {
             let hint = match error.kind() {
                 io::ErrorKind::AddrInUse => "; another program has it, choose another port",
@@ -288,7 +289,7 @@ fn bind_all(listen: &[Listen], loops: usize) -> Result<Vec<Vec<Listener>>, Start
             let listener = listen::bind(address, *backlog).map_err(explain)?;
             // Port 0 is chosen once, and then shared.
             address = listener.local_addr().map_err(explain)?;
-            listeners.push(Listener { socket: listener, tls: *tls });
+            listeners.push(Listener { socket: listener, tls: *tls, http2: *http2 });
         }
     }
     Ok(all)
@@ -314,8 +315,8 @@ fn run_loop(shared: Arc<Shared>, listeners: Vec<Listener>, mut stopped: watch::R
         let ctx = Rc::new(Loop::new(shared));
         tokio::task::spawn_local(Rc::clone(&ctx).follow_changes());
         tokio::task::spawn_local(Rc::clone(&ctx).tick());
-        for Listener { socket, tls } in listeners {
-            let accepting = listen::accept(Rc::clone(&ctx), socket, tls);
+        for Listener { socket, tls, http2 } in listeners {
+            let accepting = listen::accept(Rc::clone(&ctx), socket, tls, http2);
             tokio::task::spawn_local(async move {
                 if let Err(error) = accepting.await {
                     tracing::error!("accepting: {error}");

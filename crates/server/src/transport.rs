@@ -83,6 +83,14 @@ impl Transport {
         Poll::Ready(Ok(()))
     }
 
+    /// Whether the socket has all that was written.
+    pub(crate) fn is_flushed(&self) -> bool {
+        match self {
+            Self::Tcp(_) => true,
+            Self::Tls(session) => session.is_flushed(),
+        }
+    }
+
     /// What tells of progress that callers do not see: bytes of ciphertext that are gone.
     pub(crate) fn written(&self) -> u64 {
         match self {

@@ -164,6 +164,7 @@ impl Checker<'_> {
                     address,
                     backlog: listen.backlog.map_or(4096, i32::from),
                     tls: listen.tls.as_deref().copied().unwrap_or(false),
+                    http2: listen.http2.unwrap_or(true),
                 });
             }
         }

@@ -198,11 +198,15 @@ pub struct Listen {
     pub backlog: Option<u16>,
     /// Whether it speaks TLS, with the certificates of the sites. False when absent.
     pub tls: Option<At<bool>>,
+    /// Whether HTTP/2 is spoken: with TLS when it is agreed upon, in the clear with clients that begin
+    /// with it (prior knowledge). True when absent.
+    pub http2: Option<bool>,
 }
 
 impl Default for Listen {
     fn default() -> Self {
-        Self { address: At::nowhere("127.0.0.1:8080".to_owned()), backlog: None, tls: None }
+        let address = At::nowhere("127.0.0.1:8080".to_owned());
+        Self { address, backlog: None, tls: None, http2: None }
     }
 }
 

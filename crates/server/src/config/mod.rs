@@ -162,6 +162,8 @@ pub struct Listen {
     pub backlog: i32,
     /// Whether it speaks TLS.
     pub tls: bool,
+    /// Whether HTTP/2 is spoken with clients that begin with it.
+    pub http2: bool,
 }
 
 /// What the command line says instead of the file.
@@ -199,6 +201,7 @@ impl Overrides {
                 address: At::nowhere(address.clone()),
                 backlog: None,
                 tls: None,
+                http2: None,
             };
             file.listen = self.listen.iter().map(listen).collect();
         }

@@ -8,6 +8,7 @@ mod answer;
 mod body;
 mod exchange;
 mod sending;
+mod upgrade;
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -22,6 +23,7 @@ use tokio::io::ReadBuf;
 use self::body::{BodyProgress, BodyStep};
 use self::exchange::Exchange;
 use self::sending::Sending;
+use super::http2;
 use crate::config::Persistence as Personality;
 use crate::connections::Waiting;
 use crate::event_loop::{Buffers, Loop, Served};
@@ -51,6 +53,8 @@ pub(crate) struct Connection {
     /// How many of the next reads may come before notifications that are older than them; see
     /// [`Loop::look_for_changes`].
     early_reads: u8,
+    /// Whether HTTP/2 may be spoken on this listener.
+    http2: bool,
     stage: Stage,
     body: Option<Box<BodyProgress>>,
     _permit: Permit,
@@ -61,6 +65,8 @@ enum Stage {
     Handle(Box<Handling>),
     Exchange(Box<Exchange>),
     Send(Box<Sending>),
+    /// The client speaks HTTP/2.
+    Http2(Box<http2::Connection>),
     /// The answer is sent and the sending side closed; what still comes is thrown away.
     Linger {
         left: usize,
@@ -104,6 +110,8 @@ enum Next {
     Exchange(Box<Exchange>),
     /// Part of an answer waits for the socket, or for a disk.
     Send(Box<Sending>),
+    /// The first bytes are those of HTTP/2.
+    Http2,
     /// The answer was sent and was the last.
     Close,
     /// The connection is of no more use.
@@ -119,13 +127,29 @@ const BATCH: usize = 64 * 1024;
 const LINGER_BYTES: usize = 1 << 20;
 const LINGER_MILLIS: u64 = 2_000;
 
+/// What a connection begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Start {
+    Http1,
+    /// It was agreed upon.
+    Http2,
+    /// The client's first bytes tell.
+    Either,
+}
+
 impl Connection {
-    pub(crate) fn new(ctx: Rc<Loop>, stream: Transport, peer: IpAddr, permit: Permit) -> Self {
+    pub(crate) fn new(
+        ctx: Rc<Loop>,
+        stream: Transport,
+        peer: IpAddr,
+        permit: Permit,
+        start: Start,
+    ) -> Self {
         let slot = ctx.connections.add();
         let serial = ctx.next_serial();
         let idle = ctx.clock.now() + ctx.http1.idle_timeout;
         ctx.connections.wait(slot, Waiting::Idle, idle);
-        Self {
+        let mut connection = Self {
             ctx,
             stream,
             peer,
@@ -139,10 +163,15 @@ impl Connection {
             closing: false,
             registered: false,
             early_reads: 2,
+            http2: start == Start::Either,
             stage: Stage::Receive,
             body: None,
             _permit: permit,
+        };
+        if start == Start::Http2 {
+            connection.begin_http2();
         }
+        connection
     }
 
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
@@ -153,7 +182,7 @@ impl Connection {
     }
 
     fn receive(&mut self, cx: &mut Context<'_>, buffers: &mut Buffers) -> Poll<Step> {
-        let Buffers { input, output, head, path } = buffers;
+        let Buffers { input, output, head, path, .. } = buffers;
         let parts = &mut Parts { output, head, path };
         if std::mem::take(&mut self.resume) {
             let unread = std::mem::take(&mut self.unread);
@@ -260,6 +289,7 @@ impl Connection {
                 self.await_client();
                 self.stage = Stage::Send(sending);
             }
+            Next::Http2 => self.begin_http2(),
             Next::Close if self.linger || self.engine.has_body() => return self.begin_linger(),
             Next::Close => {
                 self.stream.end();
@@ -329,10 +359,20 @@ impl Connection {
                 return self.flush(Body::default(), None, parts.output);
             }
             let message = &data[*at..];
+            if self.http2 && self.requests == 0 {
+                match upgrade::is_http2(message) {
+                    Some(true) => return Next::Http2,
+                    Some(false) => {}
+                    None => return Next::Receive,
+                }
+            }
             let limits = &self.ctx.http1.limits;
             let length = match self.engine.head(message, limits, parts.head) {
                 Ok(Some(length)) => length,
                 Ok(None) => return self.flush(Body::default(), None, parts.output),
+                Err(_) if self.http2 && self.requests == 0 && upgrade::is_no_http(message) => {
+                    return Next::Close;
+                }
                 Err(refusal) => return self.refuse(refusal, None, parts.output),
             };
             *at += length;
@@ -380,6 +420,7 @@ impl Future for Connection {
                 Stage::Handle(_) => ready!(this.poll_handle(cx)),
                 Stage::Exchange(_) => ready!(this.poll_exchange(cx)),
                 Stage::Send(_) => ready!(this.poll_send(cx)),
+                Stage::Http2(_) => ready!(this.poll_http2(cx)),
                 Stage::Linger { .. } => ready!(this.poll_linger(cx)),
             };
             if let Step::End = step {

@@ -21,11 +21,31 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
+/// What a site answers handshakes with.
+pub(super) struct Answering {
+    http2: Arc<ServerConfig>,
+    http1: Arc<ServerConfig>,
+}
+
+impl Answering {
+    /// For a listener that speaks HTTP/2, or not.
+    pub(super) fn config(&self, http2: bool) -> Arc<ServerConfig> {
+        Arc::clone(if http2 { &self.http2 } else { &self.http1 })
+    }
+}
+
 /// What the site `name` answers handshakes with.
 ///
 /// # Errors
 /// Which file cannot be used, and why.
-pub(super) fn server_config(settings: &Tls, name: &str) -> Result<Arc<ServerConfig>, String> {
+pub(super) fn answering(settings: &Tls, name: &str) -> Result<Arc<Answering>, String> {
+    let http1 = server_config(settings, name)?;
+    let mut http2 = http1.clone();
+    http2.alpn_protocols.insert(0, b"h2".to_vec());
+    Ok(Arc::new(Answering { http1: Arc::new(http1), http2: Arc::new(http2) }))
+}
+
+fn server_config(settings: &Tls, name: &str) -> Result<ServerConfig, String> {
     let provider = provider();
     let mut keys = Vec::new();
     for (certificate, key) in &settings.certificates {
@@ -51,7 +71,7 @@ pub(super) fn server_config(settings: &Tls, name: &str) -> Result<Arc<ServerConf
     config.send_tls13_tickets = 1;
     // Most answers are there before the handshake's last message.
     config.send_half_rtt_data = settings.clients.is_none();
-    Ok(Arc::new(config))
+    Ok(config)
 }
 
 fn load(

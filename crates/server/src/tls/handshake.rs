@@ -4,10 +4,10 @@ use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
-use rustls::ServerConfig;
 use rustls::server::{Acceptor, ClientHello};
 use tokio::net::TcpStream;
 
+use super::certificate::Answering;
 use super::{Certificates, Session};
 use crate::config::Config;
 
@@ -18,7 +18,7 @@ const PLAIN: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n\
 Content-Length: 49\r\n\r\nThis port speaks TLS: the address is an https one\n";
 
-/// Does the whole handshake, with the site that the client names.
+/// Does the whole handshake, with the site that the client names; `http2`: that may be agreed upon.
 ///
 /// # Errors
 /// What went wrong; the client was told as far as it could be.
@@ -26,8 +26,9 @@ pub(crate) async fn handshake(
     tcp: TcpStream,
     config: &Config,
     certificates: &Certificates,
+    http2: bool,
 ) -> io::Result<Session> {
-    let mut session = hello(tcp, config, certificates).await?;
+    let mut session = hello(tcp, config, certificates, http2).await?;
     poll_fn(|cx| {
         loop {
             if session.poll_flush(cx)?.is_pending() {
@@ -48,6 +49,7 @@ async fn hello(
     tcp: TcpStream,
     config: &Config,
     certificates: &Certificates,
+    http2: bool,
 ) -> io::Result<Session> {
     let mut acceptor = Acceptor::default();
     let mut buffer = [0; 4096];
@@ -82,7 +84,7 @@ async fn hello(
                     let what = "no site with a certificate has that name";
                     return Err(io::Error::new(ErrorKind::InvalidData, what));
                 };
-                let connection = accepted.into_connection(found);
+                let connection = accepted.into_connection(found.config(http2));
                 let mut connection = connection.map_err(|(error, mut alert)| {
                     let mut text = Vec::new();
                     let _ = alert.write_all(&mut text);
@@ -107,7 +109,7 @@ fn choose(
     hello: &ClientHello<'_>,
     config: &Config,
     certificates: &Certificates,
-) -> Option<Arc<ServerConfig>> {
+) -> Option<Arc<Answering>> {
     let name = hello.server_name().unwrap_or_default();
     match config.sites.find(name.as_bytes()) {
         Some(site) => certificates.of_site(site.index),

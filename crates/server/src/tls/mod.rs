@@ -9,8 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime};
 
-use rustls::ServerConfig;
-
+use self::certificate::Answering;
 pub(crate) use self::handshake::handshake;
 pub(crate) use self::session::Session;
 use crate::config::{Config, Tls};
@@ -28,7 +27,7 @@ pub(crate) struct Certificates {
 struct SiteTls {
     name: String,
     settings: Arc<Tls>,
-    current: RwLock<Arc<ServerConfig>>,
+    current: RwLock<Arc<Answering>>,
     /// The files as they were when they were last looked at.
     seen: Mutex<Vec<Stamp>>,
 }
@@ -60,13 +59,13 @@ impl Certificates {
     }
 
     /// What a site answers handshakes with.
-    fn of_site(&self, index: usize) -> Option<Arc<ServerConfig>> {
+    fn of_site(&self, index: usize) -> Option<Arc<Answering>> {
         let site = self.sites.get(index)?.as_ref()?;
         Some(Arc::clone(&site.current.read().unwrap_or_else(PoisonError::into_inner)))
     }
 
     /// What answers a client that names no site where there is none for every host.
-    fn first(&self) -> Option<Arc<ServerConfig>> {
+    fn first(&self) -> Option<Arc<Answering>> {
         let first = self.sites.iter().position(Option::is_some)?;
         self.of_site(first)
     }
@@ -100,7 +99,7 @@ impl SiteTls {
     fn load(name: String, settings: Arc<Tls>) -> Result<Self, String> {
         // Looked at before they are read: what changes meanwhile is read once more.
         let seen = stamps(&settings);
-        let current = certificate::server_config(&settings, &name)?;
+        let current = certificate::answering(&settings, &name)?;
         Ok(Self { name, settings, current: RwLock::new(current), seen: Mutex::new(seen) })
     }
 
@@ -111,7 +110,7 @@ impl SiteTls {
             return;
         }
         *seen = now;
-        match certificate::server_config(&self.settings, &self.name) {
+        match certificate::answering(&self.settings, &self.name) {
             Ok(config) => {
                 *self.current.write().unwrap_or_else(PoisonError::into_inner) = config;
                 tracing::info!(site = self.name, "the certificate was renewed from its files");
@@ -140,6 +139,6 @@ fn stamps(settings: &Tls) -> Vec<Stamp> {
 /// # Errors
 /// What is wrong with them.
 pub(crate) fn examine(settings: &Tls) -> Result<Vec<String>, String> {
-    certificate::server_config(settings, "")?;
+    certificate::answering(settings, "")?;
     certificate::describe(settings)
 }

@@ -120,6 +120,16 @@ impl Session {
         self.tls.writer().write_vectored(plain)
     }
 
+    /// Whether HTTP/2 was agreed upon (RFC 7301).
+    pub(crate) fn has_http2(&self) -> bool {
+        self.tls.alpn_protocol() == Some(b"h2")
+    }
+
+    /// Whether nothing waits for room in the socket.
+    pub(crate) fn is_flushed(&self) -> bool {
+        !self.tls.wants_write()
+    }
+
     /// Bytes that the socket has taken so far.
     pub(crate) fn written(&self) -> u64 {
         self.written
