@@ -3,11 +3,12 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use dunlin_http::semantics::path::has_hidden_segment;
 use rustix::fs::{FileType, Mode as Permissions, fstat};
 
-use super::Failure;
+use super::{Call, Failure};
 use crate::config::{Script, Settings};
 use crate::event_loop::Shared;
 use crate::handler::file::{self, Mode, Root, open_path};
@@ -27,7 +28,7 @@ pub(super) struct Located {
 ///
 /// # Errors
 /// `None` within the error when `mode` forbids to wait for a disk that has to be waited for.
-pub(super) fn locate(
+fn locate(
     shared: &Shared,
     settings: &Settings,
     rules: &Script,
@@ -93,4 +94,22 @@ fn look(
         }
         _ => Err(Some(Failure::Forbidden("it is not a file".into()))),
     }
+}
+
+/// Looks on the loop when the way there is in memory, and elsewhere when it is not.
+pub(super) async fn find(call: &Call) -> Result<Located, Failure> {
+    let Call { ctx, subject, rules, .. } = call;
+    let found = locate(&ctx.shared, &subject.settings, rules, &subject.path, Mode::Inline);
+    match found {
+        Ok(located) => return Ok(located),
+        Err(Some(failure)) => return Err(failure),
+        Err(None) => {}
+    }
+    let (shared, rules) = (Arc::clone(&ctx.shared), Arc::clone(rules));
+    let (settings, path) = (Arc::clone(&subject.settings), subject.path.clone());
+    let found = tokio::task::spawn_blocking(move || {
+        locate(&shared, &settings, &rules, &path, Mode::Blocking)
+    });
+    let missing = || Failure::Broken("it could not be looked for".into());
+    found.await.map_err(|_| missing())?.map_err(|failure| failure.unwrap_or_else(missing))
 }

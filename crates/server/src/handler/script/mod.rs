@@ -2,23 +2,30 @@
 //! them shares; each kind has a folder.
 
 mod cgi;
+mod environment;
+mod head;
 mod locate;
+mod output;
 mod phases;
 mod pool;
 mod process;
+mod redirect;
+mod reply;
+mod spool;
 mod stderr;
 
 use std::rc::Rc;
 use std::sync::Arc;
 
-use dunlin_http::Request;
+use dunlin_http::{OwnedRequest, Request};
 
 pub(crate) use self::pool::Pools;
 use crate::config::{Script, ScriptKind};
 use crate::event_loop::Loop;
 use crate::handler::file;
+use crate::handler::file::OwnedSubject;
 use crate::response::Response;
-use crate::route::{Reply, Subject};
+use crate::route::{Incoming, Reply, Subject};
 
 /// Answers with what a script of the route says.
 pub(crate) fn answer(
@@ -27,15 +34,37 @@ pub(crate) fn answer(
     subject: &Subject<'_>,
     rules: &Arc<Script>,
 ) -> Reply {
-    let call = cgi::Call {
+    let call = Call {
         ctx: Rc::clone(ctx),
         request: request.to_owned(),
         subject: subject.to_owned(),
         rules: Arc::clone(rules),
     };
-    Reply::Exchange(Box::new(move |incoming| match call.rules.kind {
-        ScriptKind::Cgi => Box::pin(cgi::respond(call, incoming)),
-    }))
+    Reply::Exchange(Box::new(move |incoming| Box::pin(respond(call, incoming))))
+}
+
+/// A request for a script.
+struct Call {
+    ctx: Rc<Loop>,
+    request: OwnedRequest,
+    subject: OwnedSubject,
+    rules: Arc<Script>,
+}
+
+/// Runs the script that the request is for.
+async fn respond(call: Call, incoming: Incoming) -> Response {
+    // For the log: the script's, once it is known.
+    let mut name = call.rules.directory.display().to_string();
+    let answer = match call.rules.kind {
+        ScriptKind::Cgi => cgi::attempt(&call, incoming, &mut name).await,
+    };
+    let failure = match answer {
+        Ok(response) => return response,
+        Err(failure) => failure,
+    };
+    failure.tell(&name);
+    let request = call.request.as_request();
+    failure.into_response(&call.ctx, &request, &call.subject.borrow()).await
 }
 
 /// Why there is no answer of a script.
@@ -52,6 +81,8 @@ enum Failure {
     Broken(String),
     /// What the script said is no answer.
     Malformed(String),
+    /// The script's worker is gone, and nothing says that it had begun with the request.
+    Lost(String),
     /// The script took too long.
     Late(&'static str),
     /// The client has left.
@@ -65,7 +96,7 @@ impl Failure {
             Self::Forbidden(_) => 403,
             Self::Busy => 503,
             Self::Broken(_) => 500,
-            Self::Malformed(_) | Self::Abandoned => 502,
+            Self::Malformed(_) | Self::Lost(_) | Self::Abandoned => 502,
             Self::Late(_) => 504,
         }
     }
@@ -76,7 +107,9 @@ impl Failure {
             Self::Missing | Self::Abandoned | Self::Busy => {}
             Self::Forbidden(reason) => tracing::warn!(script, "the script was not run: {reason}"),
             Self::Broken(reason) => tracing::error!(script, "the script was not run: {reason}"),
-            Self::Malformed(reason) => tracing::error!(script, "no valid answer: {reason}"),
+            Self::Malformed(reason) | Self::Lost(reason) => {
+                tracing::error!(script, "no valid answer: {reason}");
+            }
             Self::Late(reason) => tracing::error!(script, "the script was ended: {reason}"),
         }
     }

@@ -7,8 +7,8 @@ use dunlin_http::http1::BodyLength;
 use dunlin_http::semantics::{Method, host};
 use dunlin_http::{FieldName, Request};
 
-use super::super::locate::Located;
 use super::Call;
+use super::locate::Located;
 use crate::route::Incoming;
 
 /// Where programs are looked for when the server itself was not told.

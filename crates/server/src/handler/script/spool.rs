@@ -6,8 +6,8 @@ use std::io::{self, Seek, Write};
 
 use bytes::Bytes;
 
-use super::super::Failure;
-use super::super::process::Input;
+use super::Failure;
+use super::process::Input;
 use crate::stream;
 
 /// A body that has arrived as a whole.
