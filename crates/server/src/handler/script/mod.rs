@@ -10,20 +10,26 @@ mod phases;
 mod pool;
 mod process;
 mod redirect;
+mod remote;
 mod reply;
+mod socket;
 mod spool;
 mod stderr;
+mod workers;
 
 use std::rc::Rc;
 use std::sync::Arc;
 
+use dunlin_http::semantics::Method;
 use dunlin_http::{OwnedRequest, Request};
 
+use self::locate::Found;
 pub(crate) use self::pool::Pools;
 use crate::config::{Script, ScriptKind};
 use crate::event_loop::Loop;
 use crate::handler::file;
 use crate::handler::file::OwnedSubject;
+use crate::handler::redirect::to_slash;
 use crate::response::Response;
 use crate::route::{Incoming, Reply, Subject};
 
@@ -54,9 +60,13 @@ struct Call {
 /// Runs the script that the request is for.
 async fn respond(call: Call, incoming: Incoming) -> Response {
     // For the log: the script's, once it is known.
-    let mut name = call.rules.directory.display().to_string();
+    let mut name = call.rules.label();
     let answer = match call.rules.kind {
         ScriptKind::Cgi => cgi::attempt(&call, incoming, &mut name).await,
+        ScriptKind::FastCgi | ScriptKind::Scgi | ScriptKind::Uwsgi => {
+            by_workers(&call, incoming, &mut name).await
+        }
+        ScriptKind::Wsgi => Err(Failure::Broken("not yet".into())),
     };
     let failure = match answer {
         Ok(response) => return response,
@@ -65,6 +75,29 @@ async fn respond(call: Call, incoming: Incoming) -> Response {
     failure.tell(&name);
     let request = call.request.as_request();
     failure.into_response(&call.ctx, &request, &call.subject.borrow()).await
+}
+
+/// Has a worker answer, where the path names a script, and the file handler where it names
+/// another file.
+async fn by_workers(
+    call: &Call,
+    incoming: Incoming,
+    name: &mut String,
+) -> Result<Response, Failure> {
+    let request = call.request.as_request();
+    let located = match locate::find(call).await? {
+        Found::Script(located) => located,
+        Found::Directory => return Ok(to_slash(&request, &call.subject.borrow())),
+        Found::File if matches!(request.method(), Method::Get | Method::Head) => {
+            let reply = file::answer(&call.ctx, &request, &call.subject.borrow());
+            return Ok(file::into_response(&request, reply).await);
+        }
+        Found::File => return Err(Failure::Status(405)),
+    };
+    if !located.program.as_os_str().is_empty() {
+        *name = located.program.display().to_string();
+    }
+    socket::attempt(call, incoming, &located, &Arc::from(&**name)).await
 }
 
 /// Why there is no answer of a script.
@@ -81,6 +114,14 @@ enum Failure {
     Broken(String),
     /// What the script said is no answer.
     Malformed(String),
+    /// What the configuration answers with.
+    Status(u16),
+    /// The variables are more than the protocol can carry.
+    TooLarge,
+    /// Its worker has not taken the request.
+    Refused(String),
+    /// No worker can be reached.
+    Unreachable(String),
     /// The script's worker is gone, and nothing says that it had begun with the request.
     Lost(String),
     /// The script took too long.
@@ -94,9 +135,11 @@ impl Failure {
         match self {
             Self::Missing => 404,
             Self::Forbidden(_) => 403,
-            Self::Busy => 503,
+            Self::Busy | Self::Refused(_) => 503,
+            Self::Status(status) => *status,
+            Self::TooLarge => 431,
             Self::Broken(_) => 500,
-            Self::Malformed(_) | Self::Lost(_) | Self::Abandoned => 502,
+            Self::Malformed(_) | Self::Lost(_) | Self::Unreachable(_) | Self::Abandoned => 502,
             Self::Late(_) => 504,
         }
     }
@@ -104,10 +147,16 @@ impl Failure {
     /// One line in the error log, where somebody has to do something about it.
     fn tell(&self, script: &str) {
         match self {
-            Self::Missing | Self::Abandoned | Self::Busy => {}
+            Self::Missing | Self::Abandoned | Self::Busy | Self::Status(_) => {}
+            Self::TooLarge => {
+                tracing::warn!(script, "the script was not run: its variables are too long");
+            }
             Self::Forbidden(reason) => tracing::warn!(script, "the script was not run: {reason}"),
             Self::Broken(reason) => tracing::error!(script, "the script was not run: {reason}"),
-            Self::Malformed(reason) | Self::Lost(reason) => {
+            Self::Malformed(reason)
+            | Self::Lost(reason)
+            | Self::Refused(reason)
+            | Self::Unreachable(reason) => {
                 tracing::error!(script, "no valid answer: {reason}");
             }
             Self::Late(reason) => tracing::error!(script, "the script was ended: {reason}"),

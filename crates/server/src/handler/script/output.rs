@@ -57,8 +57,9 @@ pub(super) enum End {
     /// Before its time, in a few words: the output is not all of it.
     Cut(String),
     /// The script's worker is gone, and nothing says that it had begun with the request.
-    #[expect(dead_code, reason = "persistent kinds say so")]
     Lost(String),
+    /// Its worker has not taken the request.
+    Refused(String),
 }
 
 /// A script's output on its way to the client.
@@ -154,7 +155,9 @@ impl<'a, S: Source> Output<'a, S> {
 
     async fn whole(&self, head: ScriptHead, mut body: Vec<u8>) -> Result<(), Failure> {
         match self.source.end().await {
-            End::Cut(why) | End::Lost(why) => return Err(Failure::Malformed(why)),
+            End::Cut(why) | End::Lost(why) | End::Refused(why) => {
+                return Err(Failure::Malformed(why));
+            }
             End::Well | End::Status(_) => {}
         }
         let length = body.len() as u64;
@@ -203,7 +206,7 @@ impl<'a, S: Source> Output<'a, S> {
             return Err(Failure::Malformed(what));
         }
         match self.source.end().await {
-            End::Cut(why) | End::Lost(why) => {
+            End::Cut(why) | End::Lost(why) | End::Refused(why) => {
                 Err(Failure::Malformed(format!("{why} while it wrote")))
             }
             End::Well | End::Status(_) => {
@@ -252,7 +255,8 @@ impl<'a, S: Source> Output<'a, S> {
         let what = if nothing { "it wrote nothing" } else { "its header has no end" };
         Failure::Malformed(match self.source.end().await {
             End::Lost(why) if nothing => return Failure::Lost(why),
-            End::Lost(why) | End::Cut(why) => format!("{what}, and {why}"),
+            End::Refused(why) if nothing => return Failure::Refused(why),
+            End::Lost(why) | End::Cut(why) | End::Refused(why) => format!("{what}, and {why}"),
             End::Well => what.to_owned(),
             End::Status(status) => format!("{what}, and its exit status is {status}"),
         })

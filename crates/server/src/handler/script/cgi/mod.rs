@@ -12,7 +12,7 @@ use dunlin_http::semantics::Method;
 use tokio::sync::oneshot;
 
 use self::run::Run;
-use super::locate::{Located, find};
+use super::locate::{Found, Located, find};
 use super::phases::Phases;
 use super::pool::Place;
 use super::process::{self, Input, Start};
@@ -28,7 +28,7 @@ pub(super) async fn attempt(
     mut incoming: Incoming,
     name: &mut String,
 ) -> Result<Response, Failure> {
-    let located = find(call).await?;
+    let Found::Script(located) = find(call).await? else { return Err(Failure::Missing) };
     *name = located.program.display().to_string();
     let mut length = environment::stated_length(&call.request.as_request(), incoming.length);
     let input = match incoming.length {
@@ -73,6 +73,10 @@ async fn launch(
     input: Input,
     place: Place,
 ) -> Result<process::Process, Failure> {
+    let mut variables = environment::variables(call, incoming, located, length).to_strings();
+    if !variables.iter().any(|(name, _)| name == "PATH") {
+        variables.push(("PATH".into(), environment::path()));
+    }
     let start = Start {
         program: located.program.clone(),
         directory: located.program.parent().unwrap_or(Path::new("/")).to_owned(),
@@ -80,7 +84,7 @@ async fn launch(
             &call.request.as_request(),
             call.subject.query.as_deref(),
         ),
-        environment: environment::variables(call, incoming, located, length),
+        environment: variables,
         input,
         rules: Arc::clone(&call.rules),
         place,

@@ -7,16 +7,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rustix::process::Signal;
 use tokio::net::unix::pipe;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::config::Script;
 use crate::event_loop::Loop;
 use crate::handler::script::Failure;
 use crate::handler::script::output::{End, Output, Source, Tell};
 use crate::handler::script::phases::Phases;
-use crate::handler::script::process::{Child, Exit, Process};
+use crate::handler::script::process::{Child, Exit, GROUP_GRACE, Process};
 use crate::handler::script::stderr::Stderr;
 use crate::stream;
 
@@ -42,11 +41,6 @@ pub(super) struct Run {
 /// How long after the end of its output a script may take to end before it counts as going on in
 /// the background.
 const EXIT: Duration = Duration::from_millis(100);
-/// Between SIGTERM and SIGKILL.
-const GRACE: Duration = Duration::from_secs(2);
-/// Between the end of a script that was told to end and SIGKILL for what it has left behind.
-const GROUP_GRACE: Duration = Duration::from_millis(200);
-
 impl Run {
     /// Sees the script through to its end, whatever becomes of the request.
     pub(super) async fn supervise(self) {
@@ -87,7 +81,7 @@ impl Run {
         };
         if let Err(failure) = result {
             output.fail(failure);
-            end(&child).await;
+            child.end().await;
         }
         // What was written before the end is there; what else holds the pipe open is not waited
         // for.
@@ -96,16 +90,6 @@ impl Run {
         drop(output);
         child.reap();
     }
-}
-
-/// Ends a script and what it has started.
-async fn end(child: &Child) {
-    child.signal(Signal::TERM);
-    if timeout(GRACE, child.exited()).await.is_ok() {
-        sleep(GROUP_GRACE).await;
-    }
-    child.signal(Signal::KILL);
-    let _ = timeout(GRACE, child.exited()).await;
 }
 
 /// Writes the request's body to the script as fast as it reads.
