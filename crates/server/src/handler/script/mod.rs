@@ -4,6 +4,7 @@
 mod cgi;
 mod environment;
 mod head;
+mod host;
 mod locate;
 mod output;
 mod phases;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use dunlin_http::semantics::Method;
 use dunlin_http::{OwnedRequest, Request};
 
+pub(crate) use self::host::Links;
 use self::locate::Found;
 pub(crate) use self::pool::Pools;
 use crate::config::{Script, ScriptKind};
@@ -63,10 +65,7 @@ async fn respond(call: Call, incoming: Incoming) -> Response {
     let mut name = call.rules.label();
     let answer = match call.rules.kind {
         ScriptKind::Cgi => cgi::attempt(&call, incoming, &mut name).await,
-        ScriptKind::FastCgi | ScriptKind::Scgi | ScriptKind::Uwsgi => {
-            by_workers(&call, incoming, &mut name).await
-        }
-        ScriptKind::Wsgi => Err(Failure::Broken("not yet".into())),
+        _ => by_workers(&call, incoming, &mut name).await,
     };
     let failure = match answer {
         Ok(response) => return response,
@@ -97,7 +96,11 @@ async fn by_workers(
     if !located.program.as_os_str().is_empty() {
         *name = located.program.display().to_string();
     }
-    socket::attempt(call, incoming, &located, &Arc::from(&**name)).await
+    let name = Arc::from(&**name);
+    match call.rules.kind {
+        ScriptKind::Wsgi => host::attempt(call, incoming, &located, &name).await,
+        _ => socket::attempt(call, incoming, &located, &name).await,
+    }
 }
 
 /// Why there is no answer of a script.

@@ -24,6 +24,7 @@ use self::run::{Held, Run};
 use super::locate::Located;
 use super::phases::Phases;
 use super::reply::{self, DOWNLOAD};
+use super::workers::Capacity;
 use super::{Call, Failure, environment, spool};
 use crate::config::{ScriptKind, Workers};
 use crate::response::Response;
@@ -34,6 +35,9 @@ use crate::stream::{self, Broken};
 const ATTEMPTS: usize = 2;
 /// As much of the body as is there leaves with the head, up to this.
 const TOGETHER: usize = 64 * 1024;
+
+/// A worker of these protocols takes one request at a time.
+const ONE: Capacity = Capacity { least: 1, most: 1 };
 
 /// A request as a worker reads it.
 struct Opening {
@@ -138,7 +142,7 @@ async fn connect(
     let shared = &call.ctx.shared;
     match &call.rules.workers {
         Workers::Local(local) => {
-            let pool = shared.pools.workers.of(shared, &call.rules, local, 1)?;
+            let pool = shared.pools.workers.of(shared, &call.rules, local, ONE)?;
             let mut lease = pool.lease(shared, name).await?;
             if let Some(kept) = lease.take_kept()
                 && let Ok(link) = kept.into_link()

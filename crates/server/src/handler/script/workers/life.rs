@@ -1,5 +1,6 @@
 //! A worker's life: its start, what it says, and its end. All of it on the thread of the workers.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
@@ -11,11 +12,11 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, sleep_until, timeout};
 
 use super::{Fitness, LONGEST_BACKOFF, Order, Pool, SETTLED, Slot, Worker};
-use crate::config::ScriptKind;
+use crate::config::{Local, ScriptKind};
 use crate::event_loop::Shared;
-use crate::handler::script::environment;
 use crate::handler::script::process::{self, Exit, GROUP_GRACE, WorkerProcess, WorkerStart};
 use crate::handler::script::stderr::Stderr;
+use crate::handler::script::{environment, host};
 
 /// Starts a worker when it may be, and has it serve.
 pub(super) async fn start(pool: Arc<Pool>, shared: Arc<Shared>) {
@@ -95,12 +96,21 @@ fn begin(pool: &Pool, shared: &Arc<Shared>, socket: &std::path::Path) -> io::Res
     };
     let (program, arguments) =
         pool.local.command.split_first().ok_or_else(|| io::Error::other("there is no command"))?;
+    let mut arguments: Vec<OsString> = arguments.iter().map(Into::into).collect();
+    if rules.kind == ScriptKind::Wsgi {
+        let host = pool.directory.join("wsgi-host.py");
+        if !host.exists() {
+            std::fs::write(&host, host::WSGI)?;
+        }
+        let Local { application, threads, .. } = &pool.local;
+        arguments = vec![host.into(), application.into(), threads.to_string().into()];
+    }
     process::start_worker(
         shared,
         WorkerStart {
             program: program.into(),
             directory,
-            arguments: arguments.iter().map(Into::into).collect(),
+            arguments,
             environment,
             listener: listener.into(),
             rules: Arc::clone(rules),

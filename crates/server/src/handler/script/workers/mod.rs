@@ -44,16 +44,27 @@ struct Supervisor {
 pub(super) struct Pool {
     rules: Arc<Script>,
     local: Local,
-    /// Requests that one worker takes at once.
-    capacity: usize,
+    capacity: Capacity,
     label: String,
     state: Mutex<State>,
     supervisor: Handle,
     directory: Box<Path>,
 }
 
+/// Requests that one worker is given at once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Capacity {
+    /// As many as it works on at once.
+    pub(super) least: usize,
+    /// With those that it is given ahead, while it answers within [`QUICK`] on the mean, so that
+    /// waiting behind another costs less than being woken for each.
+    pub(super) most: usize,
+}
+
 #[derive(Debug)]
 struct State {
+    /// How long a worker takes for a request on the mean, lately.
+    mean: Duration,
     slots: Vec<Slot>,
     waiting: VecDeque<Waiter>,
     /// Workers that are being started.
@@ -138,6 +149,8 @@ pub(super) struct View {
     pub(super) waiting: Vec<(Arc<str>, Instant)>,
 }
 
+/// See [`Capacity`].
+const QUICK: Duration = Duration::from_millis(1);
 /// Pauses before a worker is replaced grow up to this.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 /// A worker that has lived so long has not failed at its start.
@@ -146,13 +159,14 @@ const SETTLED: Duration = Duration::from_secs(10);
 const STOP: Duration = Duration::from_millis(2500);
 
 impl All {
-    /// The pool of `rules`; `capacity` requests are given to each of its workers at once.
+    /// The pool of `rules`; `capacity` says how many requests each of its workers is
+    /// given at once.
     pub(super) fn of(
         &self,
         shared: &Arc<Shared>,
         rules: &Arc<Script>,
         local: &Local,
-        capacity: usize,
+        capacity: Capacity,
     ) -> Result<Arc<Pool>, Failure> {
         let pools = self.pools.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(pool) = pools.get(&rules.id) {
@@ -210,11 +224,13 @@ impl Pool {
     fn new(
         rules: &Arc<Script>,
         local: &Local,
-        capacity: usize,
+        capacity: Capacity,
         supervisor: Handle,
         directory: Box<Path>,
     ) -> Self {
         let state = State {
+            // Unknown: at first none is given ahead.
+            mean: 10 * QUICK,
             slots: Vec::new(),
             waiting: VecDeque::new(),
             starting: 0,
@@ -253,14 +269,17 @@ impl Pool {
                 return Ok(lease);
             }
             state.waiting.retain(|waiter| !waiter.give.is_closed());
-            if state.waiting.len() >= self.rules.queue {
-                self.tell_of_refusal(&mut state);
-                return Err(Failure::Busy);
-            }
             let (give, given) = oneshot::channel();
             let (script, since) = (Arc::clone(script), Instant::now());
             state.waiting.push_back(Waiter { script, since, home, give });
             self.grow(&mut state, shared);
+            // Those whose worker is being started do not wait for another request's.
+            let room = self.rules.queue + state.starting * self.capacity.least;
+            if state.waiting.len() > room {
+                state.waiting.pop_back();
+                self.tell_of_refusal(&mut state);
+                return Err(Failure::Busy);
+            }
             given
         };
         match tokio::time::timeout(self.rules.queue_timeout, given).await {
@@ -305,10 +324,10 @@ impl Pool {
         home: ThreadId,
     ) -> Option<Lease> {
         let limit = self.local.requests.unwrap_or(u64::MAX);
+        let Capacity { least, most } = self.capacity;
+        let capacity = if state.mean < QUICK { most } else { least };
         let fit = state.slots.iter_mut().filter(|slot| {
-            slot.fitness == Fitness::Fit
-                && slot.holders.len() < self.capacity
-                && slot.requests < limit
+            slot.fitness == Fitness::Fit && slot.holders.len() < capacity && slot.requests < limit
         });
         let slot = fit.min_by_key(|slot| {
             let away = slot.kept.as_ref().is_none_or(|kept| kept.home != home);
@@ -349,12 +368,20 @@ impl Pool {
     fn give_back(self: &Arc<Self>, worker: &Worker, holder: u64, kept: Option<Kept>) {
         let mut state = self.lock();
         let Some(slot) = state.slot(worker.number) else { return };
-        slot.holders.retain(|other| other.id != holder);
-        slot.idle_since = Instant::now();
+        let now = Instant::now();
+        let held = slot.holders.iter().position(|other| other.id == holder);
+        let took = held.map(|at| {
+            let share = u32::try_from(slot.holders.len()).unwrap_or(u32::MAX);
+            (now - slot.holders.swap_remove(at).since) / share
+        });
+        slot.idle_since = now;
         match slot.fitness {
             Fitness::Fit => slot.kept = kept.or_else(|| slot.kept.take()),
             Fitness::Due if slot.holders.is_empty() => slot.end(),
             _ => {}
+        }
+        if let Some(took) = took {
+            state.mean = state.mean * 7 / 8 + took / 8;
         }
         if !state.waiting.is_empty() {
             drop(state);
@@ -384,7 +411,7 @@ impl Pool {
             return;
         }
         let (least, most) = (self.local.min_processes, self.rules.processes);
-        let wanted = state.waiting.len().div_ceil(self.capacity);
+        let wanted = state.waiting.len().div_ceil(self.capacity.least);
         while state.slots.len() + state.starting < most
             && (state.starting < wanted || state.slots.len() + state.starting < least)
         {
