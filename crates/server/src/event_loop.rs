@@ -18,7 +18,7 @@ use crate::clock::{Clock, TICK};
 use crate::config::{Config, Persistence, Server};
 use crate::connections::Connections;
 use crate::handler::file::Roots;
-use crate::handler::script::Pools;
+use crate::handler::script::{Links, Pools};
 use crate::listen::Gauge;
 use crate::record::{AccessLog, Exchange, LoopLog, ReverseDns};
 use crate::tls::Certificates;
@@ -45,6 +45,8 @@ pub(crate) struct Loop {
     pub(crate) connections: Connections,
     pub(crate) http1: Http1Settings,
     pub(crate) front: RefCell<Front>,
+    /// Connections to the hosts of applications.
+    pub(crate) links: Rc<Links>,
     log: RefCell<Option<LoopLog>>,
     buffers: Cell<Option<Box<Buffers>>>,
     /// Answers from the cache and others, since they were last added to the store's counters.
@@ -143,6 +145,7 @@ impl Loop {
             connections: Connections::default(),
             http1,
             front: RefCell::new(Front::new(server.cache.entries)),
+            links: Rc::default(),
             log: RefCell::new(log),
             buffers: Cell::new(Some(Box::default())),
             hits: Cell::new(0),

@@ -214,12 +214,7 @@ impl Checker<'_> {
                 root.value = self.root(root);
             }
             if let Some(script) = &mut route.script {
-                let directory = &mut script.value.directory;
-                if directory.as_os_str().is_empty() {
-                    self.problem(&directory.span, "script: directory is empty");
-                }
-                directory.value = self.absolute(directory);
-                self.look_up_later("directory", &directory.value, &directory.span);
+                self.script(&mut script.value);
             }
             routes.push(SiteRoute { pattern, route });
         }
@@ -248,6 +243,28 @@ impl Checker<'_> {
         tls::read(table, |path| absolute(source, path), problem, &mut |place, what| {
             self.problem(place, what);
         })
+    }
+
+    fn script(&mut self, script: &mut file::ScriptTable) {
+        let file::ScriptTable { directory, root, command, interpreter, .. } = script;
+        if script.kind.value == file::ScriptKind::Wsgi && directory.is_none() {
+            *directory = Some(At::nowhere(self.absolute(Path::new(""))));
+        }
+        // A bare name is looked for where programs are.
+        let program = command.as_mut().and_then(|command| command.value.first_mut());
+        for program in program.into_iter().chain(interpreter) {
+            if program.contains('/') {
+                program.value = self.absolute(Path::new(&program.value)).display().to_string();
+            }
+        }
+        for (key, directory) in [("directory", directory), ("root", root)] {
+            let Some(directory) = directory else { continue };
+            if directory.as_os_str().is_empty() {
+                self.problem(&directory.span, format!("script: {key} is empty"));
+            }
+            directory.value = self.absolute(directory);
+            self.look_up_later(key, &directory.value, &directory.span);
+        }
     }
 
     fn hosts(&mut self, hosts: At<OneOrMany<String>>) -> Vec<String> {

@@ -10,7 +10,7 @@ use dunlin_http::semantics::{Method, host, path, target};
 use super::cascade::gather;
 use super::error::Source;
 use super::sites::{Site, SiteRoute};
-use super::{Config, Settings, TryStep};
+use super::{Config, Mapping, Settings, TryStep};
 
 /// Tells which site and which routes hold for `url`, what each setting comes from, and what is
 /// answered. A path alone is taken to be asked of no host in particular.
@@ -140,9 +140,13 @@ impl Explanation<'_> {
             let bytes = respond.body.len();
             let _ = writeln!(text, "answer    {} with {bytes} bytes of text", respond.status);
         } else if let Some(script) = &self.settings.script {
-            let name = String::from_utf8_lossy(script.rest(self.path));
-            let directory = script.directory.display();
-            let _ = writeln!(text, "answer    the script that {name:?} names in {directory}");
+            let label = script.label();
+            let _ = if script.mapping == Mapping::Application {
+                writeln!(text, "answer    by {label}")
+            } else {
+                let name = String::from_utf8_lossy(script.rest(self.path));
+                writeln!(text, "answer    the script that {name:?} names in {label}")
+            };
         } else if !self.settings.hidden && path::has_hidden_segment(self.path) {
             let _ = writeln!(text, "answer    404: a name begins with a dot, and `hidden` is off");
         } else if self.settings.try_files.is_empty() {
@@ -223,13 +227,7 @@ fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
         ("listing", settings.listing.to_string()),
         ("redirect", settings.redirect.as_ref().map_or(String::new(), |r| r.status.to_string())),
         ("respond", settings.respond.as_ref().map_or(String::new(), |r| r.status.to_string())),
-        (
-            "script",
-            settings
-                .script
-                .as_ref()
-                .map_or(String::new(), |s| format!("{:?}", s.kind).to_lowercase()),
-        ),
+        ("script", settings.script.as_ref().map_or(String::new(), |s| s.kind.as_str().into())),
         ("server_timing", settings.server_timing.to_string()),
         ("set_fields", list(&settings.set_fields)),
         ("remove_fields", settings.remove_fields.join(", ")),

@@ -321,7 +321,8 @@ route! {
     /// Directory of the files, instead of the site's. It ends a more general route's `redirect`,
     /// `respond` or `script`.
     root: PathBuf,
-    /// Files that stand for their directory. `["index.html"]` when absent.
+    /// Files that stand for their directory. `["index.html"]` when absent; before it `index.php`
+    /// where a `script` has a `root` or a `directory` of such.
     index: Vec<At<String>>,
     /// What to look for in turn: paths with `{path}` for the request's, a last `=404` for a
     /// status. A single-page application has `["{path}", "/index.html"]`.
@@ -413,13 +414,54 @@ pub struct RespondTable {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScriptTable {
-    /// How they are run. `cgi`: a process for each request, as RFC 3875 says.
-    pub kind: ScriptKind,
+    /// How they are run. `cgi`: a process for each request, as RFC 3875 says. `fastcgi`: workers
+    /// that stay, started from `command` or reached at `connect`. `scgi`, `uwsgi`: by these
+    /// protocols, at `connect`. `wsgi`: a Python application in processes of the server's.
+    pub kind: At<ScriptKind>,
     /// Directory of the scripts: what the pattern's `*` matches is looked for in it, and what
-    /// follows the script's own name is its PATH_INFO.
-    pub directory: At<PathBuf>,
-    /// Most processes at once. 32 when absent.
+    /// follows the script's own name is its PATH_INFO. With `wsgi`, the application's directory.
+    pub directory: Option<At<PathBuf>>,
+    /// Directory beneath which the whole path names a script, as it names a file beneath a site's
+    /// root. With neither it nor `directory`, one program answers all paths.
+    pub root: Option<At<PathBuf>>,
+    /// Extensions of scripts' names beneath `root` or `directory`. `["php"]` when absent.
+    pub extensions: Option<At<Vec<At<String>>>>,
+    /// The program of a worker and its arguments; it listens on its standard input.
+    pub command: Option<At<Vec<At<String>>>>,
+    /// Workers elsewhere: `unix:/run/app.sock`, `127.0.0.1:9000`.
+    pub connect: Option<At<Vec<At<String>>>>,
+    /// The application: `module:callable`.
+    pub application: Option<At<String>>,
+    /// The interpreter that loads the application, such as that of a virtual environment.
+    /// `python3` when absent.
+    pub interpreter: Option<At<String>>,
+    /// Requests that one process of an application works on at once. 1 when absent.
+    pub threads: Option<At<usize>>,
+    /// Most processes at once; with `connect`, most requests. 32 when absent, 4 for workers that
+    /// are started here.
     pub processes: Option<At<usize>>,
+    /// Workers that are not ended for want of requests. 1 when absent.
+    pub min_processes: Option<At<usize>>,
+    /// How long a worker beyond `min_processes` goes without a request before it is ended. `1m`
+    /// when absent.
+    pub retire_idle: Option<At<Span>>,
+    /// Requests after which a worker is replaced; never when absent.
+    pub requests: Option<At<usize>>,
+    /// Age at which a worker is replaced; never when absent.
+    pub max_age: Option<At<Span>>,
+    /// Resident memory at which a worker is replaced; never when absent.
+    pub max_resident: Option<At<Size>>,
+    /// Pause before a worker that has died is replaced; it doubles with each that dies soon after
+    /// its start, up to `30s`. `100ms` when absent.
+    pub backoff: Option<At<Span>>,
+    /// Longest wait for a connection to a worker elsewhere. `5s` when absent.
+    pub connect_timeout: Option<At<Span>>,
+    /// How long a worker elsewhere that could not be reached is left alone while there are others.
+    /// `10s` when absent.
+    pub cool_down: Option<At<Span>>,
+    /// Whether connections to workers elsewhere stay open. Each then holds one of them, so that
+    /// there must be at least `processes`. False when absent.
+    pub keep_alive: Option<At<bool>>,
     /// Most requests that wait for a process; the next one gets 503. 1024 when absent.
     pub queue: Option<usize>,
     /// Longest wait for a process; 503 after it. `30s` when absent.
@@ -446,12 +488,45 @@ pub struct ScriptTable {
     pub cpu: Option<At<Span>>,
 }
 
+impl ScriptTable {
+    /// The script that stands for a directory, where scripts are known by their extensions.
+    pub(super) fn index(&self) -> Option<String> {
+        if self.kind.value == ScriptKind::Cgi || self.directory.is_none() && self.root.is_none() {
+            return None;
+        }
+        let first = self.extensions.as_ref().and_then(|names| names.first());
+        let extension = first.map_or("php", |name| name.trim_start_matches('.'));
+        (self.kind.value != ScriptKind::Wsgi).then(|| format!("index.{extension}"))
+    }
+}
+
 /// How scripts are run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ScriptKind {
     /// A process for each request (RFC 3875).
     Cgi,
+    /// Workers that stay, by the FastCGI protocol.
+    FastCgi,
+    /// Workers elsewhere, by the SCGI protocol.
+    Scgi,
+    /// Workers elsewhere, by uWSGI's protocol.
+    Uwsgi,
+    /// A Python application (PEP 3333).
+    Wsgi,
+}
+
+impl ScriptKind {
+    /// The word in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cgi => "cgi",
+            Self::FastCgi => "fastcgi",
+            Self::Scgi => "scgi",
+            Self::Uwsgi => "uwsgi",
+            Self::Wsgi => "wsgi",
+        }
+    }
 }
 
 /// What entity tags are made from.

@@ -1,9 +1,10 @@
 //! The settings of scripts, with every default filled in.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::at::At;
+use super::at::{At, Place};
 use super::file::{ScriptKind, ScriptTable};
 use super::pattern::Pattern;
 use super::settings::Report;
@@ -16,9 +17,15 @@ pub struct Script {
     pub id: usize,
     /// How they are run.
     pub kind: ScriptKind,
-    /// Directory of the scripts.
+    /// Which script a path names.
+    pub mapping: Mapping,
+    /// Directory of the scripts or of the application; empty when there is none.
     pub directory: PathBuf,
-    /// Most processes at once.
+    /// Extensions of scripts' names; empty when every executable file is one.
+    pub extensions: Vec<String>,
+    /// Where the answers come from.
+    pub workers: Workers,
+    /// Most processes, or requests under way, at once.
     pub processes: usize,
     /// Most requests that wait for a process.
     pub queue: usize,
@@ -43,56 +50,380 @@ pub struct Script {
     pattern: Pattern,
 }
 
+/// Which script a path names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mapping {
+    /// The file beneath the directory that the pattern's `*` stands for.
+    Rest,
+    /// The file beneath the directory that the whole path names.
+    Path,
+    /// One program answers all of the route's paths.
+    Application,
+}
+
+/// Where the answers come from.
+#[derive(Debug)]
+pub enum Workers {
+    /// A process that is started for each request.
+    Each,
+    /// Processes that are started here and stay.
+    Local(Local),
+    /// Processes elsewhere.
+    Remote(Remote),
+}
+
+/// Processes that are started here and stay.
+#[derive(Debug, Clone)]
+pub struct Local {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// The application that it serves; empty when the command knows.
+    pub application: String,
+    /// Requests that one process works on at once.
+    pub threads: usize,
+    /// Workers that are not ended for want of requests.
+    pub min_processes: usize,
+    /// How long a worker goes without a request before it is ended.
+    pub retire_idle: Duration,
+    /// Requests after which a worker is replaced.
+    pub requests: Option<u64>,
+    /// Age at which a worker is replaced.
+    pub max_age: Option<Duration>,
+    /// Bytes of resident memory at which a worker is replaced.
+    pub max_resident: Option<u64>,
+    /// Pause before a worker that has died is replaced.
+    pub backoff: Duration,
+}
+
+/// Processes elsewhere.
+#[derive(Debug, Clone)]
+pub struct Remote {
+    /// Where they listen.
+    pub addresses: Vec<Address>,
+    /// Longest wait for a connection.
+    pub connect_timeout: Duration,
+    /// How long one that could not be reached is left alone.
+    pub cool_down: Duration,
+    /// Whether connections stay open.
+    pub keep_alive: bool,
+}
+
+/// Where a worker listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// A socket in the file system.
+    Unix(PathBuf),
+    /// An address and port.
+    Tcp(SocketAddr),
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp(address) => address.fmt(f),
+        }
+    }
+}
+
 impl Script {
     /// What of `path` names a script beneath the directory: what the `*` stands for, begun at the
-    /// slash before it, without that slash.
+    /// slash before it, without that slash; or the whole path without its first slash.
     pub fn rest<'p>(&self, path: &'p [u8]) -> &'p [u8] {
-        let prefix = self.pattern.prefix();
-        let mount = memchr::memrchr(b'/', prefix).map_or(1, |slash| slash + 1);
+        let mount = if self.mapping == Mapping::Path { 1 } else { self.mount() };
         path.get(mount..).unwrap_or_default()
+    }
+
+    /// How much of a path stands before the part that the `*` names, the slash included.
+    fn mount(&self) -> usize {
+        memchr::memrchr(b'/', self.pattern.prefix()).map_or(1, |slash| slash + 1)
+    }
+
+    /// The prefix under which the route's one program answers, without a slash at its end, and
+    /// what of `path` is left for it.
+    pub fn split<'p>(&self, path: &'p [u8]) -> (&'p [u8], &'p [u8]) {
+        let end = (self.mount() - 1).min(path.len());
+        path.split_at(end)
+    }
+
+    /// Whether a file of that name is a script by its extension.
+    pub fn is_script(&self, name: &[u8]) -> bool {
+        self.extensions.iter().any(|extension| {
+            let dot = name.len().checked_sub(extension.len() + 1);
+            dot.is_some_and(|dot| {
+                name[dot] == b'.' && name[dot + 1..].eq_ignore_ascii_case(extension.as_bytes())
+            })
+        })
+    }
+
+    /// What stands for the scripts in the log before one is known.
+    pub fn label(&self) -> String {
+        match &self.workers {
+            _ if self.mapping != Mapping::Application => self.directory.display().to_string(),
+            Workers::Local(local) if !local.application.is_empty() => local.application.clone(),
+            Workers::Local(local) => local.command.join(" "),
+            Workers::Remote(remote) => {
+                remote.addresses.first().map_or_else(String::new, ToString::to_string)
+            }
+            Workers::Each => String::new(),
+        }
     }
 }
 
 /// Fills in what `table` does not say; what is wrong in it is told to `report`.
 pub(super) fn read(table: &At<ScriptTable>, pattern: &Pattern, report: Report<'_>) -> Script {
-    if let Some(processes) = &table.processes
-        && !(1..=65_536).contains(&processes.value)
-    {
-        report(&processes.span, "script: processes is not between 1 and 65536".into());
+    Reader { table, report }.script(pattern)
+}
+
+struct Reader<'a> {
+    table: &'a At<ScriptTable>,
+    report: Report<'a>,
+}
+
+impl Reader<'_> {
+    fn script(mut self, pattern: &Pattern) -> Script {
+        let table = self.table;
+        let kind = table.kind.value;
+        self.fitness();
+        let workers = self.workers();
+        let started_here = matches!(workers, Workers::Local(_));
+        self.between("processes", &table.processes, 1, 65_536);
+        if let Some(nice) = &table.nice
+            && !(-20..=19).contains(&nice.value)
+        {
+            (self.report)(&nice.span, "script: nice is not between -20 and 19".into());
+        }
+        let queue_timeout = self.time("queue_timeout", &table.queue_timeout);
+        let first_byte_timeout = self.time("first_byte_timeout", &table.first_byte_timeout);
+        let timeout = self.time("timeout", &table.timeout);
+        let cpu = self.time("cpu", &table.cpu).map(|time| time.as_secs().max(1));
+        let idle_timeout = table.idle_timeout.map_or(Duration::from_secs(60), |span| span.0);
+        let directory = table.directory.as_ref().or(table.root.as_ref());
+        Script {
+            id: table.span.as_ref().map_or(0, |span| span.start),
+            kind,
+            mapping: match (&table.directory, &table.root) {
+                _ if kind == ScriptKind::Wsgi => Mapping::Application,
+                (Some(_), _) => Mapping::Rest,
+                (None, Some(_)) => Mapping::Path,
+                (None, None) => Mapping::Application,
+            },
+            directory: directory.map(|at| at.value.clone()).unwrap_or_default(),
+            extensions: self.extensions(),
+            workers,
+            processes: table.processes.as_deref().copied().unwrap_or(if started_here {
+                4
+            } else {
+                32
+            }),
+            queue: table.queue.unwrap_or(1024),
+            queue_timeout: queue_timeout.unwrap_or(Duration::from_secs(30)),
+            timeout,
+            first_byte_timeout,
+            idle_timeout: (!idle_timeout.is_zero()).then_some(idle_timeout),
+            env: environment(table, self.report),
+            authorization: table.authorization.unwrap_or(false),
+            nice: table.nice.as_deref().copied().unwrap_or(0),
+            memory: table.memory.as_deref().map(|size| size.0),
+            cpu,
+            pattern: pattern.clone(),
+        }
     }
-    if let Some(nice) = &table.nice
-        && !(-20..=19).contains(&nice.value)
-    {
-        report(&nice.span, "script: nice is not between -20 and 19".into());
+
+    /// Tells of keys that are missing, or mean nothing to the kind.
+    fn fitness(&mut self) {
+        use ScriptKind::{Cgi, FastCgi, Wsgi};
+        let table = self.table;
+        let kind = table.kind.value;
+        let name = kind.as_str();
+        let missing = match kind {
+            Cgi => table.directory.is_none().then_some("`directory`"),
+            FastCgi => (table.command.is_none() && table.connect.is_none())
+                .then_some("`command` or `connect`"),
+            Wsgi => table.application.is_none().then_some("`application`"),
+            _ => table.connect.is_none().then_some("`connect`"),
+        };
+        if let Some(missing) = missing {
+            let what = format!("script: a script of kind \"{name}\" needs {missing}");
+            (self.report)(&table.kind.span, what);
+        }
+        if let (Some(_), Some(connect)) = (&table.command, &table.connect) {
+            let what = "script: workers are either started by `command` or reached at `connect`";
+            (self.report)(&connect.span, what.into());
+        }
+        if let (Some(_), Some(root)) = (&table.directory, &table.root) {
+            let what = "script: scripts are either in a `directory` or beneath a `root`";
+            (self.report)(&root.span, what.into());
+        }
+        let local = kind == Wsgi || kind == FastCgi && table.connect.is_none();
+        let remote = !local && kind != Cgi;
+        let files = remote || kind == FastCgi;
+        let by_name = files && (table.directory.is_some() || table.root.is_some());
+        let mut only = |key: &str, place: Option<&Place>, fits: bool, whose: &str| {
+            if let (Some(place), false) = (place, fits) {
+                let what = format!("script: `{key}` belongs to {whose}");
+                (self.report)(place, what);
+            }
+        };
+        macro_rules! only {
+            ($fits:expr, $whose:literal: $($key:ident),*) => {
+                $(only(stringify!($key), table.$key.as_ref().map(|at| &at.span), $fits, $whose);)*
+            };
+        }
+        only!(kind == FastCgi, "kind \"fastcgi\"": command, keep_alive);
+        only!(remote || kind == FastCgi, "kinds \"fastcgi\", \"scgi\" and \"uwsgi\"": connect, root);
+        only!(by_name, "scripts beneath a `root` or `directory` that workers run": extensions);
+        only!(kind == Wsgi, "kind \"wsgi\"": application, interpreter, threads);
+        only!(local, "workers that are started here":
+            min_processes, retire_idle, requests, max_age, max_resident, backoff);
+        only!(remote, "workers at `connect`": connect_timeout, cool_down);
+        only!(!remote, "processes that are started here": nice, memory, cpu);
+        if let (Some(keep), true) = (&table.keep_alive, local) {
+            let what = "script: `keep_alive` belongs to workers at `connect`";
+            (self.report)(&keep.span, what.into());
+        }
     }
-    let mut time = |key: &str, span: &Option<At<Span>>| {
+
+    fn workers(&mut self) -> Workers {
+        let table = self.table;
+        let second = Duration::from_secs;
+        if let Some(connect) = &table.connect {
+            if connect.is_empty() {
+                (self.report)(&connect.span, "script: connect names no address".into());
+            }
+            return Workers::Remote(Remote {
+                addresses: connect.iter().filter_map(|address| self.address(address)).collect(),
+                connect_timeout: self
+                    .time("connect_timeout", &table.connect_timeout)
+                    .unwrap_or(second(5)),
+                cool_down: self.time("cool_down", &table.cool_down).unwrap_or(second(10)),
+                keep_alive: table.keep_alive.as_deref().copied().unwrap_or(false),
+            });
+        }
+        if !matches!(table.kind.value, ScriptKind::FastCgi | ScriptKind::Wsgi) {
+            return Workers::Each;
+        }
+        let most = table.processes.as_deref().copied().unwrap_or(4);
+        self.between("min_processes", &table.min_processes, 0, most);
+        self.between("requests", &table.requests, 1, usize::MAX);
+        self.between("threads", &table.threads, 1, 1024);
+        if let Some(size) = table.max_resident.as_ref().filter(|size| size.value.0 == 0) {
+            (self.report)(&size.span, "script: max_resident is 0".into());
+        }
+        Workers::Local(Local {
+            command: self.command(),
+            application: self.application(),
+            threads: table.threads.as_deref().copied().unwrap_or(1),
+            min_processes: table.min_processes.as_deref().copied().unwrap_or(1),
+            retire_idle: self.time("retire_idle", &table.retire_idle).unwrap_or(second(60)),
+            requests: table.requests.as_deref().map(|&requests| requests as u64),
+            max_age: self.time("max_age", &table.max_age),
+            max_resident: table.max_resident.as_deref().map(|size| size.0),
+            backoff: self.time("backoff", &table.backoff).unwrap_or(Duration::from_millis(100)),
+        })
+    }
+
+    fn command(&mut self) -> Vec<String> {
+        if self.table.kind.value == ScriptKind::Wsgi {
+            let interpreter = self.table.interpreter.as_ref();
+            if let Some(interpreter) = interpreter {
+                self.plain("interpreter", interpreter);
+            }
+            return vec![interpreter.map_or_else(|| "python3".into(), |name| name.value.clone())];
+        }
+        let Some(command) = &self.table.command else { return Vec::new() };
+        match command.first() {
+            Some(program) => self.plain("command", program),
+            None => (self.report)(&command.span, "script: command names no program".into()),
+        }
+        for word in command.iter().filter(|word| word.contains('\0')) {
+            (self.report)(&word.span, "script: command holds a NUL".into());
+        }
+        command.iter().map(|word| word.value.clone()).collect()
+    }
+
+    fn application(&mut self) -> String {
+        let Some(application) = &self.table.application else { return String::new() };
+        let good = application.split_once(':').is_some_and(|(module, callable)| {
+            let name = |text: &str| {
+                !text.is_empty()
+                    && text.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '.'))
+            };
+            name(module) && name(callable)
+        });
+        if !good {
+            let what = format!(
+                "script: {:?} is no application such as \"app:application\"",
+                application.value
+            );
+            (self.report)(&application.span, what);
+        }
+        application.value.clone()
+    }
+
+    fn plain(&mut self, key: &str, word: &At<String>) {
+        if word.is_empty() || word.contains('\0') {
+            (self.report)(&word.span, format!("script: {key} names no program"));
+        }
+    }
+
+    fn address(&mut self, text: &At<String>) -> Option<Address> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            if path.starts_with('/') && path.len() < 108 && !path.contains('\0') {
+                return Some(Address::Unix(path.into()));
+            }
+            let what = format!(
+                "script: {path:?} is not the absolute path of a socket, of less than 108 bytes"
+            );
+            (self.report)(&text.span, what);
+            return None;
+        }
+        let address = text.parse().ok().filter(|address: &SocketAddr| address.port() != 0);
+        if address.is_none() {
+            let what = format!(
+                "script: {:?} is no address such as \"127.0.0.1:9000\" or \"unix:/run/app.sock\"",
+                text.value
+            );
+            (self.report)(&text.span, what);
+        }
+        address.map(Address::Tcp)
+    }
+
+    fn extensions(&mut self) -> Vec<String> {
+        if self.table.kind.value == ScriptKind::Cgi {
+            return Vec::new();
+        }
+        let Some(names) = &self.table.extensions else { return vec!["php".into()] };
+        if names.is_empty() {
+            (self.report)(&names.span, "script: extensions names none".into());
+        }
+        for name in names.iter().filter(|name| name.is_empty() || name.contains(['/', '\0'])) {
+            let what = format!("script: {:?} is not an extension", name.value);
+            (self.report)(&name.span, what);
+        }
+        names.iter().map(|name| name.trim_start_matches('.').to_owned()).collect()
+    }
+
+    fn between(&mut self, key: &str, number: &Option<At<usize>>, least: usize, most: usize) {
+        let Some(number) = number else { return };
+        if number.value < least {
+            let what = match most {
+                usize::MAX => format!("script: {key} is less than {least}"),
+                _ => format!("script: {key} is not between {least} and {most}"),
+            };
+            (self.report)(&number.span, what);
+        } else if number.value > most {
+            let what = format!("script: {key} is not between {least} and {most}");
+            (self.report)(&number.span, what);
+        }
+    }
+
+    fn time(&mut self, key: &str, span: &Option<At<Span>>) -> Option<Duration> {
         let span = span.as_ref()?;
         if span.value.0.is_zero() {
-            report(&span.span, format!("script: {key} is 0: write how long to wait"));
+            (self.report)(&span.span, format!("script: {key} is 0: write how long to wait"));
         }
         Some(span.value.0)
-    };
-    let queue_timeout = time("queue_timeout", &table.queue_timeout);
-    let first_byte_timeout = time("first_byte_timeout", &table.first_byte_timeout);
-    let timeout = time("timeout", &table.timeout);
-    let cpu = time("cpu", &table.cpu).map(|time| time.as_secs().max(1));
-    let idle_timeout = table.idle_timeout.map_or(Duration::from_secs(60), |span| span.0);
-    Script {
-        id: table.directory.span.as_ref().map_or(0, |span| span.start),
-        kind: table.kind,
-        directory: table.directory.value.clone(),
-        processes: table.processes.as_deref().copied().unwrap_or(32),
-        queue: table.queue.unwrap_or(1024),
-        queue_timeout: queue_timeout.unwrap_or(Duration::from_secs(30)),
-        timeout,
-        first_byte_timeout,
-        idle_timeout: (!idle_timeout.is_zero()).then_some(idle_timeout),
-        env: environment(table, report),
-        authorization: table.authorization.unwrap_or(false),
-        nice: table.nice.as_deref().copied().unwrap_or(0),
-        memory: table.memory.as_deref().map(|size| size.0),
-        cpu,
-        pattern: pattern.clone(),
     }
 }
 

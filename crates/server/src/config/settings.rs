@@ -208,7 +208,10 @@ impl Reader<'_> {
     }
 
     fn index(&mut self) -> Vec<String> {
-        let Some(names) = &self.route.index else { return vec!["index.html".into()] };
+        let Some(names) = &self.route.index else {
+            let script = self.route.script.as_ref().and_then(|script| script.index());
+            return script.into_iter().chain(["index.html".into()]).collect();
+        };
         for name in &names.value {
             let special = matches!(name.as_str(), "" | "." | "..");
             if special || name.contains('/') || name.contains('\0') {

@@ -182,8 +182,86 @@ fn what_is_wrong_in_a_route_is_told_with_its_line_and_column() {
             "redirect = { to = '/' }\nscript = { kind = 'cgi', directory = 'x' }",
             "15:10: a route has either `script`, `redirect` or `respond`",
         ),
-        ("script = { kind = 'cgi' }", "14:10: `script` lacks the key `directory`"),
-        ("script = { kind = 'gci', directory = 'x' }", "14:19: `gci` is none of `cgi`"),
+        ("script = { kind = 'cgi' }", "14:19: script: a script of kind \"cgi\" needs `directory`"),
+        ("script = { kind = 'gci', directory = 'x' }", "14:19: `gci` is none of `cgi`, `fastcgi`"),
+        (
+            "script = { kind = 'fastcgi', root = 'x' }",
+            "14:19: script: a script of kind \"fastcgi\" needs `command` or `connect`",
+        ),
+        (
+            "script = { kind = 'scgi', root = 'x' }",
+            "14:19: script: a script of kind \"scgi\" needs `connect`",
+        ),
+        (
+            "script = { kind = 'wsgi' }",
+            "14:19: script: a script of kind \"wsgi\" needs `application`",
+        ),
+        (
+            "script = { kind = 'fastcgi', command = ['x'], connect = ['unix:/x'] }",
+            "14:57: script: workers are either started by `command` or reached at `connect`",
+        ),
+        (
+            "script = { kind = 'fastcgi', command = ['x'], root = 'x', directory = 'x' }",
+            "14:54: script: scripts are either in a `directory` or beneath a `root`",
+        ),
+        ("script = { kind = 'fastcgi', command = [] }", "14:40: script: command names no program"),
+        (
+            "script = { kind = 'fastcgi', connect = ['localhost'] }",
+            "14:41: script: \"localhost\" is no address such as",
+        ),
+        (
+            "script = { kind = 'fastcgi', connect = ['unix:x'] }",
+            "14:41: script: \"x\" is not the absolute path of a socket",
+        ),
+        ("script = { kind = 'fastcgi', connect = [] }", "14:40: script: connect names no address"),
+        (
+            "script = { kind = 'fastcgi', connect = ['unix:/x'], requests = 5 }",
+            "14:64: script: `requests` belongs to workers that are started here",
+        ),
+        (
+            "script = { kind = 'fastcgi', command = ['x'], cool_down = '1s' }",
+            "14:59: script: `cool_down` belongs to workers at `connect`",
+        ),
+        (
+            "script = { kind = 'fastcgi', command = ['x'], keep_alive = true }",
+            "14:60: script: `keep_alive` belongs to workers at `connect`",
+        ),
+        (
+            "script = { kind = 'fastcgi', command = ['x'], extensions = ['php'] }",
+            "14:60: script: `extensions` belongs to scripts beneath a `root` or `directory`",
+        ),
+        (
+            "script = { kind = 'fastcgi', command = ['x'], root = 'x', extensions = ['a/b'] }",
+            "14:73: script: \"a/b\" is not an extension",
+        ),
+        (
+            "script = { kind = 'cgi', directory = 'x', command = ['x'] }",
+            "14:53: script: `command` belongs to kind \"fastcgi\"",
+        ),
+        (
+            "script = { kind = 'uwsgi', connect = ['unix:/x'], memory = '1GB' }",
+            "14:60: script: `memory` belongs to processes that are started here",
+        ),
+        (
+            "script = { kind = 'fastcgi', command = ['x'], processes = 2, min_processes = 3 }",
+            "14:78: script: min_processes is not between 0 and 2",
+        ),
+        (
+            "script = { kind = 'fastcgi', command = ['x'], requests = 0 }",
+            "14:58: script: requests is less than 1",
+        ),
+        (
+            "script = { kind = 'fastcgi', command = ['x'], max_resident = 0 }",
+            "14:62: script: max_resident is 0",
+        ),
+        (
+            "script = { kind = 'fastcgi', command = ['x'], backoff = 0 }",
+            "14:57: script: backoff is 0: write how long to wait",
+        ),
+        (
+            "script = { kind = 'wsgi', application = 'app' }",
+            "14:41: script: \"app\" is no application such as \"app:application\"",
+        ),
         (
             "script = { kind = 'cgi', directory = 'x', processes = 0 }",
             "14:55: script: processes is not between 1 and 65536",

@@ -130,6 +130,10 @@ impl Search<'_> {
     /// A path without a slash at its end.
     fn file(&self, file: &[u8]) -> Result<Found, Failure> {
         let Wanted { settings, shared, .. } = self.wanted;
+        // Never shown as text, whatever has changed since it was looked for.
+        if settings.script.as_ref().is_some_and(|script| script.is_script(file)) {
+            return Err(Failure::Missing);
+        }
         let version = Arc::new(Version::default());
         let followed = settings.cache.enabled && self.follow(file, &version);
         let result = self.open(file, &version, followed);

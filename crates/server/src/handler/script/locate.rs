@@ -3,12 +3,13 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use dunlin_http::semantics::path::has_hidden_segment;
 use rustix::fs::{FileType, Mode as Permissions, fstat};
 
-use super::Failure;
-use crate::config::{Script, Settings};
+use super::{Call, Failure};
+use crate::config::{Mapping, Script, Settings, TryStep};
 use crate::event_loop::Shared;
 use crate::handler::file::{self, Mode, Root, open_path};
 
@@ -22,46 +23,138 @@ pub(super) struct Located {
     pub(super) info: Vec<u8>,
 }
 
-/// Finds the script that `path` names. A file has nothing beneath it, so that the first name on
-/// the way which is a file is the script, and the longest path to one.
+/// What a path is.
+#[derive(Debug)]
+pub(super) enum Found {
+    Script(Located),
+    /// A file beneath the site's root that is no script.
+    File,
+    /// A directory that was asked for without its slash.
+    Directory,
+}
+
+/// Finds what `path` names.
 ///
 /// # Errors
 /// `None` within the error when `mode` forbids to wait for a disk that has to be waited for.
-pub(super) fn locate(
+fn locate(
     shared: &Shared,
     settings: &Settings,
     rules: &Script,
     path: &[u8],
     mode: Mode,
-) -> Result<Located, Option<Failure>> {
+) -> Result<Found, Option<Failure>> {
+    if rules.mapping == Mapping::Application {
+        let (name, info) = rules.split(path);
+        let (program, name, info) = (PathBuf::new(), name.to_vec(), info.to_vec());
+        return Ok(Found::Script(Located { program, name, info }));
+    }
     let root = shared.roots.get(&rules.directory).map_err(|error| {
         Some(Failure::Broken(format!("{}: {error}", rules.directory.display())))
     })?;
-    let rest = rules.rest(path);
-    let mount = path.len() - rest.len();
-    let mut end = 0;
-    while end < rest.len() {
-        let slash = memchr::memchr(b'/', &rest[end..]);
-        end = slash.map_or(rest.len(), |slash| end + slash);
-        let name = &rest[..end];
-        match look(&root, settings, name, mode)? {
-            Kind::Directory => end += 1,
-            Kind::Script => {
-                return Ok(Located {
-                    program: Path::new(OsStr::from_bytes(&root.path)).join(OsStr::from_bytes(name)),
-                    name: path[..mount + end].to_vec(),
-                    info: rest[end..].to_vec(),
-                });
-            }
+    let search = Search { root: &root, settings, rules, mode };
+    if rules.extensions.is_empty() || settings.try_files.is_empty() {
+        return search.path(path);
+    }
+    for step in &settings.try_files {
+        let candidate = match step {
+            TryStep::Status(status) => return Err(Some(Failure::Status(*status))),
+            TryStep::Path(template) => template.expand(path),
+        };
+        match search.path(&candidate) {
+            // A directory counts only when the list asks for one by its slash.
+            Ok(Found::Directory) | Err(Some(Failure::Missing)) => {}
+            result => return result,
         }
     }
-    // A directory, or nothing.
     Err(Some(Failure::Missing))
+}
+
+struct Search<'a> {
+    root: &'a Root,
+    settings: &'a Settings,
+    rules: &'a Script,
+    mode: Mode,
+}
+
+impl Search<'_> {
+    /// A file has nothing beneath it, so that the first name on the way which is a file is the
+    /// script, and the longest path to one.
+    fn path(&self, path: &[u8]) -> Result<Found, Option<Failure>> {
+        let rest = self.rules.rest(path);
+        let mount = path.len() - rest.len();
+        let mut end = 0;
+        while end < rest.len() {
+            let slash = memchr::memchr(b'/', &rest[end..]);
+            end = slash.map_or(rest.len(), |slash| end + slash);
+            let name = &rest[..end];
+            match self.look(name)? {
+                Kind::Directory => end += 1,
+                Kind::File { executable } => {
+                    return self.file(name, executable, &path[..mount + end], &rest[end..]);
+                }
+            }
+        }
+        if self.rules.extensions.is_empty() {
+            return Err(Some(Failure::Missing));
+        }
+        if !path.ends_with(b"/") {
+            return Ok(Found::Directory);
+        }
+        for index in &self.settings.index {
+            let name = [rest, index.as_bytes()].concat();
+            match self.look(&name) {
+                Ok(Kind::File { executable }) => {
+                    let url = [path, index.as_bytes()].concat();
+                    return self.file(&name, executable, &url, b"");
+                }
+                Ok(Kind::Directory) | Err(Some(Failure::Missing)) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        Err(Some(Failure::Missing))
+    }
+
+    /// What the file `name` is, which the URL's path `url` leads to and `info` follows.
+    fn file(
+        &self,
+        name: &[u8],
+        executable: bool,
+        url: &[u8],
+        info: &[u8],
+    ) -> Result<Found, Option<Failure>> {
+        let is_script = if self.rules.extensions.is_empty() {
+            if !executable {
+                return Err(Some(Failure::Forbidden("it is not executable".into())));
+            }
+            true
+        } else {
+            self.rules.is_script(name)
+        };
+        if is_script {
+            let program = Path::new(OsStr::from_bytes(&self.root.path));
+            return Ok(Found::Script(Located {
+                program: program.join(OsStr::from_bytes(name)),
+                name: url.to_vec(),
+                info: info.to_vec(),
+            }));
+        }
+        // A file that is no script is none with a path behind it either, which could end in what
+        // scripts are known by.
+        let beneath_root = self.rules.mapping == Mapping::Path
+            && self.rules.directory == self.settings.root
+            && info.is_empty();
+        if beneath_root { Ok(Found::File) } else { Err(Some(Failure::Missing)) }
+    }
+
+    fn look(&self, name: &[u8]) -> Result<Kind, Option<Failure>> {
+        look(self.root, self.settings, name, self.mode)
+    }
 }
 
 enum Kind {
     Directory,
-    Script,
+    File { executable: bool },
 }
 
 fn look(
@@ -85,12 +178,27 @@ fn look(
         FileType::Directory => Ok(Kind::Directory),
         FileType::RegularFile => {
             let executable = Permissions::XUSR | Permissions::XGRP | Permissions::XOTH;
-            if Permissions::from_raw_mode(facts.st_mode).intersects(executable) {
-                Ok(Kind::Script)
-            } else {
-                Err(Some(Failure::Forbidden("it is not executable".into())))
-            }
+            let executable = Permissions::from_raw_mode(facts.st_mode).intersects(executable);
+            Ok(Kind::File { executable })
         }
         _ => Err(Some(Failure::Forbidden("it is not a file".into()))),
     }
+}
+
+/// Looks on the loop when the way there is in memory, and elsewhere when it is not.
+pub(super) async fn find(call: &Call) -> Result<Found, Failure> {
+    let Call { ctx, subject, rules, .. } = call;
+    let found = locate(&ctx.shared, &subject.settings, rules, &subject.path, Mode::Inline);
+    match found {
+        Ok(located) => return Ok(located),
+        Err(Some(failure)) => return Err(failure),
+        Err(None) => {}
+    }
+    let (shared, rules) = (Arc::clone(&ctx.shared), Arc::clone(rules));
+    let (settings, path) = (Arc::clone(&subject.settings), subject.path.clone());
+    let found = tokio::task::spawn_blocking(move || {
+        locate(&shared, &settings, &rules, &path, Mode::Blocking)
+    });
+    let missing = || Failure::Broken("it could not be looked for".into());
+    found.await.map_err(|_| missing())?.map_err(|failure| failure.unwrap_or_else(missing))
 }

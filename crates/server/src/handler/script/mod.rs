@@ -2,23 +2,38 @@
 //! them shares; each kind has a folder.
 
 mod cgi;
+mod environment;
+mod head;
+mod host;
 mod locate;
+mod output;
 mod phases;
 mod pool;
 mod process;
+mod redirect;
+mod remote;
+mod reply;
+mod socket;
+mod spool;
 mod stderr;
+mod workers;
 
 use std::rc::Rc;
 use std::sync::Arc;
 
-use dunlin_http::Request;
+use dunlin_http::semantics::Method;
+use dunlin_http::{OwnedRequest, Request};
 
+pub(crate) use self::host::Links;
+use self::locate::Found;
 pub(crate) use self::pool::Pools;
 use crate::config::{Script, ScriptKind};
 use crate::event_loop::Loop;
 use crate::handler::file;
+use crate::handler::file::OwnedSubject;
+use crate::handler::redirect::to_slash;
 use crate::response::Response;
-use crate::route::{Reply, Subject};
+use crate::route::{Incoming, Reply, Subject};
 
 /// Answers with what a script of the route says.
 pub(crate) fn answer(
@@ -27,15 +42,65 @@ pub(crate) fn answer(
     subject: &Subject<'_>,
     rules: &Arc<Script>,
 ) -> Reply {
-    let call = cgi::Call {
+    let call = Call {
         ctx: Rc::clone(ctx),
         request: request.to_owned(),
         subject: subject.to_owned(),
         rules: Arc::clone(rules),
     };
-    Reply::Exchange(Box::new(move |incoming| match call.rules.kind {
-        ScriptKind::Cgi => Box::pin(cgi::respond(call, incoming)),
-    }))
+    Reply::Exchange(Box::new(move |incoming| Box::pin(respond(call, incoming))))
+}
+
+/// A request for a script.
+struct Call {
+    ctx: Rc<Loop>,
+    request: OwnedRequest,
+    subject: OwnedSubject,
+    rules: Arc<Script>,
+}
+
+/// Runs the script that the request is for.
+async fn respond(call: Call, incoming: Incoming) -> Response {
+    // For the log: the script's, once it is known.
+    let mut name = call.rules.label();
+    let answer = match call.rules.kind {
+        ScriptKind::Cgi => cgi::attempt(&call, incoming, &mut name).await,
+        _ => by_workers(&call, incoming, &mut name).await,
+    };
+    let failure = match answer {
+        Ok(response) => return response,
+        Err(failure) => failure,
+    };
+    failure.tell(&name);
+    let request = call.request.as_request();
+    failure.into_response(&call.ctx, &request, &call.subject.borrow()).await
+}
+
+/// Has a worker answer, where the path names a script, and the file handler where it names
+/// another file.
+async fn by_workers(
+    call: &Call,
+    incoming: Incoming,
+    name: &mut String,
+) -> Result<Response, Failure> {
+    let request = call.request.as_request();
+    let located = match locate::find(call).await? {
+        Found::Script(located) => located,
+        Found::Directory => return Ok(to_slash(&request, &call.subject.borrow())),
+        Found::File if matches!(request.method(), Method::Get | Method::Head) => {
+            let reply = file::answer(&call.ctx, &request, &call.subject.borrow());
+            return Ok(file::into_response(&request, reply).await);
+        }
+        Found::File => return Err(Failure::Status(405)),
+    };
+    if !located.program.as_os_str().is_empty() {
+        *name = located.program.display().to_string();
+    }
+    let name = Arc::from(&**name);
+    match call.rules.kind {
+        ScriptKind::Wsgi => host::attempt(call, incoming, &located, &name).await,
+        _ => socket::attempt(call, incoming, &located, &name).await,
+    }
 }
 
 /// Why there is no answer of a script.
@@ -52,6 +117,16 @@ enum Failure {
     Broken(String),
     /// What the script said is no answer.
     Malformed(String),
+    /// What the configuration answers with.
+    Status(u16),
+    /// The variables are more than the protocol can carry.
+    TooLarge,
+    /// Its worker has not taken the request.
+    Refused(String),
+    /// No worker can be reached.
+    Unreachable(String),
+    /// The script's worker is gone, and nothing says that it had begun with the request.
+    Lost(String),
     /// The script took too long.
     Late(&'static str),
     /// The client has left.
@@ -63,9 +138,11 @@ impl Failure {
         match self {
             Self::Missing => 404,
             Self::Forbidden(_) => 403,
-            Self::Busy => 503,
+            Self::Busy | Self::Refused(_) => 503,
+            Self::Status(status) => *status,
+            Self::TooLarge => 431,
             Self::Broken(_) => 500,
-            Self::Malformed(_) | Self::Abandoned => 502,
+            Self::Malformed(_) | Self::Lost(_) | Self::Unreachable(_) | Self::Abandoned => 502,
             Self::Late(_) => 504,
         }
     }
@@ -73,10 +150,18 @@ impl Failure {
     /// One line in the error log, where somebody has to do something about it.
     fn tell(&self, script: &str) {
         match self {
-            Self::Missing | Self::Abandoned | Self::Busy => {}
+            Self::Missing | Self::Abandoned | Self::Busy | Self::Status(_) => {}
+            Self::TooLarge => {
+                tracing::warn!(script, "the script was not run: its variables are too long");
+            }
             Self::Forbidden(reason) => tracing::warn!(script, "the script was not run: {reason}"),
             Self::Broken(reason) => tracing::error!(script, "the script was not run: {reason}"),
-            Self::Malformed(reason) => tracing::error!(script, "no valid answer: {reason}"),
+            Self::Malformed(reason)
+            | Self::Lost(reason)
+            | Self::Refused(reason)
+            | Self::Unreachable(reason) => {
+                tracing::error!(script, "no valid answer: {reason}");
+            }
             Self::Late(reason) => tracing::error!(script, "the script was ended: {reason}"),
         }
     }

@@ -7,13 +7,16 @@ use hashbrown::{HashMap, HashSet};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::Failure;
+use super::{Failure, remote, workers};
 use crate::config::Script;
 
 /// The pools of all routes, and every process group that runs.
 #[derive(Debug, Default)]
 pub(crate) struct Pools {
     pools: RwLock<HashMap<usize, Arc<Pool>>>,
+    /// Processes that stay.
+    pub(super) workers: workers::All,
+    pub(super) remotes: remote::All,
     groups: Mutex<HashSet<Pid>>,
 }
 
@@ -47,6 +50,7 @@ impl Pools {
 
     /// Ends every process that still runs, as when the server ends.
     pub(crate) fn kill_all(&self) {
+        self.workers.stop();
         for &group in &*self.groups.lock().unwrap_or_else(PoisonError::into_inner) {
             // An error means that the group has ended by itself.
             let _ = kill_process_group(group, Signal::KILL);
@@ -86,7 +90,7 @@ impl Pool {
         self.wait(script).await.inspect_err(|_| {
             if !self.told.swap(true, Ordering::Relaxed) {
                 tracing::warn!(
-                    directory = %script.directory.display(),
+                    scripts = script.label(),
                     processes = script.processes,
                     queue = script.queue,
                     "scripts are asked for faster than they run; requests are refused until there \

@@ -7,20 +7,28 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::process::{
     Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions, WaitIdStatus,
     getpriority_process, kill_process_group, pidfd_open, prlimit, setpriority_process, waitid,
 };
 use tokio::net::unix::pipe;
+use tokio::time::{sleep, timeout};
 
 use super::pool::Place;
 use crate::config::Script;
 use crate::event_loop::Shared;
+
+/// Between SIGTERM and SIGKILL.
+const GRACE: Duration = Duration::from_secs(2);
+/// Between the end of a script that was told to end and SIGKILL for what it has left behind.
+pub(super) const GROUP_GRACE: Duration = Duration::from_millis(200);
 
 /// What to start.
 pub(super) struct Start {
@@ -92,13 +100,48 @@ pub(super) fn start(shared: &Arc<Shared>, start: Start) -> io::Result<Process> {
     let stdout = pipe::Receiver::from_owned_fd(stdout.into())?;
     let stderr = pipe::Receiver::from_owned_fd(stderr.into())?;
     let child = command.stdout(output).stderr(errors).spawn()?;
-    // The numbers of processes fit and are not 0.
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or_else(|| io::Error::other("the process has no usable number"))?;
-    shared.pools.add_group(pid);
-    let child = Child { pid, shared: Arc::clone(shared), place: Some(start.place), ended: false };
-    confine(pid, &start.rules)?;
+    let child = Child::new(shared, &child, Some(start.place))?;
+    confine(child.pid, &start.rules)?;
     Ok(Process { stdin, stdout, stderr, child })
+}
+
+/// A worker to start.
+pub(super) struct WorkerStart {
+    pub(super) program: PathBuf,
+    pub(super) directory: PathBuf,
+    pub(super) arguments: Vec<OsString>,
+    pub(super) environment: Vec<(OsString, OsString)>,
+    /// Becomes its standard input, which it accepts connections from.
+    pub(super) listener: OwnedFd,
+    pub(super) rules: Arc<Script>,
+}
+
+/// A worker and what it says: both of its output streams.
+pub(super) struct WorkerProcess {
+    pub(super) child: Child,
+    pub(super) stderr: pipe::Receiver,
+}
+
+/// Starts a worker.
+pub(super) fn start_worker(shared: &Arc<Shared>, start: WorkerStart) -> io::Result<WorkerProcess> {
+    let (stderr, errors) = io::pipe()?;
+    let mut command = Command::new(&start.program);
+    command
+        .args(start.arguments)
+        .env_clear()
+        .envs(start.environment)
+        .current_dir(start.directory)
+        .process_group(0)
+        .stdin(start.listener)
+        .stdout(errors.try_clone()?)
+        .stderr(errors);
+    let child = command.spawn().map_err(|error| {
+        io::Error::new(error.kind(), format!("{}: {error}", start.program.display()))
+    })?;
+    drop(command);
+    let child = Child::new(shared, &child, None)?;
+    confine(child.pid, &start.rules)?;
+    Ok(WorkerProcess { child, stderr: pipe::Receiver::from_owned_fd(stderr.into())? })
 }
 
 fn confine(pid: Pid, rules: &Script) -> io::Result<()> {
@@ -127,6 +170,18 @@ fn confine(pid: Pid, rules: &Script) -> io::Result<()> {
 }
 
 impl Child {
+    fn new(
+        shared: &Arc<Shared>,
+        child: &std::process::Child,
+        place: Option<Place>,
+    ) -> io::Result<Self> {
+        // The numbers of processes fit and are not 0.
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| io::Error::other("the process has no usable number"))?;
+        shared.pools.add_group(pid);
+        Ok(Self { pid, shared: Arc::clone(shared), place, ended: false })
+    }
+
     pub(super) fn id(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
     }
@@ -161,7 +216,7 @@ impl Child {
                 },
                 // No descriptor is left to be told by.
                 Err(_) => {
-                    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                    sleep(Duration::from_millis(10)).await;
                     exit()
                 }
             };
@@ -175,6 +230,16 @@ impl Child {
     pub(super) fn signal(&self, signal: Signal) {
         // An error means that there is nobody left.
         let _ = kill_process_group(self.pid, signal);
+    }
+
+    /// Ends it and what it has started.
+    pub(super) async fn end(&self) {
+        self.signal(Signal::TERM);
+        if timeout(GRACE, self.exited()).await.is_ok() {
+            sleep(GROUP_GRACE).await;
+        }
+        self.signal(Signal::KILL);
+        let _ = timeout(GRACE, self.exited()).await;
     }
 
     /// Lets the kernel forget a process that has ended.

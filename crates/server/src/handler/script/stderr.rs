@@ -1,11 +1,15 @@
 //! What scripts write to their standard error, line by line in the error log.
 
+use std::time::{Duration, Instant};
+
 use tokio::net::unix::pipe;
 
 /// Bytes of a line that are told.
 const LINE: usize = 4 * 1024;
-/// Bytes of one process that are told; what follows is read and dropped.
+/// Bytes of one process that are told; what follows is read and dropped. Of a worker, in each
+/// stretch of time.
 const MOST: usize = 64 * 1024;
+const STRETCH: Duration = Duration::from_secs(10);
 
 /// After so many reads, whatever else concerns the script has its turn: one that writes without
 /// end must not put off its own timeouts.
@@ -14,16 +18,31 @@ pub(super) const TURN: u64 = 16;
 /// Reads one process's standard error.
 pub(super) struct Stderr<'a> {
     pipe: pipe::Receiver,
+    lines: Lines<'a>,
+}
+
+/// Tells what comes in pieces line by line, up to a bound.
+pub(super) struct Lines<'a> {
     script: &'a str,
     pid: i32,
     line: Vec<u8>,
     told: usize,
     dropped: u64,
+    /// When the bound began to count, where it holds for a stretch of time.
+    stretch: Option<Instant>,
 }
 
 impl<'a> Stderr<'a> {
+    /// The standard error of a process that runs one script.
     pub(super) fn new(pipe: pipe::Receiver, script: &'a str, pid: i32) -> Self {
-        Self { pipe, script, pid, line: Vec::new(), told: 0, dropped: 0 }
+        Self { pipe, lines: Lines::new(script, pid) }
+    }
+
+    /// The standard error of a process that stays.
+    pub(super) fn of_worker(pipe: pipe::Receiver, scripts: &'a str, pid: i32) -> Self {
+        let mut lines = Lines::new(scripts, pid);
+        lines.stretch = Some(Instant::now());
+        Self { pipe, lines }
     }
 
     /// Tells what comes until the other end is closed.
@@ -38,14 +57,26 @@ impl<'a> Stderr<'a> {
             }
             match self.pipe.try_read(&mut buffer) {
                 Ok(0) => return,
-                Ok(count) => self.take(&buffer[..count]),
+                Ok(count) => self.lines.take(&buffer[..count]),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 Err(_) => return,
             }
         }
     }
+}
 
-    fn take(&mut self, mut bytes: &[u8]) {
+impl<'a> Lines<'a> {
+    /// What the process `pid` writes for `script`.
+    pub(super) fn new(script: &'a str, pid: i32) -> Self {
+        Self { script, pid, line: Vec::new(), told: 0, dropped: 0, stretch: None }
+    }
+
+    pub(super) fn take(&mut self, mut bytes: &[u8]) {
+        if self.stretch.is_some_and(|began| began.elapsed() >= STRETCH) {
+            self.tell_of_dropped();
+            self.told = 0;
+            self.stretch = Some(Instant::now());
+        }
         while let Some(end) = memchr::memchr(b'\n', bytes) {
             self.add(&bytes[..end]);
             self.tell();
@@ -71,19 +102,20 @@ impl<'a> Stderr<'a> {
         // So that empty lines do not come without end either.
         self.told += 1;
     }
+
+    fn tell_of_dropped(&mut self) {
+        let dropped = std::mem::take(&mut self.dropped);
+        if dropped > 0 {
+            let Self { script, pid, .. } = self;
+            tracing::warn!(script, pid, "stderr: {dropped} more bytes were left out");
+        }
+    }
 }
 
-impl Drop for Stderr<'_> {
+impl Drop for Lines<'_> {
     fn drop(&mut self) {
         self.tell();
-        if self.dropped > 0 {
-            tracing::warn!(
-                script = self.script,
-                pid = self.pid,
-                "stderr: {} more bytes were left out",
-                self.dropped
-            );
-        }
+        self.tell_of_dropped();
     }
 }
 

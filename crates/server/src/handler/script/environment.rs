@@ -1,14 +1,16 @@
 //! What a script is told of its request (RFC 3875 §4).
 
 use std::ffi::{OsStr, OsString};
+use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use dunlin_http::http1::BodyLength;
 use dunlin_http::semantics::{Method, host};
 use dunlin_http::{FieldName, Request};
 
-use super::super::locate::Located;
 use super::Call;
+use super::locate::Located;
+use crate::config::Mapping;
 use crate::route::Incoming;
 
 /// Where programs are looked for when the server itself was not told.
@@ -37,10 +39,10 @@ pub(super) fn variables(
     incoming: &Incoming,
     located: &Located,
     length: Option<u64>,
-) -> Vec<(OsString, OsString)> {
+) -> Variables {
     let request = call.request.as_request();
     let subject = &call.subject;
-    let mut list = List(Vec::with_capacity(48));
+    let mut list = Variables::default();
     list.add("GATEWAY_INTERFACE", "CGI/1.1");
     list.add("SERVER_SOFTWARE", concat!("dunlin/", env!("CARGO_PKG_VERSION")));
     list.add("SERVER_NAME", server_name(&request, incoming));
@@ -55,15 +57,19 @@ pub(super) fn variables(
     list.add("REQUEST_URI", request_uri(call));
     list.add("QUERY_STRING", subject.query.as_deref().unwrap_or_default());
     list.add("SCRIPT_NAME", &located.name);
-    list.add("SCRIPT_FILENAME", located.program.as_os_str().as_bytes());
-    let root = subject.settings.root.as_os_str().as_bytes();
+    let root = match call.rules.mapping {
+        Mapping::Path => &call.rules.directory,
+        _ => &subject.settings.root,
+    };
+    let root = root.as_os_str().as_bytes();
     list.add("DOCUMENT_ROOT", root);
+    if !located.program.as_os_str().is_empty() {
+        list.add("SCRIPT_FILENAME", located.program.as_os_str().as_bytes());
+    }
     if !located.info.is_empty() {
         list.add("PATH_INFO", &located.info);
-        list.add(
-            "PATH_TRANSLATED",
-            [root.strip_suffix(b"/").unwrap_or(root), &located.info].concat(),
-        );
+        let root = root.strip_suffix(b"/").unwrap_or(root);
+        list.add("PATH_TRANSLATED", [root, &located.info].concat());
     }
     let remote = incoming.remote.ip().to_canonical();
     let address = remote.to_string();
@@ -80,13 +86,15 @@ pub(super) fn variables(
     // PHP's interpreter runs only when a server says that the request came through it.
     list.add("REDIRECT_STATUS", "200");
     list.fields(&request, call.rules.authorization);
-    let path = std::env::var_os("PATH");
-    list.add("PATH", path.as_deref().map_or(PATH.as_bytes(), OsStr::as_bytes));
     for (name, value) in &call.rules.env {
-        list.0.retain(|(other, _)| other != name.as_str());
-        list.add(name, value);
+        list.set(name, value);
     }
-    list.0
+    list
+}
+
+/// What a process has besides: where programs are.
+pub(super) fn path() -> OsString {
+    std::env::var_os("PATH").unwrap_or_else(|| PATH.into())
 }
 
 /// The length that the request itself states or implies; `None` when it has no body.
@@ -152,19 +160,52 @@ fn server_name(request: &Request<'_>, incoming: &Incoming) -> Vec<u8> {
     }
 }
 
-struct List(Vec<(OsString, OsString)>);
+/// Names and values, in one piece of memory.
+#[derive(Debug, Default)]
+pub(super) struct Variables {
+    bytes: Vec<u8>,
+    entries: Vec<(Range<usize>, Range<usize>)>,
+}
 
-impl List {
-    fn add(&mut self, name: impl AsRef<OsStr>, value: impl AsRef<[u8]>) {
+impl Variables {
+    /// Every name with its value.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.entries
+            .iter()
+            .map(|(name, value)| (&self.bytes[name.clone()], &self.bytes[value.clone()]))
+    }
+
+    /// The variables as a process takes them.
+    pub(super) fn to_strings(&self) -> Vec<(OsString, OsString)> {
+        let string = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
+        self.iter().map(|(name, value)| (string(name), string(value))).collect()
+    }
+
+    fn add(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
         let value = value.as_ref();
         // No value of a request holds one: the engine refuses it. The system would not take it.
         if !value.contains(&0) {
-            self.0.push((name.as_ref().to_owned(), OsString::from_vec(value.to_vec())));
+            let (name, value) = (self.push(name.as_ref()), self.push(value));
+            self.entries.push((name, value));
         }
+    }
+
+    /// Adds a variable, or replaces the one of that name.
+    fn set(&mut self, name: &str, value: &str) {
+        let bytes = &self.bytes;
+        self.entries.retain(|(other, _)| bytes[other.clone()] != *name.as_bytes());
+        self.add(name, value);
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> Range<usize> {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        start..self.bytes.len()
     }
 
     /// RFC 3875 §4.1.18.
     fn fields(&mut self, request: &Request<'_>, authorization: bool) {
+        let first = self.entries.len();
         for (name, value) in request.fields() {
             let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
             if NOT_HANDED_OVER.iter().any(|other| is(other))
@@ -174,18 +215,27 @@ impl List {
             {
                 continue;
             }
-            let mut variable = b"HTTP_".to_vec();
-            variable.extend(name.iter().map(|&b| match b {
+            let start = self.bytes.len();
+            self.bytes.extend_from_slice(b"HTTP_");
+            self.bytes.extend(name.iter().map(|&b| match b {
                 b'-' => b'_',
                 b => b.to_ascii_uppercase(),
             }));
-            let variable = OsString::from_vec(variable);
-            match self.0.iter_mut().find(|(other, _)| *other == variable) {
-                Some((_, joined)) => {
-                    joined.push(if is("cookie") { "; " } else { ", " });
-                    joined.push(OsStr::from_bytes(value));
+            let variable = start..self.bytes.len();
+            let earlier = self.entries[first..]
+                .iter()
+                .position(|(other, _)| self.bytes[other.clone()] == self.bytes[variable.clone()]);
+            match earlier {
+                Some(at) => {
+                    let separator: &[u8] = if is("cookie") { b"; " } else { b", " };
+                    let before = &self.bytes[self.entries[first + at].1.clone()];
+                    let joined = [before, separator, value].concat();
+                    self.entries[first + at].1 = self.push(&joined);
                 }
-                None => self.0.push((variable, OsString::from_vec(value.to_vec()))),
+                None => {
+                    let value = self.push(value);
+                    self.entries.push((variable, value));
+                }
             }
         }
     }

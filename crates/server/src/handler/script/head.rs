@@ -132,7 +132,7 @@ fn status(value: &[u8]) -> Option<u16> {
 }
 
 fn shown(bytes: &[u8]) -> String {
-    let text = super::super::stderr::printable(&bytes[..bytes.len().min(80)]);
+    let text = super::stderr::printable(&bytes[..bytes.len().min(80)]);
     format!("{text:?}")
 }
 

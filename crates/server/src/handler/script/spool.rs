@@ -2,12 +2,12 @@
 //! has to be there first.
 
 use std::fs::File;
-use std::io::{self, Seek, Write};
+use std::io::{self, Read, Seek, Write};
 
 use bytes::Bytes;
 
-use super::super::Failure;
-use super::super::process::Input;
+use super::Failure;
+use super::process::Input;
 use crate::stream;
 
 /// A body that has arrived as a whole.
@@ -20,6 +20,36 @@ pub(super) struct Spooled {
 
 /// Bodies up to this size stay in memory; of larger ones, this much is written at a time.
 const MEMORY: usize = 64 * 1024;
+
+impl Spooled {
+    /// The body as a stream, wherever it is kept.
+    pub(super) fn replay(self) -> stream::Receiver {
+        let Input::File(file) = self.input else { return self.memory };
+        let (sender, receiver) = stream::channel(MEMORY);
+        tokio::task::spawn_local(read_back(file, sender));
+        receiver
+    }
+}
+
+/// Reads the file to its end, where waiting for the disk holds up nobody.
+async fn read_back(mut file: File, sender: stream::Sender) {
+    while sender.room().await.is_ok() {
+        let read = tokio::task::spawn_blocking(move || {
+            let mut bytes = Vec::with_capacity(MEMORY);
+            let count = (&mut file).take(MEMORY as u64).read_to_end(&mut bytes)?;
+            io::Result::Ok((file, bytes, count))
+        });
+        match read.await {
+            Ok(Ok((_, _, 0))) => return sender.end(),
+            Ok(Ok((rest, bytes, _))) => {
+                file = rest;
+                sender.push(bytes.into());
+            }
+            // The stream is left broken.
+            _ => return,
+        }
+    }
+}
 
 /// Reads a body to its end. How much it may hold has been seen to by the driver.
 pub(super) async fn spool(body: &mut stream::Receiver) -> Result<Spooled, Failure> {

@@ -4,8 +4,8 @@
 use dunlin_http::http1::{BodyLength, Connection};
 use dunlin_http::{Head, Request, Version};
 
-use super::super::Failure;
 use super::Call;
+use super::Failure;
 use crate::handler::file;
 use crate::response::Response;
 use crate::route::{self, Incoming, Reply};

@@ -1,0 +1,314 @@
+//! A loop's connection to a host. All requests of the loop share it: those that arrive together
+//! leave in one write, and one read brings the answers of many.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io::ErrorKind;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Bytes, BytesMut};
+use hashbrown::HashMap;
+use tokio::net::UnixStream;
+
+use super::frame::{self, Said};
+use crate::handler::script::output::{End, Source};
+use crate::handler::script::stderr::printable;
+use crate::handler::script::workers::{Lease, Worker};
+
+/// A loop's connections to hosts, by worker.
+#[derive(Default)]
+pub(crate) struct Links {
+    all: RefCell<HashMap<*const Worker, Rc<Link>>>,
+}
+
+/// A connection to a host.
+pub(super) struct Link {
+    /// Kept, so that its place in memory cannot come to mean another.
+    worker: Arc<Worker>,
+    output: RefCell<Vec<u8>>,
+    driver: RefCell<Option<Waker>>,
+    requests: RefCell<HashMap<u32, Rc<Entry>>>,
+    next: Cell<u32>,
+}
+
+/// A request that a host has.
+pub(super) struct Entry {
+    id: u32,
+    lease: RefCell<Option<Lease>>,
+    parts: RefCell<VecDeque<Bytes>>,
+    state: RefCell<State>,
+    begun: Cell<bool>,
+    /// Nobody waits for the answer.
+    given_up: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+    /// Bytes of the body that may be sent.
+    room: Cell<usize>,
+    feeder: RefCell<Option<Waker>>,
+    /// Bytes of the answer that were taken since the host was last told.
+    taken: Cell<usize>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    UnderWay,
+    Ended,
+    /// The host has said why there is no more.
+    Cut(String),
+    /// The connection is gone.
+    Lost(String),
+}
+
+/// Bytes that may be under way, and how many are acknowledged at a time; the host has the same.
+const WINDOW: usize = 256 * 1024;
+const STEP: usize = 64 * 1024;
+/// After so many reads the other tasks have their turn.
+const READS: usize = 4;
+
+impl Links {
+    /// The connection to `worker`; it is made when there is none.
+    pub(super) async fn to(self: &Rc<Self>, worker: &Arc<Worker>) -> std::io::Result<Rc<Link>> {
+        let key = Arc::as_ptr(worker);
+        if let Some(link) = self.all.borrow().get(&key) {
+            return Ok(Rc::clone(link));
+        }
+        let stream = UnixStream::connect(&worker.socket).await?;
+        if let Some(link) = self.all.borrow().get(&key) {
+            return Ok(Rc::clone(link));
+        }
+        let link = Rc::new(Link {
+            worker: Arc::clone(worker),
+            output: RefCell::default(),
+            driver: RefCell::default(),
+            requests: RefCell::default(),
+            next: Cell::new(0),
+        });
+        self.all.borrow_mut().insert(key, Rc::clone(&link));
+        tokio::task::spawn_local(Rc::clone(self).drive(Rc::clone(&link), stream));
+        Ok(link)
+    }
+
+    /// Moves bytes until the host or the connection is gone.
+    async fn drive(self: Rc<Self>, link: Rc<Link>, stream: UnixStream) {
+        let mut input = BytesMut::with_capacity(STEP);
+        let why = poll_fn(|cx| link.poll(cx, &stream, &mut input)).await;
+        self.all.borrow_mut().remove(&Arc::as_ptr(&link.worker));
+        let requests: Vec<_> = link.requests.borrow_mut().drain().collect();
+        for (_, entry) in requests {
+            entry.conclude(State::Lost(why.clone()));
+        }
+    }
+}
+
+impl Link {
+    /// A new request; `lease` is released when the host is done with it.
+    pub(super) fn enter(self: &Rc<Self>, lease: Lease) -> Rc<Entry> {
+        let id = self.next.get();
+        self.next.set(id.wrapping_add(1));
+        let entry = Rc::new(Entry {
+            id,
+            lease: RefCell::new(Some(lease)),
+            parts: RefCell::default(),
+            state: RefCell::new(State::UnderWay),
+            begun: Cell::new(false),
+            given_up: Cell::new(false),
+            waker: RefCell::default(),
+            room: Cell::new(WINDOW),
+            feeder: RefCell::default(),
+            taken: Cell::new(0),
+        });
+        self.requests.borrow_mut().insert(id, Rc::clone(&entry));
+        entry
+    }
+
+    /// Has a frame sent, together with those that are added before the loop comes to it.
+    pub(super) fn send(&self, id: u32, kind: u8, payload: &[u8]) {
+        frame::write(id, kind, payload, &mut self.output.borrow_mut());
+        if let Some(driver) = self.driver.borrow_mut().take() {
+            driver.wake();
+        }
+    }
+
+    fn poll(
+        &self,
+        cx: &mut Context<'_>,
+        stream: &UnixStream,
+        input: &mut BytesMut,
+    ) -> Poll<String> {
+        *self.driver.borrow_mut() = Some(cx.waker().clone());
+        for read in 0.. {
+            if read == READS {
+                cx.waker().wake_by_ref();
+                break;
+            }
+            match stream.poll_read_ready(cx) {
+                Poll::Pending => break,
+                Poll::Ready(Err(error)) => return Poll::Ready(error.to_string()),
+                Poll::Ready(Ok(())) => {}
+            }
+            input.reserve(STEP);
+            match stream.try_read_buf(input) {
+                Ok(0) => return Poll::Ready("its host is gone".into()),
+                Ok(_) => {
+                    if let Err(why) = self.take(input) {
+                        return Poll::Ready(why.into());
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(error.to_string()),
+            }
+        }
+        let mut output = self.output.borrow_mut();
+        let mut sent = 0;
+        while sent < output.len() {
+            match stream.try_write(&output[sent..]) {
+                Ok(count) => sent += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    match stream.poll_write_ready(cx) {
+                        Poll::Pending => break,
+                        Poll::Ready(Ok(())) => {}
+                        Poll::Ready(Err(error)) => return Poll::Ready(error.to_string()),
+                    }
+                }
+                Err(error) => return Poll::Ready(error.to_string()),
+            }
+        }
+        output.drain(..sent);
+        Poll::Pending
+    }
+
+    fn take(&self, input: &mut BytesMut) -> Result<(), &'static str> {
+        while let Some((id, said)) = frame::read(input)? {
+            let ends = matches!(said, Said::End(_) | Said::Whole(_));
+            let mut requests = self.requests.borrow_mut();
+            let entry = if ends { requests.remove(&id) } else { requests.get(&id).map(Rc::clone) };
+            drop(requests);
+            let Some(entry) = entry else { continue };
+            entry.begun.set(true);
+            match said {
+                Said::Part(_) if entry.given_up.get() => self.send(id, frame::CANCEL, b""),
+                Said::Part(bytes) => {
+                    entry.parts.borrow_mut().push_back(bytes);
+                    entry.wake();
+                }
+                Said::Whole(bytes) => {
+                    entry.parts.borrow_mut().push_back(bytes);
+                    entry.conclude(State::Ended);
+                }
+                Said::End(why) if why.is_empty() => entry.conclude(State::Ended),
+                Said::End(why) => entry.conclude(State::Cut(printable(&why))),
+                Said::Room(room) => {
+                    entry.room.set(entry.room.get().saturating_add(room));
+                    if let Some(feeder) = entry.feeder.borrow_mut().take() {
+                        feeder.wake();
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Entry {
+    pub(super) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Waits until some of the body may be sent, and says how much.
+    pub(super) async fn room(&self) -> usize {
+        poll_fn(|cx| match self.room.get() {
+            0 => {
+                *self.feeder.borrow_mut() = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            room => Poll::Ready(room),
+        })
+        .await
+    }
+
+    pub(super) fn use_room(&self, count: usize) {
+        self.room.set(self.room.get().saturating_sub(count));
+    }
+
+    /// The host hangs: it is ended.
+    pub(super) fn end_host(&self) {
+        if let Some(lease) = self.lease.borrow_mut().take() {
+            lease.end();
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        *self.state.borrow() != State::UnderWay
+    }
+
+    fn conclude(&self, state: State) {
+        let lease = self.lease.borrow_mut().take();
+        match (lease, &state) {
+            // Whether the host still works on it is found out.
+            (lease, State::Lost(_)) => drop(lease),
+            (Some(lease), _) => lease.release(None),
+            (None, _) => {}
+        }
+        *self.state.borrow_mut() = state;
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+}
+
+/// A host's answer to one request. Dropped before its end, the host is told that nobody waits.
+pub(super) struct Answers {
+    pub(super) link: Rc<Link>,
+    pub(super) entry: Rc<Entry>,
+}
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        let entry = &self.entry;
+        entry.given_up.set(true);
+        entry.parts.borrow_mut().clear();
+        if !entry.is_over() {
+            self.link.send(entry.id, frame::CANCEL, b"");
+        }
+    }
+}
+
+impl Source for Answers {
+    async fn read(&self) -> Option<Bytes> {
+        let entry = &self.entry;
+        let part = poll_fn(|cx| {
+            if let Some(part) = entry.parts.borrow_mut().pop_front() {
+                return Poll::Ready(Some(part));
+            }
+            if entry.is_over() {
+                return Poll::Ready(None);
+            }
+            *entry.waker.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await?;
+        let taken = entry.taken.get() + part.len();
+        entry.taken.set(taken);
+        if taken >= STEP && !entry.is_over() {
+            entry.taken.set(0);
+            let taken = u32::try_from(taken).unwrap_or(u32::MAX);
+            self.link.send(entry.id, frame::ROOM, &taken.to_le_bytes());
+        }
+        Some(part)
+    }
+
+    async fn end(&self) -> End {
+        match &*self.entry.state.borrow() {
+            State::UnderWay | State::Ended => End::Well,
+            State::Cut(why) => End::Cut(why.clone()),
+            State::Lost(why) if self.entry.begun.get() => End::Cut(why.clone()),
+            State::Lost(why) => End::Lost(why.clone()),
+        }
+    }
+}

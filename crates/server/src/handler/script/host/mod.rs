@@ -1,0 +1,189 @@
+//! Applications that a host of ours loads once and serves (WSGI, PEP 3333). A host is a worker that
+//! takes many requests at once, so that they cross to it and back in batches.
+
+mod frame;
+mod link;
+
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use dunlin_http::http1::BodyLength;
+use dunlin_http::semantics::Method;
+use tokio::sync::oneshot;
+
+pub(crate) use self::link::Links;
+use self::link::{Answers, Entry};
+use super::locate::Located;
+use super::output::{Output, Tell};
+use super::phases::Phases;
+use super::reply::{self, DOWNLOAD};
+use super::workers::Capacity;
+use super::{Call, Failure, environment, spool};
+use crate::config::{Script, Workers};
+use crate::response::Response;
+use crate::route::Incoming;
+use crate::stream;
+
+/// The program that loads a WSGI application and serves it.
+pub(super) const WSGI: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/wsgi/host.py"));
+
+/// Requests that a host is given ahead while it answers them at once.
+const AHEAD: usize = 64;
+/// Bytes of a body in one frame.
+const FRAME: usize = 64 * 1024;
+
+/// Has a host answer the request.
+pub(super) async fn attempt(
+    call: &Call,
+    mut incoming: Incoming,
+    located: &Located,
+    name: &Arc<str>,
+) -> Result<Response, Failure> {
+    let Workers::Local(local) = &call.rules.workers else {
+        return Err(Failure::Broken("it has no workers".into()));
+    };
+    let request = call.request.as_request();
+    let shared = &call.ctx.shared;
+    let mut length = environment::stated_length(&request, incoming.length);
+    if incoming.length == BodyLength::Chunked {
+        let spooled = spool::spool(&mut incoming.body).await?;
+        length = Some(spooled.length);
+        incoming.body = spooled.replay();
+    }
+    let mut body = (incoming.length != BodyLength::None && length != Some(0))
+        .then(|| std::mem::replace(&mut incoming.body, stream::empty()));
+    let payload = payload(&environment::variables(call, &incoming, located, length));
+    let capacity = Capacity { least: local.threads, most: local.threads.max(AHEAD) };
+    let pool = shared.pools.workers.of(shared, &call.rules, local, capacity)?;
+    let mut may_repeat = body.is_none() && request.method().is_idempotent();
+    loop {
+        let mut lease = pool.lease(shared, name).await?;
+        let pid = lease.worker.pid;
+        let link = call.ctx.links.to(&lease.worker).await;
+        let link =
+            link.map_err(|error| Failure::Lost(format!("its host cannot be reached: {error}")))?;
+        lease.is_used = true;
+        let chosen = Instant::now();
+        let entry = link.enter(lease);
+        let kind = if body.is_some() { frame::REQUEST_WITH_BODY } else { frame::REQUEST };
+        link.send(entry.id(), kind, &payload);
+        let phases = Rc::new(Phases::new(incoming.received, chosen));
+        let (sender, receiver) = stream::channel(DOWNLOAD);
+        let (tell, mut told) = oneshot::channel();
+        let run = Run {
+            rules: Arc::clone(&call.rules),
+            name: Arc::clone(name),
+            pid,
+            is_bodiless: request.method() == Method::Head,
+            phases: Rc::clone(&phases),
+            answers: Answers { link, entry },
+            body: body.take(),
+            sender,
+            tell,
+        };
+        let mut run = Box::pin(run.supervise());
+        let answer = tokio::select! {
+            biased;
+            () = &mut run => told.try_recv().unwrap_or(Err(Failure::Abandoned)),
+            answer = &mut told => {
+                tokio::task::spawn_local(run);
+                answer.unwrap_or(Err(Failure::Abandoned))
+            }
+        };
+        match answer {
+            Ok(answer) => return reply::response(call, incoming, answer, receiver, &phases).await,
+            Err(Failure::Lost(_)) if may_repeat => may_repeat = false,
+            Err(failure) => return Err(failure),
+        }
+    }
+}
+
+/// Names and values, each ended by a NUL but the last.
+fn payload(variables: &environment::Variables) -> Vec<u8> {
+    let mut payload = Vec::with_capacity(2048);
+    for (name, value) in variables.iter() {
+        if !payload.is_empty() {
+            payload.push(0);
+        }
+        payload.extend_from_slice(name);
+        payload.push(0);
+        payload.extend_from_slice(value);
+    }
+    payload
+}
+
+/// One request that a host has.
+struct Run {
+    rules: Arc<Script>,
+    name: Arc<str>,
+    pid: i32,
+    is_bodiless: bool,
+    phases: Rc<Phases>,
+    answers: Answers,
+    body: Option<stream::Receiver>,
+    sender: stream::Sender,
+    tell: Tell,
+}
+
+impl Run {
+    /// Sees the request through to its end.
+    async fn supervise(self) {
+        let Self { rules, name, phases, answers, body, sender, tell, .. } = self;
+        let entry = Rc::clone(&answers.entry);
+        let output = Output::new(&name, answers, &sender, &phases, self.is_bodiless, tell);
+        let mut fed = body.is_none();
+        if fed {
+            phases.handed_over.set(Some(phases.started));
+        }
+        let result = {
+            let mut feeding = pin!(feed(&output, &entry, body));
+            let mut answering = pin!(output.answer(false));
+            let mut watching = pin!(output.watch(&rules));
+            loop {
+                tokio::select! {
+                    biased;
+                    result = &mut answering => break result,
+                    () = &mut feeding, if !fed => {
+                        fed = true;
+                        watching.set(output.watch(&rules));
+                    }
+                    () = sender.abandoned() => break Err(Failure::Abandoned),
+                    late = &mut watching => break Err(Failure::Late(late)),
+                }
+            }
+        };
+        phases.tell(&name, self.pid);
+        if let Err(failure) = result {
+            if matches!(failure, Failure::Late(_)) {
+                entry.end_host();
+            }
+            output.fail(failure);
+        }
+    }
+}
+
+/// Sends the request's body as fast as the host takes it.
+async fn feed(output: &Output<'_, Answers>, entry: &Entry, body: Option<stream::Receiver>) {
+    let link = &output.source.link;
+    let Some(mut body) = body else { return };
+    loop {
+        let mut bytes: Bytes = match body.next().await {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => break,
+            // The client has left, which is noticed elsewhere.
+            Err(_) => return std::future::pending().await,
+        };
+        while !bytes.is_empty() {
+            let count = entry.room().await.min(bytes.len()).min(FRAME);
+            link.send(entry.id(), frame::BODY, &bytes.split_to(count));
+            entry.use_room(count);
+            output.touch();
+        }
+    }
+    link.send(entry.id(), frame::BODY_END, b"");
+    output.phases.handed_over.set(Some(Instant::now()));
+}

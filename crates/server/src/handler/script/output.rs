@@ -1,0 +1,323 @@
+//! What a script writes, on its way to the client: its header, its body, and whether it came to a
+//! proper end. The same for every kind, whatever carries the bytes.
+
+use std::cell::{Cell, RefCell};
+use std::future::pending;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use tokio::time::{sleep_until, timeout};
+
+use super::Failure;
+use super::head::{self, ScriptHead};
+use super::phases::Phases;
+use super::stderr::{TURN, printable};
+use crate::config::Script;
+use crate::stream;
+
+/// What a script answers with.
+pub(super) enum Answer {
+    /// All of it.
+    Whole(ScriptHead, Bytes),
+    /// A body that follows.
+    Streamed(ScriptHead),
+    /// A whole message that follows, with the status that it begins with.
+    Message(u16),
+    /// What this path would be answered with.
+    Local(Vec<u8>),
+}
+
+/// Takes the answer, or why there is none.
+pub(super) type Tell = oneshot::Sender<Result<Answer, Failure>>;
+
+/// An answer that ends within so many bytes and so much time is sent as a whole: its length can
+/// be stated, it leaves in one write, and a script that fails in the middle of it gives an error
+/// instead of a cut answer.
+const WHOLE: usize = 64 * 1024;
+const PATIENCE: Duration = Duration::from_millis(2);
+
+/// Where a script's output comes from. Both futures may be dropped before they are ready, and
+/// nothing is lost.
+pub(super) trait Source {
+    /// The next bytes, which may be none; `None` at the end.
+    async fn read(&self) -> Option<Bytes>;
+
+    /// How the script ended, once its output has.
+    async fn end(&self) -> End;
+}
+
+/// How a script ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum End {
+    /// As it should, or it goes on without output.
+    Well,
+    /// With this exit status, which is not 0.
+    Status(i32),
+    /// Before its time, in a few words: the output is not all of it.
+    Cut(String),
+    /// The script's worker is gone, and nothing says that it had begun with the request.
+    Lost(String),
+    /// Its worker has not taken the request.
+    Refused(String),
+}
+
+/// A script's output on its way to the client.
+pub(super) struct Output<'a, S> {
+    pub(super) name: &'a str,
+    pub(super) source: S,
+    pub(super) sender: &'a stream::Sender,
+    pub(super) phases: &'a Phases,
+    /// The request is HEAD: a stated length is not that of what comes.
+    pub(super) is_bodiless: bool,
+    tell: RefCell<Option<Tell>>,
+    /// When the script last read or wrote.
+    active: Cell<Instant>,
+    reads: Cell<u64>,
+    /// The script is kept from writing by the client.
+    held_up: Cell<bool>,
+    /// The answer has ended: what the script does from now on is its own affair.
+    is_complete: Cell<bool>,
+}
+
+impl<'a, S: Source> Output<'a, S> {
+    pub(super) fn new(
+        name: &'a str,
+        source: S,
+        sender: &'a stream::Sender,
+        phases: &'a Phases,
+        is_bodiless: bool,
+        tell: Tell,
+    ) -> Self {
+        Self {
+            name,
+            source,
+            sender,
+            phases,
+            is_bodiless,
+            tell: RefCell::new(Some(tell)),
+            active: Cell::new(Instant::now()),
+            reads: Cell::new(0),
+            held_up: Cell::new(false),
+            is_complete: Cell::new(false),
+        }
+    }
+
+    /// The script has just read or written.
+    pub(super) fn touch(&self) {
+        self.active.set(Instant::now());
+    }
+
+    /// The answer has ended.
+    pub(super) fn complete(&self) {
+        self.is_complete.set(true);
+    }
+
+    /// Reads the answer and hands it over.
+    pub(super) async fn answer(&self, is_whole_message: bool) -> Result<(), Failure> {
+        if is_whole_message {
+            return self.message().await;
+        }
+        let mut buffer = Vec::new();
+        let (head, length) = loop {
+            match self.read().await {
+                Some(bytes) => buffer.extend_from_slice(&bytes),
+                None => return Err(self.early_end(buffer.is_empty()).await),
+            }
+            if let Some(found) = head::parse(&buffer).map_err(Failure::Malformed)? {
+                break found;
+            }
+        };
+        if let Some(target) = head.local_redirect() {
+            self.give(Answer::Local(target.to_vec()));
+            while self.read().await.is_some() {}
+            return Ok(());
+        }
+        buffer.drain(..length);
+        if timeout(PATIENCE, self.read_whole(&mut buffer)).await.unwrap_or(false) {
+            return self.whole(head, buffer).await;
+        }
+        let stated = head.content_length.filter(|_| !self.is_bodiless);
+        self.give(Answer::Streamed(head));
+        self.stream(buffer.into(), stated).await
+    }
+
+    /// Adds what comes; true when that was all.
+    async fn read_whole(&self, buffer: &mut Vec<u8>) -> bool {
+        while buffer.len() < WHOLE {
+            match self.read().await {
+                Some(bytes) => buffer.extend_from_slice(&bytes),
+                None => return true,
+            }
+        }
+        false
+    }
+
+    async fn whole(&self, head: ScriptHead, mut body: Vec<u8>) -> Result<(), Failure> {
+        match self.source.end().await {
+            End::Cut(why) | End::Lost(why) | End::Refused(why) => {
+                return Err(Failure::Malformed(why));
+            }
+            End::Well | End::Status(_) => {}
+        }
+        let length = body.len() as u64;
+        match head.content_length.filter(|_| !self.is_bodiless) {
+            Some(stated) if length < stated => {
+                let what = format!("it wrote {length} bytes where its Content-Length is {stated}");
+                return Err(Failure::Malformed(what));
+            }
+            Some(stated) if length > stated => {
+                self.tell_of_excess(stated);
+                body.truncate(stated as usize);
+            }
+            _ => {}
+        }
+        self.give(Answer::Whole(head, body.into()));
+        Ok(())
+    }
+
+    /// Hands over the body as it comes.
+    async fn stream(&self, first: Bytes, stated: Option<u64>) -> Result<(), Failure> {
+        let mut sent = first.len() as u64;
+        self.sender.push(first);
+        let mut told = false;
+        loop {
+            if stated.is_some_and(|stated| sent > stated) && !told {
+                told = true;
+                self.tell_of_excess(stated.unwrap_or_default());
+            }
+            self.held_up.set(true);
+            let room = self.sender.room().await;
+            self.held_up.set(false);
+            self.active.set(Instant::now());
+            if room.is_err() {
+                return Err(Failure::Abandoned);
+            }
+            let Some(bytes) = self.read().await else { break };
+            sent += bytes.len() as u64;
+            self.sender.push(bytes);
+        }
+        if stated.is_some_and(|stated| sent >= stated) {
+            self.sender.end();
+            return Ok(());
+        }
+        if let Some(stated) = stated {
+            let what = format!("it wrote {sent} bytes where its Content-Length is {stated}");
+            return Err(Failure::Malformed(what));
+        }
+        match self.source.end().await {
+            End::Cut(why) | End::Lost(why) | End::Refused(why) => {
+                Err(Failure::Malformed(format!("{why} while it wrote")))
+            }
+            End::Well | End::Status(_) => {
+                self.sender.end();
+                Ok(())
+            }
+        }
+    }
+
+    /// A message with a head of its own is sent as it is, once it is seen to be one.
+    async fn message(&self) -> Result<(), Failure> {
+        let mut buffer = Vec::new();
+        let status = loop {
+            match self.read().await {
+                Some(bytes) => buffer.extend_from_slice(&bytes),
+                None => return Err(self.early_end(buffer.is_empty()).await),
+            }
+            if let Some(end) = memchr::memchr(b'\n', &buffer) {
+                let line = buffer[..end].trim_ascii_end();
+                let what = || format!("its first line is no status line: {:?}", printable(line));
+                break status_line(line).ok_or_else(|| Failure::Malformed(what()))?;
+            }
+            if buffer.len() > head::MOST {
+                return Err(Failure::Malformed("its first line has no end".into()));
+            }
+        };
+        self.give(Answer::Message(status));
+        self.stream(buffer.into(), None).await
+    }
+
+    async fn read(&self) -> Option<Bytes> {
+        self.reads.set(self.reads.get() + 1);
+        if self.reads.get().is_multiple_of(TURN) {
+            tokio::task::yield_now().await;
+        }
+        let bytes = self.source.read().await?;
+        self.touch();
+        if self.phases.first_byte.get().is_none() {
+            self.phases.first_byte.set(Some(self.active.get()));
+        }
+        Some(bytes)
+    }
+
+    /// The output has ended before there was an answer.
+    async fn early_end(&self, nothing: bool) -> Failure {
+        let what = if nothing { "it wrote nothing" } else { "its header has no end" };
+        Failure::Malformed(match self.source.end().await {
+            End::Lost(why) if nothing => return Failure::Lost(why),
+            End::Refused(why) if nothing => return Failure::Refused(why),
+            End::Lost(why) | End::Cut(why) | End::Refused(why) => format!("{what}, and {why}"),
+            End::Well => what.to_owned(),
+            End::Status(status) => format!("{what}, and its exit status is {status}"),
+        })
+    }
+
+    fn give(&self, answer: Answer) {
+        if let Some(tell) = self.tell.borrow_mut().take() {
+            // When nobody waits any more, the client has left, which is noticed elsewhere.
+            let _ = tell.send(Ok(answer));
+        }
+    }
+
+    /// Ends the answer so that it is seen to be incomplete.
+    pub(super) fn fail(&self, failure: Failure) {
+        self.sender.fail();
+        match self.tell.borrow_mut().take() {
+            // Whoever waits for the answer tells of it.
+            Some(tell) => drop(tell.send(Err(failure))),
+            None => failure.tell(self.name),
+        }
+    }
+
+    fn tell_of_excess(&self, stated: u64) {
+        tracing::warn!(
+            script = self.name,
+            "it wrote more than its Content-Length, {stated} bytes; the rest was dropped"
+        );
+    }
+
+    /// Waits until some limit is passed, and says which.
+    pub(super) async fn watch(&self, rules: &Script) -> &'static str {
+        loop {
+            let now = Instant::now();
+            let end = |from: Instant, limit: Duration, what| (from + limit, what);
+            let waiting = self.tell.borrow().is_some();
+            let total = rules
+                .timeout
+                .map(|limit| end(self.phases.started, limit, "it ran longer than `timeout`"));
+            let first = rules.first_byte_timeout.filter(|_| waiting);
+            let first = first.zip(self.phases.handed_over.get()).map(|(limit, from)| {
+                end(from, limit, "no header came within `first_byte_timeout`")
+            });
+            let idle = rules.idle_timeout.filter(|_| !self.is_complete.get()).map(|limit| {
+                let from = if self.held_up.get() { now } else { self.active.get() };
+                end(from, limit, "it neither read nor wrote within `idle_timeout`")
+            });
+            let Some((next, what)) = [total, first, idle].into_iter().flatten().min() else {
+                return pending().await;
+            };
+            if next <= now {
+                return what;
+            }
+            sleep_until(next.into()).await;
+        }
+    }
+}
+
+/// `HTTP/x.y NNN` and whatever follows.
+fn status_line(line: &[u8]) -> Option<u16> {
+    let rest = line.strip_prefix(b"HTTP/")?;
+    let space = memchr::memchr(b' ', rest)?;
+    let digits = std::str::from_utf8(rest.get(space + 1..space + 4)?).ok()?;
+    digits.parse().ok().filter(|status| (200..600).contains(status))
+}

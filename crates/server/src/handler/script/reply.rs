@@ -1,0 +1,78 @@
+//! From what a script answers with to the response.
+
+use bytes::Bytes;
+use dunlin_http::semantics::Method;
+
+use super::head::ScriptHead;
+use super::output::Answer;
+use super::phases::Phases;
+use super::{Call, Failure, redirect};
+use crate::handler::file::apply_edits;
+use crate::response::{Body, Piece, Response, Stream};
+use crate::route::Incoming;
+use crate::stream;
+
+/// Bytes of the answer that wait for the client, besides those on their way to the socket.
+pub(super) const DOWNLOAD: usize = 64 * 1024;
+
+/// The response that `answer` asks for; `body` is where one that follows comes from.
+pub(super) async fn response(
+    call: &Call,
+    incoming: Incoming,
+    answer: Answer,
+    body: stream::Receiver,
+    phases: &Phases,
+) -> Result<Response, Failure> {
+    let response = match answer {
+        Answer::Local(target) => {
+            body.discard();
+            return redirect::follow(call, incoming, &target).await;
+        }
+        Answer::Message(status) => {
+            let mut response = Response::new(status);
+            let stream = Stream { source: body, length: None, is_message: true };
+            response.body = Body::streamed(stream);
+            return Ok(response);
+        }
+        Answer::Whole(head, bytes) => {
+            body.discard();
+            whole(call, head, bytes)
+        }
+        Answer::Streamed(head) => {
+            let stream = Stream { source: body, length: head.content_length, is_message: false };
+            begin(head, Body::streamed(stream))
+        }
+    };
+    Ok(finish(call, response, phases))
+}
+
+/// An answer that was there as a whole before its head was sent.
+fn whole(call: &Call, head: ScriptHead, bytes: Bytes) -> Response {
+    let stated = head.content_length;
+    let length = bytes.len() as u64;
+    let mut body = Body::default();
+    if call.request.as_request().method() == Method::Head {
+        // What an answer to GET would have held is not known from one without content.
+        let length = stated.or((length > 0).then_some(length));
+        body = Body::streamed(Stream { source: stream::empty(), length, is_message: false });
+    } else {
+        body.push(Piece::Memory(bytes));
+    }
+    begin(head, body)
+}
+
+fn begin(head: ScriptHead, body: Body) -> Response {
+    let mut response = Response::new(head.status());
+    response.fields = head.fields;
+    response.body = body;
+    response
+}
+
+fn finish(call: &Call, mut response: Response, phases: &Phases) -> Response {
+    let settings = &call.subject.settings;
+    apply_edits(settings, &mut response.fields);
+    if settings.server_timing {
+        response.fields.push("Server-Timing", phases.server_timing());
+    }
+    response
+}

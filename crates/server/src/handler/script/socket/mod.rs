@@ -1,0 +1,210 @@
+//! Kinds whose workers are reached by a socket that carries one request at a time: FastCGI, SCGI
+//! and uWSGI's protocol.
+
+mod link;
+mod packet;
+mod record;
+mod run;
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+
+use bytes::Bytes;
+use dunlin_http::http1::BodyLength;
+use dunlin_http::semantics::Method;
+use tokio::net::UnixStream;
+use tokio::sync::oneshot;
+
+use self::link::Framing;
+pub(super) use self::link::Link;
+use self::run::{Held, Run};
+use super::locate::Located;
+use super::phases::Phases;
+use super::reply::{self, DOWNLOAD};
+use super::workers::Capacity;
+use super::{Call, Failure, environment, spool};
+use crate::config::{ScriptKind, Workers};
+use crate::response::Response;
+use crate::route::Incoming;
+use crate::stream::{self, Broken};
+
+/// One more than a request is tried when its worker is lost before it has answered.
+const ATTEMPTS: usize = 2;
+/// As much of the body as is there leaves with the head, up to this.
+const TOGETHER: usize = 64 * 1024;
+
+/// A worker of these protocols takes one request at a time.
+const ONE: Capacity = Capacity { least: 1, most: 1 };
+
+/// A request as a worker reads it.
+struct Opening {
+    bytes: Bytes,
+    /// All of the request is in it, so that it can be sent to another worker.
+    is_whole: bool,
+}
+
+/// Has a worker answer the request.
+pub(super) async fn attempt(
+    call: &Call,
+    mut incoming: Incoming,
+    located: &Located,
+    name: &Arc<str>,
+) -> Result<Response, Failure> {
+    let request = call.request.as_request();
+    let mut length = environment::stated_length(&request, incoming.length);
+    if incoming.length == BodyLength::Chunked {
+        let spooled = spool::spool(&mut incoming.body).await?;
+        length = Some(spooled.length);
+        incoming.body = spooled.replay();
+    }
+    let mut body = std::mem::replace(&mut incoming.body, stream::empty());
+    let mut opening = None;
+    let mut avoided = None;
+    for attempt in 1.. {
+        let (mut worker, link) = connect(call, name, avoided, attempt > 1).await?;
+        let chosen = Instant::now();
+        if opening.is_none() {
+            let keep_alive = worker.keep_alive();
+            opening = Some(open(call, &incoming, located, length, keep_alive, &mut body).await?);
+        }
+        let Some(Opening { bytes, is_whole }) = &opening else { break };
+        if let Held::Local(lease) = &mut worker {
+            lease.is_used = true;
+        }
+        avoided = match &worker {
+            Held::Remote(visit) => Some(visit.target()),
+            Held::Local(_) => None,
+        };
+        let last = attempt == ATTEMPTS;
+        let written = match link.try_write(bytes) {
+            Ok(count) => count,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => 0,
+            // It cannot have begun: it has been told of nothing.
+            Err(_) if !last => continue,
+            Err(error) => return Err(Failure::Lost(format!("its worker is gone: {error}"))),
+        };
+        let phases = Rc::new(Phases::new(incoming.received, chosen));
+        let (sender, receiver) = stream::channel(DOWNLOAD);
+        let (tell, mut told) = oneshot::channel();
+        let run = Run {
+            ctx: Rc::clone(&call.ctx),
+            rules: Arc::clone(&call.rules),
+            name: Arc::clone(name),
+            is_bodiless: request.method() == Method::Head,
+            phases: Rc::clone(&phases),
+            worker,
+            link,
+            framing: framing(call.rules.kind),
+            rest: bytes.slice(written..),
+            body: (!is_whole).then(|| std::mem::replace(&mut body, stream::empty())),
+            sender,
+            tell,
+        };
+        let mut run = Box::pin(run.supervise());
+        let answer = tokio::select! {
+            biased;
+            () = &mut run => told.try_recv().unwrap_or(Err(Failure::Abandoned)),
+            answer = &mut told => {
+                tokio::task::spawn_local(run);
+                answer.unwrap_or(Err(Failure::Abandoned))
+            }
+        };
+        match answer {
+            Ok(answer) => {
+                return reply::response(call, incoming, answer, receiver, &phases).await;
+            }
+            // A worker that has refused has not begun, one that was lost may have.
+            Err(Failure::Refused(_)) if !last && *is_whole => {}
+            Err(Failure::Lost(_)) if !last && *is_whole && request.method().is_idempotent() => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+    Err(Failure::Broken("it was not tried".into()))
+}
+
+fn framing(kind: ScriptKind) -> Framing {
+    match kind {
+        ScriptKind::FastCgi => Framing::Records,
+        _ => Framing::Plain,
+    }
+}
+
+/// A worker and a connection to it.
+async fn connect(
+    call: &Call,
+    name: &Arc<str>,
+    avoided: Option<usize>,
+    fresh: bool,
+) -> Result<(Held, Link), Failure> {
+    let shared = &call.ctx.shared;
+    match &call.rules.workers {
+        Workers::Local(local) => {
+            let pool = shared.pools.workers.of(shared, &call.rules, local, ONE)?;
+            let mut lease = pool.lease(shared, name).await?;
+            if let Some(kept) = lease.take_kept()
+                && let Ok(link) = kept.into_link()
+            {
+                return Ok((Held::Local(lease), link));
+            }
+            let stream = UnixStream::connect(&lease.worker.socket).await;
+            let stream = stream
+                .map_err(|error| Failure::Lost(format!("its worker cannot be reached: {error}")))?;
+            Ok((Held::Local(lease), Link::Unix(stream)))
+        }
+        Workers::Remote(remote) => {
+            let place = shared.pools.of(&call.rules).place(&call.rules).await?;
+            let group = shared.pools.remotes.of(&call.rules, remote);
+            let (visit, link) = group.connect(place, avoided, fresh).await?;
+            Ok((Held::Remote(visit), link))
+        }
+        Workers::Each => Err(Failure::Broken("it has no workers".into())),
+    }
+}
+
+/// The request's head, and what of its body is there.
+async fn open(
+    call: &Call,
+    incoming: &Incoming,
+    located: &Located,
+    length: Option<u64>,
+    keep_alive: bool,
+    body: &mut stream::Receiver,
+) -> Result<Opening, Failure> {
+    let variables = environment::variables(call, incoming, located, length);
+    let mut bytes = Vec::with_capacity(2048);
+    let kind = call.rules.kind;
+    match kind {
+        ScriptKind::Scgi => packet::scgi(&variables, length, &mut bytes),
+        ScriptKind::Uwsgi => packet::uwsgi(&variables, &mut bytes)?,
+        _ => {
+            record::begin(keep_alive, &mut bytes);
+            record::params(variables.iter(), &mut bytes);
+        }
+    }
+    let records = framing(kind) == Framing::Records;
+    let mut is_whole = false;
+    while bytes.len() < TOGETHER && !is_whole {
+        let next = poll_fn(|cx| {
+            Poll::Ready(match body.poll_next(cx) {
+                Poll::Ready(next) => Some(next),
+                Poll::Pending => None,
+            })
+        });
+        match next.await {
+            None => break,
+            Some(Err(Broken)) => return Err(Failure::Abandoned),
+            Some(Ok(Some(part))) if records => record::stdin(&part, &mut bytes),
+            Some(Ok(Some(part))) => bytes.extend_from_slice(&part),
+            Some(Ok(None)) => {
+                is_whole = true;
+                if records {
+                    record::end_stdin(&mut bytes);
+                }
+            }
+        }
+    }
+    Ok(Opening { bytes: bytes.into(), is_whole })
+}

@@ -1,0 +1,395 @@
+//! FastCGI's records (FastCGI Specification 1.0): bytes in, bytes out, no sockets.
+
+/// Records are of version 1, and one connection carries one request at a time.
+const VERSION: u8 = 1;
+const REQUEST: u16 = 1;
+
+const BEGIN_REQUEST: u8 = 1;
+const ABORT_REQUEST: u8 = 2;
+const END_REQUEST: u8 = 3;
+const PARAMS: u8 = 4;
+const STDIN: u8 = 5;
+const STDOUT: u8 = 6;
+const STDERR: u8 = 7;
+
+const HEADER: usize = 8;
+/// Content of a record that this side writes; a multiple of 8 needs no padding.
+const CONTENT: usize = 65_528;
+
+/// Begins a request in the role of a responder (§5.1).
+pub(super) fn begin(keep_alive: bool, output: &mut Vec<u8>) {
+    const RESPONDER: u8 = 1;
+    header(BEGIN_REQUEST, 8, output);
+    output.extend_from_slice(&[0, RESPONDER, u8::from(keep_alive), 0, 0, 0, 0, 0]);
+}
+
+/// The variables and the end of their stream (§5.2). A variable may lie across records.
+pub(super) fn params<'a>(
+    variables: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    output: &mut Vec<u8>,
+) {
+    let start = output.len();
+    // Nearly always one record holds them all; its header is filled in when they are there.
+    output.extend_from_slice(&[0; HEADER]);
+    for (name, value) in variables {
+        length(name.len(), output);
+        length(value.len(), output);
+        output.extend_from_slice(name);
+        output.extend_from_slice(value);
+    }
+    let size = output.len() - start - HEADER;
+    if size == 0 {
+        output.truncate(start);
+    } else if size <= CONTENT {
+        let mut first = Vec::with_capacity(HEADER);
+        header(PARAMS, size, &mut first);
+        output[start..start + HEADER].copy_from_slice(&first);
+    } else {
+        let all = output.split_off(start);
+        stream(PARAMS, &all[HEADER..], output);
+    }
+    header(PARAMS, 0, output);
+}
+
+/// A part of the request's body (§5.3).
+pub(super) fn stdin(bytes: &[u8], output: &mut Vec<u8>) {
+    stream(STDIN, bytes, output);
+}
+
+/// The end of the request's body.
+pub(super) fn end_stdin(output: &mut Vec<u8>) {
+    header(STDIN, 0, output);
+}
+
+/// Says that nobody waits for the answer (§5.4).
+pub(super) fn abort() -> Vec<u8> {
+    let mut output = Vec::with_capacity(HEADER);
+    header(ABORT_REQUEST, 0, &mut output);
+    output
+}
+
+fn header(kind: u8, size: usize, output: &mut Vec<u8>) {
+    let [id, low_id] = REQUEST.to_be_bytes();
+    // No record is given more than `CONTENT`.
+    let [high, low] = u16::try_from(size).unwrap_or(u16::MAX).to_be_bytes();
+    output.extend_from_slice(&[VERSION, kind, id, low_id, high, low, 0, 0]);
+}
+
+fn stream(kind: u8, bytes: &[u8], output: &mut Vec<u8>) {
+    for part in bytes.chunks(CONTENT) {
+        header(kind, part.len(), output);
+        output.extend_from_slice(part);
+    }
+}
+
+/// §3.4: one byte up to 127, and four above.
+fn length(length: usize, output: &mut Vec<u8>) {
+    match u8::try_from(length) {
+        Ok(short @ 0..=127) => output.push(short),
+        _ => {
+            let long = u32::try_from(length).unwrap_or(u32::MAX) | 1 << 31;
+            output.extend_from_slice(&long.to_be_bytes());
+        }
+    }
+}
+
+/// What a worker says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Event<'a> {
+    /// Nothing more that is whole: more bytes are needed.
+    More,
+    /// A part of the answer.
+    Stdout(&'a [u8]),
+    /// A part of what goes to the log.
+    Stderr(&'a [u8]),
+    /// The request has ended.
+    End(Ended),
+}
+
+/// How a worker says that a request has ended (§5.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ended {
+    /// The exit status that a program would have had.
+    pub(super) status: i32,
+    /// Whether the worker has worked on the request, or why it refused to.
+    pub(super) protocol: Protocol,
+}
+
+/// A protocol status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Complete,
+    /// It does not take a second request on one connection.
+    CannotMultiplex,
+    /// It has no resources left.
+    Overloaded,
+    /// It is no responder.
+    UnknownRole,
+    /// Another number.
+    Unknown,
+}
+
+/// Reads a worker's records, however they are cut.
+#[derive(Debug, Default)]
+pub(super) struct Reader {
+    header: [u8; HEADER],
+    /// Bytes of the header that have come.
+    have: usize,
+    /// Content and padding of the record that have not come.
+    content: usize,
+    padding: usize,
+    /// The content of END_REQUEST so far.
+    end: [u8; 8],
+    end_have: usize,
+}
+
+impl Reader {
+    /// Reads from the front of `bytes`: how many were used, and what they said.
+    ///
+    /// # Errors
+    /// What is wrong with them, in a few words.
+    pub(super) fn take<'a>(&mut self, bytes: &'a [u8]) -> Result<(usize, Event<'a>), &'static str> {
+        let mut at = 0;
+        loop {
+            if self.have < HEADER {
+                let count = (HEADER - self.have).min(bytes.len() - at);
+                self.header[self.have..self.have + count].copy_from_slice(&bytes[at..at + count]);
+                self.have += count;
+                at += count;
+                if self.have < HEADER {
+                    return Ok((at, Event::More));
+                }
+                self.begin_record()?;
+            }
+            let kind = self.header[1];
+            if self.content > 0 {
+                let count = self.content.min(bytes.len() - at);
+                let part = &bytes[at..at + count];
+                self.content -= count;
+                at += count;
+                match kind {
+                    _ if count == 0 => return Ok((at, Event::More)),
+                    _ if !self.is_of_request() => {}
+                    STDOUT => return Ok((at, Event::Stdout(part))),
+                    STDERR => return Ok((at, Event::Stderr(part))),
+                    END_REQUEST => self.add_to_end(part),
+                    // What this side has no use for is left out (§3.5).
+                    _ => {}
+                }
+                if self.content > 0 {
+                    return Ok((at, Event::More));
+                }
+            }
+            let count = self.padding.min(bytes.len() - at);
+            self.padding -= count;
+            at += count;
+            if self.padding > 0 {
+                return Ok((at, Event::More));
+            }
+            self.have = 0;
+            if kind == END_REQUEST && self.is_of_request() {
+                return Ok((at, Event::End(self.ended())));
+            }
+        }
+    }
+
+    /// Whether the last record came as a whole.
+    pub(super) fn is_between_records(&self) -> bool {
+        self.have == 0
+    }
+
+    fn begin_record(&mut self) -> Result<(), &'static str> {
+        let [version, kind, _, _, high, low, padding, _] = self.header;
+        if version != VERSION {
+            return Err("its worker does not speak FastCGI 1");
+        }
+        self.content = usize::from(u16::from_be_bytes([high, low]));
+        self.padding = usize::from(padding);
+        self.end_have = 0;
+        if kind == END_REQUEST && self.is_of_request() && self.content < self.end.len() {
+            return Err("its worker's END_REQUEST is too short");
+        }
+        Ok(())
+    }
+
+    fn is_of_request(&self) -> bool {
+        u16::from_be_bytes([self.header[2], self.header[3]]) == REQUEST
+    }
+
+    fn add_to_end(&mut self, part: &[u8]) {
+        let count = part.len().min(self.end.len() - self.end_have);
+        self.end[self.end_have..self.end_have + count].copy_from_slice(&part[..count]);
+        self.end_have += count;
+    }
+
+    fn ended(&self) -> Ended {
+        let [a, b, c, d, protocol, ..] = self.end;
+        Ended {
+            status: i32::from_be_bytes([a, b, c, d]),
+            protocol: match protocol {
+                0 => Protocol::Complete,
+                1 => Protocol::CannotMultiplex,
+                2 => Protocol::Overloaded,
+                3 => Protocol::UnknownRole,
+                _ => Protocol::Unknown,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn record(kind: u8, id: u16, content: &[u8], padding: u8, output: &mut Vec<u8>) {
+        let [id, low_id] = id.to_be_bytes();
+        let [high, low] = u16::try_from(content.len()).unwrap_or(u16::MAX).to_be_bytes();
+        output.extend_from_slice(&[VERSION, kind, id, low_id, high, low, padding, 0]);
+        output.extend_from_slice(content);
+        output.resize(output.len() + usize::from(padding), 0xAA);
+    }
+
+    #[derive(Debug, Default, PartialEq, Eq)]
+    struct Read {
+        stdout: Vec<u8>,
+        stderr: Vec<u8>,
+        ended: Vec<Ended>,
+    }
+
+    /// Reads `pieces` one after the other.
+    fn read<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Read, &'static str> {
+        let mut reader = Reader::default();
+        let mut read = Read::default();
+        for piece in pieces {
+            let mut at = 0;
+            while at < piece.len() {
+                let (used, event) = reader.take(&piece[at..])?;
+                assert!(used > 0);
+                at += used;
+                match event {
+                    Event::More => assert_eq!(at, piece.len()),
+                    Event::Stdout(bytes) => read.stdout.extend_from_slice(bytes),
+                    Event::Stderr(bytes) => read.stderr.extend_from_slice(bytes),
+                    Event::End(ended) => {
+                        assert!(reader.is_between_records());
+                        read.ended.push(ended);
+                    }
+                }
+            }
+        }
+        Ok(read)
+    }
+
+    /// Reads name-value pairs as a worker does.
+    fn pairs(mut bytes: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut found = Vec::new();
+        while !bytes.is_empty() {
+            let mut lengths = [0; 2];
+            for length in &mut lengths {
+                let size = if bytes[0] < 128 { 1 } else { 4 };
+                *length = bytes[..size].iter().fold(0, |sum, &b| sum << 8 | usize::from(b));
+                *length &= 0x7FFF_FFFF;
+                bytes = &bytes[size..];
+            }
+            let (name, rest) = bytes.split_at(lengths[0]);
+            let (value, rest) = rest.split_at(lengths[1]);
+            found.push((name.to_vec(), value.to_vec()));
+            bytes = rest;
+        }
+        found
+    }
+
+    /// The content of a stream and whether it was ended.
+    fn content(mut bytes: &[u8], kind: u8) -> (Vec<u8>, bool) {
+        let mut all = Vec::new();
+        while !bytes.is_empty() {
+            assert_eq!(bytes[..4], [VERSION, kind, 0, 1]);
+            let size = usize::from(u16::from_be_bytes([bytes[4], bytes[5]]));
+            let padding = usize::from(bytes[6]);
+            all.extend_from_slice(&bytes[HEADER..HEADER + size]);
+            bytes = &bytes[HEADER + size + padding..];
+            if size == 0 {
+                return (all, bytes.is_empty());
+            }
+        }
+        (all, false)
+    }
+
+    #[test]
+    fn what_is_not_of_the_request_is_left_out_and_what_is_no_record_is_refused() {
+        let mut bytes = Vec::new();
+        record(STDOUT, 2, b"another's", 3, &mut bytes);
+        record(10, 0, b"a management record", 0, &mut bytes);
+        record(STDOUT, 1, b"mine", 0, &mut bytes);
+        record(END_REQUEST, 1, &[0, 0, 0, 7, 2, 0, 0, 0], 8, &mut bytes);
+        let read_all = read([&bytes[..]]).expect("records");
+        assert_eq!(read_all.stdout, b"mine");
+        assert_eq!(read_all.ended, [Ended { status: 7, protocol: Protocol::Overloaded }]);
+        assert!(read([&b"HTTP/1.1 200 OK\r\n"[..]]).is_err());
+        let mut short = Vec::new();
+        record(END_REQUEST, 1, &[0; 7], 0, &mut short);
+        assert!(read([&short[..]]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn records_are_read_however_they_are_cut(
+            parts in proptest::collection::vec(
+                (
+                    prop_oneof![Just(STDOUT), Just(STDERR)],
+                    proptest::collection::vec(any::<u8>(), 0..300),
+                    any::<u8>(),
+                ),
+                0..8,
+            ),
+            status in any::<i32>(),
+            cut in 1_usize..40,
+        ) {
+            let mut bytes = Vec::new();
+            let mut wanted = Read::default();
+            for (kind, part, padding) in &parts {
+                record(*kind, 1, part, *padding, &mut bytes);
+                let stream = if *kind == STDOUT { &mut wanted.stdout } else { &mut wanted.stderr };
+                stream.extend_from_slice(part);
+            }
+            let mut end = status.to_be_bytes().to_vec();
+            end.extend_from_slice(&[0; 4]);
+            record(END_REQUEST, 1, &end, 5, &mut bytes);
+            wanted.ended.push(Ended { status, protocol: Protocol::Complete });
+            prop_assert!(read(bytes.chunks(cut)).is_ok_and(|all| all == wanted));
+            prop_assert!(read(bytes.chunks(1)).is_ok_and(|all| all == wanted));
+            prop_assert!(read([&bytes[..]]).is_ok_and(|all| all == wanted));
+        }
+
+        #[test]
+        fn variables_of_any_length_arrive(
+            sizes in proptest::collection::vec(
+                (1_usize..300, prop_oneof![0_usize..300, 60_000_usize..140_000]), 0..5,
+            ),
+        ) {
+            let list: Vec<_> =
+                sizes.iter().map(|&(name, value)| (vec![b'N'; name], vec![b'v'; value])).collect();
+            let mut output = Vec::new();
+            params(list.iter().map(|(name, value)| (&name[..], &value[..])), &mut output);
+            let (all, ended) = content(&output, PARAMS);
+            prop_assert!(ended);
+            prop_assert_eq!(pairs(&all), list);
+        }
+
+        #[test]
+        fn a_body_arrives_in_records(size in 0_usize..200_000) {
+            let body: Vec<u8> = (0..size).map(|at| at as u8).collect();
+            let mut output = Vec::new();
+            stdin(&body, &mut output);
+            end_stdin(&mut output);
+            prop_assert_eq!(content(&output, STDIN), (body, true));
+        }
+
+        #[test]
+        fn whatever_a_worker_writes_is_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+            let _ = read(bytes.chunks(7));
+        }
+    }
+}

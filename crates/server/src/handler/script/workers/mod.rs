@@ -1,0 +1,467 @@
+//! Workers: processes that stay, for every kind whose scripts do. One pool for each route's
+//! scripts, over all loops; a thread of its own starts the processes, listens to them and ends
+//! them, so that a request takes a worker and gives it back under one short lock.
+
+mod lease;
+mod life;
+
+use std::collections::VecDeque;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+use hashbrown::HashMap;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+
+pub(super) use self::lease::{Kept, Lease};
+use super::Failure;
+use crate::config::{Local, Script};
+use crate::event_loop::Shared;
+
+/// The pools of all routes.
+#[derive(Debug, Default)]
+pub(crate) struct All {
+    pools: RwLock<HashMap<usize, Arc<Pool>>>,
+    supervisor: Mutex<Option<Supervisor>>,
+}
+
+/// The thread that sees to the processes.
+#[derive(Debug)]
+struct Supervisor {
+    handle: Handle,
+    /// Where the workers' sockets are, which nobody else can reach.
+    directory: tempfile::TempDir,
+    /// The thread ends when this is dropped.
+    _run: oneshot::Sender<()>,
+}
+
+/// The workers of one route's scripts.
+#[derive(Debug)]
+pub(super) struct Pool {
+    rules: Arc<Script>,
+    local: Local,
+    capacity: Capacity,
+    label: String,
+    state: Mutex<State>,
+    supervisor: Handle,
+    directory: Box<Path>,
+}
+
+/// Requests that one worker is given at once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Capacity {
+    /// As many as it works on at once.
+    pub(super) least: usize,
+    /// With those that it is given ahead, while it answers within [`QUICK`] on the mean, so that
+    /// waiting behind another costs less than being woken for each.
+    pub(super) most: usize,
+}
+
+#[derive(Debug)]
+struct State {
+    /// How long a worker takes for a request on the mean, lately.
+    mean: Duration,
+    slots: Vec<Slot>,
+    waiting: VecDeque<Waiter>,
+    /// Workers that are being started.
+    starting: usize,
+    /// Workers in a row that died soon after their start, and when the next may be started.
+    failures: u32,
+    not_before: Instant,
+    stopping: bool,
+    /// The log has told that requests are refused, and there was no room since.
+    told: bool,
+    next_number: u64,
+    next_holder: u64,
+}
+
+/// What the pool knows of a worker.
+#[derive(Debug)]
+struct Slot {
+    worker: Arc<Worker>,
+    fitness: Fitness,
+    holders: Vec<Holder>,
+    /// Requests that it was given so far.
+    requests: u64,
+    idle_since: Instant,
+    /// A connection to it that is open.
+    kept: Option<Kept>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fitness {
+    Fit,
+    /// It is to be replaced once its requests are done.
+    Due,
+    /// It is being ended, or nobody knows whether it still works on a request that was given up.
+    Unfit,
+}
+
+/// A request that has a worker.
+#[derive(Debug)]
+struct Holder {
+    id: u64,
+    script: Arc<str>,
+    since: Instant,
+}
+
+/// A request that waits for a worker.
+#[derive(Debug)]
+struct Waiter {
+    script: Arc<str>,
+    since: Instant,
+    home: ThreadId,
+    give: oneshot::Sender<Result<Lease, String>>,
+}
+
+/// A process of a pool.
+#[derive(Debug)]
+pub(super) struct Worker {
+    number: u64,
+    /// Its process.
+    pub(super) pid: i32,
+    /// Where it listens.
+    pub(super) socket: Box<Path>,
+    started: Instant,
+    orders: mpsc::UnboundedSender<Order>,
+}
+
+/// What the thread is to do with a worker.
+#[derive(Debug)]
+enum Order {
+    End,
+    /// Find out when it is done with a request that was given up.
+    Probe {
+        holder: u64,
+    },
+}
+
+/// Who has a worker, and who waits for one.
+#[derive(Debug)]
+pub(super) struct View {
+    /// The processes, the scripts that they work on, and since when.
+    pub(super) holding: Vec<(i32, Arc<str>, Instant)>,
+    /// The scripts that wait, and since when.
+    pub(super) waiting: Vec<(Arc<str>, Instant)>,
+}
+
+/// See [`Capacity`].
+const QUICK: Duration = Duration::from_millis(1);
+/// Pauses before a worker is replaced grow up to this.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
+/// A worker that has lived so long has not failed at its start.
+const SETTLED: Duration = Duration::from_secs(10);
+/// How long the workers may take to end when the server does.
+const STOP: Duration = Duration::from_millis(2500);
+
+impl All {
+    /// The pool of `rules`; `capacity` says how many requests each of its workers is
+    /// given at once.
+    pub(super) fn of(
+        &self,
+        shared: &Arc<Shared>,
+        rules: &Arc<Script>,
+        local: &Local,
+        capacity: Capacity,
+    ) -> Result<Arc<Pool>, Failure> {
+        let pools = self.pools.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pool) = pools.get(&rules.id) {
+            return Ok(Arc::clone(pool));
+        }
+        drop(pools);
+        let (handle, directory) = self
+            .supervisor()
+            .map_err(|error| Failure::Broken(format!("workers cannot be started: {error}")))?;
+        let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
+        let pool = pools.entry(rules.id).or_insert_with(|| {
+            let pool = Pool::new(rules, local, capacity, handle, directory);
+            let pool = Arc::new(pool);
+            pool.supervisor.spawn(life::tend(Arc::clone(&pool), Arc::clone(shared)));
+            pool
+        });
+        Ok(Arc::clone(pool))
+    }
+
+    fn supervisor(&self) -> std::io::Result<(Handle, Box<Path>)> {
+        let mut supervisor = self.supervisor.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(supervisor) = &*supervisor {
+            return Ok((supervisor.handle.clone(), supervisor.directory.path().into()));
+        }
+        let own = Permissions::from_mode(0o700);
+        let directory = tempfile::Builder::new().prefix("dunlin-").permissions(own).tempdir()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (run, stopped) = oneshot::channel::<()>();
+        let body = move || {
+            // An error says that the sender is gone, which is what is waited for.
+            let _ = runtime.block_on(stopped);
+        };
+        std::thread::Builder::new().name("workers".into()).spawn(body)?;
+        let path = directory.path().into();
+        *supervisor = Some(Supervisor { handle: handle.clone(), directory, _run: run });
+        Ok((handle, path))
+    }
+
+    /// Ends all workers, and waits until they have ended, for a while.
+    pub(crate) fn stop(&self) {
+        let pools = self.pools.read().unwrap_or_else(PoisonError::into_inner);
+        for pool in pools.values() {
+            pool.stop();
+        }
+        let began = Instant::now();
+        while began.elapsed() < STOP && pools.values().any(|pool| pool.has_processes()) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.supervisor.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+impl Pool {
+    fn new(
+        rules: &Arc<Script>,
+        local: &Local,
+        capacity: Capacity,
+        supervisor: Handle,
+        directory: Box<Path>,
+    ) -> Self {
+        let state = State {
+            // Unknown: at first none is given ahead.
+            mean: 10 * QUICK,
+            slots: Vec::new(),
+            waiting: VecDeque::new(),
+            starting: 0,
+            failures: 0,
+            not_before: Instant::now(),
+            stopping: false,
+            told: false,
+            next_number: 0,
+            next_holder: 0,
+        };
+        Self {
+            rules: Arc::clone(rules),
+            local: local.clone(),
+            capacity,
+            label: rules.label(),
+            state: Mutex::new(state),
+            supervisor,
+            directory,
+        }
+    }
+
+    /// A worker, in the order of asking.
+    ///
+    /// # Errors
+    /// [`Failure::Busy`] when too many wait, or when it took too long; [`Failure::Broken`] when no
+    /// worker can be started.
+    pub(super) async fn lease(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        script: &Arc<str>,
+    ) -> Result<Lease, Failure> {
+        let home = std::thread::current().id();
+        let given = {
+            let mut state = self.lock();
+            if let Some(lease) = self.take(&mut state, script, home) {
+                return Ok(lease);
+            }
+            state.waiting.retain(|waiter| !waiter.give.is_closed());
+            let (give, given) = oneshot::channel();
+            let (script, since) = (Arc::clone(script), Instant::now());
+            state.waiting.push_back(Waiter { script, since, home, give });
+            self.grow(&mut state, shared);
+            // Those whose worker is being started do not wait for another request's.
+            let room = self.rules.queue + state.starting * self.capacity.least;
+            if state.waiting.len() > room {
+                state.waiting.pop_back();
+                self.tell_of_refusal(&mut state);
+                return Err(Failure::Busy);
+            }
+            given
+        };
+        match tokio::time::timeout(self.rules.queue_timeout, given).await {
+            Ok(Ok(Ok(lease))) => Ok(lease),
+            Ok(Ok(Err(reason))) => Err(Failure::Broken(reason)),
+            Ok(Err(_)) => Err(Failure::Broken("the server is stopping".into())),
+            Err(_) => {
+                self.tell_of_refusal(&mut self.lock());
+                Err(Failure::Busy)
+            }
+        }
+    }
+
+    fn tell_of_refusal(&self, state: &mut State) {
+        if std::mem::replace(&mut state.told, true) {
+            return;
+        }
+        let View { holding, waiting } = state.view();
+        let longest = holding.iter().min_by_key(|(_, _, since)| *since);
+        tracing::warn!(
+            scripts = self.label,
+            processes = self.rules.processes,
+            waiting = waiting.len(),
+            longest = longest.map(|(_, script, _)| &**script),
+            longest_pid = longest.map(|(pid, ..)| pid),
+            longest_ms = longest.map(|(_, _, since)| since.elapsed().as_millis() as u64),
+            "scripts are asked for faster than they run; requests are refused until there is room"
+        );
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A state is whole after every statement, so that a panic elsewhere spoils nothing.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives out the least busy worker; among those the one whose connection is registered here,
+    /// then the one that was used last, so that those too many become idle.
+    fn take(
+        self: &Arc<Self>,
+        state: &mut State,
+        script: &Arc<str>,
+        home: ThreadId,
+    ) -> Option<Lease> {
+        let limit = self.local.requests.unwrap_or(u64::MAX);
+        let Capacity { least, most } = self.capacity;
+        let capacity = if state.mean < QUICK { most } else { least };
+        let fit = state.slots.iter_mut().filter(|slot| {
+            slot.fitness == Fitness::Fit && slot.holders.len() < capacity && slot.requests < limit
+        });
+        let slot = fit.min_by_key(|slot| {
+            let away = slot.kept.as_ref().is_none_or(|kept| kept.home != home);
+            (slot.holders.len(), away, std::cmp::Reverse(slot.idle_since))
+        })?;
+        state.next_holder += 1;
+        let id = state.next_holder;
+        slot.holders.push(Holder { id, script: Arc::clone(script), since: Instant::now() });
+        slot.requests += 1;
+        if slot.requests >= limit {
+            slot.fitness = Fitness::Due;
+        }
+        Some(Lease::new(Arc::clone(self), Arc::clone(&slot.worker), id, slot.kept.take()))
+    }
+
+    /// Gives workers that are free to those who wait.
+    fn serve_waiting(self: &Arc<Self>) {
+        loop {
+            let mut state = self.lock();
+            let Some(waiter) = state.waiting.pop_front() else {
+                state.told = false;
+                return;
+            };
+            if waiter.give.is_closed() {
+                continue;
+            }
+            let Some(lease) = self.take(&mut state, &waiter.script, waiter.home) else {
+                state.waiting.push_front(waiter);
+                return;
+            };
+            drop(state);
+            // Dropped unused, it goes back, and the next one has it.
+            drop(waiter.give.send(Ok(lease)));
+        }
+    }
+
+    /// Takes a worker back.
+    fn give_back(self: &Arc<Self>, worker: &Worker, holder: u64, kept: Option<Kept>) {
+        let mut state = self.lock();
+        let Some(slot) = state.slot(worker.number) else { return };
+        let now = Instant::now();
+        let held = slot.holders.iter().position(|other| other.id == holder);
+        let took = held.map(|at| {
+            let share = u32::try_from(slot.holders.len()).unwrap_or(u32::MAX);
+            (now - slot.holders.swap_remove(at).since) / share
+        });
+        slot.idle_since = now;
+        match slot.fitness {
+            Fitness::Fit => slot.kept = kept.or_else(|| slot.kept.take()),
+            Fitness::Due if slot.holders.is_empty() => slot.end(),
+            _ => {}
+        }
+        if let Some(took) = took {
+            state.mean = state.mean * 7 / 8 + took / 8;
+        }
+        if !state.waiting.is_empty() {
+            drop(state);
+            self.serve_waiting();
+        }
+    }
+
+    /// A worker's request was given up while it worked on it.
+    fn suspect(&self, worker: &Worker, holder: u64) {
+        if let Some(slot) = self.lock().slot(worker.number) {
+            slot.fitness = Fitness::Unfit;
+            // An error says that it has ended.
+            let _ = slot.worker.orders.send(Order::Probe { holder });
+        }
+    }
+
+    /// A worker has to end at once.
+    fn end(&self, worker: &Worker) {
+        if let Some(slot) = self.lock().slot(worker.number) {
+            slot.end();
+        }
+    }
+
+    /// Starts as many workers as are waited for, and at least the least.
+    fn grow(self: &Arc<Self>, state: &mut State, shared: &Arc<Shared>) {
+        if state.stopping {
+            return;
+        }
+        let (least, most) = (self.local.min_processes, self.rules.processes);
+        let wanted = state.waiting.len().div_ceil(self.capacity.least);
+        while state.slots.len() + state.starting < most
+            && (state.starting < wanted || state.slots.len() + state.starting < least)
+        {
+            state.starting += 1;
+            self.supervisor.spawn(life::start(Arc::clone(self), Arc::clone(shared)));
+        }
+    }
+
+    fn stop(&self) {
+        let mut state = self.lock();
+        state.stopping = true;
+        state.waiting.clear();
+        for slot in &mut state.slots {
+            slot.end();
+        }
+    }
+
+    fn has_processes(&self) -> bool {
+        let state = self.lock();
+        !state.slots.is_empty() || state.starting > 0
+    }
+}
+
+impl State {
+    fn slot(&mut self, number: u64) -> Option<&mut Slot> {
+        self.slots.iter_mut().find(|slot| slot.worker.number == number)
+    }
+
+    fn view(&self) -> View {
+        let of = |slot: &Slot| {
+            let pid = slot.worker.pid;
+            let holder = move |holder: &Holder| (pid, Arc::clone(&holder.script), holder.since);
+            slot.holders.iter().map(holder).collect::<Vec<_>>()
+        };
+        View {
+            holding: self.slots.iter().flat_map(of).collect(),
+            waiting: self
+                .waiting
+                .iter()
+                .map(|waiter| (Arc::clone(&waiter.script), waiter.since))
+                .collect(),
+        }
+    }
+}
+
+impl Slot {
+    fn end(&mut self) {
+        self.fitness = Fitness::Unfit;
+        self.kept = None;
+        // An error says that it has ended.
+        let _ = self.worker.orders.send(Order::End);
+    }
+}

@@ -1,0 +1,380 @@
+"""Serves a WSGI application (PEP 3333) to the web server that has started this process.
+
+Usage: host.py MODULE:CALLABLE THREADS, with a listening Unix socket as standard input. Requests and
+answers cross the socket in frames: length of the payload and number of the request (four bytes each,
+the lowest first), kind (one byte), payload. Many requests come with one read, and the answers to all
+of them leave with one write.
+"""
+
+import collections
+import importlib
+import io
+import os
+import queue
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+import traceback
+
+HEADER = struct.Struct("<IIB")
+# From the server: a request without and with a body, parts of the body, its end, room for the
+# answer, and that nobody waits for it any more.
+REQUEST, REQUEST_WITH_BODY, BODY, BODY_END, ROOM, CANCEL = 1, 2, 3, 4, 5, 6
+# To the server: a part of the answer, its end, both in one, and room for the body.
+PART, END, WHOLE, BODY_ROOM = 1, 2, 3, 4
+
+# Bytes that may be under way to the other side, and how many are acknowledged at a time.
+WINDOW = 256 * 1024
+STEP = 64 * 1024
+# Answers that are ready leave after this many seconds although others are still worked on.
+PATIENCE = 0.002
+
+
+class Gone(Exception):
+    """Nobody waits for the answer."""
+
+
+class Connection:
+    """A connection of one of the server's event loops."""
+
+    def __init__(self, sock):
+        self.sock = sock
+        self.rest = b""
+        self.requests = {}
+        self.out = collections.deque()
+        self.lock = threading.Lock()
+        self.changed = threading.Condition()
+
+    def flush(self):
+        """Writes all answers that are ready at once."""
+        with self.lock:
+            out = self.out
+            try:
+                while out:
+                    parts = []
+                    while out:
+                        parts.append(out.popleft())
+                    self.sock.sendall(b"".join(parts) if len(parts) > 1 else parts[0])
+            except OSError:
+                # The server is gone, or its loop: the end of the input tells.
+                out.clear()
+
+    def send(self, ident, kind, payload=b""):
+        self.out.append(HEADER.pack(len(payload), ident, kind) + payload)
+
+    def feed(self, data, begin):
+        """Takes in what has come; new requests go to `begin`."""
+        if self.rest:
+            data = self.rest + data
+        at, size, unpack = 0, len(data), HEADER.unpack_from
+        while size - at >= 9:
+            length, ident, kind = unpack(data, at)
+            end = at + 9 + length
+            if end > size:
+                break
+            if kind == REQUEST:
+                begin((self, ident, data[at + 9 : end], None))
+            else:
+                self.control(ident, kind, data[at + 9 : end], begin)
+            at = end
+        self.rest = data[at:]
+
+    def control(self, ident, kind, payload, begin):
+        if kind == REQUEST_WITH_BODY:
+            request = self.requests[ident] = Request(self, ident)
+            begin((self, ident, payload, request))
+            return
+        request = self.requests.get(ident)
+        if request is None:
+            # It has been answered, or has not written yet, and is then told again.
+            return
+        with self.changed:
+            if kind == BODY:
+                request.parts.append(payload)
+            elif kind == BODY_END:
+                request.ended = True
+            elif kind == ROOM:
+                request.room += int.from_bytes(payload, "little")
+            elif kind == CANCEL:
+                request.gone = True
+            self.changed.notify_all()
+
+    def close(self):
+        with self.changed:
+            for request in self.requests.values():
+                request.gone = True
+            self.changed.notify_all()
+        self.sock.close()
+
+
+class Request(io.RawIOBase):
+    """What is known of a request besides its head; also its body, as a raw stream."""
+
+    def __init__(self, connection, ident):
+        self.connection = connection
+        self.ident = ident
+        self.parts = collections.deque()
+        self.ended = False
+        self.gone = False
+        self.room = WINDOW
+        self.taken = 0
+
+    def readable(self):
+        return True
+
+    def wait(self, ready):
+        """Waits until `ready()`, and takes in what comes meanwhile."""
+        connection = self.connection
+        connection.flush()
+        if THREADS > 1:
+            with connection.changed:
+                while not ready():
+                    connection.changed.wait()
+        else:
+            while not ready():
+                look()
+
+    def readinto(self, buffer):
+        if not self.parts:
+            self.wait(lambda: self.parts or self.ended or self.gone)
+            if not self.parts:
+                if self.gone and not self.ended:
+                    raise OSError("the client has left")
+                return 0
+        part = self.parts[0]
+        count = min(len(part), len(buffer))
+        buffer[:count] = part[:count]
+        if count == len(part):
+            self.parts.popleft()
+        else:
+            self.parts[0] = part[count:]
+        self.taken += count
+        if self.taken >= STEP:
+            self.connection.send(self.ident, BODY_ROOM, self.taken.to_bytes(4, "little"))
+            self.connection.flush()
+            self.taken = 0
+        return count
+
+    def take_room(self, count):
+        if self.room < count:
+            self.wait(lambda: self.room >= count or self.gone)
+        if self.gone:
+            raise Gone
+        self.room -= count
+
+
+class FileWrapper:
+    """wsgi.file_wrapper: a file in pieces."""
+
+    def __init__(self, file, size=STEP):
+        self.file, self.size = file, size
+        if hasattr(file, "close"):
+            self.close = file.close
+
+    def __iter__(self):
+        return iter(lambda: self.file.read(self.size), b"")
+
+
+def encode(status, headers):
+    head = "Status: %s\r\n%s\r\n" % (status, "".join(["%s: %s\r\n" % pair for pair in headers]))
+    if head.count("\n") != len(headers) + 2:
+        raise ValueError("a line break in the status or in a header")
+    return head.encode("latin-1")
+
+
+class Answer:
+    """The answer to one request."""
+
+    __slots__ = ("connection", "ident", "request", "head", "begun")
+
+    def __init__(self, connection, ident, request):
+        self.connection = connection
+        self.ident = ident
+        self.request = request
+        self.head = None
+        self.begun = False
+
+    def start(self, status, headers, exc_info=None):
+        if exc_info:
+            try:
+                if self.begun:
+                    raise exc_info[1].with_traceback(exc_info[2])
+            finally:
+                exc_info = None
+        elif self.head is not None:
+            raise AssertionError("start_response was called twice without exc_info")
+        self.head = encode(status, headers)
+        return self.write
+
+    def write(self, data):
+        """Sends a part now."""
+        if not self.begun:
+            if self.head is None:
+                raise AssertionError("a body before start_response")
+            self.begun = True
+            data = self.head + data
+            if self.request is None:
+                # The server has nothing to say of it before the first part.
+                self.request = self.connection.requests.setdefault(
+                    self.ident, Request(self.connection, self.ident)
+                )
+        for at in range(0, len(data), STEP):
+            part = data[at : at + STEP]
+            self.request.take_room(len(part))
+            self.connection.send(self.ident, PART, part)
+        self.connection.flush()
+
+    def run(self, environ):
+        connection, ident = self.connection, self.ident
+        reason = b""
+        try:
+            result = application(environ, self.start)
+            try:
+                kind = type(result)
+                if (kind is list or kind is tuple) and len(result) == 1 and not self.begun:
+                    head, body = self.head, result[0]
+                    if head is None:
+                        raise AssertionError("start_response was not called")
+                    if len(body) <= STEP:
+                        connection.out.append(
+                            HEADER.pack(len(head) + len(body), ident, WHOLE) + head + body
+                        )
+                        return
+                for part in result:
+                    if part:
+                        self.write(part)
+                if not self.begun:
+                    self.write(b"")
+            finally:
+                if hasattr(result, "close"):
+                    result.close()
+        except Gone:
+            reason = b"the client has left"
+        except Exception:
+            traceback.print_exc()
+            sys.stderr.flush()
+            if not self.begun:
+                head = encode("500 Internal Server Error", [("Content-Type", "text/plain")])
+                connection.send(ident, WHOLE, head + b"The application failed.\n")
+                return
+            reason = b"the application failed"
+        finally:
+            if self.request is not None:
+                connection.requests.pop(ident, None)
+        connection.send(ident, END, reason)
+
+
+def handle(job):
+    connection, ident, payload, request = job
+    parts = iter(payload.decode("latin-1").split("\0"))
+    environ = dict(zip(parts, parts))
+    environ.update(BASE)
+    environ["wsgi.url_scheme"] = environ.get("REQUEST_SCHEME", "http")
+    environ["wsgi.input"] = io.BytesIO() if request is None else io.BufferedReader(request, STEP)
+    Answer(connection, ident, request).run(environ)
+
+
+def look():
+    """Waits for something to come and takes it in."""
+    for descriptor, _ in poller.poll():
+        if descriptor == 0:
+            try:
+                sock, _ = listener.accept()
+            except OSError:
+                continue
+            connections[sock.fileno()] = Connection(sock)
+            poller.register(sock.fileno(), select.EPOLLIN)
+            continue
+        connection = connections[descriptor]
+        try:
+            data = connection.sock.recv(WINDOW)
+        except OSError:
+            data = b""
+        if data:
+            connection.feed(data, jobs.append if THREADS == 1 else jobs.put)
+        else:
+            poller.unregister(descriptor)
+            del connections[descriptor]
+            connection.close()
+
+
+def flush_in_time():
+    """Has answers leave that are ready while the application works on another for long."""
+    while True:
+        armed.wait()
+        time.sleep(PATIENCE)
+        armed.clear()
+        for connection in list(connections.values()):
+            if connection.out:
+                connection.flush()
+
+
+def serve_in_turn():
+    is_armed, armed_set, popleft = armed.is_set, armed.set, jobs.popleft
+    while True:
+        look()
+        while jobs:
+            job = popleft()
+            handle(job)
+            if jobs and not is_armed():
+                armed_set()
+        for connection in list(connections.values()):
+            if connection.out:
+                connection.flush()
+
+
+def work():
+    while True:
+        job = jobs.get()
+        handle(job)
+        job[0].flush()
+
+
+def end(*_):
+    sys.exit(0)
+
+
+def load(name):
+    module, _, attributes = name.partition(":")
+    found = importlib.import_module(module)
+    for attribute in attributes.split("."):
+        found = getattr(found, attribute)
+    return found
+
+
+if __name__ == "__main__":
+    THREADS = int(sys.argv[2])
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The application's directory takes the place of this file's.
+    sys.path[0] = os.getcwd()
+    application = load(sys.argv[1])
+    sys.argv[:] = [sys.argv[1]]
+    listener = socket.socket(fileno=0)
+    listener.setblocking(False)
+    poller = select.epoll()
+    poller.register(0, select.EPOLLIN)
+    connections = {}
+    BASE = {
+        "wsgi.version": (1, 0),
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": THREADS > 1,
+        "wsgi.multiprocess": True,
+        "wsgi.run_once": False,
+        "wsgi.file_wrapper": FileWrapper,
+    }
+    if THREADS == 1:
+        jobs = collections.deque()
+        armed = threading.Event()
+        threading.Thread(target=flush_in_time, daemon=True).start()
+        serve_in_turn()
+    else:
+        jobs = queue.SimpleQueue()
+        for _ in range(THREADS):
+            threading.Thread(target=work, daemon=True).start()
+        while True:
+            look()

@@ -1,0 +1,433 @@
+"""WSGI applications (PEP 3333): what they are told, what becomes of what they say, their processes."""
+
+import hashlib
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+
+import pytest
+
+from conftest import parse, read_all, read_response, wait_until
+from test_cgi import PRINT, content, dechunk, get, is_alive, script
+from test_fastcgi import serve, workers  # noqa: F401
+
+APP = '''
+import hashlib, json, os, sys, time
+
+def application(environ, start_response):
+    name = environ["PATH_INFO"].strip("/").split("/")[0] or "hello"
+    return globals()[name](environ, start_response)
+
+def ok(start_response, kind="text/plain", status="200 OK"):
+    return start_response(status, [("Content-Type", kind)])
+
+def hello(environ, start_response):
+    ok(start_response)
+    return [b"hello"]
+
+def pid(environ, start_response):
+    ok(start_response)
+    return [str(os.getpid()).encode()]
+
+def env(environ, start_response):
+    ok(start_response, "application/json")
+    body = environ["wsgi.input"].read().decode()
+    told = {key: value for key, value in environ.items() if isinstance(value, str)}
+    wsgi = {key: repr(value) for key, value in environ.items() if key.startswith("wsgi.")}
+    return [json.dumps({"env": told, "wsgi": wsgi, "body": body, "path": sys.path[0]}).encode()]
+
+def total(environ, start_response):
+    digest = hashlib.sha256()
+    while part := environ["wsgi.input"].read(100_000):
+        digest.update(part)
+    ok(start_response)
+    return [digest.hexdigest().encode()]
+
+def lines(environ, start_response):
+    ok(start_response)
+    return [b"|".join(line.strip() for line in environ["wsgi.input"])]
+
+def ignore(environ, start_response):
+    ok(start_response)
+    return [b"ignored"]
+
+def large(environ, start_response):
+    ok(start_response)
+    return (bytes([65 + at % 26]) * 10_000 for at in range(2000))
+
+def one(environ, start_response):
+    ok(start_response)
+    return [b"o" * 3_000_000]
+
+def wait_for(path):
+    while not os.path.exists(path):
+        time.sleep(0.002)
+
+def events(environ, start_response):
+    ok(start_response, "text/event-stream")
+    for number in range(3):
+        yield b"data: %d\\n\\n" % number
+        wait_for(environ["QUERY_STRING"] + str(number))
+
+def wait(environ, start_response):
+    wait_for(environ["QUERY_STRING"])
+    return hello(environ, start_response)
+
+def old(environ, start_response):
+    write = ok(start_response)
+    write(b"one ")
+    write(b"two ")
+    return [b"three"]
+
+class Closing:
+    def __init__(self, path):
+        self.path = path
+    def __iter__(self):
+        yield b"part"
+    def close(self):
+        open(self.path, "w").close()
+
+def closing(environ, start_response):
+    ok(start_response)
+    return Closing(environ["QUERY_STRING"])
+
+def fails(environ, start_response):
+    raise RuntimeError("on purpose")
+
+def fails_late(environ, start_response):
+    ok(start_response)
+    yield b"x" * 100_000
+    raise RuntimeError("late on purpose")
+
+def replaced(environ, start_response):
+    ok(start_response)
+    try:
+        raise ValueError
+    except ValueError:
+        start_response("500 Replaced", [("Content-Type", "text/plain")], sys.exc_info())
+    return [b"replaced"]
+
+def split(environ, start_response):
+    start_response("200 OK", [("X-A", "b\\r\\nSet-Cookie: evil=1")])
+    return [b""]
+
+def nothing(environ, start_response):
+    return [b"no head"]
+
+def spin(environ, start_response):
+    while True:
+        pass
+
+def endless(environ, start_response):
+    ok(start_response)
+    try:
+        while True:
+            yield b"x" * 1000
+    finally:
+        open(environ["QUERY_STRING"], "w").close()
+
+def file(environ, start_response):
+    ok(start_response)
+    return environ["wsgi.file_wrapper"](open(__file__, "rb"), 100)
+'''
+
+
+@pytest.fixture
+def wsgi(serve, tmp_path):  # noqa: F811
+    """Starts a server with the application: `wsgi(settings)`."""
+    directory = tmp_path / "app"
+    directory.mkdir()
+    (directory / "app.py").write_text(APP)
+
+    def start(settings="processes = 1", route="", application="app:application", more=""):
+        return serve(
+            more=f'[[site.route]]\npath = "/app/*"\n{route}\nscript = {{ kind = "wsgi", '
+            f'application = "{application}", interpreter = "{sys.executable}", '
+            f'directory = "{directory}", {settings} }}\n{more}'
+        )
+
+    start.directory = directory
+    return start
+
+
+def post(server, path, body, *fields, chunked=False):
+    head = "".join(f"{field}\r\n" for field in fields)
+    length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {len(body)}"
+    if chunked:
+        body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    data = f"POST {path} HTTP/1.1\r\nHost: Example.org:81\r\nConnection: close\r\n{head}{length}\r\n\r\n"
+    status, fields, answer = parse(server.exchange(data.encode() + body, 60))
+    return status, fields, content(fields, answer)
+
+
+def test_an_application_is_told_what_a_cgi_program_is_told(wsgi, tmp_path, site):
+    directory = tmp_path / "cgi-bin"
+    script(directory, "print", PRINT)
+    server = wsgi(
+        'processes = 1, env = { APP = "blue" }',
+        more=f'[[site.route]]\npath = "/cgi/*"\n'
+        f'script = {{ kind = "cgi", directory = "{directory}", env = {{ APP = "blue" }} }}',
+    )
+    fields = ("Content-Type: text/x", "X-Two: 1", "X-Two: 2", "Cookie: a=b", "Proxy: http://evil/")
+    told = [
+        json.loads(post(server, path, b"a=1&b=2", *fields)[2])
+        for path in ("/app/env/%C3%A4%20b?x=%41&y", "/cgi/print/env/%C3%A4%20b?x=%41&y")
+    ]
+    seen, wanted = told[0]["env"], told[1]["env"]
+    assert told[0]["body"] == told[1]["body"] == "a=1&b=2"
+    assert told[0]["path"] == str(wsgi.directory)
+    assert told[0]["wsgi"]["wsgi.version"] == "(1, 0)"
+    assert told[0]["wsgi"]["wsgi.multithread"] == "False"
+    assert seen.pop("wsgi.url_scheme") == "http"
+    for name in ("PATH", "LC_CTYPE", "SCRIPT_FILENAME"):
+        wanted.pop(name, None)
+    for name in ("SCRIPT_NAME", "REQUEST_URI", "REMOTE_PORT"):
+        assert seen.pop(name) != wanted.pop(name)
+    # PEP 3333: bytes as ISO 8859-1.
+    for name in ("PATH_INFO", "PATH_TRANSLATED"):
+        wanted[name] = wanted[name].encode().decode("latin-1")
+    assert seen == wanted
+
+
+def test_many_requests_at_once_are_answered_each_with_its_own(wsgi):
+    server = wsgi()
+    wrong = []
+
+    def ask(number):
+        for at in range(50):
+            body = b"%d-%d\nsecond" % (number, at)
+            if post(server, "/app/lines", body)[2] != body.replace(b"\n", b"|"):
+                wrong.append(body)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and len(workers(server)) == 1
+
+
+def test_pipelined_requests_and_head_are_answered(wsgi):
+    server = wsgi()
+    with server.connect() as connection:
+        connection.sendall(b"GET /app/ HTTP/1.1\r\nHost: x\r\n\r\n" * 20)
+        rest = b""
+        for _ in range(20):
+            status, _, body, rest = read_response(connection, rest)
+            assert (status, body) == (200, b"hello")
+    status, fields, body = server.get("/app/hello", method="HEAD")
+    assert (status, body, fields["content-length"]) == (200, b"", "5")
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_an_upload_of_200_mb_arrives_whole(wsgi, threads, chunked):
+    server = wsgi(f"processes = 1, threads = {threads}", 'body_size = "300MB"')
+    body = os.urandom(1 << 20) * 200
+    digest = hashlib.sha256(body).hexdigest().encode()
+    assert post(server, "/app/total", body, chunked=chunked)[2] == digest
+    assert post(server, "/app/ignore", body[: 5 << 20], chunked=chunked)[2] == b"ignored"
+    assert get(server, "/app/")[2] == b"hello"
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_large_answer_arrives_whole_and_holds_no_memory(wsgi, threads):
+    server = wsgi(f"processes = 1, threads = {threads}")
+    wanted = b"".join(bytes([65 + at % 26]) * 10_000 for at in range(2000))
+    assert get(server, "/app/large")[2] == wanted
+    assert get(server, "/app/one")[2] == b"o" * 3_000_000
+    assert get(server, "/app/file")[2] == (wsgi.directory / "app.py").read_bytes()
+    if threads > 1:
+        with server.connect() as connection:
+            connection.sendall(b"GET /app/large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            # While its client does not read, the others are served.
+            for _ in range(50):
+                assert get(server, "/app/")[2] == b"hello"
+            status, fields, body = parse(read_all(connection))
+        assert content(fields, body) == wanted
+
+
+def test_events_arrive_as_they_are_sent(wsgi, tmp_path):
+    server = wsgi()
+    with server.connect() as connection:
+        path = f"/app/events?{tmp_path}/gate"
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        seen = b""
+        for number in range(3):
+            while f"data: {number}\n\n".encode() not in seen:
+                part = connection.recv(4096)
+                assert part, seen
+                seen += part
+            (tmp_path / f"gate{number}").touch()
+        seen += read_all(connection)
+    body = seen.partition(b"\r\n\r\n")[2]
+    assert dechunk(body) == [b"data: 0\n\n", b"data: 1\n\n", b"data: 2\n\n"]
+
+
+def test_what_the_standard_allows_works(wsgi, tmp_path):
+    server = wsgi()
+    assert get(server, "/app/old")[2] == b"one two three"
+    assert get(server, f"/app/closing?{tmp_path}/closed")[2] == b"part"
+    assert (tmp_path / "closed").exists()
+    assert get(server, "/app/replaced")[::2] == (500, b"replaced")
+
+
+def test_what_fails_is_told_and_seen_to_fail(wsgi):
+    server = wsgi()
+    assert get(server, "/app/fails")[0] == 500
+    wait_until(lambda: "RuntimeError: on purpose" in server.log, "the traceback")
+    assert get(server, "/app/nothing")[0] == 500
+    status, fields, _ = get(server, "/app/split")
+    assert status == 500 and "set-cookie" not in fields
+    data = server.exchange(b"GET /app/fails_late HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert data.startswith(b"HTTP/1.1 200") and not data.endswith(b"0\r\n\r\n")
+    assert get(server, "/app/")[2] == b"hello"
+
+
+def test_an_application_that_cannot_be_loaded_is_told_of(wsgi):
+    server = wsgi('processes = 1, queue_timeout = "1s"', application="nothing_of_that_name:app")
+    assert get(server, "/app/")[0] in (502, 503)
+    wait_until(lambda: "ModuleNotFoundError" in server.log, "the reason")
+
+
+def test_a_slow_request_holds_up_neither_answers_that_are_ready_nor_other_processes(wsgi, tmp_path):
+    server = wsgi("processes = 2")
+    for _ in range(50):
+        get(server, "/app/")
+    gate = tmp_path / "gate"
+    slow = threading.Thread(target=lambda: get(server, f"/app/wait?{gate}"))
+    slow.start()
+    answers = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(get(server, "/app/")[2])) for _ in range(8)
+    ]
+    wait_until(lambda: workers(server), "workers")
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: len(workers(server)) == 2 or len(answers) == 8, "another, or all")
+    gate.touch()
+    for thread in [slow, *threads]:
+        thread.join()
+    assert answers == [b"hello"] * 8
+
+
+def test_threads_work_at_once(wsgi, tmp_path):
+    server = wsgi("processes = 1, threads = 3")
+    gate = tmp_path / "gate"
+    answers = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(get(server, f"/app/wait?{gate}")[0]))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    assert get(server, "/app/")[2] == b"hello"
+    assert not answers
+    gate.touch()
+    for thread in threads:
+        thread.join()
+    assert answers == [200, 200] and len(workers(server)) == 1
+    assert json.loads(get(server, "/app/env")[2])["wsgi"]["wsgi.multithread"] == "True"
+
+
+def test_a_host_that_hangs_is_ended_and_replaced(wsgi):
+    server = wsgi('processes = 1, first_byte_timeout = "300ms"')
+    before = get(server, "/app/pid")[2]
+    assert get(server, "/app/spin")[0] == 504
+    status, _, after = get(server, "/app/pid")
+    assert status == 200 and after != before
+    assert not is_alive(int(before))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_client_that_leaves_ends_the_answer(wsgi, tmp_path, threads):
+    server = wsgi(f"processes = 1, threads = {threads}")
+    with server.connect() as connection:
+        connection.sendall(
+            f"GET /app/endless?{tmp_path}/left HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+        )
+        assert connection.recv(100)
+    wait_until((tmp_path / "left").exists, "the application hears of it")
+    assert get(server, "/app/")[2] == b"hello"
+
+
+def test_killed_hosts_are_replaced_and_every_answer_is_right_or_visibly_failed(wsgi):
+    server = wsgi('processes = 2, backoff = "5ms"')
+    wanted = b"".join(bytes([65 + at % 26]) * 10_000 for at in range(2000))
+    right, failed, wrong = [], [], []
+    stop = threading.Event()
+
+    def ask():
+        while not stop.is_set():
+            try:
+                data = server.exchange(
+                    b"GET /app/large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+                )
+            except OSError:
+                failed.append("reset")
+                continue
+            if not data.startswith(b"HTTP/1.1 200"):
+                (failed if data[9:12] in (b"502", b"503") else wrong).append(data[:200])
+            elif not data.endswith(b"\r\n0\r\n\r\n"):
+                failed.append("cut")
+            else:
+                body = b"".join(dechunk(data.partition(b"\r\n\r\n")[2]))
+                (right if body == wanted else wrong).append(len(body))
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(10):
+        found = wait_until(lambda: workers(server), "a worker")
+        os.kill(next(iter(found)), signal.SIGKILL)
+        before = len(right) + len(failed)
+        wait_until(lambda: len(right) + len(failed) > before, "another answer")
+    before = len(right)
+    wait_until(lambda: len(right) > before + 2, "answers come again")
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong and right
+
+
+def test_hosts_are_replaced_after_their_requests_and_none_is_lost(wsgi):
+    server = wsgi("processes = 2, requests = 20")
+    pids, bad = set(), []
+
+    def ask():
+        for _ in range(100):
+            status, _, body = get(server, "/app/pid")
+            pids.add(body)
+            if status != 200:
+                bad.append(status)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not bad and len(pids) >= 10, server.log
+    assert "ERROR" not in server.log
+
+
+def test_the_loops_share_the_hosts(wsgi, tmp_path):
+    server = wsgi("processes = 1")
+    text = (tmp_path / "dunlin-0.toml").read_text().replace("threads = 1", "threads = 3", 1)
+    server.stop()
+    (tmp_path / "site").mkdir(exist_ok=True)
+    many = wsgi.__closure__ and text
+    assert many
+    from conftest import Server
+
+    (tmp_path / "many.toml").write_text(text)
+    server = Server(["--config", str(tmp_path / "many.toml")], tmp_path)
+    try:
+        pids = {get(server, "/app/pid")[2] for _ in range(40)}
+        assert len(pids) == 1
+    finally:
+        assert server.stop() == 0
+    assert not is_alive(int(pids.pop()))
