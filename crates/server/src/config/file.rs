@@ -351,7 +351,8 @@ pub struct RespondTable {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScriptTable {
-    /// How they are run. `cgi`: a process for each request, as RFC 3875 says.
+    /// How they are run. `cgi`: a process for each request, as RFC 3875 says. `warm`: the same,
+    /// without the cost of starting each.
     pub kind: ScriptKind,
     /// Directory of the scripts: what the pattern's `*` matches is looked for in it, and what
     /// follows the script's own name is its PATH_INFO.
@@ -382,6 +383,8 @@ pub struct ScriptTable {
     /// Most processor time of a process (RLIMIT_CPU), in whole seconds; the server's own limit
     /// when absent.
     pub cpu: Option<At<Span>>,
+    /// With `warm`: modules that Python and Perl load once, before requests come.
+    pub preload: Option<At<Vec<String>>>,
 }
 
 /// How scripts are run.
@@ -390,6 +393,9 @@ pub struct ScriptTable {
 pub enum ScriptKind {
     /// A process for each request (RFC 3875).
     Cgi,
+    /// A process for each request, made by a host that has done before what is the same for
+    /// all.
+    Warm,
 }
 
 /// What entity tags are made from.

@@ -40,6 +40,8 @@ pub struct Script {
     pub memory: Option<u64>,
     /// Seconds of processor time.
     pub cpu: Option<u64>,
+    /// Modules that warm hosts of Python and Perl load.
+    pub preload: Vec<String>,
     pattern: Pattern,
 }
 
@@ -92,8 +94,23 @@ pub(super) fn read(table: &At<ScriptTable>, pattern: &Pattern, report: Report<'_
         nice: table.nice.as_deref().copied().unwrap_or(0),
         memory: table.memory.as_deref().map(|size| size.0),
         cpu,
+        preload: preload(table, report),
         pattern: pattern.clone(),
     }
+}
+
+fn preload(table: &ScriptTable, report: Report<'_>) -> Vec<String> {
+    let Some(modules) = &table.preload else { return Vec::new() };
+    if table.kind != ScriptKind::Warm {
+        report(&modules.span, "script: preload is for kind = 'warm'".into());
+    }
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b':');
+    for name in &modules.value {
+        if name.is_empty() || !name.bytes().all(plain) {
+            report(&modules.span, format!("script: {name:?} is not a name of a module"));
+        }
+    }
+    modules.value.clone()
 }
 
 fn environment(table: &ScriptTable, report: Report<'_>) -> Vec<(String, String)> {

@@ -183,7 +183,7 @@ fn what_is_wrong_in_a_route_is_told_with_its_line_and_column() {
             "15:10: a route has either `script`, `redirect` or `respond`",
         ),
         ("script = { kind = 'cgi' }", "14:10: `script` lacks the key `directory`"),
-        ("script = { kind = 'gci', directory = 'x' }", "14:19: `gci` is none of `cgi`"),
+        ("script = { kind = 'gci', directory = 'x' }", "14:19: `gci` is none of `cgi`, `warm`"),
         (
             "script = { kind = 'cgi', directory = 'x', processes = 0 }",
             "14:55: script: processes is not between 1 and 65536",

@@ -7,6 +7,7 @@ mod phases;
 mod pool;
 mod process;
 mod stderr;
+mod warm;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ pub(crate) fn answer(
         rules: Arc::clone(rules),
     };
     Reply::Exchange(Box::new(move |incoming| match call.rules.kind {
-        ScriptKind::Cgi => Box::pin(cgi::respond(call, incoming)),
+        ScriptKind::Cgi | ScriptKind::Warm => Box::pin(cgi::respond(call, incoming)),
     }))
 }
 

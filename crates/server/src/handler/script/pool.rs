@@ -8,6 +8,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Failure;
+use super::warm::Hosts;
 use crate::config::Script;
 
 /// The pools of all routes, and every process group that runs.
@@ -15,6 +16,8 @@ use crate::config::Script;
 pub(crate) struct Pools {
     pools: RwLock<HashMap<usize, Arc<Pool>>>,
     groups: Mutex<HashSet<Pid>>,
+    /// What keeps scripts of kind `warm` warm.
+    pub(super) warm: Hosts,
 }
 
 /// The processes of one route's scripts, over all loops.

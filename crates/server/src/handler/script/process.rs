@@ -95,10 +95,21 @@ pub(super) fn start(shared: &Arc<Shared>, start: Start) -> io::Result<Process> {
     // The numbers of processes fit and are not 0.
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("the process has no usable number"))?;
-    shared.pools.add_group(pid);
-    let child = Child { pid, shared: Arc::clone(shared), place: Some(start.place), ended: false };
-    confine(pid, &start.rules)?;
+    let child = adopt(shared, pid, &start.rules, start.place)?;
     Ok(Process { stdin, stdout, stderr, child })
+}
+
+/// Takes charge of a child of the server that leads a group of its own.
+pub(super) fn adopt(
+    shared: &Arc<Shared>,
+    pid: Pid,
+    rules: &Script,
+    place: Place,
+) -> io::Result<Child> {
+    shared.pools.add_group(pid);
+    let child = Child { pid, shared: Arc::clone(shared), place: Some(place), ended: false };
+    confine(pid, rules)?;
+    Ok(child)
 }
 
 fn confine(pid: Pid, rules: &Script) -> io::Result<()> {
