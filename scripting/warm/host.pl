@@ -1,7 +1,7 @@
 # Runs where perl begins to read its script, before the script's first line (-M). Modules are loaded
 # here, once; then the preloaded library makes a process for each request (preload.c), which goes on
 # from here and reads, compiles and runs the script as perl always does. Nothing of the script runs
-# before. No lexical variable of this stays, and no name but those of the modules.
+# before. It is given as one line, without those that begin with #. No lexical variable of this stays, and no name but those of the modules.
 
 package Dunlin::Warm;
 my $script = $ENV{DUNLIN_WARM_SCRIPT};

@@ -85,7 +85,7 @@ def reopen(number, name, mode, like):
         errors=like.errors,
         newline="\n" if writes else None,
         line_buffering=like.line_buffering,
-        write_through=unbuffered,
+        write_through=like.write_through,
     )
     stream.mode = mode[0]
     return stream
@@ -174,12 +174,35 @@ def end(status, known):
         os.kill(os.getpid(), signal.SIGINT)
     flush(status)
     # Objects that something has to be done for when they go: files that were not closed.
-    for name, module in reversed([*sys.modules.items()]):
-        if name not in known and isinstance(module, type(sys)):
-            clear(module.__dict__)
-    gc.collect()
+    forget(known)
     flush(status)
     os._exit(status)
+
+
+def forget(known):
+    """Lets go of the modules that this process has loaded, as the interpreter does: together first,
+    and then piece by piece what something else still holds."""
+    sys.last_type = sys.last_value = sys.last_traceback = None
+    left = []
+    for name in [name for name in sys.modules if name not in known]:
+        module = sys.modules.pop(name)
+        if isinstance(module, type(sys)):
+            left.append(_weakref.ref(module))
+        del module
+    # A collection may close a file before what is buffered above it has been written.
+    for thing in gc.get_objects():
+        if issubclass(type(thing), (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
+            try:
+                thing.flush()
+            except Exception:
+                pass
+    thing = None
+    gc.collect()
+    for reference in reversed(left):
+        module = reference()
+        if module is not None:
+            clear(module.__dict__)
+    gc.collect()
 
 
 def clear(space):
@@ -225,6 +248,7 @@ def main():
 
 
 if "DUNLIN_WARM_SCRIPT" in __import__("os").environ:
+    import _weakref
     import atexit
     import builtins
     import gc

@@ -19,6 +19,7 @@ use rustix::net::{
     SocketFlags, SocketType, recv, sendmsg, shutdown, socketpair, sockopt,
 };
 use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::sync::watch;
 
 use super::super::stderr::printable;
 use super::files::Watched;
@@ -94,13 +95,14 @@ pub(super) enum Standing {
 
 impl Host {
     /// Starts the host of `program`, which may take a disk's time: not for a loop. `path` is its
-    /// PATH.
+    /// PATH; `settled` is told, or dropped, when it is clear what becomes of it.
     pub(super) fn start(
         shared: &Arc<Shared>,
         program: &Path,
         plan: &Plan,
         rules: &Script,
         path: &OsString,
+        settled: watch::Sender<()>,
     ) -> io::Result<Self> {
         let (socket, its_end) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
@@ -133,6 +135,7 @@ impl Host {
             child,
             socket: socket.try_clone()?,
             state: Arc::clone(&state),
+            settled,
             name: program.display().to_string(),
             interpreter: plan.command.clone(),
         };
@@ -227,6 +230,7 @@ struct Attendant {
     child: Child,
     socket: OwnedFd,
     state: Arc<State>,
+    settled: watch::Sender<()>,
     name: String,
     interpreter: PathBuf,
 }
@@ -241,12 +245,16 @@ impl Attendant {
         loop {
             match recv(&self.socket, &mut buffer, RecvFlags::empty()) {
                 Ok((0, _)) => break,
-                Ok((length, _)) => self.hear(&buffer[..length]),
+                Ok((length, _)) => {
+                    self.hear(&buffer[..length]);
+                    let _ = self.settled.send(());
+                }
                 Err(Errno::AGAIN | Errno::INTR) if !self.state.is_idle(Instant::now()) => {}
                 Err(_) => break,
             }
         }
         let _ = self.state.ended.set(Instant::now());
+        let _ = self.settled.send(());
         let _ = shutdown(&self.socket, Shutdown::Both);
         let status = self.reap();
         match status {
@@ -281,7 +289,7 @@ impl Attendant {
         let files = files.map(|file| PathBuf::from(OsString::from_vec(file.to_vec())));
         let all = files.chain([self.interpreter.clone()]);
         let _ = self.state.files.set(Watched::new(all));
-        tracing::info!(
+        tracing::debug!(
             script = self.name,
             host = self.child.id(),
             milliseconds = self.state.born.elapsed().as_millis() as u64,
@@ -351,7 +359,10 @@ fn command(program: &Path, plan: &Plan, rules: &Script, path: &OsString) -> Comm
     if plan.language == Language::Python {
         command.env("DUNLIN_WARM_HOST", PYTHON).arg("-c").arg(PYTHON_START);
     } else {
-        command.arg(format!("-M5.006;BEGIN {{ {PERL} }}")).arg(program);
+        // On one line, so that the script's own lines keep their numbers.
+        let code = PERL.lines().filter(|line| !line.trim_start().starts_with('#'));
+        let code = code.collect::<Vec<_>>().join(" ");
+        command.arg(format!("-M5.006;BEGIN {{ {code} }}")).arg(program);
     }
     command
 }

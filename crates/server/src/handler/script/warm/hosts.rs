@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
+use tokio::sync::watch;
 
 use super::super::process::Start;
 use super::files::Stamp;
@@ -19,6 +20,9 @@ const MOST: usize = 64;
 const REST: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 /// A host that has lived so long did not end for a reason that it was started with.
 const GOOD_LIFE: Duration = Duration::from_secs(60);
+
+/// How long requests wait for a host that is starting; then they run as plain CGI.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A route and a program: routes may give their programs different environments.
 type Key = (usize, PathBuf);
@@ -35,6 +39,18 @@ struct Entry {
     /// How long to wait after the host's next end.
     rest: Duration,
     used: Instant,
+    /// Changes, or loses its sender, when it is clear what becomes of a host that starts.
+    settled: watch::Receiver<()>,
+    /// Nobody waits for it longer.
+    until: Instant,
+}
+
+/// What there is for a request.
+pub(super) enum Found {
+    Ready(Arc<Host>),
+    /// A host that is starting: what changes when it is ready, and how long to wait for that.
+    Soon(watch::Receiver<()>, Instant),
+    Nothing,
 }
 
 #[derive(Debug)]
@@ -49,10 +65,9 @@ enum Place {
 }
 
 impl Hosts {
-    /// The host to ask for a process, if there is one that is ready. If there is none, one is
-    /// started, for requests to come.
-    pub(super) fn find(shared: &Arc<Shared>, start: &Start) -> Option<Arc<Host>> {
-        let stamp = Stamp::of(&start.program)?;
+    /// The host to ask for a process. If there is none, one is started.
+    pub(super) fn find(shared: &Arc<Shared>, start: &Start) -> Found {
+        let Some(stamp) = Stamp::of(&start.program) else { return Found::Nothing };
         let key = (start.rules.id, start.program.clone());
         let now = Instant::now();
         let mut entries = shared.pools.warm.lock();
@@ -62,19 +77,21 @@ impl Hosts {
         {
             entry.used = now;
             match entry.look(now) {
-                Look::Ready(host) => return Some(host),
-                Look::Not => return None,
+                Look::Found(found) => return found,
                 Look::Start => rest = entry.rest,
             }
         }
-        let entry = Entry { stamp, place: Place::Starting, rest, used: now };
+        let (sender, settled) = watch::channel(());
+        let until = now + PATIENCE;
+        let place = Place::Starting;
+        let entry = Entry { stamp, place, rest, used: now, settled: settled.clone(), until };
         let previous = entries.insert(key.clone(), entry);
         let superfluous = make_room(&mut entries);
         drop(entries);
         // The end of a host is the end of a socket: not within the lock.
         drop((previous, superfluous));
-        begin(shared, start, key, stamp);
-        None
+        begin(shared, start, key, stamp, sender);
+        Found::Soon(settled, until)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Entry>> {
@@ -93,32 +110,32 @@ impl Hosts {
 }
 
 enum Look {
-    Ready(Arc<Host>),
-    Not,
+    Found(Found),
     Start,
 }
 
 impl Entry {
     fn look(&mut self, now: Instant) -> Look {
         let standing = match &self.place {
-            Place::Starting | Place::Never => return Look::Not,
-            Place::Resting(until) if now < *until => return Look::Not,
+            Place::Starting => return self.wait(now),
+            Place::Never => return Look::Found(Found::Nothing),
+            Place::Resting(until) if now < *until => return Look::Found(Found::Nothing),
             Place::Resting(_) => return Look::Start,
             Place::Host(host) => match host.standing() {
-                Standing::Ready => return Look::Ready(Arc::clone(host)),
+                Standing::Ready => return Look::Found(Found::Ready(Arc::clone(host))),
                 standing => standing,
             },
         };
         match standing {
-            Standing::Starting | Standing::Ready => Look::Not,
+            Standing::Starting | Standing::Ready => self.wait(now),
             Standing::Retired => Look::Start,
             Standing::Stale(path) => {
-                tracing::info!(file = %path.display(), "it has changed: the warm host is replaced");
+                tracing::debug!(file = %path.display(), "it has changed: the warm host is replaced");
                 Look::Start
             }
             Standing::Refused => {
                 self.place = Place::Never;
-                Look::Not
+                Look::Found(Found::Nothing)
             }
             Standing::Ended(life) => {
                 if life >= GOOD_LIFE {
@@ -126,9 +143,17 @@ impl Entry {
                 }
                 self.place = Place::Resting(now + self.rest);
                 self.rest = (self.rest * 2).min(REST.1);
-                Look::Not
+                Look::Found(Found::Nothing)
             }
         }
+    }
+
+    fn wait(&self, now: Instant) -> Look {
+        let is_late = now >= self.until || self.settled.has_changed().is_err();
+        Look::Found(match is_late {
+            true => Found::Nothing,
+            false => Found::Soon(self.settled.clone(), self.until),
+        })
     }
 }
 
@@ -141,15 +166,16 @@ fn make_room(entries: &mut HashMap<Key, Entry>) -> Option<Entry> {
     entries.remove(&oldest)
 }
 
-fn begin(shared: &Arc<Shared>, start: &Start, key: Key, stamp: Stamp) {
+fn begin(shared: &Arc<Shared>, start: &Start, key: Key, stamp: Stamp, settled: watch::Sender<()>) {
     let shared = Arc::clone(shared);
     let rules = Arc::clone(&start.rules);
     let path = start.environment.iter().rfind(|(name, _)| name == "PATH");
     let path = path.map_or_else(OsString::new, |(_, value)| value.clone());
     tokio::task::spawn_blocking(move || {
         let program = &key.1;
+        let (told, waits) = (settled.clone(), settled);
         let place = match plan(program, &path) {
-            Ok(plan) => match Host::start(&shared, program, &plan, &rules, &path) {
+            Ok(plan) => match Host::start(&shared, program, &plan, &rules, &path, told) {
                 Ok(host) => Place::Host(Arc::new(host)),
                 Err(error) => {
                     tracing::error!(
@@ -165,5 +191,7 @@ fn begin(shared: &Arc<Shared>, start: &Start, key: Key, stamp: Stamp) {
             }
         };
         shared.pools.warm.put(&key, stamp, place);
+        // Those who wait look only when it is there.
+        drop(waits);
     });
 }

@@ -19,9 +19,10 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::Pid;
 use tokio::net::unix::pipe;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use self::host::Host;
+use self::hosts::Found;
 pub(super) use self::hosts::Hosts;
 use super::process::{self, Input, Process, Start};
 use crate::event_loop::Shared;
@@ -40,8 +41,16 @@ pub(super) enum Outcome {
 
 /// Has the program's host make a process, where there is one that is ready.
 pub(super) async fn start(shared: &Arc<Shared>, start: Start) -> Outcome {
-    let Some(host) = Hosts::find(shared, &start) else {
-        return Outcome::NotWarm(start);
+    let host = loop {
+        match Hosts::find(shared, &start) {
+            Found::Ready(host) => break host,
+            Found::Soon(mut settled, until) => {
+                // Ready or not, it is then seen what there is.
+                let _ = timeout_at(until.into(), settled.changed()).await;
+                tokio::task::yield_now().await;
+            }
+            Found::Nothing => return Outcome::NotWarm(start),
+        }
     };
     let shared = Arc::clone(shared);
     // Whoever asked may leave in the middle; the process has to be known and ended all the same.
