@@ -17,7 +17,13 @@ HELLO = "printf 'Content-Type: text/plain\\n\\nhello'\n"
 
 
 @pytest.fixture
-def cgi(tmp_path, serve):
+def kind():
+    """How the scripts are run; the tests of other kinds say another."""
+    return "cgi"
+
+
+@pytest.fixture
+def cgi(tmp_path, serve, kind):
     """Starts a server with scripts: `cgi({"name": "sh text"}, settings)`."""
     directory = tmp_path / "cgi-bin"
     directory.mkdir()
@@ -28,7 +34,7 @@ def cgi(tmp_path, serve):
         return serve(
             server=server,
             more=f'[[site.route]]\npath = "/cgi-bin/*"\n{route}\n'
-            f'script = {{ kind = "cgi", directory = "{directory}", {settings} }}\n{more}',
+            f'script = {{ kind = "{kind}", directory = "{directory}", {settings} }}\n{more}',
         )
 
     start.directory = directory

@@ -414,9 +414,10 @@ pub struct RespondTable {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScriptTable {
-    /// How they are run. `cgi`: a process for each request, as RFC 3875 says. `fastcgi`: workers
-    /// that stay, started from `command` or reached at `connect`. `scgi`, `uwsgi`: by these
-    /// protocols, at `connect`. `wsgi`: a Python application in processes of the server's.
+    /// How they are run. `cgi`: a process for each request, as RFC 3875 says. `warm`: the same,
+    /// without the cost of starting each. `fastcgi`: workers that stay, started from `command` or
+    /// reached at `connect`. `scgi`, `uwsgi`: by these protocols, at `connect`. `wsgi`: a Python
+    /// application in processes of the server's.
     pub kind: At<ScriptKind>,
     /// Directory of the scripts: what the pattern's `*` matches is looked for in it, and what
     /// follows the script's own name is its PATH_INFO. With `wsgi`, the application's directory.
@@ -486,12 +487,14 @@ pub struct ScriptTable {
     /// Most processor time of a process (RLIMIT_CPU), in whole seconds; the server's own limit
     /// when absent.
     pub cpu: Option<At<Span>>,
+    /// With `warm`: modules that Python and Perl load once, before requests come.
+    pub preload: Option<At<Vec<String>>>,
 }
 
 impl ScriptTable {
     /// The script that stands for a directory, where scripts are known by their extensions.
     pub(super) fn index(&self) -> Option<String> {
-        if self.kind.value == ScriptKind::Cgi || self.directory.is_none() && self.root.is_none() {
+        if self.kind.value.is_cgi() || self.directory.is_none() && self.root.is_none() {
             return None;
         }
         let first = self.extensions.as_ref().and_then(|names| names.first());
@@ -506,6 +509,9 @@ impl ScriptTable {
 pub enum ScriptKind {
     /// A process for each request (RFC 3875).
     Cgi,
+    /// A process for each request, made by a host that has done before what is the same for
+    /// all.
+    Warm,
     /// Workers that stay, by the FastCGI protocol.
     FastCgi,
     /// Workers elsewhere, by the SCGI protocol.
@@ -517,10 +523,16 @@ pub enum ScriptKind {
 }
 
 impl ScriptKind {
+    /// Whether scripts are CGI programs, each in a process of its own.
+    pub fn is_cgi(self) -> bool {
+        matches!(self, Self::Cgi | Self::Warm)
+    }
+
     /// The word in the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Cgi => "cgi",
+            Self::Warm => "warm",
             Self::FastCgi => "fastcgi",
             Self::Scgi => "scgi",
             Self::Uwsgi => "uwsgi",
