@@ -19,5 +19,6 @@ mod stream;
 pub use connection::{Connection, Event, Settings};
 pub use failure::Failure;
 pub use frame::{ErrorCode, PREFACE};
+pub use outgoing::HeldUp;
 pub use priority::Priority;
 pub use response::ResponseHead;
