@@ -233,6 +233,7 @@ impl Connection {
             match event {
                 Ok(Event::Request { stream, length, ended }) => {
                     self.requests += 1;
+                    self.is_at_rest = false;
                     self.request(link, stream, length, ended, parts);
                 }
                 Ok(Event::More) => break,

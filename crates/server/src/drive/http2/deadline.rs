@@ -84,6 +84,7 @@ impl Connection {
             } else if now >= self.active + REST {
                 self.is_at_rest = true;
                 self.engine.rest();
+                self.works = Vec::new();
             }
         }
     }
