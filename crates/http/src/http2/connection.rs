@@ -293,11 +293,6 @@ impl Connection {
         self.streams.len()
     }
 
-    /// Whether the client may go on to send on that stream.
-    pub fn is_open(&mut self, stream: u32) -> bool {
-        self.streams.get(stream).is_some_and(|stream| stream.is_open)
-    }
-
     /// Lets go of what is kept only to be fast: for a connection that has nothing to do.
     pub fn rest(&mut self) {
         if self.streams.len() == 0 {

@@ -12,6 +12,15 @@ const STREAM_WINDOW: u32 = 512 << 10;
 /// Streams that were reset lately are remembered up to this number.
 const RESETS: usize = 256;
 
+/// What keeps bytes from being sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeldUp {
+    /// The window of the stream.
+    Stream,
+    /// The window of the connection.
+    Connection,
+}
+
 impl Connection {
     /// Sends the head of a response; with `ended` it is all of it. False when the stream is over.
     #[inline]
@@ -135,9 +144,20 @@ impl Connection {
         if self.flow.send <= 0 { None } else { self.streams.next_to_send() }
     }
 
-    /// Whether bytes wait that the client's windows hold back.
-    pub fn is_held_up(&self) -> bool {
-        self.next_to_send().is_none() && self.streams.is_any_ready()
+    /// Which of the client's windows keeps bytes from being sent on that stream; `None` when they
+    /// may be sent.
+    pub fn held_up(&self, stream: u32) -> Option<HeldUp> {
+        if self.streams.look(stream).is_some_and(|stream| stream.send <= 0) {
+            Some(HeldUp::Stream)
+        } else {
+            (self.flow.send <= 0).then_some(HeldUp::Connection)
+        }
+    }
+
+    /// Whether the windows let the client send on that stream.
+    pub fn may_receive(&self, stream: u32) -> bool {
+        let stream = self.streams.look(stream);
+        self.flow.receive > 0 && stream.is_some_and(|stream| stream.is_open && stream.receive > 0)
     }
 
     /// The response is complete.

@@ -139,22 +139,18 @@ impl<'a> Reader<'a> {
         if self.is_too_large {
             return Outcome::Refused(Refusal::new(431, "the head is larger than the limit"));
         }
-        match self.complete(text) {
-            Ok(facts) => Outcome::Fine(facts),
-            Err(reason) => {
-                let long = self.path.is_some_and(|path| path.len() > self.limits.target_size);
-                match reason {
-                    "" if long => Outcome::Refused(Refusal::new(
-                        414,
-                        "the request-target is larger than the limit",
-                    )),
-                    reason => Outcome::Malformed(reason),
-                }
-            }
+        let facts = match self.complete(text) {
+            Ok(facts) => facts,
+            Err(reason) => return Outcome::Malformed(reason),
+        };
+        if self.path.is_some_and(|path| path.len() > self.limits.target_size) {
+            let reason = "the request-target is larger than the limit";
+            return Outcome::Refused(Refusal::new(414, reason));
         }
+        Outcome::Fine(facts)
     }
 
-    /// RFC 9113 §8.3.1. An empty reason stands for a target beyond the limit.
+    /// RFC 9113 §8.3.1.
     fn complete(&mut self, text: &[u8]) -> Result<Facts, &'static str> {
         let method = self.method.clone().ok_or(":method is missing")?;
         if !is_token(&text[method.clone()]) {
@@ -173,9 +169,6 @@ impl<'a> Reader<'a> {
             match (&text[path.clone()], self.head.method) {
                 ([b'/', ..], _) | (b"*", Method::Options) => {}
                 _ => return Err(":path is malformed"),
-            }
-            if path.len() > self.limits.target_size {
-                return Err("");
             }
             self.head.target = Span::new(path);
         }

@@ -76,9 +76,9 @@ impl Streams {
         self.list.iter().all(|stream| stream.is_finished)
     }
 
-    /// Whether some stream has bytes to send and may not, for want of a window.
-    pub(super) fn is_any_ready(&self) -> bool {
-        self.list.iter().any(|stream| stream.is_ready)
+    /// The stream of that number, to look at.
+    pub(super) fn look(&self, id: u32) -> Option<&Stream> {
+        self.position(id).and_then(|number| self.list.get(number))
     }
 
     /// The stream that is served next (RFC 9218 §10): the most urgent; among equals one after the

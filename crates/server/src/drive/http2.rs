@@ -30,13 +30,17 @@ pub(super) struct Connection {
     unread: Vec<u8>,
     /// `unread` may hold a whole frame: look there before reading.
     resume: bool,
-    /// Bytes that the socket has not taken, from `at` on.
+    /// Bytes that the socket has not taken.
     unsent: Vec<u8>,
-    at: usize,
+    /// How many of the next reads may come before notifications that are older than them; see
+    /// [`Loop::look_for_changes`].
+    early_reads: u8,
     works: Vec<Work>,
     requests: u64,
     /// When something was last received or sent, in milliseconds of the loop's clock.
     active: u64,
+    /// When bytes of a body were last sent on any stream.
+    served: u64,
     /// When what is incomplete now began to arrive.
     incomplete_since: Option<u64>,
     /// When something has to be done for want of progress.
@@ -100,10 +104,11 @@ impl Connection {
             resume: !unread.is_empty(),
             unread,
             unsent,
-            at: 0,
+            early_reads: 2,
             works: Vec::new(),
             requests: 0,
             active: now,
+            served: now,
             incomplete_since: None,
             deadline: now,
             is_draining: false,
@@ -141,9 +146,9 @@ impl Connection {
         let Buffers { input, output, head, path, text } = buffers;
         let parts = &mut Parts { out: output, head, text, path };
         if !self.unsent.is_empty() || !link.stream.is_flushed() {
-            std::mem::swap(&mut self.unsent, parts.out);
-            let from = std::mem::take(&mut self.at);
-            if let Some(turn) = self.write(link, cx, parts.out, from) {
+            parts.out.extend_from_slice(&std::mem::take(&mut self.unsent));
+            self.early_reads = 2;
+            if let Some(turn) = self.write(link, cx, parts.out) {
                 return turn;
             }
         }
@@ -166,7 +171,7 @@ impl Connection {
         }
         if !parts.out.is_empty() {
             self.active = now;
-            if let Some(turn) = self.write(link, cx, parts.out, 0) {
+            if let Some(turn) = self.write(link, cx, parts.out) {
                 return turn;
             }
         }
@@ -195,6 +200,11 @@ impl Connection {
             Poll::Ready(Ok(())) if !read.filled().is_empty() => {}
             Poll::Ready(_) => return Err(Outcome::End),
         }
+        // A handler may have woken this task rather than the socket.
+        if self.early_reads > 0 || !self.works.is_empty() {
+            self.early_reads = self.early_reads.saturating_sub(1);
+            link.ctx.look_for_changes();
+        }
         let fresh = read.filled();
         self.active = link.ctx.clock.now();
         if self.unread.is_empty() {
@@ -221,6 +231,7 @@ impl Connection {
             match event {
                 Ok(Event::Request { stream, length, ended }) => {
                     self.requests += 1;
+                    self.is_at_rest = false;
                     self.request(link, stream, length, ended, parts);
                 }
                 Ok(Event::More) => break,
@@ -263,6 +274,11 @@ impl Connection {
             self.incomplete_since = None;
             self.unread = Vec::new();
         }
+        if self.incomplete_since.is_some() || self.works.iter().any(Work::has_upload) {
+            // The next part may wait until this one is acknowledged, which the kernel would put
+            // off for 40 ms.
+            link.stream.acknowledge();
+        }
     }
 
     fn drain(&mut self, now: u64, out: &mut Vec<u8>) {
@@ -279,11 +295,10 @@ impl Connection {
         link: &mut Link<'_>,
         cx: &mut Context<'_>,
         out: &mut Vec<u8>,
-        mut at: usize,
     ) -> Option<Turn> {
-        let start = (at, link.stream.written());
+        let (mut at, before) = (0, link.stream.written());
         let result = write_out(link.stream, cx, out, &mut at);
-        if start != (at, link.stream.written()) {
+        if at > 0 || link.stream.written() != before {
             self.active = link.ctx.clock.now();
         }
         match result {

@@ -1,7 +1,7 @@
 //! What happens when something takes too long.
 
 use dunlin_http::http1::Refusal;
-use dunlin_http::http2::ErrorCode;
+use dunlin_http::http2::{ErrorCode, HeldUp};
 
 use super::work::{Sending, Work};
 use super::{Connection, Link, Parts};
@@ -39,9 +39,14 @@ impl Connection {
     fn work_deadline(&self, link: &Link<'_>, number: usize) -> Option<u64> {
         let work = &self.works[number];
         let settings = &link.ctx.http1;
-        if work.waits_for_window() {
-            Some(work.moved + settings.send_timeout)
-        } else if work.waits_for_body() {
+        if work.has_bytes() {
+            // A stream whose turn has not come waits for the others and not for the client.
+            let since = match self.engine.held_up(work.id)? {
+                HeldUp::Stream => work.moved,
+                HeldUp::Connection => work.moved.max(self.served),
+            };
+            Some(since + settings.send_timeout)
+        } else if work.waits_for_body() && self.engine.may_receive(work.id) {
             Some(work.moved + settings.body_timeout)
         } else {
             None
@@ -60,7 +65,7 @@ impl Connection {
         while number < self.works.len() {
             if self.work_deadline(link, number).is_none_or(|deadline| now < deadline) {
                 number += 1;
-            } else if self.works[number].waits_for_window() {
+            } else if self.works[number].has_bytes() {
                 let id = self.works[number].id;
                 tracing::debug!(peer = %link.peer, "HTTP/2 stream ended: the client's window stays closed");
                 self.engine.cancel(id, ErrorCode::Cancel, parts.out);
@@ -79,6 +84,7 @@ impl Connection {
             } else if now >= self.active + REST {
                 self.is_at_rest = true;
                 self.engine.rest();
+                self.works = Vec::new();
             }
         }
     }
@@ -90,8 +96,8 @@ impl Connection {
 }
 
 impl Work {
-    /// Bytes are there, and the client does not take them.
-    fn waits_for_window(&self) -> bool {
+    /// Bytes are there to be sent.
+    fn has_bytes(&self) -> bool {
         match &self.sending {
             Sending::Pieces { warming, .. } => warming.is_none(),
             Sending::Stream { chunk, .. } => !chunk.is_empty(),

@@ -37,6 +37,7 @@ impl Connection {
             let filled = work.fill(allowance, out);
             work.sent += (out.len() - before) as u64;
             work.moved = now;
+            self.served = now;
             match filled {
                 Filled::More => self.engine.end_data(id, mark, false, out),
                 Filled::Cold => {

@@ -118,6 +118,11 @@ impl Work {
         matches!(self.sending, Sending::Nothing | Sending::Message { .. })
     }
 
+    /// Whether the request's body is still on its way to the handler.
+    pub(super) fn has_upload(&self) -> bool {
+        self.upload.is_some()
+    }
+
     /// Has the handler go on; true when something came of it.
     fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         let mut moved = false;
