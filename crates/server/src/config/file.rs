@@ -452,8 +452,8 @@ pub struct ScriptTable {
     pub max_age: Option<At<Span>>,
     /// Resident memory at which a worker is replaced; never when absent.
     pub max_resident: Option<At<Size>>,
-    /// Pause before a worker that has died is replaced; it doubles with each that dies soon after
-    /// its start, up to `30s`. `100ms` when absent.
+    /// Pause before a worker that has died is replaced; it doubles with each in a row that dies
+    /// before it has answered, up to `30s`. `100ms` when absent.
     pub backoff: Option<At<Span>>,
     /// Longest wait for a connection to a worker elsewhere. `5s` when absent.
     pub connect_timeout: Option<At<Span>>,

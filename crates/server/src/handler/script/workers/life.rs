@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, sleep_until, timeout};
 
-use super::{Fitness, LONGEST_BACKOFF, Order, Pool, SETTLED, Slot, Worker};
+use super::{Fitness, LONGEST_BACKOFF, Order, Pool, Slot, Worker};
 use crate::config::{Local, ScriptKind};
 use crate::event_loop::Shared;
 use crate::handler::script::process::{self, Exit, GROUP_GRACE, WorkerProcess, WorkerStart};
@@ -52,6 +52,7 @@ pub(super) async fn start(pool: Arc<Pool>, shared: Arc<Shared>) {
                 fitness: Fitness::Fit,
                 holders: Vec::new(),
                 requests: 0,
+                served: 0,
                 idle_since: started,
                 kept: None,
             });
@@ -172,18 +173,18 @@ async fn live(
 /// A worker has ended: its place is free.
 fn gone(pool: &Arc<Pool>, shared: &Arc<Shared>, worker: &Worker, exit: Option<Exit>, wanted: bool) {
     let mut state = pool.lock();
-    let requests = state.slot(worker.number).map_or(0, |slot| slot.requests);
+    let slot = state.slot(worker.number);
+    let (requests, served) = slot.map_or((0, 0), |slot| (slot.requests, slot.served));
     state.slots.retain(|slot| slot.worker.number != worker.number);
+    if served > 0 {
+        state.failures = 0;
+    }
     let limit = pool.local.requests.is_some_and(|limit| requests >= limit);
-    let by_itself = exit == Some(Exit::Code(0)) && requests > 0;
+    let by_itself = exit == Some(Exit::Code(0)) && served > 0;
     if wanted || limit || by_itself {
         tracing::debug!(scripts = pool.label, pid = worker.pid, requests, "a worker has ended");
-        if worker.started.elapsed() >= SETTLED {
-            state.failures = 0;
-        }
     } else if !state.stopping {
-        let early = worker.started.elapsed() < SETTLED;
-        state.failures = if early { state.failures.saturating_add(1) } else { 1 };
+        state.failures = state.failures.saturating_add(1);
         let pause = pause(pool.local.backoff, state.failures);
         state.not_before = Instant::now() + pause;
         let how = match exit {

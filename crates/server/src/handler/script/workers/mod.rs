@@ -69,7 +69,7 @@ struct State {
     waiting: VecDeque<Waiter>,
     /// Workers that are being started.
     starting: usize,
-    /// Workers in a row that died soon after their start, and when the next may be started.
+    /// Workers in a row that died before they had answered, and when the next may be started.
     failures: u32,
     not_before: Instant,
     stopping: bool,
@@ -87,6 +87,8 @@ struct Slot {
     holders: Vec<Holder>,
     /// Requests that it was given so far.
     requests: u64,
+    /// Requests that it is done with.
+    served: u64,
     idle_since: Instant,
     /// A connection to it that is open.
     kept: Option<Kept>,
@@ -151,10 +153,9 @@ pub(super) struct View {
 
 /// See [`Capacity`].
 const QUICK: Duration = Duration::from_millis(1);
+const STALLED: Duration = Duration::from_millis(5);
 /// Pauses before a worker is replaced grow up to this.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
-/// A worker that has lived so long has not failed at its start.
-const SETTLED: Duration = Duration::from_secs(10);
 /// How long the workers may take to end when the server does.
 const STOP: Duration = Duration::from_millis(2500);
 
@@ -325,9 +326,15 @@ impl Pool {
     ) -> Option<Lease> {
         let limit = self.local.requests.unwrap_or(u64::MAX);
         let Capacity { least, most } = self.capacity;
-        let capacity = if state.mean < QUICK { most } else { least };
+        let ahead = if state.mean < QUICK { most } else { least };
+        let now = Instant::now();
         let fit = state.slots.iter_mut().filter(|slot| {
-            slot.fitness == Fitness::Fit && slot.holders.len() < capacity && slot.requests < limit
+            let held = slot.holders.len();
+            // Nothing is given ahead to one that has been at work for long.
+            let flows = || slot.holders.first().is_none_or(|first| now - first.since < STALLED);
+            slot.fitness == Fitness::Fit
+                && slot.requests < limit
+                && (held < least || held < ahead && flows())
         });
         let slot = fit.min_by_key(|slot| {
             let away = slot.kept.as_ref().is_none_or(|kept| kept.home != home);
@@ -335,7 +342,7 @@ impl Pool {
         })?;
         state.next_holder += 1;
         let id = state.next_holder;
-        slot.holders.push(Holder { id, script: Arc::clone(script), since: Instant::now() });
+        slot.holders.push(Holder { id, script: Arc::clone(script), since: now });
         slot.requests += 1;
         if slot.requests >= limit {
             slot.fitness = Fitness::Due;
@@ -372,8 +379,9 @@ impl Pool {
         let held = slot.holders.iter().position(|other| other.id == holder);
         let took = held.map(|at| {
             let share = u32::try_from(slot.holders.len()).unwrap_or(u32::MAX);
-            (now - slot.holders.swap_remove(at).since) / share
+            (now - slot.holders.remove(at).since) / share
         });
+        slot.served += 1;
         slot.idle_since = now;
         match slot.fitness {
             Fitness::Fit => slot.kept = kept.or_else(|| slot.kept.take()),
