@@ -226,7 +226,7 @@ def test_perl_ends_as_it_does_otherwise(cgi):
     for _ in range(2):
         for name, status in (("die.pl", 255), ("exit.pl", 4), ("syntax.pl", 255)):
             assert server.get(f"/cgi-bin/{name}")[0] == 502
-            assert f"exit status is {status}" in server.log, server.log
+            wait_until(lambda: f"exit status is {status}" in server.log, "it is told")
         assert get(server, "/cgi-bin/state.pl?a=b")[2].decode() == (
             f"0 0 1 {cgi.directory}/state.pl 2\ntaintedmore\n")
     wait_until(lambda: server.log.count("a reason at") == 2, "both are told")
@@ -317,10 +317,11 @@ def test_a_host_that_is_killed_costs_no_request(cgi):
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
-    for _ in range(3):
+    ends = lambda: server.log.count("its warm host has ended")
+    for number in range(3):
         [host] = wait_until(lambda: hosts(server), "a host is there").values()
         os.kill(host, signal.SIGKILL)
-    wait_until(lambda: server.log.count("its warm host has ended") == 3, "their ends are told")
+        wait_until(lambda: ends() == number + 1, "its end is told")
     wait_until(lambda: hosts(server), "another is there")
     done.set()
     for thread in threads:
@@ -366,6 +367,23 @@ def test_a_program_of_its_own_kind_runs_as_plain_cgi_and_the_log_says_so_once(cg
     wait_until(lambda: server.log.count("runs as plain CGI") == 2, "it is told")
     assert "not dynamically linked" in server.log and "privileges of its own" in server.log
     assert not hosts(server)
+
+
+def test_check_tells_of_programs_that_cannot_be_kept_warm(tmp_path):
+    from conftest import DUNLIN
+
+    directory = tmp_path / "bin"
+    (directory / "sub").mkdir(parents=True)
+    compile_c(directory, "static", "int main(void) { return 0; }\n", "-static")
+    script(directory, "sub/lost", "#!/does/not/exist\n")
+    script(directory, "fine", "#!/usr/bin/env perl\n")
+    file = tmp_path / "dunlin.toml"
+    file.write_text('[[listen]]\naddress = "127.0.0.1:0"\n[[site]]\nroot = "."\n[[site.route]]\n'
+                    f'path = "/x/*"\nscript = {{ kind = "warm", directory = "{directory}" }}\n')
+    said = subprocess.check_output([DUNLIN, "check", "--config", file], text=True).splitlines()[1:]
+    assert len(said) == 2
+    assert said[0] == f"{directory}/static runs as plain CGI: it is not dynamically linked"
+    assert said[1].startswith(f"{directory}/sub/lost runs as plain CGI: ")
 
 
 def test_constructors_of_the_program_see_the_request(cgi):

@@ -14,4 +14,5 @@ mod route;
 mod server;
 mod stream;
 
+pub use handler::script::cold_programs;
 pub use server::{Server, StartError};

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use dunlin_http::Request;
 
 pub(crate) use self::pool::Pools;
+pub use self::warm::cold_programs;
 use crate::config::{Script, ScriptKind};
 use crate::event_loop::Loop;
 use crate::handler::file;
