@@ -320,6 +320,7 @@ def test_a_script_that_answers_wrongly_gives_502_and_one_line(cgi, text, reason)
         connection.sendall(b"GET /cgi-bin/good HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         status, fields, body = parse(read_all(connection))
         assert content(fields, body) == b"hello"
+    wait_until(lambda: "/bad" in server.log, "it is told")
     lines = [line for line in server.log.splitlines() if "/bad" in line]
     assert len(lines) == 1 and reason in lines[0], server.log
     none_left(server)

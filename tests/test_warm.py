@@ -292,6 +292,29 @@ def test_a_module_beside_the_script_comes_before_the_standard_one(cgi):
         assert get(server, "/cgi-bin/m.py")[2] == b"True\n"
 
 
+def test_modules_that_look_around_when_they_are_loaded_see_the_request(cgi):
+    server = cgi({"m.py": "#!/usr/bin/python3\nimport json, multiprocessing.process, wsgiref.handlers\n"
+                          "print('Content-Type: a/b\\n')\n"
+                          "print(wsgiref.handlers.BaseHandler.os_environ['QUERY_STRING'])\n"
+                          "print(multiprocessing.process.ORIGINAL_DIR)\n"})
+    for number in range(3):
+        said = get(server, f"/cgi-bin/m.py?n={number}")[2].decode()
+        assert said == f"n={number}\n{cgi.directory}\n"
+
+
+def test_a_host_that_hangs_is_ended_and_costs_no_request(cgi):
+    server = cgi({"k.py": "#!/usr/bin/python3\nprint('Content-Type: a/b\\n\\nok')\n"})
+    assert get(server, "/cgi-bin/k.py")[2] == b"ok\n"
+    [host] = hosts(server).values()
+    os.kill(host, signal.SIGSTOP)
+    with server.connect(30) as connection:
+        connection.sendall(b"GET /cgi-bin/k.py HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        status, fields, body = parse(read_all(connection))
+    assert (status, content(fields, body)) == (200, b"ok\n")
+    assert "it makes no processes any more" in server.log
+    none_left(server)
+
+
 def test_the_script_does_not_run_without_a_request(cgi, tmp_path):
     server = cgi({"r.py": f"#!/usr/bin/python3\nopen('{tmp_path}/ran', 'a').write('x')\n"
                           "print('Content-Type: a/b\\n')\n",

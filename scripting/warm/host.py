@@ -8,6 +8,11 @@ there on everything is as if the interpreter had been started with the script.
 
 import sys
 
+# Modules that look at the environment, the directory or the arguments when they are loaded, or do
+# something that is seen.
+UNFIT = {"__main__", "antigravity", "concurrent", "idlelib", "lib2to3", "multiprocessing", "smtpd",
+         "test", "this", "tkinter", "turtle", "turtledemo", "unittest", "wsgiref"}
+
 
 def prepare(path, preload):
     """The script's code, or None where compiling it has something to say, which is then said to
@@ -38,7 +43,7 @@ def learn(tree, path):
     to it. Others may look at the environment, or do anything else, when they are loaded."""
     import _ast
 
-    known = getattr(sys, "stdlib_module_names", frozenset()) - {"antigravity", "this", "__main__"}
+    known = getattr(sys, "stdlib_module_names", frozenset()) - UNFIT
     # What lies beside the script comes first, also for modules that load others.
     folder = beside(path)
     if folder is None or not {entry.partition(".")[0] for entry in os.listdir(folder)}.isdisjoint(known):
