@@ -226,7 +226,7 @@ def test_perl_ends_as_it_does_otherwise(cgi):
     for _ in range(2):
         for name, status in (("die.pl", 255), ("exit.pl", 4), ("syntax.pl", 255)):
             assert server.get(f"/cgi-bin/{name}")[0] == 502
-            assert f"exit status is {status}" in server.log, server.log
+            wait_until(lambda: f"exit status is {status}" in server.log, "it is told")
         assert get(server, "/cgi-bin/state.pl?a=b")[2].decode() == (
             f"0 0 1 {cgi.directory}/state.pl 2\ntaintedmore\n")
     wait_until(lambda: server.log.count("a reason at") == 2, "both are told")
@@ -292,6 +292,29 @@ def test_a_module_beside_the_script_comes_before_the_standard_one(cgi):
         assert get(server, "/cgi-bin/m.py")[2] == b"True\n"
 
 
+def test_modules_that_look_around_when_they_are_loaded_see_the_request(cgi):
+    server = cgi({"m.py": "#!/usr/bin/python3\nimport json, multiprocessing.process, wsgiref.handlers\n"
+                          "print('Content-Type: a/b\\n')\n"
+                          "print(wsgiref.handlers.BaseHandler.os_environ['QUERY_STRING'])\n"
+                          "print(multiprocessing.process.ORIGINAL_DIR)\n"})
+    for number in range(3):
+        said = get(server, f"/cgi-bin/m.py?n={number}")[2].decode()
+        assert said == f"n={number}\n{cgi.directory}\n"
+
+
+def test_a_host_that_hangs_is_ended_and_costs_no_request(cgi):
+    server = cgi({"k.py": "#!/usr/bin/python3\nprint('Content-Type: a/b\\n\\nok')\n"})
+    assert get(server, "/cgi-bin/k.py")[2] == b"ok\n"
+    [host] = hosts(server).values()
+    os.kill(host, signal.SIGSTOP)
+    with server.connect(30) as connection:
+        connection.sendall(b"GET /cgi-bin/k.py HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        status, fields, body = parse(read_all(connection))
+    assert (status, content(fields, body)) == (200, b"ok\n")
+    assert "it makes no processes any more" in server.log
+    none_left(server)
+
+
 def test_the_script_does_not_run_without_a_request(cgi, tmp_path):
     server = cgi({"r.py": f"#!/usr/bin/python3\nopen('{tmp_path}/ran', 'a').write('x')\n"
                           "print('Content-Type: a/b\\n')\n",
@@ -317,10 +340,11 @@ def test_a_host_that_is_killed_costs_no_request(cgi):
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
-    for _ in range(3):
+    ends = lambda: server.log.count("its warm host has ended")
+    for number in range(3):
         [host] = wait_until(lambda: hosts(server), "a host is there").values()
         os.kill(host, signal.SIGKILL)
-    wait_until(lambda: server.log.count("its warm host has ended") == 3, "their ends are told")
+        wait_until(lambda: ends() == number + 1, "its end is told")
     wait_until(lambda: hosts(server), "another is there")
     done.set()
     for thread in threads:
@@ -366,6 +390,23 @@ def test_a_program_of_its_own_kind_runs_as_plain_cgi_and_the_log_says_so_once(cg
     wait_until(lambda: server.log.count("runs as plain CGI") == 2, "it is told")
     assert "not dynamically linked" in server.log and "privileges of its own" in server.log
     assert not hosts(server)
+
+
+def test_check_tells_of_programs_that_cannot_be_kept_warm(tmp_path):
+    from conftest import DUNLIN
+
+    directory = tmp_path / "bin"
+    (directory / "sub").mkdir(parents=True)
+    compile_c(directory, "static", "int main(void) { return 0; }\n", "-static")
+    script(directory, "sub/lost", "#!/does/not/exist\n")
+    script(directory, "fine", "#!/usr/bin/env perl\n")
+    file = tmp_path / "dunlin.toml"
+    file.write_text('[[listen]]\naddress = "127.0.0.1:0"\n[[site]]\nroot = "."\n[[site.route]]\n'
+                    f'path = "/x/*"\nscript = {{ kind = "warm", directory = "{directory}" }}\n')
+    said = subprocess.check_output([DUNLIN, "check", "--config", file], text=True).splitlines()[1:]
+    assert len(said) == 2
+    assert said[0] == f"{directory}/static runs as plain CGI: it is not dynamically linked"
+    assert said[1].startswith(f"{directory}/sub/lost runs as plain CGI: ")
 
 
 def test_constructors_of_the_program_see_the_request(cgi):

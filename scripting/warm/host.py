@@ -8,6 +8,11 @@ there on everything is as if the interpreter had been started with the script.
 
 import sys
 
+# Modules that look at the environment, the directory or the arguments when they are loaded, or do
+# something that is seen.
+UNFIT = {"__main__", "antigravity", "concurrent", "idlelib", "lib2to3", "multiprocessing", "smtpd",
+         "test", "this", "tkinter", "turtle", "turtledemo", "unittest", "wsgiref"}
+
 
 def prepare(path, preload):
     """The script's code, or None where compiling it has something to say, which is then said to
@@ -38,7 +43,7 @@ def learn(tree, path):
     to it. Others may look at the environment, or do anything else, when they are loaded."""
     import _ast
 
-    known = getattr(sys, "stdlib_module_names", frozenset()) - {"antigravity", "this", "__main__"}
+    known = getattr(sys, "stdlib_module_names", frozenset()) - UNFIT
     # What lies beside the script comes first, also for modules that load others.
     folder = beside(path)
     if folder is None or not {entry.partition(".")[0] for entry in os.listdir(folder)}.isdisjoint(known):
@@ -69,35 +74,20 @@ def loaded_files():
     return "\n".join(file for file in files if file and file.startswith("/") and "\n" not in file)
 
 
-def reopen(number, name, mode, like):
-    """A standard stream as it is when the interpreter starts."""
-    writes = mode == "wb"
-    unbuffered = writes and like.write_through
-    try:
-        buffer = io.open(number, mode, 0 if unbuffered else -1, closefd=False)
-    except OSError:
-        return None
-    raw = buffer if unbuffered else buffer.raw
-    raw.name = name
-    stream = io.TextIOWrapper(
-        buffer,
-        encoding=like.encoding,
-        errors=like.errors,
-        newline="\n" if writes else None,
-        line_buffering=like.line_buffering,
-        write_through=like.write_through,
-    )
-    stream.mode = mode[0]
+def reopen_input(like):
+    """Standard input as it is when the interpreter starts."""
+    buffer = io.open(0, "rb", closefd=False)
+    buffer.raw.name = "<stdin>"
+    stream = io.TextIOWrapper(buffer, like.encoding, like.errors, None, like.line_buffering,
+                              like.write_through)
+    stream.mode = "r"
     return stream
 
 
 def request():
     """The arguments and variables of this process."""
-    parts = []
-    while part := os.read(99, 1 << 18):
-        parts.append(part)
+    fields = os.read(99, os.lseek(99, 0, os.SEEK_END) - os.lseek(99, 0, os.SEEK_SET)).split(b"\0")
     os.close(99)
-    fields = b"".join(parts).split(b"\0")
     count = int(fields[1])
     return fields[2 : 2 + count], fields[2 + count : -1]
 
@@ -105,17 +95,17 @@ def request():
 def become(path, first, own):
     """Everything that a newly started interpreter has of its process."""
     arguments, variables = request()
-    environment = os.environb
-    for variable in variables:
-        name, _, value = variable.partition(b"=")
-        environment[name] = value
+    # The process has them already; this is the interpreter's own copy.
+    os.environ._data.update(variable.split(b"=", 1) for variable in variables)
     # What the interpreter itself sets where the locale is plain ASCII.
     for name, value in own:
-        if name not in environment:
-            environment[name] = value
-    sys.stdin = sys.__stdin__ = reopen(0, "<stdin>", "rb", sys.__stdin__)
-    sys.stdout = sys.__stdout__ = reopen(1, "<stdout>", "wb", sys.__stdout__)
-    sys.stderr = sys.__stderr__ = reopen(2, "<stderr>", "wb", sys.__stderr__)
+        os.environb.setdefault(name, value)
+    # Standard output and error are pipes here and in the host, so that the streams are right as they
+    # are. Standard input is like the host's unless it is a pipe, in which there are no positions.
+    try:
+        os.lseek(0, 0, os.SEEK_CUR)
+    except OSError:
+        sys.stdin = sys.__stdin__ = reopen_input(sys.__stdin__)
     sys.argv = [path, *(os.fsdecode(argument) for argument in arguments)]
     sys.orig_argv = [*INTERPRETER, *sys.argv]
     if first is not None:
@@ -202,7 +192,8 @@ def forget(known):
         module = reference()
         if module is not None:
             clear(module.__dict__)
-    gc.collect()
+            del module
+            gc.collect()
 
 
 def clear(space):
@@ -238,6 +229,7 @@ def main():
     files = loaded_files()
     os.environ.clear()
     os.putenv("DUNLIN_WARM_SCRIPT", path)
+    os.putenv("DUNLIN_WARM_ENVIRONMENT", "1")
     os.putenv("DUNLIN_WARM_NOW", files)
     known = frozenset(sys.modules) - {"__main__"}
     gc.collect()

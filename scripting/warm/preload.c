@@ -46,6 +46,9 @@ enum {
 static int control = -1;
 /* The source of an interpreter's script, when the interpreter has it open; else -1. */
 static int source = -1;
+/* The interpreter leaves its environment to the C library; others, which keep their own account of
+ * it, are to set it themselves. */
+static int takes_environment;
 static char message[MESSAGE];
 
 /* ---- What fork would do ----------------------------------------------------------------------
@@ -211,6 +214,28 @@ static ssize_t receive(int descriptors[3])
     return length;
 }
 
+/* The arguments and the environment of the message, in one block, as the kernel lays them. */
+static char **unpack(ssize_t length, int *argc)
+{
+    size_t strings = 0;
+    for (ssize_t i = 0; i < length; i++)
+        strings += message[i] == 0;
+    char **block = malloc((strings + 2) * sizeof *block);
+    if (!block)
+        _exit(126);
+    char *at = message + strlen(message) + 1;
+    *argc = atoi(at);
+    at += strlen(at) + 1;
+    size_t next = 0;
+    for (int i = 0; i < *argc; i++, at += strlen(at) + 1)
+        block[next++] = at;
+    block[next++] = NULL;
+    for (; at < message + length; at += strlen(at) + 1)
+        block[next++] = at;
+    block[next] = NULL;
+    return block;
+}
+
 static void answer_with(int output, int32_t number)
 {
     if (write(output, &number, sizeof number) != (ssize_t)sizeof number)
@@ -234,6 +259,11 @@ static void become(ssize_t length, int descriptors[3], int is_script)
     }
     if (!is_script)
         return;
+    if (takes_environment) {
+        int count;
+        char **arguments = unpack(length, &count);
+        environ = arguments + count + 1;
+    }
     int file = memfd_create("request", MFD_CLOEXEC);
     if (file < 0 || write(file, message, length) != length || lseek(file, 0, SEEK_SET) != 0
         || dup3(file, REQUEST, O_CLOEXEC) < 0) {
@@ -294,34 +324,16 @@ static int take_over(void)
     if (control < 0)
         control = fcntl(0, F_DUPFD_CLOEXEC, 3);
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (control < 0 || null < 0)
+    int output[2];
+    if (control < 0 || null < 0 || pipe2(output, O_CLOEXEC) != 0)
         return 0;
+    /* Of the same kind as in the processes to come: interpreters look at them when they start. */
     dup2(null, 0);
-    dup2(null, 1);
+    dup2(output[1], 1);
     close(null);
+    close(output[0]);
+    close(output[1]);
     return 1;
-}
-
-/* The arguments and the environment of the message, in one block, as the kernel lays them. */
-static char **unpack(ssize_t length, int *argc)
-{
-    size_t strings = 0;
-    for (ssize_t i = 0; i < length; i++)
-        strings += message[i] == 0;
-    char **block = malloc((strings + 2) * sizeof *block);
-    if (!block)
-        _exit(126);
-    char *at = message + strlen(message) + 1;
-    *argc = atoi(at);
-    at += strlen(at) + 1;
-    size_t next = 0;
-    for (int i = 0; i < *argc; i++, at += strlen(at) + 1)
-        block[next++] = at;
-    block[next++] = NULL;
-    for (; at < message + length; at += strlen(at) + 1)
-        block[next++] = at;
-    block[next] = NULL;
-    return block;
 }
 
 typedef int start_main(int (*)(int, char **, char **), int, char **, void (*)(void), void (*)(void),
@@ -376,6 +388,8 @@ EXPORT pid_t fork(void)
         const char *slash = script ? strrchr(script, '/') : NULL;
         prctl(PR_SET_NAME, slash ? slash + 1 : "script");
         files = strdup(files);
+        takes_environment = getenv("DUNLIN_WARM_ENVIRONMENT") != NULL;
+        unsetenv("DUNLIN_WARM_ENVIRONMENT");
         unsetenv("DUNLIN_WARM_NOW");
         unsetenv("DUNLIN_WARM_SCRIPT");
         serve(1, files);

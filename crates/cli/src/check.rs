@@ -61,6 +61,9 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             for line in config.certificates() {
                 println!("{line}");
             }
+            for (program, reason) in dunlin_server::cold_programs(&config) {
+                println!("{} runs as plain CGI: {reason}", program.display());
+            }
             ExitCode::SUCCESS
         }
         Some(url) => match explain(&config, &file, url) {

@@ -16,4 +16,5 @@ mod stream;
 mod tls;
 mod transport;
 
+pub use handler::script::cold_programs;
 pub use server::{Server, StartError};

@@ -1,11 +1,11 @@
 //! Finding the site by host, and the settings by path.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::cascade::gather;
-use super::file::Route;
+use super::file::{Route, ScriptKind};
 use super::pattern::Pattern;
 use super::route_table::RouteTable;
 use super::settings::{Patterns, Report, Settings};
@@ -151,6 +151,17 @@ impl Site {
     #[inline]
     pub fn route(&self, path: &[u8]) -> &Arc<Settings> {
         self.table.find(path)
+    }
+
+    /// The directories of its warm scripts, with the PATH that these are given where the file says
+    /// one.
+    pub(crate) fn warm_scripts(&self) -> impl Iterator<Item = (&Path, Option<&str>)> {
+        let scripts = self.routes.iter().filter_map(|route| route.route.script.as_deref());
+        scripts.filter(|script| script.kind == ScriptKind::Warm).map(|script| {
+            let mut variables = script.env.iter().flatten();
+            let path = variables.find(|(name, _)| name.value == "PATH");
+            (script.directory.as_path(), path.map(|(_, value)| value.value.as_str()))
+        })
     }
 
     /// How many routes it has.

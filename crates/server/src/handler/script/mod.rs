@@ -28,6 +28,7 @@ use dunlin_http::{OwnedRequest, Request};
 pub(crate) use self::host::Links;
 use self::locate::Found;
 pub(crate) use self::pool::Pools;
+pub use self::warm::cold_programs;
 use crate::config::{Script, ScriptKind};
 use crate::event_loop::Loop;
 use crate::handler::file;

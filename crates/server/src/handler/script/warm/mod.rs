@@ -5,6 +5,7 @@
 //! of the server like those that the server starts, and is supervised in the same way. Whatever is
 //! in the way of that, the script runs as plain CGI.
 
+mod cold;
 mod files;
 mod host;
 mod hosts;
@@ -21,6 +22,7 @@ use rustix::process::Pid;
 use tokio::net::unix::pipe;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+pub use self::cold::cold_programs;
 use self::host::Host;
 use self::hosts::Found;
 pub(super) use self::hosts::Hosts;

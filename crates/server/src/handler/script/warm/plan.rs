@@ -132,11 +132,10 @@ fn can_be_stopped(executable: &Path) -> Result<(), String> {
 /// The dynamic loader that a 64-bit executable of this machine's byte order names (ELF, PT_INTERP).
 fn loader(bytes: &[u8]) -> Option<&[u8]> {
     const INTERP: u32 = 3;
-    let word = |at: usize| Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
-    let long = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-    let size = |at: usize| {
-        usize::try_from(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?)).ok()
-    };
+    let part = |at: usize, length| bytes.get(at..at.checked_add(length)?);
+    let word = |at| Some(u16::from_ne_bytes(part(at, 2)?.try_into().ok()?));
+    let long = |at| Some(u32::from_ne_bytes(part(at, 4)?.try_into().ok()?));
+    let size = |at| usize::try_from(u64::from_ne_bytes(part(at, 8)?.try_into().ok()?)).ok();
     if bytes.get(..5)? != b"\x7fELF\x02" {
         return None;
     }
@@ -147,7 +146,7 @@ fn loader(bytes: &[u8]) -> Option<&[u8]> {
             return None;
         }
         let from = size(header.checked_add(8)?)?;
-        bytes.get(from..from.checked_add(size(header.checked_add(32)?)?)?)
+        part(from, size(header.checked_add(32)?)?)
     })
 }
 
