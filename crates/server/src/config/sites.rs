@@ -157,10 +157,11 @@ impl Site {
     /// one.
     pub(crate) fn warm_scripts(&self) -> impl Iterator<Item = (&Path, Option<&str>)> {
         let scripts = self.routes.iter().filter_map(|route| route.route.script.as_deref());
-        scripts.filter(|script| script.kind == ScriptKind::Warm).map(|script| {
+        scripts.filter(|script| script.kind.value == ScriptKind::Warm).filter_map(|script| {
             let mut variables = script.env.iter().flatten();
             let path = variables.find(|(name, _)| name.value == "PATH");
-            (script.directory.as_path(), path.map(|(_, value)| value.value.as_str()))
+            let directory = script.directory.as_ref()?;
+            Some((directory.as_path(), path.map(|(_, value)| value.value.as_str())))
         })
     }
 
