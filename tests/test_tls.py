@@ -11,6 +11,7 @@ import time
 
 import pytest
 from conftest import DUNLIN, read_all, read_response, settle, wait_until, write
+from test_http2 import h2spec
 
 
 def openssl(*arguments, **options):
@@ -349,3 +350,7 @@ def test_http2_is_agreed_upon_and_large_bodies_arrive(tls, site):
         capture_output=True, text=True, timeout=60,
     )
     assert "2000 succeeded, 0 failed" in done.stdout, done.stdout
+
+
+def test_h2spec_finds_nothing_over_tls(tls):
+    h2spec(tls(), "-t", "-k")

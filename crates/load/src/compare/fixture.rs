@@ -39,9 +39,13 @@ fn one(file: &Path, fixture: &Fixture, rng: &mut SplitMix64) -> io::Result<()> {
             // What it has to be served as, beside it for the comparison of bodies.
             fs::write(served_as(file), text)?;
         }
-        Content::CgiProgram => {
+        Content::CgiProgram | Content::FastcgiProgram => {
+            let options: &[&str] = match fixture.content {
+                Content::FastcgiProgram => &["-DFASTCGI", "-lfcgi"],
+                _ => &[],
+            };
             // Rows without scripts do not need it; those with scripts say that it is not there.
-            if let Err(error) = compile(file) {
+            if let Err(error) = compile(file, options) {
                 eprintln!("  {error}");
             }
             return Ok(());
@@ -95,36 +99,56 @@ fn records(text: &[u8]) -> Vec<u8> {
     bytes
 }
 
-const PROGRAM: &str = r#"#include <stdio.h>
+const PROGRAM: &str = r#"#ifdef FASTCGI
+#include <fcgi_stdio.h>
+#include <fcgiapp.h>
+#include <unistd.h>
+#else
+#include <stdio.h>
+#endif
 #include <stdlib.h>
 #include <string.h>
 /* Answers with as many bytes as the query says; reads a body to its end. */
-int main(void) {
+static void answer(void) {
     const char *query = getenv("QUERY_STRING"), *length = getenv("CONTENT_LENGTH");
     long size = query ? atol(query) : 0, rest = length ? atol(length) : 0;
     char line[1024];
     while (rest > 0) {
         size_t got = fread(line, 1, rest < 1024 ? rest : 1024, stdin);
-        if (got == 0) return 1;
+        if (got == 0) exit(1);
         rest -= got;
     }
     printf("Content-Type: text/plain\r\n\r\n");
     memset(line, 'x', sizeof line);
     for (; size > 0; size -= 1024) fwrite(line, 1, size < 1024 ? size : 1024, stdout);
+}
+int main(int count, char **words) {
+#ifdef FASTCGI
+    /* Listens on its standard input, or on the socket that is named. */
+    if (count > 1 && dup2(FCGX_OpenSocket(words[1], 1024), 0) != 0) return 1;
+    while (FCGI_Accept() >= 0) answer();
+#else
+    (void)count, (void)words;
+    answer();
+#endif
     return 0;
 }
 "#;
 
-fn compile(file: &Path) -> io::Result<()> {
+fn compile(file: &Path, options: &[&str]) -> io::Result<()> {
     let source = file.with_extension("c");
     fs::write(&source, PROGRAM)?;
-    let done = Command::new("cc").arg("-O2").arg("-o").arg(file).arg(&source).output();
+    // Libraries stand behind what needs them.
+    let done =
+        Command::new("cc").arg("-O2").arg("-o").arg(file).arg(&source).args(options).output();
     fs::remove_file(&source)?;
     let done = done.map_err(|error| io::Error::other(format!("cc: {error}")))?;
     if done.status.success() {
         Ok(())
     } else {
-        Err(io::Error::other(format!("cc: {}", String::from_utf8_lossy(&done.stderr).trim())))
+        let told = String::from_utf8_lossy(&done.stderr);
+        let first = told.lines().find(|line| line.contains("error")).unwrap_or_default();
+        Err(io::Error::other(format!("cc: {}", first.trim())))
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::adapter::{ALL, Adapter, Site};
 use super::resolver::SlowResolver;
 use super::results::{Cell, Results, Round, Row, ScenarioResults, ServerColumn};
-use super::scenario::{Content, RowPlan, Scenario, Variant};
+use super::scenario::{Content, RowPlan, Scenario, Script, Variant};
 use super::server::{Server, exchange, free_port, spawn_on};
 use super::{fixture, machine, report};
 use crate::outcome::{Latency, Outcome};
@@ -330,10 +330,14 @@ impl<'a> ScenarioRun<'a> {
             return no("no certificate could be made: openssl is not installed");
         }
         let plan = self.rows[row];
-        let mut programs =
-            self.scenario.files.iter().filter(|file| file.content == Content::CgiProgram);
-        if variant.script.is_some() && programs.any(|file| !self.root.join(&file.path).is_file()) {
-            return no("the program could not be compiled");
+        let needed = match variant.script {
+            Some(Script::Fastcgi) => Some(Content::FastcgiProgram),
+            Some(_) => Some(Content::CgiProgram),
+            None => None,
+        };
+        let mut programs = self.scenario.files.iter().filter(|file| Some(file.content) == needed);
+        if programs.any(|file| !self.root.join(&file.path).is_file()) {
+            return no("its program could not be compiled");
         }
         if adapter.name == "floor" && (plan.paths.len() != 1 || plan.facts || plan.many.is_some()) {
             return no("it has one answer only");

@@ -18,7 +18,10 @@ use crate::config::{ClientCertificates, Tls, TlsVersion};
 
 /// The cryptography that TLS uses.
 fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
+    if std::env::var_os("DUNLIN_RING").is_some() {
+        return Arc::new(rustls::crypto::ring::default_provider());
+    }
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
 /// What a site answers handshakes with.
@@ -66,7 +69,7 @@ fn server_config(settings: &Tls, name: &str) -> Result<ServerConfig, String> {
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     // Sessions are resumed by tickets, whose keys change every six hours; the server keeps nothing.
     config.ticketer =
-        rustls::crypto::ring::Ticketer::new().map_err(|error| format!("{name}: {error}"))?;
+        rustls::crypto::aws_lc_rs::Ticketer::new().map_err(|error| format!("{name}: {error}"))?;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 1;
     // Most answers are there before the handshake's last message.

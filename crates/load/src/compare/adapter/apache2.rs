@@ -15,7 +15,7 @@ fn program() -> PathBuf {
 
 fn lacks(variant: &Variant) -> Option<&'static str> {
     match variant.script {
-        Some(Script::Cgi) | None => lacks_ours(variant),
+        Some(Script::Cgi | Script::Fastcgi) | None => lacks_ours(variant),
         Some(Script::InProcess) => Some("no module is part of the comparison yet"),
         Some(_) => Some("it has no such scripts"),
     }
@@ -49,6 +49,11 @@ fn launch(site: &Site<'_>) -> io::Result<Launch> {
         more += &module("cgid");
         more += &format!("ScriptSock {folder}/cgi.sock\nScriptAlias /cgi-bin/ {root}/cgi-bin/\n");
     }
+    if site.variant.script == Some(Script::Fastcgi) {
+        more += &module("proxy");
+        more += &module("proxy_fcgi");
+        more += &format!("ProxyPass /cgi-bin/ \"unix:{}|fcgi://localhost/\"\n", site.fastcgi().1);
+    }
     let keepalive = if site.variant.no_keepalive { "Off" } else { "On" };
     let text = format!(
         "ServerRoot {folder}
@@ -77,7 +82,12 @@ EnableSendfile On
     );
     let file = site.write("apache2.conf", &text)?;
     Ok(Launch {
-        command: vec![site.program(), "-DFOREGROUND".into(), "-f".into(), file],
+        command: site.beside_fastcgi(vec![
+            site.program(),
+            "-DFOREGROUND".into(),
+            "-f".into(),
+            file,
+        ]),
         environment: Vec::new(),
         configuration: text,
     })

@@ -15,16 +15,10 @@ fn program() -> PathBuf {
 
 /// The one place that tells what Dunlin does not do yet.
 fn lacks(variant: &Variant) -> Option<&'static str> {
-    if variant.http2 {
-        return Some("HTTP/2 is not built yet");
-    }
-    if variant.tls {
-        return Some("TLS is not built yet");
-    }
     match variant.script {
         Some(Script::InProcess) => Some("scripts do not run within the server"),
-        Some(Script::Cgi) | None => None,
-        Some(_) => Some("this kind of script is not built yet"),
+        Some(Script::Cgiplus) => Some("CGIplus is not built yet"),
+        Some(Script::Cgi | Script::Warm | Script::Fastcgi) | None => None,
     }
 }
 
@@ -49,13 +43,31 @@ fn launch(site: &Site<'_>) -> io::Result<Launch> {
     if site.variant.records {
         routes += "[[site.route]]\npath = \"*.var\"\nrecords = \"variable\"\n";
     }
-    if site.variant.script == Some(Script::Cgi) {
-        routes += &format!(
-            "[[site.route]]\npath = \"/cgi-bin/*\"\nscript = {{ kind = \"cgi\", directory = \"{root}/cgi-bin\" }}\n"
-        );
+    let directory = format!("directory = \"{root}/cgi-bin\"");
+    let script = match site.variant.script {
+        Some(Script::Cgi) => Some(format!("kind = \"cgi\", {directory}")),
+        Some(Script::Warm) => Some(format!("kind = \"warm\", {directory}")),
+        Some(Script::Fastcgi) => Some(format!(
+            "kind = \"fastcgi\", command = [\"{root}/cgi-bin/hello.fcgi\"], processes = 1"
+        )),
+        _ => None,
+    };
+    if let Some(script) = script {
+        routes += &format!("[[site.route]]\npath = \"/cgi-bin/*\"\nscript = {{ {script} }}\n");
     }
+    let (listen, tls) = match site.certificate {
+        Some((certificate, key)) => (
+            "tls = true\n",
+            format!(
+                "tls = {{ certificate = \"{}\", key = \"{}\" }}\n",
+                certificate.display(),
+                key.display()
+            ),
+        ),
+        None => ("", String::new()),
+    };
     let text = format!(
-        "[server]\n{server}\n[[listen]]\naddress = \"127.0.0.1:{port}\"\n\n[[site]]\nroot = \"{root}\"\n{routes}"
+        "[server]\n{server}\n[[listen]]\naddress = \"127.0.0.1:{port}\"\n{listen}\n[[site]]\nroot = \"{root}\"\n{tls}{routes}"
     );
     let file = site.write("dunlin.toml", &text)?;
     Ok(Launch {

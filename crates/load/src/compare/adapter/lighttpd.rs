@@ -15,8 +15,7 @@ fn program() -> PathBuf {
 
 fn lacks(variant: &Variant) -> Option<&'static str> {
     match variant.script {
-        Some(Script::Cgi) | None => lacks_ours(variant),
-        Some(Script::Fastcgi) => Some("no FastCGI program is part of the comparison yet"),
+        Some(Script::Cgi | Script::Fastcgi) | None => lacks_ours(variant),
         Some(_) => Some("it has no such scripts"),
     }
 }
@@ -39,6 +38,13 @@ fn launch(site: &Site<'_>) -> io::Result<Launch> {
     if site.variant.script == Some(Script::Cgi) {
         modules.push("mod_cgi");
         more += "$HTTP[\"url\"] =^ \"/cgi-bin/\" { cgi.assign = ( \"\" => \"\" ) }\n";
+    }
+    if site.variant.script == Some(Script::Fastcgi) {
+        modules.push("mod_fastcgi");
+        let (program, socket) = site.fastcgi();
+        more += &format!(
+            "fastcgi.server = ( \"/cgi-bin/\" => (( \"bin-path\" => \"{program}\", \"socket\" => \"{socket}\", \"max-procs\" => 1, \"check-local\" => \"disable\" )) )\n"
+        );
     }
     let modules: Vec<String> = modules.iter().map(|name| format!("\"{name}\"")).collect();
     let requests = if site.variant.no_keepalive { "0" } else { "1000000000" };

@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::scenario::Variant;
+use super::scenario::{Script, Variant};
 
 /// A server that can be compared.
 pub struct Adapter {
@@ -108,6 +108,25 @@ impl Site<'_> {
         let file = self.folder.join(name);
         fs::write(&file, text)?;
         Ok(file.display().to_string())
+    }
+
+    /// The FastCGI program, and the socket at which it is reached.
+    fn fastcgi(&self) -> (String, String) {
+        let program = self.root.join("cgi-bin/hello.fcgi");
+        (program.display().to_string(), self.folder.join("fastcgi.sock").display().to_string())
+    }
+
+    /// Has the FastCGI program started before the server, as its child.
+    fn beside_fastcgi(&self, command: Vec<String>) -> Vec<String> {
+        if self.variant.script != Some(Script::Fastcgi) {
+            return command;
+        }
+        let (program, socket) = self.fastcgi();
+        let start = "umask 0; \"$0\" \"$1\" & shift; exec \"$@\"".to_owned();
+        ["sh".to_owned(), "-c".to_owned(), start, program, socket]
+            .into_iter()
+            .chain(command)
+            .collect()
     }
 
     fn program(&self) -> String {

@@ -16,9 +16,8 @@ fn program() -> PathBuf {
 fn lacks(variant: &Variant) -> Option<&'static str> {
     match variant.script {
         Some(Script::Cgi) => Some("it has no CGI"),
-        Some(Script::Fastcgi) => Some("no FastCGI program is part of the comparison yet"),
+        Some(Script::Fastcgi) | None => lacks_ours(variant),
         Some(_) => Some("it has no such scripts"),
-        None => lacks_ours(variant),
     }
 }
 
@@ -44,6 +43,26 @@ fn launch(site: &Site<'_>) -> io::Result<Launch> {
         (false, true) => " http2",
         (false, false) => "",
     };
+    let fastcgi = if site.variant.script == Some(Script::Fastcgi) {
+        format!(
+            "location /cgi-bin/ {{
+      fastcgi_pass unix:{};
+      fastcgi_param QUERY_STRING $query_string;
+      fastcgi_param REQUEST_METHOD $request_method;
+      fastcgi_param CONTENT_TYPE $content_type;
+      fastcgi_param CONTENT_LENGTH $content_length;
+      fastcgi_param SCRIPT_NAME $fastcgi_script_name;
+      fastcgi_param REQUEST_URI $request_uri;
+      fastcgi_param SERVER_PROTOCOL $server_protocol;
+      fastcgi_param REMOTE_ADDR $remote_addr;
+      fastcgi_param SERVER_NAME $server_name;
+      fastcgi_param SERVER_PORT $server_port;
+    }}",
+            site.fastcgi().1
+        )
+    } else {
+        String::new()
+    };
     let text = format!(
         "worker_processes 1;
 daemon off;
@@ -66,13 +85,20 @@ http {{
     listen 127.0.0.1:{port} backlog=4096{ssl};
     {tls}
     root {root};
+    {fastcgi}
   }}
 }}
 "
     );
     let file = site.write("nginx.conf", &text)?;
     Ok(Launch {
-        command: vec![site.program(), "-e".into(), "stderr".into(), "-c".into(), file],
+        command: site.beside_fastcgi(vec![
+            site.program(),
+            "-e".into(),
+            "stderr".into(),
+            "-c".into(),
+            file,
+        ]),
         environment: Vec::new(),
         configuration: text,
     })
