@@ -14,7 +14,7 @@ enum Filled {
     More,
     /// These were its last bytes.
     End,
-    /// The next bytes have to be read from the disk.
+    /// The next bytes are not there; mostly they have to be read from the disk.
     Cold,
     /// The file is not any more what it was when its head was sent.
     Changed,
@@ -93,7 +93,8 @@ impl Work {
                 }
                 Filled::More
             }
-            _ => Filled::More,
+            // There is nothing to send: it is not asked again until there is.
+            _ => Filled::Cold,
         }
     }
 
