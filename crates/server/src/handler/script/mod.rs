@@ -98,7 +98,7 @@ async fn by_workers(
     }
     let name = Arc::from(&**name);
     match call.rules.kind {
-        ScriptKind::Wsgi => host::attempt(call, incoming, &located, &name).await,
+        kind if kind.has_host() => host::attempt(call, incoming, &located, &name).await,
         _ => socket::attempt(call, incoming, &located, &name).await,
     }
 }
