@@ -41,14 +41,14 @@ class Server:
         self._reader = threading.Thread(target=self._read_log, daemon=True)
         self._reader.start()
         line = self.process.stdout.readline().decode()
-        found = re.match(r"http://(.+):(\d+)/", line)
+        found = re.match(r"(https?)://(.+):(\d+)/", line)
         if not found:
             self.process.wait()
             self._reader.join()
             raise AssertionError(f"no address printed: {line!r}\n{self.log}")
-        self.host, self.port = found[1], int(found[2])
+        self.host, self.port = found[2], int(found[3])
         self.address = (self.host, self.port)
-        self.url = f"http://{self.host}:{self.port}"
+        self.url = f"{found[1]}://{self.host}:{self.port}"
 
     def _read_log(self):
         for line in self.process.stderr:
@@ -57,6 +57,11 @@ class Server:
     @property
     def log(self):
         return "".join(self._log)
+
+    def logged(self, text):
+        """The error log, once it holds `text`: it comes on a way of its own."""
+        wait_until(lambda: text in self.log, f"{text!r} in the log")
+        return self.log
 
     @property
     def pid(self):

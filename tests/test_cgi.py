@@ -17,7 +17,13 @@ HELLO = "printf 'Content-Type: text/plain\\n\\nhello'\n"
 
 
 @pytest.fixture
-def cgi(tmp_path, serve):
+def kind():
+    """How the scripts are run; the tests of other kinds say another."""
+    return "cgi"
+
+
+@pytest.fixture
+def cgi(tmp_path, serve, kind):
     """Starts a server with scripts: `cgi({"name": "sh text"}, settings)`."""
     directory = tmp_path / "cgi-bin"
     directory.mkdir()
@@ -28,7 +34,7 @@ def cgi(tmp_path, serve):
         return serve(
             server=server,
             more=f'[[site.route]]\npath = "/cgi-bin/*"\n{route}\n'
-            f'script = {{ kind = "cgi", directory = "{directory}", {settings} }}\n{more}',
+            f'script = {{ kind = "{kind}", directory = "{directory}", {settings} }}\n{more}',
         )
 
     start.directory = directory
@@ -210,9 +216,8 @@ def test_what_cannot_be_run_is_refused_and_the_log_says_why(cgi):
     assert server.get("/cgi-bin/noexec")[0] == 500
     assert server.get("/cgi-bin/no-interpreter")[0] == 500
     assert server.get("/cgi-bin/a", method="TRACE")[0] == 405
-    wait_until(lambda: "no-interpreter" in server.log, "it is told")
-    assert "not executable" in server.log
-    assert "interpreter that its first line names, is missing" in server.log
+    server.logged("not executable")
+    server.logged("interpreter that its first line names, is missing")
     assert get(server, "/cgi-bin/a")[2] == b"hello"
 
 
@@ -314,7 +319,7 @@ def test_a_script_that_answers_wrongly_gives_502_and_one_line(cgi, text, reason)
         connection.sendall(b"GET /cgi-bin/good HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         status, fields, body = parse(read_all(connection))
         assert content(fields, body) == b"hello"
-    lines = [line for line in server.log.splitlines() if "/bad" in line]
+    lines = [line for line in server.logged("/bad").splitlines() if "/bad" in line]
     assert len(lines) == 1 and reason in lines[0], server.log
     none_left(server)
 

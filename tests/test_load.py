@@ -99,6 +99,7 @@ def test_a_stall_of_the_server_shows_in_the_99th_percentile(serve, files):
     # 35 in a hundred requests were due within the stall.
     assert 1200 < o["latency_ms"]["p99"] < 1700, o["latency_ms"]
     assert o["service_ms"]["p50"] < 50
+    assert "stall" in [finding["kind"] for finding in o["findings"]]
 
 
 def test_a_modem_takes_its_time(serve, files):
@@ -165,6 +166,8 @@ def test_wrong_answers_and_dead_servers_fail_the_run(serve, files):
         (["http://127.0.0.1/", "--choose", "random"], "does nothing"),
         (["http://127.0.0.1/", "--replay-speed", "2"], "does nothing"),
         (["http://127.0.0.1/", "--find-users"], "--modem"),
+        (["http://127.0.0.1/", "--most", "9"], "without a search"),
+        (["http://127.0.0.1/", "--find-rate", "--p99", "1ms", "--precision", "2"], "between"),
         (["http://127.0.0.1/", "--rate", "fast"], "is not a rate"),
         (["http://127.0.0.1/", "-d", "ten"], "is not a time"),
         (["http://127.0.0.1/", "-H", "nonsense"], "Name: value"),
@@ -197,6 +200,25 @@ def test_files_for_programs(serve, files, tmp_path):
     assert (tmp_path / "run.csv.series.csv").read_text().startswith("at_seconds,")
     schema = json.loads(load("--schema").stdout)
     assert set(json.loads((tmp_path / "run.json").read_text())) <= set(schema["properties"])
+
+
+def test_runs_merge_into_one(serve, files, tmp_path):
+    server = serve()
+    runs = [tmp_path / "a.json", tmp_path / "b.json"]
+    for count, file in zip((300, 700), runs):
+        load(f"{server.url}/1k.bin", "-c", 4, "-n", count, "--quiet", "--json", file)
+    a, b = (json.loads(file.read_text()) for file in runs)
+    merged = outcome("--merge", *runs)
+    assert merged["requests"] == 1000 and merged["status"] == {"200": 1000}
+    assert merged["latency_ms"]["count"] == 1000
+    assert merged["latency_ms"]["max"] == max(a["latency_ms"]["max"], b["latency_ms"]["max"])
+    seconds = a["duration_seconds"] + b["duration_seconds"]
+    assert abs(merged["duration_seconds"] - seconds) < 0.003
+    assert abs(merged["requests_per_second"] - 1000 / merged["duration_seconds"]) < 1
+    other = tmp_path / "c.json"
+    load(f"{server.url}/64k.bin", "-n", 10, "--quiet", "--json", other)
+    assert "`urls` differs" in load("--merge", runs[0], other, code=2).stderr
+    assert "cannot be used with" in load("--merge", *runs, "-c", 3, code=2).stderr
 
 
 def test_a_file_that_cannot_be_written_loses_nothing(serve, files):

@@ -58,6 +58,12 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
                 count(config.sites.iter().map(|site| site.route_count()).sum(), "route"),
             ];
             println!("{} is fine: {}", file.display(), counts.join(", "));
+            for line in config.certificates() {
+                println!("{line}");
+            }
+            for (program, reason) in dunlin_server::cold_programs(&config) {
+                println!("{} runs as plain CGI: {reason}", program.display());
+            }
             ExitCode::SUCCESS
         }
         Some(url) => match explain(&config, &file, url) {

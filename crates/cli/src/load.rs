@@ -10,12 +10,12 @@ use std::sync::{Arc, mpsc};
 
 use clap::Args;
 use dunlin_load::conclude::conclude;
-use dunlin_load::engine::{self, Job};
+use dunlin_load::engine::{self, Job, Measured};
 use dunlin_load::fail_if::FailIf;
 use dunlin_load::outcome::Outcome;
 use dunlin_load::progress::Progress;
 use dunlin_load::show::{self, Live};
-use dunlin_load::{preflight, self_test};
+use dunlin_load::{merge, preflight, self_test};
 use signal_hook::consts::SIGINT;
 
 /// What `dunlin load` is told.
@@ -43,6 +43,10 @@ pub(crate) struct Arguments {
     /// Measure the generator itself, and let it notice a faulty server's faults
     #[arg(long, exclusive = true)]
     self_test: bool,
+    /// Merge what --json wrote in several runs of one plan, made one after the other or at the same time;
+    /// nothing is sent
+    #[arg(long, value_name = "FILE", num_args = 2.., conflicts_with_all = ["urls", "urls_file", "Extent", "Model", "Request", "Check", "Search"])]
+    merge: Vec<PathBuf>,
 }
 
 #[derive(Args)]
@@ -170,6 +174,12 @@ struct Search {
     /// Limit of the 99th percentile of the response time, for --find-rate
     #[arg(long, value_name = "TIME", requires = "find_rate")]
     p99: Option<String>,
+    /// How near to the limit a search has to come: 0.02, two in a hundred, when absent
+    #[arg(long, value_name = "SHARE")]
+    precision: Option<f64>,
+    /// Highest level that a search tries
+    #[arg(long, value_name = "N")]
+    most: Option<f64>,
 }
 
 #[derive(Args)]
@@ -212,6 +222,9 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         put(&proof.text);
         return if proof.sound { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
+    if !arguments.merge.is_empty() {
+        return merged(arguments);
+    }
     let (job, conditions) = match prepare(arguments) {
         Ok(prepared) => prepared,
         Err(error) => {
@@ -233,14 +246,27 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
+/// `--merge`: tells of several runs as of one.
+fn merged(arguments: &Arguments) -> ExitCode {
+    let outcomes: Result<Vec<Outcome>, String> =
+        arguments.merge.iter().map(|file| merge::read(file)).collect();
+    let merged = outcomes.and_then(|outcomes| merge::merge(&outcomes));
+    match conditions(arguments).and_then(|conditions| Ok((merged?, conditions))) {
+        Ok((outcome, conditions)) => tell(arguments, &outcome, &conditions),
+        Err(error) => {
+            eprintln!("dunlin: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn conditions(arguments: &Arguments) -> Result<Vec<FailIf>, String> {
+    arguments.output.fail_if.iter().map(|text| FailIf::parse(text)).collect()
+}
+
 /// Everything that can be wrong before anything is sent.
 fn prepare(arguments: &Arguments) -> Result<(Job, Vec<FailIf>), String> {
-    let conditions = arguments
-        .output
-        .fail_if
-        .iter()
-        .map(|text| FailIf::parse(text))
-        .collect::<Result<_, _>>()?;
+    let conditions = conditions(arguments)?;
     let (plan, extras, reference) = plan::read(arguments)?;
     let mut job = Job::new(plan, extras, reference).map_err(|error| error.to_string())?;
     if !job.address.ip().is_loopback() && !arguments.request.i_own_this_host {
@@ -255,18 +281,17 @@ fn measure(arguments: &Arguments, job: Job) -> Result<Outcome, String> {
     if arguments.search.find_users || arguments.search.find_rate {
         return search::run(arguments, job);
     }
-    run_once(&job, arguments.output.quiet)
-}
-
-/// Runs `job`, with a view of it unless `quiet`. SIGINT ends it early, and what was measured is told; a
-/// second one ends everything.
-fn run_once(job: &Job, quiet: bool) -> Result<Outcome, String> {
     let progress = Progress::new(job.plan.threads as usize);
     stop_on_interrupt(&progress)?;
+    Ok(conclude(&job, &run_once(&job, &progress, arguments.output.quiet)?))
+}
+
+/// Runs `job`, with a view of it unless `quiet`.
+fn run_once(job: &Job, progress: &Progress, quiet: bool) -> Result<Measured, String> {
     let measured = std::thread::scope(|scope| {
         let (ended, watch) = mpsc::channel::<()>();
         if !quiet {
-            let mut live = Live::new(&job.plan, &progress);
+            let mut live = Live::new(&job.plan, progress, job.address);
             scope.spawn(move || {
                 while watch.recv_timeout(live.interval()) == Err(mpsc::RecvTimeoutError::Timeout) {
                     live.show();
@@ -274,11 +299,11 @@ fn run_once(job: &Job, quiet: bool) -> Result<Outcome, String> {
                 live.clear();
             });
         }
-        let measured = engine::run(job, &progress);
+        let measured = engine::run(job, progress);
         drop(ended);
         measured
     });
-    Ok(conclude(job, &measured.map_err(|error| error.to_string())?))
+    measured.map_err(|error| error.to_string())
 }
 
 fn tell(arguments: &Arguments, outcome: &Outcome, conditions: &[FailIf]) -> ExitCode {
@@ -332,7 +357,7 @@ fn write_files(json: Option<&Path>, csv: Option<&Path>, outcome: &Outcome) -> Ve
     files.into_iter().filter_map(write).collect()
 }
 
-/// Has SIGINT end the run; a second one ends everything.
+/// Has SIGINT end the run early, of which what was measured is told; a second one ends everything.
 fn stop_on_interrupt(progress: &Progress) -> Result<(), String> {
     let stop = progress.stop_flag();
     signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&stop))

@@ -4,6 +4,7 @@ mod check;
 mod compare;
 mod load;
 mod logging;
+mod self_signed;
 mod serve;
 
 use std::process::ExitCode;

@@ -7,7 +7,7 @@ use clap::Args;
 use dunlin_server::Server;
 use dunlin_server::config::{Config, Overrides, Problem};
 
-use crate::logging;
+use crate::{logging, self_signed};
 
 /// What `dunlin serve` is told.
 #[derive(Args)]
@@ -28,6 +28,9 @@ pub(crate) struct Arguments {
     /// Access log: a path, `-` for standard output, or `off`
     #[arg(long, value_name = "FILE|-|off")]
     access_log: Option<String>,
+    /// Speak TLS with a certificate for localhost that is made for this user, for development
+    #[arg(long)]
+    tls_self_signed: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -35,13 +38,21 @@ Examples:
   dunlin serve                               the current directory, at http://127.0.0.1:8080/
   dunlin serve public --listen :8000         on every address of this machine
   dunlin serve -c dunlin.toml --threads 2    by a configuration, with two loops
+  dunlin serve --tls-self-signed             at https://127.0.0.1:8080/, with a certificate of its own
 
 SIGTERM and SIGINT finish what is under way and stop; a second one stops at once.
 SIGUSR1 reopens the access log.";
 
 /// Serves until told to stop.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    let config = match configuration(arguments) {
+    let certificate = match arguments.tls_self_signed.then(self_signed::files).transpose() {
+        Ok(certificate) => certificate,
+        Err(error) => {
+            eprintln!("dunlin: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let config = match configuration(arguments, certificate.as_ref()) {
         Ok(config) => config,
         Err(problems) => {
             for problem in problems {
@@ -58,23 +69,28 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    for address in server.addresses() {
-        println!("http://{address}/");
+    for url in server.urls() {
+        println!("{url}");
     }
-    match server.run_until_signal() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("dunlin: receiving signals: {error}");
-            ExitCode::FAILURE
-        }
+    if let Some((certificate, _)) = &certificate {
+        println!(
+            "the certificate is {0}; trust it in a browser's settings, or for curl with --cacert {0}",
+            certificate.display()
+        );
     }
+    server.run_until_signal();
+    ExitCode::SUCCESS
 }
 
-fn configuration(arguments: &Arguments) -> Result<Config, Vec<Problem>> {
+fn configuration(
+    arguments: &Arguments,
+    certificate: Option<&(PathBuf, PathBuf)>,
+) -> Result<Config, Vec<Problem>> {
     let overrides = Overrides {
         listen: arguments.listen.clone(),
         threads: arguments.threads,
         access_log: arguments.access_log.clone(),
+        certificate: certificate.cloned(),
     };
     match &arguments.config {
         Some(file) => Config::load(file, &overrides),

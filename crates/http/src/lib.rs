@@ -7,6 +7,7 @@
 pub mod field;
 pub mod field_lines;
 pub mod http1;
+pub mod http2;
 pub mod request;
 pub mod semantics;
 

@@ -118,6 +118,11 @@ impl Head {
         self.fields.len()
     }
 
+    /// Where the value of the first field of that name stands.
+    pub(crate) fn first_value(&self, name: FieldName) -> Option<Span> {
+        self.first(name).map(|number| self.fields[number].value)
+    }
+
     #[inline]
     fn first(&self, name: FieldName) -> Option<usize> {
         self.present.contains(name).then(|| usize::from(self.first[name as usize]))

@@ -23,7 +23,7 @@ pub fn conclude(job: &Job, measured: &Measured) -> Outcome {
     let connections = connections(job, tally);
     let mut outcome = Outcome {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        started: time::rfc3339(*started),
+        started: time::rfc3339_millis(*started),
         duration_seconds: *seconds,
         requests: tally.requests,
         requests_per_second: tally.requests as f64 / seconds,

@@ -1,5 +1,7 @@
 //! What stands out in the figures, and its likely cause.
 
+use std::ops::Range;
+
 use hdrhistogram::Histogram;
 
 use crate::engine::Tally;
@@ -12,7 +14,10 @@ pub fn findings(outcome: &Outcome, tally: &Tally) -> Vec<Finding> {
     let mut found = Vec::new();
     found.extend(delayed_ack(&tally.service));
     found.extend(dropped_syn(&tally.connect));
-    found.extend(stalls(&outcome.series));
+    found.extend(
+        stalls(&outcome.series)
+            .or_else(|| pauses(tally.series.pauses(), outcome.requests, outcome.duration_seconds)),
+    );
     if outcome.plan.reuse == Reuse::Kept {
         found.extend(starved(&tally.each));
         found.extend(not_kept(outcome));
@@ -111,6 +116,25 @@ pub fn stalls(series: &[Second]) -> Option<Finding> {
     })
 }
 
+/// Times without any answer that are long beside the usual time between two.
+#[must_use]
+pub fn pauses(pauses: &[Range<u64>], requests: u64, seconds: f64) -> Option<Finding> {
+    let length = |pause: &Range<u64>| (pause.end - pause.start) as f64 / 1e9;
+    let usual = (seconds - pauses.iter().map(length).sum::<f64>()) / requests.max(1) as f64;
+    let long: Vec<&Range<u64>> =
+        pauses.iter().filter(|pause| length(pause) >= 20.0 * usual).collect();
+    let first = long.first()?;
+    let most = long.iter().map(|pause| length(pause)).fold(0.0, f64::max);
+    Some(finding(
+        "stall",
+        format!(
+            "{} times nothing was answered on any connection, for up to {most:.1} s (first at {:.1} s). Look for a pause of the server: a collection of garbage, a log that is rotated, a disk that is written to.",
+            long.len(),
+            first.start as f64 / 1e9
+        ),
+    ))
+}
+
 /// The distance between times, when it is the same for all.
 fn period(times: &[f64]) -> Option<f64> {
     let gaps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -159,9 +183,10 @@ pub fn curve(points: &[(f64, f64)]) -> Vec<Finding> {
         return found;
     };
     let most = points[best].1;
-    // The knee: the least load that gives nine tenths of the most there is.
+    // The knee: the least load that gives nine tenths of the most there is, when half as much again, or more,
+    // gives no more than a tenth; on a straight line that is its last stretch only.
     if let Some((load, value)) = points.iter().find(|(_, value)| *value >= 0.9 * most)
-        && points.last().is_some_and(|(last, _)| last > load)
+        && points.last().is_some_and(|(last, _)| *last >= 1.5 * load)
     {
         found.push(finding(
             "knee",
@@ -237,6 +262,14 @@ mod tests {
     }
 
     #[test]
+    fn a_pause_shorter_than_a_second_is_a_stall_unless_answers_are_as_rare() {
+        let pause = || std::slice::from_ref(&(300_000_000..1_700_000_000));
+        assert!(pauses(pause(), 5000, 5.0).unwrap().text.contains("up to 1.4 s (first at 0.3 s)"));
+        assert_eq!(pauses(pause(), 10, 5.0), None);
+        assert_eq!(pauses(&[], 5000, 5.0), None);
+    }
+
+    #[test]
     fn connections_that_hardly_get_anything_are_starved() {
         assert!(starved(&[100, 100, 2, 100]).is_some());
         assert_eq!(starved(&[100, 80, 60, 120]), None);
@@ -251,6 +284,10 @@ mod tests {
         let broken =
             [(1.0, 100.0), (2.0, 200.0), (4.0, 390.0), (8.0, 400.0), (16.0, 395.0), (32.0, 90.0)];
         assert_eq!(kinds(&broken), ["knee", "cliff"]);
-        assert_eq!(kinds(&[(1.0, 100.0), (2.0, 200.0), (4.0, 400.0)]), Vec::<String>::new());
+        let straight = |step: usize| -> Vec<(f64, f64)> {
+            (1..=100).step_by(step).map(|n| (n as f64, n as f64 * 50.0)).collect()
+        };
+        assert_eq!(kinds(&straight(25)), Vec::<String>::new());
+        assert_eq!(kinds(&straight(1)), Vec::<String>::new());
     }
 }

@@ -12,6 +12,7 @@ pub mod engine;
 pub mod fail_if;
 pub mod faulty;
 pub mod latency;
+pub mod merge;
 pub mod outcome;
 pub mod plan;
 pub mod preflight;

@@ -249,6 +249,9 @@ pub struct Search {
     pub found: f64,
     /// Whether the search ended at its own upper bound rather than at the server's.
     pub bounded: bool,
+    /// Whether it was given up before the answer was as precise as it should be.
+    #[serde(default)]
+    pub unfinished: bool,
     /// Every level that was tried, in order.
     pub levels: Vec<Level>,
 }

@@ -89,6 +89,14 @@ pub fn sample(pids: &[u32]) -> Sample {
     sample
 }
 
+/// Nanoseconds of processor time of these processes so far, to a hundredth of a second: cheap enough to be
+/// asked for while they are measured.
+#[must_use]
+pub fn cpu(pids: &[u32]) -> u64 {
+    let both = pids.iter().map(|pid| ticks(&format!("/proc/{pid}")));
+    both.map(|(own, of_children)| own + of_children).sum()
+}
+
 /// What this process has used so far.
 #[must_use]
 pub fn sample_self() -> Sample {

@@ -44,10 +44,20 @@ pub fn find<E>(
     bounds: Bounds,
     mut trial: impl FnMut(f64) -> Result<Trial, E>,
 ) -> Result<Search, E> {
-    let mut search = Search { of: of.to_owned(), found: 0.0, bounded: false, levels: Vec::new() };
+    let mut search = Search {
+        of: of.to_owned(),
+        found: 0.0,
+        bounded: false,
+        unfinished: false,
+        levels: Vec::new(),
+    };
     let mut fails: Option<f64> = None;
     let mut level = bounds.first.min(bounds.most);
-    while search.levels.len() < MOST_TRIALS {
+    loop {
+        if search.levels.len() >= MOST_TRIALS {
+            search.unfinished = true;
+            break;
+        }
         let (held, client_bound) = attempt(&mut search, level, &mut trial)?;
         if held {
             search.found = level;

@@ -1,8 +1,8 @@
 //! Dates as text.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use dunlin_http::semantics::date::civil_from_days;
+use dunlin_http::semantics::date::{civil_from_days, days_from_civil};
 
 /// RFC 3339, UTC, to the second.
 #[must_use]
@@ -18,9 +18,37 @@ pub fn rfc3339(time: SystemTime) -> String {
     )
 }
 
+/// RFC 3339, UTC, to the millisecond.
+#[must_use]
+pub fn rfc3339_millis(time: SystemTime) -> String {
+    let millis = time.duration_since(UNIX_EPOCH).unwrap_or_default().subsec_millis();
+    let whole = rfc3339(time);
+    format!("{}.{millis:03}Z", whole.trim_end_matches('Z'))
+}
+
+/// What [`rfc3339`] and [`rfc3339_millis`] write.
+#[must_use]
+pub fn from_rfc3339(text: &str) -> Option<SystemTime> {
+    let (date, clock) = text.strip_suffix('Z')?.split_once('T')?;
+    let mut date = date.splitn(3, '-').map(|part| part.parse::<u64>().ok());
+    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
+    if !(1970..=2500).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    let mut clock = clock.splitn(3, ':');
+    let hour: u64 = clock.next()?.parse().ok().filter(|hour| *hour < 24)?;
+    let minute: u64 = clock.next()?.parse().ok().filter(|minute| *minute < 60)?;
+    let second: f64 = clock.next()?.parse().ok().filter(|second| (0.0..61.0).contains(second))?;
+    let whole = days_from_civil(year, month, day) * 86_400 + hour * 3600 + minute * 60;
+    Some(
+        UNIX_EPOCH
+            + Duration::from_secs(whole)
+            + Duration::from_millis((second * 1e3).round() as u64),
+    )
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use super::*;
 
@@ -32,7 +60,24 @@ mod tests {
             (1_709_251_199, "2024-02-29T23:59:59Z"),
             (4_102_444_800, "2100-01-01T00:00:00Z"),
         ] {
-            assert_eq!(rfc3339(UNIX_EPOCH + Duration::from_secs(seconds)), text);
+            let time = UNIX_EPOCH + Duration::from_secs(seconds);
+            assert_eq!(rfc3339(time), text);
+            assert_eq!(from_rfc3339(text), Some(time));
+            let later = time + Duration::from_millis(7);
+            assert_eq!(from_rfc3339(&rfc3339_millis(later)), Some(later));
+        }
+    }
+
+    #[test]
+    fn what_is_no_date_is_not_read() {
+        for text in [
+            "",
+            "2024-01-01",
+            "2024-13-01T00:00:00Z",
+            "2024-01-01T24:00:00Z",
+            "2024-01-01T00:00:NaNZ",
+        ] {
+            assert_eq!(from_rfc3339(text), None, "{text}");
         }
     }
 }

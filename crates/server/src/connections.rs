@@ -21,6 +21,8 @@ pub(crate) enum Waiting {
     Send,
     /// A handler.
     Handler,
+    /// Something on streams of HTTP/2, each of which has its own limit.
+    Streams,
     /// The client to close after the last answer.
     Linger,
 }
@@ -88,10 +90,11 @@ impl Connections {
         }
     }
 
-    /// Wakes every connection that only waits for a next request.
+    /// Wakes every connection that waits for a next request, which others than those of HTTP/1 do
+    /// also while they answer.
     pub(crate) fn wake_idle(&self) {
         for (_, slot) in self.slots.borrow().iter() {
-            if slot.waiting == Waiting::Idle
+            if matches!(slot.waiting, Waiting::Idle | Waiting::Streams)
                 && let Some(waker) = &slot.waker
             {
                 waker.wake_by_ref();

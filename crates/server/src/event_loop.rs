@@ -21,6 +21,7 @@ use crate::handler::file::Roots;
 use crate::handler::script::{Links, Pools};
 use crate::listen::Gauge;
 use crate::record::{AccessLog, Exchange, LoopLog, ReverseDns};
+use crate::tls::Certificates;
 
 /// What all loops share. Nothing here is locked on the way of a cached file.
 pub(crate) struct Shared {
@@ -30,6 +31,7 @@ pub(crate) struct Shared {
     pub(crate) watch: Option<Watch>,
     pub(crate) roots: Roots,
     pub(crate) pools: Pools,
+    pub(crate) certificates: Arc<Certificates>,
     pub(crate) gauge: Arc<Gauge>,
     pub(crate) access_log: Option<Arc<AccessLog>>,
     pub(crate) reverse_dns: Option<ReverseDns>,
@@ -77,6 +79,8 @@ pub(crate) struct Buffers {
     pub(crate) output: Vec<u8>,
     pub(crate) head: Head,
     pub(crate) path: Vec<u8>,
+    /// The text that `head` is read beside, when that is not the input itself.
+    pub(crate) text: Vec<u8>,
 }
 
 /// How an exchange ended, for the log.
@@ -98,6 +102,7 @@ impl Default for Buffers {
             output: Vec::with_capacity(2 * BUFFER),
             head: Head::default(),
             path: Vec::with_capacity(1024),
+            text: Vec::with_capacity(1024),
         }
     }
 }

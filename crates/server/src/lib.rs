@@ -13,5 +13,8 @@ mod response;
 mod route;
 mod server;
 mod stream;
+mod tls;
+mod transport;
 
+pub use handler::script::cold_programs;
 pub use server::{Server, StartError};

@@ -1,7 +1,7 @@
 //! Accepting connections.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,10 +10,13 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use crate::drive::http1::Connection;
-use crate::event_loop::Loop;
+use crate::drive::http1::{Connection, Start};
+use crate::event_loop::{Loop, Shared};
+use crate::tls;
+use crate::transport::Transport;
 
 /// Opens a listening socket. Several may share one address, one for each loop; the kernel deals
 /// connections out among them.
@@ -109,7 +112,12 @@ impl Drop for Permit {
 }
 
 /// Accepts connections and starts their drivers, until the loop drains.
-pub(crate) async fn accept(ctx: Rc<Loop>, listener: TcpListener) -> io::Result<()> {
+pub(crate) async fn accept(
+    ctx: Rc<Loop>,
+    listener: TcpListener,
+    tls: bool,
+    http2: bool,
+) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     loop {
         let permit = tokio::select! {
@@ -125,14 +133,50 @@ pub(crate) async fn accept(ctx: Rc<Loop>, listener: TcpListener) -> io::Result<(
                 ctx.wake_ticker();
                 let descriptor = stream.as_raw_fd();
                 let peer = peer.ip().to_canonical();
-                let connection = Connection::new(Rc::clone(&ctx), stream, peer, permit);
-                tokio::task::spawn_local(connection);
+                if tls {
+                    tokio::task::spawn_local(encrypted(
+                        Rc::clone(&ctx),
+                        stream,
+                        peer,
+                        permit,
+                        http2,
+                    ));
+                } else {
+                    let start = if http2 { Start::Either } else { Start::Http1 };
+                    let stream = Transport::Tcp(stream);
+                    let connection = Connection::new(Rc::clone(&ctx), stream, peer, permit, start);
+                    tokio::task::spawn_local(connection);
+                }
                 if descriptor >= ctx.shared.gauge.ceiling {
                     wait_for_room(&ctx, &"nearly all descriptors are taken", &listener).await;
                 }
             }
             Err(error) => pause_after(&ctx, &error, &listener).await,
         }
+    }
+}
+
+/// Does the handshake and starts the driver.
+async fn encrypted(ctx: Rc<Loop>, stream: TcpStream, peer: IpAddr, permit: Permit, http2: bool) {
+    let Shared { config, certificates, .. } = &*ctx.shared;
+    let limit = Duration::from_millis(ctx.http1.head_timeout);
+    let handshake =
+        tokio::time::timeout(limit, tls::handshake(stream, config, certificates, http2));
+    let session = tokio::select! {
+        session = handshake => session,
+        () = ctx.drained() => return,
+    };
+    match session {
+        Ok(Ok(session)) => {
+            ctx.wake_ticker();
+            let start = if session.has_http2() { Start::Http2 } else { Start::Http1 };
+            let stream = Transport::Tls(Box::new(session));
+            // A task of its own: that of the handshake is larger than a connection needs.
+            let connection = Connection::new(Rc::clone(&ctx), stream, peer, permit, start);
+            tokio::task::spawn_local(connection);
+        }
+        Ok(Err(error)) => tracing::debug!(%peer, "TLS handshake: {error}"),
+        Err(_) => tracing::debug!(%peer, "TLS handshake: it took too long"),
     }
 }
 

@@ -43,6 +43,8 @@ pub(crate) struct Incoming {
     pub(crate) length: BodyLength,
     pub(crate) remote: SocketAddr,
     pub(crate) local: SocketAddr,
+    /// It came by TLS.
+    pub(crate) encrypted: bool,
     /// When the head had arrived.
     pub(crate) received: Instant,
     /// How many handlers have passed the request on.

@@ -2,15 +2,15 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tokio::runtime::{Builder, LocalOptions};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::{Builder, LocalOptions, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::cache::{Bounds, Store, Watch};
@@ -20,6 +20,7 @@ use crate::handler::file::Roots;
 use crate::handler::script::Pools;
 use crate::listen::{self, Gauge};
 use crate::record::{AccessLog, AccessLogSettings, Format, ReverseDns, ReverseDnsSettings};
+use crate::tls::Certificates;
 
 /// Why the server did not start.
 #[derive(Debug)]
@@ -38,10 +39,32 @@ impl std::error::Error for StartError {}
 /// A server whose sockets are open and whose loops run.
 pub struct Server {
     shared: Arc<Shared>,
-    addresses: Vec<SocketAddr>,
+    urls: Vec<String>,
     loops: Vec<JoinHandle<()>>,
     stop: watch::Sender<bool>,
     running: Arc<AtomicUsize>,
+    control: Control,
+}
+
+/// Where signals are waited for.
+struct Control {
+    runtime: Runtime,
+    terminate: Signal,
+    interrupt: Signal,
+    reopen: Signal,
+}
+
+impl Control {
+    /// From here on signals are kept for later rather than ending the process.
+    fn new() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let entered = runtime.enter();
+        let terminate = signal(SignalKind::terminate())?;
+        let interrupt = signal(SignalKind::interrupt())?;
+        let reopen = signal(SignalKind::user_defined1())?;
+        drop(entered);
+        Ok(Self { runtime, terminate, interrupt, reopen })
+    }
 }
 
 impl Server {
@@ -51,10 +74,12 @@ impl Server {
     /// One line for the first thing that failed: what, where, and what to do about it.
     pub fn start(config: Config) -> Result<Self, StartError> {
         raise_descriptor_limit();
+        let control =
+            Control::new().map_err(|error| fail(format!("receiving signals: {error}")))?;
         let shared = share(config)?;
         let threads = shared.config.server.threads;
         let listeners = bind_all(&shared.config.listen, threads)?;
-        let addresses = listeners[0].iter().filter_map(|l| l.local_addr().ok()).collect();
+        let urls = listeners[0].iter().filter_map(Listener::url).collect();
         let (stop, stopped) = watch::channel(false);
         let running = Arc::new(AtomicUsize::new(threads));
         let mut loops = Vec::new();
@@ -68,37 +93,32 @@ impl Server {
             let spawned = std::thread::Builder::new().name(format!("loop-{number}")).spawn(body);
             loops.push(spawned.map_err(|error| fail(format!("starting a loop: {error}")))?);
         }
-        Ok(Self { shared, addresses, loops, stop, running })
+        Ok(Self { shared, urls, loops, stop, running, control })
     }
 
-    /// The addresses that are listened on.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+    /// The addresses that are listened on, as URLs.
+    pub fn urls(&self) -> &[String] {
+        &self.urls
     }
 
     /// Serves until SIGTERM or SIGINT, then lets answers under way finish within the limit. A
     /// second such signal ends that. SIGUSR1 reopens the access log.
-    ///
-    /// # Errors
-    /// When signals cannot be received.
-    pub fn run_until_signal(self) -> io::Result<()> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
+    pub fn run_until_signal(self) {
+        let Self { shared, loops, stop, running, control, .. } = self;
+        let Control { runtime, mut terminate, mut interrupt, mut reopen } = control;
         runtime.block_on(async {
-            let mut terminate = signal(SignalKind::terminate())?;
-            let mut interrupt = signal(SignalKind::interrupt())?;
-            let mut reopen = signal(SignalKind::user_defined1())?;
             loop {
                 tokio::select! {
                     _ = terminate.recv() => break,
                     _ = interrupt.recv() => break,
-                    _ = reopen.recv() => self.reopen_logs(),
+                    _ = reopen.recv() => reopen_logs(&shared),
                 }
             }
             tracing::info!("stopping; answers under way are finished");
-            self.stop.send_replace(true);
-            let limit = self.shared.config.server.stop_timeout;
+            stop.send_replace(true);
+            let limit = shared.config.server.stop_timeout;
             let began = Instant::now();
-            while self.running.load(Ordering::Acquire) > 0 && began.elapsed() < limit {
+            while running.load(Ordering::Acquire) > 0 && began.elapsed() < limit {
                 let pause = tokio::time::sleep(Duration::from_millis(10));
                 tokio::select! {
                     () = pause => {}
@@ -106,52 +126,50 @@ impl Server {
                     _ = interrupt.recv() => break,
                 }
             }
-            io::Result::Ok(())
-        })?;
-        self.finish();
-        Ok(())
+        });
+        finish(&shared, loops);
     }
+}
 
-    fn reopen_logs(&self) {
-        if let Some(log) = &self.shared.access_log {
-            log.reopen();
+fn reopen_logs(shared: &Shared) {
+    if let Some(log) = &shared.access_log {
+        log.reopen();
+    }
+}
+
+fn tell_of_cache(shared: &Shared) {
+    let Shared { store, watch, .. } = shared;
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let (bytes, files, descriptors) = store.usage();
+    tracing::info!(
+        hits = count(&store.counters.hits),
+        misses = count(&store.counters.misses),
+        evictions = count(&store.counters.evictions),
+        changes = watch.as_ref().map_or(0, |watch| count(&watch.ended)),
+        bytes,
+        files,
+        descriptors,
+        "the cache, at the end"
+    );
+}
+
+fn finish(shared: &Shared, loops: Vec<JoinHandle<()>>) {
+    tell_of_cache(shared);
+    shared.pools.kill_all();
+    let open = shared.gauge.open();
+    if open > 0 {
+        tracing::warn!("{open} connections were still open at the end of stop_timeout");
+    }
+    if let Some(log) = &shared.access_log {
+        log.close(Duration::from_secs(2));
+        let lost = log.lost();
+        if lost > 0 {
+            tracing::warn!("{lost} lines of the access log were lost since the start");
         }
     }
-
-    fn tell_of_cache(&self) {
-        let Shared { store, watch, .. } = &*self.shared;
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (bytes, files, descriptors) = store.usage();
-        tracing::info!(
-            hits = count(&store.counters.hits),
-            misses = count(&store.counters.misses),
-            evictions = count(&store.counters.evictions),
-            changes = watch.as_ref().map_or(0, |watch| count(&watch.ended)),
-            bytes,
-            files,
-            descriptors,
-            "the cache, at the end"
-        );
-    }
-
-    fn finish(self) {
-        self.tell_of_cache();
-        self.shared.pools.kill_all();
-        let open = self.shared.gauge.open();
-        if open > 0 {
-            tracing::warn!("{open} connections were still open at the end of stop_timeout");
-        }
-        if let Some(log) = &self.shared.access_log {
-            log.close(Duration::from_secs(2));
-            let lost = log.lost();
-            if lost > 0 {
-                tracing::warn!("{lost} lines of the access log were lost since the start");
-            }
-        }
-        for thread in self.loops {
-            if thread.is_finished() && thread.join().is_err() {
-                tracing::error!("a loop ended by a fault");
-            }
+    for thread in loops {
+        if thread.is_finished() && thread.join().is_err() {
+            tracing::error!("a loop ended by a fault");
         }
     }
 }
@@ -208,6 +226,15 @@ fn share(config: Config) -> Result<Arc<Shared>, StartError> {
             server.cache.descriptors
         );
     }
+    if config.listen.iter().any(|listen| listen.tls)
+        && config.sites.iter().all(|site| site.tls.is_none())
+    {
+        return Err(fail(
+            "a listener speaks TLS, and no site has a certificate; write tls = { certificate = \"FILE\", key = \"FILE\" } into [[site]]",
+        ));
+    }
+    let certificates = Arc::new(Certificates::load(&config).map_err(fail)?);
+    certificates.follow().map_err(|error| fail(format!("following certificates: {error}")))?;
     let bounds = Bounds {
         bytes: server.cache.size,
         entries: server.cache.entries,
@@ -218,6 +245,7 @@ fn share(config: Config) -> Result<Arc<Shared>, StartError> {
         watch,
         roots: Roots::default(),
         pools: Pools::default(),
+        certificates,
         gauge: Arc::new(Gauge::new(connections, limit)),
         access_log,
         reverse_dns,
@@ -226,10 +254,24 @@ fn share(config: Config) -> Result<Arc<Shared>, StartError> {
     }))
 }
 
+/// An open socket that is listened on.
+struct Listener {
+    socket: TcpListener,
+    tls: bool,
+    http2: bool,
+}
+
+impl Listener {
+    fn url(&self) -> Option<String> {
+        let scheme = if self.tls { "https" } else { "http" };
+        Some(format!("{scheme}://{}/", self.socket.local_addr().ok()?))
+    }
+}
+
 /// Opens every address once for each loop.
-fn bind_all(listen: &[Listen], loops: usize) -> Result<Vec<Vec<TcpListener>>, StartError> {
-    let mut all: Vec<Vec<TcpListener>> = (0..loops).map(|_| Vec::new()).collect();
-    for Listen { address, backlog } in listen {
+fn bind_all(listen: &[Listen], loops: usize) -> Result<Vec<Vec<Listener>>, StartError> {
+    let mut all: Vec<Vec<Listener>> = (0..loops).map(|_| Vec::new()).collect();
+    for Listen { address, backlog, tls, http2 } in listen {
         let explain = |error: io::Error| {
             let hint = match error.kind() {
                 io::ErrorKind::AddrInUse => "; another program has it, choose another port",
@@ -247,14 +289,14 @@ fn bind_all(listen: &[Listen], loops: usize) -> Result<Vec<Vec<TcpListener>>, St
             let listener = listen::bind(address, *backlog).map_err(explain)?;
             // Port 0 is chosen once, and then shared.
             address = listener.local_addr().map_err(explain)?;
-            listeners.push(listener);
+            listeners.push(Listener { socket: listener, tls: *tls, http2: *http2 });
         }
     }
     Ok(all)
 }
 
 /// One loop's life.
-fn run_loop(shared: Arc<Shared>, listeners: Vec<TcpListener>, mut stopped: watch::Receiver<bool>) {
+fn run_loop(shared: Arc<Shared>, listeners: Vec<Listener>, mut stopped: watch::Receiver<bool>) {
     let runtime = Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(16)
@@ -273,8 +315,8 @@ fn run_loop(shared: Arc<Shared>, listeners: Vec<TcpListener>, mut stopped: watch
         let ctx = Rc::new(Loop::new(shared));
         tokio::task::spawn_local(Rc::clone(&ctx).follow_changes());
         tokio::task::spawn_local(Rc::clone(&ctx).tick());
-        for listener in listeners {
-            let accepting = listen::accept(Rc::clone(&ctx), listener);
+        for Listener { socket, tls, http2 } in listeners {
+            let accepting = listen::accept(Rc::clone(&ctx), socket, tls, http2);
             tokio::task::spawn_local(async move {
                 if let Err(error) = accepting.await {
                     tracing::error!("accepting: {error}");

@@ -151,6 +151,11 @@ impl Sender {
         state.receiving == Receiving::Yes && state.held >= state.limit
     }
 
+    /// Bytes that the receiver has not taken.
+    pub(crate) fn held(&self) -> usize {
+        lock(&self.state).held
+    }
+
     /// Whether the receiver has asked for bytes.
     pub(crate) fn is_wanted(&self) -> bool {
         lock(&self.state).wanted

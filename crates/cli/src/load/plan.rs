@@ -71,7 +71,16 @@ pub(super) fn read(arguments: &Arguments) -> Result<(Plan, Extras, Reference), S
     {
         return Err("--find-rate needs --p99 TIME, and no --rate: it looks for one".to_owned());
     }
-    if (search.find_users || search.find_rate) && extent.requests.is_some() {
+    let searches = search.find_users || search.find_rate;
+    if !searches && (search.most.is_some() || search.precision.is_some()) {
+        return Err("--most and --precision do nothing without a search".to_owned());
+    }
+    if search.precision.is_some_and(|share| !(0.001..=0.9).contains(&share))
+        || search.most.is_some_and(|most| most.is_nan() || most < 1.0)
+    {
+        return Err("--precision is between 0.001 and 0.9, --most at least 1".to_owned());
+    }
+    if searches && extent.requests.is_some() {
         return Err(
             "a search tries levels for a --duration each, not for a number of requests".to_owned()
         );

@@ -1,6 +1,7 @@
 //! `--find-users` and `--find-rate`.
 
 use std::convert::identity;
+use std::io::IsTerminal;
 use std::sync::atomic::Ordering;
 
 use dunlin_load::conclude::conclude;
@@ -11,7 +12,7 @@ use dunlin_load::preflight;
 use dunlin_load::progress::Progress;
 use dunlin_load::search::{Bounds, Trial, find};
 
-use super::{Arguments, plan};
+use super::{Arguments, Search, plan};
 
 /// More connections than this need more than one machine.
 const MOST_USERS: f64 = 500_000.0;
@@ -25,16 +26,20 @@ pub(super) fn run(arguments: &Arguments, mut job: Job) -> Result<Outcome, String
         None => f64::INFINITY,
     };
     let first = if users { f64::from(job.plan.connections) } else { 1000.0 };
-    let most = if users { MOST_USERS } else { MOST_RATE };
-    let bounds = Bounds { first, most, precision: 0.02, whole: users };
+    let Search { precision, most, .. } = arguments.search;
+    let bound = if users { MOST_USERS } else { MOST_RATE };
+    let most = most.unwrap_or(bound).min(bound);
+    let bounds = Bounds { first, most, precision: precision.unwrap_or(0.02), whole: users };
     let (mut best, mut last) = (None, None);
     let of = if users { "users" } else { "requests per second" };
+    // Trials are short: elsewhere than on a terminal, their result says enough.
+    let shown = std::io::stderr().is_terminal();
     let search = find(of, bounds, |level| {
         shape(&mut job.plan, users, level);
         preflight::prepare(&mut job.plan, job.address)?;
         let progress = Progress::new(job.plan.threads as usize);
         super::stop_on_interrupt(&progress)?;
-        let measured = engine::run(&job, &progress).map_err(|error| error.to_string())?;
+        let measured = super::run_once(&job, &progress, arguments.output.quiet || !shown)?;
         let outcome = conclude(&job, &measured);
         let trial = if users {
             judge_users(&outcome, measured.tally.conformance)
@@ -95,6 +100,8 @@ fn judge_rate(outcome: &Outcome, asked: f64, limit: f64) -> Trial {
         (p99 >= limit).then(|| format!("99th percentile {p99:.2} ms")),
         (achieved < asked * 0.98)
             .then(|| format!("{achieved:.0} requests/s of {asked:.0} asked for")),
+        // A rate that the generator itself was late for says nothing of the server.
+        client_bound.then(|| "the generator could do no more".to_owned()),
     ];
     Trial {
         achieved,

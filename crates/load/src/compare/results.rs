@@ -91,6 +91,7 @@ pub struct ScenarioResults {
 
 /// A figure that is shown.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Metric {
     /// Key of [`Round::values`].
     pub key: String,
@@ -116,7 +117,7 @@ pub enum Better {
 
 /// A chart of one scenario, beside the bars.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case", tag = "kind")]
+#[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
 pub enum Chart {
     /// A metric over the rows' [`Row::x`], a line for each server.
     Curve {
@@ -161,6 +162,7 @@ pub struct Row {
 
 /// A figure of a document.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Then {
     /// The server of then, with its version.
     pub server: String,

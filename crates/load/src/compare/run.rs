@@ -50,6 +50,9 @@ pub struct Options {
 
 /// How long the resolver of the DNS scenario takes.
 const RESOLVER_DELAY: Duration = Duration::from_millis(30);
+/// With `--quick`: seconds of one level of a search, which hold a window of each user, and its highest level.
+const QUICK_TRIAL: f64 = 3.5;
+const QUICK_USERS: &str = "2000";
 /// A generator that takes this much longer than its run is given up.
 const GRACE: Duration = Duration::from_secs(30);
 
@@ -101,7 +104,17 @@ pub fn run(options: &Options) -> Result<Results, String> {
     };
     for scenario in &options.scenarios {
         let mut run = ScenarioRun::new(options, scenario, &scratch.0)?;
-        let (rows, configurations) = run.run();
+        // Whatever ends the comparison, the rounds that were run are kept.
+        let keep = |rows: &[Row]| {
+            let mut so_far = results.clone();
+            so_far.scenarios.push(told_of(scenario, rows.to_vec()));
+            so_far.finished = rfc3339(SystemTime::now());
+            so_far.interrupted = true;
+            if let Err(error) = report::write(&so_far, &options.out) {
+                eprintln!("\r\x1b[2K  {}", told(&options.out, error));
+            }
+        };
+        let (rows, configurations) = run.run(keep);
         for (server, file, text) in configurations {
             let path = options.out.join("configurations").join(&file);
             fs::write(&path, text).map_err(|error| told(&path, error))?;
@@ -109,16 +122,7 @@ pub fn run(options: &Options) -> Result<Results, String> {
                 column.configurations.insert(file.clone(), format!("configurations/{file}"));
             }
         }
-        results.scenarios.push(ScenarioResults {
-            name: scenario.name.clone(),
-            title: scenario.title.clone(),
-            summary: scenario.summary.clone(),
-            document: scenario.document.clone(),
-            notes: scenario.notes.clone(),
-            metrics: scenario.metrics.clone(),
-            charts: scenario.charts.clone(),
-            rows,
-        });
+        results.scenarios.push(told_of(scenario, rows));
         results.finished = rfc3339(SystemTime::now());
         results.interrupted = options.stop.load(Ordering::Relaxed);
         report::write(&results, &options.out).map_err(|error| told(&options.out, error))?;
@@ -127,6 +131,20 @@ pub fn run(options: &Options) -> Result<Results, String> {
         }
     }
     Ok(results)
+}
+
+/// What a report says of a scenario.
+fn told_of(scenario: &Scenario, rows: Vec<Row>) -> ScenarioResults {
+    ScenarioResults {
+        name: scenario.name.clone(),
+        title: scenario.title.clone(),
+        summary: scenario.summary.clone(),
+        document: scenario.document.clone(),
+        notes: scenario.notes.clone(),
+        metrics: scenario.metrics.clone(),
+        charts: scenario.charts.clone(),
+        rows,
+    }
 }
 
 /// A folder that is removed in the end.
@@ -208,7 +226,8 @@ impl<'a> ScenarioRun<'a> {
         })
     }
 
-    fn run(&mut self) -> (Vec<Row>, Vec<Configuration>) {
+    /// Runs all rounds; `keep` is given what is there after each.
+    fn run(&mut self, keep: impl Fn(&[Row])) -> (Vec<Row>, Vec<Configuration>) {
         let mut rows: Vec<Row> = self.rows.iter().map(|plan| empty_row(plan)).collect();
         let mut jobs = Vec::new();
         for row in 0..self.rows.len() {
@@ -237,7 +256,11 @@ impl<'a> ScenarioRun<'a> {
             work.extend(order.into_iter().map(|(row, server)| (round, row, server)));
         }
         let began = Instant::now();
+        let mut last = 0;
         for (order, (round, row, server)) in work.iter().copied().enumerate() {
+            if round != std::mem::replace(&mut last, round) {
+                keep(&rows);
+            }
             if self.options.stop.load(Ordering::Relaxed) {
                 break;
             }
@@ -465,11 +488,14 @@ impl<'a> ScenarioRun<'a> {
         let counts = plan.load.iter().any(|word| word == "-n" || word == "--requests");
         let seconds = plan.seconds.unwrap_or(self.options.seconds);
         let searches = plan.load.iter().any(|word| word.starts_with("--find"));
-        let shortened = self.options.quick && !searches;
-        let seconds = if shortened { seconds.min(self.options.seconds.max(1.0)) } else { seconds };
+        let longest = if searches { QUICK_TRIAL } else { self.options.seconds.max(1.0) };
+        let seconds = if self.options.quick { seconds.min(longest) } else { seconds };
+        if searches && self.options.quick {
+            command.extend(["--most", QUICK_USERS].map(str::to_owned));
+        }
         if !counts {
             command.extend(["-d".to_owned(), format!("{seconds}s")]);
-            if !plan.load.iter().any(|word| word.starts_with("--find")) {
+            if !searches {
                 command.extend(["--warmup".to_owned(), format!("{}s", (seconds / 4.0).min(0.5))]);
             }
         }

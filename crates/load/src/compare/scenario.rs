@@ -245,7 +245,7 @@ pub fn parse(name: &str, file: &str, text: &str) -> Result<Scenario, String> {
         format!("{file}:{line}:{column}")
     };
     let mut scenario: Scenario = toml::from_str(text)
-        .map_err(|error| format!("{}: {}", at(error.span()), error.message()))?;
+        .map_err(|error| format!("{}: {}", at(error.span()), in_words(error.message())))?;
     name.clone_into(&mut scenario.name);
     let row_at = |id: &str| at(text.find(&format!("id = \"{id}\"")).map(|start| start..start));
     for fixture in &scenario.files {
@@ -271,7 +271,55 @@ pub fn parse(name: &str, file: &str, text: &str) -> Result<Scenario, String> {
         }
     }
     scenario.rows = scenario.rows.into_iter().flat_map(swept).collect();
+    let named = |word: &str| at(text.rfind(&format!("\"{word}\"")).map(|start| start..start));
+    for metric in metrics_named(&scenario) {
+        if !scenario.metrics.iter().any(|known| known.key == metric) {
+            let known = scenario.metrics.iter().map(|metric| metric.key.as_str());
+            let place = named(metric);
+            return Err(format!("{place}: there is no metric {metric}{}", or_else(metric, known)));
+        }
+    }
+    for chart in &scenario.charts {
+        if let Chart::Latency { row, .. } = chart
+            && !scenario.rows.iter().any(|known| known.id == *row)
+        {
+            let known = scenario.rows.iter().map(|row| row.id.as_str());
+            return Err(format!("{}: there is no row {row}{}", named(row), or_else(row, known)));
+        }
+    }
     Ok(scenario)
+}
+
+/// Every metric that a row or a chart names.
+fn metrics_named(scenario: &Scenario) -> impl Iterator<Item = &str> {
+    let then = scenario.rows.iter().flat_map(|row| &row.then).map(|then| then.metric.as_str());
+    let charts = scenario.charts.iter().filter_map(|chart| match chart {
+        Chart::Curve { metric, .. } => Some(metric.as_str()),
+        Chart::Latency { .. } => None,
+    });
+    then.chain(charts)
+}
+
+/// `; did you mean that?`, when something is near.
+fn or_else<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let near = known.map(|known| (strsim::damerau_levenshtein(known, word), known));
+    match near.min().filter(|(distance, known)| *distance <= known.len().max(3) / 3 + 1) {
+        Some((_, known)) => format!("; did you mean {known}?"),
+        None => String::new(),
+    }
+}
+
+/// The reader's message about an unknown key, which lists every key there is, with the nearest instead.
+fn in_words(message: &str) -> String {
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let unknown = message.starts_with("unknown field") || message.starts_with("unknown variant");
+    match quoted.next().filter(|_| unknown) {
+        Some(word) => match or_else(word, quoted) {
+            near if near.is_empty() => message.to_owned(),
+            near => format!("there is no {word}{near}"),
+        },
+        None => message.to_owned(),
+    }
 }
 
 /// A row for each value of its sweep.
@@ -300,10 +348,6 @@ mod tests {
         for (name, _) in BUILT_IN {
             let scenario = load(name).unwrap();
             assert!(!scenario.metrics.is_empty() && !scenario.rows.is_empty(), "{name}");
-            for then in scenario.rows.iter().flat_map(|row| &row.then) {
-                let known = scenario.metrics.iter().any(|metric| metric.key == then.metric);
-                assert!(known, "{name}: {} is not shown", then.metric);
-            }
         }
     }
 
@@ -311,16 +355,21 @@ mod tests {
     fn a_mistake_is_told_with_its_place() {
         let text = "title = \"x\"\nsummary = \"\"\ndocument = \"\"\n[[metric]]\nkey = \"a\"\ntitel = \"b\"\n";
         let error = parse("x", "x.toml", text).unwrap_err();
-        assert!(
-            error.starts_with("x.toml:") && error.contains("titel") || error.contains("title"),
-            "{error}"
-        );
+        assert_eq!(error, "x.toml:6:1: there is no titel; did you mean title?");
         let twice = include_str!("../../../../scenarios/wasd-records.toml");
         let first = twice.find("[[row]]").unwrap();
         let doubled = format!("{twice}\n{}", &twice[first..]);
         assert!(parse("x", "x.toml", &doubled).unwrap_err().contains("two rows"));
         let out = twice.replace("\"log.var\"", "\"../log.var\"");
         assert!(parse("x", "x.toml", &out).unwrap_err().contains("leads out"));
+        let files = include_str!("../../../../scenarios/wasd-files.toml");
+        let metric = files.replacen(
+            "metric = \"requests_per_second\"",
+            "metric = \"request_per_second\"",
+            1,
+        );
+        let error = parse("x", "x.toml", &metric).unwrap_err();
+        assert!(error.ends_with("; did you mean requests_per_second?"), "{error}");
         assert!(load("wasd-file").unwrap_err().contains("wasd-files"));
     }
 }

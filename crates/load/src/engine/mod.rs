@@ -42,6 +42,9 @@ pub struct Measured {
     pub client: (Sample, Sample),
 }
 
+/// Time for a look at all processes of the machine.
+const LOOKING: Duration = Duration::from_millis(20);
+
 /// Runs `job` to its end, or until `progress` is told to stop.
 ///
 /// # Errors
@@ -49,12 +52,15 @@ pub struct Measured {
 pub fn run(job: &Job, progress: &Progress) -> io::Result<Measured> {
     let pids = processes::listening_on(job.address);
     // Servers start processes when there is something to do.
-    let sample_server = || {
-        let pids = pids.iter().flatten().copied();
-        let found = processes::with_descendants(pids);
-        (!found.is_empty()).then(|| processes::sample(&found))
+    let find = || processes::with_descendants(pids.iter().flatten().copied());
+    let sample = |found: &[u32]| {
+        let server = (!found.is_empty()).then(|| processes::sample(found));
+        (server, processes::sample_self())
     };
+    let warmup = Duration::from_secs_f64(job.plan.warmup_seconds);
+    let mut before = sample(&find());
     let clock = Clock::start();
+    let started = SystemTime::now() + warmup;
     thread::scope(|scope| {
         let (done, ended) = mpsc::channel();
         let mut held = Vec::new();
@@ -82,10 +88,14 @@ pub fn run(job: &Job, progress: &Progress) -> io::Result<Measured> {
             spawned.inspect_err(|_| progress.stop())?;
         }
         drop(done);
-        thread::sleep(Duration::from_secs_f64(job.plan.warmup_seconds));
-        let started = SystemTime::now();
-        let before = (sample_server(), processes::sample_self());
-        let began = clock.now();
+        if !warmup.is_zero() {
+            // Looking for processes takes its time, and the moment of the sample is to be exact.
+            thread::sleep(warmup.saturating_sub(LOOKING));
+            let found = find();
+            thread::sleep(warmup.saturating_sub(Duration::from_nanos(clock.now())));
+            before = sample(&found);
+        }
+        let began = clock::nanos(job.plan.warmup_seconds);
         let (mut tally, mut last, mut failure) = (Tally::new(0), began, None);
         let mut count = 0;
         while let Ok((result, own, end)) = ended.recv() {
@@ -95,7 +105,7 @@ pub fn run(job: &Job, progress: &Progress) -> io::Result<Measured> {
             count += 1;
         }
         // The loops are still there, so that what their threads have used can be read.
-        let after = (sample_server(), processes::sample_self());
+        let after = sample(&find());
         drop(held);
         if let Some(error) = failure {
             return Err(error);
@@ -103,7 +113,7 @@ pub fn run(job: &Job, progress: &Progress) -> io::Result<Measured> {
         if count < job.plan.threads {
             return Err(io::Error::other("a loop of the generator ended in a fault"));
         }
-        let seconds = (last - began).max(1) as f64 / 1e9;
+        let seconds = last.saturating_sub(began).max(1) as f64 / 1e9;
         let (server, client) = (before.0.zip(after.0), (before.1, after.1));
         Ok(Measured { tally, seconds, started, server, client })
     })

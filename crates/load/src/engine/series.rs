@@ -1,5 +1,7 @@
 //! The run in equal intervals. Memory is bounded: when there are too many, two become one.
 
+use std::ops::Range;
+
 use hdrhistogram::Histogram;
 
 use crate::outcome::Second;
@@ -9,6 +11,10 @@ pub struct Series {
     /// Nanoseconds of an interval.
     interval: u64,
     points: Vec<Point>,
+    /// When the last answer came, in nanoseconds.
+    last: u64,
+    /// Times in which none came.
+    pauses: Vec<Range<u64>>,
 }
 
 struct Point {
@@ -19,10 +25,14 @@ struct Point {
 }
 
 const MOST: usize = 600;
+/// Shortest time without an answer that is kept, in nanoseconds.
+const PAUSE: u64 = 200_000_000;
+/// Most of them.
+const PAUSES: usize = 1000;
 
 impl Default for Series {
     fn default() -> Self {
-        Self { interval: 1_000_000_000, points: Vec::new() }
+        Self { interval: 1_000_000_000, points: Vec::new(), last: 0, pauses: Vec::new() }
     }
 }
 
@@ -30,6 +40,10 @@ impl Series {
     /// An answer that was right, `at` nanoseconds after counting began.
     #[inline]
     pub(super) fn answer(&mut self, at: u64, latency: u64) {
+        if at.saturating_sub(self.last) >= PAUSE && self.pauses.len() < PAUSES {
+            self.pauses.push(self.last..at);
+        }
+        self.last = at;
         let point = self.point(at);
         point.requests += 1;
         point.times.saturating_record(latency / 1000);
@@ -70,8 +84,22 @@ impl Series {
         }
     }
 
+    /// Times between two answers that were long, in nanoseconds since counting began.
+    #[must_use]
+    pub fn pauses(&self) -> &[Range<u64>] {
+        &self.pauses
+    }
+
     /// Adds what another loop counted.
     pub(super) fn add(&mut self, mut other: Self) {
+        if self.points.is_empty() {
+            *self = other;
+            return;
+        }
+        // The server has paused when no loop had an answer.
+        let pairs = self.pauses.iter().flat_map(|a| other.pauses.iter().map(move |b| (a, b)));
+        let both = pairs.map(|(a, b)| a.start.max(b.start)..a.end.min(b.end));
+        self.pauses = both.filter(|both| both.end >= both.start + PAUSE).collect();
         while self.interval < other.interval {
             self.coarsen();
         }

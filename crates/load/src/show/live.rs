@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal, Write};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::plan::{End, Plan};
@@ -16,6 +17,7 @@ pub struct Live<'a> {
     began: Instant,
     last: (Instant, Told),
     client: Sample,
+    server: Option<(Vec<u32>, u64)>,
     rates: VecDeque<f64>,
     terminal: bool,
     drawn: bool,
@@ -26,16 +28,21 @@ const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
 const WIDTH: usize = 30;
 
 impl<'a> Live<'a> {
-    /// Of a run that begins now.
+    /// Of a run that begins now, against the server at `address`.
     #[must_use]
-    pub fn new(plan: &'a Plan, progress: &'a Progress) -> Self {
+    pub fn new(plan: &'a Plan, progress: &'a Progress, address: SocketAddr) -> Self {
         let now = Instant::now();
+        let server = processes::listening_on(address).map(|pids| {
+            let cpu = processes::cpu(&pids);
+            (pids, cpu)
+        });
         Self {
             plan,
             progress,
             began: now,
             last: (now, Told::default()),
             client: processes::sample_self(),
+            server,
             rates: VecDeque::new(),
             terminal: io::stderr().is_terminal(),
             drawn: false,
@@ -57,13 +64,22 @@ impl<'a> Live<'a> {
         let busy = (client.cpu_seconds() - self.client.cpu_seconds())
             / seconds
             / f64::from(self.plan.threads.max(1));
+        let server = self.server.as_mut().map(|(pids, before)| {
+            let cpu = processes::cpu(pids);
+            let used = cpu.saturating_sub(std::mem::replace(before, cpu));
+            used as f64 / 1e9 / seconds
+        });
         self.last = (now, told);
         self.client = client;
         self.rates.push_back(rate);
         if self.rates.len() > WIDTH {
             self.rates.pop_front();
         }
-        let text = if self.terminal { self.drawing(rate, busy) } else { self.line(rate) };
+        let text = if self.terminal {
+            self.drawing(rate, busy, server)
+        } else {
+            self.line(rate, busy, server)
+        };
         // A terminal that has gone away is no reason to end the run.
         let _ = io::stderr().write_all(text.as_bytes());
         self.drawn = true;
@@ -77,18 +93,19 @@ impl<'a> Live<'a> {
         }
     }
 
-    fn line(&self, rate: f64) -> String {
+    fn line(&self, rate: f64, busy: f64, server: Option<f64>) -> String {
         let told = &self.last.1;
         format!(
-            "{:6.1} s {rate:>10.0} requests/s, 50 % {:.3} ms, 99 % {:.3} ms, {} errors\n",
+            "{:6.1} s {rate:>10.0} requests/s, 50 % {:.3} ms, 99 % {:.3} ms, {} errors, {}\n",
             self.began.elapsed().as_secs_f64(),
             told.p50 as f64 / 1e6,
             told.p99 as f64 / 1e6,
-            told.errors
+            told.errors,
+            load(busy, server)
         )
     }
 
-    fn drawing(&self, rate: f64, busy: f64) -> String {
+    fn drawing(&self, rate: f64, busy: f64, server: Option<f64>) -> String {
         let told = &self.last.1;
         let (share, rest) = self.done(told);
         let filled = (share * WIDTH as f64) as usize;
@@ -96,16 +113,17 @@ impl<'a> Live<'a> {
         let most = self.rates.iter().copied().fold(1.0, f64::max);
         let curve: String =
             self.rates.iter().map(|rate| BARS[((rate / most * 7.0) as usize).min(7)]).collect();
+        let mean = told.requests as f64 / self.began.elapsed().as_secs_f64().max(1e-6);
         let back = if self.drawn { format!("\x1b[{LINES}A") } else { String::new() };
         format!(
-            "{back}\x1b[2K{bar} {:3.0} % {rest}\n\x1b[2K{rate:>12.0} requests/s  {curve}\n\x1b[2K{:>12.3} ms at 50 %, {:.3} ms at 99 %, {:.1} ms at most\n\x1b[2K{:>12} errors, {} in flight, generator {:.0} % busy\n",
+            "{back}\x1b[2K{bar} {:3.0} % {rest}\n\x1b[2K{rate:>12.0} requests/s, {mean:.0} on average  {curve}\n\x1b[2K{:>12.3} ms at 50 %, {:.3} ms at 99 %, {:.1} ms at most\n\x1b[2K{:>12} errors, {} in flight, {}\n",
             share * 100.0,
             told.p50 as f64 / 1e6,
             told.p99 as f64 / 1e6,
             told.max as f64 / 1e6,
             told.errors,
             told.in_flight,
-            busy * 100.0
+            load(busy, server)
         )
     }
 
@@ -123,4 +141,10 @@ impl<'a> Live<'a> {
             }
         }
     }
+}
+
+/// How busy both sides are, in hundredths of a processor.
+fn load(generator: f64, server: Option<f64>) -> String {
+    let server = server.map_or(String::new(), |server| format!(", server {:.0} %", server * 100.0));
+    format!("generator {:.0} % busy{server}", generator * 100.0)
 }

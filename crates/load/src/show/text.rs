@@ -145,6 +145,8 @@ fn process(text: &mut String, name: &str, p: &ProcessUse) -> std::fmt::Result {
 fn found(text: &mut String, search: &Search) -> std::fmt::Result {
     let bounded = if search.bounded {
         " (the generator, or the bound of the search, was the limit)"
+    } else if search.unfinished {
+        " (given up after so many trials; results vary too much from trial to trial)"
     } else {
         ""
     };

@@ -36,6 +36,8 @@ pub(crate) struct Hit {
 pub(crate) struct Plain {
     pub(crate) block: Bytes,
     pub(crate) head_length: usize,
+    /// See [`super::Representation::serial`].
+    pub(crate) serial: u64,
 }
 
 impl Hit {
@@ -49,6 +51,7 @@ impl Hit {
             plain: plain.then(|| Plain {
                 block: identity.block.clone(),
                 head_length: identity.head_length,
+                serial: identity.serial,
             }),
             resource,
         }

@@ -1,6 +1,6 @@
 //! What one path is to a client: a file's representations with everything that heads need.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -33,6 +33,8 @@ pub(crate) struct Resource {
 #[derive(Debug)]
 pub(crate) struct Representation {
     pub(crate) coding: Coding,
+    /// A number that no other representation has had.
+    pub(crate) serial: u64,
     /// The fields of the plain 200 with the empty line, and the body when it is in memory: one
     /// stretch, so that answering with it is one copy.
     pub(crate) block: Bytes,
@@ -114,6 +116,14 @@ impl Resource {
             .chain([&self.identity])
             .map(|form| form.body.cost())
             .fold((OVERHEAD, 0), |(bytes, descriptors), (b, d)| (bytes + b, descriptors + d))
+    }
+}
+
+impl Representation {
+    /// A number for a new one.
+    pub(crate) fn next_serial() -> u64 {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        LAST.fetch_add(1, Ordering::Relaxed) + 1
     }
 }
 

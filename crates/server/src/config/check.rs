@@ -2,13 +2,15 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::at::{At, Place};
 use super::error::{Problem, Source};
-use super::file::{self, File, OneOrMany, Site as FileSite};
+use super::file::{self, File, OneOrMany, Site as FileSite, TlsTable};
 use super::pattern::Pattern;
 use super::sites::{Defaults, Site, SiteRoute, Sites};
+use super::tls::{self, Tls};
 use super::{AccessLog, Cache, Config, Directory, Http1, Listen, ReverseDns, Server, Span};
 use crate::record::Format;
 
@@ -158,7 +160,12 @@ impl Checker<'_> {
                 if address.port() != 0 && all.iter().any(|other| other.address == address) {
                     self.problem(place, format!("{address} is listened on twice"));
                 }
-                all.push(Listen { address, backlog: listen.backlog.map_or(4096, i32::from) });
+                all.push(Listen {
+                    address,
+                    backlog: listen.backlog.map_or(4096, i32::from),
+                    tls: listen.tls.as_deref().copied().unwrap_or(false),
+                    http2: listen.http2.unwrap_or(true),
+                });
             }
         }
         if file.listen.is_empty() {
@@ -223,7 +230,19 @@ impl Checker<'_> {
             self.problem(&place, what);
         }
         let defaults = Defaults { root: root.unwrap_or_default(), cache_file };
-        Site::new(index, hosts, &defaults, routes, &mut |place, what| self.problem(place, what))
+        let tls = site.tls.map(|table| Arc::new(self.tls(&table)));
+        let mut report = |place: &Place, what| self.problem(place, what);
+        let mut site = Site::new(index, hosts, &defaults, routes, &mut report);
+        site.tls = tls;
+        site
+    }
+
+    fn tls(&mut self, table: &At<TlsTable>) -> Tls {
+        let problem = self.source.problem(table.span.as_ref(), String::new());
+        let source = self.source;
+        tls::read(table, |path| absolute(source, path), problem, &mut |place, what| {
+            self.problem(place, what);
+        })
     }
 
     fn script(&mut self, script: &mut file::ScriptTable) {
@@ -295,10 +314,14 @@ impl Checker<'_> {
 
     /// Paths in the file are relative to the file.
     fn absolute(&self, path: &Path) -> PathBuf {
-        let folder = self.source.path.parent().unwrap_or(Path::new(""));
-        let joined = folder.join(path);
-        std::path::absolute(&joined).unwrap_or(joined)
+        absolute(self.source, path)
     }
+}
+
+fn absolute(source: &Source<'_>, path: &Path) -> PathBuf {
+    let folder = source.path.parent().unwrap_or(Path::new(""));
+    let joined = folder.join(path);
+    std::path::absolute(&joined).unwrap_or(joined)
 }
 
 impl FileSite {

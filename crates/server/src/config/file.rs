@@ -196,11 +196,17 @@ pub struct Listen {
     pub address: At<String>,
     /// Connections that wait to be accepted. 4096 when absent.
     pub backlog: Option<u16>,
+    /// Whether it speaks TLS, with the certificates of the sites. False when absent.
+    pub tls: Option<At<bool>>,
+    /// Whether HTTP/2 is spoken: with TLS when it is agreed upon, in the clear with clients that begin
+    /// with it (prior knowledge). True when absent.
+    pub http2: Option<bool>,
 }
 
 impl Default for Listen {
     fn default() -> Self {
-        Self { address: At::nowhere("127.0.0.1:8080".to_owned()), backlog: None }
+        let address = At::nowhere("127.0.0.1:8080".to_owned());
+        Self { address, backlog: None, tls: None, http2: None }
     }
 }
 
@@ -213,8 +219,64 @@ pub struct Site {
     pub host: Option<At<OneOrMany<String>>>,
     /// Directory of the files; a route may name another.
     pub root: Option<At<PathBuf>>,
+    /// Its certificates, for listeners with TLS.
+    pub tls: Option<At<TlsTable>>,
     /// Settings by path.
     pub route: Vec<Route>,
+}
+
+/// The certificates of a site. Files that change are taken over without a restart.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TlsTable {
+    /// Files in PEM form with the certificate and those that lead to its authority; several for keys
+    /// of several kinds, the preferred first.
+    #[schemars(with = "OneOrManySchema")]
+    pub certificate: At<OneOrMany<String>>,
+    /// Files in PEM form with the keys, in the same order.
+    #[schemars(with = "OneOrManySchema")]
+    pub key: At<OneOrMany<String>>,
+    /// File with an OCSP response in DER form, which is handed to clients.
+    pub ocsp: Option<At<PathBuf>>,
+    /// Oldest version that is spoken. `1.2` when absent.
+    #[serde(default)]
+    pub min_version: TlsVersion,
+    /// File in PEM form with the authorities of clients' certificates; clients are not asked for one
+    /// when absent.
+    pub client_authority: Option<At<PathBuf>>,
+    /// Whether a client without certificate is refused. True when absent.
+    pub client_required: Option<At<bool>>,
+    /// File in PEM form with lists of certificates of clients that were revoked.
+    pub client_revoked: Option<At<PathBuf>>,
+}
+
+impl TlsTable {
+    /// With one certificate.
+    pub(super) fn of(certificate: &std::path::Path, key: &std::path::Path) -> Self {
+        let one = |path: &std::path::Path| {
+            At::nowhere(OneOrMany(vec![At::nowhere(path.display().to_string())]))
+        };
+        Self {
+            certificate: one(certificate),
+            key: one(key),
+            ocsp: None,
+            min_version: TlsVersion::default(),
+            client_authority: None,
+            client_required: None,
+            client_revoked: None,
+        }
+    }
+}
+
+/// A version of TLS.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the versions")]
+pub enum TlsVersion {
+    #[default]
+    #[serde(rename = "1.2")]
+    Tls12,
+    #[serde(rename = "1.3")]
+    Tls13,
 }
 
 macro_rules! route {
@@ -352,12 +414,14 @@ pub struct RespondTable {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScriptTable {
-    /// How they are run. `cgi`: a process for each request, as RFC 3875 says. `fastcgi`: workers
-    /// that stay, started from `command` or reached at `connect`. `scgi`, `uwsgi`: by these
-    /// protocols, at `connect`. `wsgi`, `asgi`: a Python application in processes of the server's.
+    /// How they are run. `cgi`: a process for each request, as RFC 3875 says. `warm`: the same,
+    /// without the cost of starting each. `fastcgi`: workers that stay, started from `command` or
+    /// reached at `connect`. `scgi`, `uwsgi`: by these protocols, at `connect`. `wsgi`, `asgi`: a
+    /// Python application in processes of the server's.
     pub kind: At<ScriptKind>,
     /// Directory of the scripts: what the pattern's `*` matches is looked for in it, and what
-    /// follows the script's own name is its PATH_INFO. With `wsgi` and `asgi`, the application's directory.
+    /// follows the script's own name is its PATH_INFO. With `wsgi` and `asgi`, the application's
+    /// directory.
     pub directory: Option<At<PathBuf>>,
     /// Directory beneath which the whole path names a script, as it names a file beneath a site's
     /// root. With neither it nor `directory`, one program answers all paths.
@@ -424,12 +488,14 @@ pub struct ScriptTable {
     /// Most processor time of a process (RLIMIT_CPU), in whole seconds; the server's own limit
     /// when absent.
     pub cpu: Option<At<Span>>,
+    /// With `warm`: modules that Python and Perl load once, before requests come.
+    pub preload: Option<At<Vec<String>>>,
 }
 
 impl ScriptTable {
     /// The script that stands for a directory, where scripts are known by their extensions.
     pub(super) fn index(&self) -> Option<String> {
-        if self.kind.value == ScriptKind::Cgi || self.directory.is_none() && self.root.is_none() {
+        if self.kind.value.is_cgi() || self.directory.is_none() && self.root.is_none() {
             return None;
         }
         let first = self.extensions.as_ref().and_then(|names| names.first());
@@ -444,6 +510,9 @@ impl ScriptTable {
 pub enum ScriptKind {
     /// A process for each request (RFC 3875).
     Cgi,
+    /// A process for each request, made by a host that has done before what is the same for
+    /// all.
+    Warm,
     /// Workers that stay, by the FastCGI protocol.
     FastCgi,
     /// Workers elsewhere, by the SCGI protocol.
@@ -462,10 +531,16 @@ impl ScriptKind {
         matches!(self, Self::Wsgi | Self::Asgi)
     }
 
+    /// Whether scripts are CGI programs, each in a process of its own.
+    pub fn is_cgi(self) -> bool {
+        matches!(self, Self::Cgi | Self::Warm)
+    }
+
     /// The word in the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Cgi => "cgi",
+            Self::Warm => "warm",
             Self::FastCgi => "fastcgi",
             Self::Scgi => "scgi",
             Self::Uwsgi => "uwsgi",

@@ -19,6 +19,7 @@ mod sites;
 mod template;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod units;
 mod vocabulary;
 
@@ -31,11 +32,12 @@ pub use error::Problem;
 use error::Source;
 pub use explain::explain;
 use file::At;
-pub use file::{ConnectionUse as Persistence, EtagKind, ScriptKind, Symlinks};
+pub use file::{ConnectionUse as Persistence, EtagKind, ScriptKind, Symlinks, TlsVersion};
 pub use script::{Address, Local, Mapping, Remote, Script, Workers};
 pub use settings::{CacheRules, Records, Redirect, Respond, Settings, TryStep};
 pub use sites::{Site, Sites};
 pub use template::Template;
+pub use tls::{ClientCertificates, Tls};
 pub use units::{Rate, Size, Span};
 
 /// A configuration that was read and checked.
@@ -158,6 +160,10 @@ pub struct Listen {
     pub address: SocketAddr,
     /// Connections that wait to be accepted.
     pub backlog: i32,
+    /// Whether it speaks TLS.
+    pub tls: bool,
+    /// Whether HTTP/2 is spoken with clients that begin with it.
+    pub http2: bool,
 }
 
 /// What the command line says instead of the file.
@@ -169,6 +175,8 @@ pub struct Overrides {
     pub threads: Option<usize>,
     /// A path, `-` or `off`.
     pub access_log: Option<String>,
+    /// Certificate and key: every listener speaks TLS, with them where a site has none of its own.
+    pub certificate: Option<(PathBuf, PathBuf)>,
 }
 
 impl Overrides {
@@ -192,8 +200,19 @@ impl Overrides {
             let listen = |address: &String| file::Listen {
                 address: At::nowhere(address.clone()),
                 backlog: None,
+                tls: None,
+                http2: None,
             };
             file.listen = self.listen.iter().map(listen).collect();
+        }
+        if let Some((certificate, key)) = &self.certificate {
+            for listen in &mut file.listen {
+                listen.tls = Some(At::nowhere(true));
+            }
+            for site in &mut file.site {
+                let table = || At::nowhere(file::TlsTable::of(certificate, key));
+                site.tls.get_or_insert_with(table);
+            }
         }
         if let Some(threads) = self.threads {
             file.server.threads = Some(At::nowhere(threads));
@@ -246,22 +265,34 @@ impl Config {
         let mut file = file::File::default();
         file.listen.push(file::Listen::default());
         file.server.access_log = Some(At::nowhere(file::AccessLog::to("-")));
-        overrides.apply(&mut file)?;
         let route = file::Route { listing: Some(At::nowhere(true)), ..Default::default() };
         let root = Some(At::nowhere(directory.to_owned()));
-        file.site.push(file::Site { host: None, root, route: vec![route] });
+        file.site.push(file::Site { root, route: vec![route], ..Default::default() });
+        overrides.apply(&mut file)?;
         let config = check::check(file, &Source { path: Path::new(""), text: "" })?;
         config.verify_files()?;
         Ok(config)
     }
 
-    /// Checks that each root, and the folder of the access log, is a directory that can be read.
+    /// Checks that each root, and the folder of the access log, is a directory that can be read, and that
+    /// the certificates can be used.
     ///
     /// # Errors
     /// One problem for each that is not, at the place where it is named.
     pub fn verify_files(&self) -> Result<(), Vec<Problem>> {
-        let problems: Vec<_> = self.directories.iter().filter_map(Directory::problem).collect();
+        let mut problems: Vec<_> = self.directories.iter().filter_map(Directory::problem).collect();
+        for tls in self.sites.iter().filter_map(|site| site.tls.as_ref()) {
+            if let Err(what) = crate::tls::examine(tls) {
+                problems.push(tls.problem.saying(what));
+            }
+        }
         if problems.is_empty() { Ok(()) } else { Err(problems) }
+    }
+
+    /// What to know of the certificates that it names: a line for each.
+    pub fn certificates(&self) -> Vec<String> {
+        let sites = self.sites.iter().filter_map(|site| site.tls.as_ref());
+        sites.flat_map(|tls| crate::tls::examine(tls).unwrap_or_else(|error| vec![error])).collect()
     }
 
     /// The JSON Schema of the file.

@@ -47,6 +47,8 @@ pub struct Script {
     pub memory: Option<u64>,
     /// Seconds of processor time.
     pub cpu: Option<u64>,
+    /// Modules that warm hosts of Python and Perl load.
+    pub preload: Vec<String>,
     pattern: Pattern,
 }
 
@@ -226,18 +228,19 @@ impl Reader<'_> {
             nice: table.nice.as_deref().copied().unwrap_or(0),
             memory: table.memory.as_deref().map(|size| size.0),
             cpu,
+            preload: preload(table, self.report),
             pattern: pattern.clone(),
         }
     }
 
     /// Tells of keys that are missing, or mean nothing to the kind.
     fn fitness(&mut self) {
-        use ScriptKind::{Asgi, Cgi, FastCgi, Wsgi};
+        use ScriptKind::{Asgi, FastCgi, Wsgi};
         let table = self.table;
         let kind = table.kind.value;
         let name = kind.as_str();
         let missing = match kind {
-            Cgi => table.directory.is_none().then_some("`directory`"),
+            kind if kind.is_cgi() => table.directory.is_none().then_some("`directory`"),
             FastCgi => (table.command.is_none() && table.connect.is_none())
                 .then_some("`command` or `connect`"),
             Wsgi | Asgi => table.application.is_none().then_some("`application`"),
@@ -256,7 +259,7 @@ impl Reader<'_> {
             (self.report)(&root.span, what.into());
         }
         let local = kind.has_host() || kind == FastCgi && table.connect.is_none();
-        let remote = !local && kind != Cgi;
+        let remote = !local && !kind.is_cgi();
         let files = remote || kind == FastCgi;
         let by_name = files && (table.directory.is_some() || table.root.is_some());
         let mut only = |key: &str, place: Option<&Place>, fits: bool, whose: &str| {
@@ -395,7 +398,7 @@ impl Reader<'_> {
     }
 
     fn extensions(&mut self) -> Vec<String> {
-        if self.table.kind.value == ScriptKind::Cgi {
+        if self.table.kind.value.is_cgi() {
             return Vec::new();
         }
         let Some(names) = &self.table.extensions else { return vec!["php".into()] };
@@ -430,6 +433,20 @@ impl Reader<'_> {
         }
         Some(span.value.0)
     }
+}
+
+fn preload(table: &ScriptTable, report: Report<'_>) -> Vec<String> {
+    let Some(modules) = &table.preload else { return Vec::new() };
+    if table.kind.value != ScriptKind::Warm {
+        report(&modules.span, "script: preload is for kind = 'warm'".into());
+    }
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b':');
+    for name in &modules.value {
+        if name.is_empty() || !name.bytes().all(plain) {
+            report(&modules.span, format!("script: {name:?} is not a name of a module"));
+        }
+    }
+    modules.value.clone()
 }
 
 fn environment(table: &ScriptTable, report: Report<'_>) -> Vec<(String, String)> {

@@ -1,14 +1,15 @@
 //! Finding the site by host, and the settings by path.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::cascade::gather;
-use super::file::Route;
+use super::file::{Route, ScriptKind};
 use super::pattern::Pattern;
 use super::route_table::RouteTable;
 use super::settings::{Patterns, Report, Settings};
+use super::tls::Tls;
 
 /// All sites.
 #[derive(Debug, Default)]
@@ -33,6 +34,8 @@ pub struct Site {
     /// From general to specific.
     pub(super) routes: Vec<SiteRoute>,
     table: RouteTable,
+    /// Its certificates.
+    pub tls: Option<Arc<Tls>>,
 }
 
 /// What every route of a site starts from.
@@ -140,7 +143,7 @@ impl Site {
             RouteTable::same_for_all(settings([], defaults, &mut |_, _| {}))
         });
         let name = hosts.first().cloned().unwrap_or_else(|| "default".into());
-        Self { index, name, hosts, routes, table }
+        Self { index, name, hosts, routes, table, tls: None }
     }
 
     /// The settings that hold for a decoded path: those of every route that matches it, the more
@@ -148,6 +151,18 @@ impl Site {
     #[inline]
     pub fn route(&self, path: &[u8]) -> &Arc<Settings> {
         self.table.find(path)
+    }
+
+    /// The directories of its warm scripts, with the PATH that these are given where the file says
+    /// one.
+    pub(crate) fn warm_scripts(&self) -> impl Iterator<Item = (&Path, Option<&str>)> {
+        let scripts = self.routes.iter().filter_map(|route| route.route.script.as_deref());
+        scripts.filter(|script| script.kind.value == ScriptKind::Warm).filter_map(|script| {
+            let mut variables = script.env.iter().flatten();
+            let path = variables.find(|(name, _)| name.value == "PATH");
+            let directory = script.directory.as_ref()?;
+            Some((directory.as_path(), path.map(|(_, value)| value.value.as_str())))
+        })
     }
 
     /// How many routes it has.

@@ -183,7 +183,7 @@ fn what_is_wrong_in_a_route_is_told_with_its_line_and_column() {
             "15:10: a route has either `script`, `redirect` or `respond`",
         ),
         ("script = { kind = 'cgi' }", "14:19: script: a script of kind \"cgi\" needs `directory`"),
-        ("script = { kind = 'gci', directory = 'x' }", "14:19: `gci` is none of `cgi`, `fastcgi`"),
+        ("script = { kind = 'gci', directory = 'x' }", "14:19: `gci` is none of `cgi`, `warm`"),
         (
             "script = { kind = 'fastcgi', root = 'x' }",
             "14:19: script: a script of kind \"fastcgi\" needs `command` or `connect`",

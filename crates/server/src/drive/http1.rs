@@ -8,6 +8,7 @@ mod answer;
 mod body;
 mod exchange;
 mod sending;
+mod upgrade;
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -17,24 +18,24 @@ use std::time::Instant;
 
 use dunlin_http::http1::{self, Refusal};
 use dunlin_http::{Head, OwnedRequest};
-use rustix::net::sockopt::set_tcp_quickack;
-use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::io::ReadBuf;
 
 use self::body::{BodyProgress, BodyStep};
 use self::exchange::Exchange;
 use self::sending::Sending;
+use super::http2;
 use crate::config::Persistence as Personality;
 use crate::connections::Waiting;
 use crate::event_loop::{Buffers, Loop, Served};
 use crate::listen::Permit;
 use crate::response::Body;
 use crate::route::Job;
+use crate::transport::Transport;
 
 /// One HTTP/1 connection.
 pub(crate) struct Connection {
     ctx: Rc<Loop>,
-    stream: TcpStream,
+    stream: Transport,
     peer: IpAddr,
     serial: u64,
     slot: usize,
@@ -52,6 +53,8 @@ pub(crate) struct Connection {
     /// How many of the next reads may come before notifications that are older than them; see
     /// [`Loop::look_for_changes`].
     early_reads: u8,
+    /// Whether HTTP/2 may be spoken on this listener.
+    http2: bool,
     stage: Stage,
     body: Option<Box<BodyProgress>>,
     _permit: Permit,
@@ -62,6 +65,8 @@ enum Stage {
     Handle(Box<Handling>),
     Exchange(Box<Exchange>),
     Send(Box<Sending>),
+    /// The client speaks HTTP/2.
+    Http2(Box<http2::Connection>),
     /// The answer is sent and the sending side closed; what still comes is thrown away.
     Linger {
         left: usize,
@@ -105,6 +110,8 @@ enum Next {
     Exchange(Box<Exchange>),
     /// Part of an answer waits for the socket, or for a disk.
     Send(Box<Sending>),
+    /// The first bytes are those of HTTP/2.
+    Http2,
     /// The answer was sent and was the last.
     Close,
     /// The connection is of no more use.
@@ -120,13 +127,29 @@ const BATCH: usize = 64 * 1024;
 const LINGER_BYTES: usize = 1 << 20;
 const LINGER_MILLIS: u64 = 2_000;
 
+/// What a connection begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Start {
+    Http1,
+    /// It was agreed upon.
+    Http2,
+    /// The client's first bytes tell.
+    Either,
+}
+
 impl Connection {
-    pub(crate) fn new(ctx: Rc<Loop>, stream: TcpStream, peer: IpAddr, permit: Permit) -> Self {
+    pub(crate) fn new(
+        ctx: Rc<Loop>,
+        stream: Transport,
+        peer: IpAddr,
+        permit: Permit,
+        start: Start,
+    ) -> Self {
         let slot = ctx.connections.add();
         let serial = ctx.next_serial();
         let idle = ctx.clock.now() + ctx.http1.idle_timeout;
         ctx.connections.wait(slot, Waiting::Idle, idle);
-        Self {
+        let mut connection = Self {
             ctx,
             stream,
             peer,
@@ -140,10 +163,15 @@ impl Connection {
             closing: false,
             registered: false,
             early_reads: 2,
+            http2: start == Start::Either,
             stage: Stage::Receive,
             body: None,
             _permit: permit,
+        };
+        if start == Start::Http2 {
+            connection.begin_http2();
         }
+        connection
     }
 
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
@@ -154,7 +182,7 @@ impl Connection {
     }
 
     fn receive(&mut self, cx: &mut Context<'_>, buffers: &mut Buffers) -> Poll<Step> {
-        let Buffers { input, output, head, path } = buffers;
+        let Buffers { input, output, head, path, .. } = buffers;
         let parts = &mut Parts { output, head, path };
         if std::mem::take(&mut self.resume) {
             let unread = std::mem::take(&mut self.unread);
@@ -164,7 +192,7 @@ impl Connection {
         }
         loop {
             let mut read = ReadBuf::new(input);
-            match Pin::new(&mut self.stream).poll_read(cx, &mut read) {
+            match self.stream.poll_read(cx, &mut read) {
                 Poll::Pending => return self.still_waiting(parts),
                 Poll::Ready(Err(_)) => return Poll::Ready(Step::End),
                 Poll::Ready(Ok(())) if read.filled().is_empty() => return Poll::Ready(Step::End),
@@ -198,7 +226,10 @@ impl Connection {
         let refusal = match waiting {
             Waiting::Head => Refusal { status: 408, reason: "the head took too long" },
             Waiting::Body => Refusal { status: 408, reason: "the body took too long" },
-            _ => return Poll::Ready(Step::End),
+            _ => {
+                self.stream.end();
+                return Poll::Ready(Step::End);
+            }
         };
         let next = self.refuse(refusal, None, parts.output);
         Poll::Ready(self.follow(next))
@@ -226,9 +257,7 @@ impl Connection {
     fn await_more(&mut self, anew: bool) {
         let now = self.ctx.clock.now();
         if self.body.is_some() || !self.unread.is_empty() {
-            // A client that sends a message in parts may hold back the next part until this one
-            // is acknowledged, which the kernel would put off for 40 ms.
-            let _ = set_tcp_quickack(&self.stream, true);
+            self.stream.acknowledge();
         }
         if self.body.is_some() {
             self.ctx.connections.wait(self.slot, Waiting::Body, now + self.ctx.http1.body_timeout);
@@ -260,12 +289,14 @@ impl Connection {
                 self.await_client();
                 self.stage = Stage::Send(sending);
             }
+            Next::Http2 => self.begin_http2(),
             Next::Close if self.linger || self.engine.has_body() => return self.begin_linger(),
-            Next::Close => return Step::End,
+            Next::Close => {
+                self.stream.end();
+                return Step::End;
+            }
             Next::Abort => {
-                // Discards what is in flight, so that a cut answer is seen to be cut.
-                let _ = socket2::SockRef::from(&self.stream)
-                    .set_linger(Some(std::time::Duration::ZERO));
+                self.stream.break_off();
                 return Step::End;
             }
         }
@@ -278,7 +309,7 @@ impl Connection {
     }
 
     fn begin_linger(&mut self) -> Step {
-        if socket2::SockRef::from(&self.stream).shutdown(std::net::Shutdown::Write).is_err() {
+        if self.stream.shut_down().is_err() {
             return Step::End;
         }
         let deadline = self.ctx.clock.now() + LINGER_MILLIS;
@@ -291,7 +322,7 @@ impl Connection {
         let mut buffers = self.ctx.take_buffers();
         let result = loop {
             let mut read = ReadBuf::new(&mut buffers.input);
-            match Pin::new(&mut self.stream).poll_read(cx, &mut read) {
+            match self.stream.poll_read(cx, &mut read) {
                 Poll::Pending => {
                     let (_, expired) = self.ctx.connections.state(self.slot, self.ctx.clock.now());
                     break if expired { Poll::Ready(Step::End) } else { Poll::Pending };
@@ -328,10 +359,20 @@ impl Connection {
                 return self.flush(Body::default(), None, parts.output);
             }
             let message = &data[*at..];
+            if self.http2 && self.requests == 0 {
+                match upgrade::is_http2(message) {
+                    Some(true) => return Next::Http2,
+                    Some(false) => {}
+                    None => return Next::Receive,
+                }
+            }
             let limits = &self.ctx.http1.limits;
             let length = match self.engine.head(message, limits, parts.head) {
                 Ok(Some(length)) => length,
                 Ok(None) => return self.flush(Body::default(), None, parts.output),
+                Err(_) if self.http2 && self.requests == 0 && upgrade::is_no_http(message) => {
+                    return Next::Close;
+                }
                 Err(refusal) => return self.refuse(refusal, None, parts.output),
             };
             *at += length;
@@ -379,6 +420,7 @@ impl Future for Connection {
                 Stage::Handle(_) => ready!(this.poll_handle(cx)),
                 Stage::Exchange(_) => ready!(this.poll_exchange(cx)),
                 Stage::Send(_) => ready!(this.poll_send(cx)),
+                Stage::Http2(_) => ready!(this.poll_http2(cx)),
                 Stage::Linger { .. } => ready!(this.poll_linger(cx)),
             };
             if let Step::End = step {

@@ -1,5 +1,6 @@
 //! Sending: a head and a body that is pulled from its source as fast as the client takes it.
 
+use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -12,6 +13,8 @@ use tokio::net::TcpStream;
 
 use crate::cache::StoredFile;
 use crate::response::{Body, Piece};
+use crate::tls::Session;
+use crate::transport::Transport;
 
 /// What is left to send of one answer, or of several when only heads and small bodies are left.
 #[derive(Debug, Default)]
@@ -40,7 +43,9 @@ pub(super) enum Sent {
 /// one client does not keep a loop to itself.
 const LIVE_STRETCH: u64 = 1 << 20;
 /// What is copied at a time of a file that can change.
-const COPIED_STRETCH: u64 = 96 << 10;
+const COPIED_STRETCH: usize = 96 << 10;
+/// What is encrypted at a time: full records (RFC 8446 §5.1).
+const ENCRYPTED_STRETCH: usize = 64 << 10;
 /// The kernel reads ahead at least this much; each such step is probed.
 const PROBE_STEP: u64 = 256 << 10;
 /// A copy of our own was written at once and is used often: its pages leave memory together.
@@ -49,6 +54,67 @@ const COPY_PROBE_STEP: u64 = 2 << 20;
 /// Sends what the socket takes of `head` from `at` on and then of `body`. Head and the beginning
 /// of the body leave in one segment.
 pub(super) fn send(
+    stream: &mut Transport,
+    head: &[u8],
+    at: &mut usize,
+    body: &mut Body,
+    sent: &mut u64,
+) -> io::Result<Sent> {
+    match stream {
+        Transport::Tcp(tcp) => send_plain(tcp, head, at, body, sent),
+        Transport::Tls(session) => send_encrypted(session, head, at, body, sent),
+    }
+}
+
+/// By TLS: all that is sent is encrypted first, so that it is copied once.
+fn send_encrypted(
+    session: &mut Session,
+    head: &[u8],
+    at: &mut usize,
+    body: &mut Body,
+    sent: &mut u64,
+) -> io::Result<Sent> {
+    loop {
+        if !session.flush()? {
+            return Ok(Sent::Blocked);
+        }
+        let rest = &head[*at..];
+        match body.first_mut() {
+            None if rest.is_empty() => return Ok(Sent::All),
+            None => {
+                let rest = &rest[..rest.len().min(ENCRYPTED_STRETCH)];
+                *at += session.encrypt(&[IoSlice::new(rest)])?;
+            }
+            Some(Piece::Memory(bytes)) => {
+                let bytes = &bytes[..bytes.len().min(ENCRYPTED_STRETCH)];
+                let taken = session.encrypt(&[IoSlice::new(rest), IoSlice::new(bytes)])?;
+                advance(taken, head.len(), at, body, sent);
+            }
+            Some(Piece::File(file, range)) => {
+                let taken = COPY.with_borrow_mut(|buffer| {
+                    let copy = match read_ahead(file, range, ENCRYPTED_STRETCH, buffer)? {
+                        Ahead::Bytes(copy) => copy,
+                        Ahead::Not(state) => return Ok(Err(state)),
+                    };
+                    // Everything is taken: nothing waits from before.
+                    io::Result::Ok(Ok(session.encrypt(&[IoSlice::new(rest), IoSlice::new(copy)])?))
+                })?;
+                match taken {
+                    Ok(taken) => {
+                        *sent += (taken - rest.len()) as u64;
+                        *at = head.len();
+                        if range.start == range.end {
+                            body.drop_first();
+                        }
+                    }
+                    Err(state) => return Ok(state),
+                }
+            }
+        }
+    }
+}
+
+fn send_plain(
     stream: &TcpStream,
     head: &[u8],
     at: &mut usize,
@@ -70,24 +136,34 @@ pub(super) fn send(
                     rest.len() + bytes.len(),
                 )
             }
+            Some(Piece::File(file, range)) if is_copied(file) => {
+                match send_copied(stream, rest, file, range)? {
+                    Copied::Not(state) => return Ok(state),
+                    Copied::Taken { taken, of, left } => {
+                        let of_head = taken.min(rest.len());
+                        *at += of_head;
+                        *sent += (taken - of_head) as u64;
+                        if range.start == range.end {
+                            body.drop_first();
+                        }
+                        if !left.is_empty() {
+                            body.push_first(Piece::Memory(left));
+                        }
+                        if taken < of {
+                            clear_writable(stream);
+                            return Ok(Sent::Blocked);
+                        }
+                        continue;
+                    }
+                }
+            }
             Some(Piece::File(..)) if !rest.is_empty() => {
                 // MORE: the head waits in the kernel for the data that follows at once.
                 let flags = SendFlags::NOSIGNAL | SendFlags::MORE;
                 (attempt(stream, || stream_write(stream, rest, flags)), rest.len())
             }
             Some(Piece::File(file, range)) => {
-                let copied = file.is_live() && !file.may_be_sent_directly();
-                let result = if copied {
-                    match read_ahead(file, range)? {
-                        Ahead::Bytes(bytes) => {
-                            body.push_first(Piece::Memory(bytes));
-                            continue;
-                        }
-                        Ahead::Not(state) => return Ok(state),
-                    }
-                } else {
-                    send_file(stream, file, range.start, range.end - range.start)?
-                };
+                let result = send_file(stream, file, range.start, range.end - range.start)?;
                 match result {
                     FileSent::Bytes(count) => {
                         range.start += count;
@@ -142,33 +218,81 @@ fn advance(taken: usize, head: usize, at: &mut usize, body: &mut Body, sent: &mu
     }
 }
 
-enum Ahead {
-    Bytes(Bytes),
+enum Copied {
+    Not(Sent),
+    /// The socket took so many of those bytes; what is left of the body's is not the file's any more.
+    Taken {
+        taken: usize,
+        of: usize,
+        left: Bytes,
+    },
+}
+
+thread_local! {
+    /// What is copied of files on its way to the socket, which mostly takes all of it at once.
+    static COPY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+fn is_copied(file: &StoredFile) -> bool {
+    file.is_live() && !file.may_be_sent_directly()
+}
+
+/// Sends `head` and the next stretch of a file that can change.
+fn send_copied(
+    stream: &TcpStream,
+    head: &[u8],
+    file: &StoredFile,
+    range: &mut Range<u64>,
+) -> io::Result<Copied> {
+    COPY.with_borrow_mut(|buffer| {
+        let copy = match read_ahead(file, range, COPIED_STRETCH, buffer)? {
+            Ahead::Bytes(copy) => copy,
+            Ahead::Not(state) => return Ok(Copied::Not(state)),
+        };
+        let slices = [IoSlice::new(head), IoSlice::new(copy)];
+        let slices = if head.is_empty() { &slices[1..] } else { &slices[..] };
+        let taken = match attempt(stream, || stream_write_vectored(stream, slices)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            taken => taken?,
+        };
+        let left = &copy[taken.saturating_sub(head.len()).min(copy.len())..];
+        let of = head.len() + copy.len();
+        Ok(Copied::Taken { taken, of, left: Bytes::copy_from_slice(left) })
+    })
+}
+
+enum Ahead<'b> {
+    Bytes(&'b [u8]),
     Not(Sent),
 }
 
 /// Takes the next stretch of a file that can change. It is copied before the file is looked at
 /// once more, so that nothing is sent that is not of the version whose head was sent. A socket
 /// that is given the file's own pages would go on to show what is written to them.
-fn read_ahead(file: &StoredFile, range: &mut Range<u64>) -> io::Result<Ahead> {
-    let wanted = (range.end - range.start).min(COPIED_STRETCH);
-    let mut buffer = vec![0; wanted as usize];
-    let mut slices = [io::IoSliceMut::new(&mut buffer)];
+fn read_ahead<'b>(
+    file: &StoredFile,
+    range: &mut Range<u64>,
+    most: usize,
+    buffer: &'b mut Vec<u8>,
+) -> io::Result<Ahead<'b>> {
+    buffer.resize(COPIED_STRETCH, 0);
+    let wanted = (range.end - range.start).min(most as u64);
+    let buffer = &mut buffer[..wanted as usize];
+    let mut slices = [io::IoSliceMut::new(buffer)];
     let count = match preadv2(file, &mut slices, range.start, ReadWriteFlags::NOWAIT) {
         Ok(count) => count,
         Err(Errno::AGAIN) => {
             return Ok(Ahead::Not(Sent::Cold { offset: range.start, length: wanted }));
         }
         // File systems that cannot tell are those that live in memory.
-        Err(Errno::OPNOTSUPP) => rustix::io::pread(file, &mut buffer, range.start)?,
+        Err(Errno::OPNOTSUPP) => rustix::io::pread(file, &mut *buffer, range.start)?,
         Err(error) => return Err(error.into()),
     };
     if count == 0 || !file.is_unchanged() {
         return Ok(Ahead::Not(Sent::Changed));
     }
     range.start += count as u64;
-    buffer.truncate(count);
-    Ok(Ahead::Bytes(buffer.into()))
+    Ok(Ahead::Bytes(&buffer[..count]))
 }
 
 enum FileSent {

@@ -15,28 +15,38 @@ fn program() -> PathBuf {
 
 fn lacks(variant: &Variant) -> Option<&'static str> {
     match variant.script {
-        Some(Script::Cgi) => {
-            Some("its CGI needs a pattern in a configuration that this adapter does not write yet")
+        Some(Script::Cgi) | None if variant.tls || variant.http2 => {
+            Some("it is set up without TLS here")
         }
+        Some(Script::Cgi) | None if variant.no_keepalive => {
+            Some("it cannot be told to close each connection")
+        }
+        Some(Script::Cgi) | None if variant.log => Some("it logs to syslog only"),
+        Some(Script::Cgi) | None => lacks_ours(variant),
         Some(_) => Some("it has no such scripts"),
-        None if variant.tls || variant.http2 => Some("it is set up without TLS here"),
-        None if variant.no_keepalive => Some("it cannot be told to close each connection"),
-        None if variant.log => Some("it logs to syslog only"),
-        None => lacks_ours(variant),
     }
 }
 
 fn launch(site: &Site<'_>) -> io::Result<Launch> {
+    let mut text = format!("port = {}\n", site.port);
+    if site.variant.script == Some(Script::Cgi) {
+        // One program at a time is its usual limit; none of the others has so low a one.
+        text += "cgi \"cgi-bin/*\" {\n  enabled = true\n  limit = 100\n}\n";
+    }
+    let file = site.write("merecat.conf", &text)?;
     let command: Vec<String> = vec![
         site.program(),
         "-n".into(),
-        "-p".into(),
-        site.port.to_string(),
+        "-f".into(),
+        file,
         "-l".into(),
         "none".into(),
         "-I".into(),
-        site.folder.join("merecat").display().to_string(),
+        "merecat".into(),
+        "-P".into(),
+        site.folder.join("pid").display().to_string(),
         site.root.display().to_string(),
     ];
-    Ok(Launch { configuration: command.join(" "), command, environment: Vec::new() })
+    let configuration = format!("# {}\n{text}", command.join(" "));
+    Ok(Launch { configuration, command, environment: Vec::new() })
 }

@@ -1,7 +1,6 @@
 //! An exchange with a handler that reads the request's body, or sends its own as it is made: both
 //! ways at once, each no faster than its receiver takes it.
 
-use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -9,8 +8,7 @@ use bytes::Bytes;
 use dunlin_http::http1::{BodyEvent, BodyLength, Refusal, response};
 use dunlin_http::semantics::{Method, status};
 use dunlin_http::{Request, Version};
-use rustix::net::sockopt::set_tcp_quickack;
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::ReadBuf;
 
 use super::body::TOO_LARGE;
 use super::{Connection, LogLater, Next, Stage, Step};
@@ -91,7 +89,7 @@ impl Connection {
         output: Vec<u8>,
         log: Option<Box<LogLater>>,
     ) -> Next {
-        let (Ok(remote), Ok(local)) = (self.stream.peer_addr(), self.stream.local_addr()) else {
+        let Ok((remote, local)) = self.stream.addresses() else {
             return Next::Abort;
         };
         let length = self.engine.body_length();
@@ -105,8 +103,15 @@ impl Connection {
                 (Some(upload), receiver)
             }
         };
-        let job =
-            begin(Incoming { body, length, remote, local, received: Instant::now(), redirects: 0 });
+        let job = begin(Incoming {
+            body,
+            length,
+            remote,
+            local,
+            encrypted: self.stream.is_encrypted(),
+            received: Instant::now(),
+            redirects: 0,
+        });
         Next::Exchange(Box::new(Exchange {
             job: Some(job),
             upload,
@@ -187,12 +192,10 @@ impl Connection {
         }
         let mut buffers = self.ctx.take_buffers();
         let mut read = ReadBuf::new(&mut buffers.input);
-        let moved = match Pin::new(&mut self.stream).poll_read(cx, &mut read) {
+        let moved = match self.stream.poll_read(cx, &mut read) {
             Poll::Pending => {
                 if exchange.upload.is_some() {
-                    // The next part may wait until this one is acknowledged, which the kernel
-                    // would put off for 40 ms.
-                    let _ = set_tcp_quickack(&self.stream, true);
+                    self.stream.acknowledge();
                 }
                 Moved::No
             }
@@ -368,6 +371,11 @@ impl Connection {
                 }
                 Err(_) => return Moved::Over(Next::Abort),
             }
+        }
+        match self.stream.poll_flush(cx) {
+            Poll::Pending => return moved,
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(_)) => return Moved::Over(Next::Abort),
         }
         exchange.output.clear();
         exchange.at = 0;

@@ -41,7 +41,7 @@ impl Connection {
         output: &mut Vec<u8>,
     ) -> Next {
         let (mut at, mut sent) = (0, 0);
-        let result = send::send(&self.stream, output, &mut at, &mut body, &mut sent);
+        let result = send::send(&mut self.stream, output, &mut at, &mut body, &mut sent);
         let rest =
             matches!(result, Ok(Sent::Blocked | Sent::Cold { .. })).then(|| output[at..].to_vec());
         output.clear();
@@ -82,9 +82,9 @@ impl Connection {
                 sending.warming = None;
             }
             let Outgoing { head, body, sent } = &mut sending.outgoing;
-            let before = (sending.at, *sent);
-            let result = send::send(&self.stream, head, &mut sending.at, body, sent);
-            let progress = before != (sending.at, *sent);
+            let before = (sending.at, *sent, self.stream.written());
+            let result = send::send(&mut self.stream, head, &mut sending.at, body, sent);
+            let progress = before != (sending.at, *sent, self.stream.written());
             match result {
                 Ok(state @ Sent::Cold { .. }) => sending.begin_warming(&state),
                 Ok(Sent::Blocked) => {

@@ -49,6 +49,7 @@ pub(super) fn representation(
     };
     Representation {
         coding,
+        serial: Representation::next_serial(),
         block,
         head_length,
         head_not_modified: not_modified,

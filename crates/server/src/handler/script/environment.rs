@@ -50,7 +50,10 @@ pub(super) fn variables(
     list.add("SERVER_ADDR", incoming.local.ip().to_canonical().to_string());
     list.add("SERVER_PROTOCOL", request.version().as_str());
     list.add("REQUEST_METHOD", request.method_text());
-    list.add("REQUEST_SCHEME", "http");
+    list.add("REQUEST_SCHEME", if incoming.encrypted { "https" } else { "http" });
+    if incoming.encrypted {
+        list.add("HTTPS", "on");
+    }
     list.add("REQUEST_URI", request_uri(call));
     list.add("QUERY_STRING", subject.query.as_deref().unwrap_or_default());
     list.add("SCRIPT_NAME", &located.name);

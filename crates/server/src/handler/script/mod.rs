@@ -16,6 +16,7 @@ mod reply;
 mod socket;
 mod spool;
 mod stderr;
+mod warm;
 mod workers;
 
 use std::rc::Rc;
@@ -27,7 +28,8 @@ use dunlin_http::{OwnedRequest, Request};
 pub(crate) use self::host::Links;
 use self::locate::Found;
 pub(crate) use self::pool::Pools;
-use crate::config::{Script, ScriptKind};
+pub use self::warm::cold_programs;
+use crate::config::Script;
 use crate::event_loop::Loop;
 use crate::handler::file;
 use crate::handler::file::OwnedSubject;
@@ -64,7 +66,7 @@ async fn respond(call: Call, incoming: Incoming) -> Response {
     // For the log: the script's, once it is known.
     let mut name = call.rules.label();
     let answer = match call.rules.kind {
-        ScriptKind::Cgi => cgi::attempt(&call, incoming, &mut name).await,
+        kind if kind.is_cgi() => cgi::attempt(&call, incoming, &mut name).await,
         _ => by_workers(&call, incoming, &mut name).await,
     };
     let failure = match answer {

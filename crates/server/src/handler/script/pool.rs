@@ -7,6 +7,7 @@ use hashbrown::{HashMap, HashSet};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::warm::Hosts;
 use super::{Failure, remote, workers};
 use crate::config::Script;
 
@@ -18,6 +19,8 @@ pub(crate) struct Pools {
     pub(super) workers: workers::All,
     pub(super) remotes: remote::All,
     groups: Mutex<HashSet<Pid>>,
+    /// What keeps scripts of kind `warm` warm.
+    pub(super) warm: Hosts,
 }
 
 /// The processes of one route's scripts, over all loops.

@@ -144,6 +144,18 @@ pub(super) fn start_worker(shared: &Arc<Shared>, start: WorkerStart) -> io::Resu
     Ok(WorkerProcess { child, stderr: pipe::Receiver::from_owned_fd(stderr.into())? })
 }
 
+/// Takes charge of a child of the server that leads a group of its own.
+pub(super) fn adopt(
+    shared: &Arc<Shared>,
+    pid: Pid,
+    rules: &Script,
+    place: Place,
+) -> io::Result<Child> {
+    let child = Child::of(shared, pid, Some(place));
+    confine(pid, rules)?;
+    Ok(child)
+}
+
 fn confine(pid: Pid, rules: &Script) -> io::Result<()> {
     let limit = |resource, value: u64| {
         let limit = Rlimit { current: Some(value), maximum: Some(value) };
@@ -178,8 +190,12 @@ impl Child {
         // The numbers of processes fit and are not 0.
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the process has no usable number"))?;
+        Ok(Self::of(shared, pid, place))
+    }
+
+    fn of(shared: &Arc<Shared>, pid: Pid, place: Option<Place>) -> Self {
         shared.pools.add_group(pid);
-        Ok(Self { pid, shared: Arc::clone(shared), place, ended: false })
+        Self { pid, shared: Arc::clone(shared), place, ended: false }
     }
 
     pub(super) fn id(&self) -> i32 {

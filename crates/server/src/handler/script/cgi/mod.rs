@@ -17,7 +17,8 @@ use super::phases::Phases;
 use super::pool::Place;
 use super::process::{self, Input, Start};
 use super::reply::{self, DOWNLOAD};
-use super::{Call, Failure, environment, spool};
+use super::{Call, Failure, environment, spool, warm};
+use crate::config::ScriptKind;
 use crate::response::Response;
 use crate::route::Incoming;
 use crate::stream;
@@ -90,15 +91,26 @@ async fn launch(
         place,
     };
     let shared = Arc::clone(&call.ctx.shared);
+    let start = match call.rules.kind {
+        ScriptKind::Warm => match warm::start(&shared, start).await {
+            warm::Outcome::Started(started) => return started.map_err(not_started),
+            warm::Outcome::NotWarm(start) => start,
+        },
+        _ => start,
+    };
     let started = tokio::task::spawn_blocking(move || process::start(&shared, start));
     let started = started.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
-    started.map_err(|error| match error.kind() {
+    started.map_err(not_started)
+}
+
+fn not_started(error: std::io::Error) -> Failure {
+    match error.kind() {
         std::io::ErrorKind::PermissionDenied => Failure::Forbidden(error.to_string()),
         std::io::ErrorKind::NotFound => {
             Failure::Broken("it, or the interpreter that its first line names, is missing".into())
         }
         _ => Failure::Broken(error.to_string()),
-    })
+    }
 }
 
 /// A script that writes the whole message itself (RFC 3875 §5).

@@ -1,0 +1,160 @@
+//! Reading a field section.
+
+use std::ops::Range;
+
+use super::static_table::STATIC;
+use super::table::Table;
+use super::{Kind, Malformed, TABLE_SIZE, huffman, integer};
+use crate::field::FieldName;
+
+/// The receiving side's table, and the reader of what refers to it.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    table: Table,
+}
+
+/// A field that was read, as places in the text that it was written to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decoded {
+    /// What it is.
+    pub kind: Kind,
+    /// Where its name stands.
+    pub name: Range<usize>,
+    /// Where its value stands, directly behind.
+    pub value: Range<usize>,
+}
+
+/// What the entries of the static table are.
+static STATIC_KINDS: [Kind; 61] = {
+    let mut kinds = [Kind::Malformed; 61];
+    let mut at = 0;
+    while at < 61 {
+        kinds[at] = Kind::of_static(STATIC[at].0.as_bytes());
+        at += 1;
+    }
+    kinds[15] = Kind::Field(FieldName::AcceptEncoding);
+    kinds[18] = Kind::Field(FieldName::Accept);
+    kinds[22] = Kind::Field(FieldName::Authorization);
+    kinds[27] = Kind::Field(FieldName::ContentLength);
+    kinds[30] = Kind::Field(FieldName::ContentType);
+    kinds[31] = Kind::Field(FieldName::Cookie);
+    kinds[34] = Kind::Field(FieldName::Expect);
+    kinds[37] = Kind::Field(FieldName::Host);
+    kinds[38] = Kind::Field(FieldName::IfMatch);
+    kinds[39] = Kind::Field(FieldName::IfModifiedSince);
+    kinds[40] = Kind::Field(FieldName::IfNoneMatch);
+    kinds[41] = Kind::Field(FieldName::IfRange);
+    kinds[42] = Kind::Field(FieldName::IfUnmodifiedSince);
+    kinds[49] = Kind::Field(FieldName::Range);
+    kinds[50] = Kind::Field(FieldName::Referer);
+    kinds[57] = Kind::Field(FieldName::UserAgent);
+    kinds
+};
+
+impl Decoder {
+    /// Reads the field section `block`. Each field's text is appended to `text` and handed to
+    /// `take`, which may remove it again.
+    ///
+    /// # Errors
+    /// When the section cannot be read; the connection is of no more use then.
+    pub fn decode(
+        &mut self,
+        block: &[u8],
+        text: &mut Vec<u8>,
+        mut take: impl FnMut(&mut Vec<u8>, Decoded),
+    ) -> Result<(), Malformed> {
+        let mut at = 0;
+        let mut may_resize = true;
+        while let Some(&first) = block.get(at) {
+            if first & 0xe0 == 0x20 {
+                let size = integer::decode(block, &mut at, 5)?;
+                if !may_resize || size > TABLE_SIZE {
+                    return Err(Malformed("a table size is too large, or not at the beginning"));
+                }
+                self.table.resize(size);
+                continue;
+            }
+            may_resize = false;
+            let start = text.len();
+            let field = if first & 0x80 != 0 {
+                let index = integer::decode(block, &mut at, 7)?;
+                let (name, kind) = self.copy(index, true, text)?;
+                Decoded { kind, name: start..start + name, value: start + name..text.len() }
+            } else {
+                self.literal(block, &mut at, text)?
+            };
+            take(text, field);
+        }
+        Ok(())
+    }
+
+    /// A field whose value is written out (RFC 7541 §6.2).
+    fn literal(
+        &mut self,
+        block: &[u8],
+        at: &mut usize,
+        text: &mut Vec<u8>,
+    ) -> Result<Decoded, Malformed> {
+        let indexed = block[*at] & 0x40 != 0;
+        let start = text.len();
+        match integer::decode(block, at, if indexed { 6 } else { 4 })? {
+            0 => string(block, at, text)?,
+            index => {
+                self.copy(index, false, text)?;
+            }
+        }
+        let middle = text.len();
+        string(block, at, text)?;
+        let (name, value) = (&text[start..middle], &text[middle..]);
+        let kind = Kind::of(name, value);
+        if indexed {
+            self.table.insert(name, value, 0, kind);
+        }
+        Ok(Decoded { kind, name: start..middle, value: middle..text.len() })
+    }
+
+    /// Appends the name of an entry, and its value if that is wanted; the length of the name, and
+    /// what the entry is.
+    #[inline]
+    fn copy(
+        &self,
+        index: usize,
+        with_value: bool,
+        text: &mut Vec<u8>,
+    ) -> Result<(usize, Kind), Malformed> {
+        let (name, value, kind) = match index {
+            1..=61 => {
+                let (name, value) = STATIC[index - 1];
+                (name.as_bytes(), value.as_bytes(), STATIC_KINDS[index - 1])
+            }
+            _ => index
+                .checked_sub(62)
+                .and_then(|number| self.table.get(number))
+                .ok_or(Malformed("there is no entry of that index"))?,
+        };
+        text.extend_from_slice(name);
+        if with_value {
+            text.extend_from_slice(value);
+        }
+        Ok((name.len(), kind))
+    }
+
+    #[cfg(test)]
+    pub(super) fn table(&self) -> &Table {
+        &self.table
+    }
+}
+
+/// A string, as it is or in the Huffman code (RFC 7541 §5.2).
+fn string(block: &[u8], at: &mut usize, text: &mut Vec<u8>) -> Result<(), Malformed> {
+    let is_coded = block.get(*at).is_some_and(|first| first & 0x80 != 0);
+    let length = integer::decode(block, at, 7)?;
+    let bytes = block.get(*at..*at + length).ok_or(Malformed("a string has no end"))?;
+    *at += length;
+    if is_coded {
+        huffman::decode(bytes, text)
+    } else {
+        text.extend_from_slice(bytes);
+        Ok(())
+    }
+}

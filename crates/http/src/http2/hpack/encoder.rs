@@ -1,0 +1,121 @@
+//! Writing a field section.
+
+use super::static_table::index_of_name;
+use super::table::{Table, hash};
+use super::{Kind, TABLE_SIZE, huffman, integer};
+use crate::field::FieldName;
+
+/// The sending side's table, and the writer of what refers to it.
+#[derive(Debug, Default)]
+pub struct Encoder {
+    table: Table,
+    /// The smallest size and the last that the table was given since the last section, which the
+    /// next one has to begin with (RFC 7541 §4.2).
+    resized: Option<(usize, usize)>,
+}
+
+/// Whether a field is to be remembered, so that the next one like it is one byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Indexing {
+    /// It is likely to come again.
+    Incremental,
+    /// It is not.
+    Without,
+    /// It is a secret: no table may hold it, here or at a proxy (RFC 7541 §7.1.3).
+    Never,
+}
+
+impl Encoder {
+    /// Changes with every change of the table: a section that was written without one can be sent
+    /// again as it is for as long as this stays the same.
+    #[inline]
+    pub fn state(&self) -> u64 {
+        self.table.inserted()
+    }
+
+    /// Follows the limit that the receiver has set for the table, in bytes.
+    pub fn limit_table(&mut self, most: usize) {
+        let most = most.min(TABLE_SIZE);
+        if most == self.table.most() && self.resized.is_none() {
+            return;
+        }
+        let smallest = self.resized.map_or(most, |(smallest, _)| smallest.min(most));
+        self.resized = Some((smallest, most));
+        self.table.resize(most);
+    }
+
+    /// Begins a section.
+    #[inline]
+    pub fn begin(&mut self, out: &mut Vec<u8>) {
+        if let Some((smallest, last)) = self.resized.take() {
+            if smallest < last {
+                integer::encode(smallest, 5, 0x20, out);
+            }
+            integer::encode(last, 5, 0x20, out);
+        }
+    }
+
+    /// Writes `:status`.
+    #[inline]
+    pub fn status(&mut self, status: u16, out: &mut Vec<u8>) {
+        let index = match status {
+            200 => 8,
+            204 => 9,
+            206 => 10,
+            304 => 11,
+            400 => 12,
+            404 => 13,
+            500 => 14,
+            _ => {
+                let mut digits = itoa::Buffer::new();
+                let value = digits.format(status).as_bytes();
+                return self.field(b":status", value, Indexing::Incremental, out);
+            }
+        };
+        out.push(0x80 | index);
+    }
+
+    /// Writes a field. `name` has no capitals.
+    pub fn field(&mut self, name: &[u8], value: &[u8], indexing: Indexing, out: &mut Vec<u8>) {
+        let hash = hash(name, value);
+        if indexing != Indexing::Never
+            && let Some(number) = self.table.find(hash, name, value)
+        {
+            return integer::encode(number + 62, 7, 0x80, out);
+        }
+        let index = index_of_name(name).or_else(|| Some(self.table.find_name(name)? + 62));
+        let (prefix, first) = match indexing {
+            Indexing::Incremental => (6, 0x40),
+            Indexing::Without => (4, 0),
+            Indexing::Never => (4, 0x10),
+        };
+        match index {
+            Some(index) => integer::encode(index, prefix, first, out),
+            None => {
+                out.push(first);
+                string(name, out);
+            }
+        }
+        string(value, out);
+        if indexing == Indexing::Incremental {
+            // Nobody asks what a field of a response is.
+            self.table.insert(name, value, hash, Kind::Field(FieldName::Other));
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn table(&self) -> &Table {
+        &self.table
+    }
+}
+
+fn string(text: &[u8], out: &mut Vec<u8>) {
+    let coded = huffman::encoded_length(text);
+    if coded <= text.len() {
+        integer::encode(coded, 7, 0x80, out);
+        huffman::encode(text, out);
+    } else {
+        integer::encode(text.len(), 7, 0, out);
+        out.extend_from_slice(text);
+    }
+}

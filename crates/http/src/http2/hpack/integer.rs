@@ -1,0 +1,54 @@
+//! Integers with a prefix (RFC 7541 §5.1).
+
+use super::Malformed;
+
+/// No length or index that is accepted anywhere is larger.
+const MOST: u32 = 1 << 24;
+
+/// Reads the integer whose first `prefix` bits end the byte at `at`, and moves `at` behind it.
+///
+/// # Errors
+/// When it has no end, or is larger than anything that it could stand for.
+#[inline]
+pub(super) fn decode(input: &[u8], at: &mut usize, prefix: u8) -> Result<usize, Malformed> {
+    let mask = (1_u16 << prefix) as u32 - 1;
+    let first = u32::from(*input.get(*at).ok_or(Malformed("an integer is missing"))?) & mask;
+    *at += 1;
+    if first < mask {
+        return Ok(first as usize);
+    }
+    let (mut value, mut shift) = (first, 0);
+    loop {
+        let byte = *input.get(*at).ok_or(Malformed("an integer has no end"))?;
+        *at += 1;
+        value += u32::from(byte & 0x7f) << shift;
+        shift += 7;
+        if value > MOST {
+            return Err(Malformed("an integer is too large"));
+        }
+        if byte & 0x80 == 0 {
+            return Ok(value as usize);
+        }
+        // Zeros without end would be an integer without end.
+        if shift > 21 {
+            return Err(Malformed("an integer is too long"));
+        }
+    }
+}
+
+/// Writes `value` behind the bits `first` that share its first byte.
+#[inline]
+pub(super) fn encode(value: usize, prefix: u8, first: u8, out: &mut Vec<u8>) {
+    let mask = (1_usize << prefix) - 1;
+    if value < mask {
+        out.push(first | value as u8);
+        return;
+    }
+    out.push(first | mask as u8);
+    let mut rest = value - mask;
+    while rest >= 0x80 {
+        out.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    out.push(rest as u8);
+}

@@ -1,0 +1,55 @@
+//! Priorities of responses (RFC 9218).
+
+/// How urgent a response is, and whether parts of it are of use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Priority {
+    /// From 0, the most urgent, to 7.
+    pub urgency: u8,
+    /// The response is of use in parts: it shares the connection with others of its urgency.
+    pub incremental: bool,
+}
+
+impl Default for Priority {
+    fn default() -> Self {
+        Self { urgency: 3, incremental: false }
+    }
+}
+
+impl Priority {
+    /// Reads the value of a `priority` field. What is not understood has no effect (RFC 9218 §4).
+    pub fn parse(value: &[u8]) -> Self {
+        let mut priority = Self::default();
+        for member in value.split(|&byte| byte == b',') {
+            // Parameters of members have no meaning so far.
+            let member = member.split(|&byte| byte == b';').next().unwrap_or_default();
+            match member.trim_ascii() {
+                [b'u', b'=', digit @ b'0'..=b'7'] => priority.urgency = digit - b'0',
+                b"i" | b"i=?1" => priority.incremental = true,
+                b"i=?0" => priority.incremental = false,
+                _ => {}
+            }
+        }
+        priority
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_and_what_is_not_understood_is_passed_over() {
+        let of = |urgency, incremental| Priority { urgency, incremental };
+        for (value, expected) in [
+            ("", of(3, false)),
+            ("u=0", of(0, false)),
+            ("u=5, i", of(5, true)),
+            ("i;a=1,u=1;b", of(1, true)),
+            ("i, i=?0", of(3, false)),
+            ("u=8, i=1, x=2", of(3, false)),
+            ("u=-1", of(3, false)),
+        ] {
+            assert_eq!(Priority::parse(value.as_bytes()), expected, "{value}");
+        }
+    }
+}

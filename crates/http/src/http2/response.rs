@@ -1,0 +1,149 @@
+//! Heads of responses, which mostly have been sent before.
+
+use super::hpack::{Encoder, Indexing};
+
+/// A response's head.
+#[derive(Debug, Clone, Copy)]
+pub struct ResponseHead<'a> {
+    /// The status.
+    pub status: u16,
+    /// The value of Date; none is sent when empty.
+    pub date: &'a [u8],
+    /// The other fields, as lines of HTTP/1 (`Name: value`, CR LF), without an empty line. Fields
+    /// that concern an HTTP/1 connection are left out of what is sent.
+    pub lines: &'a [u8],
+    /// A number that no other `lines` have had, so that a head that is sent often is written once;
+    /// 0 for one that is not.
+    pub serial: u64,
+}
+
+/// The writer of a connection's heads.
+#[derive(Debug, Default)]
+pub(super) struct Heads {
+    encoder: Encoder,
+    /// By the serial's last bits.
+    slots: Vec<Slot>,
+    date: Vec<u8>,
+    /// How often `date` has changed.
+    dates: u64,
+}
+
+/// A head that was sent.
+#[derive(Debug, Clone, Default)]
+struct Slot {
+    serial: u64,
+    status: u16,
+    /// Of the encoder, and the date: when they are the same, so is the section.
+    state: u64,
+    dates: u64,
+    /// Empty while writing it still changes the table.
+    section: Vec<u8>,
+}
+
+const SLOTS: usize = 16;
+
+impl Heads {
+    /// Follows the limit that the client has set for the table.
+    pub(super) fn limit_table(&mut self, most: usize) {
+        self.encoder.limit_table(most);
+    }
+
+    /// Lets go of what is kept only to be fast.
+    pub(super) fn rest(&mut self) {
+        self.slots = Vec::new();
+    }
+
+    /// Appends the section.
+    #[inline]
+    pub(super) fn write(&mut self, head: &ResponseHead<'_>, out: &mut Vec<u8>) {
+        if self.date != head.date {
+            self.date.clear();
+            self.date.extend_from_slice(head.date);
+            self.dates += 1;
+        }
+        if head.serial == 0 {
+            return self.encode(head, false, out);
+        }
+        if self.slots.is_empty() {
+            self.slots = vec![Slot::default(); SLOTS];
+        }
+        let number = head.serial as usize % SLOTS;
+        let slot = &self.slots[number];
+        let known = slot.serial == head.serial && slot.status == head.status;
+        let state = self.encoder.state();
+        if known && !slot.section.is_empty() && slot.state == state && slot.dates == self.dates {
+            out.extend_from_slice(&slot.section);
+            return;
+        }
+        let start = out.len();
+        self.encode(head, known, out);
+        let slot = &mut self.slots[number];
+        slot.section.clear();
+        if self.encoder.state() == state {
+            slot.section.extend_from_slice(&out[start..]);
+        }
+        (slot.serial, slot.status, slot.state, slot.dates) =
+            (head.serial, head.status, state, self.dates);
+    }
+
+    /// `known`: the head was sent before on this connection, so that even what is only of this
+    /// resource is worth its place in the table.
+    fn encode(&mut self, head: &ResponseHead<'_>, known: bool, out: &mut Vec<u8>) {
+        self.encoder.begin(out);
+        self.encoder.status(head.status, out);
+        if !head.date.is_empty() {
+            self.encoder.field(b"date", head.date, Indexing::Incremental, out);
+        }
+        let mut rest = head.lines;
+        while let Some(end) = memchr::memchr(b'\n', rest) {
+            let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
+            rest = &rest[end + 1..];
+            let Some(colon) = memchr::memchr(b':', line) else { continue };
+            self.line(&line[..colon], line[colon + 1..].trim_ascii(), known, out);
+        }
+    }
+
+    fn line(&mut self, name: &[u8], value: &[u8], known: bool, out: &mut Vec<u8>) {
+        let mut short = [0; 64];
+        let long;
+        let name = match short.get_mut(..name.len()) {
+            Some(short) => {
+                short.copy_from_slice(name);
+                short.make_ascii_lowercase();
+                &*short
+            }
+            None => {
+                long = name.to_ascii_lowercase();
+                &long
+            }
+        };
+        let indexing = match name {
+            // RFC 9113 §8.2.2.
+            b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding"
+            | b"upgrade" => return,
+            b"set-cookie"
+            | b"cookie"
+            | b"authorization"
+            | b"proxy-authorization"
+            | b"authentication-info"
+            | b"proxy-authentication-info" => Indexing::Never,
+            b"etag"
+            | b"last-modified"
+            | b"content-length"
+            | b"content-range"
+            | b"location"
+            | b"content-location"
+            | b"content-disposition"
+            | b"expires"
+            | b"age"
+            | b"repr-digest"
+            | b"server-timing"
+                if !known =>
+            {
+                Indexing::Without
+            }
+            _ => Indexing::Incremental,
+        };
+        self.encoder.field(name, value, indexing, out);
+    }
+}

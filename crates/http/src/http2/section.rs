@@ -1,0 +1,223 @@
+//! From the fields of a section to a request's head (RFC 9113 §8.2, §8.3).
+
+use std::ops::Range;
+
+use super::hpack::{Decoded, Kind};
+use super::priority::Priority;
+use crate::field::FieldName;
+use crate::http1::{Limits, Refusal};
+use crate::request::{Head, Request, Span, Version};
+use crate::semantics::{Method, host, is_token};
+
+/// Takes the fields of one section in turn.
+pub(super) struct Reader<'a> {
+    head: &'a mut Head,
+    limits: &'a Limits,
+    /// As RFC 9113 §6.5.2 counts.
+    size: usize,
+    method: Option<Range<usize>>,
+    scheme: Option<Range<usize>>,
+    path: Option<Range<usize>>,
+    has_authority: bool,
+    has_fields: bool,
+    malformed: Option<&'static str>,
+    is_too_large: bool,
+}
+
+/// What a section says besides the head.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Facts {
+    pub(super) length: Option<u64>,
+    pub(super) priority: Priority,
+}
+
+/// What became of a section.
+pub(super) enum Outcome {
+    Fine(Facts),
+    /// It breaks a rule (RFC 9113 §8.1.1).
+    Malformed(&'static str),
+    /// It cannot be served, and the client can be told so.
+    Refused(Refusal),
+}
+
+/// What an entry costs besides its text (RFC 9113 §6.5.2).
+const OVERHEAD: usize = 32;
+const HOST: &[u8] = b"host";
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(head: &'a mut Head, limits: &'a Limits) -> Self {
+        head.clear();
+        Self {
+            head,
+            limits,
+            size: 0,
+            method: None,
+            scheme: None,
+            path: None,
+            has_authority: false,
+            has_fields: false,
+            malformed: None,
+            is_too_large: false,
+        }
+    }
+
+    /// Takes one field, whose text ends `text`.
+    #[inline]
+    pub(super) fn take(&mut self, text: &mut Vec<u8>, field: Decoded) {
+        self.size += field.value.end - field.name.start + OVERHEAD;
+        self.is_too_large |= self.size > self.limits.head_size
+            || self.head.len() >= self.limits.fields.min(Head::MOST_FIELDS);
+        if self.is_too_large || self.malformed.is_some() {
+            // The rest is only decoded: the table of the connection depends on it.
+            text.truncate(field.name.start);
+            return;
+        }
+        let Decoded { kind, name, value } = field;
+        if let Kind::Field(id) = kind {
+            self.has_fields = true;
+            return self.field(text, id, &name, value);
+        }
+        if self.has_fields
+            && matches!(kind, Kind::Method | Kind::Scheme | Kind::Authority | Kind::Path)
+        {
+            return self.fail("a pseudo-field stands behind a field");
+        }
+        let place = match kind {
+            Kind::Method => &mut self.method,
+            Kind::Scheme => &mut self.scheme,
+            Kind::Path => &mut self.path,
+            Kind::Authority if self.has_authority => {
+                return self.fail("a pseudo-field stands twice");
+            }
+            Kind::Authority => {
+                self.has_authority = true;
+                // Handlers find it where HTTP/1 has it.
+                text[name.start..name.start + HOST.len()].copy_from_slice(HOST);
+                let name = Span::new(name.start..name.start + HOST.len());
+                return self.head.push(FieldName::Host, name, Span::new(value));
+            }
+            Kind::OtherPseudo => return self.fail("a pseudo-field is unknown"),
+            Kind::ConnectionSpecific => return self.fail("a field is about the connection"),
+            Kind::Malformed | Kind::Field(_) => return self.fail("a field is malformed"),
+        };
+        if place.replace(value).is_some() {
+            self.fail("a pseudo-field stands twice");
+        }
+    }
+
+    #[inline]
+    fn field(&mut self, text: &[u8], id: FieldName, name: &Range<usize>, value: Range<usize>) {
+        match id {
+            FieldName::Host => {
+                let known = Request::new(text, self.head).field(FieldName::Host);
+                match known {
+                    Some(known) if known != &text[value.clone()] => {
+                        return self.fail("Host and :authority differ");
+                    }
+                    // Once is enough.
+                    Some(_) => return,
+                    None => {}
+                }
+            }
+            FieldName::Te if !text[value.clone()].eq_ignore_ascii_case(b"trailers") => {
+                return self.fail("TE asks for more than trailers");
+            }
+            _ => {}
+        }
+        self.head.push(id, Span::new(name.clone()), Span::new(value));
+    }
+
+    fn fail(&mut self, reason: &'static str) {
+        self.malformed.get_or_insert(reason);
+    }
+
+    /// The section is at its end: a request's.
+    pub(super) fn finish(mut self, text: &[u8]) -> Outcome {
+        if let Some(reason) = self.malformed {
+            return Outcome::Malformed(reason);
+        }
+        if self.is_too_large {
+            return Outcome::Refused(Refusal::new(431, "the head is larger than the limit"));
+        }
+        let facts = match self.complete(text) {
+            Ok(facts) => facts,
+            Err(reason) => return Outcome::Malformed(reason),
+        };
+        if self.path.is_some_and(|path| path.len() > self.limits.target_size) {
+            let reason = "the request-target is larger than the limit";
+            return Outcome::Refused(Refusal::new(414, reason));
+        }
+        Outcome::Fine(facts)
+    }
+
+    /// RFC 9113 §8.3.1.
+    fn complete(&mut self, text: &[u8]) -> Result<Facts, &'static str> {
+        let method = self.method.clone().ok_or(":method is missing")?;
+        if !is_token(&text[method.clone()]) {
+            return Err(":method is malformed");
+        }
+        self.head.version = Version::Http2;
+        self.head.method = Method::from_bytes(&text[method.clone()]);
+        self.head.method_text = Span::new(method);
+        if self.head.method == Method::Connect {
+            self.connect()?;
+        } else {
+            let path = self.path.clone().ok_or(":path is missing")?;
+            if self.scheme.as_ref().is_none_or(Range::is_empty) {
+                return Err(":scheme is missing");
+            }
+            match (&text[path.clone()], self.head.method) {
+                ([b'/', ..], _) | (b"*", Method::Options) => {}
+                _ => return Err(":path is malformed"),
+            }
+            self.head.target = Span::new(path);
+        }
+        let request = Request::new(text, self.head);
+        if request.field(FieldName::Host).is_some_and(|name| host::parse(name).is_none()) {
+            return Err(":authority is malformed");
+        }
+        let priority = request.field(FieldName::Priority).map(Priority::parse);
+        Ok(Facts { length: stated_length(&request)?, priority: priority.unwrap_or_default() })
+    }
+
+    /// RFC 9113 §8.5.
+    fn connect(&mut self) -> Result<(), &'static str> {
+        if self.path.is_some() || self.scheme.is_some() || !self.has_authority {
+            return Err("CONNECT has :path or :scheme, or no :authority");
+        }
+        self.head.target = self.head.first_value(FieldName::Host).unwrap_or_default();
+        Ok(())
+    }
+
+    /// The section is at its end: trailers, which nobody reads here (RFC 9113 §8.1).
+    pub(super) fn finish_trailers(self) -> Option<&'static str> {
+        let pseudo = self.method.is_some() || self.scheme.is_some() || self.path.is_some();
+        if pseudo || self.has_authority {
+            return Some("a pseudo-field stands among trailers");
+        }
+        self.malformed
+    }
+
+    pub(super) fn is_too_large(&self) -> bool {
+        self.is_too_large
+    }
+}
+
+/// The length that the request states; lines that agree are one (RFC 9110 §8.6).
+fn stated_length(request: &Request<'_>) -> Result<Option<u64>, &'static str> {
+    let mut stated = None;
+    if !request.has(FieldName::ContentLength) {
+        return Ok(None);
+    }
+    for value in request.values(FieldName::ContentLength) {
+        let digits = !value.is_empty() && value.len() <= 19 && value.iter().all(u8::is_ascii_digit);
+        if !digits {
+            return Err("Content-Length is malformed");
+        }
+        let length = value.iter().fold(0, |sum: u64, digit| sum * 10 + u64::from(digit - b'0'));
+        if stated.replace(length).is_some_and(|other| other != length) {
+            return Err("lines of Content-Length differ");
+        }
+    }
+    Ok(stated)
+}

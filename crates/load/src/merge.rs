@@ -1,0 +1,237 @@
+//! One outcome from several: runs of the same plan, made one after the other or from several generators at a
+//! time.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use hdrhistogram::Histogram;
+
+use crate::outcome::{Connections, Latency, Outcome, ProcessUse, Second, Verdict};
+use crate::plan::Plan;
+use crate::time;
+
+/// What in two plans of one measurement may differ.
+const MAY_DIFFER: [&str; 4] = ["seed", "end", "source_addresses", "connections"];
+
+/// One outcome of all of them. Rates are over the time in which at least one of the runs counted, so that
+/// those of runs at the same time add up.
+///
+/// # Errors
+/// What differs in their plans, or what is wrong with one of them.
+pub fn merge(outcomes: &[Outcome]) -> Result<Outcome, String> {
+    let [first, rest @ ..] = outcomes else { return Err("there is nothing to merge".into()) };
+    for other in rest {
+        same_plan(&first.plan, &other.plan)?;
+    }
+    let spans = outcomes.iter().map(span).collect::<Result<Vec<_>, _>>()?;
+    let (start, seconds) = union(&spans);
+    let overlap =
+        spans.iter().map(|(_, length)| length.as_secs_f64()).sum::<f64>() > seconds + 0.01;
+    let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
+    let (requests, bytes) = (sum(|o| o.requests), sum(|o| o.bytes));
+    let processes = |of: fn(&Outcome) -> Option<&ProcessUse>| {
+        let each: Option<Vec<&ProcessUse>> = outcomes.iter().map(of).collect();
+        each.map(|each| together(&each, requests, seconds))
+    };
+    let client = processes(|o| Some(&o.client)).unwrap_or_default();
+    Ok(Outcome {
+        version: first.version.clone(),
+        plan: Plan {
+            connections: outcomes.iter().map(|o| o.plan.connections).max().unwrap_or_default(),
+            ..first.plan.clone()
+        },
+        started: time::rfc3339_millis(start),
+        duration_seconds: seconds,
+        requests,
+        requests_per_second: requests as f64 / seconds.max(1e-9),
+        bytes_per_second: bytes as f64 / seconds.max(1e-9),
+        bytes,
+        errors: sum(|o| o.errors),
+        errors_by_kind: counts(outcomes, |o| &o.errors_by_kind),
+        status: counts(outcomes, |o| &o.status),
+        verdict: outcomes.iter().map(|o| o.verdict).max_by_key(gravity).unwrap_or(Verdict::Valid),
+        reasons: distinct(outcomes.iter().flat_map(|o| o.reasons.iter().cloned())),
+        latency_ms: samples(outcomes, |o| Some(&o.latency_ms))?.unwrap_or_default(),
+        service_ms: samples(outcomes, |o| Some(&o.service_ms))?.unwrap_or_default(),
+        connect_ms: samples(outcomes, |o| o.connect_ms.as_ref())?,
+        tls_ms: samples(outcomes, |o| o.tls_ms.as_ref())?,
+        connection_ms: samples(outcomes, |o| o.connection_ms.as_ref())?,
+        first_byte_ms: samples(outcomes, |o| o.first_byte_ms.as_ref())?,
+        lag_ms: samples(outcomes, |o| o.lag_ms.as_ref())?,
+        connections: connections(outcomes),
+        series: series(outcomes, &spans, start),
+        reply_rate: None,
+        // The same processor time, seen by two generators, would count twice.
+        server: if overlap { None } else { processes(|o| o.server.as_ref()) },
+        client,
+        findings: distinct(outcomes.iter().flat_map(|o| o.findings.iter().cloned())),
+        search: None,
+    })
+}
+
+/// The outcome that `--json` wrote.
+///
+/// # Errors
+/// What is wrong with the file.
+pub fn read(file: &Path) -> Result<Outcome, String> {
+    let text = std::fs::read_to_string(file).map_err(|error| error.to_string());
+    text.and_then(|text| serde_json::from_str(&text).map_err(|error| error.to_string()))
+        .map_err(|error| format!("{}: {error}", file.display()))
+}
+
+fn same_plan(one: &Plan, other: &Plan) -> Result<(), String> {
+    let keys = |plan: &Plan| {
+        serde_json::to_value(plan)
+            .ok()
+            .and_then(|value| value.as_object().cloned())
+            .unwrap_or_default()
+    };
+    let (one, other) = (keys(one), keys(other));
+    let differs = one.iter().find(|(key, value)| {
+        !MAY_DIFFER.contains(&key.as_str()) && other.get(*key) != Some(*value)
+    });
+    match differs {
+        Some((key, _)) => Err(format!("these are runs of different plans: `{key}` differs")),
+        None => Ok(()),
+    }
+}
+
+fn span(outcome: &Outcome) -> Result<(SystemTime, Duration), String> {
+    let wrong = || format!("started {:?}, for {} s", outcome.started, outcome.duration_seconds);
+    let start = time::from_rfc3339(&outcome.started).ok_or_else(wrong)?;
+    let length = Duration::try_from_secs_f64(outcome.duration_seconds).map_err(|_| wrong())?;
+    Ok((start, length))
+}
+
+/// The first beginning, and the seconds in which at least one lasted.
+fn union(spans: &[(SystemTime, Duration)]) -> (SystemTime, f64) {
+    let mut sorted = spans.to_vec();
+    sorted.sort();
+    let start = sorted.first().map_or(SystemTime::UNIX_EPOCH, |(start, _)| *start);
+    let mut covered = Duration::ZERO;
+    let mut until = start;
+    for (from, length) in sorted {
+        let end = from + length;
+        covered += end.duration_since(from.max(until)).unwrap_or_default();
+        until = until.max(end);
+    }
+    (start, covered.as_secs_f64())
+}
+
+fn gravity(verdict: &Verdict) -> u8 {
+    match verdict {
+        Verdict::Valid => 0,
+        Verdict::Noisy => 1,
+        Verdict::LinkBound => 2,
+        Verdict::ClientBound => 3,
+        Verdict::WrongAnswers => 4,
+    }
+}
+
+fn counts<K: Ord + Copy>(
+    outcomes: &[Outcome],
+    of: fn(&Outcome) -> &BTreeMap<K, u64>,
+) -> BTreeMap<K, u64> {
+    let mut sum = BTreeMap::new();
+    for (key, count) in outcomes.iter().flat_map(of) {
+        *sum.entry(*key).or_default() += count;
+    }
+    sum
+}
+
+fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
+    let mut found = Vec::new();
+    for one in all {
+        if !found.contains(&one) {
+            found.push(one);
+        }
+    }
+    found
+}
+
+fn samples(
+    outcomes: &[Outcome],
+    of: fn(&Outcome) -> Option<&Latency>,
+) -> Result<Option<Latency>, String> {
+    let mut sum: Option<Histogram<u64>> = None;
+    for latency in outcomes.iter().filter_map(of) {
+        let histogram = latency.to_histogram().map_err(|error| format!("a histogram: {error}"))?;
+        match &mut sum {
+            Some(sum) => sum.add(histogram).map_err(|error| format!("a histogram: {error}"))?,
+            None => sum = Some(histogram),
+        }
+    }
+    Ok(sum.map(|sum| Latency::from_histogram(&sum)))
+}
+
+fn connections(outcomes: &[Outcome]) -> Connections {
+    let each = || outcomes.iter().map(|outcome| &outcome.connections);
+    let opened: u64 = each().map(|c| c.opened).sum();
+    let mean = |of: fn(&Connections) -> f64, weight: fn(&Outcome) -> f64| {
+        let weights: f64 = outcomes.iter().map(weight).sum();
+        let sum: f64 = outcomes.iter().map(|o| of(&o.connections) * weight(o)).sum();
+        sum / weights.max(1e-9)
+    };
+    Connections {
+        opened,
+        closed_by_server: each().map(|c| c.closed_by_server).sum(),
+        requests_each: mean(|c| c.requests_each, |o| o.connections.opened as f64),
+        depth_mean: mean(|c| c.depth_mean, |o| o.requests as f64),
+        depth_max: each().map(|c| c.depth_max).max().unwrap_or_default(),
+        tls_resumed: each().map(|c| c.tls_resumed).sum(),
+        protocol: each().map(|c| c.protocol.clone()).next().unwrap_or_default(),
+        fairness: None,
+    }
+}
+
+/// The seconds of all runs in the order of time, counted from the first run's beginning.
+fn series(
+    outcomes: &[Outcome],
+    spans: &[(SystemTime, Duration)],
+    start: SystemTime,
+) -> Vec<Second> {
+    let mut all: Vec<Second> = Vec::new();
+    for (outcome, (from, _)) in outcomes.iter().zip(spans) {
+        let offset = from.duration_since(start).unwrap_or_default().as_secs_f64();
+        all.extend(
+            outcome.series.iter().map(|second| Second { at: second.at + offset, ..second.clone() }),
+        );
+    }
+    all.sort_by(|a, b| a.at.total_cmp(&b.at));
+    all
+}
+
+fn together(each: &[&ProcessUse], requests: u64, seconds: f64) -> ProcessUse {
+    let cpu_seconds: f64 = each.iter().map(|u| u.cpu_seconds).sum();
+    let shares: f64 = each.iter().map(|u| u.cpu_share).sum();
+    ProcessUse {
+        name: each.first().map(|u| u.name.clone()).unwrap_or_default(),
+        processes: each.iter().map(|u| u.processes).max().unwrap_or_default(),
+        cpu_seconds,
+        cpu_us_per_request: if seconds > 0.0 {
+            cpu_seconds * 1e6 / requests.max(1) as f64
+        } else {
+            0.0
+        },
+        cpu_share: shares / each.len().max(1) as f64,
+        memory_bytes: each.iter().map(|u| u.memory_bytes).max().unwrap_or_default(),
+        voluntary_switches: each.iter().map(|u| u.voluntary_switches).sum(),
+        involuntary_switches: each.iter().map(|u| u.involuntary_switches).sum(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_counted_once_however_runs_overlap() {
+        let at = |from: u64, length: u64| {
+            (SystemTime::UNIX_EPOCH + Duration::from_secs(from), Duration::from_secs(length))
+        };
+        assert_eq!(union(&[at(10, 5), at(30, 5)]).1, 10.0);
+        assert_eq!(union(&[at(12, 5), at(10, 5)]), (at(10, 0).0, 7.0));
+        assert_eq!(union(&[at(10, 20), at(12, 2)]).1, 20.0);
+    }
+}

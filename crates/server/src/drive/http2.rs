@@ -1,0 +1,361 @@
+//! The driver of HTTP/2 connections.
+//!
+//! Whatever one read brings is parsed, answered and written within one poll, with buffers that
+//! belong to the loop. What cannot be answered at once becomes a [`Work`]; bodies of works are sent
+//! as the client's windows and priorities have it.
+
+mod answer;
+mod deadline;
+mod message;
+mod pump;
+mod work;
+
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use dunlin_http::http2::{self, Event, Settings};
+use dunlin_http::{Head, Request};
+use tokio::io::ReadBuf;
+
+use self::work::Work;
+use crate::event_loop::{Buffers, Loop, Served};
+use crate::transport::Transport;
+
+/// One HTTP/2 connection, but for its socket.
+pub(super) struct Connection {
+    engine: http2::Connection,
+    /// Bytes that have arrived and not been used.
+    unread: Vec<u8>,
+    /// `unread` may hold a whole frame: look there before reading.
+    resume: bool,
+    /// Bytes that the socket has not taken.
+    unsent: Vec<u8>,
+    /// How many of the next reads may come before notifications that are older than them; see
+    /// [`Loop::look_for_changes`].
+    early_reads: u8,
+    works: Vec<Work>,
+    requests: u64,
+    /// When something was last received or sent, in milliseconds of the loop's clock.
+    active: u64,
+    /// When bytes of a body were last sent on any stream.
+    served: u64,
+    /// When what is incomplete now began to arrive.
+    incomplete_since: Option<u64>,
+    /// When something has to be done for want of progress.
+    deadline: u64,
+    is_draining: bool,
+    /// Since when the client has been asked whether it has heard of the end.
+    drain_since: u64,
+    /// What is kept only to be fast was let go of.
+    is_at_rest: bool,
+    /// The connection ends when what has been written is sent.
+    is_over: bool,
+}
+
+/// What a connection has besides its protocol.
+pub(super) struct Link<'a> {
+    pub(super) ctx: &'a Rc<Loop>,
+    pub(super) stream: &'a mut Transport,
+    pub(super) peer: IpAddr,
+    pub(super) serial: u64,
+    pub(super) slot: usize,
+}
+
+/// The loop's buffers, as far as answering needs them.
+struct Parts<'a> {
+    out: &'a mut Vec<u8>,
+    head: &'a mut Head,
+    text: &'a mut Vec<u8>,
+    path: &'a mut Vec<u8>,
+}
+
+/// How a connection ended.
+pub(super) enum Outcome {
+    /// The client is gone.
+    End,
+    /// All was said; the client may still be sending.
+    Linger,
+    /// What is in flight is of no use.
+    Abort,
+}
+
+/// What one attempt came to.
+enum Turn {
+    Moved(bool),
+    Over(Outcome),
+}
+
+/// What one write collects at most, beyond the frame that passes it.
+const BATCH: usize = 64 * 1024;
+/// After so many turns the other connections have theirs.
+const TURNS: usize = 16;
+
+impl Connection {
+    /// The connection whose first bytes are `unread`.
+    pub(super) fn new(ctx: &Loop, unread: Vec<u8>) -> Self {
+        let settings = Settings { limits: ctx.http1.limits, ..Settings::default() };
+        let mut unsent = Vec::new();
+        let engine = http2::Connection::new(settings, &mut unsent);
+        let now = ctx.clock.now();
+        Self {
+            engine,
+            resume: !unread.is_empty(),
+            unread,
+            unsent,
+            early_reads: 2,
+            works: Vec::new(),
+            requests: 0,
+            active: now,
+            served: now,
+            incomplete_since: None,
+            deadline: now,
+            is_draining: false,
+            drain_since: 0,
+            is_at_rest: true,
+            is_over: false,
+        }
+    }
+
+    pub(super) fn poll(&mut self, link: &mut Link<'_>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        for _ in 0..TURNS {
+            // Handlers may want the loop's buffers themselves.
+            let mut moved = self.poll_works(cx);
+            let mut buffers = link.ctx.take_buffers();
+            let turn = self.turn(link, cx, &mut buffers);
+            link.ctx.give_buffers(buffers);
+            match turn {
+                Turn::Over(outcome) => {
+                    self.record_the_rest(link);
+                    return Poll::Ready(outcome);
+                }
+                Turn::Moved(more) => moved |= more,
+            }
+            if !moved {
+                self.set_deadline(link);
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Receives, answers and sends what can be.
+    fn turn(&mut self, link: &mut Link<'_>, cx: &mut Context<'_>, buffers: &mut Buffers) -> Turn {
+        let Buffers { input, output, head, path, text } = buffers;
+        let parts = &mut Parts { out: output, head, text, path };
+        if !self.unsent.is_empty() || !link.stream.is_flushed() {
+            parts.out.extend_from_slice(&std::mem::take(&mut self.unsent));
+            self.early_reads = 2;
+            if let Some(turn) = self.write(link, cx, parts.out) {
+                return turn;
+            }
+        }
+        let now = link.ctx.clock.now();
+        self.engine.set_time(now / 1000);
+        if now >= self.deadline {
+            self.expire(link, parts);
+        }
+        if link.ctx.is_draining() {
+            self.drain(now, parts.out);
+        }
+        let mut moved = false;
+        if !self.is_over {
+            moved |= self.settle_works(link, cx, parts);
+            match self.receive(link, cx, input, parts) {
+                Ok(received) => moved |= received,
+                Err(outcome) => return Turn::Over(outcome),
+            }
+            moved |= self.pump(link, parts.out);
+        }
+        if !parts.out.is_empty() {
+            self.active = now;
+            if let Some(turn) = self.write(link, cx, parts.out) {
+                return turn;
+            }
+        }
+        if self.is_over || self.engine.is_done() && self.works.is_empty() {
+            return Turn::Over(Outcome::Linger);
+        }
+        Turn::Moved(moved)
+    }
+
+    /// Reads once, and uses what has come. True when something has.
+    fn receive(
+        &mut self,
+        link: &mut Link<'_>,
+        cx: &mut Context<'_>,
+        input: &mut [u8],
+        parts: &mut Parts<'_>,
+    ) -> Result<bool, Outcome> {
+        if std::mem::take(&mut self.resume) {
+            let unread = std::mem::take(&mut self.unread);
+            self.take_in(link, cx, &unread, parts);
+            return Ok(true);
+        }
+        let mut read = ReadBuf::new(input);
+        match link.stream.poll_read(cx, &mut read) {
+            Poll::Pending => return Ok(false),
+            Poll::Ready(Ok(())) if !read.filled().is_empty() => {}
+            Poll::Ready(_) => return Err(Outcome::End),
+        }
+        // A handler may have woken this task rather than the socket.
+        if self.early_reads > 0 || !self.works.is_empty() {
+            self.early_reads = self.early_reads.saturating_sub(1);
+            link.ctx.look_for_changes();
+        }
+        let fresh = read.filled();
+        self.active = link.ctx.clock.now();
+        if self.unread.is_empty() {
+            self.take_in(link, cx, fresh, parts);
+        } else {
+            let mut unread = std::mem::take(&mut self.unread);
+            unread.extend_from_slice(fresh);
+            self.take_in(link, cx, &unread, parts);
+        }
+        Ok(true)
+    }
+
+    /// Uses `data` as far as possible, and keeps the rest.
+    fn take_in(
+        &mut self,
+        link: &mut Link<'_>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+        parts: &mut Parts<'_>,
+    ) {
+        let mut at = 0;
+        loop {
+            let event = self.engine.next(data, &mut at, parts.head, parts.text, parts.out);
+            match event {
+                Ok(Event::Request { stream, length, ended }) => {
+                    self.requests += 1;
+                    self.is_at_rest = false;
+                    self.request(link, stream, length, ended, parts);
+                }
+                Ok(Event::More) => break,
+                Ok(Event::Data { stream, data: place, ended }) => {
+                    self.body(link, stream, &data[place], ended, parts);
+                }
+                Ok(Event::Refused { stream, refusal }) => {
+                    self.refuse_unread(link, stream, refusal, parts);
+                }
+                Ok(Event::Reset { stream }) => self.forget(link, stream),
+                Err(failure) => {
+                    let (code, reason) = (failure.code, failure.reason);
+                    if failure.is_abuse() {
+                        tracing::warn!(peer = %link.peer, reason, "HTTP/2 connection ended: abuse");
+                    } else {
+                        tracing::debug!(peer = %link.peer, ?code, reason, "HTTP/2 connection ended");
+                    }
+                    self.is_over = true;
+                    self.works.clear();
+                    return;
+                }
+            }
+            if parts.out.len() >= BATCH && !self.write_some(link, cx, parts.out) {
+                // The client takes nothing: it is not read from either.
+                self.resume = at < data.len();
+                break;
+            }
+        }
+        if let Some(reason) = self.engine.complaint() {
+            tracing::debug!(peer = %link.peer, reason, "HTTP/2 stream reset");
+        }
+        let most = link.ctx.http1.requests;
+        if most != 0 && self.requests >= most && !self.is_draining {
+            self.drain(link.ctx.clock.now(), parts.out);
+        }
+        self.unread.extend_from_slice(&data[at..]);
+        if self.engine.is_within(self.unread.len()) {
+            self.incomplete_since.get_or_insert(link.ctx.clock.now());
+        } else {
+            self.incomplete_since = None;
+            self.unread = Vec::new();
+        }
+        if self.incomplete_since.is_some() || self.works.iter().any(Work::has_upload) {
+            // The next part may wait until this one is acknowledged, which the kernel would put
+            // off for 40 ms.
+            link.stream.acknowledge();
+        }
+    }
+
+    fn drain(&mut self, now: u64, out: &mut Vec<u8>) {
+        if !self.is_draining {
+            self.is_draining = true;
+            self.drain_since = now;
+            self.engine.begin_drain(out);
+        }
+    }
+
+    /// Writes, and keeps what the socket does not take; then says what follows.
+    fn write(
+        &mut self,
+        link: &mut Link<'_>,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+    ) -> Option<Turn> {
+        let (mut at, before) = (0, link.stream.written());
+        let result = write_out(link.stream, cx, out, &mut at);
+        if at > 0 || link.stream.written() != before {
+            self.active = link.ctx.clock.now();
+        }
+        match result {
+            Poll::Ready(Ok(())) => {
+                out.clear();
+                None
+            }
+            Poll::Ready(Err(_)) => Some(Turn::Over(Outcome::End)),
+            Poll::Pending => {
+                self.unsent.extend_from_slice(&out[at..]);
+                out.clear();
+                if link.ctx.clock.now() >= self.active + link.ctx.http1.send_timeout {
+                    return Some(Turn::Over(Outcome::Abort));
+                }
+                Some(Turn::Moved(false))
+            }
+        }
+    }
+
+    /// Writes what the socket takes; true when that was all.
+    fn write_some(&self, link: &mut Link<'_>, cx: &mut Context<'_>, out: &mut Vec<u8>) -> bool {
+        let mut at = 0;
+        let done = matches!(write_out(link.stream, cx, out, &mut at), Poll::Ready(Ok(())));
+        out.drain(..at);
+        done
+    }
+
+    fn record(
+        &self,
+        link: &Link<'_>,
+        request: &Request<'_>,
+        started: Instant,
+        site: usize,
+        served: &Served,
+    ) {
+        link.ctx.record(request, link.peer, link.serial, started, site, served);
+    }
+}
+
+fn write_out(
+    stream: &mut Transport,
+    cx: &mut Context<'_>,
+    out: &[u8],
+    at: &mut usize,
+) -> Poll<std::io::Result<()>> {
+    while *at < out.len() {
+        match stream.try_write(&out[*at..]) {
+            Ok(count) => *at += count,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                match stream.poll_write_ready(cx) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                }
+            }
+            Err(error) => return Poll::Ready(Err(error)),
+        }
+    }
+    stream.poll_flush(cx)
+}

@@ -1,0 +1,290 @@
+//! Answering one request: what the router says becomes frames, now or later.
+
+use std::time::Instant;
+
+use dunlin_http::http1::{BodyLength, Refusal};
+use dunlin_http::http2::ResponseHead;
+use dunlin_http::semantics::{Coding, Method, status};
+use dunlin_http::{FieldName, Head, Request};
+
+use super::work::{LogLater, Sending, UPLOAD, Upload, Work};
+use super::{Connection, Link, Parts};
+use crate::cache::Stored;
+use crate::event_loop::Served;
+use crate::response::{Body, Piece, Response};
+use crate::route::{self, Incoming, Prepared, Reply};
+use crate::stream;
+
+const TOO_LARGE: Refusal = Refusal { status: 413, reason: "the body is larger than the limit" };
+
+impl Connection {
+    /// Answers the request that was read into the loop's buffers, or begins to.
+    pub(super) fn request(
+        &mut self,
+        link: &Link<'_>,
+        id: u32,
+        length: Option<u64>,
+        ended: bool,
+        parts: &mut Parts<'_>,
+    ) {
+        let started = link.ctx.is_logging().then(Instant::now);
+        let Parts { out, head, text, path } = parts;
+        let request = Request::new(text, head);
+        let routed = match route::dispatch(link.ctx, &request, path) {
+            Ok(routed) => routed,
+            Err(refusal) => return self.refuse(link, id, refusal, (&request, 0, started), out),
+        };
+        let route::Routed { reply, site, body_limit, reads_body, log } = routed;
+        let started = started.filter(|_| log);
+        if length.is_some_and(|length| length > body_limit) {
+            return self.refuse(link, id, TOO_LARGE, (&request, site, started), out);
+        }
+        if let Reply::Prepared(prepared) = reply {
+            return self.send_prepared(link, id, prepared, (&request, site, started), out);
+        }
+        let log = Self::log_later(&request, site, started);
+        let is_head = request.method() == Method::Head;
+        let mut work = Work::new(id, link.ctx.clock.now(), log, is_head);
+        work.limit = body_limit;
+        match reply {
+            Reply::Prepared(_) => return,
+            Reply::Response(response) => {
+                work.response = Some(*response);
+                work.is_deferred = reads_body && !ended;
+                if !work.is_deferred {
+                    return self.answer(link, work, out);
+                }
+                if expects_continue(&request) {
+                    let head = ResponseHead { status: 100, date: b"", lines: b"", serial: 0 };
+                    self.engine.inform(id, &head, out);
+                }
+            }
+            Reply::Job(job) => work.job = Some(job),
+            Reply::Exchange(begin) => {
+                let Ok((remote, local)) = link.stream.addresses() else {
+                    self.is_over = true;
+                    return;
+                };
+                let (length, body) = match (ended, length) {
+                    (true, _) => (BodyLength::None, stream::empty()),
+                    (false, length) => {
+                        let (sender, receiver) = stream::channel(UPLOAD);
+                        work.upload = Some(Upload::new(sender, work.moved));
+                        work.expects_continue = expects_continue(&request);
+                        (length.map_or(BodyLength::Chunked, BodyLength::Known), receiver)
+                    }
+                };
+                let received = Instant::now();
+                work.job = Some(begin(Incoming {
+                    body,
+                    length,
+                    remote,
+                    local,
+                    encrypted: link.stream.is_encrypted(),
+                    received,
+                    redirects: 0,
+                }));
+            }
+        }
+        self.works.push(work);
+    }
+
+    /// Answers a request whose head was not kept.
+    pub(super) fn refuse_unread(
+        &mut self,
+        link: &Link<'_>,
+        id: u32,
+        refusal: Refusal,
+        parts: &mut Parts<'_>,
+    ) {
+        let started = link.ctx.is_logging().then(Instant::now);
+        let head = Head::default();
+        let request = Request::new(b"", &head);
+        self.refuse(link, id, refusal, (&request, 0, started), parts.out);
+    }
+
+    /// Answers with an error.
+    fn refuse(
+        &mut self,
+        link: &Link<'_>,
+        id: u32,
+        refusal: Refusal,
+        (request, site, started): (&Request<'_>, usize, Option<Instant>),
+        out: &mut Vec<u8>,
+    ) {
+        tracing::debug!(peer = %link.peer, status = refusal.status, reason = refusal.reason, "request refused");
+        let is_head = request.method() == Method::Head;
+        let log = Self::log_later(request, site, started);
+        let mut work = Work::new(id, link.ctx.clock.now(), log, is_head);
+        work.response = Some(route::refusal_response(&refusal, !is_head));
+        self.answer(link, work, out);
+    }
+
+    /// Sends an answer that the cache keeps ready.
+    #[inline]
+    fn send_prepared(
+        &mut self,
+        link: &Link<'_>,
+        id: u32,
+        prepared: Prepared,
+        (request, site, started): (&Request<'_>, usize, Option<Instant>),
+        out: &mut Vec<u8>,
+    ) {
+        let Prepared { hit, coding, not_modified, cache } = prepared;
+        let is_head = request.method() == Method::Head;
+        if coding == Coding::Identity
+            && !not_modified
+            && let Some(plain) = &hit.plain
+        {
+            let (lines, body) = plain.block.split_at(plain.head_length);
+            let head_only = is_head || body.is_empty();
+            self.send_head(link, id, 200, lines, plain.serial, head_only, out);
+            if head_only || self.engine.send_whole(id, body, out) {
+                if let Some(started) = started {
+                    let bytes = if head_only { 0 } else { body.len() as u64 };
+                    let served = Served { status: 200, bytes, cache, coding: "-" };
+                    self.record(link, request, started, site, &served);
+                }
+                return;
+            }
+        } else {
+            let form = match hit.resource.representation(coding) {
+                Some(Some(form)) => form,
+                _ => &hit.resource.identity,
+            };
+            let coding = if coding == Coding::Identity { "-" } else { coding.as_str() };
+            let (status, lines) = if not_modified {
+                (304, &*form.head_not_modified)
+            } else {
+                (200, &form.block[..form.head_length])
+            };
+            let head_only = not_modified || is_head || form.length == 0;
+            self.send_head(link, id, status, lines, form.serial, head_only, out);
+            let whole = match &form.body {
+                _ if head_only => true,
+                Stored::Memory(bytes) => self.engine.send_whole(id, bytes, out),
+                Stored::File(_) => false,
+            };
+            if whole {
+                if let Some(started) = started {
+                    let bytes = if head_only { 0 } else { form.length };
+                    let served = Served { status, bytes, cache, coding };
+                    self.record(link, request, started, site, &served);
+                }
+                return;
+            }
+        }
+        let form = match hit.resource.representation(coding) {
+            Some(Some(form)) => form,
+            _ => &hit.resource.identity,
+        };
+        let coding = if coding == Coding::Identity { "-" } else { coding.as_str() };
+        let mut log = Self::log_later(request, site, started);
+        if let Some(log) = &mut log {
+            log.served = Served { status: 200, bytes: 0, cache, coding };
+        }
+        let mut body = Body::default();
+        body.push(Piece::of(&form.body, 0..form.length));
+        let work = Work::new(id, link.ctx.clock.now(), log, is_head);
+        self.send_later(work, body);
+    }
+
+    /// Sends the answer that a handler has made.
+    pub(super) fn begin_answer(&mut self, link: &Link<'_>, work: Work, parts: &mut Parts<'_>) {
+        self.answer(link, work, parts.out);
+    }
+
+    fn answer(&mut self, link: &Link<'_>, mut work: Work, out: &mut Vec<u8>) {
+        if let Sending::Message { source, head } =
+            std::mem::replace(&mut work.sending, Sending::Nothing)
+        {
+            return self.answer_with_message(link, work, source, head, out);
+        }
+        let Some(response) = work.response.take() else { return };
+        let Response { status, mut fields, mut body, stated_length, cache, coding } = response;
+        if let Some(log) = &mut work.log {
+            log.served = Served { status, bytes: 0, cache, coding };
+        }
+        if let Some(stream) = body.take_stream() {
+            let length = stream.length;
+            work.sending = Sending::from(*stream);
+            if matches!(work.sending, Sending::Message { .. }) {
+                return self.works.push(work);
+            }
+            if let Some(length) = length.filter(|_| status::has_body(status)) {
+                fields.push_number("Content-Length", length);
+            }
+            self.push_server(link, &mut fields);
+            let bodiless = work.is_head || !status::has_body(status) || length == Some(0);
+            self.send_head(link, work.id, status, fields.as_bytes(), 0, bodiless, out);
+            if !bodiless {
+                return self.works.push(work);
+            }
+            if let Sending::Stream { source, .. } = work.sending {
+                // The script goes on to its end, as it would for another method.
+                source.discard();
+                work.sending = Sending::Nothing;
+            }
+            return self.record_work(link, &mut work);
+        }
+        let length = stated_length.unwrap_or_else(|| body.length());
+        if status::has_body(status) {
+            fields.push_number("Content-Length", length);
+        }
+        self.push_server(link, &mut fields);
+        let bodiless = work.is_head || !status::has_body(status) || body.is_empty();
+        self.send_head(link, work.id, status, fields.as_bytes(), 0, bodiless, out);
+        let whole = body.as_memory().is_some_and(|bytes| {
+            let whole = !bodiless && self.engine.send_whole(work.id, bytes, out);
+            work.sent = if whole { bytes.len() as u64 } else { 0 };
+            whole
+        });
+        if bodiless || whole {
+            return self.record_work(link, &mut work);
+        }
+        self.send_later(work, body);
+    }
+
+    pub(super) fn push_server(&self, link: &Link<'_>, fields: &mut dunlin_http::FieldLines) {
+        if link.ctx.http1.server_field {
+            fields.push("Server", "dunlin");
+        }
+    }
+
+    fn send_later(&mut self, mut work: Work, body: Body) {
+        self.engine.set_ready(work.id, true);
+        work.sending = Sending::Pieces { body, warming: None };
+        self.works.push(work);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all of a head's parts")]
+    #[inline]
+    pub(super) fn send_head(
+        &mut self,
+        link: &Link<'_>,
+        id: u32,
+        status: u16,
+        lines: &[u8],
+        serial: u64,
+        ended: bool,
+        out: &mut Vec<u8>,
+    ) {
+        link.ctx.clock.with_date_line(|line| {
+            let date = line.strip_prefix(b"Date: ").unwrap_or_default().trim_ascii_end();
+            let head = ResponseHead { status, date, lines, serial };
+            self.engine.respond(id, &head, ended, out)
+        });
+    }
+}
+
+fn expects_continue(request: &Request<'_>) -> bool {
+    let expect = request.field(FieldName::Expect);
+    expect.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
+}
+
+impl LogLater {
+    /// Says what was answered.
+    pub(super) fn set_status(&mut self, status: u16) {
+        self.served.status = status;
+    }
+}

@@ -1,0 +1,115 @@
+//! What happens when something takes too long.
+
+use dunlin_http::http1::Refusal;
+use dunlin_http::http2::{ErrorCode, HeldUp};
+
+use super::work::{Sending, Work};
+use super::{Connection, Link, Parts};
+use crate::connections::Waiting;
+
+/// After so long without a request, what is kept only to be fast is let go of, in milliseconds.
+const REST: u64 = 1_000;
+/// So long a client may take to hear of the end, in milliseconds.
+const DRAIN: u64 = 1_000;
+
+impl Connection {
+    /// Says until when the connection may go on like this.
+    pub(super) fn set_deadline(&mut self, link: &Link<'_>) {
+        let settings = &link.ctx.http1;
+        let (waiting, deadline) = if !self.unsent.is_empty() {
+            (Waiting::Send, self.active + settings.send_timeout)
+        } else if let Some(since) = self.incomplete_since {
+            (Waiting::Head, since + settings.head_timeout)
+        } else if self.works.is_empty() {
+            let idle = if self.is_at_rest { settings.idle_timeout } else { REST };
+            (Waiting::Idle, self.active + idle)
+        } else {
+            (Waiting::Streams, u64::MAX)
+        };
+        let works = (0..self.works.len()).filter_map(|number| self.work_deadline(link, number));
+        let mut deadline = works.fold(deadline, u64::min);
+        if self.is_draining {
+            deadline = deadline.min(self.drain_since + DRAIN).max(link.ctx.clock.now() + 1);
+        }
+        self.deadline = deadline;
+        link.ctx.connections.wait(link.slot, waiting, deadline);
+    }
+
+    /// Until when the client has to do something for that work to go on.
+    fn work_deadline(&self, link: &Link<'_>, number: usize) -> Option<u64> {
+        let work = &self.works[number];
+        let settings = &link.ctx.http1;
+        if work.has_bytes() {
+            // A stream whose turn has not come waits for the others and not for the client.
+            let since = match self.engine.held_up(work.id)? {
+                HeldUp::Stream => work.moved,
+                HeldUp::Connection => work.moved.max(self.served),
+            };
+            Some(since + settings.send_timeout)
+        } else if work.waits_for_body() && self.engine.may_receive(work.id) {
+            Some(work.moved + settings.body_timeout)
+        } else {
+            None
+        }
+    }
+
+    /// Ends what has waited too long.
+    pub(super) fn expire(&mut self, link: &Link<'_>, parts: &mut Parts<'_>) {
+        let now = link.ctx.clock.now();
+        let settings = &link.ctx.http1;
+        if self.is_draining && now >= self.drain_since + DRAIN {
+            self.engine.end_drain(parts.out);
+            self.drain_since = u64::MAX - DRAIN;
+        }
+        let mut number = 0;
+        while number < self.works.len() {
+            if self.work_deadline(link, number).is_none_or(|deadline| now < deadline) {
+                number += 1;
+            } else if self.works[number].has_bytes() {
+                let id = self.works[number].id;
+                tracing::debug!(peer = %link.peer, "HTTP/2 stream ended: the client's window stays closed");
+                self.engine.cancel(id, ErrorCode::Cancel, parts.out);
+                self.forget(link, id);
+            } else {
+                let refusal = Refusal { status: 408, reason: "the body took too long" };
+                self.refuse_work(link, number, refusal, parts);
+            }
+        }
+        if self.incomplete_since.is_some_and(|since| now >= since + settings.head_timeout) {
+            return self.end(ErrorCode::ProtocolError, "a frame took too long", parts);
+        }
+        if self.works.is_empty() && self.incomplete_since.is_none() {
+            if now >= self.active + settings.idle_timeout {
+                self.end(ErrorCode::NoError, "idle", parts);
+            } else if now >= self.active + REST {
+                self.is_at_rest = true;
+                self.engine.rest();
+                self.works = Vec::new();
+            }
+        }
+    }
+
+    fn end(&mut self, code: ErrorCode, reason: &str, parts: &mut Parts<'_>) {
+        self.engine.give_up(code, reason, parts.out);
+        self.is_over = true;
+    }
+}
+
+impl Work {
+    /// Bytes are there to be sent.
+    fn has_bytes(&self) -> bool {
+        match &self.sending {
+            Sending::Pieces { warming, .. } => warming.is_none(),
+            Sending::Stream { chunk, .. } => !chunk.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// The rest of the request's body is to come, and the handler is not behind.
+    fn waits_for_body(&self) -> bool {
+        match &self.upload {
+            Some(upload) => !upload.sender.is_full() && !self.expects_continue,
+            None => self.is_deferred,
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Messages that a script writes whole, head included (RFC 3875 §5): HTTP/2 has to take the head
+//! apart.
+
+use bytes::Bytes;
+use dunlin_http::FieldLines;
+use dunlin_http::http2::ErrorCode;
+use dunlin_http::semantics::{is_field_value, is_token, status};
+
+use super::work::{Sending, Work};
+use super::{Connection, Link};
+use crate::stream;
+
+/// The head of such a message, as far as it has come.
+#[derive(Debug, Default)]
+pub(super) struct MessageHead {
+    bytes: Vec<u8>,
+    /// Where the body begins, once that is known.
+    end: Option<usize>,
+}
+
+/// Largest head that is accepted.
+const MOST: usize = 64 * 1024;
+
+impl MessageHead {
+    pub(super) fn is_complete(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// Adds what has come; false when the head has no end.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> bool {
+        self.bytes.extend_from_slice(bytes);
+        let mut at = 0;
+        while let Some(length) = memchr::memchr(b'\n', &self.bytes[at..]) {
+            let line = self.bytes[at..at + length].trim_ascii_end();
+            at += length + 1;
+            if line.is_empty() {
+                self.end = Some(at);
+                return true;
+            }
+        }
+        self.bytes.len() < MOST
+    }
+
+    /// Status, fields and stated length; `None` when this is no head that can be passed on.
+    fn parse(&self) -> Option<(u16, FieldLines, Option<u64>)> {
+        let mut lines = self.bytes[..self.end?].split(|&byte| byte == b'\n');
+        let first = lines.next()?.strip_prefix(b"HTTP/")?;
+        let space = memchr::memchr(b' ', first)?;
+        let digits = std::str::from_utf8(first.get(space + 1..space + 4)?).ok()?;
+        let status = digits.parse().ok().filter(|status| (200..600).contains(status))?;
+        let (mut fields, mut length) = (FieldLines::new(), None);
+        for line in lines.map(<[u8]>::trim_ascii_end).filter(|line| !line.is_empty()) {
+            let colon = memchr::memchr(b':', line)?;
+            let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+            if !is_token(name) || !is_field_value(value) {
+                return None;
+            }
+            let name = std::str::from_utf8(name).ok()?;
+            if name.eq_ignore_ascii_case("transfer-encoding") {
+                return None;
+            }
+            if name.eq_ignore_ascii_case("content-length") {
+                length = Some(std::str::from_utf8(value).ok()?.parse().ok()?);
+            }
+            // The server says this itself.
+            if !name.eq_ignore_ascii_case("date") {
+                fields.push(name, value);
+            }
+        }
+        Some((status, fields, length))
+    }
+}
+
+impl Connection {
+    /// The head of the message is there.
+    pub(super) fn answer_with_message(
+        &mut self,
+        link: &Link<'_>,
+        mut work: Work,
+        source: stream::Receiver,
+        head: MessageHead,
+        out: &mut Vec<u8>,
+    ) {
+        let Some((status, fields, length)) = head.parse() else {
+            tracing::warn!("a script's message cannot be sent over HTTP/2: its head is malformed");
+            self.engine.cancel(work.id, ErrorCode::InternalError, out);
+            return self.record_work(link, &mut work);
+        };
+        if let Some(log) = &mut work.log {
+            log.set_status(status);
+        }
+        let bodiless = work.is_head || !status::has_body(status) || length == Some(0);
+        self.send_head(link, work.id, status, fields.as_bytes(), 0, bodiless, out);
+        if bodiless {
+            source.discard();
+            return self.record_work(link, &mut work);
+        }
+        let chunk = Bytes::copy_from_slice(&head.bytes[head.end.unwrap_or_default()..]);
+        work.sending = Sending::Stream { source, chunk, left: length, is_at_end: false };
+        self.works.push(work);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_taken_apart_wherever_it_is_cut() {
+        let message = b"HTTP/1.1 203 x\r\nA: b\r\nContent-Length: 4\r\nDate: x\r\n\r\nbody";
+        for cut in 0..message.len() {
+            let mut head = MessageHead::default();
+            assert!(head.take(&message[..cut]) && head.take(&message[cut..]));
+            let (status, fields, length) = head.parse().unwrap();
+            assert_eq!((status, length), (203, Some(4)));
+            assert_eq!(fields.as_bytes(), b"A: b\r\nContent-Length: 4\r\n");
+            assert_eq!(&head.bytes[head.end.unwrap()..], b"body");
+        }
+        let mut coded = MessageHead::default();
+        assert!(coded.take(b"HTTP/1.1 200\nTransfer-Encoding: chunked\n\n"));
+        assert!(coded.parse().is_none());
+    }
+}

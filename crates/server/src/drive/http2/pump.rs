@@ -1,0 +1,167 @@
+//! Sending bodies, as far as the client's windows are open, in the order of its priorities.
+
+use dunlin_http::http2::ErrorCode;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+use super::work::{Sending, Work, warm};
+use super::{BATCH, Connection, Link};
+use crate::cache::StoredFile;
+use crate::response::{Body, Piece};
+
+/// What came of filling a frame.
+enum Filled {
+    /// The body goes on.
+    More,
+    /// These were its last bytes.
+    End,
+    /// The next bytes have to be read from the disk.
+    Cold,
+    /// The file is not any more what it was when its head was sent.
+    Changed,
+}
+
+impl Connection {
+    /// Adds frames to `out` until it holds what one write should. True when there were any.
+    pub(super) fn pump(&mut self, link: &Link<'_>, out: &mut Vec<u8>) -> bool {
+        let (now, start) = (link.ctx.clock.now(), out.len());
+        while out.len() < BATCH {
+            let Some(id) = self.engine.next_to_send() else { break };
+            let Some(number) = self.works.iter().position(|work| work.id == id) else {
+                self.engine.set_ready(id, false);
+                continue;
+            };
+            let allowance = self.engine.allowance(id);
+            let mark = self.engine.begin_data(out);
+            let before = out.len();
+            let work = &mut self.works[number];
+            let filled = work.fill(allowance, out);
+            work.sent += (out.len() - before) as u64;
+            work.moved = now;
+            self.served = now;
+            match filled {
+                Filled::More => self.engine.end_data(id, mark, false, out),
+                Filled::Cold => {
+                    self.engine.end_data(id, mark, false, out);
+                    self.engine.set_ready(id, false);
+                }
+                Filled::End => {
+                    self.engine.end_data(id, mark, true, out);
+                    self.forget(link, id);
+                    continue;
+                }
+                Filled::Changed => {
+                    out.truncate(mark);
+                    self.engine.cancel(id, ErrorCode::InternalError, out);
+                    self.forget(link, id);
+                    continue;
+                }
+            }
+            if let Some(Sending::Stream { chunk, .. }) =
+                self.works.get(number).map(|work| &work.sending)
+                && chunk.is_empty()
+            {
+                self.engine.set_ready(id, false);
+            }
+        }
+        out.len() > start
+    }
+}
+
+impl Work {
+    /// Appends up to `room` bytes of the body.
+    fn fill(&mut self, room: usize, out: &mut Vec<u8>) -> Filled {
+        match &mut self.sending {
+            Sending::Pieces { body, warming } => {
+                let (filled, cold) = fill_from(body, room, out);
+                if let Some((file, offset, length)) = cold {
+                    *warming = Some(warm(&file, offset, length));
+                }
+                filled
+            }
+            Sending::Stream { chunk, left, is_at_end, .. } => {
+                let most =
+                    left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX));
+                let bytes = chunk.split_to(chunk.len().min(room).min(most));
+                out.extend_from_slice(&bytes);
+                if let Some(left) = left {
+                    *left -= bytes.len() as u64;
+                    if *left == 0 {
+                        return self.end_stream();
+                    }
+                } else if chunk.is_empty() && *is_at_end {
+                    return Filled::End;
+                }
+                Filled::More
+            }
+            _ => Filled::More,
+        }
+    }
+
+    /// The stated length is complete; the handler may go on, as a script that works in the
+    /// background.
+    fn end_stream(&mut self) -> Filled {
+        if let Sending::Stream { source, .. } =
+            std::mem::replace(&mut self.sending, Sending::Nothing)
+        {
+            source.discard();
+        }
+        Filled::End
+    }
+}
+
+type ColdStretch = (std::sync::Arc<StoredFile>, u64, u64);
+
+/// Content that is not in memory is read in stretches of so many bytes.
+const WARM_STRETCH: u64 = 256 << 10;
+
+fn fill_from(body: &mut Body, room: usize, out: &mut Vec<u8>) -> (Filled, Option<ColdStretch>) {
+    let end = out.len() + room;
+    while out.len() < end {
+        let room = end - out.len();
+        match body.first_mut() {
+            None => return (Filled::End, None),
+            Some(Piece::Memory(bytes)) => {
+                let taken = bytes.split_to(bytes.len().min(room));
+                out.extend_from_slice(&taken);
+                if bytes.is_empty() {
+                    body.drop_first();
+                }
+            }
+            Some(Piece::File(file, range)) => {
+                let wanted = (range.end - range.start).min(room as u64);
+                match read(file, range.start, wanted as usize, out) {
+                    Err(Errno::AGAIN) => {
+                        let length = (range.end - range.start).min(WARM_STRETCH);
+                        let stretch = (std::sync::Arc::clone(file), range.start, length);
+                        return (Filled::Cold, Some(stretch));
+                    }
+                    Ok(count) if count > 0 => range.start += count as u64,
+                    Ok(_) | Err(_) => return (Filled::Changed, None),
+                }
+                // What was copied counts only when it is of the version whose head was sent.
+                if file.is_live() && !file.is_unchanged() {
+                    return (Filled::Changed, None);
+                }
+                if range.start == range.end {
+                    body.drop_first();
+                }
+            }
+        }
+    }
+    let filled = if body.is_empty() { Filled::End } else { Filled::More };
+    (filled, None)
+}
+
+/// Appends bytes of a file that are in memory.
+fn read(file: &StoredFile, offset: u64, wanted: usize, out: &mut Vec<u8>) -> Result<usize, Errno> {
+    let start = out.len();
+    out.resize(start + wanted, 0);
+    let mut slices = [std::io::IoSliceMut::new(&mut out[start..])];
+    let result = match preadv2(file, &mut slices, offset, ReadWriteFlags::NOWAIT) {
+        // File systems that cannot tell are those that live in memory.
+        Err(Errno::OPNOTSUPP) => rustix::io::pread(file, &mut out[start..], offset),
+        result => result,
+    };
+    out.truncate(start + result.unwrap_or(0));
+    result
+}

@@ -1,0 +1,53 @@
+//! Which programs cannot be kept warm, for those who ask before requests do.
+
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use super::plan::plan;
+use crate::config::Config;
+
+/// Most entries of directories that are looked at.
+const MOST: usize = 10_000;
+
+/// The programs beneath the directories of warm scripts that will run as plain CGI, and why. Of
+/// more than ten thousand files only the first are looked at, and symlinks are not followed.
+pub fn cold_programs(config: &Config) -> Vec<(PathBuf, String)> {
+    let mut cold = Vec::new();
+    let sites = config.sites.iter();
+    for (directory, path) in sites.flat_map(|site| site.warm_scripts()) {
+        let path = path.map(OsString::from).or_else(|| std::env::var_os("PATH"));
+        let path = path.unwrap_or_default();
+        for program in programs(directory.to_owned()) {
+            if let Err(reason) = plan(&program, &path) {
+                cold.push((program, reason));
+            }
+        }
+    }
+    cold.sort();
+    cold.dedup();
+    cold
+}
+
+/// The executable files beneath a directory. What cannot be read is left out.
+fn programs(directory: PathBuf) -> Vec<PathBuf> {
+    let mut folders = vec![directory];
+    let mut programs = Vec::new();
+    let mut seen = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            seen += 1;
+            if seen > MOST {
+                return programs;
+            }
+            match entry.metadata() {
+                Ok(facts) if facts.is_dir() => folders.push(entry.path()),
+                Ok(facts) if facts.is_file() && facts.permissions().mode() & 0o111 != 0 => {
+                    programs.push(entry.path());
+                }
+                _ => {}
+            }
+        }
+    }
+    programs
+}

@@ -1,0 +1,193 @@
+//! From the files of a site's certificates to what rustls answers handshakes with.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::server::{
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
+};
+use rustls::sign::CertifiedKey;
+use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion, version};
+use x509_parser::extensions::GeneralName;
+use x509_parser::time::ASN1Time;
+
+use crate::config::{ClientCertificates, Tls, TlsVersion};
+
+/// The cryptography that TLS uses.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// What a site answers handshakes with.
+pub(super) struct Answering {
+    http2: Arc<ServerConfig>,
+    http1: Arc<ServerConfig>,
+}
+
+impl Answering {
+    /// For a listener that speaks HTTP/2, or not.
+    pub(super) fn config(&self, http2: bool) -> Arc<ServerConfig> {
+        Arc::clone(if http2 { &self.http2 } else { &self.http1 })
+    }
+}
+
+/// What the site `name` answers handshakes with.
+///
+/// # Errors
+/// Which file cannot be used, and why.
+pub(super) fn answering(settings: &Tls, name: &str) -> Result<Arc<Answering>, String> {
+    let http1 = server_config(settings, name)?;
+    let mut http2 = http1.clone();
+    http2.alpn_protocols.insert(0, b"h2".to_vec());
+    Ok(Arc::new(Answering { http1: Arc::new(http1), http2: Arc::new(http2) }))
+}
+
+fn server_config(settings: &Tls, name: &str) -> Result<ServerConfig, String> {
+    let provider = provider();
+    let mut keys = Vec::new();
+    for (certificate, key) in &settings.certificates {
+        keys.push(Arc::new(load(&provider, certificate, key, settings.ocsp.as_deref())?));
+    }
+    let versions: &[&SupportedProtocolVersion] = match settings.min_version {
+        TlsVersion::Tls12 => &[&version::TLS13, &version::TLS12],
+        TlsVersion::Tls13 => &[&version::TLS13],
+    };
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(versions)
+        .map_err(|error| error.to_string())?;
+    let builder = match &settings.clients {
+        None => builder.with_no_client_auth(),
+        Some(clients) => builder.with_client_cert_verifier(verifier(clients, &provider)?),
+    };
+    let mut config = builder.with_cert_resolver(Arc::new(Keys(keys)));
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    // Sessions are resumed by tickets, whose keys change every six hours; the server keeps nothing.
+    config.ticketer =
+        rustls::crypto::ring::Ticketer::new().map_err(|error| format!("{name}: {error}"))?;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 1;
+    // Most answers are there before the handshake's last message.
+    config.send_half_rtt_data = settings.clients.is_none();
+    Ok(config)
+}
+
+fn load(
+    provider: &CryptoProvider,
+    certificate: &Path,
+    key: &Path,
+    ocsp: Option<&Path>,
+) -> Result<CertifiedKey, String> {
+    let chain = chain(certificate)?;
+    let text = PrivateKeyDer::from_pem_file(key)
+        .map_err(|error| format!("key {}: {}", key.display(), told(&error)))?;
+    let signing = provider
+        .key_provider
+        .load_private_key(text)
+        .map_err(|error| format!("key {}: {error}", key.display()))?;
+    let mut certified = CertifiedKey::new(chain, signing);
+    certified.keys_match().map_err(|_| {
+        format!("key {} is not that of certificate {}", key.display(), certificate.display())
+    })?;
+    if let Some(file) = ocsp {
+        let response = std::fs::read(file);
+        certified.ocsp =
+            Some(response.map_err(|error| format!("ocsp {}: {error}", file.display()))?);
+    }
+    Ok(certified)
+}
+
+fn chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let wrong = |error| format!("certificate {}: {}", file.display(), told(&error));
+    let chain: Vec<_> = CertificateDer::pem_file_iter(file)
+        .map_err(wrong)?
+        .collect::<Result<_, _>>()
+        .map_err(wrong)?;
+    if chain.is_empty() {
+        return Err(format!("certificate {}: it holds no certificate in PEM form", file.display()));
+    }
+    Ok(chain)
+}
+
+/// What is wrong with a file in PEM form.
+fn told(error: &rustls::pki_types::pem::Error) -> String {
+    use rustls::pki_types::pem::Error;
+    match error {
+        Error::Io(error) => error.to_string(),
+        Error::NoItemsFound => "it holds none in PEM form".to_owned(),
+        error => error.to_string(),
+    }
+}
+
+fn verifier(
+    clients: &ClientCertificates,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, String> {
+    let mut roots = RootCertStore::empty();
+    for authority in chain(&clients.authority)? {
+        roots.add(authority).map_err(|error| {
+            format!("client_authority {}: {error}", clients.authority.display())
+        })?;
+    }
+    let mut builder =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+    if let Some(file) = &clients.revoked {
+        let wrong = |error| format!("client_revoked {}: {}", file.display(), told(&error));
+        let lists: Vec<_> = CertificateRevocationListDer::pem_file_iter(file)
+            .map_err(wrong)?
+            .collect::<Result<_, _>>()
+            .map_err(wrong)?;
+        builder = builder.with_crls(lists);
+    }
+    if !clients.required {
+        builder = builder.allow_unauthenticated();
+    }
+    builder.build().map_err(|error| format!("client_authority: {error}"))
+}
+
+/// A site's certificates, the preferred first.
+#[derive(Debug)]
+struct Keys(Vec<Arc<CertifiedKey>>);
+
+impl ResolvesServerCert for Keys {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let schemes = hello.signature_schemes();
+        let fit = self.0.iter().find(|key| key.key.choose_scheme(schemes).is_some());
+        // With none that fits, the handshake fails and says why.
+        fit.or(self.0.first()).cloned()
+    }
+}
+
+/// What to know of a site's certificates: a line for each.
+///
+/// # Errors
+/// Which file cannot be read as a certificate.
+pub(super) fn describe(settings: &Tls) -> Result<Vec<String>, String> {
+    settings.certificates.iter().map(|(file, _)| one_line(file)).collect()
+}
+
+fn one_line(file: &Path) -> Result<String, String> {
+    let chain = chain(file)?;
+    let first = chain.first().map(AsRef::as_ref).unwrap_or_default();
+    let (_, certificate) = x509_parser::parse_x509_certificate(first)
+        .map_err(|error| format!("certificate {}: {error}", file.display()))?;
+    let until = certificate.validity().not_after;
+    let names = certificate.subject_alternative_name().ok().flatten();
+    let names: Vec<String> = names
+        .iter()
+        .flat_map(|names| &names.value.general_names)
+        .filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            _ => None,
+        })
+        .collect();
+    let left = until.timestamp() - ASN1Time::now().timestamp();
+    let state = match left {
+        ..0 => "it has expired".to_owned(),
+        _ => format!("{} days are left", left / 86_400),
+    };
+    let until = until.to_rfc2822().unwrap_or_else(|error| error);
+    Ok(format!("certificate {} for {}: until {until}, {state}", file.display(), names.join(", ")))
+}

@@ -1,0 +1,144 @@
+//! TLS: certificates, and connections that are encrypted.
+
+mod certificate;
+mod handshake;
+mod session;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::time::{Duration, SystemTime};
+
+use self::certificate::Answering;
+pub(crate) use self::handshake::handshake;
+pub(crate) use self::session::Session;
+use crate::config::{Config, Tls};
+
+/// How often the files of certificates are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What every site that has certificates answers handshakes with.
+#[derive(Default)]
+pub(crate) struct Certificates {
+    /// By the site's number.
+    sites: Vec<Option<SiteTls>>,
+}
+
+struct SiteTls {
+    name: String,
+    settings: Arc<Tls>,
+    current: RwLock<Arc<Answering>>,
+    /// The files as they were when they were last looked at.
+    seen: Mutex<Vec<Stamp>>,
+}
+
+/// What tells that a file is not what it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp(Option<(SystemTime, u64, u64)>);
+
+impl fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.sites.iter().flatten().map(|site| &site.name)).finish()
+    }
+}
+
+impl Certificates {
+    /// Loads those of all sites.
+    ///
+    /// # Errors
+    /// What is wrong with the first that cannot be used.
+    pub(crate) fn load(config: &Config) -> Result<Self, String> {
+        let mut sites = Vec::new();
+        for site in config.sites.iter() {
+            sites.push(match &site.tls {
+                None => None,
+                Some(settings) => Some(SiteTls::load(site.name.clone(), Arc::clone(settings))?),
+            });
+        }
+        Ok(Self { sites })
+    }
+
+    /// What a site answers handshakes with.
+    fn of_site(&self, index: usize) -> Option<Arc<Answering>> {
+        let site = self.sites.get(index)?.as_ref()?;
+        Some(Arc::clone(&site.current.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// What answers a client that names no site where there is none for every host.
+    fn first(&self) -> Option<Arc<Answering>> {
+        let first = self.sites.iter().position(Option::is_some)?;
+        self.of_site(first)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.sites.iter().all(Option::is_none)
+    }
+
+    /// Takes over files that have changed for as long as the certificates are in use; what cannot be
+    /// used is told of, and what was there stays.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub(crate) fn follow(self: &Arc<Self>) -> std::io::Result<()> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let certificates: Weak<Self> = Arc::downgrade(self);
+        let follow = move || {
+            while let Some(certificates) = certificates.upgrade() {
+                certificates.sites.iter().flatten().for_each(SiteTls::look);
+                drop(certificates);
+                std::thread::sleep(LOOK);
+            }
+        };
+        std::thread::Builder::new().name("certificates".into()).spawn(follow).map(drop)
+    }
+}
+
+impl SiteTls {
+    fn load(name: String, settings: Arc<Tls>) -> Result<Self, String> {
+        // Looked at before they are read: what changes meanwhile is read once more.
+        let seen = stamps(&settings);
+        let current = certificate::answering(&settings, &name)?;
+        Ok(Self { name, settings, current: RwLock::new(current), seen: Mutex::new(seen) })
+    }
+
+    fn look(&self) {
+        let now = stamps(&self.settings);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if *seen == now {
+            return;
+        }
+        *seen = now;
+        match certificate::answering(&self.settings, &self.name) {
+            Ok(config) => {
+                *self.current.write().unwrap_or_else(PoisonError::into_inner) = config;
+                tracing::info!(site = self.name, "the certificate was renewed from its files");
+            }
+            Err(error) => {
+                tracing::error!(
+                    site = self.name,
+                    "the changed certificate cannot be used, the one before stays: {error}"
+                );
+            }
+        }
+    }
+}
+
+fn stamps(settings: &Tls) -> Vec<Stamp> {
+    use std::os::unix::fs::MetadataExt;
+    let stamp = |path: &PathBuf| {
+        let facts = std::fs::metadata(path).ok();
+        Stamp(facts.and_then(|facts| Some((facts.modified().ok()?, facts.len(), facts.ino()))))
+    };
+    settings.files().map(stamp).collect()
+}
+
+/// Whether the certificates of a site can be used, and what to know of them: a line for each.
+///
+/// # Errors
+/// What is wrong with them.
+pub(crate) fn examine(settings: &Tls) -> Result<Vec<String>, String> {
+    certificate::answering(settings, "")?;
+    certificate::describe(settings)
+}

@@ -1,0 +1,127 @@
+//! What carries a connection's bytes: TCP alone, or TLS over it. Drivers see plain bytes.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use rustix::net::sockopt::set_tcp_quickack;
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::TcpStream;
+
+use crate::tls::Session;
+
+/// A connection's bytes.
+pub(crate) enum Transport {
+    Tcp(TcpStream),
+    Tls(Box<Session>),
+}
+
+/// What is encrypted at a time.
+const STRETCH: usize = 64 * 1024;
+
+impl Transport {
+    fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Tcp(tcp) => tcp,
+            Self::Tls(session) => &session.tcp,
+        }
+    }
+
+    pub(crate) fn is_encrypted(&self) -> bool {
+        matches!(self, Self::Tls(_))
+    }
+
+    pub(crate) fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        Ok((self.tcp().peer_addr()?, self.tcp().local_addr()?))
+    }
+
+    /// Reads what has come; nothing at the other side's end.
+    #[inline]
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buffer),
+            Self::Tls(session) => session.poll_read(cx, buffer),
+        }
+    }
+
+    /// Sends some of `bytes` now.
+    ///
+    /// # Errors
+    /// `WouldBlock` when there is no room.
+    pub(crate) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(tcp) => tcp.try_write(bytes),
+            Self::Tls(session) => {
+                if !session.flush()? {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                let bytes = &bytes[..bytes.len().min(STRETCH)];
+                let count = session.encrypt(&[io::IoSlice::new(bytes)])?;
+                // What is not taken now goes before whatever comes next.
+                session.flush()?;
+                Ok(count)
+            }
+        }
+    }
+
+    /// Waits for room in the socket.
+    pub(crate) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.tcp().poll_write_ready(cx)
+    }
+
+    /// Waits until the socket has all that was written.
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Self::Tls(session) = self else { return Poll::Ready(Ok(())) };
+        while !session.flush()? {
+            ready!(session.tcp.poll_write_ready(cx))?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Whether the socket has all that was written.
+    pub(crate) fn is_flushed(&self) -> bool {
+        match self {
+            Self::Tcp(_) => true,
+            Self::Tls(session) => session.is_flushed(),
+        }
+    }
+
+    /// What tells of progress that callers do not see: bytes of ciphertext that are gone.
+    pub(crate) fn written(&self) -> u64 {
+        match self {
+            Self::Tcp(_) => 0,
+            Self::Tls(session) => session.written(),
+        }
+    }
+
+    /// Has the kernel acknowledge at once: a client that sends a message in parts may hold back the
+    /// next part until this one is acknowledged, which the kernel would put off for 40 ms.
+    pub(crate) fn acknowledge(&self) {
+        let _ = set_tcp_quickack(self.tcp(), true);
+    }
+
+    /// Says that nothing more comes.
+    pub(crate) fn shut_down(&mut self) -> io::Result<()> {
+        if let Self::Tls(session) = self {
+            session.close();
+        }
+        socket2::SockRef::from(self.tcp()).shutdown(std::net::Shutdown::Write)
+    }
+
+    /// Has the end of the connection discard what is in flight, so that a cut answer is seen to be cut.
+    pub(crate) fn break_off(&self) {
+        let _ = socket2::SockRef::from(self.tcp()).set_linger(Some(std::time::Duration::ZERO));
+    }
+
+    /// Ends the connection in order, after its last answer.
+    pub(crate) fn end(&mut self) {
+        if let Self::Tls(session) = self {
+            session.close();
+        }
+    }
+}

@@ -1,0 +1,252 @@
+"""Makes one Python script ready, and runs it once for each request, in a process of its own.
+
+What is done before `os.fork` is done once: the interpreter starts, modules of the standard library
+that the script imports are loaded, and the script is compiled, which runs nothing of it. `os.fork`
+returns only in the processes that the preloaded library makes for requests (preload.c), and from
+there on everything is as if the interpreter had been started with the script.
+"""
+
+import sys
+
+# Modules that look at the environment, the directory or the arguments when they are loaded, or do
+# something that is seen.
+UNFIT = {"__main__", "antigravity", "concurrent", "idlelib", "lib2to3", "multiprocessing", "smtpd",
+         "test", "this", "tkinter", "turtle", "turtledemo", "unittest", "wsgiref"}
+
+
+def prepare(path, preload):
+    """The script's code, or None where compiling it has something to say, which is then said to
+    each request; and the modules are loaded that may be."""
+    import _ast
+    import warnings
+
+    try:
+        with open(path, "rb") as file:
+            source = file.read()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            tree = compile(source, path, "exec", _ast.PyCF_ONLY_AST, dont_inherit=True)
+            code = compile(source, path, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, Warning, MemoryError, RecursionError):
+        return None
+    for name in list(preload) + learn(tree, path):
+        try:
+            __import__(name)
+        except Exception as error:
+            if name in preload:
+                print(f"preload: {name}: {error}", file=sys.stderr)
+    return code
+
+
+def learn(tree, path):
+    """The modules of the standard library that the script imports before anything else happens
+    to it. Others may look at the environment, or do anything else, when they are loaded."""
+    import _ast
+
+    known = getattr(sys, "stdlib_module_names", frozenset()) - UNFIT
+    # What lies beside the script comes first, also for modules that load others.
+    folder = beside(path)
+    if folder is None or not {entry.partition(".")[0] for entry in os.listdir(folder)}.isdisjoint(known):
+        return []
+    names = []
+    blocks = [tree.body]
+    for block in blocks:
+        for node in block:
+            if isinstance(node, _ast.Import):
+                names.extend(alias.name for alias in node.names)
+            elif isinstance(node, _ast.ImportFrom) and not node.level:
+                names.append(node.module)
+            elif isinstance(node, _ast.Try):
+                blocks.append(node.body)
+    return [name for name in names if name.partition(".")[0] in known]
+
+
+def beside(path):
+    """What stands first in `sys.path`; None with the options that leave it out."""
+    if sys.flags.isolated or getattr(sys.flags, "safe_path", False):
+        return None
+    return os.path.dirname(os.path.realpath(path))
+
+
+def loaded_files():
+    """The files of everything that is loaded, each on a line."""
+    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    return "\n".join(file for file in files if file and file.startswith("/") and "\n" not in file)
+
+
+def reopen_input(like):
+    """Standard input as it is when the interpreter starts."""
+    buffer = io.open(0, "rb", closefd=False)
+    buffer.raw.name = "<stdin>"
+    stream = io.TextIOWrapper(buffer, like.encoding, like.errors, None, like.line_buffering,
+                              like.write_through)
+    stream.mode = "r"
+    return stream
+
+
+def request():
+    """The arguments and variables of this process."""
+    fields = os.read(99, os.lseek(99, 0, os.SEEK_END) - os.lseek(99, 0, os.SEEK_SET)).split(b"\0")
+    os.close(99)
+    count = int(fields[1])
+    return fields[2 : 2 + count], fields[2 + count : -1]
+
+
+def become(path, first, own):
+    """Everything that a newly started interpreter has of its process."""
+    arguments, variables = request()
+    # The process has them already; this is the interpreter's own copy.
+    os.environ._data.update(variable.split(b"=", 1) for variable in variables)
+    # What the interpreter itself sets where the locale is plain ASCII.
+    for name, value in own:
+        os.environb.setdefault(name, value)
+    # Standard output and error are pipes here and in the host, so that the streams are right as they
+    # are. Standard input is like the host's unless it is a pipe, in which there are no positions.
+    try:
+        os.lseek(0, 0, os.SEEK_CUR)
+    except OSError:
+        sys.stdin = sys.__stdin__ = reopen_input(sys.__stdin__)
+    sys.argv = [path, *(os.fsdecode(argument) for argument in arguments)]
+    sys.orig_argv = [*INTERPRETER, *sys.argv]
+    if first is not None:
+        sys.path.insert(0, first)
+
+
+def run(code, path):
+    """Runs the script as `__main__`; its exit status."""
+    main = type(sys)("__main__")
+    del main.__spec__
+    space = main.__dict__
+    space.update(__spec__=None, __annotations__={}, __builtins__=builtins, __file__=path,
+                 __cached__=None, __loader__=LOADER("__main__", path))
+    sys.modules["__main__"] = main
+    try:
+        if code is None:
+            with open(path, "rb") as file:
+                code = compile(file.read(), path, "exec", dont_inherit=True)
+        exec(code, space)
+        return 0
+    except SystemExit as end:
+        return status_of(end.code)
+    except BaseException as error:
+        # Without the frames of this file, which are no part of the script.
+        trace = error.__traceback__.tb_next
+        error.__traceback__ = trace
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
+        try:
+            sys.excepthook(type(error), error, trace)
+        except SystemExit as end:
+            return status_of(end.code)
+        if isinstance(error, KeyboardInterrupt):
+            return None
+        return 1
+
+
+def status_of(code):
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    print(code, file=sys.stderr)
+    return 1
+
+
+def end(status, known):
+    """Ends the process, without the work of taking the interpreter itself apart."""
+    threading = sys.modules.get("threading")
+    if threading is not None:
+        threading._shutdown()
+    atexit._run_exitfuncs()
+    if status is None:
+        # As the interpreter does: ended by what interrupted it.
+        signal = __import__("signal")
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    flush(status)
+    # Objects that something has to be done for when they go: files that were not closed.
+    forget(known)
+    flush(status)
+    os._exit(status)
+
+
+def forget(known):
+    """Lets go of the modules that this process has loaded, as the interpreter does: together first,
+    and then piece by piece what something else still holds."""
+    sys.last_type = sys.last_value = sys.last_traceback = None
+    left = []
+    for name in [name for name in sys.modules if name not in known]:
+        module = sys.modules.pop(name)
+        if isinstance(module, type(sys)):
+            left.append(_weakref.ref(module))
+        del module
+    # A collection may close a file before what is buffered above it has been written.
+    for thing in gc.get_objects():
+        if issubclass(type(thing), (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
+            try:
+                thing.flush()
+            except Exception:
+                pass
+    thing = None
+    gc.collect()
+    for reference in reversed(left):
+        module = reference()
+        if module is not None:
+            clear(module.__dict__)
+            del module
+            gc.collect()
+
+
+def clear(space):
+    """As the interpreter does it: what begins with an underscore goes first."""
+    for private in (True, False):
+        for name in list(space):
+            if name != "__builtins__" and isinstance(name, str) and (
+                private == (name.startswith("_") and not name.startswith("__"))
+            ):
+                space[name] = None
+
+
+def flush(status):
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None and not getattr(stream, "closed", False):
+                stream.flush()
+        except Exception:
+            # The interpreter's own end knows what to say, and which status this is.
+            raise SystemExit(status) from None
+
+
+def main():
+    path, preload = os.environ["DUNLIN_WARM_SCRIPT"], os.environ["DUNLIN_WARM_PRELOAD"].split()
+    before = set(os.environ["DUNLIN_WARM_OWN"].split())
+    own = [(name, value) for name, value in os.environb.items()
+           if name == b"LC_CTYPE" and "LC_CTYPE" not in before]
+    # The first entry stands for what would be beside the script, were it not given by `-c`.
+    first = beside(path)
+    if first is not None:
+        sys.path.pop(0)
+    code = prepare(path, preload)
+    files = loaded_files()
+    os.environ.clear()
+    os.putenv("DUNLIN_WARM_SCRIPT", path)
+    os.putenv("DUNLIN_WARM_ENVIRONMENT", "1")
+    os.putenv("DUNLIN_WARM_NOW", files)
+    known = frozenset(sys.modules) - {"__main__"}
+    gc.collect()
+    gc.freeze()
+    if os.fork() == 0:
+        become(path, first, own)
+        end(run(code, path), known)
+
+
+if "DUNLIN_WARM_SCRIPT" in __import__("os").environ:
+    import _weakref
+    import atexit
+    import builtins
+    import gc
+    import io
+    import os
+    from _frozen_importlib_external import SourceFileLoader as LOADER
+
+    INTERPRETER = os.environ["DUNLIN_WARM_INTERPRETER"].split("\n")
+    main()

@@ -1,0 +1,404 @@
+/* Stops a program before it begins, and lets it begin once for each request.
+ *
+ * The server starts a host: the program itself, with this library preloaded, a socket to the server
+ * as descriptor 0 and this library's file as descriptor 1. For each message on the socket the host
+ * makes one process, which goes on as if it had been started with the arguments, the environment,
+ * the directory and the three descriptors that the message brought.
+ *
+ * DUNLIN_WARM says where a host stops:
+ *   native  before the program's own constructors and main;
+ *   script  when an interpreter, having made ready, sets DUNLIN_WARM_NOW and calls fork. That call
+ *           returns in the new processes only. They find the message as a file at REQUEST.
+ *
+ * A message: the directory, the number of arguments, the arguments, the variables, each ended by NUL.
+ * The host's only answer is one message when it is ready: "ready", and the files it is made of; or
+ * the reason why it cannot be. A new process writes its number, four bytes, to its standard output
+ * before anything else. When that does not come, no part of the program has run for the request.
+ */
+
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum {
+    REQUEST = 99,        /* where an interpreter's code finds the message */
+    CONTROL = 100,       /* the socket, or the first free descriptor above */
+    MESSAGE = 256 * 1024,
+    HANDLERS = 64,
+};
+
+static int control = -1;
+/* The source of an interpreter's script, when the interpreter has it open; else -1. */
+static int source = -1;
+/* The interpreter leaves its environment to the C library; others, which keep their own account of
+ * it, are to set it themselves. */
+static int takes_environment;
+static char message[MESSAGE];
+
+/* ---- What fork would do ----------------------------------------------------------------------
+ *
+ * The new process must be a child of the server and not of the host, so that the server hears of
+ * its end, learns its status and keeps its number from being used again as it does for processes
+ * that it started itself. Only CLONE_PARENT does that, and no function of the C library offers it.
+ * The rest of what fork does beyond the system call is therefore done here: handlers, the thread's
+ * number in the C library's own record, and the list of robust mutexes. Its locks need no care: a
+ * host with more than one thread is refused, so that nobody else holds one. */
+
+static struct {
+    void (*prepare)(void);
+    void (*parent)(void);
+    void (*child)(void);
+} handlers[HANDLERS];
+static int handler_count;
+static int handlers_lost;
+
+typedef int register_atfork(void (*)(void), void (*)(void), void (*)(void), void *);
+
+/* pthread_atfork comes here: each handler is noted, and handed on for the program's own forks. */
+EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void),
+                             void *object)
+{
+    register_atfork *next = (register_atfork *)dlsym(RTLD_NEXT, "__register_atfork");
+    if (handler_count < HANDLERS) {
+        handlers[handler_count].prepare = prepare;
+        handlers[handler_count].parent = parent;
+        handlers[handler_count].child = child;
+        handler_count++;
+    } else {
+        handlers_lost = 1;
+    }
+    return next ? next(prepare, parent, child, object) : ENOSYS;
+}
+
+/* A library that was unloaded has taken its handlers along. */
+static void call(void (*handler)(void))
+{
+    Dl_info info;
+    if (handler && dladdr((void *)handler, &info))
+        handler();
+}
+
+static void *thread_number;      /* where the C library keeps it */
+static void *robust_list;
+static size_t robust_length;
+
+static void learn_thread(void)
+{
+    /* A kernel without this leaves the host's number there, which only matters to programs that
+     * compare thread numbers across processes. */
+    if (prctl(PR_GET_TID_ADDRESS, &thread_number) != 0)
+        thread_number = NULL;
+    if (syscall(SYS_get_robust_list, 0, &robust_list, &robust_length) != 0)
+        robust_list = NULL;
+}
+
+static pid_t make_sibling(void)
+{
+    unsigned long flags = CLONE_PARENT | SIGCHLD;
+    if (thread_number)
+        flags |= CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
+    for (int i = handler_count; i-- > 0;)
+        call(handlers[i].prepare);
+    /* The order of the last two arguments depends on the processor. */
+#if defined(__x86_64__)
+    pid_t pid = syscall(SYS_clone, flags, NULL, NULL, thread_number, NULL);
+#elif defined(__aarch64__) || defined(__riscv) || defined(__arm__) || defined(__i386__)
+    pid_t pid = syscall(SYS_clone, flags, NULL, NULL, NULL, thread_number);
+#else
+    pid_t pid = -1;
+    errno = ENOSYS;
+#endif
+    int error = errno;
+    if (pid == 0 && robust_list)
+        syscall(SYS_set_robust_list, robust_list, robust_length);
+    for (int i = 0; i < handler_count; i++)
+        call(pid == 0 ? handlers[i].child : handlers[i].parent);
+    errno = error;
+    return pid;
+}
+
+/* ---- The host -------------------------------------------------------------------------------- */
+
+static void tell(const char *what, size_t length)
+{
+    /* When the server is gone, the next read says so. */
+    (void)!send(control, what, length, MSG_NOSIGNAL);
+}
+
+static void refuse(const char *why)
+{
+    tell(why, strlen(why));
+    _exit(0);
+}
+
+/* The kernel counts a thread as one more link of this directory. */
+static int has_threads(void)
+{
+    struct stat task;
+    return stat("/proc/self/task", &task) == 0 && task.st_nlink > 3;
+}
+
+struct list {
+    char *at;
+    char *end;
+};
+
+static void add(struct list *list, const char *name)
+{
+    size_t length = strlen(name) + 1;
+    if (name[0] == '/' && (size_t)(list->end - list->at) >= length) {
+        memcpy(list->at, name, length);
+        list->at += length;
+    }
+}
+
+static int add_object(struct dl_phdr_info *info, size_t size, void *list)
+{
+    (void)size;
+    if (info->dlpi_name && strncmp(info->dlpi_name, "/proc/", 6) != 0)
+        add(list, info->dlpi_name);
+    return 0;
+}
+
+/* `files`: what an interpreter has loaded besides, one name on each line. */
+static void tell_ready(char *files)
+{
+    struct list list = {message, message + MESSAGE / 2};
+    memcpy(list.at, "ready", 6);
+    list.at += 6;
+    dl_iterate_phdr(add_object, &list);
+    for (char *name = files ? strtok(files, "\n") : NULL; name; name = strtok(NULL, "\n"))
+        add(&list, name);
+    tell(message, list.at - message);
+}
+
+/* Takes one message; its length, and its three descriptors. */
+static ssize_t receive(int descriptors[3])
+{
+    struct iovec bytes = {message, MESSAGE - 1};
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(3 * sizeof(int))];
+    } ancillary;
+    struct msghdr header = {
+        .msg_iov = &bytes,
+        .msg_iovlen = 1,
+        .msg_control = &ancillary,
+        .msg_controllen = sizeof ancillary,
+    };
+    ssize_t length = recvmsg(control, &header, MSG_CMSG_CLOEXEC);
+    if (length <= 0)
+        return length;
+    struct cmsghdr *rights = CMSG_FIRSTHDR(&header);
+    if (!rights || rights->cmsg_type != SCM_RIGHTS || rights->cmsg_len != CMSG_LEN(3 * sizeof(int))
+        || (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
+        _exit(1);
+    memcpy(descriptors, CMSG_DATA(rights), 3 * sizeof(int));
+    message[length] = 0;
+    return length;
+}
+
+/* The arguments and the environment of the message, in one block, as the kernel lays them. */
+static char **unpack(ssize_t length, int *argc)
+{
+    size_t strings = 0;
+    for (ssize_t i = 0; i < length; i++)
+        strings += message[i] == 0;
+    char **block = malloc((strings + 2) * sizeof *block);
+    if (!block)
+        _exit(126);
+    char *at = message + strlen(message) + 1;
+    *argc = atoi(at);
+    at += strlen(at) + 1;
+    size_t next = 0;
+    for (int i = 0; i < *argc; i++, at += strlen(at) + 1)
+        block[next++] = at;
+    block[next++] = NULL;
+    for (; at < message + length; at += strlen(at) + 1)
+        block[next++] = at;
+    block[next] = NULL;
+    return block;
+}
+
+static void answer_with(int output, int32_t number)
+{
+    if (write(output, &number, sizeof number) != (ssize_t)sizeof number)
+        _exit(126); /* Nobody waits any more. */
+}
+
+/* Makes the new process what the message says; nothing of the program has run in it. */
+static void become(ssize_t length, int descriptors[3], int is_script)
+{
+    setpgid(0, 0);
+    answer_with(descriptors[1], getpid());
+    for (int i = 0; i < 3; i++) {
+        dup2(descriptors[i], i);
+        close(descriptors[i]);
+    }
+    close(control);
+    control = -1;
+    if (chdir(message) != 0) {
+        perror(message);
+        _exit(126);
+    }
+    if (!is_script)
+        return;
+    if (takes_environment) {
+        int count;
+        char **arguments = unpack(length, &count);
+        environ = arguments + count + 1;
+    }
+    int file = memfd_create("request", MFD_CLOEXEC);
+    if (file < 0 || write(file, message, length) != length || lseek(file, 0, SEEK_SET) != 0
+        || dup3(file, REQUEST, O_CLOEXEC) < 0) {
+        perror("request");
+        _exit(126);
+    }
+    close(file);
+    if (source >= 0) {
+        /* A place in the file of its own: what the interpreter has open is shared by all. */
+        char path[32];
+        snprintf(path, sizeof path, "/proc/self/fd/%d", source);
+        int own = open(path, O_RDONLY | O_CLOEXEC);
+        if (own < 0 || dup3(own, source, O_CLOEXEC) < 0) {
+            perror("script");
+            _exit(126);
+        }
+        close(own);
+    }
+}
+
+/* Makes a process for each request. Returns in these, and never in the host. */
+static ssize_t serve(int is_script, char *files)
+{
+    if (has_threads())
+        refuse("it has threads before it begins");
+    if (handlers_lost)
+        refuse("it has too many handlers of fork");
+    learn_thread();
+    tell_ready(files);
+    dup2(0, 2); /* What the host itself had to say has been said. */
+    for (;;) {
+        int descriptors[3];
+        ssize_t length = receive(descriptors);
+        if (length < 0 && errno == EINTR)
+            continue;
+        if (length <= 0)
+            _exit(0);
+        pid_t pid = make_sibling();
+        if (pid == 0) {
+            become(length, descriptors, is_script);
+            return length;
+        }
+        if (pid < 0) {
+            int32_t error = -errno;
+            (void)!write(descriptors[1], &error, sizeof error);
+        }
+        for (int i = 0; i < 3; i++)
+            close(descriptors[i]);
+    }
+}
+
+/* ---- Where programs come by ------------------------------------------------------------------ */
+
+/* Takes the socket away from where the program would find it. */
+static int take_over(void)
+{
+    control = fcntl(0, F_DUPFD_CLOEXEC, CONTROL);
+    if (control < 0)
+        control = fcntl(0, F_DUPFD_CLOEXEC, 3);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int output[2];
+    if (control < 0 || null < 0 || pipe2(output, O_CLOEXEC) != 0)
+        return 0;
+    /* Of the same kind as in the processes to come: interpreters look at them when they start. */
+    dup2(null, 0);
+    dup2(output[1], 1);
+    close(null);
+    close(output[0]);
+    close(output[1]);
+    return 1;
+}
+
+typedef int start_main(int (*)(int, char **, char **), int, char **, void (*)(void), void (*)(void),
+                       void (*)(void), void *);
+
+/* Every program that uses the C library begins with a call of this, when the libraries that it is
+ * linked to are ready and before its own constructors. */
+EXPORT int __libc_start_main(int (*main)(int, char **, char **), int argc, char **argv,
+                             void (*init)(void), void (*fini)(void), void (*rtld_fini)(void),
+                             void *stack_end)
+{
+    start_main *next = (start_main *)dlsym(RTLD_NEXT, "__libc_start_main");
+    const char *kind = getenv("DUNLIN_WARM");
+    if (kind) {
+        int is_script = strcmp(kind, "script") == 0;
+        unsetenv("DUNLIN_WARM");
+        unsetenv("LD_PRELOAD");
+        if (!take_over())
+            _exit(126);
+        if (!is_script) {
+            ssize_t length = serve(0, NULL);
+            argv = unpack(length, &argc);
+            environ = argv + argc + 1;
+            program_invocation_name = argv[0];
+            char *slash = strrchr(argv[0], '/');
+            program_invocation_short_name = slash ? slash + 1 : argv[0];
+        }
+    }
+    return next(main, argc, argv, init, fini, rtld_fini, stack_end);
+}
+
+/* Finds the script among the open files. */
+static void find_source(const char *path)
+{
+    struct stat script, open_file;
+    if (!path || stat(path, &script) != 0)
+        return;
+    for (int fd = 3; fd < 64 && source < 0; fd++)
+        if (fstat(fd, &open_file) == 0 && open_file.st_dev == script.st_dev
+            && open_file.st_ino == script.st_ino)
+            source = fd;
+}
+
+EXPORT pid_t fork(void)
+{
+    static pid_t (*next)(void);
+    char *files = control >= 0 ? getenv("DUNLIN_WARM_NOW") : NULL;
+    if (files) {
+        const char *script = getenv("DUNLIN_WARM_SCRIPT");
+        find_source(script);
+        /* As the kernel names a script's process. */
+        const char *slash = script ? strrchr(script, '/') : NULL;
+        prctl(PR_SET_NAME, slash ? slash + 1 : "script");
+        files = strdup(files);
+        takes_environment = getenv("DUNLIN_WARM_ENVIRONMENT") != NULL;
+        unsetenv("DUNLIN_WARM_ENVIRONMENT");
+        unsetenv("DUNLIN_WARM_NOW");
+        unsetenv("DUNLIN_WARM_SCRIPT");
+        serve(1, files);
+        return 0;
+    }
+    if (!next)
+        next = (pid_t (*)(void))dlsym(RTLD_NEXT, "fork");
+    if (next)
+        return next();
+    errno = ENOSYS;
+    return -1;
+}

@@ -1,0 +1,351 @@
+"""TLS: certificates and how they are chosen, versions, resumption, renewal, clients' certificates."""
+
+import hashlib
+import http.client
+import os
+import socket
+import ssl
+import subprocess
+import threading
+import time
+
+import pytest
+from conftest import DUNLIN, read_all, read_response, settle, wait_until, write
+
+
+def openssl(*arguments, **options):
+    done = subprocess.run(["openssl", *map(str, arguments)], capture_output=True, timeout=60, **options)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+def certificate(folder, name, hosts=("localhost",), kind="ec", issuer=None, days=30):
+    """A key and a certificate, signed by itself or by `issuer`: the paths of both."""
+    key, file = folder / f"{name}.key", folder / f"{name}.pem"
+    algorithm = ["ec", "-pkeyopt", "ec_paramgen_curve:P-256"] if kind == "ec" else ["rsa:2048"]
+    names = ",".join(f"DNS:{host}" for host in hosts) + ",IP:127.0.0.1"
+    signed = ["-CA", issuer[0], "-CAkey", issuer[1]] if issuer else []
+    openssl(
+        "req", "-x509", "-newkey", *algorithm, "-nodes", "-keyout", key, "-out", file, "-days", days,
+        "-subj", f"/CN={name}", "-addext", f"subjectAltName={names}",
+        "-addext", f"basicConstraints=critical,CA:{'FALSE' if issuer else 'TRUE'}", *signed,
+    )
+    return file, key
+
+
+@pytest.fixture
+def tls(tmp_path, serve, site):
+    """Starts a server with TLS: `tls(extra keys of tls, sites=more TOML)`; it has the first certificate."""
+    own = certificate(tmp_path, "own")
+    write(site / "hello.txt", b"hello\n")
+
+    def start(keys="", more="", route="", server="", pair=own):
+        routes = f'[[site.route]]\npath = "/*"\n{route}\n' if route else ""
+        return serve(
+            text=f'[server]\nthreads = 1\n{server}\n[[listen]]\naddress = "127.0.0.1:0"\ntls = true\n'
+            f'[[site]]\nroot = "{site}"\ntls = {{ certificate = ["{pair[0]}"], key = ["{pair[1]}"], {keys} }}\n'
+            f"{routes}{more}\n"
+        )
+
+    start.own = own
+    start.folder = tmp_path
+    return start
+
+
+def context(authority, version=None, client=None):
+    made = ssl.create_default_context(cafile=str(authority))
+    if version:
+        made.minimum_version = made.maximum_version = version
+    if client:
+        made.load_cert_chain(*map(str, client))
+    return made
+
+
+def connect(server, made, name="localhost", session=None):
+    plain = socket.create_connection(server.address, timeout=15)
+    return made.wrap_socket(plain, server_hostname=name, session=session)
+
+
+def ask(connection, path="/hello.txt", more=""):
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{more}\r\n".encode())
+    return read_response(connection)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_both_versions_serve_files_and_keep_the_connection(tls, site, version):
+    server = tls()
+    assert server.url.startswith("https://")
+    with connect(server, context(tls.own[0], version)) as connection:
+        for _ in range(3):
+            status, fields, body, _ = ask(connection)
+            assert (status, body) == (200, b"hello\n")
+        tag = fields["etag"]
+        connection.sendall(b"GET /hello.txt HTTP/1.1\r\nHost: x\r\nIf-None-Match: " + tag.encode() + b"\r\n\r\n")
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 304")
+        connection.sendall(b"GET /hello.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        # The end is announced, so that it cannot be taken for a cut.
+        assert read_all(connection).endswith(b"hello\n")
+
+
+def test_large_files_arrive_whole_also_at_slow_clients(tls, site):
+    sums = {}
+    for name, size in {"a.bin": 100_000, "b.bin": 5_000_000, "c.bin": 40_000_000}.items():
+        data = os.urandom(size)
+        write(site / name, data)
+        settle(site / name)
+        sums[name] = hashlib.sha256(data).digest()
+    server = tls()
+    for name, wanted in sums.items():
+        for _ in range(3):
+            with connect(server, context(tls.own[0])) as connection:
+                connection.sendall(f"GET /{name} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+                body = read_all(connection).partition(b"\r\n\r\n")[2]
+                assert hashlib.sha256(body).digest() == wanted
+    with connect(server, context(tls.own[0])) as connection:
+        connection.sendall(b"GET /b.bin HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        parts = []
+        while part := connection.recv(20_000):
+            parts.append(part)
+            if len(parts) % 50 == 0:
+                time.sleep(0.01)
+        body = b"".join(parts).partition(b"\r\n\r\n")[2]
+        assert hashlib.sha256(body).digest() == sums["b.bin"]
+
+
+def test_pipelined_requests_and_uploads(tls, tmp_path):
+    directory = tmp_path / "cgi-bin"
+    directory.mkdir()
+    script = directory / "sum"
+    script.write_text("#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\necho $HTTPS $REQUEST_SCHEME\nsha256sum\n")
+    script.chmod(0o755)
+    server = tls(more=f'[[site.route]]\npath = "/cgi-bin/*"\nscript = {{ kind = "cgi", directory = "{directory}" }}\nbody_size = "100MB"\n')
+    with connect(server, context(tls.own[0])) as connection:
+        connection.sendall(b"GET /hello.txt HTTP/1.1\r\nHost: x\r\n\r\n" * 50)
+        rest = b""
+        for _ in range(50):
+            status, _, body, rest = read_response(connection, rest)
+            assert (status, body) == (200, b"hello\n")
+        data = os.urandom(20_000_000)
+        head = f"POST /cgi-bin/sum HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\nConnection: close\r\n\r\n"
+        connection.sendall(head.encode() + data)
+        answer = read_all(connection)
+        assert b"on https\n" in answer and hashlib.sha256(data).hexdigest().encode() in answer
+
+
+def test_the_certificate_is_chosen_by_name(tls, site):
+    other = certificate(tls.folder, "other", ("a.example", "*.b.example"))
+    server = tls(more=f'[[site]]\nhost = ["a.example", "*.b.example"]\nroot = "{site}"\ntls = {{ certificate = "{other[0]}", key = "{other[1]}" }}\n[[site]]\nhost = "none.example"\nroot = "{site}"\n')
+    for name in ("a.example", "x.b.example"):
+        with connect(server, context(other[0]), name) as connection:
+            assert ask(connection)[0] == 200
+    with connect(server, context(tls.own[0])) as connection:
+        assert ask(connection)[0] == 200
+    with pytest.raises(ssl.SSLError, match="(?i)unrecognized"):
+        connect(server, context(tls.own[0]), "none.example")
+
+
+def test_clients_get_a_key_that_they_can_use(tls):
+    rsa = certificate(tls.folder, "rsa", kind="rsa")
+    ec = tls.own
+    server = tls(pair=(f'{ec[0]}", "{rsa[0]}', f'{ec[1]}", "{rsa[1]}'))
+    for wanted, kind in (("ECDSA+SHA256", b"id-ecPublicKey"), ("RSA-PSS+SHA256", b"rsaEncryption")):
+        shown = subprocess.run(
+            ["openssl", "s_client", "-connect", f"127.0.0.1:{server.address[1]}", "-sigalgs", wanted],
+            input=b"", capture_output=True, timeout=30,
+        ).stdout
+        text = subprocess.run(["openssl", "x509", "-noout", "-text"], input=shown, capture_output=True).stdout
+        assert kind in text, (wanted, shown[-500:])
+
+
+def test_sessions_are_resumed_by_tickets(tls):
+    server = tls()
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        made = context(tls.own[0], version)
+        with connect(server, made) as connection:
+            ask(connection)
+            session = connection.session
+            assert not connection.session_reused
+        with connect(server, made, session=session) as connection:
+            ask(connection)
+            assert connection.session_reused
+
+
+def test_the_oldest_version_can_be_chosen(tls):
+    server = tls('min_version = "1.3"')
+    with connect(server, context(tls.own[0])) as connection:
+        assert connection.version() == "TLSv1.3"
+    with pytest.raises(ssl.SSLError):
+        connect(server, context(tls.own[0], ssl.TLSVersion.TLSv1_2))
+
+
+def test_certificates_are_renewed_without_losing_a_connection(tls):
+    server = tls()
+    first = tls.own[0].read_text()
+    made = context(tls.own[0])
+    kept = connect(server, made)
+    assert ask(kept)[0] == 200
+    failed = []
+    stop = threading.Event()
+    trust = ssl.create_default_context()
+    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+
+    def load():
+        while not stop.is_set():
+            try:
+                with connect(server, trust) as connection:
+                    assert ask(connection)[0] == 200
+            except Exception as error:
+                failed.append(error)
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    certificate(tls.folder, "own", days=60)
+
+    def shown():
+        with connect(server, trust) as connection:
+            return ssl.DER_cert_to_PEM_cert(connection.getpeercert(True))
+
+    wait_until(lambda: shown().strip() == tls.own[0].read_text().strip(), "the new certificate")
+    assert shown() != first
+    assert ask(kept)[0] == 200
+    good = tls.own[0].read_text()
+    tls.own[0].write_text("nonsense")
+    server.logged("the one before stays")
+    assert shown().strip() == good.strip()
+    stop.set()
+    thread.join()
+    assert not failed
+
+
+def test_clients_can_be_asked_for_a_certificate(tls):
+    authority = certificate(tls.folder, "authority")
+    client = certificate(tls.folder, "client", issuer=authority)
+    stranger = certificate(tls.folder, "stranger")
+    server = tls(f'client_authority = "{authority[0]}"')
+    with connect(server, context(tls.own[0], client=client)) as connection:
+        assert ask(connection)[0] == 200
+    for wrong in (None, stranger):
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            with connect(server, context(tls.own[0], client=wrong)) as connection:
+                ask(connection)
+    server.stop()
+    server = tls(f'client_authority = "{authority[0]}", client_required = false')
+    with connect(server, context(tls.own[0])) as connection:
+        assert ask(connection)[0] == 200
+
+
+def test_curl_and_http_client(tls):
+    server = tls()
+    done = subprocess.run(
+        ["curl", "-sS", "--cacert", tls.own[0], f"https://localhost:{server.address[1]}/hello.txt", "--resolve", f"localhost:{server.address[1]}:127.0.0.1"],
+        capture_output=True, text=True, timeout=30,
+    )
+    assert done.stdout == "hello\n", done.stderr
+    connection = http.client.HTTPSConnection("127.0.0.1", server.address[1], context=context(tls.own[0]))
+    for _ in range(3):
+        connection.request("GET", "/hello.txt")
+        assert connection.getresponse().read() == b"hello\n"
+    connection.close()
+
+
+def test_who_speaks_without_tls_is_told(tls):
+    server = tls()
+    with server.connect() as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = read_all(connection)
+        assert answer.startswith(b"HTTP/1.1 400 ") and b"https" in answer
+    for junk in (b"\x16\x03\x01\xff\xff" + b"x" * 100, b"\x00" * 50, b""):
+        with server.connect() as connection:
+            connection.sendall(junk)
+            connection.shutdown(socket.SHUT_WR)
+            try:
+                read_all(connection)
+            except ConnectionError:
+                pass
+    with connect(server, context(tls.own[0])) as connection:
+        assert ask(connection)[0] == 200
+
+
+def test_handshakes_that_stop_are_ended(tls):
+    server = tls(server='[server.http1]\nhead_timeout = "300ms"')
+    with server.connect() as connection:
+        assert connection.recv(10) == b""
+    with server.connect() as connection:
+        connection.sendall(b"\x16\x03\x01\x02\x00\x01")
+        assert connection.recv(10) == b""
+
+
+def test_mistakes_are_told_with_their_place(tls, tmp_path, site):
+    own, key = tls.own
+    other = certificate(tmp_path, "other")[1]
+    file = tmp_path / "check.toml"
+
+    def problem(text, listen="tls = true"):
+        file.write_text(f'[[listen]]\naddress = "127.0.0.1:0"\n{listen}\n[[site]]\nroot = "{site}"\ntls = {{ {text} }}\n')
+        return subprocess.run([DUNLIN, "check", "--config", file], capture_output=True, text=True)
+
+    assert "is not that of certificate" in problem(f'certificate = "{own}", key = "{other}"').stderr
+    missing = problem(f'certificate = "{tmp_path}/none.pem", key = "{key}"').stderr
+    assert ":6:" in missing and "none.pem" in missing and "No such file" in missing
+    assert "holds" in problem(f'certificate = "{key}", key = "{key}"').stderr
+    assert "not one key for each" in problem(f'certificate = ["{own}", "{own}"], key = "{key}"').stderr
+    assert "client_authority" in problem(f'certificate = "{own}", key = "{key}", client_required = true').stderr
+    fine = problem(f'certificate = "{own}", key = "{key}"')
+    assert "for localhost: until" in fine.stdout and "days are left" in fine.stdout
+
+
+def test_a_certificate_for_development_is_made_and_kept(tmp_path, site):
+    write(site / "index.html", b"hello\n")
+    environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path / "data")}
+    made = []
+    for _ in range(2):
+        process = subprocess.Popen(
+            [DUNLIN, "serve", site, "--tls-self-signed", "--listen", "127.0.0.1:0", "--access-log", "off"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+        )
+        url = process.stdout.readline().strip()
+        file = tmp_path / "data" / "dunlin" / "localhost.pem"
+        told = process.stdout.readline()
+        assert url.startswith("https://") and str(file) in told, (url, told, process.stderr.read() if process.poll() else "")
+        port = url.rsplit(":", 1)[1].strip("/")
+        done = subprocess.run(
+            ["curl", "-sS", "--cacert", file, f"https://localhost:{port}/", "--resolve", f"localhost:{port}:127.0.0.1"],
+            capture_output=True, text=True, timeout=30,
+        )
+        assert done.stdout == "hello\n", done.stderr
+        made.append(file.read_bytes())
+        process.terminate()
+        assert process.wait(20) == 0
+        process.stdout.close()
+        process.stderr.close()
+    assert made[0] == made[1]
+    assert (tmp_path / "data" / "dunlin" / "localhost.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_http2_is_agreed_upon_and_large_bodies_arrive(tls, site):
+    data = os.urandom(30_000_000)
+    write(site / "large.bin", data)
+    settle(site / "large.bin")
+    server = tls(more='[[listen]]\naddress = "127.0.0.1:0"\ntls = true\nhttp2 = false\n')
+    base = ["curl", "-sS", "--cacert", tls.own[0], "--resolve", f"localhost:{server.port}:127.0.0.1"]
+    url = f"https://localhost:{server.port}"
+    for _ in range(3):
+        done = subprocess.run(
+            [*base, "-w", "%{stderr}%{http_version}", f"{url}/large.bin"], capture_output=True, timeout=60
+        )
+        assert done.stderr == b"2" and hashlib.sha256(done.stdout).digest() == hashlib.sha256(data).digest()
+    slow = subprocess.run([*base, "--limit-rate", "8M", f"{url}/large.bin"], capture_output=True, timeout=60)
+    assert hashlib.sha256(slow.stdout).digest() == hashlib.sha256(data).digest()
+    made = context(tls.own[0])
+    made.set_alpn_protocols(["http/1.1"])
+    with connect(server, made) as connection:
+        assert connection.selected_alpn_protocol() == "http/1.1" and ask(connection)[0] == 200
+    other = int(server.process.stdout.readline().decode().rsplit(":", 1)[1].strip().strip("/"))
+    made.set_alpn_protocols(["h2", "http/1.1"])
+    with made.wrap_socket(socket.create_connection(("127.0.0.1", other)), server_hostname="localhost") as connection:
+        assert connection.selected_alpn_protocol() == "http/1.1"
+    done = subprocess.run(
+        ["h2load", "-n", "2000", "-c", "4", "-m", "20", f"https://127.0.0.1:{server.port}/hello.txt"],
+        capture_output=True, text=True, timeout=60,
+    )
+    assert "2000 succeeded, 0 failed" in done.stdout, done.stdout

@@ -1,0 +1,451 @@
+"""Warm CGI: the programs of `test_cgi` behave the same, and what is particular to hosts."""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+import test_cgi
+from conftest import parse, read_all, wait_until
+from test_cgi import *  # noqa: F403 (the same tests run here with kind = "warm")
+from test_cgi import PRINT, content, get, is_alive, none_left, script
+
+
+@pytest.fixture
+def kind():
+    return "warm"
+
+
+def is_host(pid):
+    """A host has its socket to the server where no other process has anything."""
+    try:
+        return os.readlink(f"/proc/{pid}/fd/100").startswith("socket:")
+    except OSError:
+        return False
+
+
+@pytest.fixture(autouse=True)
+def _hosts_are_no_processes_of_requests(monkeypatch):
+    every = test_cgi.children
+
+    def children(server):
+        return {pid: state for pid, state in every(server).items() if not is_host(pid)}
+
+    monkeypatch.setattr(test_cgi, "children", children)
+
+
+def hosts(server):
+    """The hosts of the server by the name of what they run."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = (entry / "stat").read_text()
+        except OSError:
+            continue
+        name, fields = stat.partition("(")[2].rpartition(")")[0], stat.rpartition(")")[2].split()
+        if int(fields[1]) == server.pid and fields[0] != "Z" and is_host(entry.name):
+            found[name] = int(entry.name)
+    return found
+
+
+def compile_c(directory, name, source, *options):
+    file = directory.parent / f"{name}.c"
+    file.write_text(source)
+    subprocess.run(["gcc", "-o", directory / name, file, *options], check=True)
+
+
+PRINT_PERL = r"""#!/usr/bin/perl -w
+use strict;
+use warnings;
+use Cwd qw(getcwd);
+sub quoted { my $text = shift; $text =~ s/(["\\])/\\$1/g; return "\"$text\"" }
+binmode STDIN;
+my $body = do { local $/; <STDIN> } // '';
+my @fds = do { opendir my $d, "/proc/self/fd"; sort grep { /\d/ } readdir $d };
+print "Content-Type: application/json\n\n{\"env\": {";
+print join ",", map { quoted($_) . ":" . quoted($ENV{$_}) } sort keys %ENV;
+print "}, \"args\": [", join(",", map { quoted($_) } @ARGV), "], \"cwd\": ", quoted(getcwd());
+print ", \"name\": ", quoted($0), ", \"body\": ", quoted($body);
+print ", \"fds\": [", join(",", map { quoted($_) } @fds), "]";
+print ", \"group\": ", (getpgrp() == $$ ? "true" : "false"), ", \"parent\": ", getppid(), "}";
+"""
+
+PRINT_C = r"""
+#include <stdio.h>
+#include <unistd.h>
+extern char **environ;
+static void quoted(const char *s) {
+    putchar('"');
+    for (; *s; s++) { if (*s == '"' || *s == '\\') putchar('\\'); putchar(*s); }
+    putchar('"');
+}
+int main(int argc, char **argv) {
+    char text[4096];
+    printf("Content-Type: application/json\n\n{\"env\": {");
+    for (char **e = environ; *e; e++) {
+        char *v = *e;
+        while (*v != '=') v++;
+        *v = 0;
+        if (e != environ) putchar(',');
+        quoted(*e); putchar(':'); quoted(v + 1);
+    }
+    printf("}, \"args\": [");
+    for (int i = 1; i < argc; i++) { if (i > 1) putchar(','); quoted(argv[i]); }
+    printf("], \"name\": "); quoted(argv[0]);
+    printf(", \"cwd\": "); quoted(getcwd(text, sizeof text));
+    ssize_t n = read(0, text, sizeof text - 1);
+    text[n < 0 ? 0 : n] = 0;
+    printf(", \"body\": "); quoted(text);
+    printf(", \"group\": %s, \"parent\": %d}", getpgrp() == getpid() ? "true" : "false", getppid());
+}
+"""
+
+PRINT_PYTHON = """#!/usr/bin/python3
+import json, os, sys, signal
+print("Content-Type: application/json\\n")
+print(json.dumps({"env": dict(os.environ), "args": sys.argv[1:], "cwd": os.getcwd(),
+    "group": os.getpgrp() == os.getpid(), "fds": sorted(os.listdir("/proc/self/fd")),
+    "body": sys.stdin.read(), "name": __name__, "file": __file__, "path": sys.path,
+    "parent": os.getppid(), "argv": sys.argv, "orig": sys.orig_argv, "exe": sys.executable,
+    "main": sorted(vars(sys.modules["__main__"])), "umask": os.umask(0),
+    "streams": [(s.name, s.mode, s.encoding, s.errors, s.line_buffering, s.write_through,
+                 s.newlines, s.buffer.name, type(s.buffer).__name__)
+                for s in (sys.stdin, sys.stdout, sys.stderr)],
+    "signals": [str(signal.getsignal(n)) for n in (2, 13, 15)], "stdin": sys.stdin is sys.__stdin__,
+    "comm": open("/proc/self/comm").read(), "flags": str(sys.flags)}))
+"""
+
+
+@pytest.mark.parametrize("name", ["p.py", "u.py", "p.pl", "c"])
+def test_what_a_program_sees_is_what_it_sees_as_plain_cgi(tmp_path, serve, name):
+    directory = tmp_path / "cgi-bin"
+    directory.mkdir()
+    script(directory, "p.py", PRINT_PYTHON)
+    script(directory, "u.py", PRINT_PYTHON.replace("python3", "python3 -uO", 1))
+    script(directory, "p.pl", PRINT_PERL)
+    compile_c(directory, "c", PRINT_C)
+    settings = f'directory = "{directory}", env = {{ APP = "blue", LANG = "C.UTF-8" }}'
+    server = serve(more="".join(
+        f'[[site.route]]\npath = "/{kind}/*"\nscript = {{ kind = "{kind}", {settings} }}\n'
+        for kind in ("warm", "cgi")))
+
+    def ask(kind, query):
+        body = "some text"
+        data = (f"POST /{kind}/{name}/in/fo?{query} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                f"X-A: b=c\r\nX-Empty:\r\nContent-Length: {len(body)}\r\n\r\n{body}")
+        if query == "one+two":
+            data = (f"GET /{kind}/{name}?{query} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        status, fields, answer = parse(server.exchange(data.encode()))
+        assert status == 200, server.log
+        told = json.loads(content(fields, answer))
+        assert told["group"] and told.pop("parent") == server.pid
+        for key in ("REMOTE_PORT", "REQUEST_URI", "SCRIPT_NAME"):
+            told["env"][key] = told["env"][key].replace("/cgi/", "/warm/")
+        told["env"].pop("REMOTE_PORT")
+        return told
+
+    for query in ("x=1", "one+two"):
+        plain = ask("cgi", query)
+        for _ in range(3):
+            assert ask("warm", query) == plain
+    assert plain["args"] == ["one", "two"]
+    assert len(hosts(server)) == 1
+
+
+def test_nothing_of_one_request_is_there_in_the_next(cgi):
+    server = cgi({
+        "s.py": "#!/usr/bin/python3\nimport os, sys, json, random\nprint('Content-Type: a/b\\n')\n"
+                "print(getattr(json, 'left', None), os.environ.get('LEFT'), sys.argv)\n"
+                "print(random.random())\njson.left = os.environ['LEFT'] = 'left'\n",
+        "s.pl": "#!/usr/bin/perl\nuse Cwd;\nprint \"Content-Type: a/b\\n\\n\", $Cwd::left // 'None', "
+                "' ', $ENV{LEFT} // 'None', \" @ARGV\\n\", rand;\n$Cwd::left = $ENV{LEFT} = 'left';\n",
+    })
+    for name in ("s.py", "s.pl"):
+        answers = [get(server, f"/cgi-bin/{name}")[2].decode().splitlines() for _ in range(4)]
+        assert all(answer[0].startswith("None None ") for answer in answers), answers
+        # Nor the next random number.
+        assert len({answer[1] for answer in answers}) == 4
+
+
+@pytest.mark.parametrize("text, status", [
+    ("sys.exit(0)", 0), ("sys.exit(3)", 3), ("sys.exit('a reason')", 1), ("sys.exit(-1)", 255),
+    ("raise SystemExit(True)", 1), ("1 / 0", 1), ("os._exit(7)", 7),
+    ("import atexit; atexit.register(lambda: os._exit(9))", 9),
+    ("import threading; threading.Thread(target=lambda: os._exit(5)).start()", 5),
+    ("import threading, time; threading.Thread(target=time.sleep, args=(99,), daemon=True).start()", 0),
+    ("this is no Python", 1),
+])
+def test_python_ends_as_it_does_otherwise(cgi, text, status):
+    server = cgi({"e.py": f"#!/usr/bin/python3\nimport os, sys\n{text}\n"})
+    for _ in range(2):
+        assert server.get("/cgi-bin/e.py")[0] == 502
+    wait_until(lambda: server.log.count("it wrote nothing") == 2, "both are told")
+    lines = [line for line in server.log.splitlines() if "it wrote nothing" in line]
+    assert all((f"exit status is {status}" in line) == (status != 0) for line in lines), server.log
+    assert "warm host>" not in server.log
+    none_left(server)
+
+
+def test_a_traceback_is_the_one_of_python_itself(cgi):
+    server = cgi({"t.py": "#!/usr/bin/python3\ndef f():\n    raise ValueError('no')\ntry:\n    1 / 0\n"
+                          "except ZeroDivisionError:\n    f()\n"})
+    path = cgi.directory / "t.py"
+    plain = subprocess.run([path], capture_output=True, text=True).stderr.splitlines()
+    assert server.get("/cgi-bin/t.py")[0] == 502
+    wait_until(lambda: "stderr: ValueError" in server.log, "all of it is told")
+    told = [line.partition("stderr: ")[2].rpartition(" script=")[0].rstrip()
+            for line in server.log.splitlines() if "stderr: " in line]
+    assert told == [line.rstrip() for line in plain if line]
+
+
+def test_files_that_python_would_close_are_closed(cgi, tmp_path):
+    server = cgi({"w.py": f"#!/usr/bin/python3\nimport sys\nf = open('{tmp_path}/w', 'w')\n"
+                          "f.write('written')\nclass C:\n    def __del__(self):\n"
+                          "        sys.stdout.write('gone')\nc = C()\nc.c = c\n"
+                          "print('Content-Type: a/b\\n')\n"})
+    assert get(server, "/cgi-bin/w.py")[2] == b"gone"
+    wait_until(lambda: (tmp_path / "w").read_text() == "written", "the file is written")
+
+
+def test_perl_ends_as_it_does_otherwise(cgi):
+    server = cgi({
+        "die.pl": "#!/usr/bin/perl\ndie 'a reason';\n",
+        "exit.pl": "#!/usr/bin/perl\nEND { $? = 4 }\nexit 3;\n",
+        "syntax.pl": "#!/usr/bin/perl\nuse strict;\n$x = 1;\n",
+        "state.pl": "#!/usr/bin/perl -wT\nprint \"Content-Type: a/b\\n\\n\", defined $^S ? $^S : 'u', "
+                    "' ', scalar(my @c = caller), ' ', ${^TAINT}, ' ', __FILE__, ' ', __LINE__, \"\\n\";\n"
+                    "eval { system(\"echo $ENV{QUERY_STRING}\") };\nprint $@ =~ /^Insecure/ ? 'tainted' : \"not: $@\";\n"
+                    "print <DATA>;\n__END__\nmore\n",
+    })
+    for _ in range(2):
+        for name, status in (("die.pl", 255), ("exit.pl", 4), ("syntax.pl", 255)):
+            assert server.get(f"/cgi-bin/{name}")[0] == 502
+            wait_until(lambda: f"exit status is {status}" in server.log, "it is told")
+        assert get(server, "/cgi-bin/state.pl?a=b")[2].decode() == (
+            f"0 0 1 {cgi.directory}/state.pl 2\ntaintedmore\n")
+    wait_until(lambda: server.log.count("a reason at") == 2, "both are told")
+    assert f"stderr: a reason at {cgi.directory}/die.pl line 2. script" in server.log
+
+
+def test_other_interpreters_are_stopped_before_they_begin(cgi):
+    server = cgi({"a": "printf 'Content-Type: a/b\\n\\n%s %s %s' \"$0\" \"$#\" \"$1\"",
+                  "env": "#!/usr/bin/env perl\nprint \"Content-Type: a/b\\n\\n$0 @ARGV\";\n"})
+    for _ in range(2):
+        assert get(server, "/cgi-bin/a?b")[2].decode() == f"{cgi.directory}/a 1 b"
+        assert get(server, "/cgi-bin/env?b+c")[2].decode() == f"{cgi.directory}/env b c"
+    assert set(hosts(server)) == {"sh", "env"}
+
+
+@pytest.mark.parametrize("language", ["python", "perl", "c"])
+def test_a_changed_program_takes_effect_at_the_next_request(cgi, language):
+    server = cgi()
+
+    def write(text):
+        if language == "python":
+            script(cgi.directory, "x", f"#!/usr/bin/python3\nprint('Content-Type: a/b\\n')\nprint('{text}')\n")
+        elif language == "perl":
+            script(cgi.directory, "x", f"#!/usr/bin/perl\nprint \"Content-Type: a/b\\n\\n{text}\\n\";\n")
+        else:
+            (cgi.directory / "x").unlink(missing_ok=True)
+            compile_c(cgi.directory, "x", '#include <stdio.h>\n'
+                      f'int main(void) {{ puts("Content-Type: a/b\\n\\n{text}"); }}\n')
+
+    for number in range(4):
+        write(number)
+        for _ in range(3):
+            assert get(server, "/cgi-bin/x")[2] == b"%d\n" % number
+    wait_until(lambda: len(hosts(server)) == 1, "the hosts of what is gone have ended")
+
+
+def test_a_preloaded_module_that_changes_is_loaded_anew(cgi, tmp_path):
+    module = tmp_path / "modules" / "heavy.py"
+    module.parent.mkdir()
+    module.write_text("value = 1\n")
+    server = cgi({"m.py": "#!/usr/bin/python3\nimport sys\nearly = 'heavy' in sys.modules\nimport heavy\n"
+                          "print('Content-Type: a/b\\n')\nprint(early, heavy.value)\n"},
+                 f'preload = ["heavy"], env = {{ PYTHONPATH = "{module.parent}", '
+                 'PYTHONDONTWRITEBYTECODE = "1" }')
+    assert get(server, "/cgi-bin/m.py")[2] == b"True 1\n"
+    module.write_text("value = 1000\n")
+    wait_until(lambda: get(server, "/cgi-bin/m.py")[2] == b"True 1000\n", "the host is another")
+
+
+def test_modules_that_cannot_be_preloaded_are_told(cgi):
+    server = cgi({"m.py": "#!/usr/bin/python3\nprint('Content-Type: a/b\\n\\nok')\n",
+                  "m.pl": "#!/usr/bin/perl\nprint \"Content-Type: a/b\\n\\nok\\n\";\n"},
+                 'preload = ["missing_module"]')
+    assert get(server, "/cgi-bin/m.py")[2] == b"ok\n"
+    assert get(server, "/cgi-bin/m.pl")[2] == b"ok\n"
+    wait_until(lambda: server.log.count("preload: missing_module") == 2, "it is told")
+
+
+def test_a_module_beside_the_script_comes_before_the_standard_one(cgi):
+    (cgi.directory / "json.py").write_text("mine = True\n")
+    server = cgi({"m.py": "#!/usr/bin/python3\nimport json\nprint('Content-Type: a/b\\n')\nprint(json.mine)\n"})
+    for _ in range(2):
+        assert get(server, "/cgi-bin/m.py")[2] == b"True\n"
+
+
+def test_modules_that_look_around_when_they_are_loaded_see_the_request(cgi):
+    server = cgi({"m.py": "#!/usr/bin/python3\nimport json, multiprocessing.process, wsgiref.handlers\n"
+                          "print('Content-Type: a/b\\n')\n"
+                          "print(wsgiref.handlers.BaseHandler.os_environ['QUERY_STRING'])\n"
+                          "print(multiprocessing.process.ORIGINAL_DIR)\n"})
+    for number in range(3):
+        said = get(server, f"/cgi-bin/m.py?n={number}")[2].decode()
+        assert said == f"n={number}\n{cgi.directory}\n"
+
+
+def test_a_host_that_hangs_is_ended_and_costs_no_request(cgi):
+    server = cgi({"k.py": "#!/usr/bin/python3\nprint('Content-Type: a/b\\n\\nok')\n"})
+    assert get(server, "/cgi-bin/k.py")[2] == b"ok\n"
+    [host] = hosts(server).values()
+    os.kill(host, signal.SIGSTOP)
+    with server.connect(30) as connection:
+        connection.sendall(b"GET /cgi-bin/k.py HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        status, fields, body = parse(read_all(connection))
+    assert (status, content(fields, body)) == (200, b"ok\n")
+    assert "it makes no processes any more" in server.log
+    none_left(server)
+
+
+def test_the_script_does_not_run_without_a_request(cgi, tmp_path):
+    server = cgi({"r.py": f"#!/usr/bin/python3\nopen('{tmp_path}/ran', 'a').write('x')\n"
+                          "print('Content-Type: a/b\\n')\n",
+                  "r.pl": f"#!/usr/bin/perl\nBEGIN {{ open F, '>>{tmp_path}/ran'; print F 'x'; close F }}\n"
+                          "print \"Content-Type: a/b\\n\\n\";\n"})
+    for name in ("r.py", "r.pl"):
+        (tmp_path / "ran").unlink(missing_ok=True)
+        for _ in range(3):
+            assert get(server, f"/cgi-bin/{name}")[0] == 200
+        assert (tmp_path / "ran").read_text() == "xxx"
+
+
+def test_a_host_that_is_killed_costs_no_request(cgi):
+    server = cgi({"k.py": "#!/usr/bin/python3\nprint('Content-Type: a/b\\n\\nok')\n"}, "processes = 8")
+    assert get(server, "/cgi-bin/k.py")[2] == b"ok\n"
+    done = threading.Event()
+    answers = []
+
+    def ask():
+        while not done.is_set():
+            answers.append(get(server, "/cgi-bin/k.py")[2])
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    ends = lambda: server.log.count("its warm host has ended")
+    for number in range(3):
+        [host] = wait_until(lambda: hosts(server), "a host is there").values()
+        os.kill(host, signal.SIGKILL)
+        wait_until(lambda: ends() == number + 1, "its end is told")
+    wait_until(lambda: hosts(server), "another is there")
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert answers and set(answers) == {b"ok\n"}
+    none_left(server)
+
+
+def test_what_hangs_is_no_matter_of_the_host(cgi):
+    server = cgi({"h.py": "#!/usr/bin/python3\nimport os, time\nif os.environ['QUERY_STRING']:\n"
+                          "    time.sleep(1000)\nprint('Content-Type: a/b\\n\\nok')\n"},
+                 'timeout = "300ms"')
+    for _ in range(3):
+        assert get(server, "/cgi-bin/h.py?hang=1")[0] == 504
+        assert get(server, "/cgi-bin/h.py")[2] == b"ok\n"
+    assert len(hosts(server)) == 1
+    none_left(server)
+
+
+def test_200_requests_at_once(cgi):
+    server = cgi({"n.py": "#!/usr/bin/python3\nimport os\nprint('Content-Type: a/b\\n')\n"
+                          "print(os.environ['QUERY_STRING'])\n"},
+                 "processes = 200", server="connections = 1000")
+    connections = [server.connect(60) for _ in range(200)]
+    for number, connection in enumerate(connections):
+        connection.sendall(b"GET /cgi-bin/n.py?n=%d HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % number)
+    for number, connection in enumerate(connections):
+        status, fields, body = parse(read_all(connection))
+        assert (status, content(fields, body)) == (200, b"n=%d\n" % number), server.log
+        connection.close()
+    none_left(server)
+
+
+def test_a_program_of_its_own_kind_runs_as_plain_cgi_and_the_log_says_so_once(cgi):
+    source = '#include <stdio.h>\nint main(void) { puts("Content-Type: a/b\\n\\nok"); }\n'
+    compile_c(cgi.directory, "static", source, "-static")
+    compile_c(cgi.directory, "setuid", source)
+    (cgi.directory / "setuid").chmod(0o4755)
+    server = cgi()
+    for name in ("static", "setuid"):
+        for _ in range(3):
+            assert get(server, f"/cgi-bin/{name}")[2] == b"ok\n"
+    wait_until(lambda: server.log.count("runs as plain CGI") == 2, "it is told")
+    assert "not dynamically linked" in server.log and "privileges of its own" in server.log
+    assert not hosts(server)
+
+
+def test_check_tells_of_programs_that_cannot_be_kept_warm(tmp_path):
+    from conftest import DUNLIN
+
+    directory = tmp_path / "bin"
+    (directory / "sub").mkdir(parents=True)
+    compile_c(directory, "static", "int main(void) { return 0; }\n", "-static")
+    script(directory, "sub/lost", "#!/does/not/exist\n")
+    script(directory, "fine", "#!/usr/bin/env perl\n")
+    file = tmp_path / "dunlin.toml"
+    file.write_text('[[listen]]\naddress = "127.0.0.1:0"\n[[site]]\nroot = "."\n[[site.route]]\n'
+                    f'path = "/x/*"\nscript = {{ kind = "warm", directory = "{directory}" }}\n')
+    said = subprocess.check_output([DUNLIN, "check", "--config", file], text=True).splitlines()[1:]
+    assert len(said) == 2
+    assert said[0] == f"{directory}/static runs as plain CGI: it is not dynamically linked"
+    assert said[1].startswith(f"{directory}/sub/lost runs as plain CGI: ")
+
+
+def test_constructors_of_the_program_see_the_request(cgi):
+    compile_c(cgi.directory, "early", '#include <stdio.h>\n#include <stdlib.h>\n#include <pthread.h>\n'
+              'static char *query; static int forks;\n'
+              'static void child(void) { forks++; }\n'
+              '__attribute__((constructor)) static void before(void) { query = getenv("QUERY_STRING"); }\n'
+              'static void *thread(void *x) { printf("Content-Type: a/b\\n\\n%s", query); return x; }\n'
+              'int main(void) { pthread_t t; (void)child; pthread_create(&t, 0, thread, 0);'
+              ' pthread_join(t, 0); return 0; }\n')
+    server = cgi()
+    for number in range(3):
+        assert get(server, f"/cgi-bin/early?n={number}")[2] == b"n=%d" % number
+
+
+def test_an_end_by_a_signal_is_told(cgi):
+    compile_c(cgi.directory, "abort", '#include <stdlib.h>\nint main(void) { abort(); }\n')
+    server = cgi()
+    for _ in range(2):
+        assert server.get("/cgi-bin/abort")[0] == 502
+    wait_until(lambda: server.log.count("signal 6") == 2, "both are told")
+    none_left(server)
+
+
+def test_hosts_end_with_the_server(cgi):
+    server = cgi({"a.py": "#!/usr/bin/python3\nprint('Content-Type: a/b\\n\\nok')\n", "b": test_cgi.HELLO})
+    for name in ("a.py", "b"):
+        assert get(server, f"/cgi-bin/{name}")[0] == 200
+    numbers = hosts(server).values()
+    assert len(numbers) == 2
+    server.stop(signal.SIGKILL)
+    wait_until(lambda: not any(is_alive(pid) for pid in numbers), "they are gone")
+
+
+def test_a_host_without_a_reader_of_its_answer_goes_on(cgi):
+    server = cgi({"a.py": PRINT})
+    for _ in range(20):
+        connection = server.connect()
+        connection.sendall(b"GET /cgi-bin/a.py HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.close()
+    assert get(server, "/cgi-bin/a.py")[0] == 200
+    none_left(server)
