@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 
 import pytest
 
@@ -72,6 +73,7 @@ def events(environ, start_response):
         wait_for(environ["QUERY_STRING"] + str(number))
 
 def wait(environ, start_response):
+    open(environ["QUERY_STRING"] + ".began", "w").close()
     wait_for(environ["QUERY_STRING"])
     return hello(environ, start_response)
 
@@ -307,6 +309,9 @@ def test_a_slow_request_holds_up_neither_answers_that_are_ready_nor_other_proces
     gate = tmp_path / "gate"
     slow = threading.Thread(target=lambda: get(server, f"/app/wait?{gate}"))
     slow.start()
+    began = tmp_path / "gate.began"
+    # Those that come within five milliseconds may have been given ahead, and wait behind it.
+    wait_until(lambda: began.exists() and time.time() > began.stat().st_mtime + 0.1, "it is slow")
     answers = []
     threads = [
         threading.Thread(target=lambda: answers.append(get(server, "/app/")[2])) for _ in range(8)

@@ -247,7 +247,7 @@ impl Checker<'_> {
 
     fn script(&mut self, script: &mut file::ScriptTable) {
         let file::ScriptTable { directory, root, command, interpreter, .. } = script;
-        if script.kind.value == file::ScriptKind::Wsgi && directory.is_none() {
+        if script.kind.value.has_host() && directory.is_none() {
             *directory = Some(At::nowhere(self.absolute(Path::new(""))));
         }
         // A bare name is looked for where programs are.

@@ -416,11 +416,12 @@ pub struct RespondTable {
 pub struct ScriptTable {
     /// How they are run. `cgi`: a process for each request, as RFC 3875 says. `warm`: the same,
     /// without the cost of starting each. `fastcgi`: workers that stay, started from `command` or
-    /// reached at `connect`. `scgi`, `uwsgi`: by these protocols, at `connect`. `wsgi`: a Python
-    /// application in processes of the server's.
+    /// reached at `connect`. `scgi`, `uwsgi`: by these protocols, at `connect`. `wsgi`, `asgi`: a
+    /// Python application in processes of the server's.
     pub kind: At<ScriptKind>,
     /// Directory of the scripts: what the pattern's `*` matches is looked for in it, and what
-    /// follows the script's own name is its PATH_INFO. With `wsgi`, the application's directory.
+    /// follows the script's own name is its PATH_INFO. With `wsgi` and `asgi`, the application's
+    /// directory.
     pub directory: Option<At<PathBuf>>,
     /// Directory beneath which the whole path names a script, as it names a file beneath a site's
     /// root. With neither it nor `directory`, one program answers all paths.
@@ -436,12 +437,12 @@ pub struct ScriptTable {
     /// The interpreter that loads the application, such as that of a virtual environment.
     /// `python3` when absent.
     pub interpreter: Option<At<String>>,
-    /// Requests that one process of an application works on at once. 1 when absent.
+    /// Requests that one process of a `wsgi` application works on at once. 1 when absent.
     pub threads: Option<At<usize>>,
     /// Most processes at once; with `connect`, most requests. 32 when absent, 4 for workers that
     /// are started here.
     pub processes: Option<At<usize>>,
-    /// Workers that are not ended for want of requests. 1 when absent.
+    /// Workers that are not ended for want of requests. 1 when absent; with `asgi`, `processes`.
     pub min_processes: Option<At<usize>>,
     /// How long a worker beyond `min_processes` goes without a request before it is ended. `1m`
     /// when absent.
@@ -499,7 +500,7 @@ impl ScriptTable {
         }
         let first = self.extensions.as_ref().and_then(|names| names.first());
         let extension = first.map_or("php", |name| name.trim_start_matches('.'));
-        (self.kind.value != ScriptKind::Wsgi).then(|| format!("index.{extension}"))
+        (!self.kind.value.has_host()).then(|| format!("index.{extension}"))
     }
 }
 
@@ -520,9 +521,16 @@ pub enum ScriptKind {
     Uwsgi,
     /// A Python application (PEP 3333).
     Wsgi,
+    /// An asynchronous Python application.
+    Asgi,
 }
 
 impl ScriptKind {
+    /// Whether a host of the server's loads an application.
+    pub fn has_host(self) -> bool {
+        matches!(self, Self::Wsgi | Self::Asgi)
+    }
+
     /// Whether scripts are CGI programs, each in a process of its own.
     pub fn is_cgi(self) -> bool {
         matches!(self, Self::Cgi | Self::Warm)
@@ -537,6 +545,7 @@ impl ScriptKind {
             Self::Scgi => "scgi",
             Self::Uwsgi => "uwsgi",
             Self::Wsgi => "wsgi",
+            Self::Asgi => "asgi",
         }
     }
 }

@@ -205,7 +205,7 @@ impl Reader<'_> {
             id: table.span.as_ref().map_or(0, |span| span.start),
             kind,
             mapping: match (&table.directory, &table.root) {
-                _ if kind == ScriptKind::Wsgi => Mapping::Application,
+                _ if kind.has_host() => Mapping::Application,
                 (Some(_), _) => Mapping::Rest,
                 (None, Some(_)) => Mapping::Path,
                 (None, None) => Mapping::Application,
@@ -235,7 +235,7 @@ impl Reader<'_> {
 
     /// Tells of keys that are missing, or mean nothing to the kind.
     fn fitness(&mut self) {
-        use ScriptKind::{FastCgi, Wsgi};
+        use ScriptKind::{Asgi, FastCgi, Wsgi};
         let table = self.table;
         let kind = table.kind.value;
         let name = kind.as_str();
@@ -243,7 +243,7 @@ impl Reader<'_> {
             kind if kind.is_cgi() => table.directory.is_none().then_some("`directory`"),
             FastCgi => (table.command.is_none() && table.connect.is_none())
                 .then_some("`command` or `connect`"),
-            Wsgi => table.application.is_none().then_some("`application`"),
+            Wsgi | Asgi => table.application.is_none().then_some("`application`"),
             _ => table.connect.is_none().then_some("`connect`"),
         };
         if let Some(missing) = missing {
@@ -258,7 +258,7 @@ impl Reader<'_> {
             let what = "script: scripts are either in a `directory` or beneath a `root`";
             (self.report)(&root.span, what.into());
         }
-        let local = kind == Wsgi || kind == FastCgi && table.connect.is_none();
+        let local = kind.has_host() || kind == FastCgi && table.connect.is_none();
         let remote = !local && !kind.is_cgi();
         let files = remote || kind == FastCgi;
         let by_name = files && (table.directory.is_some() || table.root.is_some());
@@ -276,7 +276,8 @@ impl Reader<'_> {
         only!(kind == FastCgi, "kind \"fastcgi\"": command, keep_alive);
         only!(remote || kind == FastCgi, "kinds \"fastcgi\", \"scgi\" and \"uwsgi\"": connect, root);
         only!(by_name, "scripts beneath a `root` or `directory` that workers run": extensions);
-        only!(kind == Wsgi, "kind \"wsgi\"": application, interpreter, threads);
+        only!(kind.has_host(), "kinds \"wsgi\" and \"asgi\"": application, interpreter);
+        only!(kind == Wsgi, "kind \"wsgi\"": threads);
         only!(local, "workers that are started here":
             min_processes, retire_idle, requests, max_age, max_resident, backoff);
         only!(remote, "workers at `connect`": connect_timeout, cool_down);
@@ -303,7 +304,7 @@ impl Reader<'_> {
                 keep_alive: table.keep_alive.as_deref().copied().unwrap_or(false),
             });
         }
-        if !matches!(table.kind.value, ScriptKind::FastCgi | ScriptKind::Wsgi) {
+        if table.kind.value != ScriptKind::FastCgi && !table.kind.value.has_host() {
             return Workers::Each;
         }
         let most = table.processes.as_deref().copied().unwrap_or(4);
@@ -317,7 +318,11 @@ impl Reader<'_> {
             command: self.command(),
             application: self.application(),
             threads: table.threads.as_deref().copied().unwrap_or(1),
-            min_processes: table.min_processes.as_deref().copied().unwrap_or(1),
+            min_processes: table
+                .min_processes
+                .as_deref()
+                .copied()
+                .unwrap_or(if table.kind.value == ScriptKind::Asgi { most } else { 1 }),
             retire_idle: self.time("retire_idle", &table.retire_idle).unwrap_or(second(60)),
             requests: table.requests.as_deref().map(|&requests| requests as u64),
             max_age: self.time("max_age", &table.max_age),
@@ -327,7 +332,7 @@ impl Reader<'_> {
     }
 
     fn command(&mut self) -> Vec<String> {
-        if self.table.kind.value == ScriptKind::Wsgi {
+        if self.table.kind.value.has_host() {
             let interpreter = self.table.interpreter.as_ref();
             if let Some(interpreter) = interpreter {
                 self.plain("interpreter", interpreter);

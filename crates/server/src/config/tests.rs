@@ -197,6 +197,14 @@ fn what_is_wrong_in_a_route_is_told_with_its_line_and_column() {
             "14:19: script: a script of kind \"wsgi\" needs `application`",
         ),
         (
+            "script = { kind = 'asgi', application = 'a:b', threads = 2 }",
+            "14:58: script: `threads` belongs to kind \"wsgi\"",
+        ),
+        (
+            "script = { kind = 'cgi', directory = 'x', application = 'a:b' }",
+            "14:57: script: `application` belongs to kinds \"wsgi\" and \"asgi\"",
+        ),
+        (
             "script = { kind = 'fastcgi', command = ['x'], connect = ['unix:/x'] }",
             "14:57: script: workers are either started by `command` or reached at `connect`",
         ),

@@ -29,7 +29,7 @@ pub(crate) use self::host::Links;
 use self::locate::Found;
 pub(crate) use self::pool::Pools;
 pub use self::warm::cold_programs;
-use crate::config::{Script, ScriptKind};
+use crate::config::Script;
 use crate::event_loop::Loop;
 use crate::handler::file;
 use crate::handler::file::OwnedSubject;
@@ -100,7 +100,7 @@ async fn by_workers(
     }
     let name = Arc::from(&**name);
     match call.rules.kind {
-        ScriptKind::Wsgi => host::attempt(call, incoming, &located, &name).await,
+        kind if kind.has_host() => host::attempt(call, incoming, &located, &name).await,
         _ => socket::attempt(call, incoming, &located, &name).await,
     }
 }

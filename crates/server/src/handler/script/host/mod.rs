@@ -1,4 +1,4 @@
-//! Applications that a host of ours loads once and serves (WSGI, PEP 3333). A host is a worker that
+//! Applications that a host of ours loads once and serves (WSGI, PEP 3333; ASGI). A host is a worker that
 //! takes many requests at once, so that they cross to it and back in batches.
 
 mod frame;
@@ -22,7 +22,7 @@ use super::phases::Phases;
 use super::reply::{self, DOWNLOAD};
 use super::workers::Capacity;
 use super::{Call, Failure, environment, spool};
-use crate::config::{Script, Workers};
+use crate::config::{Script, ScriptKind, Workers};
 use crate::response::Response;
 use crate::route::Incoming;
 use crate::stream;
@@ -31,6 +31,12 @@ use crate::stream;
 pub(super) const WSGI: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/wsgi/host.py"));
 
+/// The same for ASGI.
+pub(super) const ASGI: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/asgi/host.py"));
+
+/// Requests that a host of an asynchronous application works on at once.
+const TASKS: usize = 1024;
 /// Requests that a host is given ahead while it answers them at once.
 const AHEAD: usize = 64;
 /// Bytes of a body in one frame.
@@ -57,7 +63,10 @@ pub(super) async fn attempt(
     let mut body = (incoming.length != BodyLength::None && length != Some(0))
         .then(|| std::mem::replace(&mut incoming.body, stream::empty()));
     let payload = payload(&environment::variables(call, &incoming, located, length));
-    let capacity = Capacity { least: local.threads, most: local.threads.max(AHEAD) };
+    let capacity = match call.rules.kind {
+        ScriptKind::Asgi => Capacity { least: TASKS, most: TASKS },
+        _ => Capacity { least: local.threads, most: local.threads.max(AHEAD) },
+    };
     let pool = shared.pools.workers.of(shared, &call.rules, local, capacity)?;
     let mut may_repeat = body.is_none() && request.method().is_idempotent();
     loop {

@@ -98,10 +98,11 @@ fn begin(pool: &Pool, shared: &Arc<Shared>, socket: &std::path::Path) -> io::Res
     let (program, arguments) =
         pool.local.command.split_first().ok_or_else(|| io::Error::other("there is no command"))?;
     let mut arguments: Vec<OsString> = arguments.iter().map(Into::into).collect();
-    if rules.kind == ScriptKind::Wsgi {
-        let host = pool.directory.join("wsgi-host.py");
+    if rules.kind.has_host() {
+        let text = if rules.kind == ScriptKind::Asgi { host::ASGI } else { host::WSGI };
+        let host = pool.directory.join(format!("{}-host.py", rules.kind.as_str()));
         if !host.exists() {
-            std::fs::write(&host, host::WSGI)?;
+            std::fs::write(&host, text)?;
         }
         let Local { application, threads, .. } = &pool.local;
         arguments = vec![host.into(), application.into(), threads.to_string().into()];

@@ -1,0 +1,295 @@
+"""Serves an ASGI application to the web server that has started this process.
+
+Usage: host.py MODULE:CALLABLE, with a listening Unix socket as standard input. Requests and answers
+cross the socket in frames: length of the payload and number of the request (four bytes each, the
+lowest first), kind (one byte), payload. What the tasks of one turn of the loop have to say leaves
+with one write.
+"""
+
+import asyncio
+import collections
+import importlib
+import os
+import signal
+import socket
+import struct
+import sys
+import traceback
+
+HEADER = struct.Struct("<IIB")
+# From the server: a request without and with a body, parts of the body, its end, room for the
+# answer, and that nobody waits for it any more.
+REQUEST, REQUEST_WITH_BODY, BODY, BODY_END, ROOM, CANCEL = 1, 2, 3, 4, 5, 6
+# To the server: a part of the answer, its end, both in one, and room for the body.
+PART, END, WHOLE, BODY_ROOM = 1, 2, 3, 4
+
+# Bytes that may be under way to the other side, and how many are acknowledged at a time.
+WINDOW = 256 * 1024
+STEP = 64 * 1024
+# How long the application may take to say that it has ended, in seconds.
+SHUTDOWN = 1.5
+
+
+class Connection(asyncio.Protocol):
+    """A connection of one of the server's event loops."""
+
+    def connection_made(self, transport):
+        self.transport = transport
+        self.rest = b""
+        self.requests = {}
+        self.out = []
+
+    def connection_lost(self, error):
+        for request in self.requests.values():
+            request.leave()
+
+    def data_received(self, data):
+        if self.rest:
+            data = self.rest + data
+        at, size = 0, len(data)
+        while size - at >= 9:
+            length, ident, kind = HEADER.unpack_from(data, at)
+            end = at + 9 + length
+            if end > size:
+                break
+            payload = data[at + 9 : end]
+            at = end
+            if kind == REQUEST or kind == REQUEST_WITH_BODY:
+                request = Request(self, ident, kind == REQUEST)
+                self.requests[ident] = request
+                task = loop.create_task(request.run(payload))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+            elif request := self.requests.get(ident):
+                request.hear(kind, payload)
+        self.rest = data[at:]
+
+    def send(self, ident, kind, payload=b""):
+        if not self.out:
+            loop.call_soon(self.flush)
+        self.out.append(HEADER.pack(len(payload), ident, kind) + payload)
+
+    def flush(self):
+        out, self.out = self.out, []
+        self.transport.write(b"".join(out))
+
+
+class Request:
+    """One request and its answer."""
+
+    __slots__ = (
+        "connection", "ident", "parts", "ended", "delivered", "gone", "room", "waiting", "head",
+        "begun", "complete",
+    )  # fmt: skip
+
+    def __init__(self, connection, ident, ended):
+        self.connection = connection
+        self.ident = ident
+        self.parts = collections.deque()
+        self.ended = ended
+        self.gone = False
+        self.room = WINDOW
+        self.delivered = False
+        self.waiting = []
+        self.head = None
+        self.begun = False
+        self.complete = False
+
+    def hear(self, kind, payload):
+        if kind == BODY:
+            self.parts.append(payload)
+        elif kind == BODY_END:
+            self.ended = True
+        elif kind == ROOM:
+            self.room += int.from_bytes(payload, "little")
+        elif kind == CANCEL:
+            self.gone = True
+        self.wake()
+
+    def leave(self):
+        self.gone = True
+        self.wake()
+
+    def wake(self):
+        waiting, self.waiting = self.waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def change(self):
+        future = loop.create_future()
+        self.waiting.append(future)
+        await future
+
+    async def receive(self):
+        while True:
+            if self.parts:
+                body = self.parts.popleft()
+                self.connection.send(self.ident, BODY_ROOM, len(body).to_bytes(4, "little"))
+                self.delivered = self.ended and not self.parts
+                more = not self.delivered
+                return {"type": "http.request", "body": body, "more_body": more}
+            if self.ended and not self.delivered:
+                self.delivered = True
+                return {"type": "http.request", "body": b"", "more_body": False}
+            if self.gone or self.complete:
+                return {"type": "http.disconnect"}
+            await self.change()
+
+    async def send(self, message):
+        kind = message["type"]
+        if kind == "http.response.start":
+            if self.head is not None:
+                raise RuntimeError("http.response.start was sent twice")
+            self.head = encode(message["status"], message.get("headers", ()))
+            return
+        if kind != "http.response.body":
+            raise RuntimeError("an unknown message: %r" % kind)
+        if self.head is None:
+            raise RuntimeError("http.response.body before http.response.start")
+        if self.complete:
+            raise RuntimeError("a body after its end")
+        body, more = message.get("body", b""), message.get("more_body", False)
+        if not self.begun:
+            body = self.head + body
+            if not more and len(body) <= STEP:
+                self.finish(WHOLE, body)
+                return
+            self.begun = True
+        for at in range(0, len(body), STEP):
+            part = bytes(body[at : at + STEP])
+            while self.room < len(part) and not self.gone:
+                await self.change()
+            if self.gone:
+                return
+            self.room -= len(part)
+            self.connection.send(self.ident, PART, part)
+        if not more:
+            self.finish(END)
+
+    def finish(self, kind, payload=b""):
+        self.complete = True
+        self.connection.send(self.ident, kind, payload)
+        self.wake()
+
+    async def run(self, payload):
+        try:
+            await application(scope_of(payload), self.receive, self.send)
+            if not self.complete and not self.gone:
+                raise RuntimeError("the application ended before its answer")
+        except Exception:
+            if not self.gone:
+                traceback.print_exc()
+                sys.stderr.flush()
+            if not self.complete and not self.begun:
+                head = encode(500, [(b"content-type", b"text/plain")])
+                self.finish(WHOLE, head + b"The application failed.\n")
+        finally:
+            if not self.complete:
+                self.finish(END, b"the client has left" if self.gone else b"the application failed")
+            self.connection.requests.pop(self.ident, None)
+
+
+def encode(status, headers):
+    lines = [b"Status: %d\r\n" % status]
+    for name, value in headers:
+        lines.append(b"%s: %s\r\n" % (name, value))
+    lines.append(b"\r\n")
+    head = b"".join(lines)
+    if head.count(b"\n") != len(lines):
+        raise ValueError("a line break in a header")
+    return head
+
+
+def scope_of(payload):
+    parts = iter(payload.split(b"\0"))
+    variables = dict(zip(parts, parts))
+    get = variables.get
+    headers = []
+    for name, value in variables.items():
+        if name.startswith(b"HTTP_"):
+            headers.append((name[5:].replace(b"_", b"-").lower(), value))
+    for name in (b"CONTENT_TYPE", b"CONTENT_LENGTH"):
+        if name in variables:
+            headers.append((name.replace(b"_", b"-").lower(), variables[name]))
+    prefix = get(b"SCRIPT_NAME", b"")
+    path = prefix + get(b"PATH_INFO", b"")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": get(b"SERVER_PROTOCOL", b"HTTP/1.1")[5:].decode(),
+        "method": get(b"REQUEST_METHOD", b"GET").decode("latin-1"),
+        "scheme": get(b"REQUEST_SCHEME", b"http").decode(),
+        "path": path.decode("utf-8", "replace"),
+        "raw_path": get(b"REQUEST_URI", b"").partition(b"?")[0],
+        "query_string": get(b"QUERY_STRING", b""),
+        "root_path": prefix.decode("utf-8", "replace"),
+        "headers": headers,
+        "client": (get(b"REMOTE_ADDR", b"").decode(), int(get(b"REMOTE_PORT", b"0"))),
+        "server": (get(b"SERVER_NAME", b"").decode("latin-1"), int(get(b"SERVER_PORT", b"0"))),
+        "state": state.copy(),
+    }
+
+
+class Lifespan:
+    """The application's start and end, where it wants to hear of them."""
+
+    def __init__(self):
+        self.events = asyncio.Queue()
+        self.answers = asyncio.Queue()
+
+    async def run(self):
+        scope = {
+            "type": "lifespan",
+            "asgi": {"version": "3.0", "spec_version": "2.0"},
+            "state": state,
+        }
+        try:
+            await application(scope, self.events.get, self.answers.put)
+        except Exception:
+            # It does not know of it, unless it has said so itself.
+            pass
+        await self.answers.put({"type": "lifespan.over"})
+
+    async def say(self, event):
+        await self.events.put({"type": event})
+        answer = await self.answers.get()
+        if answer["type"] == event + ".failed":
+            print(answer.get("message", event + " failed"), file=sys.stderr, flush=True)
+            sys.exit(1)
+
+
+def load(name):
+    module, _, attributes = name.partition(":")
+    found = importlib.import_module(module)
+    for attribute in attributes.split("."):
+        found = getattr(found, attribute)
+    return found
+
+
+async def main():
+    global loop
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, ended.set)
+    lifespan = Lifespan()
+    living = loop.create_task(lifespan.run())
+    await lifespan.say("lifespan.startup")
+    server = await loop.create_unix_server(Connection, sock=socket.socket(fileno=0))
+    await ended.wait()
+    server.close()
+    if not living.done():
+        try:
+            await asyncio.wait_for(lifespan.say("lifespan.shutdown"), SHUTDOWN)
+        except asyncio.TimeoutError:
+            print("the application did not end in time", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The application's directory takes the place of this file's.
+    sys.path[0] = os.getcwd()
+    application = load(sys.argv[1])
+    sys.argv[:] = [sys.argv[1]]
+    state, tasks = {}, set()
+    asyncio.run(main())

@@ -1,0 +1,268 @@
+"""ASGI applications: what they are told, what becomes of what they say, their life."""
+
+import hashlib
+import json
+import os
+import signal
+import sys
+import threading
+
+import pytest
+
+from conftest import parse, read_all, wait_until
+from test_cgi import content, dechunk, get, is_alive
+from test_fastcgi import serve, workers  # noqa: F401
+from test_wsgi import post
+
+APP = '''
+import asyncio, hashlib, json, os
+
+async def application(scope, receive, send):
+    if scope["type"] == "lifespan":
+        return await lifespan(scope, receive, send)
+    name = scope["path"].removeprefix(scope["root_path"]).strip("/").split("/")[0] or "hello"
+    await globals()[name](scope, receive, send)
+
+async def lifespan(scope, receive, send):
+    while True:
+        message = await receive()
+        if message["type"] == "lifespan.startup":
+            scope["state"]["began"] = "yes"
+            await send({"type": "lifespan.startup.complete"})
+        else:
+            open(os.environ["ENDED"], "a").write("ended\\n")
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+
+async def begin(send, status=200, kind=b"text/plain"):
+    await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", kind)]})
+
+async def body(send, data=b"", more=False):
+    await send({"type": "http.response.body", "body": data, "more_body": more})
+
+async def hello(scope, receive, send):
+    await begin(send)
+    await body(send, b"hello")
+
+async def pid(scope, receive, send):
+    await begin(send)
+    await body(send, str(os.getpid()).encode())
+
+async def env(scope, receive, send):
+    data = b""
+    while True:
+        message = await receive()
+        data += message["body"]
+        if not message["more_body"]:
+            break
+    told = {key: value if isinstance(value, (str, tuple, dict)) else repr(value) for key, value in scope.items()}
+    told["headers"] = sorted((a.decode(), b.decode()) for a, b in scope["headers"])
+    await begin(send, 201)
+    await body(send, json.dumps({"scope": told, "body": data.decode()}).encode())
+
+async def total(scope, receive, send):
+    digest, more = hashlib.sha256(), True
+    while more:
+        message = await receive()
+        digest.update(message["body"])
+        more = message["more_body"]
+    await begin(send)
+    await body(send, digest.hexdigest().encode())
+
+async def large(scope, receive, send):
+    await begin(send)
+    for at in range(300):
+        await body(send, bytes([65 + at % 26]) * 10_000, True)
+    await body(send)
+
+async def one(scope, receive, send):
+    await begin(send)
+    await body(send, b"o" * 3_000_000)
+
+async def wait_for(path):
+    while not os.path.exists(path):
+        await asyncio.sleep(0.002)
+
+async def events(scope, receive, send):
+    await begin(send, kind=b"text/event-stream")
+    for number in range(3):
+        await body(send, b"data: %d\\n\\n" % number, True)
+        await wait_for(scope["query_string"].decode() + str(number))
+    await body(send)
+
+async def wait(scope, receive, send):
+    await wait_for(scope["query_string"].decode())
+    await hello(scope, receive, send)
+
+async def fails(scope, receive, send):
+    raise RuntimeError("on purpose")
+
+async def fails_late(scope, receive, send):
+    await begin(send)
+    await body(send, b"x" * 100_000, True)
+    raise RuntimeError("late on purpose")
+
+async def silent(scope, receive, send):
+    pass
+
+async def split(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"x-a", b"b\\r\\nset-cookie: evil")]})
+    await body(send)
+
+async def endless(scope, receive, send):
+    await begin(send)
+    left = asyncio.ensure_future(listen(receive))
+    while not left.done():
+        await body(send, b"x" * 1000, True)
+        await asyncio.sleep(0)
+    open(scope["query_string"].decode(), "w").close()
+
+async def listen(receive):
+    while (await receive())["type"] != "http.disconnect":
+        pass
+'''
+
+
+@pytest.fixture
+def asgi(serve, tmp_path):  # noqa: F811
+    """Starts a server with the application: `asgi(settings)`."""
+    directory = tmp_path / "app"
+    directory.mkdir()
+    (directory / "app.py").write_text(APP)
+
+    def start(settings="processes = 1", route="", application="app:application"):
+        return serve(
+            more=f'[[site.route]]\npath = "/app/*"\n{route}\nscript = {{ kind = "asgi", '
+            f'application = "{application}", interpreter = "{sys.executable}", '
+            f'env = {{ ENDED = "{tmp_path}/ended" }}, directory = "{directory}", {settings} }}\n'
+        )
+
+    return start
+
+
+def test_the_scope_tells_of_the_request_and_the_lifespan(asgi, tmp_path):
+    server = asgi()
+    status, _, answer = post(
+        server, "/app/env/%C3%A4%20b?x=%41", b"a=1", "Content-Type: text/x", "X-Two: 1", "X-Two: 2"
+    )
+    assert status == 201
+    told = json.loads(answer)
+    scope = told["scope"]
+    assert told["body"] == "a=1"
+    assert scope["client"][0] == "127.0.0.1" and scope["server"] == ["Example.org", server.port]
+    for name, value in {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": "/app/env/ä b",
+        "raw_path": "b'/app/env/%C3%A4%20b'",
+        "query_string": "b'x=%41'",
+        "root_path": "/app",
+        "state": {"began": "yes"},
+        "headers": [
+            ["content-length", "3"],
+            ["content-type", "text/x"],
+            ["host", "Example.org:81"],
+            ["x-two", "1, 2"],
+        ],
+    }.items():
+        assert scope[name] == value, name
+    assert not (tmp_path / "ended").exists()
+    assert server.stop() == 0
+    assert (tmp_path / "ended").read_text() == "ended\n"
+
+
+def test_requests_are_worked_on_at_once(asgi, tmp_path):
+    server = asgi()
+    gate = tmp_path / "gate"
+    answers = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(get(server, f"/app/wait?{gate}")[2]))
+        for _ in range(20)
+    ]
+    for thread in threads:
+        thread.start()
+    for _ in range(20):
+        assert get(server, "/app/")[2] == b"hello"
+    assert not answers
+    gate.touch()
+    for thread in threads:
+        thread.join()
+    assert answers == [b"hello"] * 20 and len(workers(server)) == 1
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_an_upload_of_200_mb_arrives_whole(asgi, chunked):
+    server = asgi(route='body_size = "300MB"')
+    body = os.urandom(1 << 20) * 200
+    digest = hashlib.sha256(body).hexdigest().encode()
+    assert post(server, "/app/total", body, chunked=chunked)[2] == digest
+
+
+def test_a_large_answer_arrives_whole_while_others_are_served(asgi):
+    server = asgi()
+    wanted = b"".join(bytes([65 + at % 26]) * 10_000 for at in range(300))
+    assert get(server, "/app/one")[2] == b"o" * 3_000_000
+    with server.connect() as connection:
+        connection.sendall(b"GET /app/large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        # While its client does not read, the others are served.
+        for _ in range(20):
+            assert get(server, "/app/")[2] == b"hello"
+        status, fields, body = parse(read_all(connection))
+    assert content(fields, body) == wanted
+
+
+def test_events_arrive_as_they_are_sent(asgi, tmp_path):
+    server = asgi()
+    with server.connect() as connection:
+        path = f"/app/events?{tmp_path}/gate"
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        seen = b""
+        for number in range(3):
+            while f"data: {number}\n\n".encode() not in seen:
+                part = connection.recv(4096)
+                assert part, seen
+                seen += part
+            (tmp_path / f"gate{number}").touch()
+        seen += read_all(connection)
+    body = seen.partition(b"\r\n\r\n")[2]
+    assert dechunk(body) == [b"data: 0\n\n", b"data: 1\n\n", b"data: 2\n\n"]
+
+
+def test_what_fails_is_told_and_seen_to_fail(asgi):
+    server = asgi()
+    assert get(server, "/app/fails")[0] == 500
+    wait_until(lambda: "RuntimeError: on purpose" in server.log, "the traceback")
+    assert get(server, "/app/silent")[0] == 500
+    status, fields, _ = get(server, "/app/split")
+    assert status == 500 and "set-cookie" not in fields
+    with server.connect() as connection:
+        connection.sendall(b"GET /app/fails_late HTTP/1.1\r\nHost: x\r\n\r\n")
+        data = b""
+        try:
+            while part := connection.recv(1 << 16):
+                data += part
+        except ConnectionResetError:
+            pass
+    assert not data.endswith(b"0\r\n\r\n")
+    assert get(server, "/app/")[2] == b"hello"
+
+
+def test_a_client_that_leaves_is_told_of(asgi, tmp_path):
+    server = asgi()
+    with server.connect() as connection:
+        connection.sendall(f"GET /app/endless?{tmp_path}/left HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        assert connection.recv(100)
+    wait_until((tmp_path / "left").exists, "http.disconnect")
+    assert get(server, "/app/")[2] == b"hello"
+
+
+def test_a_killed_host_is_replaced(asgi):
+    server = asgi('processes = 1, backoff = "5ms"')
+    before = get(server, "/app/pid")[2]
+    os.kill(int(before), signal.SIGKILL)
+    wait_until(lambda: not is_alive(int(before)), "it is gone")
+    status, _, after = get(server, "/app/pid")
+    assert status == 200 and after != before
+    assert len(workers(server)) == 1
