@@ -25,6 +25,7 @@ TABLES = [
     ("`[server.reverse_dns]`", "ReverseDns"),
     ("`[[listen]]`", "Listen"),
     ("`[[site]]`", "Site"),
+    ("`tls` of a site", "TlsTable"),
     ("`[[site.route]]`", None),
     ("`redirect`", "RedirectTable"),
     ("`respond`", "RespondTable"),

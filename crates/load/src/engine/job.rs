@@ -266,7 +266,7 @@ impl Prepared {
 impl Tls {
     fn new(plan: &Plan, url: &Url) -> Result<Self, JobError> {
         let told = |error: &dyn fmt::Display| JobError::Tls(error.to_string());
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| told(&error))?;

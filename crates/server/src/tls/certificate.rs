@@ -18,9 +18,6 @@ use crate::config::{ClientCertificates, Tls, TlsVersion};
 
 /// The cryptography that TLS uses.
 fn provider() -> Arc<CryptoProvider> {
-    if std::env::var_os("DUNLIN_RING").is_some() {
-        return Arc::new(rustls::crypto::ring::default_provider());
-    }
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
