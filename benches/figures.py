@@ -4,7 +4,7 @@
     benches/figures.py ROW... [--rounds 5] [--seconds 2] [--json FILE]
 
 Rows: keepalive-1k random-1k pipeline-10 sizes churn cache-off access-log idle-memory first-byte
-scaling, or all. The server has processor 0, the load processor 1; rounds are interleaved in a random
+scaling http2 tls handshakes cgi php wsgi, or all. The server has processor 0, the load processor 1; rounds are interleaved in a random
 order; medians are printed. What is served is compared with the file before anything is timed, and
 a run with any error counts as none.
 """
@@ -294,7 +294,179 @@ class Bench:
             server.stop()
 
 
-ROWS = ["keepalive-1k", "random-1k", "pipeline-10", "sizes", "churn", "cache-off", "access-log", "idle-memory", "first-byte", "scaling"]
+    # -- TLS and HTTP/2 -----------------------------------------------------------------------
+
+    def certificate(self):
+        pair = self.folder / "certificate.pem", self.folder / "key.pem"
+        if not pair[0].exists():
+            subprocess.run(
+                ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30",
+                 "-subj", "/CN=localhost", "-keyout", pair[1], "-out", pair[0]], check=True, capture_output=True,
+            )
+            os.chmod(pair[1], 0o644)
+        return pair
+
+    def counted(self, server, command, pattern):
+        """One run of a load that ends by itself: requests a second, and processor time for each."""
+        before, began = server.cpu(), time.monotonic()
+        done = subprocess.run(["taskset", "-c", "1", *map(str, command)], capture_output=True, text=True)
+        seconds, cpu = time.monotonic() - began, server.cpu() - before
+        found = re.search(pattern, done.stdout + done.stderr)
+        if not found or re.search(r"[1-9]\d* (failed|errored)", done.stdout):
+            print(f"    {server.name}: not counted: {done.stdout[-300:]}", file=sys.stderr)
+            return None
+        count = int(found[1])
+        return count / seconds, cpu / count * 1e6
+
+    def encrypted_race(self, title, command, pattern):
+        pair = self.certificate()
+        running = {name: self.start(name, tls=pair) for name in ("dunlin", "nginx", "h2o")}
+        run = lambda _, server: self.counted(server, command(server), pattern)
+        try:
+            for server in running.values():
+                run("", server)
+            result = self.rounds(running, run)
+        finally:
+            for server in running.values():
+                server.stop()
+        self.table(title, result)
+        best = min(result["nginx"]["cpu_us"], result["h2o"]["cpu_us"])
+        return result, result["dunlin"]["cpu_us"] / best
+
+    def h2load(self, title, scheme, path, count, connections, streams):
+        def command(server):
+            port = server.tls_port if scheme == "https" else server.http2_port
+            return ["h2load", "-n", count, "-c", connections, "-m", streams, f"{scheme}://127.0.0.1:{port}{path}"]
+
+        return self.encrypted_race(title, command, r"(\d+) succeeded, 0 failed")
+
+    def http2(self):
+        r, _ = self.h2load("HTTP/2 in the clear, 1 KB, 16 connections of 32 streams", "http", "/1k.bin", 300_000, 16, 32)
+        own = r["dunlin"]["cpu_us"]
+        self.judge("CPU against H2O, HTTP/2", own / r["h2o"]["cpu_us"], own / r["h2o"]["cpu_us"] <= 0.70, "≤ 0.70")
+        self.judge("CPU against nginx, HTTP/2", own / r["nginx"]["cpu_us"], own / r["nginx"]["cpu_us"] <= 0.15, "≤ 0.15")
+
+    def tls(self):
+        r, _ = self.h2load("HTTP/2 over TLS, 1 KB, 16 connections of 32 streams", "https", "/1k.bin", 200_000, 16, 32)
+        own = r["dunlin"]["cpu_us"]
+        self.judge("CPU against H2O, HTTP/2 over TLS", own / r["h2o"]["cpu_us"], own / r["h2o"]["cpu_us"] <= 0.85, "≤ 0.85")
+        self.judge("CPU against nginx, HTTP/2 over TLS", own / r["nginx"]["cpu_us"], own / r["nginx"]["cpu_us"] <= 0.25, "≤ 0.25")
+        for path, count in (("/64k.bin", 20_000), ("/4m.bin", 600)):
+            _, ratio = self.h2load(f"HTTP/2 over TLS, {path}, 8 connections of 4 streams", "https", path, count, 8, 4)
+            self.judge(f"bytes per CPU second against the better, {path}", 1 / ratio, ratio <= 1, "≥ 1")
+        wrk = lambda server: ["wrk", "-t1", "-c32", f"-d{self.options.seconds}s", f"https://127.0.0.1:{server.tls_port}/1k.bin"]
+        _, ratio = self.encrypted_race("HTTP/1.1 over TLS, 1 KB, 32 connections kept", wrk, r"(\d+) requests in")
+        self.judge("CPU against the better, HTTP/1.1 over TLS", ratio, ratio <= 0.90, "≤ 0.90")
+
+    def handshakes(self):
+        for kind, option in (("full", "-new"), ("resumed", "-reuse")):
+            command = lambda server: ["openssl", "s_time", "-connect", f"127.0.0.1:{server.tls_port}", option,
+                                      "-www", "/0.bin", "-time", self.options.seconds]
+            _, ratio = self.encrypted_race(f"{kind} handshakes, TLS 1.3, P-256, each with a request", command, r"(\d+) connections in \d+ real")
+            self.judge(f"{kind} handshakes per CPU second against the better", 1 / ratio, ratio <= 1, "≥ 1")
+
+    # -- scripts: the server and its scripts on one processor ------------------------------------
+
+    def scripts_folder(self):
+        folder = self.root / "s"
+        if not folder.exists():
+            folder.mkdir()
+            programs = {
+                "hello.py": "#!/usr/bin/python3\nprint('Content-Type: text/plain\\n\\nhello')\n",
+                "hello.pl": "#!/usr/bin/perl\nuse strict; use warnings;\nprint \"Content-Type: text/plain\\n\\nhello\\n\";\n",
+                "hello.php": "<?php header('Content-Type: text/plain'); echo \"hello\\n\";\n",
+                "app.py": "def application(environ, start_response):\n"
+                "    start_response('200 OK', [('Content-Type', 'text/plain'), ('Content-Length', '6')])\n"
+                "    return [b'hello\\n']\n\n"
+                "async def asgi(scope, receive, send):\n"
+                "    if scope['type'] != 'http':\n        raise NotImplementedError\n"
+                "    fields = [(b'content-type', b'text/plain'), (b'content-length', b'6')]\n"
+                "    await send({'type': 'http.response.start', 'status': 200, 'headers': fields})\n"
+                "    await send({'type': 'http.response.body', 'body': b'hello\\n'})\n",
+            }
+            for name, text in programs.items():
+                (folder / name).write_text(text)
+                (folder / name).chmod(0o755)
+            source = folder / "hello.c"
+            source.write_text('#include <stdio.h>\nint main(void) { puts("Content-Type: text/plain\\n\\nhello"); return 0; }\n')
+            subprocess.run(["cc", "-O2", "-o", folder / "hello", source], check=True)
+        return folder
+
+    def script_race(self, title, variants, paths, connections):
+        """Like `race`, where each has a path of its own and what it answers is `hello`."""
+        running = {}
+        try:
+            for label, (name, variant) in variants.items():
+                try:
+                    running[label] = self.start(name, **variant)
+                except (RuntimeError, OSError) as error:
+                    print(f"    {label}: {error}", file=sys.stderr)
+                    continue
+                status, body = running[label].get(paths[label])
+                if (status, body.strip()) != (200, b"hello"):
+                    raise RuntimeError(f"{label} answers wrongly: {status} {body[:80]}")
+            run = lambda label, server: self.wrk(server, paths[label], connections)
+            for label, server in running.items():
+                run(label, server)
+            result = self.rounds(running, run)
+        finally:
+            for server in running.values():
+                server.stop()
+        self.table(title, result)
+        return {label: r["rate"] for label, r in result.items()}
+
+    def cgi(self):
+        folder = self.scripts_folder()
+        wanted = {"hello": (1, 2.5, 1.5, 3.5), "hello.py": (1, 20, 0, 0), "hello.pl": (0, 3, 0, 0)}
+        for name, (plain, warm, plain_apache, warm_apache) in wanted.items():
+            kinds = {kind: ("dunlin", {"script": f'kind = "{kind}", directory = "{folder}"'}) for kind in ("cgi", "warm")}
+            variants = {"dunlin, cgi": kinds["cgi"], "dunlin, warm": kinds["warm"],
+                        "lighttpd": ("lighttpd", {"cgi": True}), "apache2": ("apache2", {"cgi": True})}
+            rate = self.script_race(f"CGI, {name}, 4 connections", variants, dict.fromkeys(variants, f"/s/{name}"), 4)
+            for kind, other, target in (("cgi", "lighttpd", plain), ("warm", "lighttpd", warm),
+                                        ("cgi", "apache2", plain_apache), ("warm", "apache2", warm_apache)):
+                if target and other in rate:
+                    ratio = rate[f"dunlin, {kind}"] / rate[other]
+                    self.judge(f"requests/s, {name}, {kind} against {other}", ratio, ratio >= target, f"≥ {target}")
+
+    def php(self):
+        folder = self.scripts_folder()
+        socket_path = self.folder / "php.sock"
+        pool = self.folder / "fpm.conf"
+        pool.write_text(
+            f"[global]\nerror_log = {self.folder}/fpm.log\ndaemonize = no\n[www]\nuser = www-data\ngroup = www-data\n"
+            f"listen = {socket_path}\nlisten.mode = 0666\npm = static\npm.max_children = 2\n"
+        )
+        fpm = shutil.which("php-fpm8.2") or shutil.which("php-fpm")
+        manager = subprocess.Popen(["taskset", "-c", "0", fpm, "-F", "-R", "-y", pool], stderr=subprocess.DEVNULL)
+        try:
+            while not socket_path.exists():
+                time.sleep(0.01)
+            own = f'kind = "fastcgi", command = ["php-cgi"], directory = "{folder}", processes = 2, min_processes = 2'
+            variants = {"dunlin, php-cgi": ("dunlin", {"script": own}), "nginx + php-fpm": ("nginx", {"php": socket_path})}
+            rate = self.script_race("PHP, 2 workers, 16 connections", variants, dict.fromkeys(variants, "/s/hello.php"), 16)
+        finally:
+            manager.terminate()
+            manager.wait()
+        ratio = rate["dunlin, php-cgi"] / rate["nginx + php-fpm"]
+        self.judge("requests/s, PHP, against nginx + php-fpm", ratio, ratio >= 1, "≥ 1")
+
+    def wsgi(self):
+        """Needs gunicorn, uwsgi and granian beside the interpreter that --python names."""
+        folder = self.scripts_folder()
+        python = self.options.python
+        for kind, callable, others in (("wsgi", "application", ("gunicorn", "uwsgi", "granian")), ("asgi", "asgi", ("granian",))):
+            own = f'kind = "{kind}", application = "app:{callable}", directory = "{folder}", interpreter = "{python}", processes = 1'
+            variants = {"dunlin": ("dunlin", {"script": own})}
+            variants |= {name: (name, {"python": python, "interface": kind}) for name in others}
+            paths = dict.fromkeys(variants, "/s/")
+            rate = self.script_race(f"{kind.upper()} hello, one process, 32 connections", variants, paths, 32)
+            for name in rate.keys() - {"dunlin"}:
+                ratio = rate["dunlin"] / rate[name]
+                self.judge(f"requests/s, {kind}, against {name}", ratio, ratio >= 1, "≥ 1")
+
+
+ROWS = ["keepalive-1k", "random-1k", "pipeline-10", "sizes", "churn", "cache-off", "access-log", "idle-memory", "first-byte", "scaling", "http2", "tls", "handshakes", "cgi", "php", "wsgi"]
 
 
 def main():
@@ -305,6 +477,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dunlin", default="target/release/dunlin")
     parser.add_argument("--floor", default="target/release/floor")
+    parser.add_argument("--python", default=sys.executable, help="interpreter for the row wsgi")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     servers.Dunlin.binary, servers.Floor.binary = options.dunlin, options.floor
@@ -315,6 +488,8 @@ def main():
     print(f"Linux {platform.release()}, {os.cpu_count()} × {model[1] if model else platform.machine()}")
     print(f"`{' '.join(['benches/figures.py', *sys.argv[1:]])}`, seed {options.seed}")
     for server in servers.ALL.values():
+        if issubclass(server, servers.Application):
+            continue
         print(f"- {server.name}: {server.version()}")
     bench = Bench(options)
     for row in ROWS if "all" in options.rows else options.rows:

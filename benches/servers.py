@@ -27,6 +27,9 @@ class Server:
         self.root, self.folder, self.core, self.variant = Path(root), Path(folder), core, variant
         self.folder.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
+        # With `tls`, a certificate and its key: one more port; and one for HTTP/2 in the clear, where that
+        # is not spoken beside HTTP/1.
+        self.tls_port, self.http2_port = free_port(), self.port
 
     @classmethod
     def version(cls):
@@ -145,10 +148,17 @@ class Dunlin(Server):
             log = f'access_log = {{ path = "{self.folder}/access.log", format = "combined" }}'
         if self.variant.get("cache") is False:
             route = '[[site.route]]\npath = "/*"\ncache = false\n'
+        listen, tls = "", ""
+        if self.variant.get("tls"):
+            certificate, key = self.variant["tls"]
+            listen = f'[[listen]]\naddress = "127.0.0.1:{self.tls_port}"\ntls = true\n'
+            tls = f'tls = {{ certificate = "{certificate}", key = "{key}" }}\n'
+        if self.variant.get("script"):
+            route = f'[[site.route]]\npath = "/s/*"\nscript = {{ {self.variant["script"]} }}\n'
         text = (
             f'[server]\nthreads = {self.variant.get("threads", 1)}\n{log}\n'
-            f'[[listen]]\naddress = "127.0.0.1:{self.port}"\n'
-            f'[[site]]\nroot = "{self.root}"\n{route}'
+            f'[[listen]]\naddress = "127.0.0.1:{self.port}"\n{listen}'
+            f'[[site]]\nroot = "{self.root}"\n{tls}{route}'
         )
         return [self.binary, "serve", "--config", self.write("dunlin.toml", text)]
 
@@ -162,13 +172,28 @@ class Nginx(Server):
         if self.variant.get("cache") is False:
             cache = "open_file_cache off;"
         log = f"{self.folder}/access.log combined buffer=64k flush=1s" if self.variant.get("log") else "off"
+        tls = ""
+        if self.variant.get("tls"):
+            certificate, key = self.variant["tls"]
+            self.http2_port = free_port()
+            tls = (
+                f"listen 127.0.0.1:{self.tls_port} ssl http2 backlog=4096; listen 127.0.0.1:{self.http2_port} http2; "
+                f"ssl_certificate {certificate}; ssl_certificate_key {key}; ssl_protocols TLSv1.2 TLSv1.3; "
+                "ssl_session_cache shared:sessions:10m; http2_max_concurrent_streams 256;"
+            )
+        php = ""
+        if self.variant.get("php"):
+            php = (
+                f"location /s/ {{ fastcgi_pass unix:{self.variant['php']}; include /etc/nginx/fastcgi_params; "
+                f"fastcgi_param SCRIPT_FILENAME {self.root}/$fastcgi_script_name; }}"
+            )
         text = f"""worker_processes 1; daemon off; pid {self.folder}/pid; error_log {self.folder}/error.log;
 events {{ worker_connections 20000; }}
 http {{ access_log {log}; sendfile on; tcp_nodelay on; keepalive_requests 1000000000;
   keepalive_timeout 600s; {cache} client_body_temp_path {self.folder}/body;
   proxy_temp_path {self.folder}/proxy; fastcgi_temp_path {self.folder}/fastcgi;
   uwsgi_temp_path {self.folder}/uwsgi; scgi_temp_path {self.folder}/scgi;
-  server {{ listen 127.0.0.1:{self.port} backlog=4096; root {self.root}; }} }}
+  server {{ listen 127.0.0.1:{self.port} backlog=4096; {tls} root {self.root}; {php} }} }}
 """
         return ["nginx", "-c", self.write("nginx.conf", text)]
 
@@ -178,13 +203,19 @@ class H2o(Server):
     version_command = ["h2o", "--version"]
 
     def command(self):
+        tls = ""
+        if self.variant.get("tls"):
+            certificate, key = self.variant["tls"]
+            tls = f"""listen: {{ host: 127.0.0.1, port: {self.tls_port}, ssl: {{ certificate-file: {certificate}, key-file: {key} }} }}
+http2-max-concurrent-requests-per-connection: 256
+"""
         text = f"""num-threads: 1
 http1-request-timeout: 600
 max-connections: 20000
 user: root
-hosts:
+listen: {{ host: 127.0.0.1, port: {self.port} }}
+{tls}hosts:
   default:
-    listen: {{ host: 127.0.0.1, port: {self.port} }}
     paths:
       "/": {{ file.dir: {self.root} }}
 """
@@ -204,6 +235,9 @@ server.max-keep-alive-idle = 600
 server.max-connections = 10000
 server.max-fds = 20000
 """
+        if self.variant.get("cgi"):
+            text += 'server.modules = ( "mod_cgi" )\n$HTTP["url"] =^ "/s/" { cgi.assign = ( "" => "" ) }\n'
+
         return ["lighttpd", "-D", "-f", self.write("lighttpd.conf", text)]
 
 
@@ -235,6 +269,11 @@ DocumentRoot {self.root}
   Require all granted
 </Directory>
 """
+        if self.variant.get("cgi"):
+            text += (
+                f"LoadModule alias_module {modules}/mod_alias.so\nLoadModule cgid_module {modules}/mod_cgid.so\n"
+                f"ScriptSock {self.folder}/cgi.sock\nScriptAlias /s/ {self.root}/s/\n"
+            )
         return ["apache2", "-DFOREGROUND", "-f", self.write("apache.conf", text)]
 
 
@@ -258,4 +297,43 @@ http://127.0.0.1:{self.port} {{
         return ["caddy", "run", "--adapter", "caddyfile", "--config", self.write("Caddyfile", text)]
 
 
-ALL = {server.name: server for server in (Floor, Dunlin, Nginx, H2o, Lighttpd, Apache, Caddy)}
+class Application(Server):
+    """A server of Python applications."""
+
+    def start(self):
+        self.version_command = [self.program(), "--version"]
+        return super().start()
+
+    def program(self):
+        return str(Path(self.variant["python"]).parent / self.name)
+
+    def environment(self):
+        return {**os.environ, "PYTHONPATH": str(self.root / "s")}
+
+
+class Gunicorn(Application):
+    name = "gunicorn"
+
+    def command(self):
+        return [self.program(), "-w", "1", "-b", f"127.0.0.1:{self.port}", "--keep-alive", "75", "app:application"]
+
+
+class Uwsgi(Application):
+    name = "uwsgi"
+
+    def command(self):
+        options = ["--http11-socket", f"127.0.0.1:{self.port}", "--so-keepalive", "--disable-logging", "--master"]
+        return [self.program(), *options, "--processes", "1", "--wsgi", "app:application"]
+
+
+class Granian(Application):
+    name = "granian"
+
+    def command(self):
+        kind = self.variant.get("interface", "wsgi")
+        callable = "application" if kind == "wsgi" else "asgi"
+        options = ["--interface", kind, "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1"]
+        return [self.program(), *options, "--no-access-log", "--log-level", "warning", f"app:{callable}"]
+
+
+ALL = {server.name: server for server in (Floor, Dunlin, Nginx, H2o, Lighttpd, Apache, Caddy, Gunicorn, Uwsgi, Granian)}

@@ -38,6 +38,12 @@ BIG = bytes(range(256)) * 16_384
 
 
 @pytest.fixture
+def kind():
+    """Of the scripts that `cgi` starts."""
+    return "cgi"
+
+
+@pytest.fixture
 def files(site):
     write(site / "index.html", "<p>home")
     write(site / "small", b"s" * 1024)
