@@ -48,6 +48,20 @@ const tries = {
     const response = await fetch("scripts/seen.sh/a/path?a=query", { cache: "no-store" });
     return `${describe(response)}\n\n${await response.text()}`;
   },
+  async warm() {
+    const lines = [];
+    await fetch("warm/seen.sh", { cache: "no-store" });
+    for (const kind of ["scripts", "warm"]) {
+      const response = await fetch(`${kind}/seen.sh`, { cache: "no-store" });
+      await response.text();
+      lines.push(`${kind}/seen.sh: ${response.headers.get("Server-Timing")}`);
+    }
+    return lines.join("\n");
+  },
+  async application() {
+    const response = await fetch("app/a/path", { cache: "no-store" });
+    return `${describe(response)}\nServer-Timing: ${response.headers.get("Server-Timing")}\n\n${await response.text()}`;
+  },
 };
 
 for (const button of document.querySelectorAll("button[data-try]")) {

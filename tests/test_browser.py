@@ -43,6 +43,10 @@ def test_a_listing_works_under_its_own_policy(serve, site, tmp_path):
 def test_the_demonstration_has_no_errors(serve, tmp_path):
     text = (ROOT / "demo" / "dunlin.toml").read_text()
     text = text.replace("127.0.0.1:8080", "127.0.0.1:0").replace('root = "."', f'root = "{ROOT}/demo"').replace('directory = "', f'directory = "{ROOT}/demo/')
-    page, console = dom(serve(text=text).url, tmp_path / "profile")
+    server = serve(text=text)
+    for path in ("/scripts/seen.sh", "/warm/seen.sh", "/app/a"):
+        status, fields, _ = server.get(path)
+        assert status == 200 and "dur=" in fields["server-timing"], path
+    page, console = dom(server.url, tmp_path / "profile")
     assert not console, console
     assert "A web server that people can measure" in page
