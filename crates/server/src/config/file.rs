@@ -227,7 +227,10 @@ pub struct Site {
 
 /// The certificates of a site. Files that change are taken over without a restart.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table such as { certificate = \"cert.pem\", key = \"key.pem\" }"
+)]
 pub struct TlsTable {
     /// Files in PEM form with the certificate and those that lead to its authority; several for keys
     /// of several kinds, the preferred first.

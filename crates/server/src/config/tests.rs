@@ -60,8 +60,13 @@ fn what_is_wrong_is_told_with_its_line_and_column() {
         ),
         (
             "root =",
+            "quic = true\nroot =",
+            "10:1: there is no key `quic` in [[site]]; the keys are: host, root, tls, route",
+        ),
+        (
+            "root =",
             "tls = true\nroot =",
-            "10:1: there is no key `tls` in [[site]]; the keys are: host, root, route",
+            "10:7: tls: invalid type: boolean `true`, expected a table such as { certificate =",
         ),
         ("[server]", "[serve]", "1:2: there is no key `serve` in the file; did you mean `server`?"),
         (
