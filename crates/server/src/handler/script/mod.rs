@@ -2,6 +2,7 @@
 //! them shares; each kind has a folder.
 
 mod cgi;
+mod cgiplus;
 mod environment;
 mod head;
 mod host;
@@ -101,6 +102,9 @@ async fn by_workers(
     let name = Arc::from(&**name);
     match call.rules.kind {
         ScriptKind::Wsgi => host::attempt(call, incoming, &located, &name).await,
+        ScriptKind::Cgiplus | ScriptKind::Rte => {
+            cgiplus::attempt(call, incoming, &located, &name).await
+        }
         _ => socket::attempt(call, incoming, &located, &name).await,
     }
 }
