@@ -357,3 +357,144 @@ def test_the_servers_end_is_its_workers_end(plus):
     pid = int(get(server, "/cgiplus/raw")[2].split()[0])
     server.stop()
     assert not is_alive(pid)
+
+
+PYTHON = {
+    "count.py": """
+import os, sys
+try: count += 1
+except NameError: count = 1
+print("Content-Type: text/plain\\n")
+print(count, os.getpid(), os.path.basename(os.getcwd()), sys.argv[0] == os.environ["SCRIPT_FILENAME"])
+""",
+    "echo.py": """
+import os, sys
+print("Content-Type: text/plain\\n", flush=True)
+for name, value in os.environ.items():
+    print(f"{name}={value}")
+print(flush=True)
+while part := sys.stdin.buffer.read(65536):
+    sys.stdout.buffer.write(part)
+""",
+    "fail.py": """
+import os, sys
+what = os.environ["QUERY_STRING"]
+print("Content-Type: text/plain\\n")
+if what == "exit": print("left"); sys.exit(3)
+if what == "late": sys.stdout.write("x" * 200_000)
+if what == "unread": print("unread")
+else: raise ValueError("a complaint")
+""",
+}
+PERL = {
+    "count.pl": """
+use Cwd;
+our $count; $count++;
+my $folder = (split m(/), getcwd())[-1];
+my $same = $0 eq $ENV{SCRIPT_FILENAME} ? "True" : "False";
+print "Content-Type: text/plain\\n\\n$count $$ $folder $same\\n";
+""",
+    "echo.pl": """
+print "Content-Type: text/plain\\n\\n";
+print "$_=$ENV{$_}\\n" for sort keys %ENV;
+print "\\n";
+binmode STDIN;
+while (read STDIN, my $part, 65536) { print $part }
+""",
+    "fail.pl": """
+my $what = $ENV{QUERY_STRING};
+print "Content-Type: text/plain\\n\\n";
+if ($what eq "exit") { print "left\\n"; exit 3 }
+print "x" x 200_000 if $what eq "late";
+if ($what eq "unread") { print "unread\\n" }
+else { die "a complaint" }
+""",
+}
+
+
+@pytest.fixture(params=["py", "pl"])
+def rte(serve, tmp_path, request):  # noqa: F811
+    """A server whose interpreter runs scripts of one language, also under plain CGI."""
+    directory = tmp_path / "scripts"
+    interpreter = {"py": "/usr/bin/python3", "pl": "/usr/bin/perl"}[request.param]
+    for name, text in {"py": PYTHON, "pl": PERL}[request.param].items():
+        script(directory, name, f"#!{interpreter}\n{text}")
+    own = {"rte": f'interpreter = "{interpreter}", processes = 1, backoff = "5ms"', "cgi": ""}
+    server = serve(
+        more="".join(
+            f'[[site.route]]\npath = "/{kind}/*"\nbody_size = "300MB"\n'
+            f'script = {{ kind = "{kind}", directory = "{directory}", {settings} }}\n'
+            for kind, settings in own.items()
+        )
+    )
+    server.directory, server.language = directory, request.param
+    return server
+
+
+def test_an_interpreter_keeps_the_state_of_its_scripts(rte):
+    ask = lambda: get(rte, f"/rte/count.{rte.language}")[2].split()  # noqa: E731
+    answers = [ask() for _ in range(200)]
+    assert [int(answer[0]) for answer in answers] == list(range(1, 201))
+    assert len({answer[1] for answer in answers}) == len(workers(rte)) == 1
+    assert answers[0][2:] == [b"scripts", b"True"]
+    # Another script in between, and one that changes.
+    assert get(rte, f"/rte/echo.{rte.language}")[0] == 200
+    path = rte.directory / f"count.{rte.language}"
+    path.write_text(path.read_text().replace("text/plain", "text/changed"))
+    status, fields, body = get(rte, f"/rte/count.{rte.language}")
+    assert (status, fields["content-type"]) == (200, "text/changed")
+    assert body.split()[:2] == [b"1", answers[0][1]]
+    assert get(rte, f"/rte/none.{rte.language}")[0] == 404
+
+
+def test_an_interpreters_script_is_told_what_a_cgi_program_is_told(rte):
+    path = f"/echo.{rte.language}/more/path"
+    fields = ["Cookie: a=b", "X-Own: 1", "Content-Type: text/x"]
+    for _ in range(2):
+        found = []
+        for kind in ["cgi", "rte"]:
+            status, _, body = post(rte, f"/{kind}{path}?a=b%20c", b"the body\n", *fields)
+            assert status == 200
+            variables, rest = told(body)
+            assert rest == b"the body\n"
+            for variable in [b"SCRIPT_NAME", b"REQUEST_URI"]:
+                variables[variable] = variables[variable].removeprefix(f"/{kind}/".encode())
+            for variable in [b"REMOTE_PORT", b"PATH", b"LC_CTYPE"]:
+                variables.pop(variable, None)
+            found.append(variables)
+        assert found[0] == found[1]
+    # The next request has none of these.
+    variables, _ = told(get(rte, f"/rte/echo.{rte.language}")[2])
+    assert not {b"HTTP_COOKIE", b"CONTENT_LENGTH", b"PATH_INFO"} & set(variables)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_bodies_reach_an_interpreters_script(rte, chunked):
+    for size in [0, 1, 65_536, 3_000_000]:
+        body = random.Random(size).randbytes(size)
+        status, _, answer = post(rte, f"/rte/echo.{rte.language}", body, chunked=chunked)
+        assert status == 200
+        assert told(answer)[1] == body
+
+
+def test_what_fails_in_an_interpreter_is_told(rte):
+    pid = get(rte, f"/rte/count.{rte.language}")[2].split()[1]
+    fail = f"/rte/fail.{rte.language}"
+    assert get(rte, f"{fail}?exit")[::2] == (200, b"left\n")
+    status, _, body = get(rte, f"{fail}?early")
+    assert (status, body) == (500, b"The script failed.\n")
+    wait_until(lambda: "a complaint" in rte.log, "why")
+    for size in [10, 1_000_000]:
+        status, _, body = post(rte, f"{fail}?unread", b"!" * size)
+        assert (status, body) == (200, b"unread\n")
+    assert get(rte, f"/rte/count.{rte.language}")[2].split()[1] == pid
+    with rte.connect() as connection:
+        connection.sendall(f"GET {fail}?late HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n".encode())
+        data = b""
+        try:
+            while part := connection.recv(65536):
+                data += part
+        except ConnectionResetError:
+            pass
+    assert not data.endswith(b"0\r\n\r\n")
+    assert get(rte, f"/rte/count.{rte.language}")[2].split()[1] != pid

@@ -27,6 +27,13 @@ use crate::response::Response;
 use crate::route::Incoming;
 use crate::stream;
 
+/// What makes an interpreter a run-time environment.
+pub(super) const PYTHON: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/rte/host.py"));
+/// The same for Perl.
+pub(super) const PERL: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/rte/host.pl"));
+
 /// A worker takes one request at a time.
 const ONE: Capacity = Capacity { least: 1, most: 1 };
 
@@ -79,6 +86,7 @@ pub(super) async fn attempt(
             streams,
             head,
             written,
+            length: if body.is_some() { length.unwrap_or(0) } else { 0 },
             body: body.take(),
             sender,
             tell,

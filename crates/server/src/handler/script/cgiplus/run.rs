@@ -37,7 +37,8 @@ pub(super) struct Run {
     /// The request's variables, and how much of them is written.
     pub(super) head: Vec<u8>,
     pub(super) written: usize,
-    /// The request's body.
+    /// The request's body, and the bytes that it holds.
+    pub(super) length: u64,
     pub(super) body: Option<stream::Receiver>,
     /// Takes the answer's body.
     pub(super) sender: stream::Sender,
@@ -51,6 +52,7 @@ impl Run {
         let (body, sender) = (self.body, self.sender);
         let pid = lease.worker.pid;
         let had_body = body.is_some();
+        let whole = (head.len() - written) as u64 + self.length;
         let answers = Answers::new(&ctx, streams);
         let output = Output::new(&name, answers, &sender, &phases, self.is_bodiless, self.tell);
         let mut fed = body.is_none() && written == head.len();
@@ -76,6 +78,8 @@ impl Run {
         };
         phases.tell(&name, pid);
         let closed = output.source.closed.get();
+        // The end of the body may not have been heard of, but it has been reached.
+        let fed = output.source.handed_over.get() == whole;
         let clean = fed && output.source.is_clean(had_body);
         match result {
             // The worker is given back first: who hears of the answer may ask again at once.
@@ -130,6 +134,8 @@ async fn write(
     while !bytes.is_empty() {
         match pipe.try_write(bytes) {
             Ok(count) => {
+                let handed_over = &output.source.handed_over;
+                handed_over.set(handed_over.get() + count as u64);
                 bytes = &bytes[count..];
                 output.touch();
             }
@@ -146,6 +152,8 @@ struct Answers<'a> {
     streams: Streams,
     scanner: RefCell<Scanner>,
     broken: RefCell<Option<String>>,
+    /// Bytes of the request that were written while this was there.
+    handed_over: Cell<u64>,
     /// The worker has closed its standard output.
     closed: Cell<bool>,
 }
@@ -153,7 +161,14 @@ struct Answers<'a> {
 impl<'a> Answers<'a> {
     fn new(ctx: &'a Loop, streams: Streams) -> Self {
         let scanner = Scanner::new(Arc::clone(&streams.marks)).into();
-        Self { ctx, streams, scanner, broken: RefCell::default(), closed: Cell::default() }
+        Self {
+            ctx,
+            streams,
+            scanner,
+            broken: RefCell::default(),
+            handed_over: Cell::default(),
+            closed: Cell::default(),
+        }
     }
 
     /// Whether the next request can follow.

@@ -13,12 +13,12 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, sleep_until, timeout};
 
 use super::{Fitness, Kept, LONGEST_BACKOFF, Order, Pool, Slot, Version, Worker};
-use crate::config::{Local, ScriptKind};
+use crate::config::{Language, Local, ScriptKind};
 use crate::event_loop::Shared;
 use crate::handler::script::cgiplus::Streams;
 use crate::handler::script::process::{self, Exit, GROUP_GRACE, WorkerProcess, WorkerStart};
 use crate::handler::script::stderr::Stderr;
-use crate::handler::script::{environment, host};
+use crate::handler::script::{cgiplus, environment, host};
 
 /// Starts a worker when it may be, and has it serve.
 pub(super) async fn start(pool: Arc<Pool>, shared: Arc<Shared>) {
@@ -156,7 +156,19 @@ fn begin_with_streams(
             let directory = pool.program.parent().unwrap_or(Path::new("/"));
             (pool.program.to_path_buf(), Vec::new(), directory.to_owned())
         }
-        _ => return Err(io::Error::other("there is no host")),
+        _ => {
+            let interpreter = pool.local.command.first().map(String::as_str);
+            let (name, text) = match Language::of(interpreter) {
+                Some(Language::Perl) => ("rte-host.pl", cgiplus::PERL),
+                _ => ("rte-host.py", cgiplus::PYTHON),
+            };
+            let host = pool.directory.join(name);
+            if !host.exists() {
+                std::fs::write(&host, text)?;
+            }
+            let interpreter = interpreter.unwrap_or("python3").into();
+            (interpreter, vec![host.into()], rules.directory.clone())
+        }
     };
     let process = process::start_worker(
         shared,
