@@ -420,7 +420,8 @@ pub struct ScriptTable {
     /// How they are run. `cgi`: a process for each request, as RFC 3875 says. `warm`: the same,
     /// without the cost of starting each. `fastcgi`: workers that stay, started from `command` or
     /// reached at `connect`. `scgi`, `uwsgi`: by these protocols, at `connect`. `wsgi`, `asgi`: a
-    /// Python application in processes of the server's.
+    /// Python application in processes of the server's. `cgiplus`: programs that stay and read one
+    /// request after the other. `rte`: scripts that an interpreter which stays runs.
     pub kind: At<ScriptKind>,
     /// Directory of the scripts: what the pattern's `*` matches is looked for in it, and what
     /// follows the script's own name is its PATH_INFO. With `wsgi` and `asgi`, the application's
@@ -429,7 +430,8 @@ pub struct ScriptTable {
     /// Directory beneath which the whole path names a script, as it names a file beneath a site's
     /// root. With neither it nor `directory`, one program answers all paths.
     pub root: Option<At<PathBuf>>,
-    /// Extensions of scripts' names beneath `root` or `directory`. `["php"]` when absent.
+    /// Extensions of scripts' names beneath `root` or `directory`. `["php"]` when absent; with
+    /// `rte`, `["py"]` or `["pl"]`.
     pub extensions: Option<At<Vec<At<String>>>>,
     /// The program of a worker and its arguments; it listens on its standard input.
     pub command: Option<At<Vec<At<String>>>>,
@@ -437,15 +439,16 @@ pub struct ScriptTable {
     pub connect: Option<At<Vec<At<String>>>>,
     /// The application: `module:callable`.
     pub application: Option<At<String>>,
-    /// The interpreter that loads the application, such as that of a virtual environment.
-    /// `python3` when absent.
+    /// The interpreter that loads the application, such as that of a virtual environment, or that
+    /// runs the scripts of kind `rte`, Python or Perl. `python3` when absent.
     pub interpreter: Option<At<String>>,
     /// Requests that one process of a `wsgi` application works on at once. 1 when absent.
     pub threads: Option<At<usize>>,
-    /// Most processes at once; with `connect`, most requests. 32 when absent, 4 for workers that
+    /// Most processes at once, with `cgiplus` of each program; with `connect`, most requests. 32 when absent, 4 for workers that
     /// are started here.
     pub processes: Option<At<usize>>,
-    /// Workers that are not ended for want of requests. 1 when absent; with `asgi`, `processes`.
+    /// Workers that are not ended for want of requests. 1 when absent; with `asgi`, `processes`; with
+    /// `cgiplus`, 0.
     pub min_processes: Option<At<usize>>,
     /// How long a worker beyond `min_processes` goes without a request before it is ended. `1m`
     /// when absent.
@@ -498,7 +501,9 @@ pub struct ScriptTable {
 impl ScriptTable {
     /// The script that stands for a directory, where scripts are known by their extensions.
     pub(super) fn index(&self) -> Option<String> {
-        if self.kind.value.is_cgi() || self.directory.is_none() && self.root.is_none() {
+        let kind = self.kind.value;
+        if kind.is_cgi() || kind.is_by_streams() || self.directory.is_none() && self.root.is_none()
+        {
             return None;
         }
         let first = self.extensions.as_ref().and_then(|names| names.first());
@@ -526,6 +531,10 @@ pub enum ScriptKind {
     Wsgi,
     /// An asynchronous Python application.
     Asgi,
+    /// Programs that stay, which read requests from streams of their own (CGIplus).
+    Cgiplus,
+    /// Scripts that an interpreter which stays runs (the run-time environment).
+    Rte,
 }
 
 impl ScriptKind {
@@ -539,6 +548,11 @@ impl ScriptKind {
         matches!(self, Self::Cgi | Self::Warm)
     }
 
+    /// Whether workers read requests from streams of their own.
+    pub fn is_by_streams(self) -> bool {
+        matches!(self, Self::Cgiplus | Self::Rte)
+    }
+
     /// The word in the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -549,6 +563,8 @@ impl ScriptKind {
             Self::Uwsgi => "uwsgi",
             Self::Wsgi => "wsgi",
             Self::Asgi => "asgi",
+            Self::Cgiplus => "cgiplus",
+            Self::Rte => "rte",
         }
     }
 }

@@ -33,7 +33,7 @@ use error::Source;
 pub use explain::explain;
 use file::At;
 pub use file::{ConnectionUse as Persistence, EtagKind, ScriptKind, Symlinks, TlsVersion};
-pub use script::{Address, Local, Mapping, Remote, Script, Workers};
+pub use script::{Address, Language, Local, Mapping, Remote, Script, Workers};
 pub use settings::{CacheRules, Records, Redirect, Respond, Settings, TryStep};
 pub use sites::{Site, Sites};
 pub use template::Template;

@@ -74,6 +74,29 @@ pub enum Workers {
     Remote(Remote),
 }
 
+/// What the interpreter of a run-time environment speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Language {
+    /// Python 3.
+    Python,
+    /// Perl 5.
+    Perl,
+}
+
+impl Language {
+    /// By the name of the interpreter, with or without its folder and version; Python when there is
+    /// none, `None` when it is neither.
+    pub fn of(interpreter: Option<&str>) -> Option<Self> {
+        let Some(interpreter) = interpreter else { return Some(Self::Python) };
+        let name = interpreter.rsplit('/').next().unwrap_or_default();
+        match name {
+            name if name.starts_with("python") => Some(Self::Python),
+            name if name.starts_with("perl") => Some(Self::Perl),
+            _ => None,
+        }
+    }
+}
+
 /// Processes that are started here and stay.
 #[derive(Debug, Clone)]
 pub struct Local {
@@ -235,15 +258,17 @@ impl Reader<'_> {
 
     /// Tells of keys that are missing, or mean nothing to the kind.
     fn fitness(&mut self) {
-        use ScriptKind::{Asgi, FastCgi, Wsgi};
+        use ScriptKind::{FastCgi, Rte, Wsgi};
         let table = self.table;
         let kind = table.kind.value;
         let name = kind.as_str();
         let missing = match kind {
-            kind if kind.is_cgi() => table.directory.is_none().then_some("`directory`"),
+            kind if kind.is_cgi() || kind.is_by_streams() => {
+                table.directory.is_none().then_some("`directory`")
+            }
             FastCgi => (table.command.is_none() && table.connect.is_none())
                 .then_some("`command` or `connect`"),
-            Wsgi | Asgi => table.application.is_none().then_some("`application`"),
+            kind if kind.has_host() => table.application.is_none().then_some("`application`"),
             _ => table.connect.is_none().then_some("`connect`"),
         };
         if let Some(missing) = missing {
@@ -258,9 +283,10 @@ impl Reader<'_> {
             let what = "script: scripts are either in a `directory` or beneath a `root`";
             (self.report)(&root.span, what.into());
         }
-        let local = kind.has_host() || kind == FastCgi && table.connect.is_none();
+        let local =
+            kind.has_host() || kind.is_by_streams() || kind == FastCgi && table.connect.is_none();
         let remote = !local && !kind.is_cgi();
-        let files = remote || kind == FastCgi;
+        let files = remote || matches!(kind, FastCgi | Rte);
         let by_name = files && (table.directory.is_some() || table.root.is_some());
         let mut only = |key: &str, place: Option<&Place>, fits: bool, whose: &str| {
             if let (Some(place), false) = (place, fits) {
@@ -276,8 +302,9 @@ impl Reader<'_> {
         only!(kind == FastCgi, "kind \"fastcgi\"": command, keep_alive);
         only!(remote || kind == FastCgi, "kinds \"fastcgi\", \"scgi\" and \"uwsgi\"": connect, root);
         only!(by_name, "scripts beneath a `root` or `directory` that workers run": extensions);
-        only!(kind.has_host(), "kinds \"wsgi\" and \"asgi\"": application, interpreter);
+        only!(kind.has_host(), "kinds \"wsgi\" and \"asgi\"": application);
         only!(kind == Wsgi, "kind \"wsgi\"": threads);
+        only!(kind.has_host() || kind == Rte, "kinds \"wsgi\", \"asgi\" and \"rte\"": interpreter);
         only!(local, "workers that are started here":
             min_processes, retire_idle, requests, max_age, max_resident, backoff);
         only!(remote, "workers at `connect`": connect_timeout, cool_down);
@@ -291,7 +318,8 @@ impl Reader<'_> {
     fn workers(&mut self) -> Workers {
         let table = self.table;
         let second = Duration::from_secs;
-        if let Some(connect) = &table.connect {
+        let kind = table.kind.value;
+        if let Some(connect) = table.connect.as_ref().filter(|_| !kind.is_by_streams()) {
             if connect.is_empty() {
                 (self.report)(&connect.span, "script: connect names no address".into());
             }
@@ -304,7 +332,7 @@ impl Reader<'_> {
                 keep_alive: table.keep_alive.as_deref().copied().unwrap_or(false),
             });
         }
-        if table.kind.value != ScriptKind::FastCgi && !table.kind.value.has_host() {
+        if kind != ScriptKind::FastCgi && !kind.has_host() && !kind.is_by_streams() {
             return Workers::Each;
         }
         let most = table.processes.as_deref().copied().unwrap_or(4);
@@ -318,11 +346,11 @@ impl Reader<'_> {
             command: self.command(),
             application: self.application(),
             threads: table.threads.as_deref().copied().unwrap_or(1),
-            min_processes: table
-                .min_processes
-                .as_deref()
-                .copied()
-                .unwrap_or(if table.kind.value == ScriptKind::Asgi { most } else { 1 }),
+            min_processes: table.min_processes.as_deref().copied().unwrap_or(match kind {
+                ScriptKind::Asgi => most,
+                ScriptKind::Cgiplus => 0,
+                _ => 1,
+            }),
             retire_idle: self.time("retire_idle", &table.retire_idle).unwrap_or(second(60)),
             requests: table.requests.as_deref().map(|&requests| requests as u64),
             max_age: self.time("max_age", &table.max_age),
@@ -332,10 +360,19 @@ impl Reader<'_> {
     }
 
     fn command(&mut self) -> Vec<String> {
-        if self.table.kind.value.has_host() {
+        let kind = self.table.kind.value;
+        if kind.has_host() || kind == ScriptKind::Rte {
             let interpreter = self.table.interpreter.as_ref();
             if let Some(interpreter) = interpreter {
                 self.plain("interpreter", interpreter);
+                let is_rte = self.table.kind.value == ScriptKind::Rte;
+                if is_rte && Language::of(Some(&**interpreter)).is_none() {
+                    let what = format!(
+                        "script: {:?} is named like neither python nor perl",
+                        interpreter.value
+                    );
+                    (self.report)(&interpreter.span, what);
+                }
             }
             return vec![interpreter.map_or_else(|| "python3".into(), |name| name.value.clone())];
         }
@@ -398,10 +435,18 @@ impl Reader<'_> {
     }
 
     fn extensions(&mut self) -> Vec<String> {
-        if self.table.kind.value.is_cgi() {
+        let kind = self.table.kind.value;
+        if kind.is_cgi() || kind == ScriptKind::Cgiplus {
             return Vec::new();
         }
-        let Some(names) = &self.table.extensions else { return vec!["php".into()] };
+        let Some(names) = &self.table.extensions else {
+            let interpreter = self.table.interpreter.as_ref().map(|name| &*name.value);
+            return vec![match kind {
+                ScriptKind::Rte if Language::of(interpreter) == Some(Language::Perl) => "pl".into(),
+                ScriptKind::Rte => "py".into(),
+                _ => "php".into(),
+            }];
+        };
         if names.is_empty() {
             (self.report)(&names.span, "script: extensions names none".into());
         }

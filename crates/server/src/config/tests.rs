@@ -252,6 +252,30 @@ fn what_is_wrong_in_a_route_is_told_with_its_line_and_column() {
             "14:53: script: `command` belongs to kind \"fastcgi\"",
         ),
         (
+            "script = { kind = 'cgiplus' }",
+            "14:19: script: a script of kind \"cgiplus\" needs `directory`",
+        ),
+        (
+            "script = { kind = 'rte', interpreter = 'perl' }",
+            "14:19: script: a script of kind \"rte\" needs `directory`",
+        ),
+        (
+            "script = { kind = 'cgiplus', directory = 'x', connect = ['unix:/x'] }",
+            "14:57: script: `connect` belongs to kinds",
+        ),
+        (
+            "script = { kind = 'cgiplus', directory = 'x', extensions = ['py'] }",
+            "14:60: script: `extensions` belongs to scripts beneath",
+        ),
+        (
+            "script = { kind = 'cgiplus', directory = 'x', interpreter = 'perl' }",
+            "14:61: script: `interpreter` belongs to kinds \"wsgi\", \"asgi\" and \"rte\"",
+        ),
+        (
+            "script = { kind = 'rte', directory = 'x', interpreter = '/bin/ruby' }",
+            "14:57: script: \"/bin/ruby\" is named like neither python nor perl",
+        ),
+        (
             "script = { kind = 'uwsgi', connect = ['unix:/x'], memory = '1GB' }",
             "14:60: script: `memory` belongs to processes that are started here",
         ),

@@ -2,6 +2,7 @@
 //! them shares; each kind has a folder.
 
 mod cgi;
+mod cgiplus;
 mod environment;
 mod head;
 mod host;
@@ -101,6 +102,7 @@ async fn by_workers(
     let name = Arc::from(&**name);
     match call.rules.kind {
         kind if kind.has_host() => host::attempt(call, incoming, &located, &name).await,
+        kind if kind.is_by_streams() => cgiplus::attempt(call, incoming, &located, &name).await,
         _ => socket::attempt(call, incoming, &located, &name).await,
     }
 }

@@ -111,12 +111,14 @@ pub(super) struct WorkerStart {
     pub(super) directory: PathBuf,
     pub(super) arguments: Vec<OsString>,
     pub(super) environment: Vec<(OsString, OsString)>,
-    /// Becomes its standard input, which it accepts connections from.
-    pub(super) listener: OwnedFd,
+    /// Its standard input, which may be a socket that it accepts connections from.
+    pub(super) stdin: OwnedFd,
+    /// Its standard output; where it goes with its standard error when absent.
+    pub(super) stdout: Option<OwnedFd>,
     pub(super) rules: Arc<Script>,
 }
 
-/// A worker and what it says: both of its output streams.
+/// A worker and what it says.
 pub(super) struct WorkerProcess {
     pub(super) child: Child,
     pub(super) stderr: pipe::Receiver,
@@ -132,8 +134,11 @@ pub(super) fn start_worker(shared: &Arc<Shared>, start: WorkerStart) -> io::Resu
         .envs(start.environment)
         .current_dir(start.directory)
         .process_group(0)
-        .stdin(start.listener)
-        .stdout(errors.try_clone()?)
+        .stdin(start.stdin)
+        .stdout(match start.stdout {
+            Some(output) => Stdio::from(output),
+            None => Stdio::from(errors.try_clone()?),
+        })
         .stderr(errors);
     let child = command.spawn().map_err(|error| {
         io::Error::new(error.kind(), format!("{}: {error}", start.program.display()))

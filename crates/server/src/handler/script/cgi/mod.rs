@@ -114,7 +114,7 @@ fn not_started(error: std::io::Error) -> Failure {
 }
 
 /// A script that writes the whole message itself (RFC 3875 §5).
-fn is_nph(program: &Path) -> bool {
+pub(super) fn is_nph(program: &Path) -> bool {
     use std::os::unix::ffi::OsStrExt;
     program.file_name().is_some_and(|name| name.as_bytes().starts_with(b"nph-"))
 }

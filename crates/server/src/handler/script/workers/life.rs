@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,12 +12,13 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, sleep_until, timeout};
 
-use super::{Fitness, LONGEST_BACKOFF, Order, Pool, Slot, Worker};
-use crate::config::{Local, ScriptKind};
+use super::{Fitness, Kept, LONGEST_BACKOFF, Order, Pool, Slot, Version, Worker};
+use crate::config::{Language, Local, ScriptKind};
 use crate::event_loop::Shared;
+use crate::handler::script::cgiplus::Streams;
 use crate::handler::script::process::{self, Exit, GROUP_GRACE, WorkerProcess, WorkerStart};
 use crate::handler::script::stderr::Stderr;
-use crate::handler::script::{environment, host};
+use crate::handler::script::{cgiplus, environment, host};
 
 /// Starts a worker when it may be, and has it serve.
 pub(super) async fn start(pool: Arc<Pool>, shared: Arc<Shared>) {
@@ -36,13 +38,14 @@ pub(super) async fn start(pool: Arc<Pool>, shared: Arc<Shared>) {
         state.next_number += 1;
         state.next_number
     };
-    let socket = pool.directory.join(format!("{}-{number}", pool.rules.id));
+    let socket = pool.directory.join(format!("{}-{number}", pool.number));
+    let version = Version::of(&pool.program);
     let process = begin(&pool, &shared, &socket);
     let (orders, received) = mpsc::unbounded_channel();
     let mut state = pool.lock();
     state.starting -= 1;
     match process {
-        Ok(process) => {
+        Ok((process, kept)) => {
             let started = Instant::now();
             let pid = process.child.id();
             tracing::debug!(scripts = pool.label, pid, "a worker was started");
@@ -50,11 +53,12 @@ pub(super) async fn start(pool: Arc<Pool>, shared: Arc<Shared>) {
             state.slots.push(Slot {
                 worker: Arc::clone(&worker),
                 fitness: Fitness::Fit,
+                version,
                 holders: Vec::new(),
                 requests: 0,
                 served: 0,
                 idle_since: started,
-                kept: None,
+                kept,
             });
             let stopping = state.stopping;
             if stopping && let Some(slot) = state.slot(number) {
@@ -67,6 +71,8 @@ pub(super) async fn start(pool: Arc<Pool>, shared: Arc<Shared>) {
         Err(error) => {
             let what = format!("a worker could not be started: {error}");
             tracing::error!(scripts = pool.label, "{what}");
+            // What was made for it before it failed.
+            let _ = std::fs::remove_file(&socket);
             state.failures = state.failures.saturating_add(1);
             state.not_before = Instant::now() + pause(pool.local.backoff, state.failures);
             for waiter in std::mem::take(&mut state.waiting) {
@@ -76,10 +82,17 @@ pub(super) async fn start(pool: Arc<Pool>, shared: Arc<Shared>) {
     }
 }
 
-/// The process, with a socket of its own that it accepts from.
-fn begin(pool: &Pool, shared: &Arc<Shared>, socket: &std::path::Path) -> io::Result<WorkerProcess> {
-    let listener = UnixListener::bind(socket)?;
+/// The process, with a socket of its own that it accepts from, or with streams.
+fn begin(
+    pool: &Pool,
+    shared: &Arc<Shared>,
+    socket: &Path,
+) -> io::Result<(WorkerProcess, Option<Kept>)> {
     let rules = &pool.rules;
+    if rules.kind.is_by_streams() {
+        return begin_with_streams(pool, shared, socket);
+    }
+    let listener = UnixListener::bind(socket)?;
     let mut environment = vec![("PATH".into(), environment::path())];
     if rules.kind == ScriptKind::FastCgi {
         // PHP's own: one request at a time, and as many as its worker is given.
@@ -107,17 +120,70 @@ fn begin(pool: &Pool, shared: &Arc<Shared>, socket: &std::path::Path) -> io::Res
         let Local { application, threads, .. } = &pool.local;
         arguments = vec![host.into(), application.into(), threads.to_string().into()];
     }
-    process::start_worker(
+    let process = process::start_worker(
         shared,
         WorkerStart {
             program: program.into(),
             directory,
             arguments,
             environment,
-            listener: listener.into(),
+            stdin: listener.into(),
+            stdout: None,
             rules: Arc::clone(rules),
         },
-    )
+    )?;
+    Ok((process, None))
+}
+
+/// The process of a program that reads its requests from streams.
+fn begin_with_streams(
+    pool: &Pool,
+    shared: &Arc<Shared>,
+    path: &Path,
+) -> io::Result<(WorkerProcess, Option<Kept>)> {
+    let rules = &pool.rules;
+    let (streams, ends) = Streams::new(path)?;
+    let mut environment = vec![("PATH".into(), environment::path())];
+    for (name, value) in &rules.env {
+        environment.retain(|(other, _)| other != name.as_str());
+        environment.push((name.into(), value.into()));
+    }
+    for (name, value) in streams.environment(path) {
+        environment.retain(|(other, _)| other != name);
+        environment.push((name.into(), value.into()));
+    }
+    let (program, arguments, directory) = match rules.kind {
+        ScriptKind::Cgiplus => {
+            let directory = pool.program.parent().unwrap_or(Path::new("/"));
+            (pool.program.to_path_buf(), Vec::new(), directory.to_owned())
+        }
+        _ => {
+            let interpreter = pool.local.command.first().map(String::as_str);
+            let (name, text) = match Language::of(interpreter) {
+                Some(Language::Perl) => ("rte-host.pl", cgiplus::PERL),
+                _ => ("rte-host.py", cgiplus::PYTHON),
+            };
+            let host = pool.directory.join(name);
+            if !host.exists() {
+                std::fs::write(&host, text)?;
+            }
+            let interpreter = interpreter.unwrap_or("python3").into();
+            (interpreter, vec![host.into()], rules.directory.clone())
+        }
+    };
+    let process = process::start_worker(
+        shared,
+        WorkerStart {
+            program,
+            directory,
+            arguments,
+            environment,
+            stdin: ends.stdin,
+            stdout: Some(ends.stdout),
+            rules: Arc::clone(rules),
+        },
+    )?;
+    Ok((process, Some(streams.into())))
 }
 
 /// Sees a worker through to its end.
@@ -142,6 +208,14 @@ async fn live(
                 order = orders.recv() => match order {
                     Some(Order::Probe { holder }) => {
                         tokio::spawn(probe(Arc::clone(&pool), Arc::clone(&worker), holder));
+                    }
+                    Some(Order::Lost) => {
+                        let orders = worker.orders.clone();
+                        tokio::spawn(async move {
+                            sleep(GROUP_GRACE).await;
+                            // An error says that it has ended.
+                            let _ = orders.send(Order::End);
+                        });
                     }
                     Some(Order::End) | None => {
                         let ended = async {

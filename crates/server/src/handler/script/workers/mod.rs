@@ -7,13 +7,13 @@ mod life;
 
 use std::collections::VecDeque;
 use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use hashbrown::HashMap;
+use hashbrown::{Equivalent, HashMap};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
@@ -25,8 +25,19 @@ use crate::event_loop::Shared;
 /// The pools of all routes.
 #[derive(Debug, Default)]
 pub(crate) struct All {
-    pools: RwLock<HashMap<usize, Arc<Pool>>>,
+    /// By the route and, where each program has a pool of its own, the program.
+    pools: RwLock<HashMap<(usize, PathBuf), Arc<Pool>>>,
     supervisor: Mutex<Option<Supervisor>>,
+}
+
+/// The place of a pool among all.
+#[derive(Debug, Hash)]
+struct Key<'a>(usize, &'a Path);
+
+impl Equivalent<(usize, PathBuf)> for Key<'_> {
+    fn equivalent(&self, (id, program): &(usize, PathBuf)) -> bool {
+        self.0 == *id && self.1 == program
+    }
 }
 
 /// The thread that sees to the processes.
@@ -42,10 +53,14 @@ struct Supervisor {
 /// The workers of one route's scripts.
 #[derive(Debug)]
 pub(super) struct Pool {
+    /// Tells its workers' sockets from those of other pools.
+    number: usize,
     rules: Arc<Script>,
     local: Local,
     capacity: Capacity,
     label: String,
+    /// The one program that the workers run, where the route has several.
+    program: Box<Path>,
     state: Mutex<State>,
     supervisor: Handle,
     directory: Box<Path>,
@@ -79,11 +94,29 @@ struct State {
     next_holder: u64,
 }
 
+/// What tells that a file is not the one that it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Version {
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl Version {
+    fn of(path: &Path) -> Option<Self> {
+        let facts = std::fs::metadata(path).ok()?;
+        let modified = (facts.mtime(), facts.mtime_nsec());
+        Some(Self { inode: facts.ino(), size: facts.size(), modified })
+    }
+}
+
 /// What the pool knows of a worker.
 #[derive(Debug)]
 struct Slot {
     worker: Arc<Worker>,
     fitness: Fitness,
+    /// The state that its program's file was in when it was started.
+    version: Option<Version>,
     holders: Vec<Holder>,
     /// Requests that it was given so far.
     requests: u64,
@@ -126,7 +159,7 @@ pub(super) struct Worker {
     number: u64,
     /// Its process.
     pub(super) pid: i32,
-    /// Where it listens.
+    /// Where it listens, or reads the variables of its requests from.
     pub(super) socket: Box<Path>,
     started: Instant,
     orders: mpsc::UnboundedSender<Order>,
@@ -136,6 +169,8 @@ pub(super) struct Worker {
 #[derive(Debug)]
 enum Order {
     End,
+    /// End it unless it ends soon by itself.
+    Lost,
     /// Find out when it is done with a request that was given up.
     Probe {
         holder: u64,
@@ -169,8 +204,20 @@ impl All {
         local: &Local,
         capacity: Capacity,
     ) -> Result<Arc<Pool>, Failure> {
+        self.of_program(shared, rules, local, capacity, Path::new(""))
+    }
+
+    /// The same for one of the programs of `rules`.
+    pub(super) fn of_program(
+        &self,
+        shared: &Arc<Shared>,
+        rules: &Arc<Script>,
+        local: &Local,
+        capacity: Capacity,
+        program: &Path,
+    ) -> Result<Arc<Pool>, Failure> {
         let pools = self.pools.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pool) = pools.get(&rules.id) {
+        if let Some(pool) = pools.get(&Key(rules.id, program)) {
             return Ok(Arc::clone(pool));
         }
         drop(pools);
@@ -178,9 +225,10 @@ impl All {
             .supervisor()
             .map_err(|error| Failure::Broken(format!("workers cannot be started: {error}")))?;
         let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
-        let pool = pools.entry(rules.id).or_insert_with(|| {
-            let pool = Pool::new(rules, local, capacity, handle, directory);
-            let pool = Arc::new(pool);
+        let number = pools.len();
+        let pool = pools.entry((rules.id, program.to_owned())).or_insert_with(|| {
+            let pool = Pool::new(rules, local, capacity, program, handle, directory);
+            let pool = Arc::new(Pool { number, ..pool });
             pool.supervisor.spawn(life::tend(Arc::clone(&pool), Arc::clone(shared)));
             pool
         });
@@ -226,6 +274,7 @@ impl Pool {
         rules: &Arc<Script>,
         local: &Local,
         capacity: Capacity,
+        program: &Path,
         supervisor: Handle,
         directory: Box<Path>,
     ) -> Self {
@@ -243,10 +292,15 @@ impl Pool {
             next_holder: 0,
         };
         Self {
+            number: 0,
             rules: Arc::clone(rules),
             local: local.clone(),
             capacity,
-            label: rules.label(),
+            label: match program.as_os_str().is_empty() {
+                true => rules.label(),
+                false => program.display().to_string(),
+            },
+            program: program.into(),
             state: Mutex::new(state),
             supervisor,
             directory,
@@ -410,6 +464,31 @@ impl Pool {
     fn end(&self, worker: &Worker) {
         if let Some(slot) = self.lock().slot(worker.number) {
             slot.end();
+        }
+    }
+
+    /// A worker has closed what it is heard by.
+    fn lose(&self, worker: &Worker) {
+        if let Some(slot) = self.lock().slot(worker.number) {
+            slot.fitness = Fitness::Unfit;
+            // An error says that it has ended.
+            let _ = slot.worker.orders.send(Order::Lost);
+        }
+    }
+
+    /// Has workers whose program's file has changed replaced, once they are done.
+    pub(super) fn refresh(&self) {
+        if self.program.as_os_str().is_empty() {
+            return;
+        }
+        let version = Version::of(&self.program);
+        for slot in &mut self.lock().slots {
+            if slot.fitness == Fitness::Fit && slot.version != version {
+                match slot.holders.is_empty() {
+                    true => slot.end(),
+                    false => slot.fitness = Fitness::Due,
+                }
+            }
         }
     }
 

@@ -1,0 +1,148 @@
+//! Programs that stay and take one request after the other on streams of their own (CGIplus), and
+//! interpreters that do so for many scripts (the run-time environment).
+
+mod request;
+mod run;
+mod scan;
+mod streams;
+
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use dunlin_http::http1::BodyLength;
+use dunlin_http::semantics::Method;
+use tokio::sync::oneshot;
+
+use self::run::Run;
+pub(super) use self::streams::Streams;
+use super::locate::Located;
+use super::phases::Phases;
+use super::reply::{self, DOWNLOAD};
+use super::workers::{Capacity, Lease, Pool};
+use super::{Call, Failure, environment, spool};
+use crate::config::{ScriptKind, Workers};
+use crate::response::Response;
+use crate::route::Incoming;
+use crate::stream;
+
+/// What makes an interpreter a run-time environment.
+pub(super) const PYTHON: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/rte/host.py"));
+/// The same for Perl.
+pub(super) const PERL: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/rte/host.pl"));
+
+/// A worker takes one request at a time.
+const ONE: Capacity = Capacity { least: 1, most: 1 };
+
+/// Has a worker answer the request.
+pub(super) async fn attempt(
+    call: &Call,
+    mut incoming: Incoming,
+    located: &Located,
+    name: &Arc<str>,
+) -> Result<Response, Failure> {
+    let request = call.request.as_request();
+    let mut length = environment::stated_length(&request, incoming.length);
+    if incoming.length == BodyLength::Chunked {
+        let spooled = spool::spool(&mut incoming.body).await?;
+        length = Some(spooled.length);
+        incoming.body = spooled.replay();
+    }
+    let mut body = (incoming.length != BodyLength::None && length != Some(0))
+        .then(|| std::mem::replace(&mut incoming.body, stream::empty()));
+    let variables = environment::variables(call, &incoming, located, length);
+    let pool = pool(call, located)?;
+    let mut may_repeat = body.is_none() && request.method().is_idempotent();
+    loop {
+        let (mut lease, streams) = worker(call, &pool, name).await?;
+        let head = match streams.in_structs.get() {
+            true => request::structs(&variables),
+            false => Ok(request::records(&variables)),
+        };
+        let chosen = Instant::now();
+        let phases = Rc::new(Phases::new(incoming.received, chosen));
+        let head = match head {
+            Ok(head) => head,
+            Err(failure) => {
+                lease.put_back(streams.into());
+                return Err(failure);
+            }
+        };
+        let written = streams.variables.try_write(&head).unwrap_or(0);
+        lease.is_used = true;
+        let (sender, receiver) = stream::channel(DOWNLOAD);
+        let (tell, mut told) = oneshot::channel();
+        let run = Run {
+            ctx: Rc::clone(&call.ctx),
+            rules: Arc::clone(&call.rules),
+            name: Arc::clone(name),
+            is_whole_message: super::cgi::is_nph(&located.program),
+            is_bodiless: request.method() == Method::Head,
+            phases: Rc::clone(&phases),
+            lease,
+            streams,
+            head,
+            written,
+            length: if body.is_some() { length.unwrap_or(0) } else { 0 },
+            body: body.take(),
+            sender,
+            tell,
+        };
+        let mut run = Box::pin(run.supervise());
+        let answer = tokio::select! {
+            biased;
+            () = &mut run => told.try_recv().unwrap_or(Err(Failure::Abandoned)),
+            answer = &mut told => {
+                tokio::task::spawn_local(run);
+                answer.unwrap_or(Err(Failure::Abandoned))
+            }
+        };
+        match answer {
+            Ok(answer) => return reply::response(call, incoming, answer, receiver, &phases).await,
+            Err(Failure::Lost(_)) if may_repeat => may_repeat = false,
+            Err(failure) => return Err(failure),
+        }
+    }
+}
+
+/// The pool of the script's program, or of the interpreter for all scripts.
+fn pool(call: &Call, located: &Located) -> Result<Arc<Pool>, Failure> {
+    let Workers::Local(local) = &call.rules.workers else {
+        return Err(Failure::Broken("it has no workers".into()));
+    };
+    let shared = &call.ctx.shared;
+    let program = match call.rules.kind {
+        ScriptKind::Cgiplus => &*located.program,
+        _ => Path::new(""),
+    };
+    let pool = shared.pools.workers.of_program(shared, &call.rules, local, ONE, program)?;
+    pool.refresh();
+    Ok(pool)
+}
+
+/// A worker that waits for a request.
+async fn worker(
+    call: &Call,
+    pool: &Arc<Pool>,
+    name: &Arc<str>,
+) -> Result<(Lease, Streams), Failure> {
+    loop {
+        let mut lease = pool.lease(&call.ctx.shared, name).await?;
+        let streams = lease.take_kept().map(super::workers::Kept::into_streams);
+        match streams {
+            Some(Ok(streams)) if streams.is_silent() => return Ok((lease, streams)),
+            Some(Ok(_)) => {
+                tracing::warn!(
+                    script = &**name,
+                    pid = lease.worker.pid,
+                    "it wrote behind the end of an answer, or has ended; it is replaced"
+                );
+                lease.lose();
+            }
+            _ => lease.end(),
+        }
+    }
+}

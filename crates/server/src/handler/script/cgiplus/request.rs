@@ -1,0 +1,57 @@
+//! A request's variables as a worker reads them.
+
+use crate::handler::script::Failure;
+use crate::handler::script::environment::Variables;
+
+/// A line with `!`, a line for each variable, an empty line. Control characters, which would end
+/// a line, become spaces; no field of a request holds any but tabs, a path may.
+pub(super) fn records(variables: &Variables) -> Vec<u8> {
+    let mut output = Vec::with_capacity(2048);
+    output.extend_from_slice(b"!\n");
+    for (name, value) in variables.iter() {
+        output.extend_from_slice(name);
+        output.push(b'=');
+        let plain = |&byte: &u8| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte };
+        output.extend(value.iter().map(plain));
+        output.push(b'\n');
+    }
+    output.push(b'\n');
+    output
+}
+
+/// A line with `!!` and the number of bytes behind it, then each variable with its length before
+/// it and a NUL at its end, and a length of 0.
+///
+/// # Errors
+/// [`Failure::TooLarge`] when a variable is longer than its length can say, 64 KiB less one byte.
+pub(super) fn structs(variables: &Variables) -> Result<Vec<u8>, Failure> {
+    let mut entries = Vec::with_capacity(2048);
+    for (name, value) in variables.iter() {
+        let length = name.len() + value.len() + 2;
+        let length = u16::try_from(length).map_err(|_| Failure::TooLarge)?;
+        entries.extend_from_slice(&length.to_le_bytes());
+        entries.extend_from_slice(name);
+        entries.push(b'=');
+        entries.extend_from_slice(value);
+        entries.push(0);
+    }
+    entries.extend_from_slice(&[0, 0]);
+    let mut output = format!("!!{}\n", entries.len()).into_bytes();
+    output.append(&mut entries);
+    Ok(output)
+}
+
+/// What a callout is answered with; `None` when it asks for no answer.
+pub(super) fn answer_to(callout: &[u8]) -> Option<&'static [u8]> {
+    let asks = !matches!(callout.first(), Some(b'!' | b'#'));
+    asks.then_some(b"400 unknown callout\n")
+}
+
+/// Whether a callout asks for struct mode.
+pub(super) fn asks_for_structs(callout: &[u8]) -> bool {
+    let (name, mode) = match callout.iter().position(|&byte| byte == b':') {
+        Some(at) => (&callout[..at], callout[at + 1..].trim_ascii()),
+        None => (callout, &callout[..0]),
+    };
+    name.eq_ignore_ascii_case(b"!CGIPLUS") && mode.eq_ignore_ascii_case(b"struct")
+}

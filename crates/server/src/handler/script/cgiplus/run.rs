@@ -1,0 +1,250 @@
+//! One request that a worker has: bytes to it and from it, its limits, and its end.
+
+use std::cell::{Cell, RefCell};
+use std::io::{self, ErrorKind};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use tokio::net::unix::pipe;
+
+use super::request::{answer_to, asks_for_structs};
+use super::scan::{Part, Scanner};
+use super::streams::Streams;
+use crate::config::Script;
+use crate::event_loop::Loop;
+use crate::handler::script::Failure;
+use crate::handler::script::output::{End, Output, Source, Tell};
+use crate::handler::script::phases::Phases;
+use crate::handler::script::workers::{Kept, Lease};
+use crate::stream;
+
+/// What a run needs; it goes on by itself when the answer is sent while it comes.
+pub(super) struct Run {
+    pub(super) ctx: Rc<Loop>,
+    pub(super) rules: Arc<Script>,
+    /// For the log.
+    pub(super) name: Arc<str>,
+    /// The script writes a whole message, which is sent as it is.
+    pub(super) is_whole_message: bool,
+    /// The request is HEAD: a stated length is not that of what comes.
+    pub(super) is_bodiless: bool,
+    pub(super) phases: Rc<Phases>,
+    pub(super) lease: Lease,
+    pub(super) streams: Streams,
+    /// The request's variables, and how much of them is written.
+    pub(super) head: Vec<u8>,
+    pub(super) written: usize,
+    /// The request's body, and the bytes that it holds.
+    pub(super) length: u64,
+    pub(super) body: Option<stream::Receiver>,
+    /// Takes the answer's body.
+    pub(super) sender: stream::Sender,
+    pub(super) tell: Tell,
+}
+
+impl Run {
+    /// Sees the request through to its end.
+    pub(super) async fn supervise(self) {
+        let Self { ctx, rules, name, phases, lease, streams, head, written, .. } = self;
+        let (body, sender) = (self.body, self.sender);
+        let pid = lease.worker.pid;
+        let had_body = body.is_some();
+        let whole = (head.len() - written) as u64 + self.length;
+        let answers = Answers::new(&ctx, streams);
+        let output = Output::new(&name, answers, &sender, &phases, self.is_bodiless, self.tell);
+        let mut fed = body.is_none() && written == head.len();
+        let result = {
+            if fed {
+                phases.handed_over.set(Some(phases.started));
+            }
+            let mut feeding = pin!(feed(&output, &head[written..], body));
+            let mut answering = pin!(output.answer(self.is_whole_message));
+            let mut watching = pin!(output.watch(&rules));
+            loop {
+                tokio::select! {
+                    biased;
+                    result = &mut answering => break result,
+                    () = &mut feeding, if !fed => {
+                        fed = true;
+                        watching.set(output.watch(&rules));
+                    }
+                    () = sender.abandoned() => break Err(Failure::Abandoned),
+                    late = &mut watching => break Err(Failure::Late(late)),
+                }
+            }
+        };
+        phases.tell(&name, pid);
+        let closed = output.source.closed.get();
+        // The end of the body may not have been heard of, but it has been reached.
+        let fed = output.source.handed_over.get() == whole;
+        let clean = fed && output.source.is_clean(had_body);
+        match result {
+            // The worker is given back first: who hears of the answer may ask again at once.
+            Ok(()) if clean => {
+                let Output { source, .. } = output;
+                lease.release(Some(Kept::from(source.streams)));
+            }
+            Ok(()) => lease.end(),
+            Err(failure) => {
+                // What failed may lie in the answer alone, and its end has come.
+                let spared = clean && !matches!(failure, Failure::Late(_));
+                output.fail(failure);
+                match (spared, closed) {
+                    (true, _) => {
+                        let Output { source, .. } = output;
+                        lease.release(Some(Kept::from(source.streams)));
+                    }
+                    (_, true) => lease.lose(),
+                    _ => lease.end(),
+                }
+            }
+        }
+    }
+}
+
+/// Writes what is left of the variables, and the body, as fast as the worker reads.
+async fn feed(output: &Output<'_, Answers<'_>>, head: &[u8], body: Option<stream::Receiver>) {
+    let streams = &output.source.streams;
+    let mut result = write(output, &streams.variables, head).await;
+    if let Some(mut body) = body {
+        while result.is_ok() {
+            match body.next().await {
+                Ok(Some(bytes)) => result = write(output, &streams.stdin, &bytes).await,
+                Ok(None) => break,
+                // The client has left, which is noticed elsewhere.
+                Err(_) => return std::future::pending().await,
+            }
+        }
+    }
+    output.phases.handed_over.set(Some(Instant::now()));
+    // A worker need not read all of it; its answer tells the rest.
+    if result.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+async fn write(
+    output: &Output<'_, Answers<'_>>,
+    pipe: &pipe::Sender,
+    mut bytes: &[u8],
+) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match pipe.try_write(bytes) {
+            Ok(count) => {
+                let handed_over = &output.source.handed_over;
+                handed_over.set(handed_over.get() + count as u64);
+                bytes = &bytes[count..];
+                output.touch();
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => pipe.writable().await?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// What a worker answers.
+struct Answers<'a> {
+    ctx: &'a Loop,
+    streams: Streams,
+    scanner: RefCell<Scanner>,
+    broken: RefCell<Option<String>>,
+    /// Bytes of the request that were written while this was there.
+    handed_over: Cell<u64>,
+    /// The worker has closed its standard output.
+    closed: Cell<bool>,
+}
+
+impl<'a> Answers<'a> {
+    fn new(ctx: &'a Loop, streams: Streams) -> Self {
+        let scanner = Scanner::new(Arc::clone(&streams.marks)).into();
+        Self {
+            ctx,
+            streams,
+            scanner,
+            broken: RefCell::default(),
+            handed_over: Cell::default(),
+            closed: Cell::default(),
+        }
+    }
+
+    /// Whether the next request can follow.
+    fn is_clean(&self, had_body: bool) -> bool {
+        self.scanner.borrow().is_clean() && (!had_body || self.streams.is_read())
+    }
+
+    fn break_off(&self, why: impl Into<String>) -> Option<Bytes> {
+        self.broken.borrow_mut().get_or_insert_with(|| why.into());
+        None
+    }
+
+    /// Does what a callout asks for.
+    fn obey(&self, callout: &[u8]) -> io::Result<()> {
+        let callout = callout.trim_ascii();
+        if asks_for_structs(callout) {
+            self.streams.in_structs.set(true);
+        }
+        let Some(answer) = answer_to(callout) else { return Ok(()) };
+        // So short a record is written as a whole or not at all, by the system's rules of pipes.
+        self.streams.variables.try_write(answer).map(|_| ())
+    }
+
+    /// The next text that is there.
+    fn next_text(&self) -> Result<Option<Bytes>, String> {
+        loop {
+            match self.scanner.borrow_mut().next()? {
+                Part::Text(text) => return Ok(Some(text)),
+                Part::Callout(text) => self
+                    .obey(&text)
+                    .map_err(|error| format!("the answer to its callout is not read: {error}"))?,
+                Part::End | Part::More => return Ok(None),
+            }
+        }
+    }
+
+    fn try_read(&self) -> io::Result<usize> {
+        let mut buffers = self.ctx.take_buffers();
+        let result = self.streams.stdout.try_read(&mut buffers.input);
+        if let Ok(count) = result {
+            self.scanner.borrow_mut().push(&buffers.input[..count]);
+        }
+        self.ctx.give_buffers(buffers);
+        result
+    }
+}
+
+impl Source for Answers<'_> {
+    async fn read(&self) -> Option<Bytes> {
+        loop {
+            match self.next_text() {
+                Ok(Some(text)) => return Some(text),
+                Ok(None) if self.scanner.borrow().has_ended() => return None,
+                Ok(None) => {}
+                Err(why) => return self.break_off(why),
+            }
+            match self.try_read() {
+                Ok(0) => {
+                    self.closed.set(true);
+                    return self.break_off("its worker ended without the mark of the answer's end");
+                }
+                Ok(_) => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return self.break_off(error.to_string()),
+            }
+            if let Err(error) = self.streams.stdout.readable().await {
+                return self.break_off(error.to_string());
+            }
+        }
+    }
+
+    async fn end(&self) -> End {
+        match &*self.broken.borrow() {
+            Some(why) if self.scanner.borrow().has_begun() => End::Cut(why.clone()),
+            Some(why) => End::Lost(why.clone()),
+            None => End::Well,
+        }
+    }
+}

@@ -1,0 +1,183 @@
+# A run-time environment: runs one Perl script after the other, named by SCRIPT_FILENAME, for the web
+# server that has started this process.
+#
+# Scripts are written as CGI programs. Each is compiled once for each state of its file, as the body
+# of a function in a package of its own; what it leaves in package variables (`our`) is there when it
+# runs again in this process. `exit` ends the script, not the process.
+use strict;
+use warnings;
+use Cwd ();
+use File::Basename ();
+use IO::Handle;
+
+package Dunlin::Rte;
+
+# First, so that a script sees none of the variables below.
+sub compile { return eval $_[0] }
+
+my ($end, $begin_callout, $end_callout, $path) = delete @ENV{qw(CGIPLUSEOF CGIPLUSESC CGIPLUSEOT CGIPLUSIN)};
+my %own = %ENV;
+my (%scripts, $packages);
+
+# `exit` leaves the script by an exception that names its status.
+BEGIN {
+    *CORE::GLOBAL::exit = sub (;$) { die bless { status => $_[0] // 0 }, 'Dunlin::Rte::Exit' };
+}
+
+sub load {
+    my ($file) = @_;
+    my @facts = stat $file or die "$file: $!\n";
+    my $state = "@facts[1, 7, 9]";
+    my $script = $scripts{$file};
+    return $script->{code} if $script && $script->{state} eq $state;
+    open my $source, '<', $file or die "$file: $!\n";
+    my $text = do { local $/; <$source> };
+    close $source;
+    my $package = 'Dunlin::Rte::Script' . ++$packages;
+    $text =~ s/^__(END|DATA)__\n.*//ms;
+    my $code = compile("package $package; no strict; no warnings; sub {\n#line 1 \"$file\"\n$text\n}");
+    die $@ if !$code;
+    $scripts{$file} = { state => $state, code => $code };
+    return $code;
+}
+
+# Takes the request's body from standard input and no more.
+package Dunlin::Rte::Body;
+sub TIEHANDLE { my ($class, $left) = @_; return bless { left => $left, buffer => '' }, $class }
+sub fill {
+    my ($self) = @_;
+    return 0 if !$self->{left};
+    my $size = $self->{left} < 65536 ? $self->{left} : 65536;
+    my $count = sysread $Dunlin::Rte::input, $self->{buffer}, $size, length $self->{buffer};
+    $self->{left} = $count ? $self->{left} - $count : 0;
+    return $count;
+}
+sub READ {
+    my ($self, undef, $size, $offset) = @_;
+    1 while length $self->{buffer} < $size && $self->fill;
+    my $data = substr $self->{buffer}, 0, $size, '';
+    $_[1] = '' if !defined $_[1];
+    $offset //= 0;
+    $_[1] = substr($_[1], 0, $offset) . $data;
+    return length $data;
+}
+sub READLINE {
+    my ($self) = @_;
+    my @lines;
+    while (1) {
+        my $at = defined $/ && length $/ ? index $self->{buffer}, $/ : -1;
+        if ($at < 0) {
+            next if $self->fill;
+            last if !length $self->{buffer};
+            $at = length $self->{buffer};
+        } else {
+            $at += length $/;
+        }
+        my $line = substr $self->{buffer}, 0, $at, '';
+        return $line if !wantarray;
+        push @lines, $line;
+    }
+    return wantarray ? @lines : undef;
+}
+sub GETC { my ($self) = @_; return $self->READ(my $byte, 1) ? $byte : undef }
+sub EOF { my ($self) = @_; return !length $self->{buffer} && !$self->{left} }
+sub BINMODE { return 1 }
+sub FILENO { return 0 }
+sub CLOSE { return 1 }
+
+# Holds the answer back up to a bound, so that one that fails can be replaced.
+package Dunlin::Rte::Answer;
+sub TIEHANDLE { my ($class) = @_; return bless { buffer => '', sent => 0, utf8 => 0 }, $class }
+sub flush {
+    my ($self) = @_;
+    while (length $self->{buffer}) {
+        my $count = syswrite $Dunlin::Rte::output, $self->{buffer};
+        return 0 if !defined $count;
+        $self->{sent} = 1;
+        substr $self->{buffer}, 0, $count, '';
+    }
+    return 1;
+}
+sub PRINT {
+    my $self = shift;
+    my $data = join(defined $, ? $, : '', @_) . (defined $\ ? $\ : '');
+    utf8::encode($data) if $self->{utf8} || !utf8::downgrade($data, 1);
+    $self->{buffer} .= $data;
+    return $| || length $self->{buffer} > 65536 ? $self->flush : 1;
+}
+sub PRINTF { my ($self, $format, @list) = @_; local $\; return $self->PRINT(sprintf $format, @list) }
+sub WRITE {
+    my ($self, $data, $size, $offset) = @_;
+    local $\;
+    $data = substr $data, $offset // 0, $size // length $data;
+    return $self->PRINT($data) && $self->flush ? length $data : undef;
+}
+sub BINMODE { my ($self, $layer) = @_; $self->{utf8} = ($layer // '') =~ /utf-?8/i; return 1 }
+sub FILENO { return 1 }
+sub CLOSE { return 1 }
+
+package Dunlin::Rte;
+our ($input, $output);
+
+sub run {
+    my (%variables) = @_;
+    %ENV = (%own, %variables);
+    my $file = $ENV{SCRIPT_FILENAME};
+    chdir File::Basename::dirname($file);
+    my $body = tie *STDIN, 'Dunlin::Rte::Body', $ENV{CONTENT_LENGTH} || 0;
+    local $0 = $file;
+    local @ARGV = ();
+    local ($/, $\, $,, $|) = ("\n", undef, undef, 0);
+    my $answer = tie *STDOUT, 'Dunlin::Rte::Answer';
+    my $ok = eval { load($file)->(); 1 };
+    my $error = $@;
+    if (!$ok && ref $error eq 'Dunlin::Rte::Exit') {
+        # As under CGI: the status is nothing that a client is told.
+        $ok = 1;
+    }
+    select STDOUT;
+    if (!$ok) {
+        print STDERR $error;
+        if ($answer->{sent}) {
+            # The answer has begun and must not look complete.
+            require POSIX;
+            POSIX::_exit(1);
+        }
+        $answer->{buffer} = "Status: 500\nContent-Type: text/plain\n\nThe script failed.\n";
+    }
+    1 while $body->fill && (($body->{buffer} = ''), 1);
+    undef $body;
+    untie *STDIN;
+    $answer->{buffer} .= $end;
+    $answer->flush;
+    undef $answer;
+    untie *STDOUT;
+    return;
+}
+
+sub main {
+    open $input, '<&=', 0 or die "standard input: $!\n";
+    open my $stream, '<', $path or die "$path: $!\n";
+    open $output, '>&=', 1 or die "standard output: $!\n";
+    # From the second request on, variables hold any byte.
+    syswrite $output, "$begin_callout!CGIPLUS: struct$end_callout";
+    while (defined(my $line = <$stream>)) {
+        my %variables;
+        if ($line eq "!\n") {
+            while (defined($line = <$stream>) && $line ne "\n") {
+                chomp $line;
+                my ($name, $value) = split /=/, $line, 2;
+                $variables{$name} = $value;
+            }
+        } elsif ($line =~ /^!!(\d+)$/) {
+            read $stream, my $data, $1;
+            %variables = map { substr($_, -1) = ''; split /=/, $_, 2 } unpack '(v/a)*', substr $data, 0, -2;
+        } else {
+            next;
+        }
+        run(%variables);
+    }
+    return;
+}
+
+main();

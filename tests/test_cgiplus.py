@@ -1,0 +1,500 @@
+"""Programs that stay (CGIplus) and interpreters that run many scripts (the run-time environment)."""
+
+import hashlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from conftest import parse, read_all, read_response, wait_until
+from test_cgi import content, dechunk, get, is_alive, script
+from test_fastcgi import serve, workers  # noqa: F401
+
+SCRIPTING = Path(__file__).parent.parent / "scripting/cgiplus"
+
+# Reads requests by hand, and does what the query says.
+RAW = """#!/usr/bin/python3
+import os, sys, time
+out = sys.stdout.buffer
+end = os.environb[b"CGIPLUSEOF"]
+def send(data):
+    out.write(data)
+    out.flush()
+count = 0
+for line in open(os.environ["CGIPLUSIN"]):
+    if line != "!\\n":
+        if line == "\\n":
+            count += 1
+            head = b"Content-Type: text/plain\\n\\n"
+            what, _, argument = query.partition("=")
+            ACTIONS
+            send(end)
+        elif line.startswith("QUERY_STRING="):
+            query = line[13:-1]
+"""
+
+
+def raw(actions):
+    lines = actions.strip("\n").splitlines()
+    return RAW.replace("ACTIONS", "\n            ".join(lines))
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory):
+    """The examples, compiled or beside their library."""
+    directory = tmp_path_factory.mktemp("programs")
+    for name in ["hello", "echo"]:
+        source = SCRIPTING / f"examples/{name}.c"
+        command = ["gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-I", SCRIPTING, "-o", f"{name}-c"]
+        subprocess.run([*command, source, SCRIPTING / "cgiplus.c"], cwd=directory, check=True)
+    for path in [*SCRIPTING.glob("examples/*.p?"), SCRIPTING / "cgiplus.py", SCRIPTING / "CGIplus.pm"]:
+        copy = Path(shutil.copy(path, directory))
+        # What a wrapper of the interpreter adds to the environment is not of interest here.
+        copy.write_text(copy.read_text().replace("/usr/bin/env python3", "/usr/bin/python3"))
+    return directory
+
+
+@pytest.fixture
+def plus(serve, programs, tmp_path):  # noqa: F811
+    """Starts a server with the examples and with scripts of the test's own, under both kinds."""
+
+    def start(scripts=(), settings="", **more):
+        directory = tmp_path / "scripts"
+        if not directory.exists():
+            shutil.copytree(programs, directory)
+        for name, text in dict(scripts).items():
+            script(directory, name, text)
+        routes = "".join(
+            f'[[site.route]]\npath = "/{kind}/*"\nbody_size = "300MB"\n'
+            f'script = {{ kind = "{kind}", directory = "{directory}", {own} }}\n'
+            for kind, own in [("cgiplus", settings), ("cgi", "")]
+        )
+        server = serve(more=routes, **more)
+        server.directory = directory
+        return server
+
+    return start
+
+
+ECHOES = ["echo-c", "echo.py", "echo.pl"]
+
+
+def told(body):
+    """The variables that an echo printed, and the body behind them."""
+    head, _, rest = body.partition(b"\n\n")
+    return dict(line.split(b"=", 1) for line in head.split(b"\n")), rest
+
+
+def post(server, path, body, *fields, chunked=False):
+    how = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {len(body)}"
+    head = "".join(f"{field}\r\n" for field in [f"POST {path} HTTP/1.1", "Host: h", how, "Connection: close", *fields])
+    data = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body) if chunked else body
+    with server.connect() as connection:
+        connection.sendall(head.encode() + b"\r\n" + data)
+        status, answer, rest = parse(read_all(connection))
+    return status, answer, content(answer, rest)
+
+
+@pytest.mark.parametrize("name", ECHOES)
+@pytest.mark.parametrize("mode", ["record", "struct"])
+def test_a_script_is_told_what_a_cgi_program_is_told(plus, name, mode):
+    server = plus(settings='processes = 1, env = { OWN = "yes" }')
+    if mode == "struct":
+        assert get(server, f"/cgiplus/{name}?struct")[0] == 200
+    fields = ["Cookie: a=b", "X-Own: 1", "Content-Type: text/x", "Accept: */*"]
+    found = []
+    for kind in ["cgi", "cgiplus"]:
+        status, _, body = post(server, f"/{kind}/{name}/more/path?a=b%20c", b"the body\n", *fields)
+        assert status == 200
+        variables, rest = told(body)
+        assert rest == b"the body\n"
+        for variable in [b"SCRIPT_NAME", b"REQUEST_URI"]:
+            assert variables[variable].startswith(f"/{kind}/{name}".encode())
+            variables[variable] = variables[variable].removeprefix(f"/{kind}/".encode())
+        assert int(variables.pop(b"REMOTE_PORT")) > 0
+        # Of the process, not of the request.
+        for variable in [b"PATH", b"LC_CTYPE", b"OWN"]:
+            own = variables.pop(variable, None)
+            assert variable != b"OWN" or kind == "cgi" or own == b"yes"
+        found.append(variables)
+    assert found[0] == found[1]
+    assert found[0][b"PATH_INFO"] == b"/more/path" and found[0][b"CONTENT_LENGTH"] == b"9"
+
+
+def test_one_process_answers_a_thousand_requests(plus):
+    server = plus(settings="processes = 1")
+    with server.connect() as connection:
+        buffer = b""
+        for number in range(1, 1001):
+            connection.sendall(b"GET /cgiplus/hello-c HTTP/1.1\r\nHost: h\r\n\r\n")
+            status, _, body, buffer = read_response(connection, buffer)
+            assert (status, body) == (200, b"hello %d\n" % number)
+    assert len(workers(server)) == 1
+    # The same program under plain CGI.
+    assert [get(server, "/cgi/hello-c")[2] for _ in range(2)] == [b"hello 1\n"] * 2
+
+
+@pytest.mark.parametrize("name", ECHOES)
+@pytest.mark.parametrize("chunked", [False, True])
+def test_bodies_arrive_whole(plus, name, chunked):
+    server = plus(settings="processes = 1")
+    for size in [0, 1, 65_535, 65_536, 3_000_000]:
+        body = random.Random(size).randbytes(size)
+        status, _, answer = post(server, f"/cgiplus/{name}", body, chunked=chunked)
+        assert status == 200
+        assert told(answer)[1] == body
+    assert len(workers(server)) == 1
+
+
+@pytest.mark.parametrize("name", ECHOES)
+def test_struct_mode_and_callouts(plus, name):
+    server = plus(settings="processes = 1")
+    path = f"/cgiplus/{name}"
+    pids = []
+    for query in ["ask", "struct", "plain", "ask"]:
+        status, _, body = get(server, f"{path}?{query}", "X-Long: " + "y" * 20_000)
+        variables, _ = told(body)
+        assert status == 200 and variables[b"QUERY_STRING"] == query.encode()
+        assert variables.get(b"answer") == (b"400 unknown callout" if query == "ask" else None)
+        assert variables[b"HTTP_X_LONG"] == b"y" * 20_000
+        pids.append(list(workers(server)))
+    assert pids == [pids[0]] * 4
+
+
+def test_struct_mode_is_what_a_script_reads(plus):
+    text = """#!/usr/bin/python3
+import os, sys
+e = os.environb
+def send(data):
+    sys.stdout.buffer.write(data); sys.stdout.buffer.flush()
+stream = open(e[b"CGIPLUSIN"], "rb")
+while stream.readline() != b"\\n": pass
+send(b"A: b\\n\\nfirst" + e[b"CGIPLUSESC"] + b"!CGIPLUS: struct" + e[b"CGIPLUSEOT"] + e[b"CGIPLUSEOF"])
+line = stream.readline()
+data = stream.read(int(line[2:]))
+send(b"A: b\\n\\n" + line + data + e[b"CGIPLUSEOF"])
+stream.readline()
+"""
+    server = plus({"raw.py": text}, "processes = 1")
+    assert get(server, "/cgiplus/raw.py")[2] == b"first"
+    line, _, data = get(server, "/cgiplus/raw.py?%0a=1")[2].partition(b"\n")
+    assert line == b"!!%d" % len(data)
+    entries = []
+    while length := int.from_bytes(data[:2], "little"):
+        entries.append(data[2 : 2 + length])
+        data = data[2 + length :]
+    assert data == b"\0\0"
+    assert all(entry.endswith(b"\0") and entry.count(b"\0") == 1 for entry in entries)
+    assert b"QUERY_STRING=%0a=1\0" in entries and b"REQUEST_METHOD=GET\0" in entries
+
+
+def test_a_path_cannot_add_variables_in_record_mode(plus):
+    server = plus(settings="processes = 1")
+    variables, _ = told(get(server, "/cgiplus/echo-c/a%0aREMOTE_USER=root%0a%0ab")[2])
+    assert b"REMOTE_USER" not in variables
+    assert variables[b"PATH_INFO"] == b"/a REMOTE_USER=root  b"
+
+
+def test_the_end_is_found_however_it_is_cut(plus):
+    text = raw(
+        """
+cut = int(argument)
+data = head + b"x" * 100 + end
+send(data[:-cut])
+time.sleep(0.005)
+send(data[len(data) - cut:])
+continue
+"""
+    )
+    server = plus({"cut": text}, "processes = 1")
+    for cut in range(1, 48, 5):
+        assert get(server, f"/cgiplus/cut?cut={cut}")[::2] == (200, b"x" * 100)
+    assert len(workers(server)) == 1
+
+
+MISBEHAVE = raw(
+    """
+if what == "garbage": send(b"no header")
+elif what == "nothing": pass
+elif what == "die": os._exit(3)
+elif what == "cut": send(head + b"x" * 200000); os._exit(3)
+elif what == "hang": time.sleep(1000)
+elif what == "behind": send(head + b"one" + end + b"stray: text"); continue
+elif what == "line": send(head + b"one" + end + b"\\n"); continue
+elif what == "stray": send(os.environb[b"CGIPLUSEOT"])
+elif what == "open": send(os.environb[b"CGIPLUSESC"] + b"?")
+elif what == "unread": send(head + b"unread")
+elif what == "slow":
+    for part in range(200): send(head[:26] + b"\\n" * (part == 0) + b"x" * 1000); time.sleep(0.02)
+elif what == "stderr": sys.stderr.write("a complaint\\n"); send(head)
+else: send(head + b"%d %d" % (os.getpid(), count))
+"""
+)
+
+
+def test_what_fails_is_told_and_its_worker_is_replaced(plus):
+    server = plus({"raw": MISBEHAVE}, 'processes = 1, backoff = "5ms", idle_timeout = "1s"')
+    ask = lambda query: get(server, f"/cgiplus/raw?{query}")  # noqa: E731
+
+    def pid():
+        status, _, body = ask("")
+        assert status == 200, server.log
+        return int(body.split()[0])
+
+    first = pid()
+    # The worker has ended its answer as it should: it stays.
+    assert [ask(what)[0] for what in ["garbage", "nothing"]] == [502, 502]
+    assert ask("line")[2] == b"one"
+    assert ask("stderr")[0] == 200
+    wait_until(lambda: "a complaint" in server.log, "what it wrote to stderr")
+    assert pid() == first
+    seen = {first}
+    for what, status in [("stray", 502), ("open", 502), ("die", 502), ("hang", 504)]:
+        assert ask(what)[0] == status, what
+        seen.add(pid())
+    assert ask("behind")[::2] == (200, b"one")
+    status, _, body = ask("")
+    assert status == 200 and b"stray" not in body
+    seen.add(int(body.split()[0]))
+    assert len(seen) == 6
+    assert "exit status 3" in server.log
+
+
+def test_an_answer_that_is_cut_is_seen_to_be_cut(plus):
+    server = plus({"raw": MISBEHAVE}, 'processes = 1, backoff = "5ms"')
+    with server.connect() as connection:
+        connection.sendall(b"GET /cgiplus/raw?cut HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+        data = b""
+        try:
+            while part := connection.recv(65536):
+                data += part
+        except ConnectionResetError:
+            pass
+    assert data.startswith(b"HTTP/1.1 200") and not data.endswith(b"0\r\n\r\n")
+    assert get(server, "/cgiplus/raw")[0] == 200
+
+
+def test_a_body_that_is_not_read_does_not_reach_the_next_request(plus):
+    server = plus({"raw": MISBEHAVE}, "processes = 1")
+    first = get(server, "/cgiplus/raw")[2].split()[0]
+    for size in [10, 1_000_000]:
+        status, _, body = post(server, "/cgiplus/raw?unread", b"!" * size)
+        assert (status, body) == (200, b"unread")
+        then = get(server, "/cgiplus/raw")[2].split()[0]
+        assert then != first
+        first = then
+
+
+def test_a_client_that_leaves_frees_its_worker(plus):
+    server = plus({"raw": MISBEHAVE}, "processes = 1")
+    first = int(get(server, "/cgiplus/raw")[2].split()[0])
+    with server.connect() as connection:
+        connection.sendall(b"GET /cgiplus/raw?hang HTTP/1.1\r\nHost: h\r\n\r\n")
+        wait_until(lambda: workers(server), "it runs")
+    wait_until(lambda: not is_alive(first), "the worker is ended")
+    assert int(get(server, "/cgiplus/raw")[2].split()[0]) != first
+
+
+def test_a_changed_program_replaces_its_workers(plus):
+    server = plus({"raw": raw('send(head + b"old")')}, "processes = 1")
+    assert [get(server, "/cgiplus/raw")[2] for _ in range(2)] == [b"old"] * 2
+    new = server.directory / "new"
+    new.write_text(raw('send(head + b"new")'))
+    new.chmod(0o755)
+    new.rename(server.directory / "raw")
+    assert get(server, "/cgiplus/raw")[2] == b"new"
+
+
+@pytest.mark.parametrize("setting", ["requests = 10", 'max_age = "30ms"', 'max_resident = "1MB"'])
+def test_workers_are_replaced_and_no_request_is_lost(plus, setting):
+    server = plus({"raw": MISBEHAVE}, f"processes = 2, {setting}")
+    pids = set()
+    while len(pids) < 3:
+        status, _, body = get(server, "/cgiplus/raw")
+        assert status == 200
+        pid, count = body.split()
+        pids.add(pid)
+        assert setting != "requests = 10" or int(count) <= 10
+
+
+def test_each_program_has_workers_of_its_own_that_retire(plus):
+    server = plus({"raw": MISBEHAVE}, 'processes = 2, retire_idle = "200ms"')
+    assert get(server, "/cgiplus/raw")[0] == 200
+    assert get(server, "/cgiplus/hello-c")[2] == b"hello 1\n"
+    wait_until(lambda: not workers(server), "idle workers are ended")
+    assert get(server, "/cgiplus/hello-c")[2] == b"hello 1\n", server.log
+
+
+def test_many_at_once_are_answered_each_with_its_own(plus):
+    server = plus(settings="processes = 3")
+    failures = []
+
+    def ask(number):
+        try:
+            for at in range(50):
+                query = f"q{number}-{at}".encode()
+                variables, rest = told(post(server, f"/cgiplus/echo-c?{query.decode()}", query)[2])
+                assert variables[b"QUERY_STRING"] == query == rest
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert 1 <= len(workers(server)) <= 3
+
+
+def test_the_servers_end_is_its_workers_end(plus):
+    server = plus({"raw": MISBEHAVE}, "processes = 1")
+    pid = int(get(server, "/cgiplus/raw")[2].split()[0])
+    server.stop()
+    assert not is_alive(pid)
+
+
+PYTHON = {
+    "count.py": """
+import os, sys
+try: count += 1
+except NameError: count = 1
+print("Content-Type: text/plain\\n")
+print(count, os.getpid(), os.path.basename(os.getcwd()), sys.argv[0] == os.environ["SCRIPT_FILENAME"])
+""",
+    "echo.py": """
+import os, sys
+print("Content-Type: text/plain\\n", flush=True)
+for name, value in os.environ.items():
+    print(f"{name}={value}")
+print(flush=True)
+while part := sys.stdin.buffer.read(65536):
+    sys.stdout.buffer.write(part)
+""",
+    "fail.py": """
+import os, sys
+what = os.environ["QUERY_STRING"]
+print("Content-Type: text/plain\\n")
+if what == "exit": print("left"); sys.exit(3)
+if what == "late": sys.stdout.write("x" * 200_000)
+if what == "unread": print("unread")
+else: raise ValueError("a complaint")
+""",
+}
+PERL = {
+    "count.pl": """
+use Cwd;
+our $count; $count++;
+my $folder = (split m(/), getcwd())[-1];
+my $same = $0 eq $ENV{SCRIPT_FILENAME} ? "True" : "False";
+print "Content-Type: text/plain\\n\\n$count $$ $folder $same\\n";
+""",
+    "echo.pl": """
+print "Content-Type: text/plain\\n\\n";
+print "$_=$ENV{$_}\\n" for sort keys %ENV;
+print "\\n";
+binmode STDIN;
+while (read STDIN, my $part, 65536) { print $part }
+""",
+    "fail.pl": """
+my $what = $ENV{QUERY_STRING};
+print "Content-Type: text/plain\\n\\n";
+if ($what eq "exit") { print "left\\n"; exit 3 }
+print "x" x 200_000 if $what eq "late";
+if ($what eq "unread") { print "unread\\n" }
+else { die "a complaint" }
+""",
+}
+
+
+@pytest.fixture(params=["py", "pl"])
+def rte(serve, tmp_path, request):  # noqa: F811
+    """A server whose interpreter runs scripts of one language, also under plain CGI."""
+    directory = tmp_path / "scripts"
+    interpreter = {"py": "/usr/bin/python3", "pl": "/usr/bin/perl"}[request.param]
+    for name, text in {"py": PYTHON, "pl": PERL}[request.param].items():
+        script(directory, name, f"#!{interpreter}\n{text}")
+    own = {"rte": f'interpreter = "{interpreter}", processes = 1, backoff = "5ms"', "cgi": ""}
+    server = serve(
+        more="".join(
+            f'[[site.route]]\npath = "/{kind}/*"\nbody_size = "300MB"\n'
+            f'script = {{ kind = "{kind}", directory = "{directory}", {settings} }}\n'
+            for kind, settings in own.items()
+        )
+    )
+    server.directory, server.language = directory, request.param
+    return server
+
+
+def test_an_interpreter_keeps_the_state_of_its_scripts(rte):
+    ask = lambda: get(rte, f"/rte/count.{rte.language}")[2].split()  # noqa: E731
+    answers = [ask() for _ in range(200)]
+    assert [int(answer[0]) for answer in answers] == list(range(1, 201))
+    assert len({answer[1] for answer in answers}) == len(workers(rte)) == 1
+    assert answers[0][2:] == [b"scripts", b"True"]
+    # Another script in between, and one that changes.
+    assert get(rte, f"/rte/echo.{rte.language}")[0] == 200
+    path = rte.directory / f"count.{rte.language}"
+    path.write_text(path.read_text().replace("text/plain", "text/changed"))
+    status, fields, body = get(rte, f"/rte/count.{rte.language}")
+    assert (status, fields["content-type"]) == (200, "text/changed")
+    assert body.split()[:2] == [b"1", answers[0][1]]
+    assert get(rte, f"/rte/none.{rte.language}")[0] == 404
+
+
+def test_an_interpreters_script_is_told_what_a_cgi_program_is_told(rte):
+    path = f"/echo.{rte.language}/more/path"
+    fields = ["Cookie: a=b", "X-Own: 1", "Content-Type: text/x"]
+    for _ in range(2):
+        found = []
+        for kind in ["cgi", "rte"]:
+            status, _, body = post(rte, f"/{kind}{path}?a=b%20c", b"the body\n", *fields)
+            assert status == 200
+            variables, rest = told(body)
+            assert rest == b"the body\n"
+            for variable in [b"SCRIPT_NAME", b"REQUEST_URI"]:
+                variables[variable] = variables[variable].removeprefix(f"/{kind}/".encode())
+            for variable in [b"REMOTE_PORT", b"PATH", b"LC_CTYPE"]:
+                variables.pop(variable, None)
+            found.append(variables)
+        assert found[0] == found[1]
+    # The next request has none of these.
+    variables, _ = told(get(rte, f"/rte/echo.{rte.language}")[2])
+    assert not {b"HTTP_COOKIE", b"CONTENT_LENGTH", b"PATH_INFO"} & set(variables)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_bodies_reach_an_interpreters_script(rte, chunked):
+    for size in [0, 1, 65_536, 3_000_000]:
+        body = random.Random(size).randbytes(size)
+        status, _, answer = post(rte, f"/rte/echo.{rte.language}", body, chunked=chunked)
+        assert status == 200
+        assert told(answer)[1] == body
+
+
+def test_what_fails_in_an_interpreter_is_told(rte):
+    pid = get(rte, f"/rte/count.{rte.language}")[2].split()[1]
+    fail = f"/rte/fail.{rte.language}"
+    assert get(rte, f"{fail}?exit")[::2] == (200, b"left\n")
+    status, _, body = get(rte, f"{fail}?early")
+    assert (status, body) == (500, b"The script failed.\n")
+    wait_until(lambda: "a complaint" in rte.log, "why")
+    for size in [10, 1_000_000]:
+        status, _, body = post(rte, f"{fail}?unread", b"!" * size)
+        assert (status, body) == (200, b"unread\n")
+    assert get(rte, f"/rte/count.{rte.language}")[2].split()[1] == pid
+    with rte.connect() as connection:
+        connection.sendall(f"GET {fail}?late HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n".encode())
+        data = b""
+        try:
+            while part := connection.recv(65536):
+                data += part
+        except ConnectionResetError:
+            pass
+    assert not data.endswith(b"0\r\n\r\n")
+    assert get(rte, f"/rte/count.{rte.language}")[2].split()[1] != pid
