@@ -43,7 +43,8 @@ sub next_request {
                 $variables{$name} = $value;
             }
         } elsif ($line =~ /^!!(\d+)$/) {
-            read $stream, my $data, $1;
+            my $data;
+            read $stream, $data, $1;
             %variables = map { substr($_, -1) = ''; split /=/, $_, 2 } unpack '(v/a)*', substr $data, 0, -2;
         } else {
             next;
@@ -60,7 +61,8 @@ sub body {
     my ($size) = @_;
     $size = $left if !defined $size || $size > $left;
     return '' if !$size;
-    my $count = read STDIN, my $bytes, $size;
+    my $bytes;
+    my $count = read STDIN, $bytes, $size;
     $left = $count ? $left - $count : 0;
     return $bytes;
 }

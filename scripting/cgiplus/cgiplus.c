@@ -1,4 +1,5 @@
-/* See cgiplus.h. */
+/* See cgiplus.h. One thread at a time may use it. */
+#define _POSIX_C_SOURCE 200809L
 #include "cgiplus.h"
 
 #include <stdio.h>
@@ -52,13 +53,13 @@ static int read_records(void)
 {
     size_t used = 0, count = 0, at;
     for (;;) {
-        int c = getc(stream);
+        int c = getc_unlocked(stream);
         size_t start = used;
         while (c != EOF && c != '\n') {
             if (!grow((void **)&block, &block_size, used + 2, 1))
                 return 0;
             block[used++] = (char)c;
-            c = getc(stream);
+            c = getc_unlocked(stream);
         }
         if (c == EOF)
             return 0;
@@ -177,7 +178,7 @@ int cgiplus_callout(const char *text, char *answer, size_t size)
         return -1;
     if (*text == '!' || *text == '#')
         return 0;
-    while ((c = getc(stream)) != EOF && c != '\n')
+    while ((c = getc_unlocked(stream)) != EOF && c != '\n')
         if (used + 1 < size)
             answer[used++] = (char)c;
     if (size > 0)

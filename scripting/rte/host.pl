@@ -79,7 +79,7 @@ sub READLINE {
     }
     return wantarray ? @lines : undef;
 }
-sub GETC { my ($self) = @_; return $self->READ(my $byte, 1) ? $byte : undef }
+sub GETC { my ($self) = @_; my $byte; return $self->READ($byte, 1) ? $byte : undef }
 sub EOF { my ($self) = @_; return !length $self->{buffer} && !$self->{left} }
 sub BINMODE { return 1 }
 sub FILENO { return 0 }
@@ -170,7 +170,8 @@ sub main {
                 $variables{$name} = $value;
             }
         } elsif ($line =~ /^!!(\d+)$/) {
-            read $stream, my $data, $1;
+            my $data;
+            read $stream, $data, $1;
             %variables = map { substr($_, -1) = ''; split /=/, $_, 2 } unpack '(v/a)*', substr $data, 0, -2;
         } else {
             next;
