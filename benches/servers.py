@@ -322,7 +322,7 @@ class Uwsgi(Application):
     name = "uwsgi"
 
     def command(self):
-        options = ["--http11-socket", f"127.0.0.1:{self.port}", "--so-keepalive", "--disable-logging", "--master"]
+        options = ["--http11-socket", f"127.0.0.1:{self.port}", "--so-keepalive", "--disable-logging", "--master", "--add-header", "Connection: Keep-Alive"]
         return [self.program(), *options, "--processes", "1", "--wsgi", "app:application"]
 
 
