@@ -4,7 +4,7 @@
     benches/figures.py ROW... [--rounds 5] [--seconds 2] [--json FILE]
 
 Rows: keepalive-1k random-1k pipeline-10 sizes churn cache-off access-log idle-memory first-byte
-scaling http2 tls handshakes cgi php wsgi, or all. The server has processor 0, the load processor 1; rounds are interleaved in a random
+scaling http2 tls handshakes cgi cgiplus php wsgi, or all. The server has processor 0, the load processor 1; rounds are interleaved in a random
 order; medians are printed. What is served is compared with the file before anything is timed, and
 a run with any error counts as none.
 """
@@ -451,6 +451,50 @@ class Bench:
         ratio = rate["dunlin, php-cgi"] / rate["nginx + php-fpm"]
         self.judge("requests/s, PHP, against nginx + php-fpm", ratio, ratio >= 1, "≥ 1")
 
+    def cgiplus(self):
+        """A program that answers with as many bytes as the query says, by CGIplus and by FastCGI."""
+        folder, library = self.scripts_folder(), Path("scripting/cgiplus")
+        text = (
+            '#include <string.h>\n#include <stdlib.h>\n#ifdef PLUS\n#include <stdio.h>\n#include "cgiplus.h"\n'
+            '#define NEXT cgiplus_next()\n#define QUERY cgiplus_variable("QUERY_STRING")\n#else\n#include <fcgi_stdio.h>\n'
+            '#define NEXT (FCGI_Accept() >= 0)\n#define QUERY getenv("QUERY_STRING")\n#endif\n'
+            "int main(void) {\n    static char line[1024];\n    memset(line, 'x', 1024);\n    while (NEXT) {\n"
+            '        long size = atol(QUERY);\n        printf("Content-Type: text/plain\\r\\n\\r\\n");\n'
+            "        for (; size > 0; size -= 1024) fwrite(line, 1, size < 1024 ? size : 1024, stdout);\n    }\n    return 0;\n}\n"
+        )
+        source = folder / "size.c"
+        source.write_text(text)
+        plus, fast = folder / "plus", folder / "fast"
+        subprocess.run(["cc", "-O2", "-DPLUS", f"-I{library}", "-o", plus, source, library / "cgiplus.c"], check=True)
+        subprocess.run(["cc", "-O2", "-o", fast, source, "-lfcgi"], check=True)
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(self.folder / "fast.sock"))
+        os.chmod(self.folder / "fast.sock", 0o777)
+        listener.listen(1024)
+        worker = subprocess.Popen(["taskset", "-c", "0", fast], stdin=listener)
+        running = {}
+        try:
+            running["dunlin, CGIplus"] = self.start("dunlin", script=f'kind = "cgiplus", directory = "{folder}"')
+            running["nginx, FastCGI"] = self.start("nginx", php=self.folder / "fast.sock")
+            for size in (0, 16384, 65536):
+                path = f"/s/plus?{size}"
+                for name, server in running.items():
+                    if server.get(path) != (200, b"x" * size):
+                        raise RuntimeError(f"{name} answers wrongly")
+                    self.wrk(server, path, 32)
+                r = self.rounds(running, lambda _, server: self.wrk(server, path, 32))
+                self.table(f"a program that stays, {size} bytes, 32 connections", r)
+                if size == 0:
+                    rate = r["dunlin, CGIplus"]["rate"]
+                    self.judge("requests/s by CGIplus, header only", rate, rate >= 50_000, "≥ 50,000")
+                ratio = r["dunlin, CGIplus"]["rate"] / r["nginx, FastCGI"]["rate"]
+                self.judge(f"requests/s against nginx with FastCGI, {size} bytes", ratio, ratio >= 2, "≥ 2")
+        finally:
+            for server in running.values():
+                server.stop()
+            worker.kill()
+            worker.wait()
+
     def wsgi(self):
         """Needs gunicorn, uwsgi and granian beside the interpreter that --python names."""
         folder = self.scripts_folder()
@@ -466,7 +510,7 @@ class Bench:
                 self.judge(f"requests/s, {kind}, against {name}", ratio, ratio >= 1, "≥ 1")
 
 
-ROWS = ["keepalive-1k", "random-1k", "pipeline-10", "sizes", "churn", "cache-off", "access-log", "idle-memory", "first-byte", "scaling", "http2", "tls", "handshakes", "cgi", "php", "wsgi"]
+ROWS = ["keepalive-1k", "random-1k", "pipeline-10", "sizes", "churn", "cache-off", "access-log", "idle-memory", "first-byte", "scaling", "http2", "tls", "handshakes", "cgi", "cgiplus", "php", "wsgi"]
 
 
 def main():
