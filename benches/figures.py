@@ -105,8 +105,14 @@ class Bench:
         }
 
     def race(self, title, names, path, connections, variants=None, **load):
-        """Starts the servers, lets each run in turn, and prints the table."""
+        """Races servers with wrk, all at one path."""
         variants = variants or {name: (name, {}) for name in names}
+        call = {key: load[key] for key in ("script", "fields") if key in load}
+        check = lambda _, server: self.verify(server, load.get("check", path))
+        return self.compete(title, variants, check, lambda _, server: self.wrk(server, path, connections, **call))
+
+    def compete(self, title, variants, check, run):
+        """Starts the servers, checks what they answer, lets each run in turn, and prints the table."""
         running = {}
         try:
             for label, (name, variant) in variants.items():
@@ -115,11 +121,10 @@ class Bench:
                 except (RuntimeError, OSError) as error:
                     print(f"    {label}: {error}", file=sys.stderr)
                     continue
-                self.verify(running[label], load.get("check", path))
-            call = {key: load[key] for key in ("script", "fields") if key in load}
-            for server in running.values():
-                self.wrk(server, path, connections, **call)
-            result = self.rounds(running, lambda _, s: self.wrk(s, path, connections, **call))
+                check(label, running[label])
+            for label, server in running.items():
+                run(label, server)
+            result = self.rounds(running, run)
         finally:
             for server in running.values():
                 server.stop()
@@ -320,16 +325,9 @@ class Bench:
 
     def encrypted_race(self, title, command, pattern):
         pair = self.certificate()
-        running = {name: self.start(name, tls=pair) for name in ("dunlin", "nginx", "h2o")}
-        run = lambda _, server: self.counted(server, command(server), pattern)
-        try:
-            for server in running.values():
-                run("", server)
-            result = self.rounds(running, run)
-        finally:
-            for server in running.values():
-                server.stop()
-        self.table(title, result)
+        variants = {name: (name, {"tls": pair}) for name in ("dunlin", "nginx", "h2o")}
+        check = lambda _, server: self.verify(server, "/1k.bin")
+        result = self.compete(title, variants, check, lambda _, server: self.counted(server, command(server), pattern))
         best = min(result["nginx"]["cpu_us"], result["h2o"]["cpu_us"])
         return result, result["dunlin"]["cpu_us"] / best
 
@@ -394,26 +392,13 @@ class Bench:
 
     def script_race(self, title, variants, paths, connections):
         """Like `race`, where each has a path of its own and what it answers is `hello`."""
-        running = {}
-        try:
-            for label, (name, variant) in variants.items():
-                try:
-                    running[label] = self.start(name, **variant)
-                except (RuntimeError, OSError) as error:
-                    print(f"    {label}: {error}", file=sys.stderr)
-                    continue
-                status, body = running[label].get(paths[label])
-                if (status, body.strip()) != (200, b"hello"):
-                    raise RuntimeError(f"{label} answers wrongly: {status} {body[:80]}")
-            run = lambda label, server: self.wrk(server, paths[label], connections)
-            for label, server in running.items():
-                run(label, server)
-            result = self.rounds(running, run)
-        finally:
-            for server in running.values():
-                server.stop()
-        self.table(title, result)
-        return {label: r["rate"] for label, r in result.items()}
+        def check(label, server):
+            status, body = server.get(paths[label])
+            if (status, body.strip()) != (200, b"hello"):
+                raise RuntimeError(f"{label} answers wrongly: {status} {body[:80]}")
+
+        run = lambda label, server: self.wrk(server, paths[label], connections)
+        return {label: r["rate"] for label, r in self.compete(title, variants, check, run).items()}
 
     def cgi(self):
         folder = self.scripts_folder()

@@ -88,6 +88,22 @@ def dechunk(body):
         body = body[length + 2 :]
 
 
+def assert_events_arrive_as_they_are_sent(server, path, folder):
+    """Of a script that sends event 0, 1 and 2, each once `gate0` and so on stands in the folder."""
+    with server.connect() as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        seen = b""
+        for number in range(3):
+            while f"data: {number}\n\n".encode() not in seen:
+                part = connection.recv(4096)
+                assert part, seen
+                seen += part
+            (folder / f"gate{number}").touch()
+        seen += read_all(connection)
+    body = seen.partition(b"\r\n\r\n")[2]
+    assert dechunk(body) == [b"data: 0\n\n", b"data: 1\n\n", b"data: 2\n\n"]
+
+
 def content(fields, body):
     if fields.get("transfer-encoding") == "chunked":
         return b"".join(dechunk(body))

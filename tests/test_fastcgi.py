@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from conftest import parse, read_all, read_response, wait_until
-from test_cgi import PRINT, children, content, dechunk, get, is_alive, script
+from test_cgi import PRINT, assert_events_arrive_as_they_are_sent, children, content, dechunk, get, is_alive, script
 
 PHP_CGI = shutil.which("php-cgi")
 PHP_FPM = next(iter(sorted(Path("/usr/sbin").glob("php-fpm*"))), None)
@@ -194,19 +194,7 @@ def test_events_arrive_as_they_are_sent(fastcgi, tmp_path):
             'while (!file_exists($_GET["gate"] . $i)) { usleep(2000); clearstatcache(); } }',
         },
     )
-    with server.connect() as connection:
-        path = f"/events.php?gate={tmp_path}/gate"
-        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
-        seen = b""
-        for number in range(3):
-            while f"data: {number}\n\n".encode() not in seen:
-                part = connection.recv(4096)
-                assert part, seen
-                seen += part
-            (tmp_path / f"gate{number}").touch()
-        seen += read_all(connection)
-    body = seen.partition(b"\r\n\r\n")[2]
-    assert dechunk(body) == [b"data: 0\n\n", b"data: 1\n\n", b"data: 2\n\n"]
+    assert_events_arrive_as_they_are_sent(server, f"/events.php?gate={tmp_path}/gate", tmp_path)
 
 
 def test_workers_grow_with_demand_and_retire_when_idle(fastcgi, tmp_path):

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from conftest import parse, read_all, read_response, wait_until
-from test_cgi import PRINT, content, dechunk, get, is_alive, script
+from test_cgi import PRINT, assert_events_arrive_as_they_are_sent, content, dechunk, get, is_alive, script
 from test_fastcgi import serve, workers  # noqa: F401
 
 APP = '''
@@ -253,19 +253,7 @@ def test_a_large_answer_arrives_whole_and_holds_no_memory(wsgi, threads):
 
 def test_events_arrive_as_they_are_sent(wsgi, tmp_path):
     server = wsgi()
-    with server.connect() as connection:
-        path = f"/app/events?{tmp_path}/gate"
-        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
-        seen = b""
-        for number in range(3):
-            while f"data: {number}\n\n".encode() not in seen:
-                part = connection.recv(4096)
-                assert part, seen
-                seen += part
-            (tmp_path / f"gate{number}").touch()
-        seen += read_all(connection)
-    body = seen.partition(b"\r\n\r\n")[2]
-    assert dechunk(body) == [b"data: 0\n\n", b"data: 1\n\n", b"data: 2\n\n"]
+    assert_events_arrive_as_they_are_sent(server, f"/app/events?{tmp_path}/gate", tmp_path)
 
 
 def test_what_the_standard_allows_works(wsgi, tmp_path):

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use dunlin_http::semantics::date::days_from_civil;
 use serde::Deserialize;
+
+use crate::time::{instant, nanos_of};
 
 /// A request of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,13 +102,7 @@ fn spread(found: &mut [(u64, bool, String, String)]) {
 
 fn of_json(line: &str) -> Option<(u64, bool, String, String)> {
     let Line { time, method, target } = serde_json::from_str(line).ok()?;
-    let (date, clock) = time.trim_end_matches('Z').split_once('T')?;
-    let mut date = date.splitn(3, '-').map(|part| part.parse::<u64>().ok());
-    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
-    let (clock, fraction) = clock.split_once('.').unwrap_or((clock, "0"));
-    let nanos = format!("{fraction:0<9}").get(..9)?.parse::<u64>().ok()?;
-    let at = instant(year, month, day, clock)? + nanos;
-    Some((at, true, sound(&method)?, sound(&target)?))
+    Some((nanos_of(time.trim_end_matches('Z'))?, true, sound(&method)?, sound(&target)?))
 }
 
 /// `host ident user [day/month/year:time zone] "request" ...`
@@ -133,16 +128,6 @@ fn of_common(line: &str) -> Option<(u64, bool, String, String)> {
     let zone: i64 = Some(zone).filter(|zone| zone.len() == 5)?.parse().ok()?;
     let east = (zone / 100 * 3600 + zone % 100 * 60) * SECOND as i64;
     Some((at.checked_add_signed(-east)?, false, sound(method)?, sound(target)?))
-}
-
-fn instant(year: u64, month: u64, day: u64, clock: &str) -> Option<u64> {
-    if !(1970..=2500).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
-        return None;
-    }
-    let mut parts = clock.splitn(3, ':').map(|part| part.parse::<u64>().ok());
-    let (hour, minute, second) = (parts.next()??, parts.next()??, parts.next()??);
-    let seconds = days_from_civil(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second;
-    (hour < 24 && minute < 60 && second <= 60).then_some(seconds * SECOND)
 }
 
 /// What can stand in a request line; a log may hold what attackers have sent.

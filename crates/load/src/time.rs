@@ -29,22 +29,28 @@ pub fn rfc3339_millis(time: SystemTime) -> String {
 /// What [`rfc3339`] and [`rfc3339_millis`] write.
 #[must_use]
 pub fn from_rfc3339(text: &str) -> Option<SystemTime> {
-    let (date, clock) = text.strip_suffix('Z')?.split_once('T')?;
+    Some(UNIX_EPOCH + Duration::from_nanos(nanos_of(text.strip_suffix('Z')?)?))
+}
+
+/// Nanoseconds from 1970 to a date and time in UTC, RFC 3339 without the zone.
+pub(crate) fn nanos_of(text: &str) -> Option<u64> {
+    let (date, clock) = text.split_once('T')?;
     let mut date = date.splitn(3, '-').map(|part| part.parse::<u64>().ok());
     let (year, month, day) = (date.next()??, date.next()??, date.next()??);
+    let (clock, fraction) = clock.split_once('.').unwrap_or((clock, "0"));
+    let nanos = format!("{fraction:0<9}").get(..9)?.parse::<u64>().ok()?;
+    Some(instant(year, month, day, clock)? + nanos)
+}
+
+/// Nanoseconds from 1970 to that day and `hour:minute:second`.
+pub(crate) fn instant(year: u64, month: u64, day: u64, clock: &str) -> Option<u64> {
     if !(1970..=2500).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
     }
-    let mut clock = clock.splitn(3, ':');
-    let hour: u64 = clock.next()?.parse().ok().filter(|hour| *hour < 24)?;
-    let minute: u64 = clock.next()?.parse().ok().filter(|minute| *minute < 60)?;
-    let second: f64 = clock.next()?.parse().ok().filter(|second| (0.0..61.0).contains(second))?;
-    let whole = days_from_civil(year, month, day) * 86_400 + hour * 3600 + minute * 60;
-    Some(
-        UNIX_EPOCH
-            + Duration::from_secs(whole)
-            + Duration::from_millis((second * 1e3).round() as u64),
-    )
+    let mut parts = clock.splitn(3, ':').map(|part| part.parse::<u64>().ok());
+    let (hour, minute, second) = (parts.next()??, parts.next()??, parts.next()??);
+    let seconds = days_from_civil(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second;
+    (hour < 24 && minute < 60 && second <= 60).then_some(seconds * 1_000_000_000)
 }
 
 #[cfg(test)]

@@ -76,11 +76,29 @@ impl Transport {
 
     /// Waits until the socket has all that was written.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Self::Tls(session) = self else { return Poll::Ready(Ok(())) };
-        while !session.flush()? {
-            ready!(session.tcp.poll_write_ready(cx))?;
+        match self {
+            Self::Tcp(_) => Poll::Ready(Ok(())),
+            Self::Tls(session) => session.poll_flush(cx),
         }
-        Poll::Ready(Ok(()))
+    }
+
+    /// Sends `bytes` from `at` on, until the socket has all of them.
+    pub(crate) fn poll_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+        at: &mut usize,
+    ) -> Poll<io::Result<()>> {
+        while *at < bytes.len() {
+            match self.try_write(&bytes[*at..]) {
+                Ok(count) => *at += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(self.poll_write_ready(cx))?;
+                }
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        self.poll_flush(cx)
     }
 
     /// Whether the socket has all that was written.

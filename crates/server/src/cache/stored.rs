@@ -10,6 +10,7 @@ use bytes::Bytes;
 use rustix::fs::{
     MemfdFlags, Mode as FileMode, OFlags, SealFlags, fcntl_add_seals, fstat, memfd_create, open,
 };
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 /// The bytes of one representation.
 #[derive(Debug, Clone)]
@@ -132,6 +133,19 @@ impl StoredFile {
     /// Whether a [`Stored::lasting`] copy would be sent at less cost.
     pub(crate) fn can_be_bettered(&self) -> bool {
         matches!(self.kind, Kind::Live { .. } | Kind::Sealed { lasting: false })
+    }
+
+    /// Reads what is in memory of it, from `offset` on.
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] when a disk would have to be waited for.
+    pub(crate) fn read_now(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        let mut slices = [io::IoSliceMut::new(buffer)];
+        match preadv2(self, &mut slices, offset, ReadWriteFlags::NOWAIT) {
+            // File systems that cannot tell are those that live in memory.
+            Err(Errno::OPNOTSUPP) => rustix::io::pread(self, buffer, offset),
+            result => result,
+        }
     }
 
     /// Whether the content is still what it was when the file was opened. Names do not matter

@@ -297,7 +297,7 @@ impl Connection {
         out: &mut Vec<u8>,
     ) -> Option<Turn> {
         let (mut at, before) = (0, link.stream.written());
-        let result = write_out(link.stream, cx, out, &mut at);
+        let result = link.stream.poll_send(cx, out, &mut at);
         if at > 0 || link.stream.written() != before {
             self.active = link.ctx.clock.now();
         }
@@ -321,7 +321,7 @@ impl Connection {
     /// Writes what the socket takes; true when that was all.
     fn write_some(&self, link: &mut Link<'_>, cx: &mut Context<'_>, out: &mut Vec<u8>) -> bool {
         let mut at = 0;
-        let done = matches!(write_out(link.stream, cx, out, &mut at), Poll::Ready(Ok(())));
+        let done = matches!(link.stream.poll_send(cx, out, &mut at), Poll::Ready(Ok(())));
         out.drain(..at);
         done
     }
@@ -336,26 +336,4 @@ impl Connection {
     ) {
         link.ctx.record(request, link.peer, link.serial, started, site, served);
     }
-}
-
-fn write_out(
-    stream: &mut Transport,
-    cx: &mut Context<'_>,
-    out: &[u8],
-    at: &mut usize,
-) -> Poll<std::io::Result<()>> {
-    while *at < out.len() {
-        match stream.try_write(&out[*at..]) {
-            Ok(count) => *at += count,
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                match stream.poll_write_ready(cx) {
-                    Poll::Pending => return Poll::Pending,
-                    Poll::Ready(Ok(())) => {}
-                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                }
-            }
-            Err(error) => return Poll::Ready(Err(error)),
-        }
-    }
-    stream.poll_flush(cx)
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 
 use bytes::Bytes;
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::io::Errno;
 use rustix::net::SendFlags;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -278,14 +278,11 @@ fn read_ahead<'b>(
     buffer.resize(COPIED_STRETCH, 0);
     let wanted = (range.end - range.start).min(most as u64);
     let buffer = &mut buffer[..wanted as usize];
-    let mut slices = [io::IoSliceMut::new(buffer)];
-    let count = match preadv2(file, &mut slices, range.start, ReadWriteFlags::NOWAIT) {
+    let count = match file.read_now(buffer, range.start) {
         Ok(count) => count,
         Err(Errno::AGAIN) => {
             return Ok(Ahead::Not(Sent::Cold { offset: range.start, length: wanted }));
         }
-        // File systems that cannot tell are those that live in memory.
-        Err(Errno::OPNOTSUPP) => rustix::io::pread(file, &mut *buffer, range.start)?,
         Err(error) => return Err(error.into()),
     };
     if count == 0 || !file.is_unchanged() {
@@ -344,12 +341,8 @@ fn send_file(
 fn is_resident(file: &StoredFile, stretch: Range<u64>, step: u64) -> bool {
     let mut at = stretch.start;
     while at < stretch.end {
-        let mut byte = [0];
-        let mut slices = [io::IoSliceMut::new(&mut byte)];
-        match preadv2(file, &mut slices, at, ReadWriteFlags::NOWAIT) {
-            // File systems without this kind of probe are those that live in memory.
-            Ok(_) | Err(Errno::OPNOTSUPP) => {}
-            Err(_) => return false,
+        if file.read_now(&mut [0], at).is_err() {
+            return false;
         }
         at += step;
     }

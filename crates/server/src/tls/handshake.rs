@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
-use rustls::server::{Acceptor, ClientHello};
+use rustls::server::{AcceptedAlert, Acceptor, ClientHello};
 use tokio::net::TcpStream;
 
 use super::certificate::Answering;
@@ -85,23 +85,21 @@ async fn hello(
                     return Err(io::Error::new(ErrorKind::InvalidData, what));
                 };
                 let connection = accepted.into_connection(found.config(http2));
-                let mut connection = connection.map_err(|(error, mut alert)| {
-                    let mut text = Vec::new();
-                    let _ = alert.write_all(&mut text);
-                    let _ = tcp.try_write(&text);
-                    io::Error::new(ErrorKind::InvalidData, error)
-                })?;
+                let mut connection = connection.map_err(|refused| refuse(&tcp, refused))?;
                 connection.set_buffer_limit(None);
                 return Ok(Session::new(tcp, connection));
             }
-            Err((error, mut alert)) => {
-                let mut text = Vec::new();
-                let _ = alert.write_all(&mut text);
-                let _ = tcp.try_write(&text);
-                return Err(io::Error::new(ErrorKind::InvalidData, error));
-            }
+            Err(refused) => return Err(refuse(&tcp, refused)),
         }
     }
+}
+
+/// Tells the client, as far as there is room for it.
+fn refuse(tcp: &TcpStream, (error, mut alert): (rustls::Error, AcceptedAlert)) -> io::Error {
+    let mut text = Vec::new();
+    let _ = alert.write_all(&mut text);
+    let _ = tcp.try_write(&text);
+    io::Error::new(ErrorKind::InvalidData, error)
 }
 
 /// The site that the client names, or the one for every other host.

@@ -107,7 +107,8 @@ impl Session {
         Ok(true)
     }
 
-    pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Waits until the socket has all that was encrypted.
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.flush()? {
             ready!(self.tcp.poll_write_ready(cx))?;
         }

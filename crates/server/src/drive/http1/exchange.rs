@@ -356,23 +356,12 @@ impl Connection {
             }
             moved = Moved::Yes;
         }
-        while exchange.at < exchange.output.len() {
-            match self.stream.try_write(&exchange.output[exchange.at..]) {
-                Ok(count) => {
-                    exchange.at += count;
-                    moved = Moved::Yes;
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    match self.stream.poll_write_ready(cx) {
-                        Poll::Pending => return moved,
-                        Poll::Ready(Ok(())) => {}
-                        Poll::Ready(Err(_)) => return Moved::Over(Next::Abort),
-                    }
-                }
-                Err(_) => return Moved::Over(Next::Abort),
-            }
+        let before = exchange.at;
+        let sent = self.stream.poll_send(cx, &exchange.output, &mut exchange.at);
+        if exchange.at > before {
+            moved = Moved::Yes;
         }
-        match self.stream.poll_flush(cx) {
+        match sent {
             Poll::Pending => return moved,
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(_)) => return Moved::Over(Next::Abort),

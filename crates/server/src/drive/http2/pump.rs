@@ -1,7 +1,7 @@
 //! Sending bodies, as far as the client's windows are open, in the order of its priorities.
 
 use dunlin_http::http2::ErrorCode;
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::io::Errno;
 
 use super::work::{Sending, Work, warm};
 use super::{BATCH, Connection, Link};
@@ -157,12 +157,7 @@ fn fill_from(body: &mut Body, room: usize, out: &mut Vec<u8>) -> (Filled, Option
 fn read(file: &StoredFile, offset: u64, wanted: usize, out: &mut Vec<u8>) -> Result<usize, Errno> {
     let start = out.len();
     out.resize(start + wanted, 0);
-    let mut slices = [std::io::IoSliceMut::new(&mut out[start..])];
-    let result = match preadv2(file, &mut slices, offset, ReadWriteFlags::NOWAIT) {
-        // File systems that cannot tell are those that live in memory.
-        Err(Errno::OPNOTSUPP) => rustix::io::pread(file, &mut out[start..], offset),
-        result => result,
-    };
+    let result = file.read_now(&mut out[start..], offset);
     out.truncate(start + result.unwrap_or(0));
     result
 }

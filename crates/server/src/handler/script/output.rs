@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::pending;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -100,6 +101,35 @@ impl<'a, S: Source> Output<'a, S> {
             reads: Cell::new(0),
             held_up: Cell::new(false),
             is_complete: Cell::new(false),
+        }
+    }
+
+    /// Sees one request of a worker through: `feeding` hands it over, unless it is `fed` already, while the
+    /// answer comes, within the limits of `rules`.
+    pub(super) async fn carry(
+        &self,
+        feeding: impl Future<Output = ()>,
+        fed: &mut bool,
+        is_whole_message: bool,
+        rules: &Script,
+    ) -> Result<(), Failure> {
+        if *fed {
+            self.phases.handed_over.set(Some(self.phases.started));
+        }
+        let mut feeding = pin!(feeding);
+        let mut answering = pin!(self.answer(is_whole_message));
+        let mut watching = pin!(self.watch(rules));
+        loop {
+            tokio::select! {
+                biased;
+                result = &mut answering => return result,
+                () = &mut feeding, if !*fed => {
+                    *fed = true;
+                    watching.set(self.watch(rules));
+                }
+                () = self.sender.abandoned() => return Err(Failure::Abandoned),
+                late = &mut watching => return Err(Failure::Late(late)),
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use dunlin_http::semantics::Method;
+use tokio::sync::oneshot;
 
 use super::head::ScriptHead;
 use super::output::Answer;
@@ -14,6 +15,22 @@ use crate::stream;
 
 /// Bytes of the answer that wait for the client, besides those on their way to the socket.
 pub(super) const DOWNLOAD: usize = 64 * 1024;
+
+/// What a run tells. One that goes on after it has told does so by itself.
+pub(super) async fn told(
+    run: impl Future<Output = ()> + 'static,
+    mut told: oneshot::Receiver<Result<Answer, Failure>>,
+) -> Result<Answer, Failure> {
+    let mut run = Box::pin(run);
+    tokio::select! {
+        biased;
+        () = &mut run => told.try_recv().unwrap_or(Err(Failure::Abandoned)),
+        answer = &mut told => {
+            tokio::task::spawn_local(run);
+            answer.unwrap_or(Err(Failure::Abandoned))
+        }
+    }
+}
 
 /// The response that `answer` asks for; `body` is where one that follows comes from.
 pub(super) async fn response(

@@ -5,9 +5,12 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 
 use bytes::Bytes;
+use dunlin_http::Request;
+use dunlin_http::http1::BodyLength;
 
-use super::Failure;
 use super::process::Input;
+use super::{Failure, environment};
+use crate::route::Incoming;
 use crate::stream;
 
 /// A body that has arrived as a whole.
@@ -49,6 +52,21 @@ async fn read_back(mut file: File, sender: stream::Sender) {
             _ => return,
         }
     }
+}
+
+/// The length of the request's body, and the body as a stream: one of unknown length is read to its end
+/// first.
+pub(super) async fn measured(
+    request: &Request<'_>,
+    incoming: &mut Incoming,
+) -> Result<Option<u64>, Failure> {
+    if incoming.length != BodyLength::Chunked {
+        return Ok(environment::stated_length(request, incoming.length));
+    }
+    let spooled = spool(&mut incoming.body).await?;
+    let length = spooled.length;
+    incoming.body = spooled.replay();
+    Ok(Some(length))
 }
 
 /// Reads a body to its end. How much it may hold has been seen to by the driver.

@@ -34,9 +34,6 @@ pub(super) const PYTHON: &str =
 pub(super) const PERL: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/rte/host.pl"));
 
-/// A worker takes one request at a time.
-const ONE: Capacity = Capacity { least: 1, most: 1 };
-
 /// Has a worker answer the request.
 pub(super) async fn attempt(
     call: &Call,
@@ -45,12 +42,7 @@ pub(super) async fn attempt(
     name: &Arc<str>,
 ) -> Result<Response, Failure> {
     let request = call.request.as_request();
-    let mut length = environment::stated_length(&request, incoming.length);
-    if incoming.length == BodyLength::Chunked {
-        let spooled = spool::spool(&mut incoming.body).await?;
-        length = Some(spooled.length);
-        incoming.body = spooled.replay();
-    }
+    let length = spool::measured(&request, &mut incoming).await?;
     let mut body = (incoming.length != BodyLength::None && length != Some(0))
         .then(|| std::mem::replace(&mut incoming.body, stream::empty()));
     let variables = environment::variables(call, &incoming, located, length);
@@ -74,7 +66,7 @@ pub(super) async fn attempt(
         let written = streams.variables.try_write(&head).unwrap_or(0);
         lease.is_used = true;
         let (sender, receiver) = stream::channel(DOWNLOAD);
-        let (tell, mut told) = oneshot::channel();
+        let (tell, told) = oneshot::channel();
         let run = Run {
             ctx: Rc::clone(&call.ctx),
             rules: Arc::clone(&call.rules),
@@ -91,16 +83,7 @@ pub(super) async fn attempt(
             sender,
             tell,
         };
-        let mut run = Box::pin(run.supervise());
-        let answer = tokio::select! {
-            biased;
-            () = &mut run => told.try_recv().unwrap_or(Err(Failure::Abandoned)),
-            answer = &mut told => {
-                tokio::task::spawn_local(run);
-                answer.unwrap_or(Err(Failure::Abandoned))
-            }
-        };
-        match answer {
+        match reply::told(run.supervise(), told).await {
             Ok(answer) => return reply::response(call, incoming, answer, receiver, &phases).await,
             Err(Failure::Lost(_)) if may_repeat => may_repeat = false,
             Err(failure) => return Err(failure),
@@ -118,7 +101,8 @@ fn pool(call: &Call, located: &Located) -> Result<Arc<Pool>, Failure> {
         ScriptKind::Cgiplus => &*located.program,
         _ => Path::new(""),
     };
-    let pool = shared.pools.workers.of_program(shared, &call.rules, local, ONE, program)?;
+    let pool =
+        shared.pools.workers.of_program(shared, &call.rules, local, Capacity::ONE, program)?;
     pool.refresh();
     Ok(pool)
 }

@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, ErrorKind};
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -56,26 +55,8 @@ impl Run {
         let answers = Answers::new(&ctx, streams);
         let output = Output::new(&name, answers, &sender, &phases, self.is_bodiless, self.tell);
         let mut fed = body.is_none() && written == head.len();
-        let result = {
-            if fed {
-                phases.handed_over.set(Some(phases.started));
-            }
-            let mut feeding = pin!(feed(&output, &head[written..], body));
-            let mut answering = pin!(output.answer(self.is_whole_message));
-            let mut watching = pin!(output.watch(&rules));
-            loop {
-                tokio::select! {
-                    biased;
-                    result = &mut answering => break result,
-                    () = &mut feeding, if !fed => {
-                        fed = true;
-                        watching.set(output.watch(&rules));
-                    }
-                    () = sender.abandoned() => break Err(Failure::Abandoned),
-                    late = &mut watching => break Err(Failure::Late(late)),
-                }
-            }
-        };
+        let feeding = feed(&output, &head[written..], body);
+        let result = output.carry(feeding, &mut fed, self.is_whole_message, &rules).await;
         phases.tell(&name, pid);
         let closed = output.source.closed.get();
         // The end of the body may not have been heard of, but it has been reached.

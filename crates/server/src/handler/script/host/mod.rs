@@ -4,7 +4,6 @@
 mod frame;
 mod link;
 
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -54,12 +53,7 @@ pub(super) async fn attempt(
     };
     let request = call.request.as_request();
     let shared = &call.ctx.shared;
-    let mut length = environment::stated_length(&request, incoming.length);
-    if incoming.length == BodyLength::Chunked {
-        let spooled = spool::spool(&mut incoming.body).await?;
-        length = Some(spooled.length);
-        incoming.body = spooled.replay();
-    }
+    let length = spool::measured(&request, &mut incoming).await?;
     let mut body = (incoming.length != BodyLength::None && length != Some(0))
         .then(|| std::mem::replace(&mut incoming.body, stream::empty()));
     let payload = payload(&environment::variables(call, &incoming, located, length));
@@ -82,7 +76,7 @@ pub(super) async fn attempt(
         link.send(entry.id(), kind, &payload);
         let phases = Rc::new(Phases::new(incoming.received, chosen));
         let (sender, receiver) = stream::channel(DOWNLOAD);
-        let (tell, mut told) = oneshot::channel();
+        let (tell, told) = oneshot::channel();
         let run = Run {
             rules: Arc::clone(&call.rules),
             name: Arc::clone(name),
@@ -94,16 +88,7 @@ pub(super) async fn attempt(
             sender,
             tell,
         };
-        let mut run = Box::pin(run.supervise());
-        let answer = tokio::select! {
-            biased;
-            () = &mut run => told.try_recv().unwrap_or(Err(Failure::Abandoned)),
-            answer = &mut told => {
-                tokio::task::spawn_local(run);
-                answer.unwrap_or(Err(Failure::Abandoned))
-            }
-        };
-        match answer {
+        match reply::told(run.supervise(), told).await {
             Ok(answer) => return reply::response(call, incoming, answer, receiver, &phases).await,
             Err(Failure::Lost(_)) if may_repeat => may_repeat = false,
             Err(failure) => return Err(failure),
@@ -145,26 +130,7 @@ impl Run {
         let entry = Rc::clone(&answers.entry);
         let output = Output::new(&name, answers, &sender, &phases, self.is_bodiless, tell);
         let mut fed = body.is_none();
-        if fed {
-            phases.handed_over.set(Some(phases.started));
-        }
-        let result = {
-            let mut feeding = pin!(feed(&output, &entry, body));
-            let mut answering = pin!(output.answer(false));
-            let mut watching = pin!(output.watch(&rules));
-            loop {
-                tokio::select! {
-                    biased;
-                    result = &mut answering => break result,
-                    () = &mut feeding, if !fed => {
-                        fed = true;
-                        watching.set(output.watch(&rules));
-                    }
-                    () = sender.abandoned() => break Err(Failure::Abandoned),
-                    late = &mut watching => break Err(Failure::Late(late)),
-                }
-            }
-        };
+        let result = output.carry(feed(&output, &entry, body), &mut fed, false, &rules).await;
         phases.tell(&name, self.pid);
         if let Err(failure) = result {
             if matches!(failure, Failure::Late(_)) {

@@ -13,7 +13,6 @@ use std::task::Poll;
 use std::time::Instant;
 
 use bytes::Bytes;
-use dunlin_http::http1::BodyLength;
 use dunlin_http::semantics::Method;
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
@@ -36,9 +35,6 @@ const ATTEMPTS: usize = 2;
 /// As much of the body as is there leaves with the head, up to this.
 const TOGETHER: usize = 64 * 1024;
 
-/// A worker of these protocols takes one request at a time.
-const ONE: Capacity = Capacity { least: 1, most: 1 };
-
 /// A request as a worker reads it.
 struct Opening {
     bytes: Bytes,
@@ -54,12 +50,7 @@ pub(super) async fn attempt(
     name: &Arc<str>,
 ) -> Result<Response, Failure> {
     let request = call.request.as_request();
-    let mut length = environment::stated_length(&request, incoming.length);
-    if incoming.length == BodyLength::Chunked {
-        let spooled = spool::spool(&mut incoming.body).await?;
-        length = Some(spooled.length);
-        incoming.body = spooled.replay();
-    }
+    let length = spool::measured(&request, &mut incoming).await?;
     let mut body = std::mem::replace(&mut incoming.body, stream::empty());
     let mut opening = None;
     let mut avoided = None;
@@ -88,7 +79,7 @@ pub(super) async fn attempt(
         };
         let phases = Rc::new(Phases::new(incoming.received, chosen));
         let (sender, receiver) = stream::channel(DOWNLOAD);
-        let (tell, mut told) = oneshot::channel();
+        let (tell, told) = oneshot::channel();
         let run = Run {
             ctx: Rc::clone(&call.ctx),
             rules: Arc::clone(&call.rules),
@@ -103,16 +94,7 @@ pub(super) async fn attempt(
             sender,
             tell,
         };
-        let mut run = Box::pin(run.supervise());
-        let answer = tokio::select! {
-            biased;
-            () = &mut run => told.try_recv().unwrap_or(Err(Failure::Abandoned)),
-            answer = &mut told => {
-                tokio::task::spawn_local(run);
-                answer.unwrap_or(Err(Failure::Abandoned))
-            }
-        };
-        match answer {
+        match reply::told(run.supervise(), told).await {
             Ok(answer) => {
                 return reply::response(call, incoming, answer, receiver, &phases).await;
             }
@@ -142,7 +124,7 @@ async fn connect(
     let shared = &call.ctx.shared;
     match &call.rules.workers {
         Workers::Local(local) => {
-            let pool = shared.pools.workers.of(shared, &call.rules, local, ONE)?;
+            let pool = shared.pools.workers.of(shared, &call.rules, local, Capacity::ONE)?;
             let mut lease = pool.lease(shared, name).await?;
             if let Some(kept) = lease.take_kept()
                 && let Ok(link) = kept.into_link()

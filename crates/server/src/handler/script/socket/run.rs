@@ -1,7 +1,6 @@
 //! One request on a connection: bytes to the worker and from it, its limits, and its end.
 
 use std::io;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -91,26 +90,7 @@ impl Run {
         let answers = Answers::new(&ctx, link, framing, Lines::new(&name, pid));
         let output = Output::new(&name, answers, &sender, &phases, self.is_bodiless, tell);
         let mut fed = body.is_none() && rest.is_empty();
-        let result = {
-            if fed {
-                phases.handed_over.set(Some(phases.started));
-            }
-            let mut feeding = pin!(feed(&output, rest, body));
-            let mut answering = pin!(output.answer(false));
-            let mut watching = pin!(output.watch(&rules));
-            loop {
-                tokio::select! {
-                    biased;
-                    result = &mut answering => break result,
-                    () = &mut feeding, if !fed => {
-                        fed = true;
-                        watching.set(output.watch(&rules));
-                    }
-                    () = sender.abandoned() => break Err(Failure::Abandoned),
-                    late = &mut watching => break Err(Failure::Late(late)),
-                }
-            }
-        };
+        let result = output.carry(feed(&output, rest, body), &mut fed, false, &rules).await;
         phases.tell(&name, pid);
         let source = &output.source;
         match result {

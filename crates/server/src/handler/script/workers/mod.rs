@@ -76,6 +76,11 @@ pub(super) struct Capacity {
     pub(super) most: usize,
 }
 
+impl Capacity {
+    /// One request at a time.
+    pub(super) const ONE: Self = Self { least: 1, most: 1 };
+}
+
 #[derive(Debug)]
 struct State {
     /// How long a worker takes for a request on the mean, lately.
