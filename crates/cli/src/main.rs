@@ -1,5 +1,6 @@
 //! `dunlin`: one binary, one file per subcommand.
 
+mod admin;
 mod check;
 mod compare;
 mod load;
@@ -25,6 +26,10 @@ enum Command {
     Serve(serve::Arguments),
     /// Check a configuration, or explain what it does with one URL
     Check(check::Arguments),
+    /// Have a running server read its configuration anew
+    Reload(admin::Arguments),
+    /// Have a running server hand over to a new process of its program
+    Upgrade(admin::Arguments),
     /// Load a server and measure how it answers
     Load(Box<load::Arguments>),
     /// Compare servers side by side, and write a report
@@ -45,6 +50,8 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Reload(arguments) => admin::run("/reload", &arguments),
+        Command::Upgrade(arguments) => admin::run("/upgrade", &arguments),
         Command::Load(arguments) => load::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Version => {

@@ -4,6 +4,7 @@ mod cache;
 mod clock;
 pub mod config;
 mod connections;
+mod control;
 mod drive;
 mod event_loop;
 mod handler;
@@ -17,4 +18,4 @@ mod tls;
 mod transport;
 
 pub use handler::script::cold_programs;
-pub use server::{Server, StartError};
+pub use server::{Origin, Server, StartError};

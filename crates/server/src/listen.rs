@@ -1,8 +1,12 @@
 //! Accepting connections.
 
+use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,10 +17,11 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
+use crate::config::Listen;
 use crate::drive::http1::{Connection, Start};
-use crate::event_loop::{Loop, Shared};
+use crate::event_loop::{Loop, Shared, Thread};
 use crate::tls;
-use crate::transport::Transport;
+use crate::transport::{Peer, Transport};
 
 /// Opens a listening socket. Several may share one address, one for each loop; the kernel deals
 /// connections out among them.
@@ -52,11 +57,104 @@ pub(crate) fn probe(address: SocketAddr) -> io::Result<()> {
     socket.bind(&address.into())
 }
 
+/// Opens a Unix socket for those who may write to its file. A file that a server left behind is
+/// replaced.
+///
+/// # Errors
+/// `AddrInUse` when somebody listens there, or when the file is no socket; else what the system says.
+pub(crate) fn bind_unix(path: &Path, mode: u32, backlog: i32) -> io::Result<UnixListener> {
+    match UnixStream::connect(path) {
+        Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            use std::os::unix::fs::FileTypeExt;
+            if !path.symlink_metadata()?.file_type().is_socket() {
+                return Err(io::Error::new(
+                    io::ErrorKind::AddrInUse,
+                    "a file that is no socket is there",
+                ));
+            }
+            std::fs::remove_file(path)?;
+        }
+        // What else is in the way is told by what follows.
+        Err(_) => {}
+    }
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&socket2::SockAddr::unix(path)?)?;
+    // Nobody can connect before it listens, so that no other permissions are ever of use.
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    socket.listen(backlog)?;
+    Ok(socket.into())
+}
+
+/// A socket that is listened on.
+#[derive(Debug)]
+pub(crate) enum ListenSocket {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl AsFd for ListenSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(socket) => socket.as_fd(),
+            Self::Unix(socket) => socket.as_fd(),
+        }
+    }
+}
+
+impl ListenSocket {
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Tcp(socket) => Self::Tcp(socket.try_clone()?),
+            Self::Unix(socket) => Self::Unix(socket.try_clone()?),
+        })
+    }
+}
+
+/// What one loop accepts from by one entry of the configuration.
+#[derive(Debug)]
+pub(crate) struct Door {
+    /// How connections are treated; changes when the configuration does.
+    rules: RefCell<Listen>,
+    is_closed: Cell<bool>,
+    closed: Notify,
+}
+
+impl Door {
+    pub(crate) fn new(rules: Listen) -> Rc<Self> {
+        let rules = RefCell::new(rules);
+        Rc::new(Self { rules, is_closed: Cell::new(false), closed: Notify::new() })
+    }
+
+    pub(crate) fn change(&self, rules: Listen) {
+        self.rules.replace(rules);
+    }
+
+    /// Accepts who has come by now, and nobody after.
+    pub(crate) fn close(&self) {
+        self.is_closed.set(true);
+        self.closed.notify_waiters();
+    }
+
+    /// Resolves when it is closed, or the loop is asked to stop.
+    async fn shut(&self, thread: &Thread) {
+        let closed = self.closed.notified();
+        if self.is_closed.get() {
+            return;
+        }
+        tokio::select! {
+            () = closed => {}
+            () = thread.drained() => {}
+        }
+    }
+}
+
 /// How many connections are open, over all loops.
 #[derive(Debug)]
 pub(crate) struct Gauge {
     open: AtomicUsize,
-    most: usize,
+    most: AtomicUsize,
     freed: Notify,
     /// Descriptors from this number on are for files of those who are connected already.
     ceiling: RawFd,
@@ -76,10 +174,26 @@ impl Gauge {
         Self {
             ceiling: RawFd::try_from(descriptors - reserve).unwrap_or(RawFd::MAX),
             open: AtomicUsize::new(0),
-            most,
+            most: AtomicUsize::new(most),
             freed: Notify::new(),
             descriptors_said: AtomicBool::new(false),
         }
+    }
+
+    /// From now on `most` connections at once.
+    pub(crate) fn set_most(&self, most: usize) {
+        self.most.store(most, Ordering::Release);
+        self.freed.notify_waiters();
+    }
+
+    fn most(&self) -> usize {
+        self.most.load(Ordering::Acquire)
+    }
+
+    /// A place for somebody who has to be heard even when there is none.
+    fn extra_permit(self: &Arc<Self>) -> Permit {
+        self.open.fetch_add(1, Ordering::AcqRel);
+        Permit { gauge: Arc::clone(self) }
     }
 
     pub(crate) fn open(&self) -> usize {
@@ -91,12 +205,12 @@ impl Gauge {
     async fn permit(self: &Arc<Self>) -> Permit {
         loop {
             let freed = self.freed.notified();
-            if self.open.fetch_add(1, Ordering::AcqRel) < self.most {
+            if self.open.fetch_add(1, Ordering::AcqRel) < self.most() {
                 return Permit { gauge: Arc::clone(self) };
             }
             self.open.fetch_sub(1, Ordering::AcqRel);
             // A place can have been freed between the two lines above.
-            if self.open.load(Ordering::Acquire) >= self.most {
+            if self.open.load(Ordering::Acquire) >= self.most() {
                 freed.await;
             }
         }
@@ -105,67 +219,175 @@ impl Gauge {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if self.gauge.open.fetch_sub(1, Ordering::AcqRel) >= self.gauge.most {
+        if self.gauge.open.fetch_sub(1, Ordering::AcqRel) >= self.gauge.most() {
             self.gauge.freed.notify_waiters();
         }
     }
 }
 
-/// Accepts connections and starts their drivers, until the loop drains.
+/// Accepts connections and starts their drivers, until the door is closed or the loop drains.
 pub(crate) async fn accept(
-    ctx: Rc<Loop>,
-    listener: TcpListener,
-    tls: bool,
-    http2: bool,
+    thread: Rc<Thread>,
+    door: Rc<Door>,
+    socket: ListenSocket,
 ) -> io::Result<()> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    loop {
+    let listener = Listener::new(socket)?;
+    // Nothing else of the configuration is held while nobody comes.
+    let gauge = || Some(Arc::clone(&thread.current()?.shared.gauge));
+    while let Some(gauge) = gauge() {
+        let is_admin = door.rules.borrow().admin;
+        let permit = async {
+            match is_admin {
+                true => None,
+                false => Some(gauge.permit().await),
+            }
+        };
         let permit = tokio::select! {
-            permit = ctx.shared.gauge.permit() => permit,
-            () = ctx.drained() => return Ok(()),
+            permit = permit => permit,
+            () = door.shut(&thread) => break,
         };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = ctx.drained() => return Ok(()),
+            () = door.shut(&thread) => break,
         };
         match accepted {
             Ok((stream, peer)) => {
-                ctx.wake_ticker();
+                let Some(ctx) = thread.current() else { break };
                 let descriptor = stream.as_raw_fd();
-                let peer = peer.ip().to_canonical();
-                if tls {
-                    tokio::task::spawn_local(encrypted(
-                        Rc::clone(&ctx),
-                        stream,
-                        peer,
-                        permit,
-                        http2,
-                    ));
-                } else {
-                    let start = if http2 { Start::Either } else { Start::Http1 };
-                    let stream = Transport::Tcp(stream);
-                    let connection = Connection::new(Rc::clone(&ctx), stream, peer, permit, start);
-                    tokio::task::spawn_local(connection);
-                }
+                let permit = permit.unwrap_or_else(|| gauge.extra_permit());
+                begin(&ctx, stream, peer, permit, &door);
                 if descriptor >= ctx.shared.gauge.ceiling {
                     wait_for_room(&ctx, &"nearly all descriptors are taken", &listener).await;
                 }
             }
-            Err(error) => pause_after(&ctx, &error, &listener).await,
+            Err(error) => {
+                let Some(ctx) = thread.current() else { break };
+                pause_after(&ctx, &error, &listener).await;
+            }
+        }
+    }
+    if door.is_closed.get()
+        && let Some(ctx) = thread.current()
+    {
+        for (stream, peer) in listener.into_waiting()? {
+            begin(&ctx, stream, peer, ctx.shared.gauge.extra_permit(), &door);
+        }
+    }
+    Ok(())
+}
+
+/// Starts the driver of a connection.
+fn begin(ctx: &Rc<Loop>, stream: Stream, peer: Peer, permit: Permit, door: &Door) {
+    ctx.wake_ticker();
+    let ctx = Rc::clone(ctx);
+    let rules = door.rules.borrow();
+    let start = match (rules.admin, rules.http2) {
+        (true, _) => Start::Admin,
+        (false, true) => Start::Either,
+        (false, false) => Start::Http1,
+    };
+    let stream = match stream {
+        Stream::Tcp(stream) if rules.tls => {
+            tokio::task::spawn_local(encrypted(ctx, stream, peer, permit, rules.http2));
+            return;
+        }
+        Stream::Tcp(stream) => Transport::Tcp(stream),
+        Stream::Unix(stream) => Transport::Unix(stream),
+    };
+    tokio::task::spawn_local(Connection::new(ctx, stream, peer, permit, start));
+}
+
+/// A listening socket that is registered with this thread's loop.
+enum Listener {
+    Tcp(tokio::net::TcpListener),
+    Unix(tokio::net::UnixListener),
+}
+
+/// A socket that was accepted.
+enum Stream {
+    Tcp(TcpStream),
+    Unix(tokio::net::UnixStream),
+}
+
+impl AsRawFd for Stream {
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            Self::Tcp(stream) => stream.as_raw_fd(),
+            Self::Unix(stream) => stream.as_raw_fd(),
         }
     }
 }
 
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(listener) => listener.as_fd(),
+            Self::Unix(listener) => listener.as_fd(),
+        }
+    }
+}
+
+impl Listener {
+    fn new(socket: ListenSocket) -> io::Result<Self> {
+        Ok(match socket {
+            ListenSocket::Tcp(socket) => Self::Tcp(tokio::net::TcpListener::from_std(socket)?),
+            ListenSocket::Unix(socket) => Self::Unix(tokio::net::UnixListener::from_std(socket)?),
+        })
+    }
+
+    async fn accept(&self) -> io::Result<(Stream, Peer)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                Ok((Stream::Tcp(stream), Peer::Ip(peer.ip().to_canonical())))
+            }
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                Ok((Stream::Unix(stream), Peer::Unix))
+            }
+        }
+    }
+
+    /// Those who have connected and were not accepted yet: closing the socket would break them off.
+    fn into_waiting(self) -> io::Result<Vec<(Stream, Peer)>> {
+        let mut waiting = Vec::new();
+        match self {
+            Self::Tcp(listener) => {
+                let listener = listener.into_std()?;
+                // Any error is the end: there is nobody left, or no descriptor for them.
+                while let Ok((stream, peer)) = listener.accept() {
+                    stream.set_nonblocking(true)?;
+                    let peer = Peer::Ip(peer.ip().to_canonical());
+                    waiting.push((Stream::Tcp(TcpStream::from_std(stream)?), peer));
+                }
+            }
+            Self::Unix(listener) => {
+                let listener = listener.into_std()?;
+                while let Ok((stream, _)) = listener.accept() {
+                    stream.set_nonblocking(true)?;
+                    let stream = tokio::net::UnixStream::from_std(stream)?;
+                    waiting.push((Stream::Unix(stream), Peer::Unix));
+                }
+            }
+        }
+        Ok(waiting)
+    }
+}
+
 /// Does the handshake and starts the driver.
-async fn encrypted(ctx: Rc<Loop>, stream: TcpStream, peer: IpAddr, permit: Permit, http2: bool) {
+async fn encrypted(ctx: Rc<Loop>, stream: TcpStream, peer: Peer, permit: Permit, http2: bool) {
     let Shared { config, certificates, .. } = &*ctx.shared;
     let limit = Duration::from_millis(ctx.http1.head_timeout);
     let handshake =
         tokio::time::timeout(limit, tls::handshake(stream, config, certificates, http2));
+    // It counts as a connection, so that a loop that drains waits for it.
+    let slot = ctx.connections.add();
     let session = tokio::select! {
-        session = handshake => session,
-        () = ctx.drained() => return,
+        session = handshake => Some(session),
+        () = ctx.closing() => None,
     };
+    ctx.connections.remove(slot);
+    let Some(session) = session else { return };
     match session {
         Ok(Ok(session)) => {
             ctx.wake_ticker();

@@ -1,6 +1,5 @@
 //! From a request to the site, the settings and the handler that serve it.
 
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use crate::event_loop::Loop;
 use crate::handler::{error_page, file, redirect, respond, script};
 use crate::response::Response;
 use crate::stream;
+use crate::transport::Ends;
 
 /// A handler's work that goes on after the poll that began it.
 pub(crate) type Job = Pin<Box<dyn Future<Output = Response>>>;
@@ -41,8 +41,8 @@ pub(crate) type Exchange = Box<dyn FnOnce(Incoming) -> Job>;
 pub(crate) struct Incoming {
     pub(crate) body: stream::Receiver,
     pub(crate) length: BodyLength,
-    pub(crate) remote: SocketAddr,
-    pub(crate) local: SocketAddr,
+    /// Where it came from and to; `None` by a Unix socket.
+    pub(crate) ends: Option<Ends>,
     /// It came by TLS.
     pub(crate) encrypted: bool,
     /// When the head had arrived.
@@ -121,7 +121,7 @@ pub(crate) fn dispatch(
     };
     let method = request.method();
     if matches!(method, Method::Get | Method::Head)
-        && let Some(hit) = ctx.front.borrow().get(site.index, raw_path, ctx.clock.now())
+        && let Some(hit) = ctx.front.borrow().get(site.serial, raw_path, ctx.clock.now())
     {
         let settings = &hit.settings;
         let subject = Subject { site, settings, raw_path, path: b"", query };

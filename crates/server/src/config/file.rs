@@ -33,6 +33,9 @@ pub struct Server {
     /// format. Off when absent.
     #[schemars(with = "Option<AccessLogSchema>")]
     pub access_log: Option<At<AccessLog>>,
+    /// Path of a Unix socket at which the server takes commands and tells of itself (`dunlin
+    /// reload`, `dunlin upgrade`); only its own user can reach it. None when absent.
+    pub admin: Option<At<PathBuf>>,
     /// What the error log tells; it goes to standard error.
     pub error_log: ErrorLog,
     /// The most connections at once, over all loops; past it newcomers wait in the backlog. Half
@@ -192,8 +195,12 @@ pub struct ReverseDns {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Listen {
-    /// `127.0.0.1:8080`, `[::1]:8080`, or `:8080` for every address of the machine.
+    /// `127.0.0.1:8080`, `[::1]:8080`, `:8080` for every address of the machine, or
+    /// `unix:/run/site.sock` for a socket in the file system.
     pub address: At<String>,
+    /// Permissions of a Unix socket, as octal digits: who may write to it may connect. `0660` when
+    /// absent.
+    pub mode: Option<At<String>>,
     /// Connections that wait to be accepted. 4096 when absent.
     pub backlog: Option<u16>,
     /// Whether it speaks TLS, with the certificates of the sites. False when absent.
@@ -206,7 +213,7 @@ pub struct Listen {
 impl Default for Listen {
     fn default() -> Self {
         let address = At::nowhere("127.0.0.1:8080".to_owned());
-        Self { address, backlog: None, tls: None, http2: None }
+        Self { address, mode: None, backlog: None, tls: None, http2: None }
     }
 }
 
@@ -417,6 +424,9 @@ pub struct RespondTable {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScriptTable {
+    /// What tells it from those of other routes, by what it says and where it holds.
+    #[serde(skip)]
+    pub(super) id: usize,
     /// How they are run. `cgi`: a process for each request, as RFC 3875 says. `warm`: the same,
     /// without the cost of starting each. `fastcgi`: workers that stay, started from `command` or
     /// reached at `connect`. `scgi`, `uwsgi`: by these protocols, at `connect`. `wsgi`, `asgi`: a

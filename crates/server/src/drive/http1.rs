@@ -10,7 +10,6 @@ mod exchange;
 mod sending;
 mod upgrade;
 
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -30,13 +29,13 @@ use crate::event_loop::{Buffers, Loop, Served};
 use crate::listen::Permit;
 use crate::response::Body;
 use crate::route::Job;
-use crate::transport::Transport;
+use crate::transport::{Peer, Transport};
 
 /// One HTTP/1 connection.
 pub(crate) struct Connection {
     ctx: Rc<Loop>,
     stream: Transport,
-    peer: IpAddr,
+    peer: Peer,
     serial: u64,
     slot: usize,
     requests: u64,
@@ -53,6 +52,8 @@ pub(crate) struct Connection {
     /// How many of the next reads may come before notifications that are older than them; see
     /// [`Loop::look_for_changes`].
     early_reads: u8,
+    /// Whether requests are commands to the server.
+    is_admin: bool,
     /// Whether HTTP/2 may be spoken on this listener.
     http2: bool,
     stage: Stage,
@@ -135,13 +136,15 @@ pub(crate) enum Start {
     Http2,
     /// The client's first bytes tell.
     Either,
+    /// HTTP/1, by which the server takes commands.
+    Admin,
 }
 
 impl Connection {
     pub(crate) fn new(
         ctx: Rc<Loop>,
         stream: Transport,
-        peer: IpAddr,
+        peer: Peer,
         permit: Permit,
         start: Start,
     ) -> Self {
@@ -163,6 +166,7 @@ impl Connection {
             closing: false,
             registered: false,
             early_reads: 2,
+            is_admin: start == Start::Admin,
             http2: start == Start::Either,
             stage: Stage::Receive,
             body: None,
@@ -175,6 +179,12 @@ impl Connection {
     }
 
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+        // What was asked for by now is answered as it was understood.
+        if self.body.is_none()
+            && let Some(successor) = self.ctx.successor()
+        {
+            self.ctx = successor;
+        }
         let mut buffers = self.ctx.take_buffers();
         let result = self.receive(cx, &mut buffers);
         self.ctx.give_buffers(buffers);
@@ -219,7 +229,7 @@ impl Connection {
     /// Nothing has arrived: either that is all right, or it has taken too long.
     fn still_waiting(&mut self, parts: &mut Parts<'_>) -> Poll<Step> {
         let (waiting, expired) = self.ctx.connections.state(self.slot, self.ctx.clock.now());
-        let over = expired || waiting == Waiting::Idle && self.ctx.is_draining();
+        let over = expired || waiting == Waiting::Idle && self.ctx.closes_idle();
         if !over {
             return Poll::Pending;
         }

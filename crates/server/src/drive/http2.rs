@@ -10,7 +10,6 @@ mod message;
 mod pump;
 mod work;
 
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -21,7 +20,7 @@ use tokio::io::ReadBuf;
 
 use self::work::Work;
 use crate::event_loop::{Buffers, Loop, Served};
-use crate::transport::Transport;
+use crate::transport::{Peer, Transport};
 
 /// One HTTP/2 connection, but for its socket.
 pub(super) struct Connection {
@@ -58,7 +57,7 @@ pub(super) struct Connection {
 pub(super) struct Link<'a> {
     pub(super) ctx: &'a Rc<Loop>,
     pub(super) stream: &'a mut Transport,
-    pub(super) peer: IpAddr,
+    pub(super) peer: Peer,
     pub(super) serial: u64,
     pub(super) slot: usize,
 }

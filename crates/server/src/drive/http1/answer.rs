@@ -11,6 +11,7 @@ use super::{Connection, Handling, INLINE_BODY, LogLater, Next, Parts};
 use crate::cache::Stored;
 use crate::config::Persistence as Personality;
 use crate::event_loop::Served;
+use crate::handler::admin;
 use crate::response::{Body, Piece, Response};
 use crate::route::{self, Prepared, Reply};
 
@@ -23,6 +24,10 @@ impl Connection {
         let request = Request::new(bytes, head);
         self.requests += 1;
         self.decide_persistence(&request);
+        if self.is_admin {
+            let routed = admin::answer(&self.ctx, &request);
+            return self.reply(&request, routed, None, output);
+        }
         match route::dispatch(&self.ctx, &request, path) {
             Ok(routed) => self.reply(&request, routed, started, output),
             Err(refusal) => Some(self.refuse(refusal, Some((&request, started)), output)),

@@ -61,7 +61,7 @@ impl Connection {
             }
             Reply::Job(job) => work.job = Some(job),
             Reply::Exchange(begin) => {
-                let Ok((remote, local)) = link.stream.addresses() else {
+                let Ok(ends) = link.stream.ends() else {
                     self.is_over = true;
                     return;
                 };
@@ -78,8 +78,7 @@ impl Connection {
                 work.job = Some(begin(Incoming {
                     body,
                     length,
-                    remote,
-                    local,
+                    ends,
                     encrypted: link.stream.is_encrypted(),
                     received,
                     redirects: 0,

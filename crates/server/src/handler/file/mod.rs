@@ -34,7 +34,7 @@ pub(crate) fn answer(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_
     let settings = subject.settings;
     let mut previous = None;
     if settings.cache.enabled {
-        let key = Key { site: subject.site.index, path: subject.path.into() };
+        let key = Key { site: subject.site.serial, path: subject.path.into() };
         previous = ctx.shared.store.get(&key);
         let fresh = |resource: &&Arc<Resource>| {
             resource.version.is_fresh(ctx.clock.now()) && !ctx.is_worth_a_copy(resource)
@@ -48,7 +48,7 @@ pub(crate) fn answer(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_
     ctx.count_miss();
     let wanted = Wanted {
         shared: &ctx.shared,
-        site: subject.site.index,
+        site: subject.site.serial,
         settings,
         path: subject.path,
         copy: previous.as_ref().is_some_and(|resource| ctx.is_worth_a_copy(resource)),
@@ -93,7 +93,7 @@ fn conclude(
 
 fn keep_in_front(ctx: &Loop, subject: &Subject<'_>, resource: Arc<Resource>) -> Rc<Hit> {
     let store = &ctx.shared.store;
-    ctx.front.borrow_mut().insert(store, subject.site.index, subject.raw_path, resource)
+    ctx.front.borrow_mut().insert(store, subject.site.serial, subject.raw_path, resource)
 }
 
 /// The same question again, asked where waiting for a disk holds up nobody.
@@ -107,7 +107,7 @@ fn later(
     let (ctx, request, subject) = (Rc::clone(ctx), request.to_owned(), subject.to_owned());
     Reply::Job(Box::pin(async move {
         let (shared, now) = (Arc::clone(&ctx.shared), ctx.clock.now());
-        let (site, settings) = (subject.site.index, Arc::clone(&subject.settings));
+        let (site, settings) = (subject.site.serial, Arc::clone(&subject.settings));
         let path = subject.path.clone();
         let result = tokio::task::spawn_blocking(move || {
             let wanted = Wanted {
@@ -178,14 +178,14 @@ pub(crate) fn error_reply(
         let settings = Arc::clone(site.route(&page));
         let (shared, now) = (Arc::clone(&ctx.shared), ctx.clock.now());
         let found = tokio::task::spawn_blocking(move || {
-            let key = Key { site: site.index, path: page.as_slice().into() };
+            let key = Key { site: site.serial, path: page.as_slice().into() };
             let previous = shared.store.get(&key);
             if let Some(resource) = previous.as_ref().filter(|r| r.version.is_fresh(now)) {
                 return Ok(Found::Resource(Arc::clone(resource)));
             }
             let wanted = Wanted {
                 shared: &shared,
-                site: site.index,
+                site: site.serial,
                 settings: &settings,
                 path: &page,
                 copy: false,
