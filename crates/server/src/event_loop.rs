@@ -24,7 +24,7 @@ use crate::control::Commands;
 use crate::handler::file::Roots;
 use crate::handler::script::{Links, Pools};
 use crate::listen::Gauge;
-use crate::record::{AccessLog, Exchange, LoopLog, ReverseDns};
+use crate::record::{AccessLog, Exchange, LoopLog, ReverseDns, Track};
 use crate::tls::Certificates;
 use crate::transport::Peer;
 
@@ -362,8 +362,9 @@ impl Loop {
         self.front.borrow_mut().sweep();
     }
 
+    /// Whether anybody wants to know of requests.
     #[inline]
-    pub(crate) fn is_logging(&self) -> bool {
+    pub(crate) fn is_tracking(&self) -> bool {
         self.is_logging
     }
 
@@ -393,26 +394,27 @@ impl Loop {
         }
     }
 
-    /// Writes the log line of a finished exchange.
+    /// Takes the finished exchange: writes its log line.
     pub(crate) fn record(
         &self,
         request: &Request<'_>,
         peer: Peer,
         connection: u64,
-        started: Instant,
-        site: usize,
+        track: &Track,
         served: &Served,
     ) {
         let mut log = self.log.borrow_mut();
-        let Some(log) = &mut *log else { return };
+        let Some(log) = log.as_mut().filter(|_| track.is_logged) else { return };
+        let pass = track.pass.as_deref();
+        let peer = pass.map_or(peer, |pass| pass.client.address);
         let name = self.shared.reverse_dns.as_ref().and_then(|dns| dns.name(peer.ip()?));
-        let duration = started.elapsed();
+        let duration = track.phases.first_byte.elapsed();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let began = now.saturating_sub(duration);
         log.record(&Exchange {
             peer,
             peer_name: name.as_deref(),
-            user: None,
+            user: pass.and_then(|pass| pass.user()).map(str::as_bytes),
             started_secs: began.as_secs(),
             started_nanos: began.subsec_nanos(),
             duration_ns: duration.as_nanos() as u64,
@@ -424,7 +426,7 @@ impl Loop {
             referer: request.field(FieldName::Referer),
             user_agent: request.field(FieldName::UserAgent),
             host: request.field(FieldName::Host),
-            site: self.shared.config.sites.name(site),
+            site: self.shared.config.sites.name(track.site),
             cache: served.cache,
             coding: served.coding,
             connection,

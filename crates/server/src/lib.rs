@@ -7,6 +7,7 @@ mod connections;
 mod control;
 mod drive;
 mod event_loop;
+mod gate;
 mod handler;
 mod listen;
 mod record;

@@ -1,5 +1,7 @@
 //! Accepting connections.
 
+mod proxy;
+
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -17,11 +19,12 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
+use self::proxy::Addresses;
 use crate::config::Listen;
 use crate::drive::http1::{Connection, Start};
 use crate::event_loop::{Loop, Shared, Thread};
 use crate::tls;
-use crate::transport::{Peer, Transport};
+use crate::transport::{Ends, Peer, Transport};
 
 /// Opens a listening socket. Several may share one address, one for each loop; the kernel deals
 /// connections out among them.
@@ -276,25 +279,142 @@ pub(crate) async fn accept(
     Ok(())
 }
 
-/// Starts the driver of a connection.
+/// Has a connection served.
 fn begin(ctx: &Rc<Loop>, stream: Stream, peer: Peer, permit: Permit, door: &Door) {
     ctx.wake_ticker();
-    let ctx = Rc::clone(ctx);
-    let rules = door.rules.borrow();
-    let start = match (rules.admin, rules.http2) {
-        (true, _) => Start::Admin,
-        (false, true) => Start::Either,
-        (false, false) => Start::Http1,
-    };
-    let stream = match stream {
-        Stream::Tcp(stream) if rules.tls => {
-            tokio::task::spawn_local(encrypted(ctx, stream, peer, permit, rules.http2));
-            return;
+    let speech = Speech::of(&door.rules.borrow());
+    let accepted = Accepted { peer, proxied: None, permit, speech };
+    if speech.tls || speech.proxy_protocol {
+        tokio::task::spawn_local(accepted.prepare(Rc::clone(ctx), stream));
+    } else {
+        accepted.drive(ctx, stream.into(), speech.start());
+    }
+}
+
+/// What is spoken on a listener.
+#[derive(Debug, Clone, Copy)]
+struct Speech {
+    tls: bool,
+    http2: bool,
+    /// A proxy tells of the client first.
+    proxy_protocol: bool,
+    /// Requests are commands to the server.
+    admin: bool,
+}
+
+impl Speech {
+    fn of(rules: &Listen) -> Self {
+        let Listen { tls, http2, proxy_protocol, admin, .. } = *rules;
+        Self { tls, http2, proxy_protocol, admin }
+    }
+
+    /// What a connection without TLS begins with.
+    fn start(self) -> Start {
+        match (self.admin, self.http2) {
+            (true, _) => Start::Admin,
+            (false, true) => Start::Either,
+            (false, false) => Start::Http1,
         }
-        Stream::Tcp(stream) => Transport::Tcp(stream),
-        Stream::Unix(stream) => Transport::Unix(stream),
-    };
-    tokio::task::spawn_local(Connection::new(ctx, stream, peer, permit, start));
+    }
+}
+
+/// A connection whose driver has not begun.
+pub(crate) struct Accepted {
+    pub(crate) peer: Peer,
+    /// What a proxy said of the addresses of client and server.
+    pub(crate) proxied: Option<Box<Ends>>,
+    pub(crate) permit: Permit,
+    speech: Speech,
+}
+
+impl Accepted {
+    /// Starts the driver: a task of its own, because that of what came before is larger than a
+    /// connection needs.
+    fn drive(self, ctx: &Rc<Loop>, stream: Transport, start: Start) {
+        tokio::task::spawn_local(Connection::new(Rc::clone(ctx), stream, self, start));
+    }
+
+    /// Does what has to be done before the driver may begin.
+    async fn prepare(self, ctx: Rc<Loop>, stream: Stream) {
+        // It counts as a connection, so that a loop that drains waits for it.
+        let slot = ctx.connections.add();
+        tokio::select! {
+            () = self.make_ready(&ctx, stream) => {}
+            () = ctx.closing() => {}
+        }
+        ctx.connections.remove(slot);
+    }
+
+    async fn make_ready(mut self, ctx: &Rc<Loop>, mut stream: Stream) {
+        let limit = Duration::from_millis(ctx.http1.head_timeout);
+        if self.speech.proxy_protocol {
+            match tokio::time::timeout(limit, self.hear_proxy(ctx, &mut stream)).await {
+                Ok(Ok(addresses)) => {
+                    let ends = addresses.map(|(remote, local)| Ends { remote, local });
+                    if let Some(ends) = ends {
+                        self.peer = Peer::of(ends.remote);
+                    }
+                    self.proxied = ends.map(Box::new);
+                }
+                Ok(Err(error)) => {
+                    return tracing::warn!(peer = %self.peer, "PROXY protocol: {error}");
+                }
+                Err(_) => {
+                    return tracing::warn!(peer = %self.peer, "PROXY protocol: it took too long");
+                }
+            }
+        }
+        match stream {
+            Stream::Tcp(stream) if self.speech.tls => self.encrypt(ctx, stream).await,
+            stream => {
+                ctx.wake_ticker();
+                let start = self.speech.start();
+                self.drive(ctx, stream.into(), start);
+            }
+        }
+    }
+
+    async fn hear_proxy(&self, ctx: &Loop, stream: &mut Stream) -> io::Result<Addresses> {
+        let trusted = &ctx.shared.config.server.trusted_proxies;
+        // Whoever may write to a Unix socket is trusted.
+        if let Some(address) = self.peer.ip()
+            && !trusted.is_empty()
+            && !trusted.iter().any(|network| network.contains(address))
+        {
+            let what = "the address is none of trusted_proxies";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+        }
+        match stream {
+            Stream::Tcp(stream) => proxy::read(stream).await,
+            Stream::Unix(stream) => proxy::read(stream).await,
+        }
+    }
+
+    /// Does the handshake and starts the driver.
+    async fn encrypt(self, ctx: &Rc<Loop>, stream: TcpStream) {
+        let Shared { config, certificates, .. } = &*ctx.shared;
+        let limit = Duration::from_millis(ctx.http1.head_timeout);
+        let handshake = tls::handshake(stream, config, certificates, self.speech.http2);
+        let peer = self.peer;
+        match tokio::time::timeout(limit, handshake).await {
+            Ok(Ok(session)) => {
+                ctx.wake_ticker();
+                let start = if session.has_http2() { Start::Http2 } else { Start::Http1 };
+                self.drive(ctx, Transport::Tls(Box::new(session)), start);
+            }
+            Ok(Err(error)) => tracing::debug!(%peer, "TLS handshake: {error}"),
+            Err(_) => tracing::debug!(%peer, "TLS handshake: it took too long"),
+        }
+    }
+}
+
+impl From<Stream> for Transport {
+    fn from(stream: Stream) -> Self {
+        match stream {
+            Stream::Tcp(stream) => Self::Tcp(stream),
+            Stream::Unix(stream) => Self::Unix(stream),
+        }
+    }
 }
 
 /// A listening socket that is registered with this thread's loop.
@@ -339,7 +459,7 @@ impl Listener {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                Ok((Stream::Tcp(stream), Peer::Ip(peer.ip().to_canonical())))
+                Ok((Stream::Tcp(stream), Peer::of(peer)))
             }
             Self::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
@@ -357,8 +477,7 @@ impl Listener {
                 // Any error is the end: there is nobody left, or no descriptor for them.
                 while let Ok((stream, peer)) = listener.accept() {
                     stream.set_nonblocking(true)?;
-                    let peer = Peer::Ip(peer.ip().to_canonical());
-                    waiting.push((Stream::Tcp(TcpStream::from_std(stream)?), peer));
+                    waiting.push((Stream::Tcp(TcpStream::from_std(stream)?), Peer::of(peer)));
                 }
             }
             Self::Unix(listener) => {
@@ -371,34 +490,6 @@ impl Listener {
             }
         }
         Ok(waiting)
-    }
-}
-
-/// Does the handshake and starts the driver.
-async fn encrypted(ctx: Rc<Loop>, stream: TcpStream, peer: Peer, permit: Permit, http2: bool) {
-    let Shared { config, certificates, .. } = &*ctx.shared;
-    let limit = Duration::from_millis(ctx.http1.head_timeout);
-    let handshake =
-        tokio::time::timeout(limit, tls::handshake(stream, config, certificates, http2));
-    // It counts as a connection, so that a loop that drains waits for it.
-    let slot = ctx.connections.add();
-    let session = tokio::select! {
-        session = handshake => Some(session),
-        () = ctx.closing() => None,
-    };
-    ctx.connections.remove(slot);
-    let Some(session) = session else { return };
-    match session {
-        Ok(Ok(session)) => {
-            ctx.wake_ticker();
-            let start = if session.has_http2() { Start::Http2 } else { Start::Http1 };
-            let stream = Transport::Tls(Box::new(session));
-            // A task of its own: that of the handshake is larger than a connection needs.
-            let connection = Connection::new(Rc::clone(&ctx), stream, peer, permit, start);
-            tokio::task::spawn_local(connection);
-        }
-        Ok(Err(error)) => tracing::debug!(%peer, "TLS handshake: {error}"),
-        Err(_) => tracing::debug!(%peer, "TLS handshake: it took too long"),
     }
 }
 

@@ -30,6 +30,11 @@ pub(crate) enum Peer {
 }
 
 impl Peer {
+    /// A client at that address.
+    pub(crate) fn of(address: SocketAddr) -> Self {
+        Self::Ip(address.ip().to_canonical())
+    }
+
     /// Its address, if it has one.
     pub(crate) fn ip(self) -> Option<IpAddr> {
         match self {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::at::{At, Place};
 use super::error::{Problem, Source};
 use super::file::{self, File, OneOrMany, Site as FileSite, TlsTable};
+use super::gates;
 use super::pattern::Pattern;
 use super::sites::{Defaults, Site, SiteRoute, Sites};
 use super::tls::{self, Tls};
@@ -63,6 +64,11 @@ impl Checker<'_> {
             connections: server.connections.as_deref().copied(),
             stop_timeout: server.stop_timeout.map_or(Duration::from_secs(30), |span| span.0),
             server_field: server.server_field.unwrap_or(true),
+            trusted_proxies: gates::networks(
+                "trusted_proxies",
+                server.trusted_proxies.as_deref().unwrap_or_default(),
+                &mut |place, what| self.problem(place, what),
+            ),
             http1: self.http1(&server.http1),
             cache: Cache {
                 size: cache.size.map_or(128 << 20, |size| size.0 as usize),
@@ -181,6 +187,7 @@ impl Checker<'_> {
                     tls,
                     http2: listen.http2.unwrap_or(true),
                     admin: false,
+                    proxy_protocol: listen.proxy_protocol.unwrap_or(false),
                 });
             }
         }
@@ -195,6 +202,7 @@ impl Checker<'_> {
                 backlog: 128,
                 tls: false,
                 http2: false,
+                proxy_protocol: false,
                 admin: true,
             };
             all.push(commands);

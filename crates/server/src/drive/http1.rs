@@ -10,6 +10,7 @@ mod exchange;
 mod sending;
 mod upgrade;
 
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -26,16 +27,19 @@ use super::http2;
 use crate::config::Persistence as Personality;
 use crate::connections::Waiting;
 use crate::event_loop::{Buffers, Loop, Served};
-use crate::listen::Permit;
+use crate::listen::{Accepted, Permit};
+use crate::record::Track;
 use crate::response::Body;
 use crate::route::Job;
-use crate::transport::{Peer, Transport};
+use crate::transport::{Ends, Peer, Transport};
 
 /// One HTTP/1 connection.
 pub(crate) struct Connection {
     ctx: Rc<Loop>,
     stream: Transport,
     peer: Peer,
+    /// What a proxy said of the addresses of client and server.
+    proxied: Option<Box<Ends>>,
     serial: u64,
     slot: usize,
     requests: u64,
@@ -54,6 +58,8 @@ pub(crate) struct Connection {
     early_reads: u8,
     /// Whether requests are commands to the server.
     is_admin: bool,
+    /// When the first of the bytes that are being answered was read, when anybody wants to know.
+    first_byte: Option<Instant>,
     /// Whether HTTP/2 may be spoken on this listener.
     http2: bool,
     stage: Stage,
@@ -85,8 +91,7 @@ struct Handling {
 /// What the log line needs when it cannot be written at once.
 struct LogLater {
     request: OwnedRequest,
-    started: Instant,
-    site: usize,
+    track: Track,
     served: Served,
 }
 
@@ -141,13 +146,8 @@ pub(crate) enum Start {
 }
 
 impl Connection {
-    pub(crate) fn new(
-        ctx: Rc<Loop>,
-        stream: Transport,
-        peer: Peer,
-        permit: Permit,
-        start: Start,
-    ) -> Self {
+    pub(crate) fn new(ctx: Rc<Loop>, stream: Transport, accepted: Accepted, start: Start) -> Self {
+        let Accepted { peer, proxied, permit, .. } = accepted;
         let slot = ctx.connections.add();
         let serial = ctx.next_serial();
         let idle = ctx.clock.now() + ctx.http1.idle_timeout;
@@ -156,6 +156,7 @@ impl Connection {
             ctx,
             stream,
             peer,
+            proxied,
             serial,
             slot,
             requests: 0,
@@ -167,6 +168,7 @@ impl Connection {
             registered: false,
             early_reads: 2,
             is_admin: start == Start::Admin,
+            first_byte: None,
             http2: start == Start::Either,
             stage: Stage::Receive,
             body: None,
@@ -176,6 +178,11 @@ impl Connection {
             connection.begin_http2();
         }
         connection
+    }
+
+    /// The addresses of client and server.
+    fn ends(&self) -> io::Result<Option<Ends>> {
+        self.proxied.as_deref().map_or_else(|| self.stream.ends(), |proxied| Ok(Some(*proxied)))
     }
 
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
@@ -213,6 +220,9 @@ impl Connection {
                 self.ctx.look_for_changes();
             }
             let fresh = read.filled();
+            if self.ctx.is_tracking() && (self.unread.is_empty() || self.first_byte.is_none()) {
+                self.first_byte = Some(Instant::now());
+            }
             let step = if self.unread.is_empty() {
                 self.take_in(fresh, parts)
             } else {
@@ -284,6 +294,7 @@ impl Connection {
             Next::Receive => {
                 self.stage = Stage::Receive;
                 self.early_reads = 2;
+                self.first_byte = None;
                 self.resume = !self.unread.is_empty();
                 self.await_more(true);
             }

@@ -27,7 +27,7 @@ pub(crate) fn answer(ctx: &Rc<Loop>, request: &Request<'_>) -> Routed {
         (b"/config", _) => not_allowed("GET, HEAD").into(),
         _ => error_response(404, false).into(),
     };
-    Routed { reply, site: 0, body_limit: BODY, reads_body: false, log: false }
+    Routed { reply, site: 0, body_limit: BODY, reads_body: false, log: false, pass: None }
 }
 
 fn command(ctx: &Rc<Loop>, action: Action) -> Reply {

@@ -12,7 +12,7 @@ use super::Call;
 use super::locate::Located;
 use crate::config::Mapping;
 use crate::route::Incoming;
-use crate::transport::UNIX;
+use crate::transport::{Peer, UNIX};
 
 /// Where programs are looked for when the server itself was not told.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -53,8 +53,9 @@ pub(super) fn variables(
     }
     list.add("SERVER_PROTOCOL", request.version().as_str());
     list.add("REQUEST_METHOD", request.method_text());
-    list.add("REQUEST_SCHEME", if incoming.encrypted { "https" } else { "http" });
-    if incoming.encrypted {
+    let client = call.client(incoming);
+    list.add("REQUEST_SCHEME", if client.encrypted { "https" } else { "http" });
+    if client.encrypted {
         list.add("HTTPS", "on");
     }
     list.add("REQUEST_URI", request_uri(call));
@@ -74,17 +75,26 @@ pub(super) fn variables(
         let root = root.strip_suffix(b"/").unwrap_or(root);
         list.add("PATH_TRANSLATED", [root, &located.info].concat());
     }
-    match incoming.ends {
-        Some(ends) => {
-            let remote = ends.remote.ip().to_canonical();
+    let remote = client.address;
+    match remote.ip() {
+        Some(remote) => {
             let address = remote.to_string();
             let name = call.ctx.shared.reverse_dns.as_ref().and_then(|dns| dns.name(remote));
             list.add("REMOTE_HOST", name.as_deref().unwrap_or(&address));
             list.add("REMOTE_ADDR", &address);
-            list.add("REMOTE_PORT", ends.remote.port().to_string());
         }
         // RFC 3875 §4.1.8 wants an address, of which there is none.
         None => list.add("REMOTE_ADDR", UNIX),
+    }
+    // The port is that of a connection, which is a proxy's when the address is not.
+    if let Some(ends) = incoming.ends
+        && remote == Peer::of(ends.remote)
+    {
+        list.add("REMOTE_PORT", ends.remote.port().to_string());
+    }
+    if let Some(user) = call.pass.as_ref().and_then(|pass| pass.user()) {
+        list.add("AUTH_TYPE", "Basic");
+        list.add("REMOTE_USER", user);
     }
     if let Some(length) = length {
         list.add("CONTENT_LENGTH", length.to_string());
