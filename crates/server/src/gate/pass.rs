@@ -7,13 +7,15 @@ use std::time::Instant;
 use dunlin_http::{FieldLines, Request};
 
 use super::network::{Network, forwarded_address};
-use crate::transport::Peer;
+use crate::transport::{Ends, Peer};
 
 /// The other side of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Client {
     pub(crate) address: Peer,
     pub(crate) encrypted: bool,
+    /// The server itself asks, to find out who somebody is.
+    pub(crate) is_subrequest: bool,
 }
 
 impl Client {
@@ -29,7 +31,8 @@ impl Client {
         }
         match forwarded_address(request, trusted) {
             Some((address, encrypted)) => {
-                Self { address: Peer::Ip(address), encrypted: encrypted.unwrap_or(self.encrypted) }
+                let encrypted = encrypted.unwrap_or(self.encrypted);
+                Self { address: Peer::Ip(address), encrypted, ..self }
             }
             None => self,
         }
@@ -44,6 +47,8 @@ pub(crate) struct Pass {
     pub(crate) client: Client,
     user: OnceCell<Box<str>>,
     passed: Cell<Option<Instant>>,
+    /// Of the connection: the other side's and the own. Known to those who wait.
+    ends: OnceCell<Option<Ends>>,
     /// What the answer has besides the handler's fields.
     fields: RefCell<FieldLines>,
     holds: RefCell<Vec<Box<dyn Any>>>,
@@ -55,6 +60,7 @@ impl Pass {
             client,
             user: OnceCell::new(),
             passed: Cell::new(None),
+            ends: OnceCell::new(),
             fields: RefCell::default(),
             holds: RefCell::default(),
         }
@@ -78,6 +84,17 @@ impl Pass {
 
     pub(crate) fn set_passed(&self, now: Instant) {
         self.passed.set(Some(now));
+    }
+
+    /// The addresses of the connection's other side and the own, for those who wait; `None` when
+    /// nobody knows.
+    pub(crate) fn ends(&self) -> Option<Ends> {
+        self.ends.get().copied().flatten()
+    }
+
+    pub(crate) fn set_ends(&self, ends: Option<Ends>) {
+        // They are the same for the whole request.
+        let _ = self.ends.set(ends);
     }
 
     /// Adds a field to the answer.
