@@ -251,3 +251,99 @@ def test_workers_stay_where_nothing_changed(serve, site, tmp_path, admin):
     assert (slow[0][0], slow[0][2]) == (200, first), "what is under way is finished by its worker"
     wait_until(lambda: not os.path.exists(f"/proc/{int(first)}"), "the old worker to end")
     assert here.server.get("/app/")[0] == 200
+
+
+def pid_of(admin):
+    return json.loads(ask(admin, "/config")[2])["pid"]
+
+
+def end(pid, how=signal.SIGTERM):
+    os.kill(pid, how)
+    wait_until(lambda: not alive(pid), f"process {pid} to end", 40)
+
+
+def alive(pid):
+    try:
+        return open(f"/proc/{pid}/stat").read().rsplit(") ", 1)[1][0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_another_process_takes_over_or_all_stays(serve, site, tmp_path, admin):
+    write(site / "a", "x")
+    write(site / "huge", b"z" * 20_000_000)
+    path, number = tmp_path / "site.sock", tmp_path / "pid"
+    text = site_text(site) + listen_unix(path)
+    here = Site(serve, tmp_path, admin, text)
+    first = here.server.pid
+    here.file.write_text(here.head + f'pid_file = "{number}"\n' + "[")
+    code, _, error = run("upgrade", "--admin", str(admin))
+    assert code == 1 and "this process goes on" in error and "dunlin-0.toml:" in error
+    assert pid_of(admin) == first and here.server.get("/a")[0] == 200
+    here.file.write_text(here.head + f'pid_file = "{number}"\n' + text)
+    with here.server.connect() as connection, here.server.connect() as idle:
+        connection.sendall(b"GET /huge HTTP/1.1\r\nHost: x\r\n\r\n")
+        begun = connection.recv(1000)
+        idle.sendall(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert read_response(idle)[1].get("connection") is None
+        code, said, error = run("upgrade", "--admin", str(admin))
+        assert code == 0 and "handed over to process" in said, error
+        second = pid_of(admin)
+        try:
+            assert second != first and number.read_text() == f"{second}\n"
+            for _ in range(20):
+                assert here.server.get("/a")[0] == 200 and ask(path, "/a")[0] == 200
+            idle.sendall(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert read_response(idle)[1]["connection"] == "close", "it is told of the end"
+            data = begun
+            while len(data) - data.index(b"\r\n\r\n") - 4 < 20_000_000:
+                data += connection.recv(1 << 20)
+            connection.close()
+            assert here.server.process.wait(20) == 0
+            assert here.server.get("/a")[0] == 200 and path.exists()
+            os.kill(second, signal.SIGUSR2)
+            third = wait_until(lambda: (pid := pid_of(admin)) != second and pid, "the third process")
+            wait_until(lambda: not alive(second), "the second to end", 20)
+            second = third
+            assert here.server.get("/a")[0] == 200
+        finally:
+            end(second)
+    assert not path.exists() and not admin.exists() and not number.exists()
+
+
+def test_no_request_fails_while_all_changes(serve, site, tmp_path, admin):
+    """Seconds of load with reloads that change routes and listeners, and two upgrades."""
+    write(site / "a", "x" * 1000)
+    seconds = float(os.environ.get("DUNLIN_CHANGE_SECONDS", "10"))
+    text = site_text(site)
+    here = Site(serve, tmp_path, admin, text)
+    outcome = tmp_path / "load.json"
+    load = subprocess.Popen(
+        [DUNLIN, "load", f"{here.server.url}/a", "-c", "20", "-d", f"{seconds}s", "--verify"]
+        + ["--json", str(outcome)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )
+    began, upgrades, reloads, last = time.monotonic(), 0, 0, here.server.pid
+    try:
+        while load.poll() is None:
+            passed = time.monotonic() - began
+            if upgrades < 2 and passed > seconds * (upgrades + 1) / 4:
+                code, out, error = run("upgrade", "--admin", str(admin))
+                assert code == 0, (out, error)
+                last, upgrades = pid_of(admin), upgrades + 1
+            elif passed < seconds - 1:
+                extra = f'[[listen]]\naddress = "127.0.0.1:{free_port()}"\n' if reloads % 2 else ""
+                fields = f'set_fields = {{ X-Generation = "{reloads}" }}'
+                here.reload(site_text(site, fields) + extra)
+                reloads += 1
+            time.sleep(min(1, seconds / 20))
+        told = json.loads(outcome.read_text())
+        counts = {key: told[key] for key in ("requests", "errors", "errors_by_kind", "status")}
+        print(json.dumps({"reloads": reloads, "upgrades": upgrades, **counts}))
+        assert upgrades == 2 and reloads > 5
+        assert told["requests"] > 1000 and told["errors"] == 0, counts
+        assert set(told["status"]) == {"200"}, counts
+    finally:
+        load.kill()
+        if last != here.server.pid:
+            end(last)

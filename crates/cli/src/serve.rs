@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use dunlin_server::config::{Config, Overrides, Problem};
-use dunlin_server::{Origin, Server};
+use dunlin_server::{Origin, Server, Takeover};
 
 use crate::{logging, self_signed};
 
@@ -41,7 +41,8 @@ Examples:
   dunlin serve --tls-self-signed             at https://127.0.0.1:8080/, with a certificate of its own
 
 SIGTERM and SIGINT finish what is under way and stop; a second one stops at once.
-SIGHUP reads the configuration anew (as `dunlin reload`); SIGUSR1 reopens the access log.";
+SIGHUP reads the configuration anew (as `dunlin reload`); SIGUSR2 has a new process of the program
+take over (as `dunlin upgrade`); SIGUSR1 reopens the access log.";
 
 /// Serves until told to stop.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
@@ -52,23 +53,34 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    let mut takeover = match Takeover::receive() {
+        Ok(takeover) => takeover,
+        Err(error) => {
+            eprintln!("dunlin: taking over from the process before: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let refuse = |takeover: Option<Takeover>, lines: &[String]| {
+        for line in lines {
+            eprintln!("dunlin: {line}");
+        }
+        if let Some(takeover) = takeover {
+            takeover.failed(&lines.join("\n"));
+        }
+        ExitCode::FAILURE
+    };
     let source = source(arguments, certificate.as_ref());
     let config = match source.read() {
         Ok(config) => config,
         Err(problems) => {
-            for problem in problems {
-                eprintln!("dunlin: {problem}");
-            }
-            return ExitCode::FAILURE;
+            let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
+            return refuse(takeover, &lines);
         }
     };
     logging::start(&config.server.error_log);
-    let server = match Server::start(config, Box::new(source)) {
+    let server = match Server::start(config, Box::new(source), takeover.as_mut()) {
         Ok(server) => server,
-        Err(error) => {
-            eprintln!("dunlin: {error}");
-            return ExitCode::FAILURE;
-        }
+        Err(error) => return refuse(takeover, &[error.to_string()]),
     };
     for url in server.urls() {
         println!("{url}");
@@ -79,7 +91,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             certificate.display()
         );
     }
-    server.run_until_signal();
+    server.run_until_signal(takeover);
     ExitCode::SUCCESS
 }
 

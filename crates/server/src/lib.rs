@@ -20,4 +20,4 @@ mod tls;
 mod transport;
 
 pub use handler::script::cold_programs;
-pub use server::{Origin, Server, StartError};
+pub use server::{Origin, Server, StartError, Takeover};

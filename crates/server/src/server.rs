@@ -1,10 +1,13 @@
 //! Starting, changing and stopping: sockets, loops, signals and commands.
 
+mod handover;
 mod listeners;
+mod notify;
 mod prepare;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,7 +17,10 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, LocalOptions, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
+use self::handover::Successor;
+pub use self::handover::Takeover;
 use self::listeners::{Change, Listeners, Port};
+use self::notify::Manager;
 use self::prepare::Generation;
 use crate::config::{Config, Problem};
 use crate::control::{Action, Command, Control, Event};
@@ -61,6 +67,9 @@ pub struct Server {
 /// What the control of a running server knows.
 struct Running {
     origin: Box<dyn Origin>,
+    manager: Manager,
+    /// This program as it was found when it was started: another may stand there by now.
+    program: PathBuf,
     generation: Generation,
     listeners: Listeners,
     loops: Vec<LoopHandle>,
@@ -79,26 +88,51 @@ enum Order {
     /// Go by another configuration.
     Adopt { generation: Generation, ports: Vec<Port>, done: oneshot::Sender<()> },
     /// Accept nobody any more and end when all is answered; see [`Thread::drain`].
-    Drain { grace: Duration },
+    Drain {
+        grace: Duration,
+        /// Those who have connected are accepted by another process.
+        handed_over: bool,
+    },
+    /// Say that it is alive.
+    Answer { done: oneshot::Sender<()> },
 }
 
 /// How long the loops may take to go over to another configuration.
 const CHANGE: Duration = Duration::from_secs(10);
+/// How long connections that wait for a request stay open after another process has taken over, so that
+/// they are told of the end before they are closed.
+const HANDED_OVER: Duration = Duration::from_secs(5);
 
 impl Server {
-    /// Opens everything that `config` names and begins to serve.
+    /// Opens everything that `config` names, but for what `takeover` brings, and begins to serve.
     ///
     /// # Errors
     /// One line for the first thing that failed: what, where, and what to do about it.
-    pub fn start(config: Config, origin: Box<dyn Origin>) -> Result<Self, StartError> {
+    pub fn start(
+        config: Config,
+        origin: Box<dyn Origin>,
+        takeover: Option<&mut Takeover>,
+    ) -> Result<Self, StartError> {
         raise_descriptor_limit();
+        let manager = Manager::from_environment();
+        let program = std::env::current_exe()
+            .map_err(|error| fail(format!("finding this program's file: {error}")))?;
+        let mut inherited = match takeover {
+            Some(takeover) => std::mem::take(&mut takeover.inherited),
+            None => handover::from_systemd()
+                .map_err(|error| fail(format!("sockets that systemd passes: {error}")))?,
+        };
         let (runtime, control) =
             Control::new().map_err(|error| fail(format!("receiving signals: {error}")))?;
         let generation = Generation::first(config, control.commands())?;
         let config = Arc::clone(&generation.shared.config);
         let threads = config.server.threads;
         let mut listeners = Listeners::new(threads);
-        let plan = listeners.plan(&config.listen)?;
+        let plan = listeners.plan(&config.listen, &mut inherited)?;
+        for left in inherited {
+            let address = left.address;
+            tracing::warn!("a socket for {address} was handed over, and no [[listen]] names it");
+        }
         let (ports, _) = listeners
             .change(plan)
             .map_err(|error| fail(format!("handing out listeners: {error}")))?;
@@ -108,7 +142,7 @@ impl Server {
             let started = LoopHandle::start(number, &alive);
             loops.push(started.map_err(|error| fail(format!("starting a loop: {error}")))?);
         }
-        let running = Running { origin, generation, listeners, loops, alive };
+        let running = Running { origin, manager, program, generation, listeners, loops, alive };
         runtime.block_on(running.hand_out(&running.generation, ports))?;
         Ok(Self { runtime, control, running })
     }
@@ -119,33 +153,75 @@ impl Server {
     }
 
     /// Serves until SIGTERM or SIGINT, then lets answers under way finish within the limit. A
-    /// second such signal ends that. SIGHUP reads the configuration anew, SIGUSR1 reopens the access
-    /// log.
-    pub fn run_until_signal(self) {
+    /// second such signal ends that. SIGHUP reads the configuration anew, SIGUSR2 has a new process
+    /// take over, SIGUSR1 reopens the access log. `takeover` is told that this process serves.
+    pub fn run_until_signal(self, takeover: Option<Takeover>) {
         let Self { runtime, mut control, mut running } = self;
+        running.write_pid_file();
+        if let Some(takeover) = takeover {
+            takeover.ready();
+        } else {
+            running.manager.ready();
+        }
         runtime.block_on(async {
-            loop {
-                match control.next().await {
-                    Event::Stop => break,
-                    Event::Command(command) => running.obey(command).await,
+            let mut watchdog = running.manager.watchdog.map(tokio::time::interval);
+            let end = loop {
+                let beat = async {
+                    match &mut watchdog {
+                        Some(watchdog) => watchdog.tick().await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    event = control.next() => match event {
+                        Event::Stop => break End::Stop,
+                        Event::Command(command) => if running.obey(command).await {
+                            break End::HandedOver;
+                        },
+                    },
+                    _ = beat => running.beat().await,
+                }
+            };
+            match end {
+                End::Stop => {
+                    tracing::info!("stopping; answers under way are finished");
+                    running.manager.stopping();
+                    running.listeners.close();
+                    running.remove_pid_file();
+                    running.drain(Duration::ZERO, false, &mut control).await;
+                }
+                End::HandedOver => {
+                    running.listeners.leave();
+                    running.drain(HANDED_OVER, true, &mut control).await;
                 }
             }
-            tracing::info!("stopping; answers under way are finished");
-            running.listeners.close();
-            running.drain(Duration::ZERO, &mut control).await;
         });
         running.finish();
     }
 }
 
+/// Why a server ends.
+enum End {
+    Stop,
+    /// Another process serves.
+    HandedOver,
+}
+
 impl Running {
-    /// Does what it is told, and tells what came of it to whoever asked and to the log.
-    async fn obey(&mut self, command: Command) {
+    /// Does what it is told, and tells what came of it to whoever asked and to the log. True when
+    /// another process serves from now on.
+    async fn obey(&mut self, command: Command) -> bool {
         let result = match command.action {
-            Action::Reload => self.reload().await,
-            Action::Upgrade => Err("this server cannot hand over to another".to_owned()),
+            Action::Reload => {
+                self.manager.reloading();
+                let result = self.reload().await;
+                self.manager.ready();
+                result
+            }
+            Action::Upgrade => self.hand_over().await,
             Action::Reopen => Ok(self.reopen_log()),
         };
+        let handed_over = command.action == Action::Upgrade && result.is_ok();
         match &result {
             Ok(text) => tracing::info!("{text}"),
             Err(text) => tracing::error!("{text}"),
@@ -153,6 +229,56 @@ impl Running {
         if let Some(answer) = command.answer {
             // Whoever asked may have left.
             let _ = answer.send(result);
+        }
+        handed_over
+    }
+
+    /// Has a new process of the program take over the listeners. If it does not come to serve,
+    /// nothing has changed.
+    async fn hand_over(&self) -> Result<String, String> {
+        let unchanged =
+            |why: &dyn fmt::Display| format!("not handed over, this process goes on: {why}");
+        let successor = Successor::start(&self.program, self.listeners.iter())
+            .map_err(|error| unchanged(&error))?;
+        let pid = successor.pid();
+        let served = tokio::task::spawn_blocking(move || successor.wait()).await;
+        served.map_err(|error| unchanged(&error))?.map_err(|why| unchanged(&why))?;
+        self.manager.handed_over(pid);
+        Ok(format!("handed over to process {pid}; answers under way are finished"))
+    }
+
+    /// Tells the service manager that every loop is alive, when every one is.
+    async fn beat(&self) {
+        let mut waiting = Vec::new();
+        for handle in &self.loops {
+            let (done, answered) = oneshot::channel();
+            let _ = handle.orders.send(Order::Answer { done });
+            waiting.push(answered);
+        }
+        let all = futures_util::future::join_all(waiting);
+        match tokio::time::timeout(self.manager.watchdog.unwrap_or(CHANGE), all).await {
+            Ok(answers) if answers.iter().all(Result::is_ok) => self.manager.alive(),
+            _ => tracing::error!("a loop does not answer"),
+        }
+    }
+
+    fn write_pid_file(&self) {
+        let Some(path) = &self.generation.shared.config.server.pid_file else { return };
+        // In one step: whoever reads it sees a whole number.
+        let new = path.with_added_extension("new");
+        let written = std::fs::write(&new, format!("{}\n", std::process::id()))
+            .and_then(|()| std::fs::rename(&new, path));
+        if let Err(error) = written {
+            tracing::error!("pid_file {}: {error}", path.display());
+        }
+    }
+
+    fn remove_pid_file(&self) {
+        let Some(path) = &self.generation.shared.config.server.pid_file else { return };
+        let own = std::process::id().to_string();
+        // It may be gone, or another process's.
+        if std::fs::read_to_string(path).is_ok_and(|text| text.trim() == own) {
+            let _ = std::fs::remove_file(path);
         }
     }
 
@@ -180,7 +306,10 @@ impl Running {
         let restart = config.needs_restart(&before);
         let next = self.generation.next(config).map_err(|error| unchanged(&error))?;
         let config = Arc::clone(&next.shared.config);
-        let plan = self.listeners.plan(&config.listen).map_err(|error| unchanged(&error))?;
+        let plan = self
+            .listeners
+            .plan(&config.listen, &mut Vec::new())
+            .map_err(|error| unchanged(&error))?;
         let (ports, change) = self.listeners.change(plan).map_err(|error| unchanged(&error))?;
         self.hand_out(&next, ports).await.map_err(|error| error.to_string())?;
         let last = std::mem::replace(&mut self.generation, next);
@@ -212,9 +341,9 @@ impl Running {
     }
 
     /// Lets answers under way finish, until the limit or a signal.
-    async fn drain(&self, grace: Duration, control: &mut Control) {
+    async fn drain(&self, grace: Duration, handed_over: bool, control: &mut Control) {
         for handle in &self.loops {
-            let _ = handle.orders.send(Order::Drain { grace });
+            let _ = handle.orders.send(Order::Drain { grace, handed_over });
         }
         let limit = self.generation.shared.config.server.stop_timeout;
         let began = Instant::now();
@@ -328,8 +457,14 @@ fn run_loop(mut orders: mpsc::UnboundedReceiver<Order>) {
                     // Nobody may be waiting any more.
                     let _ = done.send(());
                 }
-                Order::Drain { grace } => {
-                    doors.values().for_each(|door| door.close());
+                Order::Answer { done } => {
+                    // Nobody may be waiting any more.
+                    let _ = done.send(());
+                }
+                Order::Drain { grace, handed_over } => {
+                    if !handed_over {
+                        doors.values().for_each(|door| door.close());
+                    }
                     thread.drain(grace).await;
                     return;
                 }

@@ -62,6 +62,13 @@ impl Checker<'_> {
                 std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
             }),
             access_log: self.access_log(server),
+            pid_file: server.pid_file.as_ref().map(|path| {
+                let path = (self.absolute(path), &path.span);
+                if let Some(folder) = path.0.parent() {
+                    self.look_up_later("pid_file", folder, path.1);
+                }
+                path.0
+            }),
             admin: server.admin.as_ref().map(|path| self.socket_path("admin", path)),
             error_log: server.error_log.clone(),
             connections: server.connections.as_deref().copied(),

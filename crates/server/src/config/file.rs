@@ -36,6 +36,8 @@ pub struct Server {
     /// Path of a Unix socket at which the server takes commands and tells of itself (`dunlin
     /// reload`, `dunlin upgrade`); only its own user can reach it. None when absent.
     pub admin: Option<At<PathBuf>>,
+    /// File in which the number of the server's process stands while it runs. None when absent.
+    pub pid_file: Option<At<PathBuf>>,
     /// What the error log tells; it goes to standard error.
     pub error_log: ErrorLog,
     /// The most connections at once, over all loops; past it newcomers wait in the backlog. Half

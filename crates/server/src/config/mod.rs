@@ -77,6 +77,8 @@ pub struct Server {
     pub threads: usize,
     /// Where the access log goes; `None` when there is none.
     pub access_log: Option<AccessLog>,
+    /// Where the number of the process stands.
+    pub pid_file: Option<PathBuf>,
     /// The Unix socket at which it takes commands.
     pub admin: Option<PathBuf>,
     /// What the error log tells, on standard error.
@@ -350,6 +352,7 @@ impl Config {
         let (now, then) = (&self.server, &before.server);
         [
             ("server.threads", now.threads != then.threads),
+            ("server.pid_file", now.pid_file != then.pid_file),
             ("server.error_log.format", now.error_log.format != then.error_log.format),
             ("server.cache.notify", now.cache.notify != then.cache.notify),
         ]

@@ -4,6 +4,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
+use super::handover::Inherited;
 use super::{StartError, fail};
 use crate::config::{Address, Listen};
 use crate::listen::{self, ListenSocket};
@@ -53,7 +54,11 @@ impl Listeners {
     ///
     /// # Errors
     /// The first address that cannot be listened on.
-    pub(super) fn plan(&self, wanted: &[Listen]) -> Result<Plan, StartError> {
+    pub(super) fn plan(
+        &self,
+        wanted: &[Listen],
+        inherited: &mut Vec<Inherited>,
+    ) -> Result<Plan, StartError> {
         let mut plan = Plan { wanted: Vec::new(), next: self.next };
         for rules in wanted {
             let known = self.open.iter().find(|open| {
@@ -66,7 +71,7 @@ impl Listeners {
                 }
                 None => {
                     plan.next += 1;
-                    let sockets = self.bind(rules)?.into();
+                    let sockets = self.obtain(rules, inherited)?.into();
                     Open { id: plan.next, rules: rules.clone(), sockets }
                 }
             };
@@ -109,6 +114,16 @@ impl Listeners {
         Ok((ports, change))
     }
 
+    /// Every address with its sockets.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (String, &[ListenSocket])> {
+        self.open.iter().map(|open| (open.rules.address.to_string(), &*open.sockets))
+    }
+
+    /// Lets go of all of them; they, and the files of Unix sockets, are another process's now.
+    pub(super) fn leave(&mut self) {
+        self.open.clear();
+    }
+
     /// The addresses of those that serve sites, as URLs.
     pub(super) fn urls(&self) -> Vec<String> {
         self.open.iter().filter(|open| !open.rules.admin).filter_map(Open::url).collect()
@@ -117,6 +132,38 @@ impl Listeners {
     /// Lets go of all of them, with the files of Unix sockets, at the end.
     pub(super) fn close(&mut self) {
         self.open.drain(..).for_each(|open| open.remove_file());
+    }
+
+    /// The sockets of an address: those that were inherited, or new ones.
+    fn obtain(
+        &self,
+        rules: &Listen,
+        inherited: &mut Vec<Inherited>,
+    ) -> Result<Vec<ListenSocket>, StartError> {
+        let address = rules.address.to_string();
+        let mut sockets = Vec::new();
+        while let Some(at) = inherited.iter().position(|inherited| inherited.address == address) {
+            sockets.append(&mut inherited.remove(at).sockets);
+            // Several addresses with port 0 are told apart by their order only.
+            if address.ends_with(":0") {
+                break;
+            }
+        }
+        if sockets.is_empty() {
+            return self.bind(rules);
+        }
+        // There may be more loops than there were.
+        if let Some(ListenSocket::Tcp(first)) = sockets.first()
+            && sockets.len() > 1
+            && let Ok(address) = first.local_addr()
+        {
+            while sockets.len() < self.loops
+                && let Ok(socket) = listen::bind(address, rules.backlog)
+            {
+                sockets.push(ListenSocket::Tcp(socket));
+            }
+        }
+        Ok(sockets)
     }
 
     fn bind(&self, rules: &Listen) -> Result<Vec<ListenSocket>, StartError> {
