@@ -40,6 +40,7 @@ pub(crate) struct Shared {
 
 /// One loop's state. Its connections and handlers reach everything through it.
 pub(crate) struct Loop {
+    number: usize,
     pub(crate) shared: Arc<Shared>,
     pub(crate) clock: Clock,
     pub(crate) connections: Connections,
@@ -136,11 +137,12 @@ impl Http1Settings {
 }
 
 impl Loop {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(number: usize, shared: Arc<Shared>) -> Self {
         let server = &shared.config.server;
         let http1 = Http1Settings::new(server);
         let log = shared.access_log.as_ref().map(AccessLog::loop_log);
         Self {
+            number,
             clock: Clock::new(),
             connections: Connections::default(),
             http1,
@@ -239,7 +241,8 @@ impl Loop {
             tokio::time::sleep(TICK).await;
             ticks += 1;
             self.clock.update();
-            self.connections.wake_expired(self.clock.now());
+            let idlest = self.connections.wake_expired(self.clock.now());
+            self.shared.gauge.eviction.tell(self.number, idlest);
             if ticks.is_multiple_of(5) {
                 self.flush_log();
             }
@@ -249,6 +252,17 @@ impl Loop {
                 }
                 self.sweep();
             }
+        }
+    }
+
+    /// Closes idle connections when newcomers need room.
+    pub(crate) async fn evict(self: Rc<Self>) {
+        let eviction = &self.shared.gauge.eviction;
+        loop {
+            let wanted = eviction.asked(self.number).await;
+            let (evicted, next) = self.connections.evict(wanted, self.clock.now());
+            eviction.count(evicted);
+            eviction.tell(self.number, next);
         }
     }
 

@@ -3,9 +3,12 @@
 mod cache;
 mod clock;
 pub mod config;
+mod connection_limits;
 mod connections;
 mod drive;
 mod event_loop;
+#[allow(dead_code, unreachable_pub)] // Not asked yet.
+mod gate;
 mod handler;
 mod listen;
 mod record;

@@ -13,6 +13,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
+use crate::connection_limits::{AddressPlace, Eviction, PerAddress};
 use crate::drive::http1::{Connection, Start};
 use crate::event_loop::{Loop, Shared};
 use crate::tls;
@@ -57,6 +58,9 @@ pub(crate) fn probe(address: SocketAddr) -> io::Result<()> {
 pub(crate) struct Gauge {
     open: AtomicUsize,
     most: usize,
+    pub(crate) eviction: Eviction,
+    /// Absent when an address may have any number.
+    pub(crate) per_address: Option<Arc<PerAddress>>,
     freed: Notify,
     /// Descriptors from this number on are for files of those who are connected already.
     ceiling: RawFd,
@@ -67,16 +71,34 @@ pub(crate) struct Gauge {
 #[derive(Debug)]
 pub(crate) struct Permit {
     gauge: Arc<Gauge>,
+    /// Its place among those of its address.
+    address: Option<Box<AddressPlace>>,
 }
 
+/// Limits of connections.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ConnectionLimits {
+    /// At once, over all loops.
+    pub(crate) most: usize,
+    /// From so many on, idle ones give way.
+    pub(crate) soft: usize,
+    /// Of each address.
+    pub(crate) per_address: Option<usize>,
+}
+
+/// While all places are taken, an idle connection is asked to give way this often.
+const RETRY: Duration = Duration::from_millis(100);
+
 impl Gauge {
-    /// `most` connections at once, in a process that may have `descriptors`.
-    pub(crate) fn new(most: usize, descriptors: usize) -> Self {
+    /// For so many loops, in a process that may have `descriptors`.
+    pub(crate) fn new(limits: ConnectionLimits, loops: usize, descriptors: usize) -> Self {
         let reserve = (descriptors / 8).min(64);
         Self {
+            eviction: Eviction::new(limits.soft, loops),
+            per_address: limits.per_address.map(|most| Arc::new(PerAddress::new(most))),
             ceiling: RawFd::try_from(descriptors - reserve).unwrap_or(RawFd::MAX),
             open: AtomicUsize::new(0),
-            most,
+            most: limits.most,
             freed: Notify::new(),
             descriptors_said: AtomicBool::new(false),
         }
@@ -92,14 +114,25 @@ impl Gauge {
         loop {
             let freed = self.freed.notified();
             if self.open.fetch_add(1, Ordering::AcqRel) < self.most {
-                return Permit { gauge: Arc::clone(self) };
+                return Permit { gauge: Arc::clone(self), address: None };
             }
             self.open.fetch_sub(1, Ordering::AcqRel);
             // A place can have been freed between the two lines above.
             if self.open.load(Ordering::Acquire) >= self.most {
-                freed.await;
+                self.eviction.evict_one();
+                // Either a place is free, or another connection may have become idle.
+                let _ = tokio::time::timeout(RETRY, freed).await;
             }
         }
+    }
+}
+
+impl Permit {
+    /// Counts the connection as one of `peer`'s; false when that has as many as it may.
+    fn belongs_to(&mut self, peer: IpAddr) -> bool {
+        let Some(table) = &self.gauge.per_address else { return true };
+        self.address = table.enter(peer).map(Box::new);
+        self.address.is_some()
     }
 }
 
@@ -120,7 +153,7 @@ pub(crate) async fn accept(
 ) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     loop {
-        let permit = tokio::select! {
+        let mut permit = tokio::select! {
             permit = ctx.shared.gauge.permit() => permit,
             () = ctx.drained() => return Ok(()),
         };
@@ -133,6 +166,10 @@ pub(crate) async fn accept(
                 ctx.wake_ticker();
                 let descriptor = stream.as_raw_fd();
                 let peer = peer.ip().to_canonical();
+                ctx.shared.gauge.eviction.make_room(ctx.shared.gauge.open());
+                if !permit.belongs_to(peer) {
+                    continue;
+                }
                 if tls {
                     tokio::task::spawn_local(encrypted(
                         Rc::clone(&ctx),
@@ -199,7 +236,8 @@ async fn wait_for_room(ctx: &Loop, why: &dyn std::fmt::Display, listener: &impl 
         ctx.sweep();
     }
     loop {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        gauge.eviction.evict_one();
+        tokio::time::sleep(RETRY).await;
         // The lowest free number tells how many are taken.
         let probe = rustix::io::fcntl_dupfd_cloexec(listener, 0);
         if probe.is_ok_and(|free| free.as_raw_fd() < gauge.ceiling) {

@@ -18,7 +18,7 @@ use crate::config::{Config, Listen};
 use crate::event_loop::{Loop, Shared};
 use crate::handler::file::Roots;
 use crate::handler::script::Pools;
-use crate::listen::{self, Gauge};
+use crate::listen::{self, ConnectionLimits, Gauge};
 use crate::record::{AccessLog, AccessLogSettings, Format, ReverseDns, ReverseDnsSettings};
 use crate::tls::Certificates;
 
@@ -87,7 +87,7 @@ impl Server {
             let (shared, stopped, running) =
                 (Arc::clone(&shared), stopped.clone(), Arc::clone(&running));
             let body = move || {
-                run_loop(shared, listeners, stopped);
+                run_loop(number, shared, listeners, stopped);
                 running.fetch_sub(1, Ordering::Release);
             };
             let spawned = std::thread::Builder::new().name(format!("loop-{number}")).spawn(body);
@@ -153,8 +153,18 @@ fn tell_of_cache(shared: &Shared) {
     );
 }
 
+/// Says how many connections the limits have cost, if any.
+fn tell_of_connections(shared: &Shared) {
+    let evicted = shared.gauge.eviction.evicted();
+    let refused = shared.gauge.per_address.as_ref().map_or(0, |table| table.refused());
+    if evicted + refused > 0 {
+        tracing::info!(evicted, refused, "connections that were closed because of limits");
+    }
+}
+
 fn finish(shared: &Shared, loops: Vec<JoinHandle<()>>) {
     tell_of_cache(shared);
+    tell_of_connections(shared);
     shared.pools.kill_all();
     let open = shared.gauge.open();
     if open > 0 {
@@ -226,6 +236,11 @@ fn share(config: Config) -> Result<Arc<Shared>, StartError> {
             server.cache.descriptors
         );
     }
+    let limits = ConnectionLimits {
+        most: connections,
+        soft: server.connections_soft.unwrap_or(connections - connections / 10).min(connections),
+        per_address: server.connections_per_address,
+    };
     if config.listen.iter().any(|listen| listen.tls)
         && config.sites.iter().all(|site| site.tls.is_none())
     {
@@ -246,7 +261,7 @@ fn share(config: Config) -> Result<Arc<Shared>, StartError> {
         roots: Roots::default(),
         pools: Pools::default(),
         certificates,
-        gauge: Arc::new(Gauge::new(connections, limit)),
+        gauge: Arc::new(Gauge::new(limits, server.threads, limit)),
         access_log,
         reverse_dns,
         serial: AtomicU64::new(0),
@@ -296,7 +311,12 @@ fn bind_all(listen: &[Listen], loops: usize) -> Result<Vec<Vec<Listener>>, Start
 }
 
 /// One loop's life.
-fn run_loop(shared: Arc<Shared>, listeners: Vec<Listener>, mut stopped: watch::Receiver<bool>) {
+fn run_loop(
+    number: usize,
+    shared: Arc<Shared>,
+    listeners: Vec<Listener>,
+    mut stopped: watch::Receiver<bool>,
+) {
     let runtime = Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(16)
@@ -312,9 +332,10 @@ fn run_loop(shared: Arc<Shared>, listeners: Vec<Listener>, mut stopped: watch::R
         }
     };
     runtime.block_on(async move {
-        let ctx = Rc::new(Loop::new(shared));
+        let ctx = Rc::new(Loop::new(number, shared));
         tokio::task::spawn_local(Rc::clone(&ctx).follow_changes());
         tokio::task::spawn_local(Rc::clone(&ctx).tick());
+        tokio::task::spawn_local(Rc::clone(&ctx).evict());
         for Listener { socket, tls, http2 } in listeners {
             let accepting = listen::accept(Rc::clone(&ctx), socket, tls, http2);
             tokio::task::spawn_local(async move {

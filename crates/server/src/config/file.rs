@@ -38,6 +38,12 @@ pub struct Server {
     /// The most connections at once, over all loops; past it newcomers wait in the backlog. Half
     /// of the descriptor limit when absent.
     pub connections: Option<At<usize>>,
+    /// From so many connections on, each newcomer has the one closed that has been idle for longest.
+    /// 90 % of `connections` when absent.
+    pub connections_soft: Option<At<usize>>,
+    /// The most connections of one address, or of one IPv6 network of /64; further ones are closed at
+    /// once. No limit when absent.
+    pub connections_per_address: Option<At<usize>>,
     /// How long answers under way may take when the server stops. `30s` when absent.
     pub stop_timeout: Option<Span>,
     /// Whether responses carry `Server: dunlin`. True when absent.

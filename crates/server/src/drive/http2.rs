@@ -154,7 +154,7 @@ impl Connection {
         }
         let now = link.ctx.clock.now();
         self.engine.set_time(now / 1000);
-        if now >= self.deadline {
+        if now >= self.deadline || link.ctx.connections.is_evicted(link.slot) {
             self.expire(link, parts);
         }
         if link.ctx.is_draining() {
