@@ -7,7 +7,6 @@ mod connection_limits;
 mod connections;
 mod drive;
 mod event_loop;
-#[allow(dead_code, unreachable_pub)] // Not asked yet.
 mod gate;
 mod handler;
 mod listen;
