@@ -23,6 +23,8 @@ pub(crate) enum Waiting {
     Send,
     /// A handler.
     Handler,
+    /// Its turn to be sent something more.
+    Throttle,
     /// Something on streams of HTTP/2, each of which has its own limit.
     Streams,
     /// The client to close after the last answer.

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use crate::cache::{Bounds, Store, Watch};
 use crate::config::{Config, Listen};
 use crate::event_loop::{Loop, Shared};
+use crate::gate::{BandwidthCounts, ConcurrencyCounts, RateCounts, RouteCounts};
 use crate::handler::file::Roots;
 use crate::handler::script::Pools;
 use crate::listen::{self, ConnectionLimits, Gauge, Speech};
@@ -162,9 +163,38 @@ fn tell_of_connections(shared: &Shared) {
     }
 }
 
+/// Says what the limits of routes have done, if anything.
+fn tell_of_limits(shared: &Shared) {
+    for counts in shared.config.sites.iter().flat_map(|site| site.limits()) {
+        let RouteCounts { site, route, concurrency, bandwidth, limits } = counts;
+        if let Some(ConcurrencyCounts { served, queued, overdue, refused, expired, left, .. }) =
+            concurrency
+        {
+            tracing::info!(
+                site,
+                route,
+                served,
+                queued,
+                overdue,
+                refused,
+                expired,
+                left,
+                "the throttle of requests, at the end"
+            );
+        }
+        if let Some(BandwidthCounts { sent, refused, .. }) = bandwidth {
+            tracing::info!(site, route, sent, refused, "the throttle of bandwidth, at the end");
+        }
+        for (limit, RateCounts { passed, refused }) in limits {
+            tracing::info!(site, route, limit, passed, refused, "a limit of requests, at the end");
+        }
+    }
+}
+
 fn finish(shared: &Shared, loops: Vec<JoinHandle<()>>) {
     tell_of_cache(shared);
     tell_of_connections(shared);
+    tell_of_limits(shared);
     shared.pools.kill_all();
     let open = shared.gauge.open();
     if open > 0 {

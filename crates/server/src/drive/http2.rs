@@ -22,6 +22,7 @@ use tokio::io::ReadBuf;
 
 use self::work::Work;
 use crate::event_loop::{Buffers, Loop, Served};
+use crate::gate::ConnectionPace;
 use crate::record::Track;
 use crate::transport::Transport;
 
@@ -38,6 +39,8 @@ pub(super) struct Connection {
     /// [`Loop::look_for_changes`].
     early_reads: u8,
     works: Vec<Work>,
+    /// How fast answers are sent on it, when some are throttled.
+    pace: Option<ConnectionPace>,
     requests: u64,
     /// When the bytes that are being answered were read.
     first_byte: Option<Instant>,
@@ -119,6 +122,7 @@ impl Connection {
             unsent,
             early_reads: 2,
             works: Vec::new(),
+            pace: None,
             requests: 0,
             first_byte: None,
             active: now,
@@ -135,7 +139,7 @@ impl Connection {
     pub(super) fn poll(&mut self, link: &mut Link<'_>, cx: &mut Context<'_>) -> Poll<Outcome> {
         for _ in 0..TURNS {
             // Handlers may want the loop's buffers themselves.
-            let mut moved = self.poll_works(cx);
+            let mut moved = self.poll_works(link.ctx.clock.now(), cx);
             let mut buffers = link.ctx.take_buffers();
             let turn = self.turn(link, cx, &mut buffers);
             link.ctx.give_buffers(buffers);

@@ -7,10 +7,11 @@
 //! needed for that, only one atomic clock for all loops.
 
 use std::cell::Cell;
+use std::fmt;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -18,23 +19,22 @@ use tokio::time::Sleep;
 
 /// Rates in bytes a second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct BandwidthRules {
+pub(crate) struct BandwidthRules {
     /// Of all answers together.
-    pub ceiling: Option<u64>,
+    pub(crate) ceiling: Option<u64>,
     /// Of each connection.
-    pub per_connection: Option<u64>,
+    pub(crate) per_connection: Option<u64>,
     /// What a newcomer's share of the ceiling has to be at least.
-    pub minimum: Option<u64>,
+    pub(crate) minimum: Option<u64>,
     /// Nothing is held up or refused, only counted.
-    pub dry_run: bool,
+    pub(crate) dry_run: bool,
 }
 
 /// A throttle that all loops share.
 #[derive(Debug)]
 pub(crate) struct Bandwidth {
     rules: BandwidthRules,
-    origin: Instant,
-    /// When the ceiling's next slot begins, in nanoseconds since `origin`.
+    /// When the ceiling's next slot begins, in nanoseconds since [`ORIGIN`].
     next: AtomicU64,
     senders: AtomicUsize,
     sent: AtomicU64,
@@ -55,7 +55,7 @@ pub(crate) struct BandwidthCounts {
 /// The throttle of one answer.
 #[derive(Debug)]
 pub(crate) struct Pacer {
-    sender: Sender,
+    shared: Arc<Bandwidth>,
     /// When the connection's next slot begins.
     connection: ConnectionPace,
     /// Bytes that may be sent now.
@@ -63,6 +63,8 @@ pub(crate) struct Pacer {
     stage: Stage,
     /// Until when the stage lasts.
     until: u64,
+    /// How far it may make up for time that was not used.
+    credit: Duration,
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
@@ -88,10 +90,12 @@ const CHUNK: Duration = Duration::from_millis(25);
 /// With many senders each one's chunk is smaller, down to what its share is worth in so many chunks'
 /// time.
 const SPREAD: usize = 4;
+/// An answer's first chunk is so many times smaller than the others.
+const FIRST: u64 = 5;
 /// How long a chunk takes of a connection's rate.
 const CONNECTION_CHUNK: Duration = Duration::from_millis(50);
-/// Time that was not used is made up for as far as this, so that a loop that was late loses nothing.
-/// With a chunk it stays below 100 ms' worth.
+/// An answer that goes on makes up for time that was not used as far as this, so that a loop that was
+/// late loses nothing. With a chunk it stays below 100 ms' worth.
 const CREDIT: Duration = Duration::from_millis(40);
 /// About one packet: smaller chunks cost more than they smooth.
 const PACKET: u64 = 1400;
@@ -100,7 +104,6 @@ impl Bandwidth {
     pub(crate) fn new(rules: BandwidthRules) -> Self {
         Self {
             rules,
-            origin: Instant::now(),
             next: AtomicU64::new(0),
             senders: AtomicUsize::new(0),
             sent: AtomicU64::new(0),
@@ -121,16 +124,16 @@ impl Bandwidth {
         Some(sender)
     }
 
+    pub(crate) fn rules(&self) -> &BandwidthRules {
+        &self.rules
+    }
+
     pub(crate) fn counts(&self) -> BandwidthCounts {
         BandwidthCounts {
             senders: self.senders.load(Ordering::Relaxed),
             sent: self.sent.load(Ordering::Relaxed),
             refused: self.refused.load(Ordering::Relaxed),
         }
-    }
-
-    fn now(&self) -> u64 {
-        self.origin.elapsed().as_nanos() as u64
     }
 
     /// Bytes for which one slot is taken.
@@ -146,10 +149,9 @@ impl Bandwidth {
         of_ceiling.min(of_connection).max(1)
     }
 
-    /// Takes a slot of the ceiling's for so many bytes, and says when it begins.
-    fn reserve(&self, bytes: u64, now: u64) -> u64 {
-        let Some(rate) = self.rules.ceiling else { return now };
-        let earliest = now.saturating_sub(CREDIT.as_nanos() as u64);
+    /// Takes a slot of the ceiling's for so many bytes, not before `earliest`, and says when it begins.
+    fn reserve(&self, bytes: u64, earliest: u64) -> u64 {
+        let Some(rate) = self.rules.ceiling else { return earliest };
         let length = duration(bytes, rate);
         let after = |next: u64| Some(next.max(earliest) + length);
         let before = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after);
@@ -157,19 +159,51 @@ impl Bandwidth {
     }
 
     /// The same of one connection's.
-    fn reserve_connection(&self, pace: &Cell<u64>, bytes: u64, now: u64) -> u64 {
-        let Some(rate) = self.rules.per_connection else { return now };
-        let start = pace.get().max(now.saturating_sub(CREDIT.as_nanos() as u64));
+    fn reserve_connection(&self, pace: &Cell<u64>, bytes: u64, earliest: u64) -> u64 {
+        let Some(rate) = self.rules.per_connection else { return earliest };
+        let start = pace.get().max(earliest);
         pace.set(start + duration(bytes, rate));
         start
     }
 }
+
+impl fmt::Display for BandwidthRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let part = |rate: Option<u64>, what| rate.map(|rate| format!("{rate} bytes/s {what}"));
+        let parts = [
+            part(self.ceiling, "in all"),
+            part(self.per_connection, "a connection"),
+            part(self.minimum, "at least"),
+        ];
+        f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join(", "))?;
+        f.write_str(if self.dry_run { "; only counted" } else { "" })
+    }
+}
+
+/// What all times are counted from.
+static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 const NANOS: u128 = 1_000_000_000;
 
 /// Nanoseconds that so many bytes take.
 fn duration(bytes: u64, rate: u64) -> u64 {
     (u128::from(bytes) * NANOS / u128::from(rate.max(1))) as u64
+}
+
+impl Sender {
+    /// What slows the answer down, on a connection with that pace; `None` in a dry run.
+    pub(crate) fn pacer(&self, connection: &ConnectionPace) -> Option<Pacer> {
+        let Self(shared) = self;
+        (!shared.rules.dry_run).then(|| Pacer {
+            shared: Arc::clone(shared),
+            connection: Rc::clone(connection),
+            allowance: 0,
+            stage: Stage::Idle,
+            until: 0,
+            credit: Duration::ZERO,
+            sleep: None,
+        })
+    }
 }
 
 impl Drop for Sender {
@@ -179,21 +213,17 @@ impl Drop for Sender {
 }
 
 impl Pacer {
-    pub(crate) fn new(sender: Sender, connection: ConnectionPace) -> Self {
-        Self { sender, connection, allowance: 0, stage: Stage::Idle, until: 0, sleep: None }
-    }
-
     /// How many bytes may be sent now, of `wanted` that are there; wakes the task when it may go on.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, wanted: u64) -> Poll<u64> {
-        if wanted == 0 || self.sender.0.rules.dry_run {
-            return Poll::Ready(wanted);
+        if wanted == 0 {
+            return Poll::Ready(0);
         }
         loop {
-            let now = self.sender.0.now();
+            let now = ORIGIN.elapsed().as_nanos() as u64;
             match self.advance(now, wanted) {
                 Ok(allowance) => return Poll::Ready(allowance),
                 Err(until) => {
-                    let deadline = self.sender.0.origin + Duration::from_nanos(until);
+                    let deadline = *ORIGIN + Duration::from_nanos(until);
                     let sleep = self
                         .sleep
                         .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline.into())));
@@ -211,31 +241,40 @@ impl Pacer {
         self.stage != Stage::Idle
     }
 
+    /// Bytes that may be sent without asking.
+    pub(crate) fn allowance(&self) -> u64 {
+        self.allowance
+    }
+
     /// So many bytes were sent.
     pub(crate) fn spend(&mut self, bytes: u64) {
         self.allowance = self.allowance.saturating_sub(bytes);
-        self.sender.0.sent.fetch_add(bytes, Ordering::Relaxed);
+        self.shared.sent.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Goes on as far as it may at `now`: bytes to send, or when to ask again.
     fn advance(&mut self, now: u64, wanted: u64) -> Result<u64, u64> {
-        let shared = &self.sender.0;
+        let shared = &self.shared;
+        let earliest = now.saturating_sub(self.credit.as_nanos() as u64);
         while self.allowance == 0 {
             if self.stage != Stage::Idle && now < self.until {
                 return Err(self.until);
             }
             match self.stage {
                 Stage::Idle => {
-                    let chunk = shared.chunk().min(wanted);
-                    self.until = shared.reserve_connection(&self.connection, chunk, now);
+                    // A crowd that comes at once is not known yet when its first have their slots.
+                    let part = if self.credit.is_zero() { FIRST } else { 1 };
+                    let chunk = (shared.chunk() / part).clamp(1, wanted);
+                    self.until = shared.reserve_connection(&self.connection, chunk, earliest);
                     self.stage = Stage::Connection(chunk);
                 }
                 Stage::Connection(chunk) => {
-                    self.until = shared.reserve(chunk, now);
+                    self.until = shared.reserve(chunk, earliest);
                     self.stage = Stage::Ceiling(chunk);
                 }
                 Stage::Ceiling(chunk) => {
                     self.allowance = chunk;
+                    self.credit = CREDIT;
                     self.stage = Stage::Idle;
                 }
             }
@@ -258,8 +297,10 @@ mod tests {
         throttle(BandwidthRules { ceiling: Some(rate), ..Default::default() })
     }
 
-    fn pacers(throttle: &Arc<Bandwidth>, count: usize) -> Vec<Pacer> {
-        (0..count).map(|_| Pacer::new(throttle.enter().unwrap(), Rc::default())).collect()
+    fn pacers(throttle: &Arc<Bandwidth>, count: usize) -> (Vec<Sender>, Vec<Pacer>) {
+        let senders: Vec<_> = (0..count).map(|_| throttle.enter().unwrap()).collect();
+        let pacers = senders.iter().map(|sender| sender.pacer(&Rc::default()).unwrap()).collect();
+        (senders, pacers)
     }
 
     /// Lets every pacer send what it may for `seconds`, looked at each millisecond as timers are; those
@@ -305,7 +346,8 @@ mod tests {
         for rate in [1_000, 33_333, 1_000_000, 100_000_000] {
             for count in [1, 7, 1_000] {
                 let throttle = ceiling(rate);
-                let (sent, most) = run(&mut pacers(&throttle, count), 10, |_| None);
+                let (_senders, mut pacers) = pacers(&throttle, count);
+                let (sent, most) = run(&mut pacers, 10, |_| None);
                 let all = sent.iter().sum();
                 assert_near(all, 10 * rate, 2);
                 assert_eq!(throttle.counts().sent, all);
@@ -318,13 +360,15 @@ mod tests {
     #[test]
     fn senders_have_equal_shares_and_a_slow_one_leaves_its_own_to_the_others() {
         let throttle = ceiling(1_000_000);
-        let (sent, _) = run(&mut pacers(&throttle, 10), 10, |_| None);
-        // Whoever came first had the credit of the time before.
+        let (senders, mut all) = pacers(&throttle, 10);
+        let (sent, _) = run(&mut all, 10, |_| None);
+        drop(senders);
         for bytes in sent {
-            assert_near(bytes, 1_000_000, 6);
+            assert_near(bytes, 1_000_000, 3);
         }
-        let (sent, _) =
-            run(&mut pacers(&throttle, 5), 10, |number| (number == 0).then_some(20_000));
+        let throttle = ceiling(1_000_000);
+        let (_senders, mut some) = pacers(&throttle, 5);
+        let (sent, _) = run(&mut some, 10, |number| (number == 0).then_some(20_000));
         assert_near(sent[0], 200_000, 3);
         for bytes in &sent[1..] {
             assert_near(*bytes, 2_450_000, 3);
@@ -335,14 +379,14 @@ mod tests {
     fn each_connection_has_its_own_rate_over_all_its_answers() {
         let rules = BandwidthRules { per_connection: Some(50_000), ..Default::default() };
         let throttle = throttle(rules);
-        let (sent, most) = run(&mut pacers(&throttle, 3), 10, |_| None);
+        let (sent, most) = run(&mut pacers(&throttle, 3).1, 10, |_| None);
         for bytes in sent {
             assert_near(bytes, 500_000, 2);
         }
         assert!(most <= 3 * 10_000);
         // Two answers of one connection share its rate, and a new answer gets no new credit.
         let pace = ConnectionPace::default();
-        let of_one = || Pacer::new(throttle.enter().unwrap(), Rc::clone(&pace));
+        let of_one = || throttle.enter().unwrap().pacer(&pace).unwrap();
         let (sent, _) = run(&mut [of_one(), of_one()], 10, |_| None);
         assert_near(sent.iter().sum(), 500_000, 2);
         let now = 11 * SECOND;
@@ -363,7 +407,7 @@ mod tests {
         let throttle = ceiling(1_000_000);
         let (mut now, mut answers) = (SECOND, 0);
         while now < 2 * SECOND {
-            let mut pacer = Pacer::new(throttle.enter().unwrap(), Rc::default());
+            let mut pacer = throttle.enter().unwrap().pacer(&Rc::default()).unwrap();
             while pacer.advance(now, 100).is_err() {
                 now += 1_000_000;
             }

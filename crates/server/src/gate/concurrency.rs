@@ -5,6 +5,7 @@
 //! the queue is full. A client that goes away leaves the queue: its [`Turn`] is dropped.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -14,21 +15,21 @@ use tokio::time::Sleep;
 
 /// A throttle as it is configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ConcurrencyRules {
+pub(crate) struct ConcurrencyRules {
     /// Requests at once before others wait.
-    pub concurrent: usize,
+    pub(crate) concurrent: usize,
     /// Requests that may wait.
-    pub queue: usize,
+    pub(crate) queue: usize,
     /// Requests at once when some have waited for `wait`.
-    pub most: usize,
+    pub(crate) most: usize,
     /// After which time a request runs although there is no place.
-    pub wait: Option<Duration>,
+    pub(crate) wait: Option<Duration>,
     /// After which time a request is refused.
-    pub refuse_after: Duration,
+    pub(crate) refuse_after: Duration,
     /// Requests at once of one client.
-    pub share: Option<usize>,
+    pub(crate) share: Option<usize>,
     /// Nothing is held up or refused, only counted.
-    pub dry_run: bool,
+    pub(crate) dry_run: bool,
 }
 
 /// A throttle that all loops share.
@@ -124,6 +125,15 @@ impl Concurrency {
         self.enter_at(owner.filter(|_| self.rules.share.is_some()), self.now())
     }
 
+    pub(crate) fn rules(&self) -> &ConcurrencyRules {
+        &self.rules
+    }
+
+    /// Seconds after which it makes sense to ask again.
+    pub(crate) fn retry_after(&self) -> u64 {
+        self.rules.wait.unwrap_or(self.rules.refuse_after).as_secs().clamp(1, 60)
+    }
+
     pub(crate) fn counts(&self) -> ConcurrencyCounts {
         let state = self.lock();
         ConcurrencyCounts { waiting: state.queue.len(), ..state.counts }
@@ -152,7 +162,7 @@ impl Concurrency {
         }
         if is_full {
             state.counts.refused += 1;
-            return Entry::Busy(retry_after(rules));
+            return Entry::Busy(self.retry_after());
         }
         state.counts.queued += 1;
         let serial = state.next;
@@ -193,9 +203,18 @@ impl Concurrency {
     }
 }
 
-/// Seconds after which it makes sense to ask again.
-fn retry_after(rules: &ConcurrencyRules) -> u64 {
-    rules.wait.unwrap_or(rules.refuse_after).as_secs().clamp(1, 60)
+impl fmt::Display for ConcurrencyRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at once", self.concurrent)?;
+        if let Some(share) = self.share {
+            write!(f, ", {share} of one client")?;
+        }
+        write!(f, ", {} more wait up to {:?}", self.queue, self.refuse_after)?;
+        if let Some(wait) = self.wait {
+            write!(f, " and run after {wait:?}, up to {} at once", self.most)?;
+        }
+        f.write_str(if self.dry_run { "; only counted" } else { "" })
+    }
 }
 
 impl State {

@@ -1,8 +1,6 @@
 //! Gates: what stands between a route and its handler. Each lets a request pass, refuses it, or has
 //! it wait.
 
-#![expect(dead_code, reason = "the gates that have requests wait come next")]
-
 mod access;
 mod bandwidth;
 mod concurrency;
@@ -10,16 +8,24 @@ mod methods;
 mod network;
 mod pass;
 pub(crate) mod rate;
+mod throttle;
 
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use dunlin_http::{FieldLines, Request};
 
 pub(crate) use self::access::Access;
+pub(crate) use self::bandwidth::{
+    Bandwidth, BandwidthCounts, BandwidthRules, ConnectionPace, Pacer,
+};
+pub(crate) use self::concurrency::{Concurrency, ConcurrencyCounts, ConcurrencyRules};
 pub(crate) use self::methods::Methods;
 pub(crate) use self::network::Network;
 pub(crate) use self::pass::{Client, Pass};
+pub(crate) use self::rate::{By, RateCounts, RateLimit, RateRules};
+pub(crate) use self::throttle::{RouteCounts, Share, Throttle};
 use crate::event_loop::Loop;
 use crate::route::Subject;
 
@@ -28,12 +34,17 @@ use crate::route::Subject;
 pub struct Gates {
     pub(crate) access: Option<Access>,
     pub(crate) methods: Option<Methods>,
+    pub(crate) limits: Vec<Arc<RateLimit>>,
+    pub(crate) throttle: Option<Arc<Throttle>>,
 }
 
 /// The gates in the order in which they are asked.
-const ORDER: [fn(&Gates, &Asker<'_, '_>) -> Verdict; 2] = [
+const ORDER: [fn(&Gates, &Asker<'_, '_>) -> Verdict; 5] = [
     |gates, asker| gates.access.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
     |gates, asker| gates.methods.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
+    |gates, asker| rate::ask(&gates.limits, asker),
+    |gates, asker| gates.throttle.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
+    |gates, asker| gates.throttle.as_ref().map_or(Verdict::Pass, |gate| gate.ask_bandwidth(asker)),
 ];
 
 /// A request that asks to pass.
@@ -77,14 +88,18 @@ impl Refused {
 impl Gates {
     /// Whether there is nothing to ask for.
     pub(crate) fn is_empty(&self) -> bool {
-        self.access.is_none() && self.methods.is_none()
+        let Self { access, methods, limits, throttle } = self;
+        access.is_none() && methods.is_none() && limits.is_empty() && throttle.is_none()
     }
 
     /// What is asked for, by the key of the configuration.
     pub(crate) fn describe(&self) -> Vec<(&'static str, String)> {
         let access = self.access.iter().flat_map(Access::describe);
         let methods = self.methods.iter().map(|gate| ("methods", gate.allow().to_owned()));
-        access.chain(methods).collect()
+        let limits: Vec<_> = self.limits.iter().map(|limit| limit.rules().to_string()).collect();
+        let limits = (!limits.is_empty()).then(|| ("limit", limits.join(", ")));
+        let throttle = self.throttle.iter().map(|gate| ("throttle", gate.to_string()));
+        access.chain(methods).chain(limits).chain(throttle).collect()
     }
 
     /// Asks the gates from the one with that number on. When one has the request wait, its number

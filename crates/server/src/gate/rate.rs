@@ -1,30 +1,35 @@
 //! Request rate limits: the generic cell rate algorithm (GCRA), for each client by itself.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use super::{Asker, Refused, Verdict as GateVerdict};
 
 /// A limit as it is configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RateRules {
+pub(crate) struct RateRules {
     /// So many requests,
-    pub requests: u32,
+    pub(crate) requests: u32,
     /// in so long a time.
-    pub period: Duration,
+    pub(crate) period: Duration,
     /// Requests that may come at once.
-    pub burst: u32,
+    pub(crate) burst: u32,
     /// Whose requests are counted together.
-    pub by: By,
+    pub(crate) by: By,
+    /// Every answer says what is left.
+    pub(crate) tells: bool,
     /// Nothing is refused, only counted.
-    pub dry_run: bool,
+    pub(crate) dry_run: bool,
 }
 
 /// Whose requests are counted together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum By {
+pub(crate) enum By {
     /// An address; of IPv6 a network of /64, which one client has to itself.
     Address,
     /// A user, or an address where there is none.
@@ -113,6 +118,28 @@ const SHARDS: usize = 16;
 /// Clients that one generation of a shard holds: 65,536 in all are never forgotten.
 const GENERATION: usize = 4_096;
 
+/// Asks all limits of a route; the first that is exceeded refuses.
+pub(super) fn ask(limits: &[Arc<RateLimit>], asker: &Asker<'_, '_>) -> GateVerdict {
+    for limit in limits {
+        let verdict = limit.count(asker);
+        if verdict.allowed && !limit.rules.tells {
+            continue;
+        }
+        let (policy, state) = (limit.policy(), limit.state(&verdict));
+        if verdict.allowed {
+            asker.pass.add_field("RateLimit-Policy", policy);
+            asker.pass.add_field("RateLimit", state);
+            continue;
+        }
+        let refused = Refused::new(429)
+            .with("Retry-After", seconds(verdict.retry).to_string())
+            .with("RateLimit-Policy", policy)
+            .with("RateLimit", state);
+        return GateVerdict::Refuse(refused);
+    }
+    GateVerdict::Pass
+}
+
 impl RateLimit {
     pub(crate) fn new(rules: RateRules) -> Self {
         Self {
@@ -128,6 +155,22 @@ impl RateLimit {
 
     pub(crate) fn rules(&self) -> &RateRules {
         &self.rules
+    }
+
+    fn count(&self, asker: &Asker<'_, '_>) -> Verdict {
+        let address = || client(asker.pass.client.address);
+        match &self.rules.by {
+            By::Address => self.request(address()),
+            By::Route => self.request(()),
+            By::User => match asker.pass.user() {
+                Some(user) => self.request(user),
+                None => self.request(address()),
+            },
+            By::Header(name) => match field(asker, name) {
+                Some(value) => self.request(value),
+                None => self.request(address()),
+            },
+        }
     }
 
     /// Counts a request of whoever `key` stands for.
@@ -167,15 +210,49 @@ impl RateLimit {
     }
 
     /// The value of `RateLimit-Policy`: how many requests may come in how many seconds.
-    pub(crate) fn policy(&self, name: &str) -> String {
+    fn policy(&self) -> String {
+        let name = self.rules.name();
         let burst = self.rules.burst.max(1);
         let window = seconds(self.interval * u64::from(burst));
         format!("\"{name}\";q={burst};w={window}")
     }
 
     /// The value of `RateLimit`.
-    pub(crate) fn state(&self, name: &str, verdict: &Verdict) -> String {
+    fn state(&self, verdict: &Verdict) -> String {
+        let name = self.rules.name();
         format!("\"{name}\";r={};t={}", verdict.remaining, seconds(verdict.reset))
+    }
+}
+
+/// The value of the request's first field of that name.
+fn field<'a>(asker: &Asker<'a, '_>, name: &str) -> Option<&'a [u8]> {
+    let mut fields = asker.request.fields();
+    fields.find(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
+}
+
+impl RateRules {
+    /// What clients know the limit by.
+    fn name(&self) -> String {
+        let unit = match self.period.as_secs() {
+            60 => "m",
+            3600 => "h",
+            86_400 => "d",
+            _ => "s",
+        };
+        let by = match &self.by {
+            By::Address => "address",
+            By::User => "user",
+            By::Header(name) => name,
+            By::Route => "route",
+        };
+        format!("{}/{unit} by {by}", self.requests)
+    }
+}
+
+impl fmt::Display for RateRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dry_run = if self.dry_run { ", only counted" } else { "" };
+        write!(f, "{}, at once {}{dry_run}", self.name(), self.burst)
     }
 }
 
@@ -217,7 +294,14 @@ mod tests {
 
     fn limit(requests: u32, burst: u32) -> RateLimit {
         let period = Duration::from_secs(1);
-        RateLimit::new(RateRules { requests, period, burst, by: By::Address, dry_run: false })
+        RateLimit::new(RateRules {
+            requests,
+            period,
+            burst,
+            by: By::Address,
+            tells: false,
+            dry_run: false,
+        })
     }
 
     #[test]
@@ -277,9 +361,9 @@ mod tests {
     #[test]
     fn fields_say_what_is_left_in_whole_seconds() {
         let limit = limit(10, 25);
-        assert_eq!(limit.policy("a"), "\"a\";q=25;w=3");
+        assert_eq!(limit.policy(), "\"10/s by address\";q=25;w=3");
         let verdict = limit.request_at(1, SECOND);
-        assert_eq!(limit.state("a", &verdict), "\"a\";r=24;t=1");
+        assert_eq!(limit.state(&verdict), "\"10/s by address\";r=24;t=1");
     }
 
     #[test]

@@ -102,6 +102,9 @@ impl Connection {
 impl Work {
     /// Bytes are there to be sent.
     fn has_bytes(&self) -> bool {
+        if !self.may_send() {
+            return false;
+        }
         match &self.sending {
             Sending::Pieces { warming, .. } => warming.is_none(),
             Sending::Stream { chunk, .. } => !chunk.is_empty(),

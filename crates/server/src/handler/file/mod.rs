@@ -142,6 +142,14 @@ pub(crate) async fn into_response(request: &Request<'_>, reply: Reply) -> Respon
     }
 }
 
+/// The same reply in a form to which fields can be added.
+pub(crate) fn unprepared(request: &Request<'_>, reply: Reply) -> Reply {
+    match reply {
+        Reply::Prepared(prepared) => from_prepared(request, &prepared).into(),
+        reply => reply,
+    }
+}
+
 fn from_prepared(request: &Request<'_>, prepared: &Prepared) -> Response {
     let resource = &prepared.hit.resource;
     let form = match resource.representation(prepared.coding) {
