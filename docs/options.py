@@ -30,6 +30,9 @@ TABLES = [
     ("`redirect`", "RedirectTable"),
     ("`respond`", "RespondTable"),
     ("`script`", "ScriptTable"),
+    ("`auth`", "AuthTable"),
+    ("`limit`", "RateLimitTable"),
+    ("`throttle`", "ThrottleTable"),
     ("`cache` on a route", "RouteCacheTable"),
     ("`records`", "RecordsTable"),
 ]

@@ -4,6 +4,7 @@ mod check;
 mod compare;
 mod load;
 mod logging;
+mod passwd;
 mod self_signed;
 mod serve;
 
@@ -29,6 +30,8 @@ enum Command {
     Load(Box<load::Arguments>),
     /// Compare servers side by side, and write a report
     Compare(Box<compare::Arguments>),
+    /// Set, remove or try passwords for basic authentication
+    Passwd(passwd::Arguments),
     /// Print the version
     Version,
 }
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Command::Check(arguments) => check::run(&arguments),
         Command::Load(arguments) => load::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
+        Command::Passwd(arguments) => passwd::run(&arguments),
         Command::Version => {
             println!("dunlin {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS

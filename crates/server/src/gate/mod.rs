@@ -2,6 +2,7 @@
 //! it wait.
 
 mod access;
+mod auth;
 mod bandwidth;
 mod concurrency;
 mod methods;
@@ -17,6 +18,8 @@ use std::sync::Arc;
 use dunlin_http::{FieldLines, Request};
 
 pub(crate) use self::access::Access;
+pub(crate) use self::auth::{Attempts, UserFile};
+pub(crate) use self::auth::{Auth, Basic, Forward, Target, examine};
 pub(crate) use self::bandwidth::{
     Bandwidth, BandwidthCounts, BandwidthRules, ConnectionPace, Pacer,
 };
@@ -27,21 +30,23 @@ pub(crate) use self::pass::{Client, Pass};
 pub(crate) use self::rate::{By, RateCounts, RateLimit, RateRules};
 pub(crate) use self::throttle::{RouteCounts, Share, Throttle};
 use crate::event_loop::Loop;
-use crate::route::Subject;
+use crate::response::Response;
 
 /// The gates of a route, each absent when the route does not ask for it.
 #[derive(Debug, Default)]
 pub struct Gates {
     pub(crate) access: Option<Access>,
     pub(crate) methods: Option<Methods>,
+    pub(crate) auth: Option<Auth>,
     pub(crate) limits: Vec<Arc<RateLimit>>,
     pub(crate) throttle: Option<Arc<Throttle>>,
 }
 
 /// The gates in the order in which they are asked.
-const ORDER: [fn(&Gates, &Asker<'_, '_>) -> Verdict; 5] = [
+const ORDER: [fn(&Gates, &Asker<'_, '_>) -> Verdict; 6] = [
     |gates, asker| gates.access.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
     |gates, asker| gates.methods.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
+    |gates, asker| gates.auth.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
     |gates, asker| rate::ask(&gates.limits, asker),
     |gates, asker| gates.throttle.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
     |gates, asker| gates.throttle.as_ref().map_or(Verdict::Pass, |gate| gate.ask_bandwidth(asker)),
@@ -51,7 +56,6 @@ const ORDER: [fn(&Gates, &Asker<'_, '_>) -> Verdict; 5] = [
 pub(crate) struct Asker<'a, 'r> {
     pub(crate) ctx: &'a Rc<Loop>,
     pub(crate) request: &'a Request<'r>,
-    pub(crate) subject: &'a Subject<'a>,
     pub(crate) pass: &'a Rc<Pass>,
 }
 
@@ -71,11 +75,13 @@ pub(crate) struct Refused {
     pub(crate) status: u16,
     /// What the answer has besides.
     pub(crate) fields: FieldLines,
+    /// The answer itself, when it is not the route's for that status.
+    pub(crate) response: Option<Box<Response>>,
 }
 
 impl Refused {
     pub(crate) fn new(status: u16) -> Self {
-        Self { status, fields: FieldLines::default() }
+        Self { status, fields: FieldLines::default(), response: None }
     }
 
     /// With a further response field.
@@ -88,18 +94,28 @@ impl Refused {
 impl Gates {
     /// Whether there is nothing to ask for.
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { access, methods, limits, throttle } = self;
-        access.is_none() && methods.is_none() && limits.is_empty() && throttle.is_none()
+        let Self { access, methods, auth, limits, throttle } = self;
+        let limited = throttle.is_some() || !limits.is_empty();
+        access.is_none() && methods.is_none() && auth.is_none() && !limited
+    }
+
+    /// Asks only those gates that ask for who comes, and count nothing.
+    pub(crate) fn ask_who(&self, asker: &Asker<'_, '_>) -> Verdict {
+        match self.access.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)) {
+            Verdict::Pass => self.auth.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
+            verdict => verdict,
+        }
     }
 
     /// What is asked for, by the key of the configuration.
     pub(crate) fn describe(&self) -> Vec<(&'static str, String)> {
         let access = self.access.iter().flat_map(Access::describe);
         let methods = self.methods.iter().map(|gate| ("methods", gate.allow().to_owned()));
+        let auth = self.auth.iter().map(|gate| ("auth", gate.describe()));
         let limits: Vec<_> = self.limits.iter().map(|limit| limit.rules().to_string()).collect();
         let limits = (!limits.is_empty()).then(|| ("limit", limits.join(", ")));
         let throttle = self.throttle.iter().map(|gate| ("throttle", gate.to_string()));
-        access.chain(methods).chain(limits).chain(throttle).collect()
+        access.chain(methods).chain(auth).chain(limits).chain(throttle).collect()
     }
 
     /// Asks the gates from the one with that number on. When one has the request wait, its number
