@@ -3,6 +3,7 @@
 mod cache;
 mod clock;
 pub mod config;
+mod connection_limits;
 mod connections;
 mod control;
 mod drive;

@@ -56,6 +56,9 @@ impl Checker<'_> {
     fn server(&mut self, server: &file::Server) -> Server {
         self.range("threads", &server.threads, 1, 1024);
         self.range("connections", &server.connections, 1, usize::MAX);
+        let most = server.connections.as_deref().copied().unwrap_or(usize::MAX);
+        self.range("connections_soft", &server.connections_soft, 1, most);
+        self.range("connections_per_address", &server.connections_per_address, 1, usize::MAX);
         let cache = &server.cache;
         Server {
             threads: server.threads.as_deref().copied().unwrap_or_else(|| {
@@ -65,6 +68,8 @@ impl Checker<'_> {
             admin: server.admin.as_ref().map(|path| self.socket_path("admin", path)),
             error_log: server.error_log.clone(),
             connections: server.connections.as_deref().copied(),
+            connections_soft: server.connections_soft.as_deref().copied(),
+            connections_per_address: server.connections_per_address.as_deref().copied(),
             stop_timeout: server.stop_timeout.map_or(Duration::from_secs(30), |span| span.0),
             server_field: server.server_field.unwrap_or(true),
             trusted_proxies: gates::networks(

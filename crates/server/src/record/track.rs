@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use dunlin_http::FieldLines;
 
-use crate::gate::Pass;
+use crate::gate::{ConnectionPace, Pacer, Pass};
 
 /// One request's way through the server. It is made when the head has arrived, and ends with
 /// [`Loop::record`](crate::event_loop::Loop::record); whatever the gates lent to the request is given
@@ -66,6 +66,18 @@ impl Track {
         if let Some(pass) = &self.pass {
             pass.tell(fields);
         }
+    }
+
+    /// Whether the answer's body has to be sent piece by piece, as a throttle lets it.
+    #[inline]
+    pub(crate) fn pacer(&self, connection: &mut Option<ConnectionPace>) -> Option<Pacer> {
+        self.pass.as_ref()?.pacer(connection)
+    }
+
+    /// Whether the gates have something to say in the answer.
+    #[inline]
+    pub(crate) fn has_fields(&self) -> bool {
+        self.pass.as_ref().is_some_and(|pass| pass.has_fields())
     }
 
     /// How long the gates had it wait.
