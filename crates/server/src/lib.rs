@@ -5,6 +5,7 @@ mod clock;
 pub mod config;
 mod connections;
 mod drive;
+mod early_hints;
 mod event_loop;
 mod handler;
 mod listen;

@@ -13,6 +13,7 @@ use dunlin_http::{FieldName, Request};
 
 use crate::cache::front::Hit;
 use crate::config::{Settings, Site};
+use crate::early_hints::EarlyHints;
 use crate::event_loop::Loop;
 use crate::handler::{error_page, file, redirect, respond, script};
 use crate::response::Response;
@@ -49,6 +50,8 @@ pub(crate) struct Incoming {
     pub(crate) received: Instant,
     /// How many handlers have passed the request on.
     pub(crate) redirects: u8,
+    /// Takes what is to be sent before the answer.
+    pub(crate) early_hints: EarlyHints,
 }
 
 /// A whole representation, or the 304 that spares it.
@@ -90,6 +93,14 @@ impl From<Response> for Reply {
     }
 }
 
+/// Who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asker {
+    Client,
+    /// A script that names what is to be answered with; it may name what clients may not.
+    Script,
+}
+
 /// Finds site, route and handler, and has the handler answer.
 ///
 /// # Errors
@@ -97,6 +108,7 @@ impl From<Response> for Reply {
 pub(crate) fn dispatch(
     ctx: &Rc<Loop>,
     request: &Request<'_>,
+    asker: Asker,
     path_buffer: &mut Vec<u8>,
 ) -> Result<Routed, Refusal> {
     let target = target::parse(request.method(), request.target())
@@ -156,6 +168,11 @@ pub(crate) fn dispatch(
         return Err(Refusal { status: 400, reason });
     }
     let settings = site.route(path_buffer);
+    // Their files are in no loop's own cache, which is looked into above.
+    if settings.internal && asker == Asker::Client {
+        let reply = not_found(ctx, request, site, settings);
+        return Ok(routed(site, settings, reply, false));
+    }
     let subject = Subject { site, settings, raw_path, path: path_buffer, query };
     Ok(handle(ctx, request, &subject))
 }

@@ -340,6 +340,12 @@ route! {
     script: ScriptTable,
     /// Whether answers of scripts tell in `Server-Timing` where the time went. False when absent.
     server_timing: bool,
+    /// `Link` values that are sent by a 103 (Early Hints) before a script has answered, so that clients can
+    /// fetch what its answer will need: `["</style.css>; rel=preload; as=style"]`. To HTTP/1.0 never.
+    early_hints: Vec<At<String>>,
+    /// Whether paths are only for scripts that name them by `X-Accel-Redirect`; clients get 404.
+    /// False when absent.
+    internal: bool,
     /// Response fields to set. More general routes' fields stay unless they are set or removed
     /// again.
     set_fields: BTreeMap<At<String>, At<String>>,
@@ -484,6 +490,10 @@ pub struct ScriptTable {
     pub idle_timeout: Option<Span>,
     /// Variables of the environment, besides those that describe the request.
     pub env: Option<BTreeMap<At<String>, At<String>>>,
+    /// Directories of which a script may name a file by `X-Sendfile`, to be sent instead of its own
+    /// body: one or a list. A script that names another file is refused with 502.
+    #[schemars(with = "Option<OneOrManySchema>")]
+    pub sendfile_root: Option<At<OneOrMany<String>>>,
     /// Whether Authorization is handed to scripts. False when absent.
     pub authorization: Option<bool>,
     /// Added to the priority number of the server's processes, from -20 to 19: the higher, the

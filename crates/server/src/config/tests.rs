@@ -187,6 +187,11 @@ fn what_is_wrong_in_a_route_is_told_with_its_line_and_column() {
             "redirect = { to = '/' }\nscript = { kind = 'cgi', directory = 'x' }",
             "15:10: a route has either `script`, `redirect` or `respond`",
         ),
+        (
+            "script = { kind = 'cgi', directory = 'x', sendfile_root = ['x', ''] }",
+            "14:65: script: sendfile_root is empty",
+        ),
+        ("early_hints = ['/style.css']", "14:16: early_hints: \"/style.css\" is no link such as"),
         ("script = { kind = 'cgi' }", "14:19: script: a script of kind \"cgi\" needs `directory`"),
         ("script = { kind = 'gci', directory = 'x' }", "14:19: `gci` is none of `cgi`, `warm`"),
         (

@@ -12,7 +12,7 @@ use crate::cache::Stored;
 use crate::config::Persistence as Personality;
 use crate::event_loop::Served;
 use crate::response::{Body, Piece, Response};
-use crate::route::{self, Prepared, Reply};
+use crate::route::{self, Asker, Prepared, Reply};
 
 impl Connection {
     /// Answers one request; `None` when the answer was added to the batch and the next request
@@ -23,7 +23,7 @@ impl Connection {
         let request = Request::new(bytes, head);
         self.requests += 1;
         self.decide_persistence(&request);
-        match route::dispatch(&self.ctx, &request, path) {
+        match route::dispatch(&self.ctx, &request, Asker::Client, path) {
             Ok(routed) => self.reply(&request, routed, started, output),
             Err(refusal) => Some(self.refuse(refusal, Some((&request, started)), output)),
         }

@@ -13,6 +13,7 @@ use tokio::io::ReadBuf;
 use super::body::TOO_LARGE;
 use super::{Connection, LogLater, Next, Stage, Step};
 use crate::connections::Waiting;
+use crate::early_hints::EarlyHints;
 use crate::event_loop::Served;
 use crate::response::{Body, Response, Stream};
 use crate::route::{self, Incoming, Job};
@@ -22,6 +23,8 @@ use crate::stream;
 pub(super) struct Exchange {
     /// Until the handler has answered.
     job: Option<Job>,
+    /// What is sent before the handler's answer.
+    early_hints: EarlyHints,
     /// Until the request's body has ended.
     upload: Option<Upload>,
     /// Until the whole answer is in `output`.
@@ -103,6 +106,7 @@ impl Connection {
                 (Some(upload), receiver)
             }
         };
+        let early_hints = EarlyHints::new(request.version() != Version::Http10);
         let job = begin(Incoming {
             body,
             length,
@@ -111,9 +115,11 @@ impl Connection {
             encrypted: self.stream.is_encrypted(),
             received: Instant::now(),
             redirects: 0,
+            early_hints: early_hints.clone(),
         });
         Next::Exchange(Box::new(Exchange {
             job: Some(job),
+            early_hints,
             upload,
             download: None,
             output,
@@ -265,7 +271,14 @@ impl Connection {
     /// Has the handler go on to its answer.
     fn work(&mut self, cx: &mut Context<'_>, exchange: &mut Exchange) -> Moved {
         let Some(job) = &mut exchange.job else { return Moved::No };
-        let Poll::Ready(mut response) = job.as_mut().poll(cx) else { return Moved::No };
+        let answer = job.as_mut().poll(cx);
+        let hints = exchange.early_hints.take(cx);
+        for fields in &hints {
+            response::early_hints(fields.as_bytes(), &mut exchange.output);
+        }
+        let Poll::Ready(mut response) = answer else {
+            return if hints.is_empty() { Moved::No } else { Moved::Yes };
+        };
         exchange.job = None;
         if self.engine.has_body() && self.engine.expects_continue() {
             // Whether the body comes after a final answer is the client's choice.

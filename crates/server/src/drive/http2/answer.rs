@@ -10,9 +10,10 @@ use dunlin_http::{FieldName, Head, Request};
 use super::work::{LogLater, Sending, UPLOAD, Upload, Work};
 use super::{Connection, Link, Parts};
 use crate::cache::Stored;
+use crate::early_hints::EarlyHints;
 use crate::event_loop::Served;
 use crate::response::{Body, Piece, Response};
-use crate::route::{self, Incoming, Prepared, Reply};
+use crate::route::{self, Asker, Incoming, Prepared, Reply};
 use crate::stream;
 
 const TOO_LARGE: Refusal = Refusal { status: 413, reason: "the body is larger than the limit" };
@@ -30,7 +31,7 @@ impl Connection {
         let started = link.ctx.is_logging().then(Instant::now);
         let Parts { out, head, text, path } = parts;
         let request = Request::new(text, head);
-        let routed = match route::dispatch(link.ctx, &request, path) {
+        let routed = match route::dispatch(link.ctx, &request, Asker::Client, path) {
             Ok(routed) => routed,
             Err(refusal) => return self.refuse(link, id, refusal, (&request, 0, started), out),
         };
@@ -75,6 +76,8 @@ impl Connection {
                     }
                 };
                 let received = Instant::now();
+                let early_hints = EarlyHints::new(true);
+                work.early_hints = Some(early_hints.clone());
                 work.job = Some(begin(Incoming {
                     body,
                     length,
@@ -83,6 +86,7 @@ impl Connection {
                     encrypted: link.stream.is_encrypted(),
                     received,
                     redirects: 0,
+                    early_hints,
                 }));
             }
         }

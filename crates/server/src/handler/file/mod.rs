@@ -92,6 +92,9 @@ fn conclude(
 }
 
 fn keep_in_front(ctx: &Loop, subject: &Subject<'_>, resource: Arc<Resource>) -> Rc<Hit> {
+    if subject.settings.internal {
+        return Rc::new(Hit::new(resource));
+    }
     let store = &ctx.shared.store;
     ctx.front.borrow_mut().insert(store, subject.site.index, subject.raw_path, resource)
 }

@@ -6,6 +6,7 @@ mod cgiplus;
 mod environment;
 mod head;
 mod host;
+mod instead;
 mod locate;
 mod output;
 mod phases;
@@ -24,7 +25,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use dunlin_http::semantics::Method;
-use dunlin_http::{OwnedRequest, Request};
+use dunlin_http::{FieldLines, OwnedRequest, Request};
 
 pub(crate) use self::host::Links;
 use self::locate::Found;
@@ -66,6 +67,7 @@ struct Call {
 async fn respond(call: Call, incoming: Incoming) -> Response {
     // For the log: the script's, once it is known.
     let mut name = call.rules.label();
+    hint(&call, &incoming);
     let answer = match call.rules.kind {
         kind if kind.is_cgi() => cgi::attempt(&call, incoming, &mut name).await,
         _ => by_workers(&call, incoming, &mut name).await,
@@ -77,6 +79,17 @@ async fn respond(call: Call, incoming: Incoming) -> Response {
     failure.tell(&name);
     let request = call.request.as_request();
     failure.into_response(&call.ctx, &request, &call.subject.borrow()).await
+}
+
+/// Sends the Early Hints that the route has.
+fn hint(call: &Call, incoming: &Incoming) {
+    let links = &call.subject.settings.early_hints;
+    if !links.is_empty() && matches!(call.request.as_request().method(), Method::Get | Method::Head)
+    {
+        let mut fields = FieldLines::new();
+        links.iter().for_each(|link| fields.push("Link", link));
+        incoming.early_hints.send(fields);
+    }
 }
 
 /// Has a worker answer, where the path names a script, and the file handler where it names

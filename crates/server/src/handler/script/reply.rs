@@ -2,15 +2,14 @@
 
 use bytes::Bytes;
 use dunlin_http::semantics::Method;
-use tokio::sync::oneshot;
 
 use super::head::ScriptHead;
-use super::output::Answer;
+use super::output::{Answer, Told};
 use super::phases::Phases;
-use super::{Call, Failure, redirect};
+use super::{Call, Failure, instead, redirect};
 use crate::handler::file::apply_edits;
 use crate::response::{Body, Piece, Response, Stream};
-use crate::route::Incoming;
+use crate::route::{Asker, Incoming};
 use crate::stream;
 
 /// Bytes of the answer that wait for the client, besides those on their way to the socket.
@@ -19,7 +18,7 @@ pub(super) const DOWNLOAD: usize = 64 * 1024;
 /// What a run tells. One that goes on after it has told does so by itself.
 pub(super) async fn told(
     run: impl Future<Output = ()> + 'static,
-    mut told: oneshot::Receiver<Result<Answer, Failure>>,
+    mut told: Told,
 ) -> Result<Answer, Failure> {
     let mut run = Box::pin(run);
     tokio::select! {
@@ -43,7 +42,11 @@ pub(super) async fn response(
     let response = match answer {
         Answer::Local(target) => {
             body.discard();
-            return redirect::follow(call, incoming, &target).await;
+            return redirect::follow(call, incoming, &target, Asker::Client).await;
+        }
+        Answer::Instead(head, instead) => {
+            body.discard();
+            instead::respond(call, incoming, head, instead).await?
         }
         Answer::Message(status) => {
             let mut response = Response::new(status);

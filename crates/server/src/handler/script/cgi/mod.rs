@@ -9,7 +9,6 @@ use std::time::Instant;
 
 use dunlin_http::http1::BodyLength;
 use dunlin_http::semantics::Method;
-use tokio::sync::oneshot;
 
 use self::run::Run;
 use super::locate::{Found, Located, find};
@@ -17,7 +16,7 @@ use super::phases::Phases;
 use super::pool::Place;
 use super::process::{self, Input, Start};
 use super::reply::{self, DOWNLOAD};
-use super::{Call, Failure, environment, spool, warm};
+use super::{Call, Failure, environment, output, spool, warm};
 use crate::config::ScriptKind;
 use crate::response::Response;
 use crate::route::Incoming;
@@ -47,7 +46,7 @@ pub(super) async fn attempt(
     let process = launch(call, &incoming, &located, length, input, place).await?;
     let phases = Rc::new(Phases::new(incoming.received, chosen));
     let (sender, receiver) = stream::channel(DOWNLOAD);
-    let (tell, told) = oneshot::channel();
+    let (tell, told) = output::tell(&incoming);
     let run = Run {
         ctx: Rc::clone(&call.ctx),
         rules: Arc::clone(&call.rules),

@@ -13,7 +13,6 @@ use std::time::Instant;
 
 use dunlin_http::http1::BodyLength;
 use dunlin_http::semantics::Method;
-use tokio::sync::oneshot;
 
 use self::run::Run;
 pub(super) use self::streams::Streams;
@@ -21,7 +20,7 @@ use super::locate::Located;
 use super::phases::Phases;
 use super::reply::{self, DOWNLOAD};
 use super::workers::{Capacity, Lease, Pool};
-use super::{Call, Failure, environment, spool};
+use super::{Call, Failure, environment, output, spool};
 use crate::config::{ScriptKind, Workers};
 use crate::response::Response;
 use crate::route::Incoming;
@@ -66,7 +65,7 @@ pub(super) async fn attempt(
         let written = streams.variables.try_write(&head).unwrap_or(0);
         lease.is_used = true;
         let (sender, receiver) = stream::channel(DOWNLOAD);
-        let (tell, told) = oneshot::channel();
+        let (tell, told) = output::tell(&incoming);
         let run = Run {
             ctx: Rc::clone(&call.ctx),
             rules: Arc::clone(&call.rules),

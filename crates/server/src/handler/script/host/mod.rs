@@ -11,7 +11,6 @@ use std::time::Instant;
 use bytes::Bytes;
 use dunlin_http::http1::BodyLength;
 use dunlin_http::semantics::Method;
-use tokio::sync::oneshot;
 
 pub(crate) use self::link::Links;
 use self::link::{Answers, Entry};
@@ -20,7 +19,7 @@ use super::output::{Output, Tell};
 use super::phases::Phases;
 use super::reply::{self, DOWNLOAD};
 use super::workers::Capacity;
-use super::{Call, Failure, environment, spool};
+use super::{Call, Failure, environment, output, spool};
 use crate::config::{Script, ScriptKind, Workers};
 use crate::response::Response;
 use crate::route::Incoming;
@@ -38,6 +37,8 @@ pub(super) const ASGI: &str =
 const TASKS: usize = 1024;
 /// Requests that a host is given ahead while it answers them at once.
 const AHEAD: usize = 64;
+/// Hosts that are tried when they cannot be reached.
+const ATTEMPTS: usize = 2;
 /// Bytes of a body in one frame.
 const FRAME: usize = 64 * 1024;
 
@@ -63,12 +64,22 @@ pub(super) async fn attempt(
     };
     let pool = shared.pools.workers.of(shared, &call.rules, local, capacity)?;
     let mut may_repeat = body.is_none() && request.method().is_idempotent();
+    let mut unreached = 0;
     loop {
         let mut lease = pool.lease(shared, name).await?;
         let pid = lease.worker.pid;
-        let link = call.ctx.links.to(&lease.worker).await;
-        let link =
-            link.map_err(|error| Failure::Lost(format!("its host cannot be reached: {error}")))?;
+        let link = match call.ctx.links.to(&lease.worker).await {
+            Ok(link) => link,
+            // It has just ended, and could be told of nothing: another one may have the request.
+            Err(error) => {
+                lease.lose();
+                unreached += 1;
+                if unreached < ATTEMPTS {
+                    continue;
+                }
+                return Err(Failure::Lost(format!("its host cannot be reached: {error}")));
+            }
+        };
         lease.is_used = true;
         let chosen = Instant::now();
         let entry = link.enter(lease);
@@ -76,7 +87,7 @@ pub(super) async fn attempt(
         link.send(entry.id(), kind, &payload);
         let phases = Rc::new(Phases::new(incoming.received, chosen));
         let (sender, receiver) = stream::channel(DOWNLOAD);
-        let (tell, told) = oneshot::channel();
+        let (tell, told) = output::tell(&incoming);
         let run = Run {
             rules: Arc::clone(&call.rules),
             name: Arc::clone(name),

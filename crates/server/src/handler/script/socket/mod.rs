@@ -15,7 +15,6 @@ use std::time::Instant;
 use bytes::Bytes;
 use dunlin_http::semantics::Method;
 use tokio::net::UnixStream;
-use tokio::sync::oneshot;
 
 use self::link::Framing;
 pub(super) use self::link::Link;
@@ -24,7 +23,7 @@ use super::locate::Located;
 use super::phases::Phases;
 use super::reply::{self, DOWNLOAD};
 use super::workers::Capacity;
-use super::{Call, Failure, environment, spool};
+use super::{Call, Failure, environment, output, spool};
 use crate::config::{ScriptKind, Workers};
 use crate::response::Response;
 use crate::route::Incoming;
@@ -79,7 +78,7 @@ pub(super) async fn attempt(
         };
         let phases = Rc::new(Phases::new(incoming.received, chosen));
         let (sender, receiver) = stream::channel(DOWNLOAD);
-        let (tell, told) = oneshot::channel();
+        let (tell, told) = output::tell(&incoming);
         let run = Run {
             ctx: Rc::clone(&call.ctx),
             rules: Arc::clone(&call.rules),
@@ -125,16 +124,27 @@ async fn connect(
     match &call.rules.workers {
         Workers::Local(local) => {
             let pool = shared.pools.workers.of(shared, &call.rules, local, Capacity::ONE)?;
-            let mut lease = pool.lease(shared, name).await?;
-            if let Some(kept) = lease.take_kept()
-                && let Ok(link) = kept.into_link()
-            {
-                return Ok((Held::Local(lease), link));
+            let mut unreached = 0;
+            loop {
+                let mut lease = pool.lease(shared, name).await?;
+                if let Some(kept) = lease.take_kept()
+                    && let Ok(link) = kept.into_link()
+                {
+                    return Ok((Held::Local(lease), link));
+                }
+                match UnixStream::connect(&lease.worker.socket).await {
+                    Ok(stream) => return Ok((Held::Local(lease), Link::Unix(stream))),
+                    // It has just ended, and could be told of nothing.
+                    Err(error) => {
+                        lease.lose();
+                        unreached += 1;
+                        if unreached == ATTEMPTS {
+                            let what = format!("its worker cannot be reached: {error}");
+                            return Err(Failure::Lost(what));
+                        }
+                    }
+                }
             }
-            let stream = UnixStream::connect(&lease.worker.socket).await;
-            let stream = stream
-                .map_err(|error| Failure::Lost(format!("its worker cannot be reached: {error}")))?;
-            Ok((Held::Local(lease), Link::Unix(stream)))
         }
         Workers::Remote(remote) => {
             let place = shared.pools.of(&call.rules).place(&call.rules).await?;
