@@ -7,6 +7,7 @@ mod connections;
 mod drive;
 mod early_hints;
 mod event_loop;
+mod gate;
 mod handler;
 mod listen;
 mod record;

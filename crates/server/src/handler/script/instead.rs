@@ -14,7 +14,7 @@ use super::{Call, Failure, redirect};
 use crate::config::Settings;
 use crate::handler::file;
 use crate::response::Response;
-use crate::route::{Asker, Incoming, Subject};
+use crate::route::{Incoming, Origin, Subject};
 
 /// The answer that `instead` is, under the fields of `head`.
 pub(super) async fn respond(
@@ -24,7 +24,7 @@ pub(super) async fn respond(
     instead: Instead,
 ) -> Result<Response, Failure> {
     let response = match &instead {
-        Instead::Path(target) => redirect::follow(call, incoming, target, Asker::Script).await?,
+        Instead::Path(target) => redirect::follow(call, incoming, target, Origin::Script).await?,
         Instead::File(path) => file(call, path).await?,
     };
     if response.status >= 400 && !matches!(response.status, 412 | 416) {
@@ -51,7 +51,14 @@ async fn file(call: &Call, path: &[u8]) -> Result<Response, Failure> {
     let (bytes, head) = redirect::without_body(call, b"/").ok_or_else(refused)?;
     let request = Request::new(&bytes, &head);
     let site = &call.subject.site;
-    let subject = Subject { site, settings: &settings, raw_path: &path, path: &path, query: None };
+    let subject = Subject {
+        site,
+        settings: &settings,
+        raw_path: &path,
+        path: &path,
+        query: None,
+        pass: call.pass.as_ref(),
+    };
     let reply = file::answer(&call.ctx, &request, &subject);
     let response = file::into_response(&request, reply).await;
     if response.status == 301 {

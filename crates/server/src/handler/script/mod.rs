@@ -33,6 +33,7 @@ pub(crate) use self::pool::Pools;
 pub use self::warm::cold_programs;
 use crate::config::Script;
 use crate::event_loop::Loop;
+use crate::gate::{Client, Pass};
 use crate::handler::file;
 use crate::handler::file::OwnedSubject;
 use crate::handler::redirect::to_slash;
@@ -50,6 +51,7 @@ pub(crate) fn answer(
         ctx: Rc::clone(ctx),
         request: request.to_owned(),
         subject: subject.to_owned(),
+        pass: subject.pass.cloned(),
         rules: Arc::clone(rules),
     };
     Reply::Exchange(Box::new(move |incoming| Box::pin(respond(call, incoming))))
@@ -60,7 +62,16 @@ struct Call {
     ctx: Rc<Loop>,
     request: OwnedRequest,
     subject: OwnedSubject,
+    pass: Option<Rc<Pass>>,
     rules: Arc<Script>,
+}
+
+impl Call {
+    /// Who asks.
+    fn client(&self, incoming: &Incoming) -> Client {
+        let pass = self.pass.as_ref();
+        pass.map_or_else(|| incoming.client(), |pass| pass.client)
+    }
 }
 
 /// Runs the script that the request is for.
@@ -189,7 +200,7 @@ impl Failure {
         request: &Request<'_>,
         subject: &Subject<'_>,
     ) -> Response {
-        let reply = file::error_reply(ctx, request, subject, self.status(), None);
+        let reply = file::error_reply(ctx, request, subject, self.status(), FieldLines::default());
         file::into_response(request, reply).await
     }
 }

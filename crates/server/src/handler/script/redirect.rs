@@ -8,7 +8,7 @@ use super::Call;
 use super::Failure;
 use crate::handler::file;
 use crate::response::Response;
-use crate::route::{self, Asker, Incoming, Reply};
+use crate::route::{self, Incoming, Origin, Reply};
 use crate::stream;
 
 /// A script that leads to itself ends here.
@@ -19,16 +19,17 @@ pub(super) async fn follow(
     call: &Call,
     incoming: Incoming,
     target: &[u8],
-    asker: Asker,
+    origin: Origin,
 ) -> Result<Response, Failure> {
     if incoming.redirects == MOST {
         return Err(Failure::Malformed(format!("more than {MOST} local redirects in a row")));
     }
-    let what = if asker == Asker::Client { "Location" } else { "X-Accel-Redirect" };
+    let what = if origin == Origin::Client { "Location" } else { "X-Accel-Redirect" };
     let (bytes, head) = without_body(call, target)
         .ok_or_else(|| Failure::Malformed(format!("its {what} is no path of this server")))?;
     let request = Request::new(&bytes, &head);
-    let routed = route::dispatch(&call.ctx, &request, asker, &mut Vec::new())
+    let client = call.client(&incoming);
+    let routed = route::dispatch(&call.ctx, client, origin, &request, &mut Vec::new())
         .map_err(|refusal| Failure::Malformed(format!("its {what}: {}", refusal.reason)))?;
     Ok(match routed.reply {
         Reply::Exchange(begin) => {

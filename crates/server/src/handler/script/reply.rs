@@ -9,7 +9,7 @@ use super::phases::Phases;
 use super::{Call, Failure, instead, redirect};
 use crate::handler::file::apply_edits;
 use crate::response::{Body, Piece, Response, Stream};
-use crate::route::{Asker, Incoming};
+use crate::route::{Incoming, Origin};
 use crate::stream;
 
 /// Bytes of the answer that wait for the client, besides those on their way to the socket.
@@ -42,7 +42,7 @@ pub(super) async fn response(
     let response = match answer {
         Answer::Local(target) => {
             body.discard();
-            return redirect::follow(call, incoming, &target, Asker::Client).await;
+            return redirect::follow(call, incoming, &target, Origin::Client).await;
         }
         Answer::Instead(head, instead) => {
             body.discard();
