@@ -2,6 +2,7 @@
 
 mod check;
 mod compare;
+mod launch;
 mod load;
 mod logging;
 mod self_signed;
@@ -31,6 +32,9 @@ enum Command {
     Compare(Box<compare::Arguments>),
     /// Print the version
     Version,
+    /// Become a script; the server's own
+    #[command(name = dunlin_server::LAUNCH, hide = true)]
+    Launch(launch::Arguments),
 }
 
 const EXAMPLES: &str = "\
@@ -47,6 +51,7 @@ fn main() -> ExitCode {
         Command::Check(arguments) => check::run(&arguments),
         Command::Load(arguments) => load::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
+        Command::Launch(arguments) => launch::run(arguments),
         Command::Version => {
             println!("dunlin {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS

@@ -18,5 +18,5 @@ mod stream;
 mod tls;
 mod transport;
 
-pub use handler::script::cold_programs;
+pub use handler::script::{LAUNCH, cold_programs, launch};
 pub use server::{Server, StartError};

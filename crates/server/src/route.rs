@@ -18,6 +18,7 @@ use crate::event_loop::Loop;
 use crate::gate::{Asker, Client, Gates, Pass, Refused, Verdict, Waiting};
 use crate::handler::file::OwnedSubject;
 use crate::handler::{error_page, file, redirect, respond, script};
+use crate::record::Course;
 use crate::response::Response;
 use crate::stream;
 
@@ -48,10 +49,10 @@ pub(crate) struct Incoming {
     pub(crate) local: SocketAddr,
     /// It came by TLS.
     pub(crate) encrypted: bool,
-    /// When the head had arrived.
-    pub(crate) received: Instant,
     /// How many handlers have passed the request on.
     pub(crate) redirects: u8,
+    /// Takes what scripts tell of the request.
+    pub(crate) course: Rc<Course>,
     /// Takes what is to be sent before the answer.
     pub(crate) early_hints: EarlyHints,
 }

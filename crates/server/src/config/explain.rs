@@ -211,10 +211,15 @@ fn answers_with_files(settings: &Settings) -> bool {
 fn script(settings: &Settings, script: &Script) -> String {
     let roots = settings.sendfile_roots.iter().map(|root| root.root.display().to_string());
     let roots = roots.collect::<Vec<_>>().join(", ");
-    match &*roots {
-        "" => script.kind.as_str().to_owned(),
-        roots => format!("{}, X-Sendfile beneath {roots}", script.kind.as_str()),
+    let mut text = script.kind.as_str().to_owned();
+    if !roots.is_empty() {
+        let _ = write!(text, ", X-Sendfile beneath {roots}");
     }
+    if let Some(owner) = &script.owner {
+        let user = owner.user.map_or("the server's".to_owned(), |user| user.to_string());
+        let _ = write!(text, ", as user {user} and group {}", owner.group);
+    }
+    text
 }
 
 /// Every setting by its key, in the order of the schema; empty when there is nothing to tell.

@@ -1,6 +1,7 @@
 //! An exchange with a handler that reads the request's body, or sends its own as it is made: both
 //! ways at once, each no faster than its receiver takes it.
 
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -15,6 +16,7 @@ use super::{Connection, LogLater, Next, Stage, Step};
 use crate::connections::Waiting;
 use crate::early_hints::EarlyHints;
 use crate::event_loop::Served;
+use crate::record::Course;
 use crate::response::{Body, Response, Stream};
 use crate::route::{self, Incoming, Job};
 use crate::stream;
@@ -90,7 +92,7 @@ impl Connection {
         begin: route::Exchange,
         body_limit: u64,
         output: Vec<u8>,
-        log: Option<Box<LogLater>>,
+        mut log: Option<Box<LogLater>>,
     ) -> Next {
         let Ok((remote, local)) = self.addresses() else {
             return Next::Abort;
@@ -107,16 +109,20 @@ impl Connection {
             }
         };
         let early_hints = EarlyHints::new(request.version() != Version::Http10);
+        let course = Rc::new(Course::new(Instant::now()));
         let job = begin(Incoming {
             body,
             length,
             remote,
             local,
             encrypted: self.stream.is_encrypted(),
-            received: Instant::now(),
+            course: Rc::clone(&course),
             redirects: 0,
             early_hints: early_hints.clone(),
         });
+        if let Some(log) = &mut log {
+            log.track.course = Some(course);
+        }
         Next::Exchange(Box::new(Exchange {
             job: Some(job),
             early_hints,

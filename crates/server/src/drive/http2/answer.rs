@@ -1,5 +1,6 @@
 //! Answering one request: what the router says becomes frames, now or later.
 
+use std::rc::Rc;
 use std::time::Instant;
 
 use dunlin_http::http1::{BodyLength, Refusal};
@@ -13,7 +14,7 @@ use crate::cache::Stored;
 use crate::early_hints::EarlyHints;
 use crate::event_loop::Served;
 use crate::gate::Client;
-use crate::record::Track;
+use crate::record::{Course, Track};
 use crate::response::{Body, Piece, Response};
 use crate::route::{self, Incoming, Origin, Prepared, Reply};
 use crate::stream;
@@ -78,7 +79,10 @@ impl Connection {
                         (length.map_or(BodyLength::Chunked, BodyLength::Known), receiver)
                     }
                 };
-                let received = Instant::now();
+                let course = Rc::new(Course::new(Instant::now()));
+                if let Some(log) = &mut work.log {
+                    log.track.course = Some(Rc::clone(&course));
+                }
                 let early_hints = EarlyHints::new(true);
                 work.early_hints = Some(early_hints.clone());
                 work.job = Some(begin(Incoming {
@@ -87,7 +91,7 @@ impl Connection {
                     remote,
                     local,
                     encrypted: link.stream.is_encrypted(),
-                    received,
+                    course,
                     redirects: 0,
                     early_hints,
                 }));

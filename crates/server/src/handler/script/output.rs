@@ -12,10 +12,10 @@ use tokio::time::{sleep_until, timeout};
 
 use super::Failure;
 use super::head::{self, Instead, ScriptHead};
-use super::phases::Phases;
 use super::stderr::{TURN, printable};
 use crate::config::Script;
 use crate::early_hints::EarlyHints;
+use crate::record::Course;
 use crate::route::Incoming;
 use crate::stream;
 
@@ -86,7 +86,7 @@ pub(super) struct Output<'a, S> {
     pub(super) name: &'a str,
     pub(super) source: S,
     pub(super) sender: &'a stream::Sender,
-    pub(super) phases: &'a Phases,
+    pub(super) course: &'a Course,
     /// The request is HEAD: a stated length is not that of what comes.
     pub(super) is_bodiless: bool,
     tell: RefCell<Option<Tell>>,
@@ -104,7 +104,7 @@ impl<'a, S: Source> Output<'a, S> {
         name: &'a str,
         source: S,
         sender: &'a stream::Sender,
-        phases: &'a Phases,
+        course: &'a Course,
         is_bodiless: bool,
         tell: Tell,
     ) -> Self {
@@ -112,7 +112,7 @@ impl<'a, S: Source> Output<'a, S> {
             name,
             source,
             sender,
-            phases,
+            course,
             is_bodiless,
             tell: RefCell::new(Some(tell)),
             active: Cell::new(Instant::now()),
@@ -132,7 +132,7 @@ impl<'a, S: Source> Output<'a, S> {
         rules: &Script,
     ) -> Result<(), Failure> {
         if *fed {
-            self.phases.handed_over.set(Some(self.phases.started));
+            self.course.handed_over.set(Some(self.course.started()));
         }
         let mut feeding = pin!(feeding);
         let mut answering = pin!(self.answer(is_whole_message));
@@ -252,6 +252,7 @@ impl<'a, S: Source> Output<'a, S> {
             }
             _ => {}
         }
+        self.course.ended.set(Some(Instant::now()));
         self.give(Answer::Whole(head, body.into()));
         Ok(())
     }
@@ -273,7 +274,10 @@ impl<'a, S: Source> Output<'a, S> {
             if room.is_err() {
                 return Err(Failure::Abandoned);
             }
-            let Some(bytes) = self.read().await else { break };
+            let Some(bytes) = self.read().await else {
+                self.course.ended.set(Some(Instant::now()));
+                break;
+            };
             sent += bytes.len() as u64;
             self.sender.push(bytes);
         }
@@ -324,8 +328,8 @@ impl<'a, S: Source> Output<'a, S> {
         }
         let bytes = self.source.read().await?;
         self.touch();
-        if self.phases.first_byte.get().is_none() {
-            self.phases.first_byte.set(Some(self.active.get()));
+        if self.course.first_byte.get().is_none() {
+            self.course.first_byte.set(Some(self.active.get()));
         }
         Some(bytes)
     }
@@ -355,7 +359,7 @@ impl<'a, S: Source> Output<'a, S> {
         match self.tell.borrow_mut().take() {
             // Whoever waits for the answer tells of it.
             Some(tell) => drop(tell.answer.send(Err(failure))),
-            None => failure.tell(self.name),
+            None => failure.tell(self.name, self.course.id()),
         }
     }
 
@@ -374,9 +378,9 @@ impl<'a, S: Source> Output<'a, S> {
             let waiting = self.tell.borrow().is_some();
             let total = rules
                 .timeout
-                .map(|limit| end(self.phases.started, limit, "it ran longer than `timeout`"));
+                .map(|limit| end(self.course.started(), limit, "it ran longer than `timeout`"));
             let first = rules.first_byte_timeout.filter(|_| waiting);
-            let first = first.zip(self.phases.handed_over.get()).map(|(limit, from)| {
+            let first = first.zip(self.course.handed_over.get()).map(|(limit, from)| {
                 end(from, limit, "no header came within `first_byte_timeout`")
             });
             let idle = rules.idle_timeout.filter(|_| !self.is_complete.get()).map(|limit| {

@@ -1,13 +1,15 @@
 //! From what a script answers with to the response.
 
+use std::rc::Rc;
+
 use bytes::Bytes;
 use dunlin_http::semantics::Method;
 
 use super::head::ScriptHead;
 use super::output::{Answer, Told};
-use super::phases::Phases;
 use super::{Call, Failure, instead, redirect};
 use crate::handler::file::apply_edits;
+use crate::record::Course;
 use crate::response::{Body, Piece, Response, Stream};
 use crate::route::{Incoming, Origin};
 use crate::stream;
@@ -37,8 +39,8 @@ pub(super) async fn response(
     incoming: Incoming,
     answer: Answer,
     body: stream::Receiver,
-    phases: &Phases,
 ) -> Result<Response, Failure> {
+    let course = Rc::clone(&incoming.course);
     let response = match answer {
         Answer::Local(target) => {
             body.discard();
@@ -63,7 +65,7 @@ pub(super) async fn response(
             begin(head, Body::streamed(stream))
         }
     };
-    Ok(finish(call, response, phases))
+    Ok(finish(call, response, &course))
 }
 
 /// An answer that was there as a whole before its head was sent.
@@ -88,11 +90,14 @@ fn begin(head: ScriptHead, body: Body) -> Response {
     response
 }
 
-fn finish(call: &Call, mut response: Response, phases: &Phases) -> Response {
+fn finish(call: &Call, mut response: Response, course: &Course) -> Response {
     let settings = &call.subject.settings;
     apply_edits(settings, &mut response.fields);
     if settings.server_timing {
-        response.fields.push("Server-Timing", phases.server_timing());
+        response.fields.push("Server-Timing", course.server_timing());
+    }
+    if call.rules.tell_request_id {
+        response.fields.set("X-Request-Id", course.id());
     }
     response
 }

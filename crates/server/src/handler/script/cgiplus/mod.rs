@@ -17,7 +17,6 @@ use dunlin_http::semantics::Method;
 use self::run::Run;
 pub(super) use self::streams::Streams;
 use super::locate::Located;
-use super::phases::Phases;
 use super::reply::{self, DOWNLOAD};
 use super::workers::{Capacity, Lease, Pool};
 use super::{Call, Failure, environment, output, spool};
@@ -54,7 +53,7 @@ pub(super) async fn attempt(
             false => Ok(request::records(&variables)),
         };
         let chosen = Instant::now();
-        let phases = Rc::new(Phases::new(incoming.received, chosen));
+        incoming.course.start(chosen);
         let head = match head {
             Ok(head) => head,
             Err(failure) => {
@@ -72,7 +71,7 @@ pub(super) async fn attempt(
             name: Arc::clone(name),
             is_whole_message: super::cgi::is_nph(&located.program),
             is_bodiless: request.method() == Method::Head,
-            phases: Rc::clone(&phases),
+            course: Rc::clone(&incoming.course),
             lease,
             streams,
             head,
@@ -83,7 +82,7 @@ pub(super) async fn attempt(
             tell,
         };
         match reply::told(run.supervise(), told).await {
-            Ok(answer) => return reply::response(call, incoming, answer, receiver, &phases).await,
+            Ok(answer) => return reply::response(call, incoming, answer, receiver).await,
             Err(Failure::Lost(_)) if may_repeat => may_repeat = false,
             Err(failure) => return Err(failure),
         }

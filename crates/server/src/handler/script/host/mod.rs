@@ -1,4 +1,4 @@
-//! Applications that a host of ours loads once and serves (WSGI, PEP 3333; ASGI). A host is a worker that
+//! Applications that a host of ours loads once and serves (WSGI, PEP 3333; ASGI; PSGI). A host is a worker that
 //! takes many requests at once, so that they cross to it and back in batches.
 
 mod frame;
@@ -16,11 +16,11 @@ pub(crate) use self::link::Links;
 use self::link::{Answers, Entry};
 use super::locate::Located;
 use super::output::{Output, Tell};
-use super::phases::Phases;
 use super::reply::{self, DOWNLOAD};
 use super::workers::Capacity;
 use super::{Call, Failure, environment, output, spool};
 use crate::config::{Script, ScriptKind, Workers};
+use crate::record::Course;
 use crate::response::Response;
 use crate::route::Incoming;
 use crate::stream;
@@ -32,6 +32,10 @@ pub(super) const WSGI: &str =
 /// The same for ASGI.
 pub(super) const ASGI: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/asgi/host.py"));
+
+/// The same for PSGI.
+pub(super) const PSGI: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/psgi/host.pl"));
 
 /// Requests that a host of an asynchronous application works on at once.
 const TASKS: usize = 1024;
@@ -85,7 +89,7 @@ pub(super) async fn attempt(
         let entry = link.enter(lease);
         let kind = if body.is_some() { frame::REQUEST_WITH_BODY } else { frame::REQUEST };
         link.send(entry.id(), kind, &payload);
-        let phases = Rc::new(Phases::new(incoming.received, chosen));
+        incoming.course.start(chosen);
         let (sender, receiver) = stream::channel(DOWNLOAD);
         let (tell, told) = output::tell(&incoming);
         let run = Run {
@@ -93,14 +97,14 @@ pub(super) async fn attempt(
             name: Arc::clone(name),
             pid,
             is_bodiless: request.method() == Method::Head,
-            phases: Rc::clone(&phases),
+            course: Rc::clone(&incoming.course),
             answers: Answers { link, entry },
             body: body.take(),
             sender,
             tell,
         };
         match reply::told(run.supervise(), told).await {
-            Ok(answer) => return reply::response(call, incoming, answer, receiver, &phases).await,
+            Ok(answer) => return reply::response(call, incoming, answer, receiver).await,
             Err(Failure::Lost(_)) if may_repeat => may_repeat = false,
             Err(failure) => return Err(failure),
         }
@@ -127,7 +131,7 @@ struct Run {
     name: Arc<str>,
     pid: i32,
     is_bodiless: bool,
-    phases: Rc<Phases>,
+    course: Rc<Course>,
     answers: Answers,
     body: Option<stream::Receiver>,
     sender: stream::Sender,
@@ -137,12 +141,12 @@ struct Run {
 impl Run {
     /// Sees the request through to its end.
     async fn supervise(self) {
-        let Self { rules, name, phases, answers, body, sender, tell, .. } = self;
+        let Self { rules, name, course, answers, body, sender, tell, .. } = self;
         let entry = Rc::clone(&answers.entry);
-        let output = Output::new(&name, answers, &sender, &phases, self.is_bodiless, tell);
+        let output = Output::new(&name, answers, &sender, &course, self.is_bodiless, tell);
         let mut fed = body.is_none();
         let result = output.carry(feed(&output, &entry, body), &mut fed, false, &rules).await;
-        phases.tell(&name, self.pid);
+        course.tell(&name, self.pid);
         if let Err(failure) = result {
             if matches!(failure, Failure::Late(_)) {
                 entry.end_host();
@@ -171,5 +175,5 @@ async fn feed(output: &Output<'_, Answers>, entry: &Entry, body: Option<stream::
         }
     }
     link.send(entry.id(), frame::BODY_END, b"");
-    output.phases.handed_over.set(Some(Instant::now()));
+    output.course.handed_over.set(Some(Instant::now()));
 }

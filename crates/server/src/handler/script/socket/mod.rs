@@ -20,7 +20,6 @@ use self::link::Framing;
 pub(super) use self::link::Link;
 use self::run::{Held, Run};
 use super::locate::Located;
-use super::phases::Phases;
 use super::reply::{self, DOWNLOAD};
 use super::workers::Capacity;
 use super::{Call, Failure, environment, output, spool};
@@ -76,7 +75,7 @@ pub(super) async fn attempt(
             Err(_) if !last => continue,
             Err(error) => return Err(Failure::Lost(format!("its worker is gone: {error}"))),
         };
-        let phases = Rc::new(Phases::new(incoming.received, chosen));
+        incoming.course.start(chosen);
         let (sender, receiver) = stream::channel(DOWNLOAD);
         let (tell, told) = output::tell(&incoming);
         let run = Run {
@@ -84,7 +83,7 @@ pub(super) async fn attempt(
             rules: Arc::clone(&call.rules),
             name: Arc::clone(name),
             is_bodiless: request.method() == Method::Head,
-            phases: Rc::clone(&phases),
+            course: Rc::clone(&incoming.course),
             worker,
             link,
             framing: framing(call.rules.kind),
@@ -95,7 +94,7 @@ pub(super) async fn attempt(
         };
         match reply::told(run.supervise(), told).await {
             Ok(answer) => {
-                return reply::response(call, incoming, answer, receiver, &phases).await;
+                return reply::response(call, incoming, answer, receiver).await;
             }
             // A worker that has refused has not begun, one that was lost may have.
             Err(Failure::Refused(_)) if !last && *is_whole => {}
