@@ -5,6 +5,7 @@ mod compare;
 mod launch;
 mod load;
 mod logging;
+mod passwd;
 mod self_signed;
 mod serve;
 
@@ -30,6 +31,8 @@ enum Command {
     Load(Box<load::Arguments>),
     /// Compare servers side by side, and write a report
     Compare(Box<compare::Arguments>),
+    /// Set, remove or try passwords for basic authentication
+    Passwd(passwd::Arguments),
     /// Print the version
     Version,
     /// Become a script; the server's own
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Command::Load(arguments) => load::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Launch(arguments) => launch::run(arguments),
+        Command::Passwd(arguments) => passwd::run(&arguments),
         Command::Version => {
             println!("dunlin {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS

@@ -34,7 +34,11 @@ impl Connection {
         let track = self.track(link);
         let Parts { out, head, text, path } = parts;
         let request = Request::new(text, head);
-        let client = Client { address: link.peer, encrypted: link.stream.is_encrypted() };
+        let client = Client {
+            address: link.peer,
+            encrypted: link.stream.is_encrypted(),
+            is_subrequest: false,
+        };
         let routed = match route::dispatch(link.ctx, client, Origin::Client, &request, path) {
             Ok(routed) => routed,
             Err(refusal) => return self.refuse(link, id, refusal, (&request, track), out),

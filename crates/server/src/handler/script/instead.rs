@@ -24,8 +24,8 @@ pub(super) async fn respond(
     instead: Instead,
 ) -> Result<Response, Failure> {
     let response = match &instead {
-        Instead::Path(target) => redirect::follow(call, incoming, target, Origin::Script).await?,
-        Instead::File(path) => file(call, path).await?,
+        Instead::Path(target) => redirect::follow(call, incoming, target, Origin::Server).await?,
+        Instead::File(path) => file(call, &incoming, path).await?,
     };
     if response.status >= 400 && !matches!(response.status, 412 | 416) {
         let (Instead::Path(path) | Instead::File(path)) = &instead;
@@ -41,7 +41,7 @@ pub(super) async fn respond(
 
 /// The answer to a request for the file `path`, which has to be beneath one of the route's
 /// directories for it.
-async fn file(call: &Call, path: &[u8]) -> Result<Response, Failure> {
+async fn file(call: &Call, incoming: &Incoming, path: &[u8]) -> Result<Response, Failure> {
     let refused = || {
         let path = printable(path);
         Failure::Malformed(format!("its X-Sendfile is beneath no `sendfile_root`: {path:?}"))
@@ -57,6 +57,7 @@ async fn file(call: &Call, path: &[u8]) -> Result<Response, Failure> {
         raw_path: &path,
         path: &path,
         query: None,
+        client: call.client(incoming),
         pass: call.pass.as_ref(),
     };
     let reply = file::answer(&call.ctx, &request, &subject);
