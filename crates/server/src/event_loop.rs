@@ -444,6 +444,7 @@ impl Loop {
             cache: served.cache,
             coding: served.coding,
             connection,
+            course: track.course.as_deref(),
         });
     }
 }
