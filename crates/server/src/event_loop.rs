@@ -49,6 +49,7 @@ pub(crate) struct Shared {
 
 /// What a loop's thread keeps whatever the configuration becomes.
 pub(crate) struct Thread {
+    number: usize,
     clock: Rc<Clock>,
     connections: Rc<Connections>,
     links: Rc<Links>,
@@ -159,8 +160,9 @@ impl Http1Settings {
 }
 
 impl Thread {
-    pub(crate) fn new() -> Rc<Self> {
+    pub(crate) fn new(number: usize) -> Rc<Self> {
         Rc::new(Self {
+            number,
             clock: Rc::new(Clock::new()),
             connections: Rc::default(),
             links: Rc::default(),
@@ -238,8 +240,9 @@ impl Thread {
             tokio::time::sleep(TICK).await;
             ticks += 1;
             self.clock.update();
-            self.connections.wake_expired(self.clock.now());
+            let idlest = self.connections.wake_expired(self.clock.now());
             let Some(ctx) = self.current() else { continue };
+            ctx.shared.gauge.eviction.tell(self.number, idlest);
             if ticks.is_multiple_of(5) {
                 ctx.flush_log();
             }
@@ -249,6 +252,17 @@ impl Thread {
                 }
                 ctx.sweep();
             }
+        }
+    }
+
+    /// Closes idle connections when newcomers need room.
+    pub(crate) async fn evict(self: Rc<Self>, gauge: Arc<Gauge>) {
+        let eviction = &gauge.eviction;
+        loop {
+            let wanted = eviction.asked(self.number).await;
+            let (evicted, next) = self.connections.evict(wanted, self.clock.now());
+            eviction.count(evicted);
+            eviction.tell(self.number, next);
         }
     }
 
@@ -430,6 +444,7 @@ impl Loop {
             cache: served.cache,
             coding: served.coding,
             connection,
+            course: track.course.as_deref(),
         });
     }
 }

@@ -2,6 +2,8 @@
 
 use crate::transport::Peer;
 
+use super::Course;
+
 /// One request and its response, borrowed from the connection while they are recorded.
 ///
 /// Whatever came from the client is given as the bytes that were received; escaping is the
@@ -44,9 +46,16 @@ pub(crate) struct Exchange<'a> {
     pub(crate) coding: &'static str,
     /// The serial number of the connection.
     pub(crate) connection: u64,
+    /// What a script told, where one was asked.
+    pub(crate) course: Option<&'a Course>,
 }
 
 impl<'a> Exchange<'a> {
+    /// The number by which scripts and logs know the request; only those of scripts have one.
+    pub(crate) fn request_id(&self) -> Option<&'a str> {
+        self.course.map(Course::id).filter(|id| !id.is_empty())
+    }
+
     /// The path of the request-target, without the authority of an absolute form (RFC 9112 §3.2.2).
     pub(crate) fn path(&self) -> &'a [u8] {
         let end = memchr::memchr(b'?', self.target).unwrap_or(self.target.len());
@@ -96,6 +105,7 @@ pub(super) mod tests {
             cache: "hit",
             coding: "gzip",
             connection: 42,
+            course: None,
         }
     }
 
