@@ -65,7 +65,7 @@ def test_a_good_file_is_fine(tmp_path):
         ('cache = { file = "64KB" }', 'redirect = { to = "/", status = 200 }', "14:33", "not one of 301"),
         ('cache = { file = "64KB" }', 'error_pages = { "200" = "/x" }', "14:17", "400 to 599"),
         ('cache = { file = "64KB" }', 'records = { format = "variable", control = 2 }', "14:44", "vfc"),
-        ('cache = { file = "64KB" }', 'throttle = { bandwidth = "1KB/s" }', "14:1", "there is no key"),
+        ('cache = { file = "64KB" }', 'velocity = { bandwidth = "1KB/s" }', "14:1", "there is no key"),
         ("[[site]]", "[[site]", "8:", ""),
     ],
 )
