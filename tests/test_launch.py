@@ -143,3 +143,16 @@ def test_workers_belong_to_the_user_of_their_route(serve, site, reachable, kind)
         status, _, body = get(server, path)
         assert (status, body.strip()) == (200, str(NOBODY.pw_uid).encode()), server.log
     assert len(workers(server)) == 1
+
+
+def test_the_explanation_tells_whose_processes_they_are(tmp_path):
+    (tmp_path / "dunlin.toml").write_text(
+        '[[listen]]\naddress = "127.0.0.1:0"\n[[site]]\nroot = "."\n[[site.route]]\npath = "/x/*"\n'
+        'early_hints = ["</a.css>; rel=preload"]\ninternal = true\n'
+        'script = { kind = "cgi", directory = ".", user = "nobody", sendfile_root = "." }\n'
+    )
+    done = subprocess.run([DUNLIN, "check", "--explain", "/x/y"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f"as user {NOBODY.pw_uid} and group {NOBODY.pw_gid}" in done.stdout
+    for part in (f"X-Sendfile beneath {tmp_path}", "early_hints from /x/*", "internal from /x/*", "404 to clients"):
+        assert part in done.stdout, done.stdout

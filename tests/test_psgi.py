@@ -220,9 +220,17 @@ def test_a_client_that_leaves_ends_the_answer(psgi, tmp_path):
     assert get(server, "/app/")[2] == b"hello"
 
 
-def test_hosts_that_hang_die_or_have_done_enough_are_replaced(psgi):
-    server = psgi('processes = 1, timeout = "500ms", requests = 5, backoff = "5ms"')
+def test_a_host_that_hangs_is_ended_and_replaced(psgi):
+    server = psgi('processes = 1, timeout = "2s"')
+    before = get(server, "/app/pid")[2]
     assert get(server, "/app/spin")[0] == 504
+    wait_until(lambda: not is_alive(int(before)), "it is gone")
+    status, _, after = get(server, "/app/pid")
+    assert status == 200 and after != before
+
+
+def test_hosts_that_die_or_have_done_enough_are_replaced(psgi):
+    server = psgi('processes = 1, requests = 5, backoff = "5ms"')
     pids = [get(server, "/app/pid")[2] for _ in range(12)]
     assert len(set(pids)) == 3 and pids[0] == pids[4] != pids[5]
     os.kill(int(pids[-1]), signal.SIGKILL)

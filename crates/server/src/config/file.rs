@@ -367,8 +367,8 @@ route! {
     /// `Link` values that are sent by a 103 (Early Hints) before a script has answered, so that clients can
     /// fetch what its answer will need: `["</style.css>; rel=preload; as=style"]`. To HTTP/1.0 never.
     early_hints: Vec<At<String>>,
-    /// Whether paths are only for scripts that name them by `X-Accel-Redirect`; clients get 404.
-    /// False when absent.
+    /// Whether paths are only for scripts that name them by `X-Accel-Redirect`, and for `auth`; clients get
+    /// 404. False when absent.
     internal: bool,
     /// Response fields to set. More general routes' fields stay unless they are set or removed
     /// again.
