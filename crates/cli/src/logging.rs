@@ -1,10 +1,25 @@
-//! The error log: what the server has to tell, on standard error.
+//! The error log: what the server has to tell.
 
-use dunlin_server::config::file::{ErrorLog, LogFormat, LogLevel};
+mod repeats;
+
+use std::path::Path;
+
+use dunlin_server::config::file::{LogFormat, LogLevel};
+use dunlin_server::config::{ErrorLog, ErrorLogPlace};
+use dunlin_server::error_log::LogFile;
+use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::FilterExt;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use self::repeats::Repeats;
+pub(crate) use self::repeats::finish;
 
 /// Starts it.
-pub(crate) fn start(settings: &ErrorLog) {
+pub(crate) fn start(settings: &ErrorLog) -> Result<(), String> {
     let level = match settings.level {
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,
@@ -12,14 +27,41 @@ pub(crate) fn start(settings: &ErrorLog) {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    let log = tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(std::io::stderr)
-        .with_ansi(terminal)
-        .with_target(false);
-    match settings.format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().init(),
+    let layer = match &settings.place {
+        ErrorLogPlace::Stderr => {
+            let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+            lines(settings.format, terminal, std::io::stderr)
+        }
+        ErrorLogPlace::File(path) => {
+            let file = LogFile::open(path).map_err(|error| explain(path, &error))?;
+            lines(settings.format, false, move || file.clone())
+        }
+        ErrorLogPlace::Journald => tracing_journald::layer()
+            .map_err(|error| format!("error log: journald is not reached: {error}"))?
+            .with_field_prefix(Some("DUNLIN".into()))
+            .with_syslog_identifier("dunlin".into())
+            .boxed(),
+    };
+    let log = tracing_subscriber::registry().with(layer.with_filter(level.and(Repeats)));
+    log.try_init().map_err(|error| format!("error log: {error}"))
+}
+
+fn explain(path: &Path, error: &std::io::Error) -> String {
+    format!(
+        "error log {}: {error}; check that the folder exists and may be written",
+        path.display()
+    )
+}
+
+fn lines<S, W>(format: LogFormat, colors: bool, writer: W) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let lines =
+        tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(colors).with_target(false);
+    match format {
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Json => lines.json().boxed(),
     }
 }

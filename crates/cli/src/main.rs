@@ -1,11 +1,14 @@
 //! `dunlin`: one binary, one file per subcommand.
 
+mod admin;
 mod check;
 mod compare;
 mod load;
 mod logging;
 mod self_signed;
 mod serve;
+mod top;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -29,6 +32,10 @@ enum Command {
     Load(Box<load::Arguments>),
     /// Compare servers side by side, and write a report
     Compare(Box<compare::Arguments>),
+    /// Show the requests of a running server as they happen
+    Watch(watch::Arguments),
+    /// Show what a running server is doing
+    Top(top::Arguments),
     /// Print the version
     Version,
 }
@@ -47,6 +54,8 @@ fn main() -> ExitCode {
         Command::Check(arguments) => check::run(&arguments),
         Command::Load(arguments) => load::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
+        Command::Watch(arguments) => watch::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Version => {
             println!("dunlin {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS

@@ -41,7 +41,7 @@ Examples:
   dunlin serve --tls-self-signed             at https://127.0.0.1:8080/, with a certificate of its own
 
 SIGTERM and SIGINT finish what is under way and stop; a second one stops at once.
-SIGUSR1 reopens the access log.";
+SIGUSR1 reopens the access log and the error log.";
 
 /// Serves until told to stop.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
@@ -61,7 +61,10 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    logging::start(&config.server.error_log);
+    if let Err(error) = logging::start(&config.server.error_log) {
+        eprintln!("dunlin: {error}");
+        return ExitCode::FAILURE;
+    }
     let server = match Server::start(config) {
         Ok(server) => server,
         Err(error) => {
@@ -79,6 +82,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         );
     }
     server.run_until_signal();
+    logging::finish();
     ExitCode::SUCCESS
 }
 

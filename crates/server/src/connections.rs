@@ -27,6 +27,15 @@ pub(crate) enum Waiting {
     Linger,
 }
 
+/// How many things a connection can wait for.
+pub(crate) const STATES: usize = 7;
+
+impl Waiting {
+    /// The states in words, for those who look at the server.
+    pub(crate) const NAMES: [&str; STATES] =
+        ["idle", "head", "body", "send", "handler", "streams", "linger"];
+}
+
 #[derive(Debug)]
 struct Slot {
     waker: Option<Waker>,
@@ -79,15 +88,18 @@ impl Connections {
         slots.get(key).map_or((Waiting::Idle, true), |slot| (slot.waiting, now >= slot.deadline))
     }
 
-    /// Wakes every connection whose deadline has passed.
-    pub(crate) fn wake_expired(&self, now: u64) {
+    /// Wakes every connection whose deadline has passed, and counts all by what they wait for.
+    pub(crate) fn wake_expired(&self, now: u64) -> [u64; STATES] {
+        let mut counts = [0; STATES];
         for (_, slot) in self.slots.borrow().iter() {
+            counts[slot.waiting as usize] += 1;
             if now >= slot.deadline
                 && let Some(waker) = &slot.waker
             {
                 waker.wake_by_ref();
             }
         }
+        counts
     }
 
     /// Wakes every connection that waits for a next request, which others than those of HTTP/1 do

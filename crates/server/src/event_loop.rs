@@ -16,10 +16,13 @@ use crate::cache::front::Front;
 use crate::cache::{Resource, Store, Watch};
 use crate::clock::{Clock, TICK};
 use crate::config::{Config, Persistence, Server};
-use crate::connections::Connections;
+use crate::connections::{Connections, STATES};
 use crate::handler::file::Roots;
 use crate::handler::script::{Links, Pools};
 use crate::listen::Gauge;
+use crate::record::metrics::{LoopMetrics, Metrics};
+use crate::record::redact::Redactor;
+use crate::record::watch::Hub;
 use crate::record::{AccessLog, Exchange, LoopLog, ReverseDns};
 use crate::tls::Certificates;
 
@@ -36,6 +39,11 @@ pub(crate) struct Shared {
     pub(crate) access_log: Option<Arc<AccessLog>>,
     pub(crate) reverse_dns: Option<ReverseDns>,
     pub(crate) serial: AtomicU64,
+    pub(crate) metrics: Metrics,
+    /// Who watches requests.
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) redactor: Redactor,
+    pub(crate) started: SystemTime,
 }
 
 /// One loop's state. Its connections and handlers reach everything through it.
@@ -47,6 +55,7 @@ pub(crate) struct Loop {
     pub(crate) front: RefCell<Front>,
     /// Connections to the hosts of applications.
     pub(crate) links: Rc<Links>,
+    pub(crate) metrics: LoopMetrics,
     log: RefCell<Option<LoopLog>>,
     buffers: Cell<Option<Box<Buffers>>>,
     /// Answers from the cache and others, since they were last added to the store's counters.
@@ -146,6 +155,7 @@ impl Loop {
             http1,
             front: RefCell::new(Front::new(server.cache.entries)),
             links: Rc::default(),
+            metrics: shared.metrics.of_loop(),
             log: RefCell::new(log),
             buffers: Cell::new(Some(Box::default())),
             hits: Cell::new(0),
@@ -234,12 +244,14 @@ impl Loop {
             if self.connections.len() == 0 {
                 self.flush_log();
                 self.sweep();
+                self.metrics.show(&self.shared.metrics, [0; STATES]);
                 self.ticker.notified().await;
             }
             tokio::time::sleep(TICK).await;
             ticks += 1;
             self.clock.update();
-            self.connections.wake_expired(self.clock.now());
+            let open = self.connections.wake_expired(self.clock.now());
+            self.metrics.show(&self.shared.metrics, open);
             if ticks.is_multiple_of(5) {
                 self.flush_log();
             }

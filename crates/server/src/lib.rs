@@ -1,10 +1,12 @@
 //! Dunlin's server. Data flows one way: listen, transport, engine, route, gate, handler, record.
 
 mod cache;
+pub mod client;
 mod clock;
 pub mod config;
 mod connections;
 mod drive;
+pub mod error_log;
 mod event_loop;
 mod handler;
 mod listen;
@@ -17,4 +19,12 @@ mod tls;
 mod transport;
 
 pub use handler::script::cold_programs;
+/// What the status route tells, as `status.json` has it.
+pub mod status {
+    pub use crate::handler::status::{
+        Cache, Client, Connections, ProcessReport, Report, Requests, Route, Scripts, ServerReport,
+        Tls,
+    };
+}
+pub use record::watch::{Filter, FilterError};
 pub use server::{Server, StartError};

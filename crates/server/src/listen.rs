@@ -82,6 +82,11 @@ impl Gauge {
         }
     }
 
+    /// The most connections at once.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
     pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }

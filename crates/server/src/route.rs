@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dunlin_http::http1::{BodyLength, Refusal};
+use dunlin_http::semantics::status::reason;
 use dunlin_http::semantics::target::{self, Target};
-use dunlin_http::semantics::{Coding, Method, host, path, status};
+use dunlin_http::semantics::{Coding, Method, host, path};
 use dunlin_http::{FieldName, Request};
 
 use crate::cache::front::Hit;
 use crate::config::{Settings, Site};
 use crate::event_loop::Loop;
-use crate::handler::{error_page, file, redirect, respond, script};
+use crate::handler::{error_page, file, redirect, respond, script, status};
 use crate::response::Response;
 use crate::stream;
 
@@ -171,6 +172,10 @@ fn handle(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_>) -> Route
     if let Some(fixed) = &settings.respond {
         return routed(site, settings, respond::respond(settings, fixed).into(), true);
     }
+    if let Some(status) = &settings.status {
+        let reply = status::answer(ctx, request, status.rest(subject.path), subject.query);
+        return routed(site, settings, reply, false);
+    }
     if let Some(rules) = &settings.script
         && !matches!(method, Method::Trace | Method::Connect)
     {
@@ -245,7 +250,7 @@ pub(crate) fn refusal_response(refusal: &Refusal, html: bool) -> Response {
 
 /// The plain answer of an error status.
 pub(crate) fn error_response(status: u16, html: bool) -> Response {
-    let (media_type, body) = error_page::render(status, status::reason(status), html);
+    let (media_type, body) = error_page::render(status, reason(status), html);
     let mut response = Response::with_text(status, media_type, body);
     response.fields.push("X-Content-Type-Options", "nosniff");
     response

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::runtime::{Builder, LocalOptions, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -19,6 +19,8 @@ use crate::event_loop::{Loop, Shared};
 use crate::handler::file::Roots;
 use crate::handler::script::Pools;
 use crate::listen::{self, Gauge};
+use crate::record::metrics::Metrics;
+use crate::record::redact::Redactor;
 use crate::record::{AccessLog, AccessLogSettings, Format, ReverseDns, ReverseDnsSettings};
 use crate::tls::Certificates;
 
@@ -102,7 +104,7 @@ impl Server {
     }
 
     /// Serves until SIGTERM or SIGINT, then lets answers under way finish within the limit. A
-    /// second such signal ends that. SIGUSR1 reopens the access log.
+    /// second such signal ends that. SIGUSR1 reopens the logs.
     pub fn run_until_signal(self) {
         let Self { shared, loops, stop, running, control, .. } = self;
         let Control { runtime, mut terminate, mut interrupt, mut reopen } = control;
@@ -132,6 +134,7 @@ impl Server {
 }
 
 fn reopen_logs(shared: &Shared) {
+    crate::error_log::reopen();
     if let Some(log) = &shared.access_log {
         log.reopen();
     }
@@ -250,6 +253,10 @@ fn share(config: Config) -> Result<Arc<Shared>, StartError> {
         access_log,
         reverse_dns,
         serial: AtomicU64::new(0),
+        metrics: Metrics::default(),
+        hub: Arc::default(),
+        redactor: Redactor::new(&config.server.redact_query),
+        started: SystemTime::now(),
         config: Arc::new(config),
     }))
 }

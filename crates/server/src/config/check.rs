@@ -11,8 +11,12 @@ use super::file::{self, File, OneOrMany, Site as FileSite, TlsTable};
 use super::pattern::Pattern;
 use super::sites::{Defaults, Site, SiteRoute, Sites};
 use super::tls::{self, Tls};
-use super::{AccessLog, Cache, Config, Directory, Http1, Listen, ReverseDns, Server, Span};
+use super::{
+    AccessLog, Cache, Config, Directory, ErrorLog, ErrorLogPlace, Http1, Listen, ReverseDns,
+    Server, Span,
+};
 use crate::record::Format;
+use crate::record::redact::DEFAULT_KEYS;
 
 /// Checks `file`, which was read from `source`. Nothing is looked up on the disk.
 pub(super) fn check(file: File, source: &Source<'_>) -> Result<Config, Vec<Problem>> {
@@ -48,7 +52,7 @@ impl Checker<'_> {
                 std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
             }),
             access_log: self.access_log(server),
-            error_log: server.error_log.clone(),
+            error_log: self.error_log(&server.error_log),
             connections: server.connections.as_deref().copied(),
             stop_timeout: server.stop_timeout.map_or(Duration::from_secs(30), |span| span.0),
             server_field: server.server_field.unwrap_or(true),
@@ -61,8 +65,23 @@ impl Checker<'_> {
                 revalidate: cache.revalidate.map_or(Duration::from_secs(5), |span| span.0),
                 notify: cache.notify.unwrap_or(true),
             },
+            redact_query: self.redact_query(server),
             reverse_dns: server.reverse_dns.as_ref().map(|dns| self.reverse_dns(dns)),
         }
+    }
+
+    fn redact_query(&mut self, server: &file::Server) -> Vec<String> {
+        let Some(keys) = &server.redact_query else {
+            return DEFAULT_KEYS.map(String::from).into();
+        };
+        for key in keys {
+            if key.is_empty() || key.contains(['=', '&', ';']) {
+                let what =
+                    format!("redact_query: {:?} is not the name of a query's key", key.value);
+                self.problem(&key.span, what);
+            }
+        }
+        keys.iter().map(|key| key.value.clone()).collect()
     }
 
     fn http1(&mut self, http1: &file::Http1) -> Http1 {
@@ -148,6 +167,27 @@ impl Checker<'_> {
         Some(AccessLog { path, format })
     }
 
+    fn error_log(&mut self, log: &file::ErrorLog) -> ErrorLog {
+        let place = match &log.path {
+            None => ErrorLogPlace::Stderr,
+            Some(path) => match path.to_str() {
+                Some("-") => ErrorLogPlace::Stderr,
+                Some("journald") => ErrorLogPlace::Journald,
+                _ => {
+                    if path.as_os_str().is_empty() {
+                        self.problem(&path.span, "error_log: the path is empty");
+                    }
+                    let absolute = self.absolute(path);
+                    if let Some(folder) = absolute.parent() {
+                        self.look_up_later("error_log", folder, &path.span);
+                    }
+                    ErrorLogPlace::File(absolute)
+                }
+            },
+        };
+        ErrorLog { level: log.level, format: log.format, place }
+    }
+
     fn listen(&mut self, file: &File) -> Vec<Listen> {
         let mut all: Vec<Listen> = Vec::new();
         for listen in &file.listen {
@@ -222,7 +262,8 @@ impl Checker<'_> {
             let answers = route.root.is_some()
                 || route.redirect.is_some()
                 || route.respond.is_some()
-                || route.script.is_some();
+                || route.script.is_some()
+                || route.status.as_deref() == Some(&true);
             answers && pattern.is_everything()
         });
         if root.is_none() && !everywhere {

@@ -33,7 +33,7 @@ pub struct Server {
     /// format. Off when absent.
     #[schemars(with = "Option<AccessLogSchema>")]
     pub access_log: Option<At<AccessLog>>,
-    /// What the error log tells; it goes to standard error.
+    /// What the error log tells, and where it goes.
     pub error_log: ErrorLog,
     /// The most connections at once, over all loops; past it newcomers wait in the backlog. Half
     /// of the descriptor limit when absent.
@@ -46,6 +46,9 @@ pub struct Server {
     pub http1: Http1,
     /// Bounds of the file cache.
     pub cache: Cache,
+    /// Query keys whose values are kept out of logs and traces, instead of the usual ones (`token`,
+    /// `password`, `signature` and their like).
+    pub redact_query: Option<Vec<At<String>>>,
     /// Look up the names of clients for the log; not done when the table is absent.
     pub reverse_dns: Option<ReverseDns>,
 }
@@ -79,7 +82,7 @@ impl AccessLog {
     }
 }
 
-/// What the error log tells.
+/// What the error log tells, and where it goes.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ErrorLog {
@@ -87,6 +90,9 @@ pub struct ErrorLog {
     pub level: LogLevel,
     /// How a message is written. `text` when absent.
     pub format: LogFormat,
+    /// A path, `-` for standard error, or `journald` for the system's journal. `-` when absent.
+    #[schemars(with = "Option<String>")]
+    pub path: Option<At<PathBuf>>,
 }
 
 /// How severe a message is.
@@ -338,6 +344,10 @@ route! {
     respond: RespondTable,
     /// Run programs that make the answer.
     script: ScriptTable,
+    /// Show what the server is doing: a page with `status.json`, `metrics` (Prometheus), `events`
+    /// and `watch` beside it, where the pattern's `*` names them, as in `/status/*`. False when
+    /// absent.
+    status: bool,
     /// Whether answers of scripts tell in `Server-Timing` where the time went. False when absent.
     server_timing: bool,
     /// Response fields to set. More general routes' fields stay unless they are set or removed

@@ -71,8 +71,8 @@ pub struct Server {
     pub threads: usize,
     /// Where the access log goes; `None` when there is none.
     pub access_log: Option<AccessLog>,
-    /// What the error log tells, on standard error.
-    pub error_log: file::ErrorLog,
+    /// What the error log tells, and where it goes.
+    pub error_log: ErrorLog,
     /// The most connections at once; `None` to derive it from the descriptor limit.
     pub connections: Option<usize>,
     /// How long answers under way may take when the server stops.
@@ -83,8 +83,32 @@ pub struct Server {
     pub http1: Http1,
     /// The file cache's bounds.
     pub cache: Cache,
+    /// Query keys whose values are not recorded.
+    pub redact_query: Vec<String>,
     /// Names of clients for the log; `None` when they are not looked up.
     pub reverse_dns: Option<ReverseDns>,
+}
+
+/// What the error log tells, and where it goes.
+#[derive(Debug, Clone)]
+pub struct ErrorLog {
+    /// The least severe level that is told.
+    pub level: file::LogLevel,
+    /// How a message is written; the journal has a form of its own.
+    pub format: file::LogFormat,
+    /// Where it goes.
+    pub place: ErrorLogPlace,
+}
+
+/// Where the error log goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ErrorLogPlace {
+    /// To standard error.
+    Stderr,
+    /// To a file.
+    File(PathBuf),
+    /// To the system's journal.
+    Journald,
 }
 
 /// Where the access log goes.

@@ -13,6 +13,7 @@ use super::pattern::Pattern;
 use super::script::{self, Script};
 use super::template::Template;
 use crate::handler::records;
+use crate::record::metrics::Label;
 
 /// What holds for a path.
 #[derive(Debug)]
@@ -25,6 +26,7 @@ pub struct Settings {
     pub redirect: Option<Redirect>,
     pub respond: Option<Respond>,
     pub script: Option<Arc<Script>>,
+    pub status: Option<Status>,
     pub server_timing: bool,
     pub set_fields: Vec<(String, String)>,
     pub remove_fields: Vec<String>,
@@ -46,6 +48,10 @@ pub struct Settings {
     pub access_log: bool,
     pub body_size: u64,
     pub ranges: usize,
+    /// What its requests are counted by.
+    pub(crate) label: Label,
+    /// The pattern of the most specific route; empty when there is none.
+    pub(crate) pattern: String,
 }
 
 /// One step of a `try` list.
@@ -78,6 +84,19 @@ impl Redirect {
             [b'/', after @ ..] if self.after_slash => after,
             _ => rest,
         }
+    }
+}
+
+/// The server's status.
+#[derive(Debug)]
+pub struct Status {
+    pattern: Pattern,
+}
+
+impl Status {
+    /// What the route's `*` stands for in `path`.
+    pub fn rest<'p>(&self, path: &'p [u8]) -> &'p [u8] {
+        self.pattern.rest(path)
     }
 }
 
@@ -128,6 +147,7 @@ impl Settings {
 pub(super) struct Patterns<'a> {
     pub(super) redirects: &'a Pattern,
     pub(super) scripts: &'a Pattern,
+    pub(super) statuses: &'a Pattern,
 }
 
 /// Takes what is wrong, and where.
@@ -152,6 +172,9 @@ impl Reader<'_> {
             redirect: self.redirect(patterns.redirects),
             respond: self.respond(),
             script: self.script(patterns.scripts),
+            status: self.status(patterns.statuses),
+            label: Label::NONE,
+            pattern: String::new(),
             server_timing: route.server_timing.as_deref().copied().unwrap_or(false),
             set_fields: self.set_fields(),
             remove_fields: self.remove_fields(),
@@ -194,6 +217,12 @@ impl Reader<'_> {
             (self.report)(&script.span, what.into());
         }
         let set = || route.set_fields.iter().flat_map(|fields| fields.keys());
+        if let Some(status) = route.status.as_ref().filter(|status| status.value)
+            && (route.redirect.is_some() || route.respond.is_some() || route.script.is_some())
+        {
+            let what = "a route has either `status`, `script`, `redirect` or `respond`";
+            (self.report)(&status.span, what.into());
+        }
         for (at, name) in set().enumerate() {
             if set().skip(at + 1).any(|other| other.eq_ignore_ascii_case(name)) {
                 let what = format!("set_fields: {} stands twice", name.value);
@@ -286,6 +315,15 @@ impl Reader<'_> {
     fn script(&mut self, pattern: &Pattern) -> Option<Arc<Script>> {
         let table = self.route.script.as_ref()?;
         Some(Arc::new(script::read(table, pattern, self.report)))
+    }
+
+    fn status(&mut self, pattern: &Pattern) -> Option<Status> {
+        let status = self.route.status.as_ref().filter(|status| status.value)?;
+        if pattern.is_literal() {
+            let what = "status: the route's pattern has no `*`; write path = \"/status/*\"";
+            (self.report)(&status.span, what.into());
+        }
+        Some(Status { pattern: pattern.clone() })
     }
 
     fn set_fields(&mut self) -> Vec<(String, String)> {

@@ -10,6 +10,7 @@ use super::pattern::Pattern;
 use super::route_table::RouteTable;
 use super::settings::{Patterns, Report, Settings};
 use super::tls::Tls;
+use crate::record::metrics::label;
 
 /// All sites.
 #[derive(Debug, Default)]
@@ -133,16 +134,21 @@ impl Site {
         for route in &routes {
             settings([route], defaults, report);
         }
+        let name = hosts.first().cloned().unwrap_or_else(|| "default".into());
         let patterns: Vec<&Pattern> = routes.iter().map(|route| &route.pattern).collect();
         let make = |matching: &[usize]| {
             // Whatever is wrong has been told above: no check concerns keys of two routes.
-            settings(matching.iter().map(|&at| &routes[at]), defaults, &mut |_, _| {})
+            let mut made =
+                settings(matching.iter().map(|&at| &routes[at]), defaults, &mut |_, _| {});
+            let most_specific = matching.last().map(|&at| &routes[at].route.path.value);
+            made.pattern = most_specific.cloned().unwrap_or_default();
+            made.label = label(&name, &made.pattern);
+            made
         };
         let table = RouteTable::new(&patterns, make).unwrap_or_else(|what| {
             report(&routes.first().and_then(|route| route.route.path.span.clone()), what);
             RouteTable::same_for_all(settings([], defaults, &mut |_, _| {}))
         });
-        let name = hosts.first().cloned().unwrap_or_else(|| "default".into());
         Self { index, name, hosts, routes, table, tls: None }
     }
 
@@ -182,6 +188,7 @@ fn settings<'r>(
     let patterns = Patterns {
         redirects: gathered.redirects.unwrap_or(&Pattern::EVERYTHING),
         scripts: gathered.scripts.unwrap_or(&Pattern::EVERYTHING),
+        statuses: gathered.statuses.unwrap_or(&Pattern::EVERYTHING),
     };
     Settings::new(&gathered.route, root, defaults.cache_file, &patterns, report)
 }

@@ -1,4 +1,4 @@
-//! What is done with a finished exchange: access log, reverse DNS.
+//! What is done with a finished exchange: access log, reverse DNS, metrics, whoever watches.
 
 mod access_log;
 mod escape;
@@ -6,9 +6,12 @@ mod exchange;
 mod format;
 mod log_queue;
 mod log_writer;
+pub(crate) mod metrics;
+pub(crate) mod redact;
 mod reverse_dns;
 mod template;
 mod time_cache;
+pub(crate) mod watch;
 
 pub(crate) use access_log::{AccessLog, AccessLogSettings, LoopLog};
 pub(crate) use exchange::Exchange;
