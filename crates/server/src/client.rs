@@ -82,6 +82,11 @@ impl Client {
         self
     }
 
+    /// Whether it is one of a URL, and not of a socket's path.
+    pub(crate) fn is_of_network(&self) -> bool {
+        matches!(self.place, Place::Authority(_))
+    }
+
     /// Asks for `path`, which begins with a slash.
     ///
     /// # Errors

@@ -20,10 +20,11 @@ use crate::connections::{Connections, STATES};
 use crate::handler::file::Roots;
 use crate::handler::script::{Links, Pools};
 use crate::listen::Gauge;
-use crate::record::metrics::{LoopMetrics, Metrics};
+use crate::record::metrics::{Finished, Key, LoopMetrics, Metrics, named};
 use crate::record::redact::Redactor;
-use crate::record::watch::Hub;
-use crate::record::{AccessLog, Exchange, LoopLog, ReverseDns};
+use crate::record::traces::Tracer;
+use crate::record::watch::{Hub, Seen};
+use crate::record::{AccessLog, Exchange, LoopLog, Opening, ReverseDns, TimeCache, Track};
 use crate::tls::Certificates;
 
 /// What all loops share. Nothing here is locked on the way of a cached file.
@@ -40,6 +41,9 @@ pub(crate) struct Shared {
     pub(crate) reverse_dns: Option<ReverseDns>,
     pub(crate) serial: AtomicU64,
     pub(crate) metrics: Metrics,
+    /// Whether requests are counted.
+    pub(crate) is_counting: bool,
+    pub(crate) tracer: Option<Tracer>,
     /// Who watches requests.
     pub(crate) hub: Arc<Hub>,
     pub(crate) redactor: Redactor,
@@ -57,6 +61,7 @@ pub(crate) struct Loop {
     pub(crate) links: Rc<Links>,
     pub(crate) metrics: LoopMetrics,
     log: RefCell<Option<LoopLog>>,
+    time: RefCell<TimeCache>,
     buffers: Cell<Option<Box<Buffers>>>,
     /// Answers from the cache and others, since they were last added to the store's counters.
     hits: Cell<u64>,
@@ -157,6 +162,7 @@ impl Loop {
             links: Rc::default(),
             metrics: shared.metrics.of_loop(),
             log: RefCell::new(log),
+            time: RefCell::new(TimeCache::new()),
             buffers: Cell::new(Some(Box::default())),
             hits: Cell::new(0),
             misses: Cell::new(0),
@@ -223,9 +229,32 @@ impl Loop {
         self.front.borrow_mut().sweep();
     }
 
+    /// Whether anybody wants to know of requests.
     #[inline]
-    pub(crate) fn is_logging(&self) -> bool {
-        self.shared.access_log.is_some()
+    pub(crate) fn is_tracking(&self) -> bool {
+        let shared = &*self.shared;
+        shared.access_log.is_some()
+            || shared.is_counting
+            || shared.tracer.is_some()
+            || shared.hub.is_watched()
+    }
+
+    /// Follows a request whose head has arrived, when anybody wants to know.
+    #[inline]
+    pub(crate) fn track(
+        &self,
+        request: &Request<'_>,
+        first_byte: Option<Instant>,
+        opening: &mut Option<Opening>,
+    ) -> Option<Track> {
+        if !self.is_tracking() {
+            return None;
+        }
+        let mut track = Track::new(first_byte, opening.take());
+        if let Some(tracer) = &self.shared.tracer {
+            track.span = tracer.begin(request);
+        }
+        Some(track)
     }
 
     /// Starts the clock again after it stood still for want of connections.
@@ -305,41 +334,90 @@ impl Loop {
         }
     }
 
-    /// Writes the log line of a finished exchange.
+    /// Takes the finished exchange: counts it, writes its log line, and tells whoever watches.
+    #[inline]
     pub(crate) fn record(
         &self,
         request: &Request<'_>,
         peer: IpAddr,
         connection: u64,
-        started: Instant,
-        site: usize,
+        track: &Track,
         served: &Served,
     ) {
-        let mut log = self.log.borrow_mut();
-        let Some(log) = &mut *log else { return };
-        let name = self.shared.reverse_dns.as_ref().and_then(|dns| dns.name(peer));
-        let duration = started.elapsed();
+        let end = Instant::now();
+        let pass = track.pass.as_deref();
+        let peer = pass.map_or(peer, |pass| pass.client.address);
+        if self.shared.is_counting {
+            self.metrics.count(&Finished {
+                key: Key {
+                    label: track.follow.label,
+                    method: request.method(),
+                    version: request.version(),
+                    status: served.status,
+                },
+                peer,
+                duration: end.saturating_duration_since(track.phases.first_byte),
+                sent: served.bytes,
+            });
+        }
+        let is_logged = track.is_logged && self.shared.access_log.is_some();
+        let is_watched = self.shared.hub.is_watched();
+        if is_logged || is_watched || track.span.is_some() {
+            self.tell(request, peer, connection, track, served, end, (is_logged, is_watched));
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all that is known of an exchange")]
+    fn tell(
+        &self,
+        request: &Request<'_>,
+        peer: IpAddr,
+        connection: u64,
+        track: &Track,
+        served: &Served,
+        end: Instant,
+        (is_logged, is_watched): (bool, bool),
+    ) {
+        let Shared { reverse_dns, redactor, config, .. } = &*self.shared;
+        let name = reverse_dns.as_ref().and_then(|dns| dns.name(peer));
+        let duration = end.saturating_duration_since(track.phases.first_byte);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let began = now.saturating_sub(duration);
-        log.record(&Exchange {
+        let referer = request.field(FieldName::Referer).map(|referer| redactor.target(referer));
+        let exchange = Exchange {
             peer,
             peer_name: name.as_deref(),
-            user: None,
+            user: track.pass.as_deref().and_then(|pass| pass.user()).map(str::as_bytes),
             started_secs: began.as_secs(),
             started_nanos: began.subsec_nanos(),
             duration_ns: duration.as_nanos() as u64,
             method: request.method_text(),
-            target: request.target(),
+            target: &redactor.target(request.target()),
             version: request.version().as_str(),
             status: served.status,
             body_bytes: served.bytes,
-            referer: request.field(FieldName::Referer),
+            referer: referer.as_deref(),
             user_agent: request.field(FieldName::UserAgent),
             host: request.field(FieldName::Host),
-            site: self.shared.config.sites.name(site),
+            site: config.sites.name(track.site),
             cache: served.cache,
             coding: served.coding,
             connection,
-        });
+            times: track.times(end),
+        };
+        if is_logged && let Some(log) = &mut *self.log.borrow_mut() {
+            log.record(&exchange);
+        }
+        if !is_watched && track.span.is_none() {
+            return;
+        }
+        let (_, route) = named(track.follow.label);
+        if is_watched {
+            let seen = Seen { exchange: &exchange, route: &route, request: Some(request) };
+            self.shared.hub.tell(&seen, &mut self.time.borrow_mut());
+        }
+        if let (Some(tracer), Some(span)) = (&self.shared.tracer, &track.span) {
+            tracer.end(span, &exchange, &exchange.times, &route);
+        }
     }
 }

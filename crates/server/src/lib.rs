@@ -8,6 +8,7 @@ mod connections;
 mod drive;
 pub mod error_log;
 mod event_loop;
+mod gate;
 mod handler;
 mod listen;
 mod record;

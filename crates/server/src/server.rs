@@ -18,9 +18,10 @@ use crate::config::{Config, Listen};
 use crate::event_loop::{Loop, Shared};
 use crate::handler::file::Roots;
 use crate::handler::script::Pools;
-use crate::listen::{self, Gauge};
+use crate::listen::{self, Gauge, Speech};
 use crate::record::metrics::Metrics;
 use crate::record::redact::Redactor;
+use crate::record::traces::Tracer;
 use crate::record::{AccessLog, AccessLogSettings, Format, ReverseDns, ReverseDnsSettings};
 use crate::tls::Certificates;
 
@@ -159,6 +160,9 @@ fn tell_of_cache(shared: &Shared) {
 fn finish(shared: &Shared, loops: Vec<JoinHandle<()>>) {
     tell_of_cache(shared);
     shared.pools.kill_all();
+    if let Some(tracer) = &shared.tracer {
+        tracer.finish();
+    }
     let open = shared.gauge.open();
     if open > 0 {
         tracing::warn!("{open} connections were still open at the end of stop_timeout");
@@ -238,6 +242,8 @@ fn share(config: Config) -> Result<Arc<Shared>, StartError> {
     }
     let certificates = Arc::new(Certificates::load(&config).map_err(fail)?);
     certificates.follow().map_err(|error| fail(format!("following certificates: {error}")))?;
+    let tracer = server.traces.as_ref().map(Tracer::start).transpose();
+    let tracer = tracer.map_err(|error| fail(format!("traces: {error}")))?;
     let bounds = Bounds {
         bytes: server.cache.size,
         entries: server.cache.entries,
@@ -254,6 +260,8 @@ fn share(config: Config) -> Result<Arc<Shared>, StartError> {
         reverse_dns,
         serial: AtomicU64::new(0),
         metrics: Metrics::default(),
+        is_counting: config.is_counting(),
+        tracer,
         hub: Arc::default(),
         redactor: Redactor::new(&config.server.redact_query),
         started: SystemTime::now(),
@@ -264,13 +272,12 @@ fn share(config: Config) -> Result<Arc<Shared>, StartError> {
 /// An open socket that is listened on.
 struct Listener {
     socket: TcpListener,
-    tls: bool,
-    http2: bool,
+    speech: Speech,
 }
 
 impl Listener {
     fn url(&self) -> Option<String> {
-        let scheme = if self.tls { "https" } else { "http" };
+        let scheme = if self.speech.tls { "https" } else { "http" };
         Some(format!("{scheme}://{}/", self.socket.local_addr().ok()?))
     }
 }
@@ -278,7 +285,7 @@ impl Listener {
 /// Opens every address once for each loop.
 fn bind_all(listen: &[Listen], loops: usize) -> Result<Vec<Vec<Listener>>, StartError> {
     let mut all: Vec<Vec<Listener>> = (0..loops).map(|_| Vec::new()).collect();
-    for Listen { address, backlog, tls, http2 } in listen {
+    for Listen { address, backlog, tls, http2, proxy_protocol } in listen {
         let explain = |error: io::Error| {
             let hint = match error.kind() {
                 io::ErrorKind::AddrInUse => "; another program has it, choose another port",
@@ -296,7 +303,8 @@ fn bind_all(listen: &[Listen], loops: usize) -> Result<Vec<Vec<Listener>>, Start
             let listener = listen::bind(address, *backlog).map_err(explain)?;
             // Port 0 is chosen once, and then shared.
             address = listener.local_addr().map_err(explain)?;
-            listeners.push(Listener { socket: listener, tls: *tls, http2: *http2 });
+            let speech = Speech { tls: *tls, http2: *http2, proxy_protocol: *proxy_protocol };
+            listeners.push(Listener { socket: listener, speech });
         }
     }
     Ok(all)
@@ -322,8 +330,8 @@ fn run_loop(shared: Arc<Shared>, listeners: Vec<Listener>, mut stopped: watch::R
         let ctx = Rc::new(Loop::new(shared));
         tokio::task::spawn_local(Rc::clone(&ctx).follow_changes());
         tokio::task::spawn_local(Rc::clone(&ctx).tick());
-        for Listener { socket, tls, http2 } in listeners {
-            let accepting = listen::accept(Rc::clone(&ctx), socket, tls, http2);
+        for Listener { socket, speech } in listeners {
+            let accepting = listen::accept(Rc::clone(&ctx), socket, speech);
             tokio::task::spawn_local(async move {
                 if let Err(error) = accepting.await {
                     tracing::error!("accepting: {error}");

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::{Debug, Write};
-use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -78,9 +78,7 @@ fn tell_in_time() {
 
 impl Kinds {
     fn passes(&self, place: Identifier, level: Level, text: String, now: Instant) -> bool {
-        let mut hasher: DefaultHasher = std::hash::BuildHasherDefault::default().build_hasher();
-        text.hash(&mut hasher);
-        let hash = hasher.finish();
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&text);
         let mut kinds = self.lock();
         let kind = kinds.entry(place).or_insert_with(|| Kind {
             level,

@@ -196,7 +196,7 @@ pub(crate) fn nanos(nanos: Option<u64>) -> String {
 
 impl History {
     pub(crate) fn add(&mut self, figures: &Figures) {
-        let mut keep = |values: &mut VecDeque<u64>, value: u64| {
+        let keep = |values: &mut VecDeque<u64>, value: u64| {
             values.push_back(value);
             if values.len() > KEEP {
                 values.pop_front();

@@ -8,13 +8,15 @@ use std::time::Duration;
 use super::at::{At, Place};
 use super::error::{Problem, Source};
 use super::file::{self, File, OneOrMany, Site as FileSite, TlsTable};
+use super::gates;
 use super::pattern::Pattern;
 use super::sites::{Defaults, Site, SiteRoute, Sites};
 use super::tls::{self, Tls};
 use super::{
     AccessLog, Cache, Config, Directory, ErrorLog, ErrorLogPlace, Http1, Listen, ReverseDns,
-    Server, Span,
+    Server, Span, Traces,
 };
+use crate::client::Client;
 use crate::record::Format;
 use crate::record::redact::DEFAULT_KEYS;
 
@@ -56,6 +58,11 @@ impl Checker<'_> {
             connections: server.connections.as_deref().copied(),
             stop_timeout: server.stop_timeout.map_or(Duration::from_secs(30), |span| span.0),
             server_field: server.server_field.unwrap_or(true),
+            trusted_proxies: gates::networks(
+                "trusted_proxies",
+                server.trusted_proxies.as_deref().unwrap_or_default(),
+                &mut |place, what| self.problem(place, what),
+            ),
             http1: self.http1(&server.http1),
             cache: Cache {
                 size: cache.size.map_or(128 << 20, |size| size.0 as usize),
@@ -65,8 +72,27 @@ impl Checker<'_> {
                 revalidate: cache.revalidate.map_or(Duration::from_secs(5), |span| span.0),
                 notify: cache.notify.unwrap_or(true),
             },
+            traces: server.traces.as_ref().map(|traces| self.traces(traces)),
             redact_query: self.redact_query(server),
             reverse_dns: server.reverse_dns.as_ref().map(|dns| self.reverse_dns(dns)),
+        }
+    }
+
+    fn traces(&mut self, traces: &file::Traces) -> Traces {
+        if let Err(what) = Client::new(&traces.endpoint).and_then(|client| {
+            let named = client.is_of_network();
+            named.then_some(()).ok_or_else(|| format!("{:?} is no URL", traces.endpoint.value))
+        }) {
+            self.problem(&traces.endpoint.span, format!("traces: {what}"));
+        }
+        let sample = traces.sample.as_deref().copied().unwrap_or(1.0);
+        if let Some(at) = traces.sample.as_ref().filter(|_| !(0.0..=1.0).contains(&sample)) {
+            self.problem(&at.span, format!("traces: sample is {sample}, and not from 0 to 1"));
+        }
+        Traces {
+            endpoint: traces.endpoint.value.clone(),
+            sample,
+            service: traces.service.clone().unwrap_or_else(|| "dunlin".into()),
         }
     }
 
@@ -205,6 +231,7 @@ impl Checker<'_> {
                     backlog: listen.backlog.map_or(4096, i32::from),
                     tls: listen.tls.as_deref().copied().unwrap_or(false),
                     http2: listen.http2.unwrap_or(true),
+                    proxy_protocol: listen.proxy_protocol.unwrap_or(false),
                 });
             }
         }

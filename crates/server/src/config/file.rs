@@ -42,10 +42,15 @@ pub struct Server {
     pub stop_timeout: Option<Span>,
     /// Whether responses carry `Server: dunlin`. True when absent.
     pub server_field: Option<bool>,
+    /// Networks of proxies that are believed what `Forwarded` or `X-Forwarded-For` and
+    /// `X-Forwarded-Proto` say of the client. None when absent.
+    pub trusted_proxies: Option<Vec<At<String>>>,
     /// Settings of HTTP/1 connections.
     pub http1: Http1,
     /// Bounds of the file cache.
     pub cache: Cache,
+    /// Send traces of requests to a collector; none are made when absent.
+    pub traces: Option<At<Traces>>,
     /// Query keys whose values are kept out of logs and traces, instead of the usual ones (`token`,
     /// `password`, `signature` and their like).
     pub redact_query: Option<Vec<At<String>>>,
@@ -178,6 +183,22 @@ pub struct Cache {
     pub notify: Option<bool>,
 }
 
+/// Where traces of requests go.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table such as { endpoint = \"http://127.0.0.1:4318/v1/traces\", sample = 0.01 }"
+)]
+pub struct Traces {
+    /// URL of the collector's OTLP receiver, such as `http://127.0.0.1:4318/v1/traces`.
+    pub endpoint: At<String>,
+    /// Share of the requests that are traced, from 0 to 1, where the client has not decided in
+    /// `traceparent`. 1 when absent.
+    pub sample: Option<At<f64>>,
+    /// The name of the service in traces. `dunlin` when absent.
+    pub service: Option<String>,
+}
+
 /// How the names of clients are found.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -207,12 +228,16 @@ pub struct Listen {
     /// Whether HTTP/2 is spoken: with TLS when it is agreed upon, in the clear with clients that begin
     /// with it (prior knowledge). True when absent.
     pub http2: Option<bool>,
+    /// Whether each connection begins with the PROXY protocol's line or header (version 1 or 2), which
+    /// tells of the client behind a proxy. Others are refused, as are those from outside
+    /// `trusted_proxies` when there are such. False when absent.
+    pub proxy_protocol: Option<bool>,
 }
 
 impl Default for Listen {
     fn default() -> Self {
         let address = At::nowhere("127.0.0.1:8080".to_owned());
-        Self { address, backlog: None, tls: None, http2: None }
+        Self { address, backlog: None, tls: None, http2: None, proxy_protocol: None }
     }
 }
 
@@ -394,6 +419,14 @@ route! {
     error_pages: BTreeMap<At<String>, At<String>>,
     /// Whether requests are written to the access log. True when absent.
     access_log: bool,
+    /// Networks whose clients may ask: `192.0.2.0/24`, `::1`. The smallest network that an address is
+    /// in decides between `allow` and `deny`; all others are refused when there is an `allow`.
+    allow: Vec<At<String>>,
+    /// Networks whose clients are refused (403).
+    deny: Vec<At<String>>,
+    /// Methods that are allowed; others are answered with 405. `GET` brings `HEAD` with it. Whatever
+    /// the route's handler knows when absent.
+    methods: Vec<At<String>>,
     /// Largest request body. `1MiB` when absent.
     body_size: Size,
     /// Most ranges of one request; 0 switches ranges off. 16 when absent.

@@ -10,6 +10,7 @@ mod error;
 mod explain;
 pub mod file;
 mod forms;
+mod gates;
 mod pattern;
 mod read;
 mod route_table;
@@ -27,6 +28,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::gate::Network;
 pub(crate) use check::descriptor_limit;
 pub use error::Problem;
 use error::Source;
@@ -79,14 +81,29 @@ pub struct Server {
     pub stop_timeout: Duration,
     /// Whether responses carry `Server`.
     pub server_field: bool,
+    /// Proxies that are believed what they say of the client.
+    pub trusted_proxies: Vec<Network>,
     /// The HTTP/1 engine's settings.
     pub http1: Http1,
     /// The file cache's bounds.
     pub cache: Cache,
+    /// Where traces go; `None` when there are none.
+    pub traces: Option<Traces>,
     /// Query keys whose values are not recorded.
     pub redact_query: Vec<String>,
     /// Names of clients for the log; `None` when they are not looked up.
     pub reverse_dns: Option<ReverseDns>,
+}
+
+/// Where traces of requests go.
+#[derive(Debug, Clone)]
+pub struct Traces {
+    /// The URL of the collector.
+    pub endpoint: String,
+    /// The share of requests that are traced, from 0 to 1.
+    pub sample: f64,
+    /// The name of the service.
+    pub service: String,
 }
 
 /// What the error log tells, and where it goes.
@@ -188,6 +205,8 @@ pub struct Listen {
     pub tls: bool,
     /// Whether HTTP/2 is spoken with clients that begin with it.
     pub http2: bool,
+    /// Whether connections begin with the PROXY protocol.
+    pub proxy_protocol: bool,
 }
 
 /// What the command line says instead of the file.
@@ -226,6 +245,7 @@ impl Overrides {
                 backlog: None,
                 tls: None,
                 http2: None,
+                proxy_protocol: None,
             };
             file.listen = self.listen.iter().map(listen).collect();
         }
@@ -317,6 +337,11 @@ impl Config {
     pub fn certificates(&self) -> Vec<String> {
         let sites = self.sites.iter().filter_map(|site| site.tls.as_ref());
         sites.flat_map(|tls| crate::tls::examine(tls).unwrap_or_else(|error| vec![error])).collect()
+    }
+
+    /// Whether somebody can ask for what requests are counted by.
+    pub(crate) fn is_counting(&self) -> bool {
+        self.sites.iter().any(|site| site.shows_status())
     }
 
     /// The JSON Schema of the file.

@@ -171,6 +171,11 @@ impl Site {
         })
     }
 
+    /// Whether one of its routes shows the status.
+    pub(super) fn shows_status(&self) -> bool {
+        self.routes.iter().any(|route| route.route.status.as_deref() == Some(&true))
+    }
+
     /// How many routes it has.
     pub fn route_count(&self) -> usize {
         self.routes.len()

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use super::Times;
+
 /// One request and its response, borrowed from the connection while they are recorded.
 ///
 /// Whatever came from the client is given as the bytes that were received; escaping is the
@@ -44,6 +46,8 @@ pub(crate) struct Exchange<'a> {
     pub(crate) coding: &'static str,
     /// The serial number of the connection.
     pub(crate) connection: u64,
+    /// Where the time went.
+    pub(crate) times: Times,
 }
 
 impl<'a> Exchange<'a> {
@@ -96,6 +100,7 @@ pub(super) mod tests {
             cache: "hit",
             coding: "gzip",
             connection: 42,
+            times: Times { head: 12, handler: Some(345), ..Times::default() },
         }
     }
 

@@ -154,7 +154,14 @@ fn write_json(exchange: &Exchange<'_>, time: &mut TimeCache, out: &mut Vec<u8>) 
     out.extend_from_slice(exchange.cache.as_bytes());
     out.extend_from_slice(b"\",\"coding\":\"");
     out.extend_from_slice(exchange.coding.as_bytes());
-    out.extend_from_slice(b"\"}");
+    out.extend_from_slice(b"\",\"phases\":{");
+    for (number_of, (name, micros)) in exchange.times.iter().enumerate() {
+        out.extend_from_slice(if number_of == 0 { b"\"" } else { b",\"" });
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b"_us\":");
+        number(micros, out);
+    }
+    out.extend_from_slice(b"}}");
 }
 
 /// Inlined, so that the copy of each key has a length known to the compiler.

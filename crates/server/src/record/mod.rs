@@ -11,6 +11,8 @@ pub(crate) mod redact;
 mod reverse_dns;
 mod template;
 mod time_cache;
+pub(crate) mod traces;
+mod track;
 pub(crate) mod watch;
 
 pub(crate) use access_log::{AccessLog, AccessLogSettings, LoopLog};
@@ -19,3 +21,4 @@ pub(crate) use format::Format;
 pub(crate) use reverse_dns::{ReverseDns, ReverseDnsSettings};
 pub(crate) use template::Template;
 pub(crate) use time_cache::TimeCache;
+pub(crate) use track::{Follow, Opening, Times, Track};

@@ -47,6 +47,8 @@ impl Connection {
             ctx: &self.ctx,
             stream: &mut self.stream,
             peer: self.peer,
+            proxied: self.proxied.as_deref(),
+            opening: &mut self.opening,
             serial: self.serial,
             slot: self.slot,
         };

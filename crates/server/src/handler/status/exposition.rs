@@ -99,6 +99,10 @@ impl Exposition {
         ] {
             line!(self, "{name}_total{{result=\"{result}\"}} {count}");
         }
+        let name = "dunlin_spans";
+        self.family(name, "counter", "Spans of traces by what became of them.");
+        line!(self, "{name}_total{{result=\"sent\"}} {}", report.spans.0);
+        line!(self, "{name}_total{{result=\"lost\"}} {}", report.spans.1);
         let help = "Lines of the access log that were lost.";
         self.counter("dunlin_access_log_lines_lost", help, report.log_lines_lost);
     }

@@ -30,6 +30,8 @@ pub struct Report {
     pub scripts: Vec<Scripts>,
     /// Lines of the access log that were lost.
     pub log_lines_lost: u64,
+    /// Spans that a collector has taken, and spans that were lost.
+    pub spans: (u64, u64),
 }
 
 /// The server.
@@ -217,6 +219,10 @@ impl Report {
             clients: clients(counts),
             scripts: shared.pools.report(),
             log_lines_lost: shared.access_log.as_ref().map_or(0, |log| log.lost()),
+            spans: shared.tracer.as_ref().map_or((0, 0), |tracer| {
+                let counts = tracer.counts();
+                (counts.sent.load(Ordering::Relaxed), counts.lost.load(Ordering::Relaxed))
+            }),
         }
     }
 }
