@@ -31,6 +31,7 @@ TABLES = [
     ("`redirect`", "RedirectTable"),
     ("`respond`", "RespondTable"),
     ("`script`", "ScriptTable"),
+    ("`auth`", "AuthTable"),
     ("`cache` on a route", "RouteCacheTable"),
     ("`records`", "RecordsTable"),
 ]

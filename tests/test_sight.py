@@ -64,7 +64,7 @@ def test_metrics_add_up_and_real_parsers_read_them(serve, site):
     bound = "http_server_request_duration_seconds_bucket"
     assert total(found, bound, le="+Inf", **files) == total(found, name, **files)
     assert total(found, bound, le="10.0", **files) == total(found, name, **files)
-    assert total(found, "dunlin_cache_requests_total", result="hit") >= 6
+    wait_until(lambda: total(metrics(server), "dunlin_cache_requests_total", result="hit") >= 6, "hits")
     assert found["process_open_fds", ()] > 5 and found["process_resident_memory_bytes", ()] > 1e6
     with server.connect(), server.connect():
         wait_until(lambda: total(metrics(server), "dunlin_connections", state="idle") >= 2, "two connections")

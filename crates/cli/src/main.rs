@@ -5,6 +5,7 @@ mod check;
 mod compare;
 mod load;
 mod logging;
+mod passwd;
 mod self_signed;
 mod serve;
 mod top;
@@ -36,6 +37,8 @@ enum Command {
     Watch(watch::Arguments),
     /// Show what a running server is doing
     Top(top::Arguments),
+    /// Set, remove or try passwords for basic authentication
+    Passwd(passwd::Arguments),
     /// Print the version
     Version,
 }
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Watch(arguments) => watch::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
+        Command::Passwd(arguments) => passwd::run(&arguments),
         Command::Version => {
             println!("dunlin {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS

@@ -223,10 +223,15 @@ impl Loop {
 
     /// Lets go of everything that is kept only to be fast and is not to be used any more.
     pub(crate) fn sweep(&self) {
+        self.show_counts();
+        self.front.borrow_mut().sweep();
+    }
+
+    /// Adds what the cache did to the store's counters.
+    fn show_counts(&self) {
         let counters = &self.shared.store.counters;
         counters.hits.fetch_add(self.hits.take(), Ordering::Relaxed);
         counters.misses.fetch_add(self.misses.take(), Ordering::Relaxed);
-        self.front.borrow_mut().sweep();
     }
 
     /// Whether anybody wants to know of requests.
@@ -281,6 +286,7 @@ impl Loop {
             self.clock.update();
             let open = self.connections.wake_expired(self.clock.now());
             self.metrics.show(&self.shared.metrics, open);
+            self.show_counts();
             if ticks.is_multiple_of(5) {
                 self.flush_log();
             }

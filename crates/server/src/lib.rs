@@ -11,6 +11,7 @@ mod event_loop;
 mod gate;
 mod handler;
 mod listen;
+pub mod password;
 mod record;
 mod response;
 mod route;

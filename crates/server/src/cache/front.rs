@@ -11,6 +11,7 @@ use super::store::Store;
 use super::stored::Stored;
 use super::watch::Version;
 use crate::config::Settings;
+use crate::gate::Gates;
 
 /// Resources by site and path as it stands in the request, before any decoding.
 #[derive(Debug, Default)]
@@ -29,6 +30,9 @@ pub(crate) struct Hit {
     /// The plain 200 as it is sent, when nothing about it depends on the request or the time.
     pub(crate) plain: Option<Plain>,
     pub(crate) resource: Arc<Resource>,
+    /// The gates of the file's own path, when that is not the requested one: of an index file, or one
+    /// that the route looks for.
+    pub(crate) gates: Option<Arc<Gates>>,
 }
 
 /// A representation in memory; see [`super::Representation::block`].
@@ -41,7 +45,7 @@ pub(crate) struct Plain {
 }
 
 impl Hit {
-    pub(crate) fn new(resource: Arc<Resource>) -> Self {
+    pub(crate) fn new(resource: Arc<Resource>, gates: Option<Arc<Gates>>) -> Self {
         let identity = &resource.identity;
         let plain =
             resource.settings.expires.is_none() && matches!(identity.body, Stored::Memory(_));
@@ -54,6 +58,7 @@ impl Hit {
                 serial: identity.serial,
             }),
             resource,
+            gates,
         }
     }
 }
@@ -92,13 +97,7 @@ impl Front {
         Some(hit)
     }
 
-    pub(crate) fn insert(
-        &mut self,
-        store: &Store,
-        site: usize,
-        path: &[u8],
-        resource: Arc<Resource>,
-    ) -> Rc<Hit> {
+    pub(crate) fn insert(&mut self, store: &Store, site: usize, path: &[u8], hit: Hit) -> Rc<Hit> {
         if store.has_retired_much(&mut self.retired) {
             self.sweep();
         }
@@ -107,7 +106,7 @@ impl Front {
             // the store has what is needed to fill this again.
             self.map.clear();
         }
-        let hit = Rc::new(Hit::new(resource));
+        let hit = Rc::new(hit);
         self.map.insert(FrontKey { site, path: path.into() }, Rc::clone(&hit));
         hit
     }

@@ -22,13 +22,14 @@ use crate::record::redact::DEFAULT_KEYS;
 
 /// Checks `file`, which was read from `source`. Nothing is looked up on the disk.
 pub(super) fn check(file: File, source: &Source<'_>) -> Result<Config, Vec<Problem>> {
-    let mut checker = Checker { source, problems: Vec::new(), directories: Vec::new() };
+    let mut checker =
+        Checker { source, problems: Vec::new(), directories: Vec::new(), users: Vec::new() };
     let server = checker.server(&file.server);
     let listen = checker.listen(&file);
     let sites = checker.sites(file.site, server.cache.file);
-    let Checker { problems, directories, .. } = checker;
+    let Checker { problems, directories, users, .. } = checker;
     if problems.is_empty() {
-        Ok(Config { server, listen, sites, directories, text: source.text.into() })
+        Ok(Config { server, listen, sites, directories, users, text: source.text.into() })
     } else {
         Err(problems)
     }
@@ -38,6 +39,7 @@ struct Checker<'a> {
     source: &'a Source<'a>,
     problems: Vec<Problem>,
     directories: Vec<Directory>,
+    users: Vec<(PathBuf, Problem)>,
 }
 
 impl Checker<'_> {
@@ -280,6 +282,11 @@ impl Checker<'_> {
             if let Some(root) = &mut route.root {
                 root.value = self.root(root);
             }
+            if let Some(At { value: file::Auth::Table(table), .. }) = &mut route.auth
+                && let Some(path) = &mut table.basic
+            {
+                path.value = self.users(path);
+            }
             if let Some(script) = &mut route.script {
                 self.script(&mut script.value);
             }
@@ -364,6 +371,13 @@ impl Checker<'_> {
             }
         }
         names
+    }
+
+    fn users(&mut self, path: &At<PathBuf>) -> PathBuf {
+        let absolute = self.absolute(path);
+        let problem = self.source.problem(path.span.as_ref(), String::new());
+        self.users.push((absolute.clone(), problem));
+        absolute
     }
 
     fn root(&mut self, root: &At<PathBuf>) -> PathBuf {

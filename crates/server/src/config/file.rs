@@ -424,6 +424,10 @@ route! {
     allow: Vec<At<String>>,
     /// Networks whose clients are refused (403).
     deny: Vec<At<String>>,
+    /// Find out who asks: `{ basic = "USERS" }` or `{ forward = "URL" }`; `false` ends what a more
+    /// general route says.
+    #[schemars(with = "Option<AuthSchema>")]
+    auth: Auth,
     /// Methods that are allowed; others are answered with 405. `GET` brings `HEAD` with it. Whatever
     /// the route's handler knows when absent.
     methods: Vec<At<String>>,
@@ -651,6 +655,53 @@ pub enum RouteCache {
     Switch(bool),
     /// On, with a limit of its own.
     Table(RouteCacheTable),
+}
+
+/// How a route finds out who asks.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AuthTable {
+    /// File of users and hashed passwords as `dunlin passwd` and Apache's htpasswd write it: argon2id,
+    /// bcrypt, SHA-crypt and Apache's MD5. Changes hold within a second.
+    pub basic: Option<At<PathBuf>>,
+    /// What the browser shows when it asks for the password. `Restricted` when absent.
+    pub realm: Option<At<String>>,
+    /// Wrong passwords of one address within a minute, after which it is answered with 429. 10 when
+    /// absent.
+    pub attempts: Option<At<usize>>,
+    /// Who decides instead: a path of the same site, `http://host:port/path` or
+    /// `unix:/socket:/path`. It is asked by GET with the request's fields and `X-Forwarded-Method`,
+    /// `-Uri`, `-Host`, `-For` and `-Proto`; 2xx lets the request pass, every other answer below 500
+    /// goes to the client.
+    pub forward: Option<At<String>>,
+    /// Field of that answer that names the user. `Remote-User` when absent.
+    pub user_field: Option<At<String>>,
+    /// Longest wait for that answer. `5s` when absent.
+    pub timeout: Option<At<Span>>,
+    // What was found out lately: of all routes that share this table.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(super) users: std::sync::Arc<crate::gate::UserFile>,
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(super) failures: std::sync::Arc<crate::gate::Attempts>,
+}
+
+/// How a route finds out who asks, if it does.
+#[derive(Debug, Clone)]
+pub enum Auth {
+    /// Not at all.
+    Off,
+    /// As the table says.
+    Table(Box<AuthTable>),
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename = "Auth", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum AuthSchema {
+    Switch(bool),
+    Table(Box<AuthTable>),
 }
 
 /// How records are laid out.

@@ -10,8 +10,8 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::at::At;
 use super::file::{
-    AccessLog, AccessLogTable, CodingName, Codings, OneOrMany, RecordFormat, RecordRules,
-    RecordsTable, RouteCache, RouteCacheTable,
+    AccessLog, AccessLogTable, Auth, AuthTable, CodingName, Codings, OneOrMany, RecordFormat,
+    RecordRules, RecordsTable, RouteCache, RouteCacheTable,
 };
 
 /// A value that has more than one form; each form has its own error texts, which an untagged enum
@@ -76,7 +76,7 @@ macro_rules! deserialize_forms {
     };
 }
 
-deserialize_forms!(AccessLog, RouteCache, RecordRules, Codings, OneOrMany<String>);
+deserialize_forms!(AccessLog, Auth, RouteCache, RecordRules, Codings, OneOrMany<String>);
 
 impl Forms for AccessLog {
     const EXPECTED: &'static str = "a path, `off` or a table";
@@ -87,6 +87,22 @@ impl Forms for AccessLog {
 
     fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
         AccessLogTable::deserialize(MapAccessDeserializer::new(map)).map(Self)
+    }
+}
+
+impl Forms for Auth {
+    const EXPECTED: &'static str = "false or a table such as { basic = \"users\" }";
+
+    fn from_bool<E: Error>(value: bool) -> Result<Self, E> {
+        match value {
+            false => Ok(Self::Off),
+            true => Err(E::invalid_value(serde::de::Unexpected::Bool(true), &Self::EXPECTED)),
+        }
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        let table = AuthTable::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(Self::Table(Box::new(table)))
     }
 }
 

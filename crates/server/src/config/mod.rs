@@ -52,6 +52,8 @@ pub struct Config {
     /// What is served.
     pub sites: Sites,
     directories: Vec<Directory>,
+    /// Files of users, and where they are named, without words.
+    users: Vec<(PathBuf, Problem)>,
     /// The file; empty when there is none.
     text: Box<str>,
 }
@@ -328,6 +330,17 @@ impl Config {
         for tls in self.sites.iter().filter_map(|site| site.tls.as_ref()) {
             if let Err(what) = crate::tls::examine(tls) {
                 problems.push(tls.problem.saying(what));
+            }
+        }
+        for (file, place) in &self.users {
+            let path = file.display();
+            match crate::gate::examine(file) {
+                Err(error) => problems.push(place.saying(format!("auth: {path}: {error}"))),
+                Ok(lines) => problems.extend(
+                    lines
+                        .iter()
+                        .map(|(line, what)| place.saying(format!("auth: {path}:{line}: {what}"))),
+                ),
             }
         }
         if problems.is_empty() { Ok(()) } else { Err(problems) }

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use dunlin_http::{FieldLines, Request};
@@ -14,6 +14,8 @@ use super::network::{Network, forwarded_address};
 pub(crate) struct Client {
     pub(crate) address: IpAddr,
     pub(crate) encrypted: bool,
+    /// The server itself asks, to find out who somebody is.
+    pub(crate) is_subrequest: bool,
 }
 
 impl Client {
@@ -24,7 +26,7 @@ impl Client {
         }
         match forwarded_address(request, trusted) {
             Some((address, encrypted)) => {
-                Self { address, encrypted: encrypted.unwrap_or(self.encrypted) }
+                Self { address, encrypted: encrypted.unwrap_or(self.encrypted), ..self }
             }
             None => self,
         }
@@ -39,6 +41,8 @@ pub(crate) struct Pass {
     pub(crate) client: Client,
     user: OnceCell<Box<str>>,
     passed: Cell<Option<Instant>>,
+    /// Of the connection: the other side's and the own. Known to those who wait.
+    addresses: OnceCell<(SocketAddr, SocketAddr)>,
     /// What the answer has besides the handler's fields.
     fields: RefCell<FieldLines>,
     holds: RefCell<Vec<Box<dyn Any>>>,
@@ -50,6 +54,7 @@ impl Pass {
             client,
             user: OnceCell::new(),
             passed: Cell::new(None),
+            addresses: OnceCell::new(),
             fields: RefCell::default(),
             holds: RefCell::default(),
         }
@@ -73,6 +78,16 @@ impl Pass {
 
     pub(crate) fn set_passed(&self, now: Instant) {
         self.passed.set(Some(now));
+    }
+
+    /// The addresses of the connection's other side and the own, for those who wait.
+    pub(crate) fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        self.addresses.get().copied()
+    }
+
+    pub(crate) fn set_addresses(&self, remote: SocketAddr, local: SocketAddr) {
+        // They are the same for the whole request.
+        let _ = self.addresses.set((remote, local));
     }
 
     /// Adds a field to the answer.

@@ -30,7 +30,7 @@ impl Connection {
     }
 
     fn client(&self) -> Client {
-        Client { address: self.peer, encrypted: self.stream.is_encrypted() }
+        Client { address: self.peer, encrypted: self.stream.is_encrypted(), is_subrequest: false }
     }
 
     pub(super) fn decide_persistence(&mut self, request: &Request<'_>) {

@@ -32,7 +32,11 @@ impl Connection {
         let Parts { out, head, text, path } = parts;
         let request = Request::new(text, head);
         let track = link.ctx.track(&request, self.first_byte, link.opening);
-        let client = Client { address: link.peer, encrypted: link.stream.is_encrypted() };
+        let client = Client {
+            address: link.peer,
+            encrypted: link.stream.is_encrypted(),
+            is_subrequest: false,
+        };
         let routed = match route::dispatch(link.ctx, client, &request, path) {
             Ok(routed) => routed,
             Err(refusal) => return self.refuse(link, id, refusal, (&request, track), out),

@@ -25,9 +25,10 @@ use crate::cache::front::Hit;
 use crate::cache::{Key, Resource};
 use crate::config::{Settings, Site};
 use crate::event_loop::Loop;
+use crate::gate::{Asker, Client, Pass, Verdict};
 use crate::handler::{directory, redirect};
 use crate::response::{Body, Piece, Response};
-use crate::route::{Job, Prepared, Reply, Subject, error_response};
+use crate::route::{self, Job, Prepared, Reply, Subject, error_response};
 
 /// Answers a GET or HEAD for `subject` that the loop's own cache does not know.
 pub(crate) fn answer(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_>) -> Reply {
@@ -42,7 +43,7 @@ pub(crate) fn answer(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_
         if let Some(resource) = previous.as_ref().filter(fresh) {
             ctx.count_hit();
             let hit = keep_in_front(ctx, subject, Arc::clone(resource));
-            return answer_hit(ctx, request, subject, &hit, "hit");
+            return answer_guarded(ctx, request, subject, &hit, "hit");
         }
     }
     ctx.count_miss();
@@ -78,9 +79,9 @@ fn conclude(
             let hit = if cached {
                 keep_in_front(ctx, subject, resource)
             } else {
-                Rc::new(Hit::new(resource))
+                Rc::new(hit(subject, resource))
             };
-            answer_hit(ctx, request, subject, &hit, if cached { "miss" } else { "off" })
+            answer_guarded(ctx, request, subject, &hit, if cached { "miss" } else { "off" })
         }
         Ok(Found::Directory) => redirect::to_slash(request, subject).into(),
         Ok(Found::Listing(directory)) => Reply::Job(list(request, subject, directory)),
@@ -95,8 +96,49 @@ fn conclude(
 }
 
 fn keep_in_front(ctx: &Loop, subject: &Subject<'_>, resource: Arc<Resource>) -> Rc<Hit> {
-    let store = &ctx.shared.store;
-    ctx.front.borrow_mut().insert(store, subject.site.index, subject.raw_path, resource)
+    let (store, hit) = (&ctx.shared.store, hit(subject, resource));
+    ctx.front.borrow_mut().insert(store, subject.site.index, subject.raw_path, hit)
+}
+
+fn hit(subject: &Subject<'_>, resource: Arc<Resource>) -> Hit {
+    let own = [b"/", &*resource.file].concat();
+    let gates = match subject.path == own {
+        true => None,
+        false => subject.site.route(&own).gates.clone(),
+    };
+    Hit::new(resource, gates)
+}
+
+/// Answers with a resource that may be used now, once the gates of its own path were asked as far as
+/// they ask for who comes.
+fn answer_guarded(
+    ctx: &Rc<Loop>,
+    request: &Request<'_>,
+    subject: &Subject<'_>,
+    hit: &Rc<Hit>,
+    cache: &'static str,
+) -> Reply {
+    let Some(gates) = &hit.gates else {
+        return answer_hit(ctx, request, subject, hit, cache);
+    };
+    let pass = subject.pass.map_or_else(|| Rc::new(Pass::new(subject.client)), Rc::clone);
+    match gates.ask_who(&Asker { ctx, request, subject, pass: &pass }) {
+        Verdict::Pass => answer_hit(ctx, request, subject, hit, cache),
+        Verdict::Refuse(refused) => route::refuse(ctx, request, subject, refused),
+        Verdict::Wait(waiting) => {
+            let (ctx, hit) = (Rc::clone(ctx), Rc::clone(hit));
+            let (request, subject) = (request.to_owned(), subject.to_owned());
+            Reply::Job(Box::pin(async move {
+                let result = waiting.await;
+                let (request, subject) = (request.as_request(), subject.borrow());
+                let reply = match result {
+                    Ok(()) => answer_hit(&ctx, &request, &subject, &hit, cache),
+                    Err(refused) => route::refuse(&ctx, &request, &subject, refused),
+                };
+                Box::pin(into_response(&request, reply)).await
+            }))
+        }
+    }
 }
 
 /// The same question again, asked where waiting for a disk holds up nobody.
@@ -238,6 +280,7 @@ pub(crate) struct OwnedSubject {
     pub(crate) raw_path: Box<[u8]>,
     pub(crate) path: Box<[u8]>,
     pub(crate) query: Option<Box<[u8]>>,
+    pub(crate) client: Client,
 }
 
 impl Subject<'_> {
@@ -248,6 +291,7 @@ impl Subject<'_> {
             raw_path: self.raw_path.into(),
             path: self.path.into(),
             query: self.query.map(Into::into),
+            client: self.client,
         }
     }
 }
@@ -260,6 +304,7 @@ impl OwnedSubject {
             raw_path: &self.raw_path,
             path: &self.path,
             query: self.query.as_deref(),
+            client: self.client,
             pass: None,
         }
     }
