@@ -32,6 +32,8 @@ TABLES = [
     ("`respond`", "RespondTable"),
     ("`script`", "ScriptTable"),
     ("`auth`", "AuthTable"),
+    ("`limit`", "RateLimitTable"),
+    ("`throttle`", "ThrottleTable"),
     ("`cache` on a route", "RouteCacheTable"),
     ("`records`", "RecordsTable"),
 ]

@@ -182,6 +182,41 @@ def test_a_slow_watcher_loses_lines_and_holds_up_nobody(serve, site):
         assert lost > 0 and kept > 0 and kept + lost == sent
 
 
+def test_the_admin_socket_tells_the_same_without_a_status_route(serve, site, tmp_path):
+    write(site / "a.txt", "x" * 1500)
+    socket = tmp_path / "admin.sock"
+    log = tmp_path / "access.log"
+    server = serve(server=f'admin = "{socket}"\naccess_log = "{log}"')
+    arguments = ["--admin", str(socket)]
+    look = [DUNLIN, "top", "--once", "--interval", "0.3", *arguments]
+    assert "requests" in subprocess.run(look, capture_output=True, text=True).stdout
+    watch = subprocess.Popen([DUNLIN, "watch", "-n", "1", *arguments], stdout=subprocess.PIPE, text=True)
+    stop = threading.Event()
+
+    def load():
+        while not stop.is_set():
+            server.get("/a.txt")
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    try:
+        out, _ = watch.communicate(timeout=20)
+        assert re.search(r"127\.0\.0\.1 +200 .* GET x/a\.txt", out), out
+        wait_until(lambda: re.search(r"^client +127\.0\.0\.1: [1-9]", subprocess.run(look, capture_output=True, text=True).stdout, re.M), "the client")
+    finally:
+        stop.set()
+        thread.join()
+    curl = ["curl", "-s", "--unix-socket", str(socket), "http://x/metrics"]
+    found = samples(subprocess.run(curl, capture_output=True, text=True).stdout)
+    assert total(found, "http_server_request_duration_seconds_count", http_response_status_code="200") > 0
+    # What was counted stays when the configuration is read anew.
+    before = total(found, "http_server_request_duration_seconds_count", http_route="", dunlin_site="default")
+    assert subprocess.run([DUNLIN, "reload", *arguments], capture_output=True).returncode == 0
+    found = samples(subprocess.run(curl, capture_output=True, text=True).stdout)
+    after = total(found, "http_server_request_duration_seconds_count", http_route="", dunlin_site="default")
+    assert after >= before > 0
+
+
 def test_a_wrong_filter_is_explained(serve):
     server = serve(more=STATUS)
     done = subprocess.run([DUNLIN, "watch", "--admin", server.url, "staus>1"], capture_output=True, text=True)

@@ -3,30 +3,30 @@
 mod repeats;
 
 use std::path::Path;
+use std::sync::OnceLock;
 
 use dunlin_server::config::file::{LogFormat, LogLevel};
 use dunlin_server::config::{ErrorLog, ErrorLogPlace};
 use dunlin_server::error_log::LogFile;
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::filter::FilterExt;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Registry, reload};
 
 use self::repeats::Repeats;
 pub(crate) use self::repeats::finish;
 
+/// By which the level is changed while the server runs.
+static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
+
 /// Starts it.
 pub(crate) fn start(settings: &ErrorLog) -> Result<(), String> {
-    let level = match settings.level {
-        LogLevel::Error => LevelFilter::ERROR,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
-        LogLevel::Trace => LevelFilter::TRACE,
-    };
+    let (level, handle) = reload::Layer::new(level(settings));
+    // It is started once.
+    let _ = LEVEL.set(handle);
     let layer = match &settings.place {
         ErrorLogPlace::Stderr => {
             let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
@@ -42,8 +42,27 @@ pub(crate) fn start(settings: &ErrorLog) -> Result<(), String> {
             .with_syslog_identifier("dunlin".into())
             .boxed(),
     };
-    let log = tracing_subscriber::registry().with(layer.with_filter(level.and(Repeats)));
+    let log = tracing_subscriber::registry().with(level).with(layer.with_filter(Repeats));
     log.try_init().map_err(|error| format!("error log: {error}"))
+}
+
+/// Follows a change of the level.
+pub(crate) fn follow(settings: &ErrorLog) {
+    if let Some(handle) = LEVEL.get()
+        && let Err(error) = handle.reload(level(settings))
+    {
+        tracing::error!("the level of the error log stays as it was: {error}");
+    }
+}
+
+fn level(settings: &ErrorLog) -> LevelFilter {
+    match settings.level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    }
 }
 
 fn explain(path: &Path, error: &std::io::Error) -> String {

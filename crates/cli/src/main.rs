@@ -6,6 +6,7 @@ mod compare;
 mod load;
 mod logging;
 mod passwd;
+mod remote;
 mod self_signed;
 mod serve;
 mod top;
@@ -29,6 +30,10 @@ enum Command {
     Serve(serve::Arguments),
     /// Check a configuration, or explain what it does with one URL
     Check(check::Arguments),
+    /// Have a running server read its configuration anew
+    Reload(admin::Arguments),
+    /// Have a running server hand over to a new process of its program
+    Upgrade(admin::Arguments),
     /// Load a server and measure how it answers
     Load(Box<load::Arguments>),
     /// Compare servers side by side, and write a report
@@ -55,6 +60,8 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Reload(arguments) => admin::run("/reload", &arguments),
+        Command::Upgrade(arguments) => admin::run("/upgrade", &arguments),
         Command::Load(arguments) => load::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Watch(arguments) => watch::run(&arguments),

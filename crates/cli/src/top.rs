@@ -15,7 +15,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 
 use self::figures::{Figures, History};
 use self::screen::{Order, Screen};
-use crate::admin::{Admin, expect_ok};
+use crate::remote::{Admin, expect_ok};
 
 /// What `dunlin top` is told.
 #[derive(Args)]
@@ -49,13 +49,13 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Shows the figures until it is told to end.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    let client = match arguments.admin.client() {
-        Ok(client) => client,
+    let (client, place) = match arguments.admin.client() {
+        Ok(found) => found,
         Err(code) => return code,
     };
     let result = match (arguments.once, io::stdout().is_terminal()) {
         (true, _) => once(&client, arguments.interval),
-        (false, true) => live(client, arguments),
+        (false, true) => live(client, arguments.interval, &place),
         (false, false) => Err("standard output is no terminal; use --once".into()),
     };
     match result {
@@ -88,14 +88,13 @@ fn keep_looking(client: &Client, interval: Duration, looks: &Sender<Result<Repor
     }
 }
 
-fn live(client: Client, arguments: &Arguments) -> Result<(), String> {
+fn live(client: Client, interval: Duration, place: &str) -> Result<(), String> {
     // What is wrong from the beginning is said on a plain terminal.
     let first = look(&client)?;
     let (sender, looks) = channel();
-    let interval = arguments.interval;
     std::thread::spawn(move || keep_looking(&client, interval, &sender));
     let mut terminal = ratatui::init();
-    let result = follow(&mut terminal, first, &looks, &arguments.admin.admin);
+    let result = follow(&mut terminal, first, &looks, place);
     ratatui::restore();
     result.map_err(|error| error.to_string())
 }

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use dunlin_server::Filter;
 use serde_json::Value;
 
-use crate::admin::{Admin, expect_ok};
+use crate::remote::{Admin, expect_ok};
 
 /// What `dunlin watch` is told.
 #[derive(Args)]
@@ -80,7 +80,7 @@ fn watch(arguments: &Arguments) -> Result<ExitCode, String> {
     }
     let client = match arguments.admin.client() {
         // Minutes may pass between two requests; the server sends a sign of life each 15 s.
-        Ok(client) => client.with_timeout(Some(std::time::Duration::from_secs(60))),
+        Ok((client, _)) => client.with_timeout(Some(std::time::Duration::from_secs(60))),
         Err(code) => return Ok(code),
     };
     let level =

@@ -4,7 +4,9 @@ mod cache;
 pub mod client;
 mod clock;
 pub mod config;
+mod connection_limits;
 mod connections;
+mod control;
 mod drive;
 pub mod error_log;
 mod event_loop;
@@ -29,4 +31,4 @@ pub mod status {
     };
 }
 pub use record::watch::{Filter, FilterError};
-pub use server::{Server, StartError};
+pub use server::{Origin, Server, StartError};

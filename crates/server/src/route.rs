@@ -1,6 +1,5 @@
 //! From a request to the site, the settings and the handler that serve it.
 
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,9 +17,10 @@ use crate::event_loop::Loop;
 use crate::gate::{Asker, Client, Gates, Pass, Refused, Verdict, Waiting};
 use crate::handler::file::OwnedSubject;
 use crate::handler::{error_page, file, redirect, respond, script, status};
-use crate::record::{Follow, Track};
+use crate::record::Follow;
 use crate::response::Response;
 use crate::stream;
+use crate::transport::{Ends, Peer};
 
 /// A handler's work that goes on after the poll that began it.
 pub(crate) type Job = Pin<Box<dyn Future<Output = Response>>>;
@@ -45,8 +45,8 @@ pub(crate) type Exchange = Box<dyn FnOnce(Incoming) -> Job>;
 pub(crate) struct Incoming {
     pub(crate) body: stream::Receiver,
     pub(crate) length: BodyLength,
-    pub(crate) remote: SocketAddr,
-    pub(crate) local: SocketAddr,
+    /// Where it came from and to; `None` by a Unix socket.
+    pub(crate) ends: Option<Ends>,
     /// It came by TLS.
     pub(crate) encrypted: bool,
     /// When the head had arrived.
@@ -60,11 +60,8 @@ pub(crate) struct Incoming {
 impl Incoming {
     /// Who asks, as far as the connection tells.
     pub(crate) fn client(&self) -> Client {
-        Client {
-            address: self.remote.ip().to_canonical(),
-            encrypted: self.encrypted,
-            is_subrequest: false,
-        }
+        let address = self.ends.map_or(Peer::Unix, |ends| Peer::of(ends.remote));
+        Client { address, encrypted: self.encrypted, is_subrequest: false }
     }
 }
 
@@ -91,19 +88,6 @@ pub(crate) struct Routed {
     pub(crate) follow: Follow,
     /// What the gates know of it.
     pub(crate) pass: Option<Rc<Pass>>,
-}
-
-impl Reply {
-    /// An answer that a resource keeps ready has no place for fields of one request.
-    #[inline]
-    pub(crate) fn with_room(self, request: &Request<'_>, track: Option<&Track>) -> Self {
-        match self {
-            Self::Prepared(prepared) if track.is_some_and(Track::has_fields) => {
-                file::from_prepared(request, &prepared).into()
-            }
-            reply => reply,
-        }
-    }
 }
 
 /// What a request is about, once its target is understood.
@@ -166,7 +150,7 @@ pub(crate) fn dispatch(
     };
     let method = request.method();
     if matches!(method, Method::Get | Method::Head) {
-        let hit = ctx.front.borrow().get(site.index, raw_path, ctx.clock.now()).cloned();
+        let hit = ctx.front.borrow().get(site.serial, raw_path, ctx.clock.now()).cloned();
         if let Some(hit) = hit
             && let Some(routed) = dispatch_hit(ctx, client, request, site, (raw_path, query), &hit)
         {
@@ -257,7 +241,7 @@ fn ask(
     let pass = Rc::new(Pass::new(client));
     let subject = &subject.with(Some(&pass));
     let Some(gates) = &subject.settings.gates else { return Ok(pass) };
-    let reply = match gates.ask(&Asker { ctx, request, subject, pass: &pass }, 0) {
+    let reply = match gates.ask(&Asker { ctx, request, pass: &pass }, 0) {
         (_, Verdict::Pass) => return Ok(pass),
         (_, Verdict::Refuse(refused)) => refuse(ctx, request, subject, refused),
         (number, Verdict::Wait(waiting)) => {
@@ -299,7 +283,7 @@ struct Wait {
 impl Wait {
     /// Waits at the gate of that number, passes those behind it and has the handler answer.
     async fn at(mut self, number: usize, waiting: Waiting, incoming: Incoming) -> Response {
-        self.pass.set_addresses(incoming.remote, incoming.local);
+        self.pass.set_ends(incoming.ends);
         if let Err(refused) = self.all(number, waiting).await {
             let request = self.request.as_request();
             let reply = refuse(&self.ctx, &request, &self.subject(), refused);
@@ -327,8 +311,8 @@ impl Wait {
         loop {
             waiting.await?;
             let Self { ctx, pass, .. } = self;
-            let (request, subject) = (&self.request.as_request(), &self.subject());
-            match self.gates.ask(&Asker { ctx, request, subject, pass }, number + 1) {
+            let request = &self.request.as_request();
+            match self.gates.ask(&Asker { ctx, request, pass }, number + 1) {
                 (_, Verdict::Pass) => return Ok(()),
                 (_, Verdict::Refuse(refused)) => return Err(refused),
                 (next, Verdict::Wait(longer)) => (number, waiting) = (next, longer),

@@ -1,5 +1,6 @@
 //! The layer that one loop has to itself.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -84,6 +85,15 @@ impl Equivalent<FrontKey> for FrontKeyRef<'_> {
 impl Front {
     pub(crate) fn new(most: usize) -> Self {
         Self { map: HashMap::new(), most, retired: (0, 0) }
+    }
+
+    /// Takes over what another knows of sites that there still are.
+    pub(crate) fn take_over(&mut self, other: &RefCell<Self>, has: impl Fn(usize) -> bool) {
+        self.map = std::mem::take(&mut other.borrow_mut().map);
+        self.map.retain(|key, _| has(key.site));
+        if self.map.len() >= self.most {
+            self.map.clear();
+        }
     }
 
     /// What that path is, if it is known and may be used now (`now` in milliseconds).

@@ -1,5 +1,6 @@
 //! From the file as it is written to the configuration that the server works with.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use super::pattern::Pattern;
 use super::sites::{Defaults, Site, SiteRoute, Sites};
 use super::tls::{self, Tls};
 use super::{
-    AccessLog, Cache, Config, Directory, ErrorLog, ErrorLogPlace, Http1, Listen, ReverseDns,
-    Server, Span, Traces,
+    AccessLog, Address, Cache, Config, Directory, ErrorLog, ErrorLogPlace, Http1, Listen,
+    ReverseDns, Server, Span, Traces,
 };
 use crate::client::Client;
 use crate::record::Format;
@@ -29,7 +30,15 @@ pub(super) fn check(file: File, source: &Source<'_>) -> Result<Config, Vec<Probl
     let sites = checker.sites(file.site, server.cache.file);
     let Checker { problems, directories, users, .. } = checker;
     if problems.is_empty() {
-        Ok(Config { server, listen, sites, directories, users, text: source.text.into() })
+        Ok(Config {
+            server,
+            listen,
+            sites,
+            directories,
+            users,
+            path: source.path.to_owned(),
+            text: source.text.into(),
+        })
     } else {
         Err(problems)
     }
@@ -50,14 +59,20 @@ impl Checker<'_> {
     fn server(&mut self, server: &file::Server) -> Server {
         self.range("threads", &server.threads, 1, 1024);
         self.range("connections", &server.connections, 1, usize::MAX);
+        let most = server.connections.as_deref().copied().unwrap_or(usize::MAX);
+        self.range("connections_soft", &server.connections_soft, 1, most);
+        self.range("connections_per_address", &server.connections_per_address, 1, usize::MAX);
         let cache = &server.cache;
         Server {
             threads: server.threads.as_deref().copied().unwrap_or_else(|| {
                 std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
             }),
             access_log: self.access_log(server),
+            admin: server.admin.as_ref().map(|path| self.socket_path("admin", path)),
             error_log: self.error_log(&server.error_log),
             connections: server.connections.as_deref().copied(),
+            connections_soft: server.connections_soft.as_deref().copied(),
+            connections_per_address: server.connections_per_address.as_deref().copied(),
             stop_timeout: server.stop_timeout.map_or(Duration::from_secs(30), |span| span.0),
             server_field: server.server_field.unwrap_or(true),
             trusted_proxies: gates::networks(
@@ -224,24 +239,85 @@ impl Checker<'_> {
             if addresses.is_empty() {
                 self.problem(place, not_an_address(&listen.address));
             }
+            let tls = listen.tls.as_deref().copied().unwrap_or(false);
             for address in addresses {
-                if address.port() != 0 && all.iter().any(|other| other.address == address) {
+                let address = self.endpoint(listen, address);
+                let chosen_later = matches!(&address, Address::Tcp(tcp) if tcp.port() == 0);
+                if !chosen_later && all.iter().any(|other| other.address == address) {
                     self.problem(place, format!("{address} is listened on twice"));
                 }
                 all.push(Listen {
                     address,
+                    mode: self.mode(listen),
                     backlog: listen.backlog.map_or(4096, i32::from),
-                    tls: listen.tls.as_deref().copied().unwrap_or(false),
+                    tls,
                     http2: listen.http2.unwrap_or(true),
+                    admin: false,
                     proxy_protocol: listen.proxy_protocol.unwrap_or(false),
                 });
             }
+        }
+        if let Some(path) = &file.server.admin {
+            let address = Address::Unix(self.absolute(path));
+            if all.iter().any(|other| other.address == address) {
+                self.problem(&path.span, format!("{address} is listened on twice"));
+            }
+            let commands = Listen {
+                address,
+                mode: 0o600,
+                backlog: 128,
+                tls: false,
+                http2: false,
+                proxy_protocol: false,
+                admin: true,
+            };
+            all.push(commands);
         }
         if file.listen.is_empty() {
             let what = "there is no address to listen on; write [[listen]] and address = \"127.0.0.1:8080\"";
             self.problem(&None, what);
         }
         all
+    }
+
+    /// The address, with what is wrong about the rest of its table told.
+    fn endpoint(&mut self, listen: &file::Listen, address: Address) -> Address {
+        let Address::Unix(path) = address else {
+            if let Some(mode) = &listen.mode {
+                self.problem(&mode.span, "mode belongs to a Unix socket");
+            }
+            return address;
+        };
+        if let Some(tls) = listen.tls.as_ref().filter(|tls| tls.value) {
+            self.problem(&tls.span, "tls: a Unix socket does not speak TLS");
+        }
+        let path = At { value: path, span: listen.address.span.clone() };
+        Address::Unix(self.socket_path("address", &path))
+    }
+
+    fn socket_path(&mut self, key: &str, path: &At<PathBuf>) -> PathBuf {
+        let absolute = self.absolute(path);
+        let length = absolute.as_os_str().len();
+        if path.as_os_str().is_empty() {
+            self.problem(&path.span, format!("{key}: the path is empty"));
+        } else if length > LONGEST_SOCKET_PATH {
+            let what = format!(
+                "{key}: the path has {length} bytes; that of a socket has {LONGEST_SOCKET_PATH} at most"
+            );
+            self.problem(&path.span, what);
+        }
+        absolute
+    }
+
+    fn mode(&mut self, listen: &file::Listen) -> u32 {
+        let Some(text) = &listen.mode else { return 0o660 };
+        let octal = text.bytes().all(|digit| matches!(digit, b'0'..=b'7'));
+        let mode = u32::from_str_radix(text, 8).ok().filter(|mode| octal && *mode <= 0o777);
+        mode.unwrap_or_else(|| {
+            let what = format!("mode: {:?} is not octal digits such as \"0660\"", text.value);
+            self.problem(&text.span, what);
+            0
+        })
     }
 
     fn sites(&mut self, file: Vec<FileSite>, cache_file: u64) -> Sites {
@@ -289,6 +365,9 @@ impl Checker<'_> {
             }
             if let Some(script) = &mut route.script {
                 self.script(&mut script.value);
+                let mut hasher = DefaultHasher::new();
+                (&hosts, &route.path.value, format!("{:?}", script.value)).hash(&mut hasher);
+                script.value.id = hasher.finish() as usize;
             }
             routes.push(SiteRoute { pattern, route });
         }
@@ -417,22 +496,29 @@ impl FileSite {
 }
 
 /// All addresses that the text stands for; none when it is not an address.
-pub(super) fn parse_address(text: &str) -> Vec<SocketAddr> {
+pub(super) fn parse_address(text: &str) -> Vec<Address> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        return vec![Address::Unix(path.into())];
+    }
     if let Some(port) = text.strip_prefix(':').and_then(|port| port.parse().ok()) {
-        return vec![
-            SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port),
-            SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port),
-        ];
+        return [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)]
+            .map(|address| Address::Tcp(SocketAddr::new(address, port)))
+            .into();
     }
     if let Some(port) = text.strip_prefix("localhost:").and_then(|port| port.parse().ok()) {
-        return vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)];
+        return vec![Address::Tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port))];
     }
-    text.parse().into_iter().collect()
+    text.parse().into_iter().map(Address::Tcp).collect()
 }
 
 pub(super) fn not_an_address(text: &str) -> String {
-    format!("{text:?} is not an address such as \"127.0.0.1:8080\" or \":8080\"")
+    format!(
+        "{text:?} is not an address such as \"127.0.0.1:8080\", \":8080\" or \"unix:/run/site.sock\""
+    )
 }
+
+/// Bytes of the path of a Unix socket: the system's structure holds one more, a NUL.
+const LONGEST_SOCKET_PATH: usize = 107;
 
 /// How many descriptors this process may have.
 pub(crate) fn descriptor_limit() -> usize {

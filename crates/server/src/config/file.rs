@@ -3,13 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
 use dunlin_http::semantics::Coding;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 pub use super::at::At;
-use super::units::{Rate, Size, Span};
+use super::units::{Frequency, Rate, Size, Span};
+use crate::gate::{RateLimit, Throttle};
 
 /// A Dunlin configuration.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -33,11 +35,21 @@ pub struct Server {
     /// format. Off when absent.
     #[schemars(with = "Option<AccessLogSchema>")]
     pub access_log: Option<At<AccessLog>>,
+    /// Path of a Unix socket at which the server takes commands and tells of itself (`dunlin
+    /// reload`, `dunlin upgrade`, `dunlin watch`, `dunlin top`); only its own user can reach it. None
+    /// when absent.
+    pub admin: Option<At<PathBuf>>,
     /// What the error log tells, and where it goes.
     pub error_log: ErrorLog,
     /// The most connections at once, over all loops; past it newcomers wait in the backlog. Half
     /// of the descriptor limit when absent.
     pub connections: Option<At<usize>>,
+    /// From so many connections on, each newcomer has the one closed that has been idle for longest.
+    /// 90 % of `connections` when absent.
+    pub connections_soft: Option<At<usize>>,
+    /// The most connections of one address, or of one IPv6 network of /64; further ones are closed at
+    /// once. No limit when absent.
+    pub connections_per_address: Option<At<usize>>,
     /// How long answers under way may take when the server stops. `30s` when absent.
     pub stop_timeout: Option<Span>,
     /// Whether responses carry `Server: dunlin`. True when absent.
@@ -219,8 +231,12 @@ pub struct ReverseDns {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Listen {
-    /// `127.0.0.1:8080`, `[::1]:8080`, or `:8080` for every address of the machine.
+    /// `127.0.0.1:8080`, `[::1]:8080`, `:8080` for every address of the machine, or
+    /// `unix:/run/site.sock` for a socket in the file system.
     pub address: At<String>,
+    /// Permissions of a Unix socket, as octal digits: who may write to it may connect. `0660` when
+    /// absent.
+    pub mode: Option<At<String>>,
     /// Connections that wait to be accepted. 4096 when absent.
     pub backlog: Option<u16>,
     /// Whether it speaks TLS, with the certificates of the sites. False when absent.
@@ -237,7 +253,7 @@ pub struct Listen {
 impl Default for Listen {
     fn default() -> Self {
         let address = At::nowhere("127.0.0.1:8080".to_owned());
-        Self { address, backlog: None, tls: None, http2: None, proxy_protocol: None }
+        Self { address, mode: None, backlog: None, tls: None, http2: None, proxy_protocol: None }
     }
 }
 
@@ -431,10 +447,123 @@ route! {
     /// Methods that are allowed; others are answered with 405. `GET` brings `HEAD` with it. Whatever
     /// the route's handler knows when absent.
     methods: Vec<At<String>>,
+    /// How many requests a client may make in a time: one limit, or a list of which each has to be kept.
+    /// A request beyond it is answered with 429.
+    #[schemars(with = "Option<RateLimitsSchema>")]
+    limit: RateLimits,
+    /// How many requests run at once, and how fast answers are sent. What holds is one route's: a more
+    /// general route's throttle is not mixed in.
+    throttle: ThrottleTable,
     /// Largest request body. `1MiB` when absent.
     body_size: Size,
     /// Most ranges of one request; 0 switches ranges off. 16 when absent.
     ranges: usize,
+}
+
+/// How many requests may come in a time.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RateLimitTable {
+    /// So many in a second, minute, hour or day: `10/s`, `100/m`, `1000/h`, `5000/d`.
+    pub requests: At<Frequency>,
+    /// Requests that may come at once, after which they may at the limit's pace. As many as `requests`
+    /// says, when absent.
+    pub burst: Option<At<u32>>,
+    /// Whose requests are counted together: `address` (of IPv6 a network of /64), `user`, `route` (all
+    /// of them), or `header:NAME` for those with the same value of a field. Who has no user or no such
+    /// field counts by address. `address` when absent.
+    pub by: Option<At<String>>,
+    /// Whether every answer says in `RateLimit` fields what is left, and not only refusals. It costs
+    /// cached files some of their speed. False when absent.
+    pub tell: Option<bool>,
+    /// Whether nothing is refused, only counted. False when absent.
+    pub dry_run: Option<bool>,
+    /// What all settings that are made of this table share.
+    #[serde(skip)]
+    pub(crate) made: Made<RateLimit>,
+}
+
+/// One limit or several.
+#[derive(Debug, Clone)]
+pub struct RateLimits(pub Vec<RateLimitTable>);
+
+#[derive(JsonSchema)]
+#[schemars(rename = "RateLimits", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum RateLimitsSchema {
+    One(RateLimitTable),
+    Many(Vec<RateLimitTable>),
+}
+
+/// How many requests run at once, and how fast answers are sent.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ThrottleTable {
+    /// Rate at which the bodies of all answers of the route are sent together: `400KB/s`. It is shared
+    /// equally among those who take it. No limit when absent.
+    pub bandwidth: Option<At<Rate>>,
+    /// Rate at which bodies are sent on one connection. No limit when absent.
+    pub per_connection: Option<At<Rate>>,
+    /// A request whose share of `bandwidth` would be less is refused with 503. None is when absent.
+    pub minimum: Option<At<Rate>>,
+    /// Requests that run at once; others wait for their turn. No limit when absent.
+    pub concurrent: Option<At<usize>>,
+    /// Requests that may wait; further ones are refused with 503. 100 when absent.
+    pub queue: Option<At<usize>>,
+    /// How long a request waits before it runs anyway, as long as fewer than `most` run. It goes on to
+    /// wait for its turn when absent.
+    pub wait: Option<At<Span>>,
+    /// Requests at once when some have waited for `wait`.
+    pub most: Option<At<usize>>,
+    /// How long a request waits before it is refused with 503. `30s` when absent.
+    pub refuse_after: Option<At<Span>>,
+    /// Requests of one client that run at once; a client's part of the queue is as large as its part of
+    /// `concurrent`. No limit when absent.
+    pub share: Option<At<usize>>,
+    /// Who is one client: `address` (of IPv6 a network of /64) or `user`. `address` when absent.
+    pub per: Option<At<ShareBy>>,
+    /// Whether nothing is held up or refused, only counted. False when absent.
+    pub dry_run: Option<bool>,
+    /// What all settings that are made of this table share.
+    #[serde(skip)]
+    pub(crate) made: Made<Throttle>,
+}
+
+/// Who is one client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ShareBy {
+    /// An address, or of IPv6 a network of /64.
+    Address,
+    /// A user; who has none counts by address.
+    User,
+}
+
+/// What is made once of a table, however many settings it is part of.
+#[derive(Debug)]
+pub(crate) struct Made<T>(Arc<OnceLock<Arc<T>>>);
+
+impl<T> Made<T> {
+    /// What was made, by `make` when nothing was.
+    pub(super) fn get_or_make(&self, make: impl FnOnce() -> T) -> Arc<T> {
+        Arc::clone(self.0.get_or_init(|| Arc::new(make())))
+    }
+
+    pub(super) fn get(&self) -> Option<&Arc<T>> {
+        self.0.get()
+    }
+}
+
+impl<T> Default for Made<T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<T> Clone for Made<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
 }
 
 /// Where to send the client.
@@ -464,6 +593,9 @@ pub struct RespondTable {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScriptTable {
+    /// What tells it from those of other routes, by what it says and where it holds.
+    #[serde(skip)]
+    pub(super) id: usize,
     /// How they are run. `cgi`: a process for each request, as RFC 3875 says. `warm`: the same,
     /// without the cost of starting each. `fastcgi`: workers that stay, started from `command` or
     /// reached at `connect`. `scgi`, `uwsgi`: by these protocols, at `connect`. `wsgi`, `asgi`: a
@@ -681,10 +813,10 @@ pub struct AuthTable {
     // What was found out lately: of all routes that share this table.
     #[serde(skip)]
     #[schemars(skip)]
-    pub(super) users: std::sync::Arc<crate::gate::UserFile>,
+    pub(super) users: Arc<crate::gate::UserFile>,
     #[serde(skip)]
     #[schemars(skip)]
-    pub(super) failures: std::sync::Arc<crate::gate::Attempts>,
+    pub(super) failures: Arc<crate::gate::Attempts>,
 }
 
 /// How a route finds out who asks, if it does.

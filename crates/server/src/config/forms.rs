@@ -10,8 +10,8 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::at::At;
 use super::file::{
-    AccessLog, AccessLogTable, Auth, AuthTable, CodingName, Codings, OneOrMany, RecordFormat,
-    RecordRules, RecordsTable, RouteCache, RouteCacheTable,
+    AccessLog, AccessLogTable, Auth, AuthTable, CodingName, Codings, OneOrMany, RateLimitTable,
+    RateLimits, RecordFormat, RecordRules, RecordsTable, RouteCache, RouteCacheTable,
 };
 
 /// A value that has more than one form; each form has its own error texts, which an untagged enum
@@ -76,7 +76,15 @@ macro_rules! deserialize_forms {
     };
 }
 
-deserialize_forms!(AccessLog, Auth, RouteCache, RecordRules, Codings, OneOrMany<String>);
+deserialize_forms!(
+    AccessLog,
+    Auth,
+    RouteCache,
+    RecordRules,
+    RateLimits,
+    Codings,
+    OneOrMany<String>
+);
 
 impl Forms for AccessLog {
     const EXPECTED: &'static str = "a path, `off` or a table";
@@ -128,6 +136,22 @@ impl Forms for RecordRules {
 
     fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
         RecordsTable::deserialize(MapAccessDeserializer::new(map)).map(Self)
+    }
+}
+
+impl Forms for RateLimits {
+    const EXPECTED: &'static str = "a table such as { requests = \"10/s\" }, or a list of such";
+
+    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        RateLimitTable::deserialize(MapAccessDeserializer::new(map)).map(|limit| Self(vec![limit]))
+    }
+
+    fn from_seq<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
+        let mut limits = Vec::new();
+        while let Some(limit) = list.next_element()? {
+            limits.push(limit);
+        }
+        Ok(Self(limits))
     }
 }
 

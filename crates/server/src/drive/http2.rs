@@ -11,7 +11,6 @@ mod pump;
 mod work;
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -22,8 +21,9 @@ use tokio::io::ReadBuf;
 
 use self::work::Work;
 use crate::event_loop::{Buffers, Loop, Served};
+use crate::gate::ConnectionPace;
 use crate::record::{Opening, Track};
-use crate::transport::Transport;
+use crate::transport::{Ends, Peer, Transport};
 
 /// One HTTP/2 connection, but for its socket.
 pub(super) struct Connection {
@@ -38,6 +38,8 @@ pub(super) struct Connection {
     /// [`Loop::look_for_changes`].
     early_reads: u8,
     works: Vec<Work>,
+    /// How fast answers are sent on it, when some are throttled.
+    pace: Option<ConnectionPace>,
     requests: u64,
     /// When the bytes that are being answered were read.
     first_byte: Option<Instant>,
@@ -62,9 +64,9 @@ pub(super) struct Connection {
 pub(super) struct Link<'a> {
     pub(super) ctx: &'a Rc<Loop>,
     pub(super) stream: &'a mut Transport,
-    pub(super) peer: IpAddr,
+    pub(super) peer: Peer,
     /// What a proxy said of the addresses of client and server.
-    pub(super) proxied: Option<&'a (SocketAddr, SocketAddr)>,
+    pub(super) proxied: Option<&'a Ends>,
     /// How the connection began, until its first request.
     pub(super) opening: &'a mut Option<Opening>,
     pub(super) serial: u64,
@@ -73,8 +75,8 @@ pub(super) struct Link<'a> {
 
 impl Link<'_> {
     /// The addresses of client and server.
-    fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
-        self.proxied.map_or_else(|| self.stream.addresses(), |proxied| Ok(*proxied))
+    fn ends(&self) -> io::Result<Option<Ends>> {
+        self.proxied.map_or_else(|| self.stream.ends(), |proxied| Ok(Some(*proxied)))
     }
 }
 
@@ -121,6 +123,7 @@ impl Connection {
             unsent,
             early_reads: 2,
             works: Vec::new(),
+            pace: None,
             requests: 0,
             first_byte: None,
             active: now,
@@ -137,7 +140,7 @@ impl Connection {
     pub(super) fn poll(&mut self, link: &mut Link<'_>, cx: &mut Context<'_>) -> Poll<Outcome> {
         for _ in 0..TURNS {
             // Handlers may want the loop's buffers themselves.
-            let mut moved = self.poll_works(cx);
+            let mut moved = self.poll_works(link.ctx.clock.now(), cx);
             let mut buffers = link.ctx.take_buffers();
             let turn = self.turn(link, cx, &mut buffers);
             link.ctx.give_buffers(buffers);
@@ -170,7 +173,7 @@ impl Connection {
         }
         let now = link.ctx.clock.now();
         self.engine.set_time(now / 1000);
-        if now >= self.deadline {
+        if now >= self.deadline || link.ctx.connections.is_evicted(link.slot) {
             self.expire(link, parts);
         }
         if link.ctx.is_draining() {

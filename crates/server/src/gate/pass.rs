@@ -2,17 +2,18 @@
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
-use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use dunlin_http::{FieldLines, Request};
 
+use super::bandwidth::{ConnectionPace, Pacer, Sender};
 use super::network::{Network, forwarded_address};
+use crate::transport::{Ends, Peer};
 
 /// The other side of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Client {
-    pub(crate) address: IpAddr,
+    pub(crate) address: Peer,
     pub(crate) encrypted: bool,
     /// The server itself asks, to find out who somebody is.
     pub(crate) is_subrequest: bool,
@@ -21,12 +22,18 @@ pub(crate) struct Client {
 impl Client {
     /// The client behind proxies, as they tell of it, when they are trusted.
     pub(crate) fn behind(self, request: &Request<'_>, trusted: &[Network]) -> Self {
-        if !trusted.iter().any(|network| network.contains(self.address)) {
+        let is_trusted = match self.address {
+            Peer::Ip(address) => trusted.iter().any(|network| network.contains(address)),
+            // Only those whom the socket's permissions let in.
+            Peer::Unix => !trusted.is_empty(),
+        };
+        if !is_trusted {
             return self;
         }
         match forwarded_address(request, trusted) {
             Some((address, encrypted)) => {
-                Self { address, encrypted: encrypted.unwrap_or(self.encrypted), ..self }
+                let encrypted = encrypted.unwrap_or(self.encrypted);
+                Self { address: Peer::Ip(address), encrypted, ..self }
             }
             None => self,
         }
@@ -42,10 +49,12 @@ pub(crate) struct Pass {
     user: OnceCell<Box<str>>,
     passed: Cell<Option<Instant>>,
     /// Of the connection: the other side's and the own. Known to those who wait.
-    addresses: OnceCell<(SocketAddr, SocketAddr)>,
+    ends: OnceCell<Option<Ends>>,
     /// What the answer has besides the handler's fields.
     fields: RefCell<FieldLines>,
     holds: RefCell<Vec<Box<dyn Any>>>,
+    /// Its place among those who share a bandwidth.
+    sender: OnceCell<Sender>,
 }
 
 impl Pass {
@@ -54,9 +63,10 @@ impl Pass {
             client,
             user: OnceCell::new(),
             passed: Cell::new(None),
-            addresses: OnceCell::new(),
+            ends: OnceCell::new(),
             fields: RefCell::default(),
             holds: RefCell::default(),
+            sender: OnceCell::new(),
         }
     }
 
@@ -80,14 +90,15 @@ impl Pass {
         self.passed.set(Some(now));
     }
 
-    /// The addresses of the connection's other side and the own, for those who wait.
-    pub(crate) fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
-        self.addresses.get().copied()
+    /// The addresses of the connection's other side and the own, for those who wait; `None` when
+    /// nobody knows.
+    pub(crate) fn ends(&self) -> Option<Ends> {
+        self.ends.get().copied().flatten()
     }
 
-    pub(crate) fn set_addresses(&self, remote: SocketAddr, local: SocketAddr) {
+    pub(crate) fn set_ends(&self, ends: Option<Ends>) {
         // They are the same for the whole request.
-        let _ = self.addresses.set((remote, local));
+        let _ = self.ends.set(ends);
     }
 
     /// Adds a field to the answer.
@@ -103,6 +114,17 @@ impl Pass {
     /// Adds to the answer what the gates say of it.
     pub(crate) fn tell(&self, fields: &mut FieldLines) {
         fields.extend(&self.fields.borrow());
+    }
+
+    /// Has the answer sent as fast as the throttle lets it.
+    pub(super) fn throttle(&self, sender: Sender) {
+        // A route has one throttle.
+        let _ = self.sender.set(sender);
+    }
+
+    /// What slows the answer's body down, if anything does.
+    pub(crate) fn pacer(&self, connection: &mut Option<ConnectionPace>) -> Option<Pacer> {
+        self.sender.get()?.pacer(connection.get_or_insert_default())
     }
 
     /// Keeps something until the exchange ends, such as a place among those that may run at once.

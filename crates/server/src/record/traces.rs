@@ -195,7 +195,7 @@ fn message(span: &Span, exchange: &Exchange<'_>, times: &Times, route: &str) -> 
     add("http.response.status_code", exchange.status.into());
     add("http.response.body.size", exchange.body_bytes.into());
     add("network.protocol.version", version.into());
-    add("client.address", exchange.peer.to_canonical().to_string().into());
+    add("client.address", exchange.peer.to_string().into());
     if let Some(host) = exchange.host {
         add("server.address", text(host));
     }

@@ -7,7 +7,7 @@ use dunlin_http::FieldLines;
 
 use super::metrics::Label;
 use super::traces::Span;
-use crate::gate::Pass;
+use crate::gate::{ConnectionPace, Pacer, Pass};
 
 /// One request's way through the server. It is made when the head has arrived, and ends with
 /// [`Loop::record`](crate::event_loop::Loop::record); whatever the gates lent to the request is given
@@ -118,6 +118,7 @@ impl Track {
     }
 
     /// Whether the answer has fields that are of this request alone.
+    #[inline]
     pub(crate) fn has_fields(&self) -> bool {
         self.follow.server_timing || self.pass.as_ref().is_some_and(|pass| pass.has_fields())
     }
@@ -170,6 +171,12 @@ impl Track {
             handler: first_out.map(|first_out| micros(head + waited, first_out)),
             send: first_out.map(|first_out| micros(first_out, end)),
         }
+    }
+
+    /// Whether the answer's body has to be sent piece by piece, as a throttle lets it.
+    #[inline]
+    pub(crate) fn pacer(&self, connection: &mut Option<ConnectionPace>) -> Option<Pacer> {
+        self.pass.as_ref()?.pacer(connection)
     }
 
     /// How long the gates had it wait.

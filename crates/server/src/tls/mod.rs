@@ -6,6 +6,7 @@ mod session;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime};
 
@@ -22,6 +23,8 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) struct Certificates {
     /// By the site's number.
     sites: Vec<Option<SiteTls>>,
+    /// Others are in use, so that the files are of no interest any more.
+    retired: AtomicBool,
 }
 
 struct SiteTls {
@@ -55,7 +58,7 @@ impl Certificates {
                 Some(settings) => Some(SiteTls::load(site.name.clone(), Arc::clone(settings))?),
             });
         }
-        Ok(Self { sites })
+        Ok(Self { sites, retired: AtomicBool::new(false) })
     }
 
     /// What a site answers handshakes with.
@@ -68,6 +71,11 @@ impl Certificates {
     fn first(&self) -> Option<Arc<Answering>> {
         let first = self.sites.iter().position(Option::is_some)?;
         self.of_site(first)
+    }
+
+    /// Ends [`Certificates::follow`].
+    pub(crate) fn retire(&self) {
+        self.retired.store(true, Ordering::Relaxed);
     }
 
     fn is_empty(&self) -> bool {
@@ -86,6 +94,9 @@ impl Certificates {
         let certificates: Weak<Self> = Arc::downgrade(self);
         let follow = move || {
             while let Some(certificates) = certificates.upgrade() {
+                if certificates.retired.load(Ordering::Relaxed) {
+                    return;
+                }
                 certificates.sites.iter().flatten().for_each(SiteTls::look);
                 drop(certificates);
                 std::thread::sleep(LOOK);

@@ -1,5 +1,6 @@
 //! Answering one request: what the router says becomes bytes, now or later.
 
+use bytes::Bytes;
 use dunlin_http::http1::{BodyLength, Persistence, Refusal, response};
 use dunlin_http::semantics::{Coding, Method, status};
 use dunlin_http::{Head, Request};
@@ -10,6 +11,7 @@ use crate::cache::Stored;
 use crate::config::Persistence as Personality;
 use crate::event_loop::Served;
 use crate::gate::Client;
+use crate::handler::{admin, file};
 use crate::record::Track;
 use crate::response::{Body, Piece, Response};
 use crate::route::{self, Prepared, Reply};
@@ -23,6 +25,10 @@ impl Connection {
         let track = self.ctx.track(&request, self.first_byte, &mut self.opening);
         self.requests += 1;
         self.decide_persistence(&request);
+        if self.is_admin {
+            let routed = admin::answer(&self.ctx, &request);
+            return self.reply(&request, routed, None, output);
+        }
         match route::dispatch(&self.ctx, self.client(), &request, path) {
             Ok(routed) => self.reply(&request, routed, track, output),
             Err(refusal) => Some(self.refuse(refusal, Some((&request, track)), output)),
@@ -57,7 +63,10 @@ impl Connection {
     ) -> Option<Next> {
         let route::Routed { reply, site, body_limit, reads_body, log, follow, pass } = routed;
         let track = Track::routed(track, site, pass, log, follow);
-        let reply = reply.with_room(request, track.as_ref());
+        let reply = match &track {
+            Some(track) if track.has_fields() => file::unprepared(request, reply),
+            _ => reply,
+        };
         let is_head = request.method() == Method::Head;
         if self.engine.has_body() {
             let taken = matches!(reply, Reply::Exchange(_));
@@ -160,7 +169,9 @@ impl Connection {
         output: &mut Vec<u8>,
     ) -> Option<Next> {
         let Prepared { hit, coding, not_modified, cache } = prepared;
+        let pacer = track.as_ref().and_then(|track| track.pacer(&mut self.pace));
         if coding == Coding::Identity
+            && pacer.is_none()
             && !not_modified
             && let Some(plain) = &hit.plain
             && plain.block.len() <= INLINE_BODY
@@ -193,7 +204,7 @@ impl Connection {
         let mut body = Body::default();
         if !not_modified && request.method() == Method::Get {
             match &form.body {
-                Stored::Memory(bytes) if bytes.len() <= INLINE_BODY => {
+                Stored::Memory(bytes) if bytes.len() <= INLINE_BODY && pacer.is_none() => {
                     output.extend_from_slice(bytes);
                     served.bytes = form.length;
                 }
@@ -211,7 +222,7 @@ impl Connection {
             log.track.begin_answer();
             log.served = served;
         }
-        self.send_body(body, log, output)
+        self.send_body(body, pacer, log, output)
     }
 
     /// Sends a response that was made for this request.
@@ -239,8 +250,10 @@ impl Connection {
         if is_head || !status::has_body(status) {
             body = Body::default();
         }
+        let pacer = log.as_ref().and_then(|log| log.track.pacer(&mut self.pace));
+        let is_inline = |bytes: &&Bytes| bytes.len() <= INLINE_BODY && pacer.is_none();
         let mut inline = 0;
-        if let Some(bytes) = body.as_memory().filter(|bytes| bytes.len() <= INLINE_BODY) {
+        if let Some(bytes) = body.as_memory().filter(is_inline) {
             output.extend_from_slice(bytes);
             inline = bytes.len() as u64;
             body = Body::default();
@@ -254,7 +267,7 @@ impl Connection {
             }
             return self.after_answer(output);
         }
-        self.send_body(body, log, output)
+        self.send_body(body, pacer, log, output)
     }
 
     #[inline]

@@ -14,6 +14,7 @@ use super::body::TOO_LARGE;
 use super::{Connection, LogLater, Next, Stage, Step};
 use crate::connections::Waiting;
 use crate::event_loop::Served;
+use crate::gate::Pacer;
 use crate::response::{Body, Response, Stream};
 use crate::route::{self, Incoming, Job};
 use crate::stream;
@@ -35,6 +36,8 @@ pub(super) struct Exchange {
     /// Bytes of the answer's body that went into `output`.
     sent: u64,
     body_limit: u64,
+    /// What slows the answer's body down.
+    pacer: Option<Pacer>,
 }
 
 struct Upload {
@@ -89,7 +92,7 @@ impl Connection {
         output: Vec<u8>,
         log: Option<Box<LogLater>>,
     ) -> Next {
-        let Ok((remote, local)) = self.addresses() else {
+        let Ok(ends) = self.ends() else {
             return Next::Abort;
         };
         let length = self.engine.body_length();
@@ -106,8 +109,7 @@ impl Connection {
         let job = begin(Incoming {
             body,
             length,
-            remote,
-            local,
+            ends,
             encrypted: self.stream.is_encrypted(),
             received: Instant::now(),
             redirects: 0,
@@ -124,6 +126,7 @@ impl Connection {
             version: request.version(),
             sent: 0,
             body_limit,
+            pacer: None,
         }))
     }
 
@@ -291,6 +294,8 @@ impl Connection {
             log.served = Served { status, bytes: 0, cache, coding };
             log.track.tell(&mut fields);
         }
+        let track = exchange.log.as_ref().map(|log| &log.track);
+        exchange.pacer = track.and_then(|track| track.pacer(&mut self.pace));
         let Stream { source, length, is_message } = stream;
         if is_message {
             self.engine.close();
@@ -358,15 +363,27 @@ impl Connection {
             }
             moved = Moved::Yes;
         }
-        let before = exchange.at;
-        let sent = self.stream.poll_send(cx, &exchange.output, &mut exchange.at);
+        let (before, mut end) = (exchange.at, exchange.output.len());
+        if let Some(pacer) = &mut exchange.pacer {
+            match pacer.poll(cx, (end - before) as u64) {
+                Poll::Ready(bytes) => end = before + bytes as usize,
+                Poll::Pending => return moved,
+            }
+        }
+        let sent = self.stream.poll_send(cx, &exchange.output[..end], &mut exchange.at);
         if exchange.at > before {
             moved = Moved::Yes;
+        }
+        if let Some(pacer) = &mut exchange.pacer {
+            pacer.spend((exchange.at - before) as u64);
         }
         match sent {
             Poll::Pending => return moved,
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(_)) => return Moved::Over(Next::Abort),
+        }
+        if end < exchange.output.len() {
+            return moved;
         }
         exchange.output.clear();
         exchange.at = 0;
@@ -436,6 +453,9 @@ impl Connection {
     /// What the exchange waits for, and how many milliseconds at most.
     fn waits_for(&self, exchange: &Exchange) -> (Waiting, Option<u64>) {
         let settings = &self.ctx.http1;
+        if exchange.pacer.as_ref().is_some_and(Pacer::is_waiting) {
+            return (Waiting::Throttle, None);
+        }
         if exchange.at < exchange.output.len() {
             return (Waiting::Send, Some(settings.send_timeout));
         }

@@ -12,6 +12,7 @@ use super::{Connection, Link, Parts};
 use crate::cache::Stored;
 use crate::event_loop::Served;
 use crate::gate::Client;
+use crate::handler::file;
 use crate::record::Track;
 use crate::response::{Body, Piece, Response};
 use crate::route::{self, Incoming, Prepared, Reply};
@@ -43,7 +44,10 @@ impl Connection {
         };
         let route::Routed { reply, site, body_limit, reads_body, log, follow, pass } = routed;
         let track = Track::routed(track, site, pass, log, follow);
-        let reply = reply.with_room(&request, track.as_ref());
+        let reply = match &track {
+            Some(track) if track.has_fields() => file::unprepared(&request, reply),
+            _ => reply,
+        };
         if length.is_some_and(|length| length > body_limit) {
             return self.refuse(link, id, TOO_LARGE, (&request, track), out);
         }
@@ -69,7 +73,7 @@ impl Connection {
             }
             Reply::Job(job) => work.job = Some(job),
             Reply::Exchange(begin) => {
-                let Ok((remote, local)) = link.addresses() else {
+                let Ok(ends) = link.ends() else {
                     self.is_over = true;
                     return;
                 };
@@ -86,8 +90,7 @@ impl Connection {
                 work.job = Some(begin(Incoming {
                     body,
                     length,
-                    remote,
-                    local,
+                    ends,
                     encrypted: link.stream.is_encrypted(),
                     received,
                     redirects: 0,
@@ -141,6 +144,7 @@ impl Connection {
     ) {
         let Prepared { hit, coding, not_modified, cache } = prepared;
         let is_head = request.method() == Method::Head;
+        let pacer = track.as_ref().and_then(|track| track.pacer(&mut self.pace));
         if coding == Coding::Identity
             && !not_modified
             && let Some(plain) = &hit.plain
@@ -148,7 +152,7 @@ impl Connection {
             let (lines, body) = plain.block.split_at(plain.head_length);
             let head_only = is_head || body.is_empty();
             self.send_head(link, id, 200, lines, plain.serial, head_only, out);
-            if head_only || self.engine.send_whole(id, body, out) {
+            if head_only || pacer.is_none() && self.engine.send_whole(id, body, out) {
                 if let Some(track) = track {
                     let bytes = if head_only { 0 } else { body.len() as u64 };
                     let served = Served { status: 200, bytes, cache, coding: "-" };
@@ -171,6 +175,7 @@ impl Connection {
             self.send_head(link, id, status, lines, form.serial, head_only, out);
             let whole = match &form.body {
                 _ if head_only => true,
+                _ if pacer.is_some() => false,
                 Stored::Memory(bytes) => self.engine.send_whole(id, bytes, out),
                 Stored::File(_) => false,
             };
@@ -195,7 +200,8 @@ impl Connection {
         }
         let mut body = Body::default();
         body.push(Piece::of(&form.body, 0..form.length));
-        let work = Work::new(id, link.ctx.clock.now(), log, is_head);
+        let mut work = Work::new(id, link.ctx.clock.now(), log, is_head);
+        work.pacer = pacer;
         self.send_later(work, body);
     }
 
@@ -216,6 +222,7 @@ impl Connection {
             log.served = Served { status, bytes: 0, cache, coding };
             log.track.tell(&mut fields);
         }
+        work.begin_pace(&mut self.pace);
         if let Some(stream) = body.take_stream() {
             let length = stream.length;
             work.sending = Sending::from(*stream);
@@ -246,7 +253,8 @@ impl Connection {
         let bodiless = work.is_head || !status::has_body(status) || body.is_empty();
         self.send_head(link, work.id, status, fields.as_bytes(), 0, bodiless, out);
         let whole = body.as_memory().is_some_and(|bytes| {
-            let whole = !bodiless && self.engine.send_whole(work.id, bytes, out);
+            let whole =
+                !bodiless && work.pacer.is_none() && self.engine.send_whole(work.id, bytes, out);
             work.sent = if whole { bytes.len() as u64 } else { 0 };
             whole
         });
@@ -263,7 +271,7 @@ impl Connection {
     }
 
     fn send_later(&mut self, mut work: Work, body: Body) {
-        self.engine.set_ready(work.id, true);
+        self.engine.set_ready(work.id, work.may_send());
         work.sending = Sending::Pieces { body, warming: None };
         self.works.push(work);
     }

@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use super::message::MessageHead;
 use super::{Connection, Link, Parts};
 use crate::event_loop::Served;
+use crate::gate::{ConnectionPace, Pacer};
 use crate::record::Track;
 use crate::response::{Body, Response, Stream};
 use crate::route::{self, Job};
@@ -28,6 +29,8 @@ pub(super) struct Work {
     pub(super) is_deferred: bool,
     pub(super) upload: Option<Upload>,
     pub(super) sending: Sending,
+    /// What slows the answer's body down.
+    pub(super) pacer: Option<Pacer>,
     pub(super) log: Option<Box<LogLater>>,
     pub(super) is_head: bool,
     /// The client waits for a 100 before it sends the body.
@@ -102,6 +105,7 @@ impl Work {
             is_deferred: false,
             upload: None,
             sending: Sending::Nothing,
+            pacer: None,
             log,
             is_head,
             expects_continue: false,
@@ -110,6 +114,12 @@ impl Work {
             sent: 0,
             moved: now,
         }
+    }
+
+    /// Has the answer sent as the throttle lets it, on a connection with that pace.
+    pub(super) fn begin_pace(&mut self, connection: &mut Option<ConnectionPace>) {
+        let track = self.log.as_ref().map(|log| &log.track);
+        self.pacer = track.and_then(|track| track.pacer(connection));
     }
 
     /// Whether the head of the answer has not been sent.
@@ -122,8 +132,28 @@ impl Work {
         self.upload.is_some()
     }
 
+    /// Whether the throttle lets something be sent now.
+    pub(super) fn may_send(&self) -> bool {
+        self.pacer.as_ref().is_none_or(|pacer| pacer.allowance() > 0)
+    }
+
+    /// Asks the throttle for what is there to be sent; true when something may be that could not before.
+    fn poll_turn(&mut self, now: u64, cx: &mut Context<'_>) -> bool {
+        let Some(pacer) = &mut self.pacer else { return false };
+        let wanted = match &self.sending {
+            Sending::Pieces { body, warming: None } => body.length(),
+            Sending::Stream { chunk, .. } => chunk.len() as u64,
+            _ => 0,
+        };
+        let has_turn = pacer.allowance() == 0 && wanted > 0 && pacer.poll(cx, wanted).is_ready();
+        if has_turn {
+            self.moved = now;
+        }
+        has_turn
+    }
+
     /// Has the handler go on; true when something came of it.
-    fn poll(&mut self, cx: &mut Context<'_>) -> bool {
+    fn poll(&mut self, now: u64, cx: &mut Context<'_>) -> bool {
         let mut moved = false;
         if let Some(job) = &mut self.job
             && let Poll::Ready(response) = job.as_mut().poll(cx)
@@ -164,7 +194,7 @@ impl Work {
             }
             _ => {}
         }
-        moved
+        self.poll_turn(now, cx) | moved
     }
 }
 
@@ -188,8 +218,8 @@ impl Upload {
 
 impl Connection {
     /// Has all handlers go on. The loop's buffers must not be in use.
-    pub(super) fn poll_works(&mut self, cx: &mut Context<'_>) -> bool {
-        self.works.iter_mut().fold(false, |moved, work| work.poll(cx) | moved)
+    pub(super) fn poll_works(&mut self, now: u64, cx: &mut Context<'_>) -> bool {
+        self.works.iter_mut().fold(false, |moved, work| work.poll(now, cx) | moved)
     }
 
     /// Does what came of the handlers' going on.
@@ -241,9 +271,11 @@ impl Connection {
                     continue;
                 }
                 Sending::Pieces { warming, .. } => {
-                    self.engine.set_ready(id, warming.is_none());
+                    self.engine.set_ready(id, warming.is_none() && work.may_send());
                 }
-                Sending::Stream { chunk, .. } => self.engine.set_ready(id, !chunk.is_empty()),
+                Sending::Stream { chunk, .. } => {
+                    self.engine.set_ready(id, !chunk.is_empty() && work.may_send());
+                }
                 _ => {}
             }
             number += 1;

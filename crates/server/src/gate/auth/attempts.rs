@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::transport::Peer;
+
 /// Failures by address. Of IPv6 a network of 64 bits counts as one address: a client can have all of
 /// it.
 #[derive(Debug, Default)]
@@ -24,10 +26,12 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// Addresses that are remembered.
 const MOST: usize = 16 * 1024;
 
-fn key(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
-        IpAddr::V6(address) => address.to_bits() >> 64 << 64,
+fn key(client: Peer) -> u128 {
+    match client {
+        Peer::Ip(IpAddr::V4(address)) => address.to_ipv6_mapped().to_bits(),
+        Peer::Ip(IpAddr::V6(address)) => address.to_bits() >> 64 << 64,
+        // All of this machine are one; no client has the address that this stands for.
+        Peer::Unix => 0,
     }
 }
 
@@ -36,7 +40,7 @@ impl Attempts {
     ///
     /// # Errors
     /// How long to wait, when there have been `most` of late.
-    pub(crate) fn begin(&self, address: IpAddr, most: u32, now: Instant) -> Result<(), Duration> {
+    pub(crate) fn begin(&self, address: Peer, most: u32, now: Instant) -> Result<(), Duration> {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if failures.len() >= MOST {
             failures.retain(|_, one| now.duration_since(one.since) < WINDOW);
@@ -59,7 +63,7 @@ impl Attempts {
     }
 
     /// The attempt was none to be counted.
-    pub(crate) fn forgive(&self, address: IpAddr) {
+    pub(crate) fn forgive(&self, address: Peer) {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(one) = failures.get_mut(&key(address)) {
             one.count = one.count.saturating_sub(1);
@@ -74,7 +78,7 @@ mod tests {
     #[test]
     fn who_fails_too_often_waits_and_others_do_not() {
         let attempts = Attempts::default();
-        let (one, other) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
+        let (one, other) = (Peer::Ip([192, 0, 2, 1].into()), Peer::Ip([192, 0, 2, 2].into()));
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         for second in 0..5 {
@@ -88,7 +92,7 @@ mod tests {
             attempts.forgive(other);
         }
         // The clients of one network of 64 bits count together.
-        let v6 = |last: u16| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, last]);
+        let v6 = |last: u16| Peer::Ip([0x2001, 0xdb8, 0, 0, 0, 0, 0, last].into());
         (0..5).for_each(|last| attempts.begin(v6(last), 5, start).unwrap());
         assert!(attempts.begin(v6(9), 5, start).is_err());
     }
@@ -98,7 +102,7 @@ mod tests {
         let attempts = Attempts::default();
         let now = Instant::now();
         for number in 0..3 * MOST as u32 {
-            attempts.begin(IpAddr::from(number.to_be_bytes()), 5, now).unwrap();
+            attempts.begin(Peer::Ip(number.to_be_bytes().into()), 5, now).unwrap();
         }
         assert!(attempts.failures.lock().unwrap().len() <= MOST);
     }

@@ -5,7 +5,6 @@
 //! the answer to the client, such as a 401 with a challenge or a redirect to a page to log in at.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -216,15 +215,12 @@ async fn within(ctx: &Rc<Loop>, pass: &Pass, message: &[u8]) -> io::Result<Respo
     let request = Request::new(message, &head);
     let client = Client { is_subrequest: true, ..pass.client };
     let routed = route::dispatch(ctx, client, &request, &mut Vec::new());
-    let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
-    let (remote, local) = pass.addresses().unwrap_or((nowhere, nowhere));
     let mut response = match routed.map_err(|_| malformed())?.reply {
         Reply::Exchange(begin) => {
             begin(Incoming {
                 body: stream::empty(),
                 length: BodyLength::None,
-                remote,
-                local,
+                ends: pass.ends(),
                 encrypted: client.encrypted,
                 received: Instant::now(),
                 redirects: 0,

@@ -35,7 +35,7 @@ pub(crate) fn answer(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_
     let settings = subject.settings;
     let mut previous = None;
     if settings.cache.enabled {
-        let key = Key { site: subject.site.index, path: subject.path.into() };
+        let key = Key { site: subject.site.serial, path: subject.path.into() };
         previous = ctx.shared.store.get(&key);
         let fresh = |resource: &&Arc<Resource>| {
             resource.version.is_fresh(ctx.clock.now()) && !ctx.is_worth_a_copy(resource)
@@ -49,7 +49,7 @@ pub(crate) fn answer(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_
     ctx.count_miss();
     let wanted = Wanted {
         shared: &ctx.shared,
-        site: subject.site.index,
+        site: subject.site.serial,
         settings,
         path: subject.path,
         copy: previous.as_ref().is_some_and(|resource| ctx.is_worth_a_copy(resource)),
@@ -97,7 +97,7 @@ fn conclude(
 
 fn keep_in_front(ctx: &Loop, subject: &Subject<'_>, resource: Arc<Resource>) -> Rc<Hit> {
     let (store, hit) = (&ctx.shared.store, hit(subject, resource));
-    ctx.front.borrow_mut().insert(store, subject.site.index, subject.raw_path, hit)
+    ctx.front.borrow_mut().insert(store, subject.site.serial, subject.raw_path, hit)
 }
 
 fn hit(subject: &Subject<'_>, resource: Arc<Resource>) -> Hit {
@@ -122,7 +122,7 @@ fn answer_guarded(
         return answer_hit(ctx, request, subject, hit, cache);
     };
     let pass = subject.pass.map_or_else(|| Rc::new(Pass::new(subject.client)), Rc::clone);
-    match gates.ask_who(&Asker { ctx, request, subject, pass: &pass }) {
+    match gates.ask_who(&Asker { ctx, request, pass: &pass }) {
         Verdict::Pass => answer_hit(ctx, request, subject, hit, cache),
         Verdict::Refuse(refused) => route::refuse(ctx, request, subject, refused),
         Verdict::Wait(waiting) => {
@@ -152,7 +152,7 @@ fn later(
     let (ctx, request, subject) = (Rc::clone(ctx), request.to_owned(), subject.to_owned());
     Reply::Job(Box::pin(async move {
         let (shared, now) = (Arc::clone(&ctx.shared), ctx.clock.now());
-        let (site, settings) = (subject.site.index, Arc::clone(&subject.settings));
+        let (site, settings) = (subject.site.serial, Arc::clone(&subject.settings));
         let path = subject.path.clone();
         let result = tokio::task::spawn_blocking(move || {
             let wanted = Wanted {
@@ -184,8 +184,15 @@ pub(crate) async fn into_response(request: &Request<'_>, reply: Reply) -> Respon
     }
 }
 
-/// The same answer as one that was made for this request.
-pub(crate) fn from_prepared(request: &Request<'_>, prepared: &Prepared) -> Response {
+/// The same reply in a form to which fields can be added.
+pub(crate) fn unprepared(request: &Request<'_>, reply: Reply) -> Reply {
+    match reply {
+        Reply::Prepared(prepared) => from_prepared(request, &prepared).into(),
+        reply => reply,
+    }
+}
+
+fn from_prepared(request: &Request<'_>, prepared: &Prepared) -> Response {
     let resource = &prepared.hit.resource;
     let form = match resource.representation(prepared.coding) {
         Some(Some(form)) => form,
@@ -225,14 +232,14 @@ pub(crate) fn error_reply(
         let settings = Arc::clone(site.route(&page));
         let (shared, now) = (Arc::clone(&ctx.shared), ctx.clock.now());
         let found = tokio::task::spawn_blocking(move || {
-            let key = Key { site: site.index, path: page.as_slice().into() };
+            let key = Key { site: site.serial, path: page.as_slice().into() };
             let previous = shared.store.get(&key);
             if let Some(resource) = previous.as_ref().filter(|r| r.version.is_fresh(now)) {
                 return Ok(Found::Resource(Arc::clone(resource)));
             }
             let wanted = Wanted {
                 shared: &shared,
-                site: site.index,
+                site: site.serial,
                 settings: &settings,
                 path: &page,
                 copy: false,

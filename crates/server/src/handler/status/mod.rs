@@ -58,15 +58,17 @@ fn text(media_type: &str, text: impl Into<Bytes>) -> Response {
     response
 }
 
-fn json(ctx: &Loop) -> String {
-    let report = Report::new(&ctx.shared, &ctx.shared.metrics.sum());
+fn json(ctx: &Rc<Loop>) -> String {
+    // A stream may have begun under an earlier configuration.
+    let ctx = ctx.successor().unwrap_or_else(|| Rc::clone(ctx));
+    let report = Report::new(&ctx, &ctx.shared.metrics.sum());
     // A structure of numbers and texts can always be written.
     serde_json::to_string(&report).unwrap_or_default()
 }
 
 fn metrics(ctx: &Loop, request: &Request<'_>) -> Response {
     let counts = ctx.shared.metrics.sum();
-    let report = Report::new(&ctx.shared, &counts);
+    let report = Report::new(ctx, &counts);
     let form = Form::of(request.field(FieldName::Accept));
     text(form.media_type(), exposition::render(&report, &counts, form))
 }
@@ -103,7 +105,7 @@ async fn events(ctx: Rc<Loop>, sender: stream::Sender) {
         tokio::select! {
             _ = next.tick() => {}
             () = sender.abandoned() => return,
-            () = ctx.drained() => break,
+            () = ctx.closing() => break,
         }
         // What was not read is not told twice.
         if sender.held() == 0 {
@@ -144,7 +146,7 @@ async fn hand_on(ctx: Rc<Loop>, watching: Watching, sender: stream::Sender) {
             () = watcher.ready.notified() => watcher.take(),
             () = tokio::time::sleep(HEARTBEAT) => b"\n".into(),
             () = sender.abandoned() => return,
-            () = ctx.drained() => break,
+            () = ctx.closing() => break,
         };
         if sender.room().await.is_err() {
             return;

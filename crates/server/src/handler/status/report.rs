@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::connections::{STATES, Waiting};
-use crate::event_loop::Shared;
+use crate::event_loop::{Loop, Shared};
 use crate::record::metrics::{Counts, Fine, Label, Process, Route as RouteCounts, named};
 
 /// What the server is doing. Counters count from its start, so that a rate is the difference of two
@@ -186,7 +186,8 @@ pub struct Scripts {
 
 impl Report {
     /// What the server is doing now; `counts` are those of all loops.
-    pub(super) fn new(shared: &Shared, counts: &Counts) -> Self {
+    pub(super) fn new(ctx: &Loop, counts: &Counts) -> Self {
+        let shared = &*ctx.shared;
         let process = Process::read();
         Self {
             server: ServerReport {
@@ -218,7 +219,7 @@ impl Report {
             routes: routes(counts),
             clients: clients(counts),
             scripts: shared.pools.report(),
-            log_lines_lost: shared.access_log.as_ref().map_or(0, |log| log.lost()),
+            log_lines_lost: ctx.lost_lines(),
             spans: shared.tracer.as_ref().map_or((0, 0), |tracer| {
                 let counts = tracer.counts();
                 (counts.sent.load(Ordering::Relaxed), counts.lost.load(Ordering::Relaxed))

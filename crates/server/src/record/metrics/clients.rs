@@ -1,12 +1,12 @@
 //! The clients with the most requests, by the method "space saving" (Metwally and others, 2005): a
 //! bounded table, in which a newcomer takes the place of the one with the fewest.
 
-use std::net::IpAddr;
+use crate::transport::Peer;
 
 /// One client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Client {
-    pub(crate) address: IpAddr,
+    pub(crate) address: Peer,
     /// At least as many as it made: a newcomer goes on from the one whose place it took.
     pub(crate) requests: u64,
     pub(crate) sent: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Clients {
 const MOST: usize = 64;
 
 impl Clients {
-    pub(crate) fn count(&mut self, address: IpAddr, sent: u64, nanos: u64) {
+    pub(crate) fn count(&mut self, address: Peer, sent: u64, nanos: u64) {
         self.merge(Client { address, requests: 1, sent, sum: nanos, slowest: nanos });
     }
 
@@ -54,15 +54,17 @@ impl Clients {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
 
     #[test]
     fn the_busiest_stay_however_many_others_come() {
         let mut clients = Clients::default();
-        let busy = IpAddr::from([192, 0, 2, 1]);
+        let busy = Peer::Ip(IpAddr::from([192, 0, 2, 1]));
         for n in 0..20_000_u32 {
             clients.count(busy, 1, 1);
-            clients.count(IpAddr::from(n.to_be_bytes()), 1, 1);
+            clients.count(Peer::Ip(IpAddr::from(n.to_be_bytes())), 1, 1);
         }
         assert_eq!(clients.iter().count(), MOST);
         let most = clients.iter().max_by_key(|client| client.requests).unwrap();

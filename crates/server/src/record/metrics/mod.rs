@@ -10,7 +10,6 @@ mod labels;
 mod process;
 
 use std::cell::{Cell, RefCell};
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,6 +24,7 @@ pub(crate) use self::labels::{Label, label, named};
 pub(crate) use self::process::Process;
 use crate::clock::monotonic_millis;
 use crate::connections::STATES;
+use crate::transport::Peer;
 
 /// What a finished request is counted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,7 +39,7 @@ pub(crate) struct Key {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Finished {
     pub(crate) key: Key,
-    pub(crate) peer: IpAddr,
+    pub(crate) peer: Peer,
     pub(crate) duration: Duration,
     /// Bytes of the answer's body that were sent.
     pub(crate) sent: u64,
@@ -283,6 +283,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
 
     fn finished(status: u16, micros: u64) -> Finished {
@@ -292,7 +294,7 @@ mod tests {
             version: Version::Http11,
             status,
         };
-        let peer = IpAddr::from([192, 0, 2, 1]);
+        let peer = Peer::Ip(IpAddr::from([192, 0, 2, 1]));
         Finished { key, peer, duration: Duration::from_micros(micros), sent: 10 }
     }
 
