@@ -530,6 +530,7 @@ impl Loop {
             coding: served.coding,
             connection,
             times: track.times(end),
+            course: track.course.as_deref(),
         };
         if is_logged && let Some(log) = &mut *self.log.borrow_mut() {
             log.record(&exchange);

@@ -8,6 +8,7 @@ mod connection_limits;
 mod connections;
 mod control;
 mod drive;
+mod early_hints;
 pub mod error_log;
 mod event_loop;
 mod gate;
@@ -22,7 +23,7 @@ mod stream;
 mod tls;
 mod transport;
 
-pub use handler::script::cold_programs;
+pub use handler::script::{LAUNCH, cold_programs, launch};
 /// What the status route tells, as `status.json` has it.
 pub mod status {
     pub use crate::handler::status::{

@@ -13,11 +13,12 @@ use dunlin_http::{FieldLines, FieldName, OwnedRequest, Request};
 
 use crate::cache::front::Hit;
 use crate::config::{Settings, Site};
+use crate::early_hints::EarlyHints;
 use crate::event_loop::Loop;
 use crate::gate::{Asker, Client, Gates, Pass, Refused, Verdict, Waiting};
 use crate::handler::file::OwnedSubject;
 use crate::handler::{error_page, file, redirect, respond, script, status};
-use crate::record::Follow;
+use crate::record::{Course, Follow};
 use crate::response::Response;
 use crate::stream;
 use crate::transport::{Ends, Peer};
@@ -49,12 +50,12 @@ pub(crate) struct Incoming {
     pub(crate) ends: Option<Ends>,
     /// It came by TLS.
     pub(crate) encrypted: bool,
-    /// When the head had arrived.
-    pub(crate) received: Instant,
     /// How many handlers have passed the request on.
     pub(crate) redirects: u8,
-    /// The `traceparent` of what the handler does, when the request is traced.
-    pub(crate) traceparent: Option<Box<str>>,
+    /// Takes what scripts tell of the request.
+    pub(crate) course: Rc<Course>,
+    /// Takes what is to be sent before the answer.
+    pub(crate) early_hints: EarlyHints,
 }
 
 impl Incoming {
@@ -118,6 +119,14 @@ impl From<Response> for Reply {
     }
 }
 
+/// Who names the path that is to be answered with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Client,
+    /// A script or the configuration, which may name what clients may not.
+    Server,
+}
+
 /// Finds site, route and handler, and has the handler answer.
 ///
 /// # Errors
@@ -125,6 +134,7 @@ impl From<Response> for Reply {
 pub(crate) fn dispatch(
     ctx: &Rc<Loop>,
     client: Client,
+    origin: Origin,
     request: &Request<'_>,
     path_buffer: &mut Vec<u8>,
 ) -> Result<Routed, Refusal> {
@@ -175,6 +185,11 @@ pub(crate) fn dispatch(
         return Err(Refusal { status: 400, reason });
     }
     let settings = site.route(path_buffer);
+    // Their files are in no loop's own cache, which is looked into above.
+    if settings.internal && origin == Origin::Client {
+        let reply = not_found(ctx, request, site, settings, client);
+        return Ok(routed(site, settings, reply, false, None));
+    }
     let subject =
         Subject { site, settings, raw_path, path: path_buffer, query, client, pass: None };
     Ok(match enter(ctx, client, request, &subject) {

@@ -401,6 +401,17 @@ impl Checker<'_> {
 
     fn script(&mut self, script: &mut file::ScriptTable) {
         let file::ScriptTable { directory, root, command, interpreter, .. } = script;
+        if let Some(roots) = &mut script.sendfile_root {
+            for root in &mut roots.value.0 {
+                let place = root.span.clone().or_else(|| roots.span.clone());
+                if root.is_empty() {
+                    self.problem(&place, "script: sendfile_root is empty");
+                }
+                let path = self.absolute(Path::new(&root.value));
+                self.look_up_later("sendfile_root", &path, &place);
+                root.value = path.display().to_string();
+            }
+        }
         if script.kind.value.has_host() && directory.is_none() {
             *directory = Some(At::nowhere(self.absolute(Path::new(""))));
         }

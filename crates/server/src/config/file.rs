@@ -391,6 +391,12 @@ route! {
     status: bool,
     /// Whether answers of scripts tell in `Server-Timing` where the time went. False when absent.
     server_timing: bool,
+    /// `Link` values that are sent by a 103 (Early Hints) before a script has answered, so that clients can
+    /// fetch what its answer will need: `["</style.css>; rel=preload; as=style"]`. To HTTP/1.0 never.
+    early_hints: Vec<At<String>>,
+    /// Whether paths are only for scripts that name them by `X-Accel-Redirect`; clients get 404.
+    /// False when absent.
+    internal: bool,
     /// Response fields to set. More general routes' fields stay unless they are set or removed
     /// again.
     set_fields: BTreeMap<At<String>, At<String>>,
@@ -598,12 +604,12 @@ pub struct ScriptTable {
     pub(super) id: usize,
     /// How they are run. `cgi`: a process for each request, as RFC 3875 says. `warm`: the same,
     /// without the cost of starting each. `fastcgi`: workers that stay, started from `command` or
-    /// reached at `connect`. `scgi`, `uwsgi`: by these protocols, at `connect`. `wsgi`, `asgi`: a
-    /// Python application in processes of the server's. `cgiplus`: programs that stay and read one
+    /// reached at `connect`. `scgi`, `uwsgi`: by these protocols, at `connect`. `wsgi`, `asgi`, `psgi`: a
+    /// Python or Perl application in processes of the server's. `cgiplus`: programs that stay and read one
     /// request after the other. `rte`: scripts that an interpreter which stays runs.
     pub kind: At<ScriptKind>,
     /// Directory of the scripts: what the pattern's `*` matches is looked for in it, and what
-    /// follows the script's own name is its PATH_INFO. With `wsgi` and `asgi`, the application's
+    /// follows the script's own name is its PATH_INFO. With `wsgi`, `asgi` and `psgi`, the application's
     /// directory.
     pub directory: Option<At<PathBuf>>,
     /// Directory beneath which the whole path names a script, as it names a file beneath a site's
@@ -616,10 +622,10 @@ pub struct ScriptTable {
     pub command: Option<At<Vec<At<String>>>>,
     /// Workers elsewhere: `unix:/run/app.sock`, `127.0.0.1:9000`.
     pub connect: Option<At<Vec<At<String>>>>,
-    /// The application: `module:callable`.
+    /// The application: `module:callable`; with `psgi` a file, such as `app.psgi`.
     pub application: Option<At<String>>,
     /// The interpreter that loads the application, such as that of a virtual environment, or that
-    /// runs the scripts of kind `rte`, Python or Perl. `python3` when absent.
+    /// runs the scripts of kind `rte`, Python or Perl. `python3` when absent; with `psgi`, `perl`.
     pub interpreter: Option<At<String>>,
     /// Requests that one process of a `wsgi` application works on at once. 1 when absent.
     pub threads: Option<At<usize>>,
@@ -663,8 +669,25 @@ pub struct ScriptTable {
     pub idle_timeout: Option<Span>,
     /// Variables of the environment, besides those that describe the request.
     pub env: Option<BTreeMap<At<String>, At<String>>>,
+    /// Directories of which a script may name a file by `X-Sendfile`, to be sent instead of its own
+    /// body: one or a list. A script that names another file is refused with 502.
+    #[schemars(with = "Option<OneOrManySchema>")]
+    pub sendfile_root: Option<At<OneOrMany<String>>>,
+    /// Where a request's number comes from, which scripts get as HTTP_X_REQUEST_ID and the logs have:
+    /// `make`, a new one for each; `accept`, the client's X-Request-Id where it sends one. `make` when absent.
+    pub request_id: Option<RequestId>,
+    /// Whether answers tell the number in X-Request-Id. False when absent.
+    pub tell_request_id: Option<bool>,
+    /// Whether the page of a failed script shows why, and what the script wrote to its standard error: for
+    /// those who write it, never for the public. False when absent.
+    pub show_errors: Option<bool>,
     /// Whether Authorization is handed to scripts. False when absent.
     pub authorization: Option<bool>,
+    /// The user that processes run as, by name or number, with the groups that it is in; a server that root
+    /// has started can set it. The server's own when absent.
+    pub user: Option<At<String>>,
+    /// The group that processes run as, by name or number. The user's when absent.
+    pub group: Option<At<String>>,
     /// Added to the priority number of the server's processes, from -20 to 19: the higher, the
     /// less a script gets of a busy processor. 0 when absent.
     pub nice: Option<At<i32>>,
@@ -691,6 +714,16 @@ impl ScriptTable {
     }
 }
 
+/// Where the number of a request comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RequestId {
+    /// It is made here.
+    Make,
+    /// The client may bring it.
+    Accept,
+}
+
 /// How scripts are run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -710,6 +743,8 @@ pub enum ScriptKind {
     Wsgi,
     /// An asynchronous Python application.
     Asgi,
+    /// A Perl application (PSGI).
+    Psgi,
     /// Programs that stay, which read requests from streams of their own (CGIplus).
     Cgiplus,
     /// Scripts that an interpreter which stays runs (the run-time environment).
@@ -719,7 +754,7 @@ pub enum ScriptKind {
 impl ScriptKind {
     /// Whether a host of the server's loads an application.
     pub fn has_host(self) -> bool {
-        matches!(self, Self::Wsgi | Self::Asgi)
+        matches!(self, Self::Wsgi | Self::Asgi | Self::Psgi)
     }
 
     /// Whether scripts are CGI programs, each in a process of its own.
@@ -742,6 +777,7 @@ impl ScriptKind {
             Self::Uwsgi => "uwsgi",
             Self::Wsgi => "wsgi",
             Self::Asgi => "asgi",
+            Self::Psgi => "psgi",
             Self::Cgiplus => "cgiplus",
             Self::Rte => "rte",
         }

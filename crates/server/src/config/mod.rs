@@ -23,6 +23,7 @@ mod template;
 mod tests;
 mod tls;
 mod units;
+mod users;
 mod vocabulary;
 
 use std::net::SocketAddr;
@@ -42,6 +43,7 @@ pub use sites::{Site, Sites};
 pub use template::Template;
 pub use tls::{ClientCertificates, Tls};
 pub use units::{Rate, Size, Span};
+pub use users::Owner;
 
 /// A configuration that was read and checked.
 #[derive(Debug)]

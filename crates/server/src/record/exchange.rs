@@ -2,7 +2,7 @@
 
 use crate::transport::Peer;
 
-use super::Times;
+use super::{Course, Times};
 
 /// One request and its response, borrowed from the connection while they are recorded.
 ///
@@ -48,9 +48,16 @@ pub(crate) struct Exchange<'a> {
     pub(crate) connection: u64,
     /// Where the time went.
     pub(crate) times: Times,
+    /// What a script told, where one was asked.
+    pub(crate) course: Option<&'a Course>,
 }
 
 impl<'a> Exchange<'a> {
+    /// The number by which scripts and logs know the request; only those of scripts have one.
+    pub(crate) fn request_id(&self) -> Option<&'a str> {
+        self.course.map(Course::id).filter(|id| !id.is_empty())
+    }
+
     /// The path of the request-target, without the authority of an absolute form (RFC 9112 §3.2.2).
     pub(crate) fn path(&self) -> &'a [u8] {
         let end = memchr::memchr(b'?', self.target).unwrap_or(self.target.len());
@@ -101,6 +108,7 @@ pub(super) mod tests {
             coding: "gzip",
             connection: 42,
             times: Times { head: 12, handler: Some(345), ..Times::default() },
+            course: None,
         }
     }
 

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
 use super::escape;
-use super::{Exchange, Template, TimeCache};
+use super::{Course, Exchange, Template, TimeCache};
 use crate::transport::{Peer, UNIX};
 
 /// How a line of the access log is written.
@@ -156,13 +156,30 @@ fn write_json(exchange: &Exchange<'_>, time: &mut TimeCache, out: &mut Vec<u8>) 
     out.extend_from_slice(b"\",\"coding\":\"");
     out.extend_from_slice(exchange.coding.as_bytes());
     out.extend_from_slice(b"\",\"phases\":{");
-    for (number_of, (name, micros)) in exchange.times.iter().enumerate() {
-        out.extend_from_slice(if number_of == 0 { b"\"" } else { b",\"" });
+    for (at, (name, micros)) in exchange.times.iter().enumerate() {
+        out.extend_from_slice(if at == 0 { b"\"" } else { b",\"" });
         out.extend_from_slice(name.as_bytes());
         out.extend_from_slice(b"_us\":");
         number(micros, out);
     }
-    out.extend_from_slice(b"}}");
+    out.push(b'}');
+    if let (Some(course), Some(id)) = (exchange.course, exchange.request_id()) {
+        json_course(course, id, out);
+    }
+    out.push(b'}');
+}
+
+/// What only requests to scripts have: the number, and moments in nanoseconds since the head.
+fn json_course(course: &Course, id: &str, out: &mut Vec<u8>) {
+    json_member(b",\"request_id\":", Some(id.as_bytes()), out);
+    out.extend_from_slice(b",\"script_ns\":{");
+    for (at, (name, nanos)) in course.moments().enumerate() {
+        out.extend_from_slice(if at == 0 { b"\"" } else { b",\"" });
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b"\":");
+        number(nanos, out);
+    }
+    out.push(b'}');
 }
 
 /// Inlined, so that the copy of each key has a length known to the compiler.

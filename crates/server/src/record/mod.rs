@@ -1,6 +1,7 @@
 //! What is done with a finished exchange: access log, reverse DNS, metrics, whoever watches.
 
 mod access_log;
+mod course;
 mod escape;
 mod exchange;
 mod format;
@@ -16,6 +17,7 @@ mod track;
 pub(crate) mod watch;
 
 pub(crate) use access_log::{AccessLog, AccessLogSettings, LoopLog};
+pub(crate) use course::{Course, random, random_id};
 pub(crate) use exchange::Exchange;
 pub(crate) use format::Format;
 pub(crate) use reverse_dns::{ReverseDns, ReverseDnsSettings};

@@ -10,7 +10,7 @@ use super::{Exchange, TimeCache};
 ///
 /// The placeholders are `{remote} {remote_name} {user} {time} {time_iso} {method} {target}
 /// {path} {query} {protocol} {status} {bytes} {referer} {user_agent} {host} {duration_us}
-/// {duration_ms} {connection} {site} {cache} {coding}`. What is absent is written as `-`.
+/// {duration_ms} {connection} {site} {cache} {coding} {request_id}`. What is absent is written as `-`.
 ///
 /// Text of the client is escaped so that it can end neither the line nor a field, be the field
 /// between double quotes, spaces or tabs: outside quotes a space becomes `\x20`. Other
@@ -126,6 +126,7 @@ fields! {
     Site = "site",
     Cache = "cache",
     Coding = "coding",
+    RequestId = "request_id",
 }
 
 impl Field {
@@ -154,6 +155,7 @@ impl Field {
             Self::Site => text(Some(exchange.site.as_bytes()), out),
             Self::Cache => escape::bare(exchange.cache.as_bytes(), out),
             Self::Coding => escape::bare(exchange.coding.as_bytes(), out),
+            Self::RequestId => text(exchange.request_id().map(str::as_bytes), out),
         }
     }
 }

@@ -5,7 +5,6 @@
 //! waits.
 
 use std::fmt::Write;
-use std::hash::{BuildHasher, RandomState};
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -16,7 +15,7 @@ use std::time::{Duration, Instant};
 use dunlin_http::Request;
 use serde_json::{Value, json};
 
-use super::{Exchange, Times};
+use super::{Exchange, Times, random};
 use crate::client::Client;
 use crate::config::Traces;
 
@@ -32,8 +31,6 @@ pub(crate) struct Span {
 #[derive(Debug)]
 pub(crate) struct Tracer {
     sample: f64,
-    random: RandomState,
-    drawn: AtomicU64,
     /// Gone once the server stops.
     queue: Mutex<Option<SyncSender<Message>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -81,8 +78,6 @@ impl Tracer {
             .map_err(|error| error.to_string())?;
         Ok(Self {
             sample: settings.sample,
-            random: RandomState::new(),
-            drawn: AtomicU64::new(0),
             queue: Mutex::new(Some(queue)),
             thread: Mutex::new(Some(thread)),
             counts,
@@ -105,15 +100,10 @@ impl Tracer {
         let (trace, parent) = match parent {
             Some(Parent { is_sampled: false, .. }) => return None,
             Some(Parent { trace, id, .. }) => (trace, Some(id)),
-            None if self.draw() as f64 / u64::MAX as f64 >= self.sample => return None,
-            None => (u128::from(self.draw()) << 64 | u128::from(self.draw() | 1), None),
+            None if random() as f64 / u64::MAX as f64 >= self.sample => return None,
+            None => (u128::from(random()) << 64 | u128::from(random()), None),
         };
-        Some(Box::new(Span { trace, id: self.draw() | 1, parent }))
-    }
-
-    /// A number that nobody can foresee.
-    fn draw(&self) -> u64 {
-        self.random.hash_one(self.drawn.fetch_add(1, Ordering::Relaxed))
+        Some(Box::new(Span { trace, id: random(), parent }))
     }
 
     /// The request has ended.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use dunlin_http::FieldLines;
 
+use super::Course;
 use super::metrics::Label;
 use super::traces::Span;
 use crate::gate::{ConnectionPace, Pacer, Pass};
@@ -18,6 +19,8 @@ pub(crate) struct Track {
     pub(crate) site: usize,
     /// What the gates know of who asks; `None` when the route has none.
     pub(crate) pass: Option<Rc<Pass>>,
+    /// What a script tells of it; `None` when it is for none.
+    pub(crate) course: Option<Rc<Course>>,
     /// Whether the access log has a line for it.
     pub(crate) is_logged: bool,
     /// What it is counted by, and how its client is told of its time.
@@ -92,7 +95,7 @@ impl Track {
         let first_byte = first_byte.unwrap_or(head);
         let phases = Phases { opening, first_byte, head, first_out: None };
         let follow = Follow::default();
-        Self { site: 0, pass: None, is_logged: true, follow, phases, span: None }
+        Self { site: 0, pass: None, course: None, is_logged: true, follow, phases, span: None }
     }
 
     /// With what the router found out. Even when nobody wants to know of requests, one that gates

@@ -14,7 +14,7 @@ use crate::gate::Client;
 use crate::handler::{admin, file};
 use crate::record::Track;
 use crate::response::{Body, Piece, Response};
-use crate::route::{self, Prepared, Reply};
+use crate::route::{self, Origin, Prepared, Reply};
 
 impl Connection {
     /// Answers one request; `None` when the answer was added to the batch and the next request
@@ -29,7 +29,7 @@ impl Connection {
             let routed = admin::answer(&self.ctx, &request);
             return self.reply(&request, routed, None, output);
         }
-        match route::dispatch(&self.ctx, self.client(), &request, path) {
+        match route::dispatch(&self.ctx, self.client(), Origin::Client, &request, path) {
             Ok(routed) => self.reply(&request, routed, track, output),
             Err(refusal) => Some(self.refuse(refusal, Some((&request, track)), output)),
         }

@@ -1,6 +1,7 @@
 //! An exchange with a handler that reads the request's body, or sends its own as it is made: both
 //! ways at once, each no faster than its receiver takes it.
 
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -13,8 +14,10 @@ use tokio::io::ReadBuf;
 use super::body::TOO_LARGE;
 use super::{Connection, LogLater, Next, Stage, Step};
 use crate::connections::Waiting;
+use crate::early_hints::EarlyHints;
 use crate::event_loop::Served;
 use crate::gate::Pacer;
+use crate::record::Course;
 use crate::response::{Body, Response, Stream};
 use crate::route::{self, Incoming, Job};
 use crate::stream;
@@ -23,6 +26,8 @@ use crate::stream;
 pub(super) struct Exchange {
     /// Until the handler has answered.
     job: Option<Job>,
+    /// What is sent before the handler's answer.
+    early_hints: EarlyHints,
     /// Until the request's body has ended.
     upload: Option<Upload>,
     /// Until the whole answer is in `output`.
@@ -90,7 +95,7 @@ impl Connection {
         begin: route::Exchange,
         body_limit: u64,
         output: Vec<u8>,
-        log: Option<Box<LogLater>>,
+        mut log: Option<Box<LogLater>>,
     ) -> Next {
         let Ok(ends) = self.ends() else {
             return Next::Abort;
@@ -106,17 +111,26 @@ impl Connection {
                 (Some(upload), receiver)
             }
         };
+        let early_hints = EarlyHints::new(request.version() != Version::Http10);
+        let course = Rc::new(Course::new(
+            Instant::now(),
+            log.as_ref().and_then(|log| log.track.traceparent()),
+        ));
         let job = begin(Incoming {
             body,
             length,
             ends,
             encrypted: self.stream.is_encrypted(),
-            received: Instant::now(),
+            course: Rc::clone(&course),
             redirects: 0,
-            traceparent: log.as_ref().and_then(|log| log.track.traceparent()),
+            early_hints: early_hints.clone(),
         });
+        if let Some(log) = &mut log {
+            log.track.course = Some(course);
+        }
         Next::Exchange(Box::new(Exchange {
             job: Some(job),
+            early_hints,
             upload,
             download: None,
             output,
@@ -269,7 +283,14 @@ impl Connection {
     /// Has the handler go on to its answer.
     fn work(&mut self, cx: &mut Context<'_>, exchange: &mut Exchange) -> Moved {
         let Some(job) = &mut exchange.job else { return Moved::No };
-        let Poll::Ready(mut response) = job.as_mut().poll(cx) else { return Moved::No };
+        let answer = job.as_mut().poll(cx);
+        let hints = exchange.early_hints.take(cx);
+        for fields in &hints {
+            response::early_hints(fields.as_bytes(), &mut exchange.output);
+        }
+        let Poll::Ready(mut response) = answer else {
+            return if hints.is_empty() { Moved::No } else { Moved::Yes };
+        };
         exchange.job = None;
         if self.engine.has_body() && self.engine.expects_continue() {
             // Whether the body comes after a final answer is the client's choice.

@@ -1,5 +1,6 @@
 //! Answering one request: what the router says becomes frames, now or later.
 
+use std::rc::Rc;
 use std::time::Instant;
 
 use dunlin_http::http1::{BodyLength, Refusal};
@@ -10,12 +11,13 @@ use dunlin_http::{FieldName, Head, Request};
 use super::work::{LogLater, Sending, UPLOAD, Upload, Work};
 use super::{Connection, Link, Parts};
 use crate::cache::Stored;
+use crate::early_hints::EarlyHints;
 use crate::event_loop::Served;
 use crate::gate::Client;
 use crate::handler::file;
-use crate::record::Track;
+use crate::record::{Course, Track};
 use crate::response::{Body, Piece, Response};
-use crate::route::{self, Incoming, Prepared, Reply};
+use crate::route::{self, Incoming, Origin, Prepared, Reply};
 use crate::stream;
 
 const TOO_LARGE: Refusal = Refusal { status: 413, reason: "the body is larger than the limit" };
@@ -38,7 +40,7 @@ impl Connection {
             encrypted: link.stream.is_encrypted(),
             is_subrequest: false,
         };
-        let routed = match route::dispatch(link.ctx, client, &request, path) {
+        let routed = match route::dispatch(link.ctx, client, Origin::Client, &request, path) {
             Ok(routed) => routed,
             Err(refusal) => return self.refuse(link, id, refusal, (&request, track), out),
         };
@@ -86,15 +88,23 @@ impl Connection {
                         (length.map_or(BodyLength::Chunked, BodyLength::Known), receiver)
                     }
                 };
-                let received = Instant::now();
+                let course = Rc::new(Course::new(
+                    Instant::now(),
+                    work.log.as_ref().and_then(|log| log.track.traceparent()),
+                ));
+                if let Some(log) = &mut work.log {
+                    log.track.course = Some(Rc::clone(&course));
+                }
+                let early_hints = EarlyHints::new(true);
+                work.early_hints = Some(early_hints.clone());
                 work.job = Some(begin(Incoming {
                     body,
                     length,
                     ends,
                     encrypted: link.stream.is_encrypted(),
-                    received,
+                    course,
                     redirects: 0,
-                    traceparent: work.log.as_ref().and_then(|log| log.track.traceparent()),
+                    early_hints,
                 }));
             }
         }

@@ -5,12 +5,13 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use dunlin_http::http1::Refusal;
-use dunlin_http::http2::ErrorCode;
-use dunlin_http::{OwnedRequest, Request};
+use dunlin_http::http2::{ErrorCode, ResponseHead};
+use dunlin_http::{FieldLines, OwnedRequest, Request};
 use tokio::task::JoinHandle;
 
 use super::message::MessageHead;
 use super::{Connection, Link, Parts};
+use crate::early_hints::EarlyHints;
 use crate::event_loop::Served;
 use crate::gate::{ConnectionPace, Pacer};
 use crate::record::Track;
@@ -23,6 +24,9 @@ pub(super) struct Work {
     pub(super) id: u32,
     /// Until the handler has answered.
     pub(super) job: Option<Job>,
+    /// What the handler has sent before its answer, and where it comes from.
+    pub(super) early_hints: Option<EarlyHints>,
+    hints: Vec<FieldLines>,
     /// Until it has been begun to be sent: the handler's answer.
     pub(super) response: Option<Response>,
     /// The answer waits for the end of the request's body.
@@ -101,6 +105,8 @@ impl Work {
         Self {
             id,
             job: None,
+            early_hints: None,
+            hints: Vec::new(),
             response: None,
             is_deferred: false,
             upload: None,
@@ -155,12 +161,16 @@ impl Work {
     /// Has the handler go on; true when something came of it.
     fn poll(&mut self, now: u64, cx: &mut Context<'_>) -> bool {
         let mut moved = false;
-        if let Some(job) = &mut self.job
-            && let Poll::Ready(response) = job.as_mut().poll(cx)
-        {
-            self.job = None;
-            self.response = Some(response);
-            moved = true;
+        if let Some(job) = &mut self.job {
+            if let Poll::Ready(response) = job.as_mut().poll(cx) {
+                self.job = None;
+                self.response = Some(response);
+                moved = true;
+            }
+            if let Some(early_hints) = &self.early_hints {
+                self.hints.append(&mut early_hints.take(cx));
+                moved |= !self.hints.is_empty();
+            }
         }
         if let Some(upload) = &self.upload {
             upload.sender.watch(cx);
@@ -232,10 +242,13 @@ impl Connection {
         let (now, mut moved, mut number) = (link.ctx.clock.now(), false, 0);
         while let Some(work) = self.works.get_mut(number) {
             let id = work.id;
+            for fields in work.hints.drain(..) {
+                inform(&mut self.engine, id, 103, fields.as_bytes(), parts.out);
+            }
             if let Some(upload) = &mut work.upload {
                 if work.expects_continue && upload.sender.is_wanted() {
                     work.expects_continue = false;
-                    answer_100(&mut self.engine, id, parts.out);
+                    inform(&mut self.engine, id, 100, b"", parts.out);
                 }
                 let count = upload.newly_taken(now);
                 if count > 0 {
@@ -383,10 +396,15 @@ impl Connection {
     }
 }
 
-/// The interim response that asks for the body.
-fn answer_100(engine: &mut dunlin_http::http2::Connection, id: u32, out: &mut Vec<u8>) {
-    let head = dunlin_http::http2::ResponseHead { status: 100, date: b"", lines: b"", serial: 0 };
-    engine.inform(id, &head, out);
+/// An interim response: 100, which asks for the body, or 103.
+fn inform(
+    engine: &mut dunlin_http::http2::Connection,
+    id: u32,
+    status: u16,
+    lines: &[u8],
+    out: &mut Vec<u8>,
+) {
+    engine.inform(id, &ResponseHead { status, date: b"", lines, serial: 0 }, out);
 }
 
 impl From<Stream> for Sending {

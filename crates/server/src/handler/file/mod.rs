@@ -97,6 +97,9 @@ fn conclude(
 
 fn keep_in_front(ctx: &Loop, subject: &Subject<'_>, resource: Arc<Resource>) -> Rc<Hit> {
     let (store, hit) = (&ctx.shared.store, hit(subject, resource));
+    if subject.settings.internal {
+        return Rc::new(hit);
+    }
     ctx.front.borrow_mut().insert(store, subject.site.serial, subject.raw_path, hit)
 }
 

@@ -10,6 +10,7 @@ use dunlin_http::{FieldName, Request};
 
 use super::Call;
 use super::locate::Located;
+use super::trace;
 use crate::config::Mapping;
 use crate::route::Incoming;
 use crate::transport::{Peer, UNIX};
@@ -105,9 +106,10 @@ pub(super) fn variables(
     // PHP's interpreter runs only when a server says that the request came through it.
     list.add("REDIRECT_STATUS", "200");
     list.fields(&request, call.rules.authorization);
-    if let Some(traceparent) = &incoming.traceparent {
-        list.set("HTTP_TRACEPARENT", traceparent);
-    }
+    let (id, parent) = (incoming.course.id(), trace::traceparent(&request, &incoming.course));
+    list.set("HTTP_X_REQUEST_ID", id);
+    list.set("HTTP_TRACEPARENT", &parent);
+    list.add("TRACEPARENT", &parent);
     for (name, value) in &call.rules.env {
         list.set(name, value);
     }
