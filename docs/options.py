@@ -23,6 +23,7 @@ TABLES = [
     ("`[server.http1]`", "Http1"),
     ("`[server.cache]`", "Cache"),
     ("`[server.reverse_dns]`", "ReverseDns"),
+    ("`[server.traces]`", "Traces"),
     ("`[[listen]]`", "Listen"),
     ("`[[site]]`", "Site"),
     ("`tls` of a site", "TlsTable"),

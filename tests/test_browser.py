@@ -1,11 +1,16 @@
 """Pages as a browser sees them."""
 
+import base64
+import fcntl
+import json
+import os
 import re
 import shutil
 import subprocess
+import threading
 
 import pytest
-from conftest import ROOT, write
+from conftest import ROOT, wait_until, write
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = [
@@ -50,3 +55,112 @@ def test_the_demonstration_has_no_errors(serve, tmp_path):
     page, console = dom(server.url, tmp_path / "profile")
     assert not console, console
     assert "A web server that people can measure" in page
+
+
+
+class Browser:
+    """A browser that goes on, steered through its debugging pipe."""
+
+    def __init__(self, profile):
+        to_browser, self._out = os.pipe()
+        self._in, from_browser = os.pipe()
+
+        def connect():
+            # The browser reads from 3 and writes to 4.
+            there, back = fcntl.fcntl(to_browser, fcntl.F_DUPFD, 10), fcntl.fcntl(from_browser, fcntl.F_DUPFD, 10)
+            os.dup2(there, 3)
+            os.dup2(back, 4)
+
+        flags = [flag for flag in FLAGS if "budget" not in flag]
+        self.process = subprocess.Popen(
+            [CHROMIUM, *flags, "--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"],
+            preexec_fn=connect, close_fds=False, stderr=subprocess.DEVNULL,
+        )
+        os.close(to_browser)
+        os.close(from_browser)
+        self._rest, self._number, self._session, self.events = b"", 0, None, []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method, **parameters):
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        while True:
+            while b"\0" not in self._rest:
+                part = os.read(self._in, 1 << 16)
+                assert part, "the browser is gone"
+                self._rest += part
+            text, _, self._rest = self._rest.partition(b"\0")
+            answer = json.loads(text)
+            if answer.get("id") == self._number:
+                assert "error" not in answer, answer
+                return answer["result"]
+            self.events.append(answer)
+
+    def evaluate(self, expression):
+        return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
+
+    def press(self, key):
+        for kind in ("keyDown", "keyUp"):
+            text = {"text": key} if len(key) == 1 and kind == "keyDown" else {}
+            code = 9 if key == "Tab" else 0
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **text)
+
+    def complaints(self):
+        names = ("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled")
+        return [event for event in self.events if event.get("method") in names]
+
+    def picture(self, path):
+        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
+def test_the_status_page_draws_what_happens(serve, site, tmp_path):
+    write(site / "a.txt", "x" * 3000)
+    server = serve(more='[[site.route]]\npath = "/status/*"\nstatus = true\n')
+    stop = threading.Event()
+
+    def load():
+        while not stop.is_set():
+            server.get("/a.txt")
+            server.get("/none")
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    browser = Browser(tmp_path / "profile")
+    try:
+        browser.call("Emulation.setDeviceMetricsOverride", width=1280, height=1000, deviceScaleFactor=1, mobile=False)
+        browser.call("Page.navigate", url=f"{server.url}/status/")
+        shown = lambda id: browser.evaluate(f"document.getElementById('{id}')?.textContent") or ""
+        wait_until(lambda: re.match(r"[1-9]", shown("rate")), "requests a second")
+        wait_until(lambda: "127.0.0.1" in shown("clients"), "the client")
+        assert "live" in shown("link") and f"process {server.pid}" in shown("about")
+        assert "/status/*" in shown("routes") and re.search(r"\d+ µs|ms", shown("latency"))
+        drawn = "[...document.getElementById('rate-chart').getContext('2d').getImageData(0, 20, 9999, 60).data].some((v) => v)"
+        assert browser.evaluate(drawn), "the chart has a line"
+        # By keyboard: the key of its own, and the way through the page.
+        browser.press("p")
+        wait_until(lambda: shown("pause") == "Paused", "the pause")
+        browser.press("p")
+        browser.press("Tab")
+        assert browser.evaluate("document.activeElement.className") == "skip"
+        for scheme in ("light", "dark"):
+            browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+            browser.picture(tmp_path / f"{scheme}.png")
+        assert (tmp_path / "light.png").read_bytes() != (tmp_path / "dark.png").read_bytes()
+        # The server goes, and the page says so.
+        stop.set()
+        thread.join()
+        assert not browser.complaints(), browser.complaints()
+        server.stop()
+        wait_until(lambda: "lost" in shown("link"), "the loss")
+    finally:
+        stop.set()
+        thread.join()
+        browser.process.kill()
+        browser.process.wait()

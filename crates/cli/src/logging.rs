@@ -1,28 +1,49 @@
-//! The error log: what the server has to tell, on standard error.
+//! The error log: what the server has to tell.
 
+mod repeats;
+
+use std::path::Path;
 use std::sync::OnceLock;
 
-use dunlin_server::config::file::{ErrorLog, LogFormat, LogLevel};
+use dunlin_server::config::file::{LogFormat, LogLevel};
+use dunlin_server::config::{ErrorLog, ErrorLogPlace};
+use dunlin_server::error_log::LogFile;
+use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{Registry, fmt, reload};
+use tracing_subscriber::{Registry, reload};
+
+use self::repeats::Repeats;
+pub(crate) use self::repeats::finish;
 
 /// By which the level is changed while the server runs.
 static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
 
 /// Starts it.
-pub(crate) fn start(settings: &ErrorLog) {
+pub(crate) fn start(settings: &ErrorLog) -> Result<(), String> {
     let (level, handle) = reload::Layer::new(level(settings));
     // It is started once.
     let _ = LEVEL.set(handle);
-    let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(terminal).with_target(false);
-    let log = tracing_subscriber::registry().with(level);
-    match settings.format {
-        LogFormat::Text => log.with(lines).init(),
-        LogFormat::Json => log.with(lines.json()).init(),
-    }
+    let layer = match &settings.place {
+        ErrorLogPlace::Stderr => {
+            let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+            lines(settings.format, terminal, std::io::stderr)
+        }
+        ErrorLogPlace::File(path) => {
+            let file = LogFile::open(path).map_err(|error| explain(path, &error))?;
+            lines(settings.format, false, move || file.clone())
+        }
+        ErrorLogPlace::Journald => tracing_journald::layer()
+            .map_err(|error| format!("error log: journald is not reached: {error}"))?
+            .with_field_prefix(Some("DUNLIN".into()))
+            .with_syslog_identifier("dunlin".into())
+            .boxed(),
+    };
+    let log = tracing_subscriber::registry().with(level).with(layer.with_filter(Repeats));
+    log.try_init().map_err(|error| format!("error log: {error}"))
 }
 
 /// Follows a change of the level.
@@ -41,5 +62,25 @@ fn level(settings: &ErrorLog) -> LevelFilter {
         LogLevel::Info => LevelFilter::INFO,
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
+    }
+}
+
+fn explain(path: &Path, error: &std::io::Error) -> String {
+    format!(
+        "error log {}: {error}; check that the folder exists and may be written",
+        path.display()
+    )
+}
+
+fn lines<S, W>(format: LogFormat, colors: bool, writer: W) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let lines =
+        tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(colors).with_target(false);
+    match format {
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Json => lines.json().boxed(),
     }
 }

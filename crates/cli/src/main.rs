@@ -7,8 +7,11 @@ mod launch;
 mod load;
 mod logging;
 mod passwd;
+mod remote;
 mod self_signed;
 mod serve;
+mod top;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -36,6 +39,10 @@ enum Command {
     Load(Box<load::Arguments>),
     /// Compare servers side by side, and write a report
     Compare(Box<compare::Arguments>),
+    /// Show the requests of a running server as they happen
+    Watch(watch::Arguments),
+    /// Show what a running server is doing
+    Top(top::Arguments),
     /// Set, remove or try passwords for basic authentication
     Passwd(passwd::Arguments),
     /// Print the version
@@ -61,6 +68,8 @@ fn main() -> ExitCode {
         Command::Upgrade(arguments) => admin::run("/upgrade", &arguments),
         Command::Load(arguments) => load::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
+        Command::Watch(arguments) => watch::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Launch(arguments) => launch::run(arguments),
         Command::Passwd(arguments) => passwd::run(&arguments),
         Command::Version => {

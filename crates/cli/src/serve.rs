@@ -42,7 +42,7 @@ Examples:
 
 SIGTERM and SIGINT finish what is under way and stop; a second one stops at once.
 SIGHUP reads the configuration anew (as `dunlin reload`); SIGUSR2 has a new process of the program
-take over (as `dunlin upgrade`); SIGUSR1 reopens the access log.";
+take over (as `dunlin upgrade`); SIGUSR1 reopens the access log and the error log.";
 
 /// Serves until told to stop.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
@@ -77,7 +77,9 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             return refuse(takeover, &lines);
         }
     };
-    logging::start(&config.server.error_log);
+    if let Err(error) = logging::start(&config.server.error_log) {
+        return refuse(takeover, &[error]);
+    }
     let server = match Server::start(config, Box::new(source), takeover.as_mut()) {
         Ok(server) => server,
         Err(error) => return refuse(takeover, &[error.to_string()]),
@@ -92,6 +94,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         );
     }
     server.run_until_signal(takeover);
+    logging::finish();
     ExitCode::SUCCESS
 }
 

@@ -6,7 +6,7 @@ use crate::field::{FieldName, FieldSet};
 use crate::semantics::Method;
 
 /// The version that a request came in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[expect(missing_docs, reason = "each is the version of that number")]
 pub enum Version {
     Http10,

@@ -31,6 +31,15 @@ pub(crate) enum Waiting {
     Linger,
 }
 
+/// How many things a connection can wait for.
+pub(crate) const STATES: usize = 7;
+
+impl Waiting {
+    /// The states in words, for those who look at the server.
+    pub(crate) const NAMES: [&str; STATES] =
+        ["idle", "head", "body", "send", "handler", "streams", "linger"];
+}
+
 #[derive(Debug)]
 struct Slot {
     waker: Option<Waker>,
@@ -96,10 +105,12 @@ impl Connections {
     }
 
     /// Wakes every connection whose deadline has passed. The earliest deadline of those that are idle,
-    /// [`u64::MAX`] when none is.
-    pub(crate) fn wake_expired(&self, now: u64) -> u64 {
+    /// [`u64::MAX`] when none is, and how many there are by what they wait for.
+    pub(crate) fn wake_expired(&self, now: u64) -> (u64, [u64; STATES]) {
         let mut idlest = u64::MAX;
+        let mut counts = [0; STATES];
         for (_, slot) in self.slots.borrow().iter() {
+            counts[slot.waiting as usize] += 1;
             if slot.waiting == Waiting::Idle {
                 idlest = idlest.min(slot.deadline);
             }
@@ -109,7 +120,7 @@ impl Connections {
                 waker.wake_by_ref();
             }
         }
-        idlest
+        (idlest, counts)
     }
 
     /// Has up to `most` connections closed, those that have been idle for longest. Says how many, and

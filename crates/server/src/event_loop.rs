@@ -4,7 +4,7 @@
 //! which there is a new one after each reload. Requests under way keep the `Loop` that they began
 //! with, and connections take the current one before their next request.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,12 +19,16 @@ use crate::cache::front::Front;
 use crate::cache::{Resource, Store, Watch};
 use crate::clock::{Clock, TICK};
 use crate::config::{Config, Persistence, Server};
-use crate::connections::Connections;
+use crate::connections::{Connections, STATES};
 use crate::control::Commands;
 use crate::handler::file::Roots;
 use crate::handler::script::{Links, Pools};
 use crate::listen::Gauge;
-use crate::record::{AccessLog, Exchange, LoopLog, ReverseDns, Track};
+use crate::record::metrics::{Finished, Key, LoopMetrics, Metrics, named};
+use crate::record::redact::Redactor;
+use crate::record::traces::Tracer;
+use crate::record::watch::{Hub, Seen};
+use crate::record::{AccessLog, Exchange, LoopLog, Opening, ReverseDns, TimeCache, Track};
 use crate::tls::Certificates;
 use crate::transport::Peer;
 
@@ -45,6 +49,15 @@ pub(crate) struct Shared {
     pub(crate) commands: Commands,
     /// When the configuration was read.
     pub(crate) loaded: SystemTime,
+    /// When the server was started.
+    pub(crate) started: SystemTime,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Whether requests are counted.
+    pub(crate) is_counting: bool,
+    pub(crate) tracer: Option<Arc<Tracer>>,
+    /// Who watches requests.
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) redactor: Redactor,
 }
 
 /// What a loop's thread keeps whatever the configuration becomes.
@@ -53,6 +66,8 @@ pub(crate) struct Thread {
     clock: Rc<Clock>,
     connections: Rc<Connections>,
     links: Rc<Links>,
+    /// What it has counted, whatever the configuration was.
+    metrics: OnceCell<Rc<LoopMetrics>>,
     buffers: Cell<Option<Box<Buffers>>>,
     current: RefCell<Option<Rc<Loop>>>,
     draining: Cell<bool>,
@@ -71,8 +86,10 @@ pub(crate) struct Loop {
     pub(crate) front: RefCell<Front>,
     /// Connections to the hosts of applications.
     pub(crate) links: Rc<Links>,
+    pub(crate) metrics: Rc<LoopMetrics>,
     log: RefCell<Option<LoopLog>>,
     is_logging: bool,
+    time: RefCell<TimeCache>,
     thread: Rc<Thread>,
     /// There is a newer one.
     superseded: Cell<bool>,
@@ -166,6 +183,7 @@ impl Thread {
             clock: Rc::new(Clock::new()),
             connections: Rc::default(),
             links: Rc::default(),
+            metrics: OnceCell::new(),
             buffers: Cell::new(Some(Box::default())),
             current: RefCell::new(None),
             draining: Cell::new(false),
@@ -234,14 +252,17 @@ impl Thread {
                 if let Some(ctx) = self.current() {
                     ctx.flush_log();
                     ctx.sweep();
+                    ctx.metrics.show(&ctx.shared.metrics, [0; STATES]);
                 }
                 self.ticker.notified().await;
             }
             tokio::time::sleep(TICK).await;
             ticks += 1;
             self.clock.update();
-            let idlest = self.connections.wake_expired(self.clock.now());
+            let (idlest, open) = self.connections.wake_expired(self.clock.now());
             let Some(ctx) = self.current() else { continue };
+            ctx.metrics.show(&ctx.shared.metrics, open);
+            ctx.show_counts();
             ctx.shared.gauge.eviction.tell(self.number, idlest);
             if ticks.is_multiple_of(5) {
                 ctx.flush_log();
@@ -300,6 +321,8 @@ impl Loop {
             http1: Http1Settings::new(server),
             front: RefCell::new(Front::new(server.cache.entries)),
             links: Rc::clone(&thread.links),
+            metrics: Rc::clone(thread.metrics.get_or_init(|| Rc::new(shared.metrics.of_loop()))),
+            time: RefCell::new(TimeCache::new()),
             is_logging: log.is_some(),
             log: RefCell::new(log.map(AccessLog::loop_log)),
             thread: Rc::clone(thread),
@@ -370,16 +393,45 @@ impl Loop {
 
     /// Lets go of everything that is kept only to be fast and is not to be used any more.
     pub(crate) fn sweep(&self) {
+        self.show_counts();
+        self.front.borrow_mut().sweep();
+    }
+
+    /// Adds what the cache did to the store's counters.
+    fn show_counts(&self) {
         let counters = &self.shared.store.counters;
         counters.hits.fetch_add(self.hits.take(), Ordering::Relaxed);
         counters.misses.fetch_add(self.misses.take(), Ordering::Relaxed);
-        self.front.borrow_mut().sweep();
+    }
+
+    /// Lines of the access log that were lost since it was opened.
+    pub(crate) fn lost_lines(&self) -> u64 {
+        self.log.borrow().as_ref().map_or(0, LoopLog::lost)
     }
 
     /// Whether anybody wants to know of requests.
     #[inline]
     pub(crate) fn is_tracking(&self) -> bool {
-        self.is_logging
+        let shared = &*self.shared;
+        self.is_logging || shared.is_counting || shared.tracer.is_some() || shared.hub.is_watched()
+    }
+
+    /// Follows a request whose head has arrived, when anybody wants to know.
+    #[inline]
+    pub(crate) fn track(
+        &self,
+        request: &Request<'_>,
+        first_byte: Option<Instant>,
+        opening: &mut Option<Opening>,
+    ) -> Option<Track> {
+        if !self.is_tracking() {
+            return None;
+        }
+        let mut track = Track::new(first_byte, opening.take());
+        if let Some(tracer) = &self.shared.tracer {
+            track.span = tracer.begin(request);
+        }
+        Some(track)
     }
 
     /// Starts the clock again after it stood still for want of connections.
@@ -408,7 +460,8 @@ impl Loop {
         }
     }
 
-    /// Takes the finished exchange: writes its log line.
+    /// Takes the finished exchange: counts it, writes its log line, and tells whoever watches.
+    #[inline]
     pub(crate) fn record(
         &self,
         request: &Request<'_>,
@@ -417,34 +470,81 @@ impl Loop {
         track: &Track,
         served: &Served,
     ) {
-        let mut log = self.log.borrow_mut();
-        let Some(log) = log.as_mut().filter(|_| track.is_logged) else { return };
+        let end = Instant::now();
         let pass = track.pass.as_deref();
         let peer = pass.map_or(peer, |pass| pass.client.address);
-        let name = self.shared.reverse_dns.as_ref().and_then(|dns| dns.name(peer.ip()?));
-        let duration = track.phases.first_byte.elapsed();
+        if self.shared.is_counting {
+            self.metrics.count(&Finished {
+                key: Key {
+                    label: track.follow.label,
+                    method: request.method(),
+                    version: request.version(),
+                    status: served.status,
+                },
+                peer,
+                duration: end.saturating_duration_since(track.phases.first_byte),
+                sent: served.bytes,
+            });
+        }
+        let is_logged = track.is_logged && self.is_logging;
+        let is_watched = self.shared.hub.is_watched();
+        if is_logged || is_watched || track.span.is_some() {
+            self.tell(request, peer, connection, track, served, end, (is_logged, is_watched));
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all that is known of an exchange")]
+    fn tell(
+        &self,
+        request: &Request<'_>,
+        peer: Peer,
+        connection: u64,
+        track: &Track,
+        served: &Served,
+        end: Instant,
+        (is_logged, is_watched): (bool, bool),
+    ) {
+        let Shared { reverse_dns, redactor, config, .. } = &*self.shared;
+        let name = reverse_dns.as_ref().and_then(|dns| dns.name(peer.ip()?));
+        let duration = end.saturating_duration_since(track.phases.first_byte);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let began = now.saturating_sub(duration);
-        log.record(&Exchange {
+        let referer = request.field(FieldName::Referer).map(|referer| redactor.target(referer));
+        let exchange = Exchange {
             peer,
             peer_name: name.as_deref(),
-            user: pass.and_then(|pass| pass.user()).map(str::as_bytes),
+            user: track.pass.as_deref().and_then(|pass| pass.user()).map(str::as_bytes),
             started_secs: began.as_secs(),
             started_nanos: began.subsec_nanos(),
             duration_ns: duration.as_nanos() as u64,
             method: request.method_text(),
-            target: request.target(),
+            target: &redactor.target(request.target()),
             version: request.version().as_str(),
             status: served.status,
             body_bytes: served.bytes,
-            referer: request.field(FieldName::Referer),
+            referer: referer.as_deref(),
             user_agent: request.field(FieldName::UserAgent),
             host: request.field(FieldName::Host),
-            site: self.shared.config.sites.name(track.site),
+            site: config.sites.name(track.site),
             cache: served.cache,
             coding: served.coding,
             connection,
+            times: track.times(end),
             course: track.course.as_deref(),
-        });
+        };
+        if is_logged && let Some(log) = &mut *self.log.borrow_mut() {
+            log.record(&exchange);
+        }
+        if !is_watched && track.span.is_none() {
+            return;
+        }
+        let (_, route) = named(track.follow.label);
+        if is_watched {
+            let seen = Seen { exchange: &exchange, route: &route, request: Some(request) };
+            self.shared.hub.tell(&seen, &mut self.time.borrow_mut());
+        }
+        if let (Some(tracer), Some(span)) = (&self.shared.tracer, &track.span) {
+            tracer.end(span, &exchange, &exchange.times, &route);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Dunlin's server. Data flows one way: listen, transport, engine, route, gate, handler, record.
 
 mod cache;
+pub mod client;
 mod clock;
 pub mod config;
 mod connection_limits;
@@ -8,6 +9,7 @@ mod connections;
 mod control;
 mod drive;
 mod early_hints;
+pub mod error_log;
 mod event_loop;
 mod gate;
 mod handler;
@@ -22,4 +24,12 @@ mod tls;
 mod transport;
 
 pub use handler::script::{LAUNCH, cold_programs, launch};
+/// What the status route tells, as `status.json` has it.
+pub mod status {
+    pub use crate::handler::status::{
+        Cache, Client, Connections, ProcessReport, Report, Requests, Route, Scripts, ServerReport,
+        Tls,
+    };
+}
+pub use record::watch::{Filter, FilterError};
 pub use server::{Origin, Server, StartError, Takeover};

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -24,6 +24,8 @@ use crate::config::Listen;
 use crate::connection_limits::{AddressPlace, Eviction, PerAddress};
 use crate::drive::http1::{Connection, Start};
 use crate::event_loop::{Loop, Shared, Thread};
+use crate::record::Opening;
+use crate::record::metrics::Handshake;
 use crate::tls;
 use crate::transport::{Ends, Peer, Transport};
 
@@ -212,7 +214,8 @@ impl Gauge {
         self.freed.notify_waiters();
     }
 
-    fn most(&self) -> usize {
+    /// The most connections at once.
+    pub(crate) fn most(&self) -> usize {
         self.most.load(Ordering::Acquire)
     }
 
@@ -320,12 +323,14 @@ pub(crate) async fn accept(
 /// Has a connection served.
 fn begin(ctx: &Rc<Loop>, stream: Stream, peer: Peer, mut permit: Permit, door: &Door) {
     ctx.wake_ticker();
+    ctx.metrics.accepted();
     let speech = Speech::of(&door.rules.borrow());
     // Behind a proxy, the client's own address counts.
     if !speech.admin && !speech.proxy_protocol && !permit.belongs_to(peer) {
         return;
     }
-    let accepted = Accepted { peer, proxied: None, permit, speech };
+    let opening = ctx.is_tracking().then(Opening::now);
+    let accepted = Accepted { peer, proxied: None, permit, opening, speech };
     if speech.tls || speech.proxy_protocol {
         tokio::task::spawn_local(accepted.prepare(Rc::clone(ctx), stream));
     } else {
@@ -366,6 +371,8 @@ pub(crate) struct Accepted {
     /// What a proxy said of the addresses of client and server.
     pub(crate) proxied: Option<Box<Ends>>,
     pub(crate) permit: Permit,
+    /// When it began, when anybody wants to know.
+    pub(crate) opening: Option<Opening>,
     speech: Speech,
 }
 
@@ -436,7 +443,7 @@ impl Accepted {
     }
 
     /// Does the handshake and starts the driver.
-    async fn encrypt(self, ctx: &Rc<Loop>, stream: TcpStream) {
+    async fn encrypt(mut self, ctx: &Rc<Loop>, stream: TcpStream) {
         let Shared { config, certificates, .. } = &*ctx.shared;
         let limit = Duration::from_millis(ctx.http1.head_timeout);
         let handshake = tls::handshake(stream, config, certificates, self.speech.http2);
@@ -444,11 +451,22 @@ impl Accepted {
         match tokio::time::timeout(limit, handshake).await {
             Ok(Ok(session)) => {
                 ctx.wake_ticker();
+                let resumed = session.is_resumed();
+                ctx.metrics.handshake(if resumed { Handshake::Resumed } else { Handshake::Full });
+                if let Some(opening) = &mut self.opening {
+                    opening.secured = Some(Instant::now());
+                }
                 let start = if session.has_http2() { Start::Http2 } else { Start::Http1 };
                 self.drive(ctx, Transport::Tls(Box::new(session)), start);
             }
-            Ok(Err(error)) => tracing::debug!(%peer, "TLS handshake: {error}"),
-            Err(_) => tracing::debug!(%peer, "TLS handshake: it took too long"),
+            Ok(Err(error)) => {
+                ctx.metrics.handshake(Handshake::Failed);
+                tracing::debug!(%peer, "TLS handshake: {error}");
+            }
+            Err(_) => {
+                ctx.metrics.handshake(Handshake::Late);
+                tracing::debug!(%peer, "TLS handshake: it took too long");
+            }
         }
     }
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dunlin_http::http1::{BodyLength, Refusal};
+use dunlin_http::semantics::status::reason;
 use dunlin_http::semantics::target::{self, Target};
-use dunlin_http::semantics::{Coding, Method, host, path, status};
+use dunlin_http::semantics::{Coding, Method, host, path};
 use dunlin_http::{FieldLines, FieldName, OwnedRequest, Request};
 
 use crate::cache::front::Hit;
@@ -16,8 +17,8 @@ use crate::early_hints::EarlyHints;
 use crate::event_loop::Loop;
 use crate::gate::{Asker, Client, Gates, Pass, Refused, Verdict, Waiting};
 use crate::handler::file::OwnedSubject;
-use crate::handler::{error_page, file, redirect, respond, script};
-use crate::record::Course;
+use crate::handler::{error_page, file, redirect, respond, script, status};
+use crate::record::{Course, Follow};
 use crate::response::Response;
 use crate::stream;
 use crate::transport::{Ends, Peer};
@@ -85,6 +86,7 @@ pub(crate) struct Routed {
     pub(crate) reads_body: bool,
     /// Whether the access log has a line for it.
     pub(crate) log: bool,
+    pub(crate) follow: Follow,
     /// What the gates know of it.
     pub(crate) pass: Option<Rc<Pass>>,
 }
@@ -346,6 +348,10 @@ fn handle(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_>) -> Route
     if let Some(fixed) = &settings.respond {
         return routed(site, settings, respond::respond(settings, fixed).into(), true, pass());
     }
+    if let Some(status) = &settings.status {
+        let reply = status::answer(ctx, request, status.rest(subject.path), subject.query);
+        return routed(site, settings, reply, false, pass());
+    }
     if let Some(rules) = &settings.script
         && !matches!(method, Method::Trace | Method::Connect)
     {
@@ -374,6 +380,7 @@ fn routed(
         body_limit: settings.body_size,
         reads_body,
         log: settings.access_log,
+        follow: Follow { label: settings.label, server_timing: settings.server_timing },
         pass,
     }
 }
@@ -385,6 +392,7 @@ fn unrouted(response: Response) -> Routed {
         body_limit: 0,
         reads_body: false,
         log: true,
+        follow: Follow::default(),
         pass: None,
     }
 }
@@ -440,7 +448,7 @@ pub(crate) fn refusal_response(refusal: &Refusal, html: bool) -> Response {
 
 /// The plain answer of an error status.
 pub(crate) fn error_response(status: u16, html: bool) -> Response {
-    let (media_type, body) = error_page::render(status, status::reason(status), html);
+    let (media_type, body) = error_page::render(status, reason(status), html);
     let mut response = Response::with_text(status, media_type, body);
     response.fields.push("X-Content-Type-Options", "nosniff");
     response

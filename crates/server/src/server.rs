@@ -155,7 +155,7 @@ impl Server {
 
     /// Serves until SIGTERM or SIGINT, then lets answers under way finish within the limit. A
     /// second such signal ends that. SIGHUP reads the configuration anew, SIGUSR2 has a new process
-    /// take over, SIGUSR1 reopens the access log. `takeover` is told that this process serves.
+    /// take over, SIGUSR1 reopens the logs. `takeover` is told that this process serves.
     pub fn run_until_signal(self, takeover: Option<Takeover>) {
         let Self { runtime, mut control, mut running } = self;
         running.write_pid_file();
@@ -284,6 +284,7 @@ impl Running {
     }
 
     fn reopen_log(&self) -> String {
+        crate::error_log::reopen();
         match &self.generation.access_log {
             Some(log) => {
                 log.reopen();
@@ -362,6 +363,9 @@ impl Running {
         tell_of_connections(shared);
         tell_of_limits(shared);
         shared.pools.kill_all();
+        if let Some(tracer) = &shared.tracer {
+            tracer.finish();
+        }
         let open = shared.gauge.open();
         if open > 0 {
             tracing::warn!("{open} connections were still open at the end of stop_timeout");

@@ -1,7 +1,7 @@
 //! Request methods (RFC 9110 §9).
 
 /// A request method.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "each is the method of that name")]
 pub enum Method {
     Get,
@@ -32,6 +32,22 @@ impl Method {
             b"CONNECT" => Self::Connect,
             b"PATCH" => Self::Patch,
             _ => Self::Other,
+        }
+    }
+
+    /// Its name; `_OTHER` for one that is not known.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Head => "HEAD",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Delete => "DELETE",
+            Self::Options => "OPTIONS",
+            Self::Trace => "TRACE",
+            Self::Connect => "CONNECT",
+            Self::Patch => "PATCH",
+            Self::Other => "_OTHER",
         }
     }
 

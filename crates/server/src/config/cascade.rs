@@ -15,6 +15,8 @@ pub(super) struct Gathered<'r> {
     pub(super) redirects: Option<&'r Pattern>,
     /// The pattern of the route that has the script: what its `*` stands for names the script.
     pub(super) scripts: Option<&'r Pattern>,
+    /// The pattern of the route that shows the status.
+    pub(super) statuses: Option<&'r Pattern>,
 }
 
 /// Lays `routes`, which go from general to specific, one over the other, and tells of each setting
@@ -23,7 +25,8 @@ pub(super) fn gather<'r>(
     routes: impl IntoIterator<Item = &'r SiteRoute>,
     mut tell: impl FnMut(&'r SiteRoute, &'static str),
 ) -> Gathered<'r> {
-    let mut gathered = Gathered { route: Route::default(), redirects: None, scripts: None };
+    let mut gathered =
+        Gathered { route: Route::default(), redirects: None, scripts: None, statuses: None };
     for route in routes {
         gathered.lay_over(&route.route, |key| tell(route, key));
         if route.route.redirect.is_some() {
@@ -31,6 +34,9 @@ pub(super) fn gather<'r>(
         }
         if route.route.script.is_some() {
             gathered.scripts = Some(&route.pattern);
+        }
+        if route.route.status.is_some() {
+            gathered.statuses = Some(&route.pattern);
         }
     }
     gathered
@@ -42,8 +48,10 @@ impl Gathered<'_> {
         // One answer holds: what a route answers by itself, or from elsewhere, ends what a more
         // general one said of it.
         let answers = specific.redirect.is_some() || specific.respond.is_some();
-        if answers || specific.script.is_some() || specific.root.is_some() {
+        let shows = specific.status.is_some();
+        if answers || shows || specific.script.is_some() || specific.root.is_some() {
             (general.redirect, general.respond, general.script) = (None, None, None);
+            general.status = None;
         }
         // These two speak of one thing, and a mixture of two routes would say what neither meant.
         if specific.cache_control.is_some() || specific.expires.is_some() {

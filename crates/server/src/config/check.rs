@@ -14,9 +14,12 @@ use super::pattern::Pattern;
 use super::sites::{Defaults, Site, SiteRoute, Sites};
 use super::tls::{self, Tls};
 use super::{
-    AccessLog, Address, Cache, Config, Directory, Http1, Listen, ReverseDns, Server, Span,
+    AccessLog, Address, Cache, Config, Directory, ErrorLog, ErrorLogPlace, Http1, Listen,
+    ReverseDns, Server, Span, Traces,
 };
+use crate::client::Client;
 use crate::record::Format;
+use crate::record::redact::DEFAULT_KEYS;
 
 /// Checks `file`, which was read from `source`. Nothing is looked up on the disk.
 pub(super) fn check(file: File, source: &Source<'_>) -> Result<Config, Vec<Problem>> {
@@ -73,7 +76,7 @@ impl Checker<'_> {
                 path.0
             }),
             admin: server.admin.as_ref().map(|path| self.socket_path("admin", path)),
-            error_log: server.error_log.clone(),
+            error_log: self.error_log(&server.error_log),
             connections: server.connections.as_deref().copied(),
             connections_soft: server.connections_soft.as_deref().copied(),
             connections_per_address: server.connections_per_address.as_deref().copied(),
@@ -93,8 +96,42 @@ impl Checker<'_> {
                 revalidate: cache.revalidate.map_or(Duration::from_secs(5), |span| span.0),
                 notify: cache.notify.unwrap_or(true),
             },
+            traces: server.traces.as_ref().map(|traces| self.traces(traces)),
+            redact_query: self.redact_query(server),
             reverse_dns: server.reverse_dns.as_ref().map(|dns| self.reverse_dns(dns)),
         }
+    }
+
+    fn traces(&mut self, traces: &file::Traces) -> Traces {
+        if let Err(what) = Client::new(&traces.endpoint).and_then(|client| {
+            let named = client.is_of_network();
+            named.then_some(()).ok_or_else(|| format!("{:?} is no URL", traces.endpoint.value))
+        }) {
+            self.problem(&traces.endpoint.span, format!("traces: {what}"));
+        }
+        let sample = traces.sample.as_deref().copied().unwrap_or(1.0);
+        if let Some(at) = traces.sample.as_ref().filter(|_| !(0.0..=1.0).contains(&sample)) {
+            self.problem(&at.span, format!("traces: sample is {sample}, and not from 0 to 1"));
+        }
+        Traces {
+            endpoint: traces.endpoint.value.clone(),
+            sample,
+            service: traces.service.clone().unwrap_or_else(|| "dunlin".into()),
+        }
+    }
+
+    fn redact_query(&mut self, server: &file::Server) -> Vec<String> {
+        let Some(keys) = &server.redact_query else {
+            return DEFAULT_KEYS.map(String::from).into();
+        };
+        for key in keys {
+            if key.is_empty() || key.contains(['=', '&', ';']) {
+                let what =
+                    format!("redact_query: {:?} is not the name of a query's key", key.value);
+                self.problem(&key.span, what);
+            }
+        }
+        keys.iter().map(|key| key.value.clone()).collect()
     }
 
     fn http1(&mut self, http1: &file::Http1) -> Http1 {
@@ -178,6 +215,27 @@ impl Checker<'_> {
             self.look_up_later("access_log", folder, &place);
         }
         Some(AccessLog { path, format })
+    }
+
+    fn error_log(&mut self, log: &file::ErrorLog) -> ErrorLog {
+        let place = match &log.path {
+            None => ErrorLogPlace::Stderr,
+            Some(path) => match path.to_str() {
+                Some("-") => ErrorLogPlace::Stderr,
+                Some("journald") => ErrorLogPlace::Journald,
+                _ => {
+                    if path.as_os_str().is_empty() {
+                        self.problem(&path.span, "error_log: the path is empty");
+                    }
+                    let absolute = self.absolute(path);
+                    if let Some(folder) = absolute.parent() {
+                        self.look_up_later("error_log", folder, &path.span);
+                    }
+                    ErrorLogPlace::File(absolute)
+                }
+            },
+        };
+        ErrorLog { level: log.level, format: log.format, place }
     }
 
     fn listen(&mut self, file: &File) -> Vec<Listen> {
@@ -324,7 +382,8 @@ impl Checker<'_> {
             let answers = route.root.is_some()
                 || route.redirect.is_some()
                 || route.respond.is_some()
-                || route.script.is_some();
+                || route.script.is_some()
+                || route.status.as_deref() == Some(&true);
             answers && pattern.is_everything()
         });
         if root.is_none() && !everywhere {

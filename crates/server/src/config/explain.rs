@@ -142,6 +142,8 @@ impl Explanation<'_> {
         } else if let Some(respond) = &self.settings.respond {
             let bytes = respond.body.len();
             let _ = writeln!(text, "answer    {} with {bytes} bytes of text", respond.status);
+        } else if self.settings.status.is_some() {
+            let _ = writeln!(text, "answer    the server's status");
         } else if let Some(script) = &self.settings.script {
             let label = script.label();
             let _ = if script.mapping == Mapping::Application {
@@ -204,7 +206,10 @@ impl Explanation<'_> {
 const ADDED_UP: [&str; 4] = ["error_pages", "remove_fields", "set_fields", "types"];
 
 fn answers_with_files(settings: &Settings) -> bool {
-    settings.redirect.is_none() && settings.respond.is_none() && settings.script.is_none()
+    settings.redirect.is_none()
+        && settings.respond.is_none()
+        && settings.script.is_none()
+        && settings.status.is_none()
 }
 
 /// What there is to tell of a script in a line.
@@ -246,6 +251,7 @@ fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
         ("redirect", settings.redirect.as_ref().map_or(String::new(), |r| r.status.to_string())),
         ("respond", settings.respond.as_ref().map_or(String::new(), |r| r.status.to_string())),
         ("script", settings.script.as_ref().map_or(String::new(), |s| script(settings, s))),
+        ("status", settings.status.is_some().to_string()),
         ("server_timing", settings.server_timing.to_string()),
         ("early_hints", settings.early_hints.join(", ")),
         ("internal", settings.internal.to_string()),

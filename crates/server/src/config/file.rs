@@ -36,11 +36,12 @@ pub struct Server {
     #[schemars(with = "Option<AccessLogSchema>")]
     pub access_log: Option<At<AccessLog>>,
     /// Path of a Unix socket at which the server takes commands and tells of itself (`dunlin
-    /// reload`, `dunlin upgrade`); only its own user can reach it. None when absent.
+    /// reload`, `dunlin upgrade`, `dunlin watch`, `dunlin top`); only its own user can reach it. None
+    /// when absent.
     pub admin: Option<At<PathBuf>>,
     /// File in which the number of the server's process stands while it runs. None when absent.
     pub pid_file: Option<At<PathBuf>>,
-    /// What the error log tells; it goes to standard error.
+    /// What the error log tells, and where it goes.
     pub error_log: ErrorLog,
     /// The most connections at once, over all loops; past it newcomers wait in the backlog. Half
     /// of the descriptor limit when absent.
@@ -62,6 +63,11 @@ pub struct Server {
     pub http1: Http1,
     /// Bounds of the file cache.
     pub cache: Cache,
+    /// Send traces of requests to a collector; none are made when absent.
+    pub traces: Option<At<Traces>>,
+    /// Query keys whose values are kept out of logs and traces, instead of the usual ones (`token`,
+    /// `password`, `signature` and their like).
+    pub redact_query: Option<Vec<At<String>>>,
     /// Look up the names of clients for the log; not done when the table is absent.
     pub reverse_dns: Option<ReverseDns>,
 }
@@ -95,7 +101,7 @@ impl AccessLog {
     }
 }
 
-/// What the error log tells.
+/// What the error log tells, and where it goes.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ErrorLog {
@@ -103,6 +109,9 @@ pub struct ErrorLog {
     pub level: LogLevel,
     /// How a message is written. `text` when absent.
     pub format: LogFormat,
+    /// A path, `-` for standard error, or `journald` for the system's journal. `-` when absent.
+    #[schemars(with = "Option<String>")]
+    pub path: Option<At<PathBuf>>,
 }
 
 /// How severe a message is.
@@ -186,6 +195,22 @@ pub struct Cache {
     pub revalidate: Option<Span>,
     /// Whether changes are notified (inotify). True when absent.
     pub notify: Option<bool>,
+}
+
+/// Where traces of requests go.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table such as { endpoint = \"http://127.0.0.1:4318/v1/traces\", sample = 0.01 }"
+)]
+pub struct Traces {
+    /// URL of the collector's OTLP receiver, such as `http://127.0.0.1:4318/v1/traces`.
+    pub endpoint: At<String>,
+    /// Share of the requests that are traced, from 0 to 1, where the client has not decided in
+    /// `traceparent`. 1 when absent.
+    pub sample: Option<At<f64>>,
+    /// The name of the service in traces. `dunlin` when absent.
+    pub service: Option<String>,
 }
 
 /// How the names of clients are found.
@@ -362,6 +387,10 @@ route! {
     respond: RespondTable,
     /// Run programs that make the answer.
     script: ScriptTable,
+    /// Show what the server is doing: a page with `status.json`, `metrics` (Prometheus), `events`
+    /// and `watch` beside it, where the pattern's `*` names them, as in `/status/*`. False when
+    /// absent.
+    status: bool,
     /// Whether answers of scripts tell in `Server-Timing` where the time went. False when absent.
     server_timing: bool,
     /// `Link` values that are sent by a 103 (Early Hints) before a script has answered, so that clients can

@@ -84,8 +84,8 @@ pub struct Server {
     pub pid_file: Option<PathBuf>,
     /// The Unix socket at which it takes commands.
     pub admin: Option<PathBuf>,
-    /// What the error log tells, on standard error.
-    pub error_log: file::ErrorLog,
+    /// What the error log tells, and where it goes.
+    pub error_log: ErrorLog,
     /// The most connections at once; `None` to derive it from the descriptor limit.
     pub connections: Option<usize>,
     /// From how many on idle ones give way; `None` for 90 % of the most.
@@ -102,8 +102,45 @@ pub struct Server {
     pub http1: Http1,
     /// The file cache's bounds.
     pub cache: Cache,
+    /// Where traces go; `None` when there are none.
+    pub traces: Option<Traces>,
+    /// Query keys whose values are not recorded.
+    pub redact_query: Vec<String>,
     /// Names of clients for the log; `None` when they are not looked up.
     pub reverse_dns: Option<ReverseDns>,
+}
+
+/// Where traces of requests go.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Traces {
+    /// The URL of the collector.
+    pub endpoint: String,
+    /// The share of requests that are traced, from 0 to 1.
+    pub sample: f64,
+    /// The name of the service.
+    pub service: String,
+}
+
+/// What the error log tells, and where it goes.
+#[derive(Debug, Clone)]
+pub struct ErrorLog {
+    /// The least severe level that is told.
+    pub level: file::LogLevel,
+    /// How a message is written; the journal has a form of its own.
+    pub format: file::LogFormat,
+    /// Where it goes.
+    pub place: ErrorLogPlace,
+}
+
+/// Where the error log goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ErrorLogPlace {
+    /// To standard error.
+    Stderr,
+    /// To a file.
+    File(PathBuf),
+    /// To the system's journal.
+    Journald,
 }
 
 /// Where the access log goes.
@@ -339,6 +376,11 @@ impl Config {
         sites.flat_map(|tls| crate::tls::examine(tls).unwrap_or_else(|error| vec![error])).collect()
     }
 
+    /// Whether somebody can ask for what requests are counted by.
+    pub(crate) fn is_counting(&self) -> bool {
+        self.server.admin.is_some() || self.sites.iter().any(|site| site.shows_status())
+    }
+
     /// Keeps the sites of `before` whose tables say the same in both files, so that what is known of
     /// their files and scripts stays known.
     pub fn keep_unchanged_sites(&mut self, before: &Self) {
@@ -361,6 +403,7 @@ impl Config {
             ("server.threads", now.threads != then.threads),
             ("server.pid_file", now.pid_file != then.pid_file),
             ("server.error_log.format", now.error_log.format != then.error_log.format),
+            ("server.error_log.path", now.error_log.place != then.error_log.place),
             ("server.cache.notify", now.cache.notify != then.cache.notify),
         ]
         .into_iter()

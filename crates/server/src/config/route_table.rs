@@ -197,8 +197,11 @@ mod tests {
     /// Settings whose index names are the numbers of the patterns.
     fn settings(matching: &[usize]) -> Settings {
         let everything = &Pattern::EVERYTHING;
-        let patterns =
-            crate::config::settings::Patterns { redirects: everything, scripts: everything };
+        let patterns = crate::config::settings::Patterns {
+            redirects: everything,
+            scripts: everything,
+            statuses: everything,
+        };
         let mut settings =
             Settings::new(&Route::default(), PathBuf::new(), 0, &patterns, &mut |_, _| {});
         settings.index = matching.iter().map(ToString::to_string).collect();

@@ -15,6 +15,7 @@ use super::script::{self, Script};
 use super::template::Template;
 use crate::gate::Gates;
 use crate::handler::records;
+use crate::record::metrics::Label;
 
 /// What holds for a path.
 #[derive(Debug)]
@@ -27,6 +28,7 @@ pub struct Settings {
     pub redirect: Option<Redirect>,
     pub respond: Option<Respond>,
     pub script: Option<Arc<Script>>,
+    pub status: Option<Status>,
     pub server_timing: bool,
     pub early_hints: Vec<String>,
     pub internal: bool,
@@ -53,6 +55,10 @@ pub struct Settings {
     pub gates: Option<Arc<Gates>>,
     pub body_size: u64,
     pub ranges: usize,
+    /// What its requests are counted by.
+    pub(crate) label: Label,
+    /// The pattern of the most specific route; empty when there is none.
+    pub(crate) pattern: String,
 }
 
 /// One step of a `try` list.
@@ -85,6 +91,19 @@ impl Redirect {
             [b'/', after @ ..] if self.after_slash => after,
             _ => rest,
         }
+    }
+}
+
+/// The server's status.
+#[derive(Debug)]
+pub struct Status {
+    pattern: Pattern,
+}
+
+impl Status {
+    /// What the route's `*` stands for in `path`.
+    pub fn rest<'p>(&self, path: &'p [u8]) -> &'p [u8] {
+        self.pattern.rest(path)
     }
 }
 
@@ -135,6 +154,7 @@ impl Settings {
 pub(super) struct Patterns<'a> {
     pub(super) redirects: &'a Pattern,
     pub(super) scripts: &'a Pattern,
+    pub(super) statuses: &'a Pattern,
 }
 
 /// Takes what is wrong, and where.
@@ -159,6 +179,9 @@ impl Reader<'_> {
             redirect: self.redirect(patterns.redirects),
             respond: self.respond(),
             script: self.script(patterns.scripts),
+            status: self.status(patterns.statuses),
+            label: Label::NONE,
+            pattern: String::new(),
             server_timing: route.server_timing.as_deref().copied().unwrap_or(false),
             early_hints: self.early_hints(),
             internal: route.internal.as_deref().copied().unwrap_or(false),
@@ -205,6 +228,12 @@ impl Reader<'_> {
             (self.report)(&script.span, what.into());
         }
         let set = || route.set_fields.iter().flat_map(|fields| fields.keys());
+        if let Some(status) = route.status.as_ref().filter(|status| status.value)
+            && (route.redirect.is_some() || route.respond.is_some() || route.script.is_some())
+        {
+            let what = "a route has either `status`, `script`, `redirect` or `respond`";
+            (self.report)(&status.span, what.into());
+        }
         for (at, name) in set().enumerate() {
             if set().skip(at + 1).any(|other| other.eq_ignore_ascii_case(name)) {
                 let what = format!("set_fields: {} stands twice", name.value);
@@ -299,6 +328,15 @@ impl Reader<'_> {
         Some(Arc::new(script::read(table, pattern, self.report)))
     }
 
+    fn status(&mut self, pattern: &Pattern) -> Option<Status> {
+        let status = self.route.status.as_ref().filter(|status| status.value)?;
+        if pattern.is_literal() {
+            let what = "status: the route's pattern has no `*`; write path = \"/status/*\"";
+            (self.report)(&status.span, what.into());
+        }
+        Some(Status { pattern: pattern.clone() })
+    }
+
     fn early_hints(&mut self) -> Vec<String> {
         let links = self.route.early_hints.as_ref().map_or(&[][..], |links| &links.value);
         for link in links {
@@ -322,6 +360,7 @@ impl Reader<'_> {
         };
         let route = Route {
             script: None,
+            status: None,
             r#try: None,
             index: Some(At::nowhere(Vec::new())),
             listing: None,
@@ -332,7 +371,8 @@ impl Reader<'_> {
             ..self.route.clone()
         };
         let everything = Pattern::EVERYTHING;
-        let patterns = Patterns { redirects: &everything, scripts: &everything };
+        let patterns =
+            Patterns { redirects: &everything, scripts: &everything, statuses: &everything };
         let settings = |root: &At<String>| {
             let root = PathBuf::from(&root.value);
             Arc::new(Settings::new(&route, root, 0, &patterns, &mut |_, _| {}))

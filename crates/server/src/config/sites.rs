@@ -11,6 +11,7 @@ use super::pattern::Pattern;
 use super::route_table::RouteTable;
 use super::settings::{Patterns, Report, Settings};
 use super::tls::Tls;
+use crate::record::metrics::label;
 
 /// All sites.
 #[derive(Debug, Default)]
@@ -153,16 +154,21 @@ impl Site {
         for route in &routes {
             settings([route], defaults, report);
         }
+        let name = hosts.first().cloned().unwrap_or_else(|| "default".into());
         let patterns: Vec<&Pattern> = routes.iter().map(|route| &route.pattern).collect();
         let make = |matching: &[usize]| {
             // Whatever is wrong has been told above: no check concerns keys of two routes.
-            settings(matching.iter().map(|&at| &routes[at]), defaults, &mut |_, _| {})
+            let mut made =
+                settings(matching.iter().map(|&at| &routes[at]), defaults, &mut |_, _| {});
+            let most_specific = matching.last().map(|&at| &routes[at].route.path.value);
+            made.pattern = most_specific.cloned().unwrap_or_default();
+            made.label = label(&name, &made.pattern);
+            made
         };
         let table = RouteTable::new(&patterns, make).unwrap_or_else(|what| {
             report(&routes.first().and_then(|route| route.route.path.span.clone()), what);
             RouteTable::same_for_all(settings([], defaults, &mut |_, _| {}))
         });
-        let name = hosts.first().cloned().unwrap_or_else(|| "default".into());
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
         Self { index, serial, name, hosts, routes, table, tls: None }
     }
@@ -184,6 +190,11 @@ impl Site {
             let directory = script.directory.as_ref()?;
             Some((directory.as_path(), path.map(|(_, value)| value.value.as_str())))
         })
+    }
+
+    /// Whether one of its routes shows the status.
+    pub(super) fn shows_status(&self) -> bool {
+        self.routes.iter().any(|route| route.route.status.as_deref() == Some(&true))
     }
 
     /// The numbers of its scripts; see [`super::Script::id`].
@@ -208,6 +219,7 @@ fn settings<'r>(
     let patterns = Patterns {
         redirects: gathered.redirects.unwrap_or(&Pattern::EVERYTHING),
         scripts: gathered.scripts.unwrap_or(&Pattern::EVERYTHING),
+        statuses: gathered.statuses.unwrap_or(&Pattern::EVERYTHING),
     };
     Settings::new(&gathered.route, root, defaults.cache_file, &patterns, report)
 }

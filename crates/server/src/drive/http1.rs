@@ -29,7 +29,7 @@ use crate::connections::Waiting;
 use crate::event_loop::{Buffers, Loop, Served};
 use crate::gate::ConnectionPace;
 use crate::listen::{Accepted, Permit};
-use crate::record::Track;
+use crate::record::{Opening, Track};
 use crate::response::Body;
 use crate::route::Job;
 use crate::transport::{Ends, Peer, Transport};
@@ -61,6 +61,8 @@ pub(crate) struct Connection {
     is_admin: bool,
     /// When the first of the bytes that are being answered was read, when anybody wants to know.
     first_byte: Option<Instant>,
+    /// How the connection began, until its first request.
+    opening: Option<Opening>,
     /// Whether HTTP/2 may be spoken on this listener.
     http2: bool,
     stage: Stage,
@@ -150,7 +152,7 @@ pub(crate) enum Start {
 
 impl Connection {
     pub(crate) fn new(ctx: Rc<Loop>, stream: Transport, accepted: Accepted, start: Start) -> Self {
-        let Accepted { peer, proxied, permit, .. } = accepted;
+        let Accepted { peer, proxied, permit, opening, .. } = accepted;
         let slot = ctx.connections.add();
         let serial = ctx.next_serial();
         let idle = ctx.clock.now() + ctx.http1.idle_timeout;
@@ -172,6 +174,7 @@ impl Connection {
             early_reads: 2,
             is_admin: start == Start::Admin,
             first_byte: None,
+            opening,
             http2: start == Start::Either,
             stage: Stage::Receive,
             body: None,

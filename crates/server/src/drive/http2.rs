@@ -22,7 +22,7 @@ use tokio::io::ReadBuf;
 use self::work::Work;
 use crate::event_loop::{Buffers, Loop, Served};
 use crate::gate::ConnectionPace;
-use crate::record::Track;
+use crate::record::{Opening, Track};
 use crate::transport::{Ends, Peer, Transport};
 
 /// One HTTP/2 connection, but for its socket.
@@ -67,6 +67,8 @@ pub(super) struct Link<'a> {
     pub(super) peer: Peer,
     /// What a proxy said of the addresses of client and server.
     pub(super) proxied: Option<&'a Ends>,
+    /// How the connection began, until its first request.
+    pub(super) opening: &'a mut Option<Opening>,
     pub(super) serial: u64,
     pub(super) slot: usize,
 }

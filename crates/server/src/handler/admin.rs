@@ -9,6 +9,8 @@ use serde_json::json;
 
 use crate::control::Action;
 use crate::event_loop::{Loop, Shared};
+use crate::handler::status;
+use crate::record::Follow;
 use crate::response::Response;
 use crate::route::{Reply, Routed, error_response};
 
@@ -17,7 +19,8 @@ const BODY: u64 = 64 * 1024;
 
 /// Answers a request that came by the admin socket.
 pub(crate) fn answer(ctx: &Rc<Loop>, request: &Request<'_>) -> Routed {
-    let path = request.target().split(|&byte| byte == b'?').next().unwrap_or_default();
+    let mut parts = request.target().splitn(2, |&byte| byte == b'?');
+    let (path, query) = (parts.next().unwrap_or_default(), parts.next());
     let reply = match (path, request.method()) {
         (b"/reload", Method::Post) => command(ctx, Action::Reload),
         (b"/upgrade", Method::Post) => command(ctx, Action::Upgrade),
@@ -25,9 +28,17 @@ pub(crate) fn answer(ctx: &Rc<Loop>, request: &Request<'_>) -> Routed {
         (b"/config", Method::Get | Method::Head) => configuration(&ctx.shared).into(),
         (b"/reload" | b"/upgrade" | b"/reopen", _) => not_allowed("POST").into(),
         (b"/config", _) => not_allowed("GET, HEAD").into(),
-        _ => error_response(404, false).into(),
+        _ => status::answer(ctx, request, path, query),
     };
-    Routed { reply, site: 0, body_limit: BODY, reads_body: false, log: false, pass: None }
+    Routed {
+        reply,
+        site: 0,
+        body_limit: BODY,
+        reads_body: false,
+        log: false,
+        follow: Follow::default(),
+        pass: None,
+    }
 }
 
 fn command(ctx: &Rc<Loop>, action: Action) -> Reply {

@@ -11,3 +11,4 @@ pub(crate) mod records;
 pub(crate) mod redirect;
 pub(crate) mod respond;
 pub(crate) mod script;
+pub(crate) mod status;

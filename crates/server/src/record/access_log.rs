@@ -134,6 +134,11 @@ pub(crate) struct LoopLog {
 }
 
 impl LoopLog {
+    /// Lines of the whole log that were lost since it was opened.
+    pub(crate) fn lost(&self) -> u64 {
+        self.log.lost()
+    }
+
     /// Appends the line of an exchange; hands the lines over when there are 64 KiB of them.
     pub(crate) fn record(&mut self, exchange: &Exchange<'_>) {
         self.log.format.write_line(exchange, &mut self.time, &mut self.buffer);

@@ -21,6 +21,8 @@ pub(crate) struct Course {
     /// The script's output had ended.
     pub(crate) ended: Cell<Option<Instant>>,
     id: OnceCell<Box<str>>,
+    /// The `traceparent` of what the script does, when the server itself traces the request.
+    pub(crate) traceparent: Option<Box<str>>,
     /// Lines of standard error, where they are to be shown.
     errors: RefCell<Option<String>>,
 }
@@ -29,9 +31,11 @@ pub(crate) struct Course {
 const ERRORS: usize = 16 * 1024;
 
 impl Course {
-    pub(crate) fn new(received: Instant) -> Self {
+    /// Of a request whose head had arrived at that moment; `traceparent` when it is traced.
+    pub(crate) fn new(received: Instant, traceparent: Option<Box<str>>) -> Self {
         Self {
             received,
+            traceparent,
             chosen: Cell::default(),
             started: Cell::default(),
             handed_over: Cell::default(),

@@ -2,7 +2,7 @@
 
 use crate::transport::Peer;
 
-use super::Course;
+use super::{Course, Times};
 
 /// One request and its response, borrowed from the connection while they are recorded.
 ///
@@ -46,6 +46,8 @@ pub(crate) struct Exchange<'a> {
     pub(crate) coding: &'static str,
     /// The serial number of the connection.
     pub(crate) connection: u64,
+    /// Where the time went.
+    pub(crate) times: Times,
     /// What a script told, where one was asked.
     pub(crate) course: Option<&'a Course>,
 }
@@ -105,6 +107,7 @@ pub(super) mod tests {
             cache: "hit",
             coding: "gzip",
             connection: 42,
+            times: Times { head: 12, handler: Some(345), ..Times::default() },
             course: None,
         }
     }

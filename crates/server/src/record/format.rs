@@ -155,7 +155,14 @@ fn write_json(exchange: &Exchange<'_>, time: &mut TimeCache, out: &mut Vec<u8>) 
     out.extend_from_slice(exchange.cache.as_bytes());
     out.extend_from_slice(b"\",\"coding\":\"");
     out.extend_from_slice(exchange.coding.as_bytes());
-    out.push(b'"');
+    out.extend_from_slice(b"\",\"phases\":{");
+    for (at, (name, micros)) in exchange.times.iter().enumerate() {
+        out.extend_from_slice(if at == 0 { b"\"" } else { b",\"" });
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b"_us\":");
+        number(micros, out);
+    }
+    out.push(b'}');
     if let (Some(course), Some(id)) = (exchange.course, exchange.request_id()) {
         json_course(course, id, out);
     }

@@ -1,4 +1,4 @@
-//! What is done with a finished exchange: access log, reverse DNS.
+//! What is done with a finished exchange: access log, reverse DNS, metrics, whoever watches.
 
 mod access_log;
 mod course;
@@ -7,10 +7,14 @@ mod exchange;
 mod format;
 mod log_queue;
 mod log_writer;
+pub(crate) mod metrics;
+pub(crate) mod redact;
 mod reverse_dns;
 mod template;
 mod time_cache;
+pub(crate) mod traces;
 mod track;
+pub(crate) mod watch;
 
 pub(crate) use access_log::{AccessLog, AccessLogSettings, LoopLog};
 pub(crate) use course::{Course, random, random_id};
@@ -19,4 +23,4 @@ pub(crate) use format::Format;
 pub(crate) use reverse_dns::{ReverseDns, ReverseDnsSettings};
 pub(crate) use template::Template;
 pub(crate) use time_cache::TimeCache;
-pub(crate) use track::Track;
+pub(crate) use track::{Follow, Opening, Times, Track};

@@ -1,5 +1,4 @@
 //! What is known of a request besides its bytes, from its arrival to its log line.
-#![expect(dead_code, reason = "metrics and traces come next")]
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -7,6 +6,8 @@ use std::time::{Duration, Instant};
 use dunlin_http::FieldLines;
 
 use super::Course;
+use super::metrics::Label;
+use super::traces::Span;
 use crate::gate::{ConnectionPace, Pacer, Pass};
 
 /// One request's way through the server. It is made when the head has arrived, and ends with
@@ -22,13 +23,28 @@ pub(crate) struct Track {
     pub(crate) course: Option<Rc<Course>>,
     /// Whether the access log has a line for it.
     pub(crate) is_logged: bool,
+    /// What it is counted by, and how its client is told of its time.
+    pub(crate) follow: Follow,
     pub(crate) phases: Phases,
+    /// Present when it is traced.
+    pub(crate) span: Option<Box<Span>>,
+}
+
+/// How a route's requests are followed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Follow {
+    /// What they are counted by.
+    pub(crate) label: Label,
+    /// Whether answers tell in `Server-Timing` where the time went.
+    pub(crate) server_timing: bool,
 }
 
 /// Moments on the way of one request. What happened at once, within the same turn of the loop, has
 /// no moment of its own.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Phases {
+    /// How its connection began, when it is the first one of it.
+    pub(crate) opening: Option<Opening>,
     /// Its first byte was read.
     pub(crate) first_byte: Instant,
     /// Its head was complete.
@@ -37,15 +53,49 @@ pub(crate) struct Phases {
     pub(crate) first_out: Option<Instant>,
 }
 
+/// How a connection began.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Opening {
+    /// It was accepted.
+    pub(crate) accepted: Instant,
+    /// Its TLS handshake was done.
+    pub(crate) secured: Option<Instant>,
+}
+
+/// How long each phase took, in microseconds; `None` for a phase that the request did not have.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Times {
+    /// From the connection's beginning to the end of the TLS handshake.
+    pub(crate) tls: Option<u64>,
+    /// From there to the request's first byte.
+    pub(crate) idle: Option<u64>,
+    /// From the first byte to the end of the head.
+    pub(crate) head: u64,
+    /// Waiting at gates.
+    pub(crate) gate: Option<u64>,
+    /// From there to the answer's first byte.
+    pub(crate) handler: Option<u64>,
+    /// From there to the answer's last byte.
+    pub(crate) send: Option<u64>,
+}
+
+impl Opening {
+    /// Of a connection that was accepted now.
+    pub(crate) fn now() -> Self {
+        Self { accepted: Instant::now(), secured: None }
+    }
+}
+
 impl Track {
     /// Of a request whose head is complete now. `first_byte` is when its first byte was read, where
     /// that is known.
     #[inline]
-    pub(crate) fn new(first_byte: Option<Instant>) -> Self {
+    pub(crate) fn new(first_byte: Option<Instant>, opening: Option<Opening>) -> Self {
         let head = Instant::now();
         let first_byte = first_byte.unwrap_or(head);
-        let phases = Phases { first_byte, head, first_out: None };
-        Self { site: 0, pass: None, course: None, is_logged: true, phases }
+        let phases = Phases { opening, first_byte, head, first_out: None };
+        let follow = Follow::default();
+        Self { site: 0, pass: None, course: None, is_logged: true, follow, phases, span: None }
     }
 
     /// With what the router found out. Even when nobody wants to know of requests, one that gates
@@ -56,18 +106,73 @@ impl Track {
         site: usize,
         pass: Option<Rc<Pass>>,
         is_logged: bool,
+        follow: Follow,
     ) -> Option<Self> {
         let track = match (track, &pass) {
-            (None, None) => return None,
-            (track, _) => track.unwrap_or_else(|| Self::new(None)),
+            (None, None) if !follow.server_timing => return None,
+            (track, _) => track.unwrap_or_else(|| Self::new(None, None)),
         };
-        Some(Self { site, pass, is_logged, ..track })
+        Some(Self { site, pass, is_logged, follow, ..track })
     }
 
-    /// Adds to the answer's fields what the gates say of it.
-    pub(crate) fn tell(&self, fields: &mut FieldLines) {
+    /// The `traceparent` of what handlers do, when the request is traced.
+    pub(crate) fn traceparent(&self) -> Option<Box<str>> {
+        self.span.as_ref().map(|span| span.traceparent().into())
+    }
+
+    /// Whether the answer has fields that are of this request alone.
+    #[inline]
+    pub(crate) fn has_fields(&self) -> bool {
+        self.follow.server_timing || self.pass.as_ref().is_some_and(|pass| pass.has_fields())
+    }
+
+    /// The first byte of the answer is about to be written.
+    pub(crate) fn begin_answer(&mut self) {
+        self.phases.first_out = Some(Instant::now());
+    }
+
+    /// The answer's head is made: adds to its fields what the gates say of it, and where the time
+    /// went.
+    pub(crate) fn tell(&mut self, fields: &mut FieldLines) {
+        self.begin_answer();
         if let Some(pass) = &self.pass {
             pass.tell(fields);
+        }
+        if self.follow.server_timing {
+            fields.push("Server-Timing", self.server_timing());
+        }
+    }
+
+    /// The phases so far as a `Server-Timing` value, in milliseconds.
+    fn server_timing(&self) -> String {
+        let times = self.times(Instant::now());
+        let phases = [
+            ("tls", times.tls),
+            ("head", Some(times.head)),
+            ("gate", times.gate),
+            ("handler", times.handler),
+        ];
+        let told = phases.into_iter().filter_map(|(name, micros)| {
+            Some(format!("{name};dur={:.3}", micros? as f64 / 1000.0))
+        });
+        told.collect::<Vec<_>>().join(", ")
+    }
+
+    /// How long each phase took; the last ends at `end`.
+    pub(crate) fn times(&self, end: Instant) -> Times {
+        let micros = |from: Instant, to: Instant| {
+            u64::try_from(to.saturating_duration_since(from).as_micros()).unwrap_or(u64::MAX)
+        };
+        let Phases { opening, first_byte, head, first_out } = self.phases;
+        let waited = self.waited();
+        Times {
+            tls: opening.and_then(|opening| Some(micros(opening.accepted, opening.secured?))),
+            idle: opening
+                .map(|opening| micros(opening.secured.unwrap_or(opening.accepted), first_byte)),
+            head: micros(first_byte, head),
+            gate: (!waited.is_zero()).then_some(waited.as_micros() as u64),
+            handler: first_out.map(|first_out| micros(head + waited, first_out)),
+            send: first_out.map(|first_out| micros(first_out, end)),
         }
     }
 
@@ -77,15 +182,24 @@ impl Track {
         self.pass.as_ref()?.pacer(connection)
     }
 
-    /// Whether the gates have something to say in the answer.
-    #[inline]
-    pub(crate) fn has_fields(&self) -> bool {
-        self.pass.as_ref().is_some_and(|pass| pass.has_fields())
-    }
-
     /// How long the gates had it wait.
-    pub(crate) fn waited(&self) -> Duration {
+    fn waited(&self) -> Duration {
         let passed = self.pass.as_ref().and_then(|pass| pass.passed());
         passed.map_or(Duration::ZERO, |passed| passed.saturating_duration_since(self.phases.head))
+    }
+}
+
+impl Times {
+    /// The phases that the request had, by name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let all = [
+            ("tls", self.tls),
+            ("idle", self.idle),
+            ("head", Some(self.head)),
+            ("gate", self.gate),
+            ("handler", self.handler),
+            ("send", self.send),
+        ];
+        all.into_iter().filter_map(|(name, micros)| Some((name, micros?)))
     }
 }

@@ -12,6 +12,8 @@ use crate::event_loop::Shared;
 use crate::handler::file::Roots;
 use crate::handler::script::Pools;
 use crate::listen::{ConnectionLimits, Gauge};
+use crate::record::redact::Redactor;
+use crate::record::traces::Tracer;
 use crate::record::{AccessLog, AccessLogSettings, Format, ReverseDns, ReverseDnsSettings};
 use crate::tls::Certificates;
 
@@ -53,6 +55,12 @@ impl Generation {
                 serial: Arc::new(AtomicU64::new(0)),
                 commands,
                 loaded: SystemTime::now(),
+                started: SystemTime::now(),
+                metrics: Arc::default(),
+                is_counting: config.is_counting(),
+                tracer: tracer(server)?,
+                hub: Arc::default(),
+                redactor: Redactor::new(&server.redact_query),
                 config: Arc::new(config),
             }),
         })
@@ -82,6 +90,10 @@ impl Generation {
             true => before.reverse_dns.clone(),
             false => reverse_dns(now)?,
         };
+        let tracer = match now.traces == then.traces {
+            true => before.tracer.clone(),
+            false => tracer(now)?,
+        };
         Ok(Self {
             access_log,
             shared: Arc::new(Shared {
@@ -95,6 +107,12 @@ impl Generation {
                 serial: Arc::clone(&before.serial),
                 commands: before.commands.clone(),
                 loaded: SystemTime::now(),
+                started: before.started,
+                metrics: Arc::clone(&before.metrics),
+                is_counting: config.is_counting(),
+                tracer,
+                hub: Arc::clone(&before.hub),
+                redactor: Redactor::new(&now.redact_query),
                 config: Arc::new(config),
             }),
         })
@@ -148,6 +166,11 @@ fn access_log(server: &Server) -> Result<Option<Arc<AccessLog>>, StartError> {
         ))
     })?;
     Ok(Some(opened))
+}
+
+fn tracer(server: &Server) -> Result<Option<Arc<Tracer>>, StartError> {
+    let tracer = server.traces.as_ref().map(Tracer::start).transpose();
+    Ok(tracer.map_err(|error| fail(format!("traces: {error}")))?.map(Arc::new))
 }
 
 fn reverse_dns(server: &Server) -> Result<Option<Arc<ReverseDns>>, StartError> {

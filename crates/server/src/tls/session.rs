@@ -126,6 +126,11 @@ impl Session {
         self.tls.alpn_protocol() == Some(b"h2")
     }
 
+    /// Whether the handshake went on from an earlier one.
+    pub(crate) fn is_resumed(&self) -> bool {
+        self.tls.handshake_kind() == Some(rustls::HandshakeKind::Resumed)
+    }
+
     /// Whether nothing waits for room in the socket.
     pub(crate) fn is_flushed(&self) -> bool {
         !self.tls.wants_write()

@@ -20,9 +20,9 @@ impl Connection {
     /// Answers one request; `None` when the answer was added to the batch and the next request
     /// may be looked at.
     pub(super) fn answer(&mut self, bytes: &[u8], parts: &mut Parts<'_>) -> Option<Next> {
-        let track = self.track();
         let Parts { output, head, path } = parts;
         let request = Request::new(bytes, head);
+        let track = self.ctx.track(&request, self.first_byte, &mut self.opening);
         self.requests += 1;
         self.decide_persistence(&request);
         if self.is_admin {
@@ -37,11 +37,6 @@ impl Connection {
 
     fn client(&self) -> Client {
         Client { address: self.peer, encrypted: self.stream.is_encrypted(), is_subrequest: false }
-    }
-
-    /// Follows a request whose head has arrived, when anybody wants to know.
-    fn track(&self) -> Option<Track> {
-        self.ctx.is_tracking().then(|| Track::new(self.first_byte))
     }
 
     pub(super) fn decide_persistence(&mut self, request: &Request<'_>) {
@@ -66,8 +61,8 @@ impl Connection {
         track: Option<Track>,
         output: &mut Vec<u8>,
     ) -> Option<Next> {
-        let route::Routed { reply, site, body_limit, reads_body, log, pass } = routed;
-        let track = Track::routed(track, site, pass, log);
+        let route::Routed { reply, site, body_limit, reads_body, log, follow, pass } = routed;
+        let track = Track::routed(track, site, pass, log, follow);
         let reply = match &track {
             Some(track) if track.has_fields() => file::unprepared(request, reply),
             _ => reply,
@@ -153,7 +148,12 @@ impl Connection {
         self.body = None;
         let (log, is_head) = match request {
             Some((request, track)) => (log_later(request, track), request.method() == Method::Head),
-            None => (log_later(&Request::new(b"", &Head::default()), self.track()), false),
+            None => {
+                let head = Head::default();
+                let request = Request::new(b"", &head);
+                let track = self.ctx.track(&request, self.first_byte, &mut self.opening);
+                (log_later(&request, track), false)
+            }
         };
         let response = route::refusal_response(&refusal, !is_head);
         self.send_response(response, is_head, log, output).unwrap_or(Next::Close)
@@ -219,6 +219,7 @@ impl Connection {
         }
         let mut log = log_later(request, track);
         if let Some(log) = &mut log {
+            log.track.begin_answer();
             log.served = served;
         }
         self.send_body(body, pacer, log, output)
@@ -233,7 +234,7 @@ impl Connection {
         output: &mut Vec<u8>,
     ) -> Option<Next> {
         let Response { status, mut fields, mut body, stated_length, cache, coding } = response;
-        if let Some(log) = &log {
+        if let Some(log) = &mut log {
             log.track.tell(&mut fields);
         }
         if self.ctx.http1.server_field {

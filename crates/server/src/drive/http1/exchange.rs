@@ -112,7 +112,10 @@ impl Connection {
             }
         };
         let early_hints = EarlyHints::new(request.version() != Version::Http10);
-        let course = Rc::new(Course::new(Instant::now()));
+        let course = Rc::new(Course::new(
+            Instant::now(),
+            log.as_ref().and_then(|log| log.track.traceparent()),
+        ));
         let job = begin(Incoming {
             body,
             length,

@@ -51,6 +51,7 @@ impl Connection {
             stream: &mut self.stream,
             peer: self.peer,
             proxied: self.proxied.as_deref(),
+            opening: &mut self.opening,
             serial: self.serial,
             slot: self.slot,
         };

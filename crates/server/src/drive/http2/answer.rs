@@ -26,15 +26,15 @@ impl Connection {
     /// Answers the request that was read into the loop's buffers, or begins to.
     pub(super) fn request(
         &mut self,
-        link: &Link<'_>,
+        link: &mut Link<'_>,
         id: u32,
         length: Option<u64>,
         ended: bool,
         parts: &mut Parts<'_>,
     ) {
-        let track = self.track(link);
         let Parts { out, head, text, path } = parts;
         let request = Request::new(text, head);
+        let track = link.ctx.track(&request, self.first_byte, link.opening);
         let client = Client {
             address: link.peer,
             encrypted: link.stream.is_encrypted(),
@@ -44,8 +44,8 @@ impl Connection {
             Ok(routed) => routed,
             Err(refusal) => return self.refuse(link, id, refusal, (&request, track), out),
         };
-        let route::Routed { reply, site, body_limit, reads_body, log, pass } = routed;
-        let track = Track::routed(track, site, pass, log);
+        let route::Routed { reply, site, body_limit, reads_body, log, follow, pass } = routed;
+        let track = Track::routed(track, site, pass, log, follow);
         let reply = match &track {
             Some(track) if track.has_fields() => file::unprepared(&request, reply),
             _ => reply,
@@ -88,7 +88,10 @@ impl Connection {
                         (length.map_or(BodyLength::Chunked, BodyLength::Known), receiver)
                     }
                 };
-                let course = Rc::new(Course::new(Instant::now()));
+                let course = Rc::new(Course::new(
+                    Instant::now(),
+                    work.log.as_ref().and_then(|log| log.track.traceparent()),
+                ));
                 if let Some(log) = &mut work.log {
                     log.track.course = Some(Rc::clone(&course));
                 }
@@ -108,22 +111,17 @@ impl Connection {
         self.works.push(work);
     }
 
-    /// Follows a request whose head has arrived, when anybody wants to know.
-    fn track(&self, link: &Link<'_>) -> Option<Track> {
-        link.ctx.is_tracking().then(|| Track::new(self.first_byte))
-    }
-
     /// Answers a request whose head was not kept.
     pub(super) fn refuse_unread(
         &mut self,
-        link: &Link<'_>,
+        link: &mut Link<'_>,
         id: u32,
         refusal: Refusal,
         parts: &mut Parts<'_>,
     ) {
-        let track = self.track(link);
         let head = Head::default();
         let request = Request::new(b"", &head);
+        let track = link.ctx.track(&request, self.first_byte, link.opening);
         self.refuse(link, id, refusal, (&request, track), parts.out);
     }
 
@@ -207,6 +205,7 @@ impl Connection {
         let coding = if coding == Coding::Identity { "-" } else { coding.as_str() };
         let mut log = Self::log_later(request, track);
         if let Some(log) = &mut log {
+            log.track.begin_answer();
             log.served = Served { status: 200, bytes: 0, cache, coding };
         }
         let mut body = Body::default();
@@ -316,5 +315,6 @@ impl LogLater {
     /// Says what was answered.
     pub(super) fn set_status(&mut self, status: u16) {
         self.served.status = status;
+        self.track.begin_answer();
     }
 }

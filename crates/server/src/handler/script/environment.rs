@@ -106,7 +106,7 @@ pub(super) fn variables(
     // PHP's interpreter runs only when a server says that the request came through it.
     list.add("REDIRECT_STATUS", "200");
     list.fields(&request, call.rules.authorization);
-    let (id, parent) = (incoming.course.id(), trace::traceparent(&request, incoming.course.id()));
+    let (id, parent) = (incoming.course.id(), trace::traceparent(&request, &incoming.course));
     list.set("HTTP_X_REQUEST_ID", id);
     list.set("HTTP_TRACEPARENT", &parent);
     list.add("TRACEPARENT", &parent);

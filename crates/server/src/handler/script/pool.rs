@@ -10,6 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::warm::Hosts;
 use super::{Failure, remote, workers};
 use crate::config::Script;
+use crate::handler::status::Scripts;
 
 /// The pools of all routes, and every process group that runs.
 #[derive(Debug, Default)]
@@ -27,6 +28,9 @@ pub(crate) struct Pools {
 #[derive(Debug)]
 pub(super) struct Pool {
     places: Arc<Semaphore>,
+    name: String,
+    kind: &'static str,
+    most: usize,
     waiting: AtomicUsize,
     queue: usize,
     /// The log has told that requests are refused, and there was no room since.
@@ -69,6 +73,16 @@ impl Pools {
         }
     }
 
+    /// What each pool is doing.
+    pub(crate) fn report(&self) -> Vec<Scripts> {
+        let pools = self.pools.read().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<_> = pools.values().map(|pool| pool.report()).collect();
+        drop(pools);
+        self.workers.report(&mut all);
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
     pub(super) fn add_group(&self, group: Pid) {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner).insert(group);
     }
@@ -82,9 +96,25 @@ impl Pool {
     fn new(script: &Script) -> Self {
         Self {
             places: Arc::new(Semaphore::new(script.processes)),
+            name: script.label(),
+            kind: script.kind.as_str(),
+            most: script.processes,
             waiting: AtomicUsize::new(0),
             queue: script.queue,
             told: AtomicBool::new(false),
+        }
+    }
+
+    fn report(&self) -> Scripts {
+        let busy = (self.most - self.places.available_permits().min(self.most)) as u64;
+        Scripts {
+            name: self.name.clone(),
+            kind: self.kind.into(),
+            most: self.most as u64,
+            processes: busy,
+            busy,
+            waiting: self.waiting.load(Ordering::Relaxed) as u64,
+            ..Scripts::default()
         }
     }
 

@@ -4,7 +4,7 @@
 use dunlin_http::Request;
 
 use crate::config::Script;
-use crate::record::{random, random_id};
+use crate::record::{Course, random, random_id};
 
 /// The request's own number: the client's, where the route accepts it and it is one, or a new one.
 pub(super) fn request_id(request: &Request<'_>, rules: &Script) -> Box<str> {
@@ -17,8 +17,12 @@ pub(super) fn request_id(request: &Request<'_>, rules: &Script) -> Box<str> {
 
 /// The request as the parent of what the script does (§3.2): within the client's trace if there is
 /// one, or the first of a trace that has the request's number, when that can be one.
-pub(super) fn traceparent(request: &Request<'_>, id: &str) -> String {
-    let span = random();
+/// When the server traces the request, its own span is the parent.
+pub(super) fn traceparent(request: &Request<'_>, course: &Course) -> String {
+    if let Some(parent) = &course.traceparent {
+        return (**parent).into();
+    }
+    let (id, span) = (course.id(), random());
     if let Some((trace, flags)) = field(request, "traceparent").and_then(parent) {
         return format!("00-{trace}-{span:016x}-{flags}");
     }

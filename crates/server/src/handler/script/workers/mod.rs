@@ -22,6 +22,7 @@ pub(super) use self::lease::{Kept, Lease};
 use super::Failure;
 use crate::config::{Local, Script};
 use crate::event_loop::Shared;
+use crate::handler::status::Scripts;
 
 /// The pools of all routes.
 #[derive(Debug, Default)]
@@ -265,6 +266,12 @@ impl All {
         Ok((handle, path))
     }
 
+    /// What each pool is doing.
+    pub(super) fn report(&self, all: &mut Vec<Scripts>) {
+        let pools = self.pools.read().unwrap_or_else(PoisonError::into_inner);
+        all.extend(pools.values().map(|pool| pool.report()));
+    }
+
     /// Lets go of the pools of scripts that there are no longer. Requests that have a worker of theirs,
     /// or wait for one, are finished.
     pub(in super::super) fn retain(&self, has: &impl Fn(usize) -> bool) {
@@ -382,6 +389,24 @@ impl Pool {
             longest_ms = longest.map(|(_, _, since)| since.elapsed().as_millis() as u64),
             "scripts are asked for faster than they run; requests are refused until there is room"
         );
+    }
+
+    fn report(&self) -> Scripts {
+        let state = self.lock();
+        let processes = state.slots.len() as u64;
+        let View { holding, waiting } = state.view();
+        drop(state);
+        let longest = holding.iter().min_by_key(|(_, _, since)| *since);
+        Scripts {
+            name: self.label.clone(),
+            kind: self.rules.kind.as_str().into(),
+            most: self.rules.processes as u64,
+            processes,
+            busy: holding.len() as u64,
+            waiting: waiting.len() as u64,
+            longest: longest.map_or(0, |(_, _, since)| since.elapsed().as_millis() as u64),
+            longest_script: longest.map_or_else(String::new, |(_, script, _)| (**script).into()),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -1,0 +1,174 @@
+//! What is told again and again is told once, and then summed.
+
+use std::collections::HashMap;
+use std::fmt::{Debug, Write};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tracing::callsite::Identifier;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata};
+use tracing_subscriber::layer::{Context, Filter};
+
+/// Lets a message pass once in a [`WINDOW`], and at most [`MOST`] of one kind; the end of the window
+/// tells how many there were besides. What is only for debugging passes always.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Repeats;
+
+/// What came from one place of the program in this window.
+struct Kind {
+    level: Level,
+    began: Instant,
+    /// The messages that have passed.
+    passed: Vec<u64>,
+    /// How many have not, and the last of them.
+    held_back: u64,
+    last: String,
+}
+
+struct Kinds {
+    by_place: Mutex<HashMap<Identifier, Kind>>,
+    /// Something was held back.
+    held_back: Condvar,
+}
+
+const WINDOW: Duration = Duration::from_secs(10);
+const MOST: usize = 20;
+/// The sum's own events, which pass always.
+const OWN: &str = "dunlin::repeats";
+
+static KINDS: LazyLock<Kinds> = LazyLock::new(|| {
+    // Without the thread sums are told with the next message, or at the end.
+    let _ = std::thread::Builder::new().name("log-repeats".into()).spawn(tell_in_time);
+    Kinds { by_place: Mutex::default(), held_back: Condvar::new() }
+});
+
+impl<S> Filter<S> for Repeats {
+    fn enabled(&self, _: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        true
+    }
+
+    fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
+        let metadata = event.metadata();
+        if *metadata.level() > Level::INFO || metadata.target() == OWN {
+            return true;
+        }
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        KINDS.passes(metadata.callsite(), *metadata.level(), text.0, Instant::now())
+    }
+}
+
+/// Tells what was held back so far, as at the end of the process.
+pub(crate) fn finish() {
+    KINDS.tell(|_| true);
+}
+
+fn tell_in_time() {
+    loop {
+        let kinds = KINDS.lock();
+        let nothing = |kinds: &mut HashMap<_, Kind>| kinds.values().all(|kind| kind.held_back == 0);
+        let waited = KINDS.held_back.wait_while(kinds, nothing);
+        drop(waited);
+        std::thread::sleep(Duration::from_secs(1));
+        KINDS.tell(|kind| kind.began.elapsed() >= WINDOW);
+    }
+}
+
+impl Kinds {
+    fn passes(&self, place: Identifier, level: Level, text: String, now: Instant) -> bool {
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&text);
+        let mut kinds = self.lock();
+        let kind = kinds.entry(place).or_insert_with(|| Kind {
+            level,
+            began: now,
+            passed: Vec::new(),
+            held_back: 0,
+            last: String::new(),
+        });
+        if kind.held_back == 0 && now.saturating_duration_since(kind.began) >= WINDOW {
+            kind.began = now;
+            kind.passed.clear();
+        }
+        if kind.passed.len() < MOST && !kind.passed.contains(&hash) {
+            kind.passed.push(hash);
+            return true;
+        }
+        kind.held_back += 1;
+        kind.last = text;
+        self.held_back.notify_one();
+        false
+    }
+
+    /// Tells of the kinds that are due, and begins their windows anew.
+    fn tell(&self, is_due: impl Fn(&Kind) -> bool) {
+        let mut sums = Vec::new();
+        for kind in self.lock().values_mut() {
+            if kind.held_back > 0 && is_due(kind) {
+                sums.push((kind.level, std::mem::take(&mut kind.held_back), kind.last.clone()));
+                kind.began = Instant::now();
+            }
+        }
+        // Telling is an event as well, and takes the lock.
+        for (level, times, last) in sums {
+            match level {
+                Level::ERROR => tracing::error!(target: OWN, times, "repeated: {last}"),
+                Level::WARN => tracing::warn!(target: OWN, times, "repeated: {last}"),
+                _ => tracing::info!(target: OWN, times, "repeated: {last}"),
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Identifier, Kind>> {
+        self.by_place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The message and the fields of an event.
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        // Writing to a String cannot fail.
+        let _ = match field.name() {
+            "message" => write!(self.0, "{value:?}"),
+            // What differs each time says nothing of what happened.
+            "pid" | "request_id" => Ok(()),
+            name => write!(self.0, " {name}={value:?}"),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_passes_once_and_its_kind_a_few_times_in_a_window() {
+        let kinds = Kinds { by_place: Mutex::default(), held_back: Condvar::new() };
+        let place = || {
+            let callsite = tracing::callsite!(
+                name: "here",
+                kind: tracing::metadata::Kind::EVENT,
+                fields: message
+            );
+            tracing::Callsite::metadata(callsite).callsite()
+        };
+        let began = Instant::now();
+        let passes = |text: &str, after: u64| {
+            kinds.passes(place(), Level::WARN, text.into(), began + Duration::from_secs(after))
+        };
+        assert!(passes("a", 0) && !passes("a", 1) && passes("b", 1));
+        let others = (0..100).filter(|n| passes(&n.to_string(), 2)).count();
+        assert_eq!(others, MOST - 2);
+        let held_back = kinds.lock().values().map(|kind| kind.held_back).sum::<u64>();
+        assert_eq!(held_back, 1 + 100 - others as u64);
+        // Nothing passes again before the sum was told.
+        assert!(!passes("a", 60));
+        for kind in kinds.lock().values_mut() {
+            kind.held_back = 0;
+        }
+        assert!(passes("a", 60));
+    }
+}

@@ -1,0 +1,148 @@
+//! `dunlin top`
+
+mod figures;
+mod screen;
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use clap::Args;
+use dunlin_server::client::Client;
+use dunlin_server::status::Report;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+
+use self::figures::{Figures, History};
+use self::screen::{Order, Screen};
+use crate::remote::{Admin, expect_ok};
+
+/// What `dunlin top` is told.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    admin: Admin,
+    /// Seconds between two looks
+    #[arg(long, short, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    interval: Duration,
+    /// Look twice, print the figures as text, and end
+    #[arg(long)]
+    once: bool,
+}
+
+const EXAMPLES: &str = "\
+Keys: q or Esc ends, p pauses, s orders routes and clients by requests, by latency or by bytes.
+
+Examples:
+  dunlin top                                          by the admin socket
+  dunlin top --admin http://127.0.0.1:8080/status/    by a status route
+  dunlin top --once                                   the figures of one second, as text";
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    if !(0.1..=3600.0).contains(&seconds) {
+        return Err("not between 0.1 and 3600".into());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// Shows the figures until it is told to end.
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    let (client, place) = match arguments.admin.client() {
+        Ok(found) => found,
+        Err(code) => return code,
+    };
+    let result = match (arguments.once, io::stdout().is_terminal()) {
+        (true, _) => once(&client, arguments.interval),
+        (false, true) => live(client, arguments.interval, &place),
+        (false, false) => Err("standard output is no terminal; use --once".into()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("dunlin: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn look(client: &Client) -> Result<Report, String> {
+    let text = expect_ok(client.get("/status.json"))?.text().map_err(|error| error.to_string())?;
+    serde_json::from_str(&text)
+        .map_err(|error| format!("what the server says is no status: {error}"))
+}
+
+fn once(client: &Client, interval: Duration) -> Result<(), String> {
+    let first = look(client)?;
+    std::thread::sleep(interval);
+    print!("{}", Figures::new(&look(client)?, &first).text());
+    Ok(())
+}
+
+/// Looks again and again on a thread of its own, so that a server that does not answer holds up no
+/// key.
+fn keep_looking(client: &Client, interval: Duration, looks: &Sender<Result<Report, String>>) {
+    while looks.send(look(client)).is_ok() {
+        std::thread::sleep(interval);
+    }
+}
+
+fn live(client: Client, interval: Duration, place: &str) -> Result<(), String> {
+    // What is wrong from the beginning is said on a plain terminal.
+    let first = look(&client)?;
+    let (sender, looks) = channel();
+    std::thread::spawn(move || keep_looking(&client, interval, &sender));
+    let mut terminal = ratatui::init();
+    let result = follow(&mut terminal, first, &looks, place);
+    ratatui::restore();
+    result.map_err(|error| error.to_string())
+}
+
+fn follow(
+    terminal: &mut ratatui::DefaultTerminal,
+    first: Report,
+    looks: &Receiver<Result<Report, String>>,
+    place: &str,
+) -> io::Result<()> {
+    let mut screen = Screen {
+        figures: Figures::new(&first, &first),
+        history: History::default(),
+        order: Order::Requests,
+        is_paused: false,
+        trouble: None,
+        place: place.to_owned(),
+    };
+    let mut before = first;
+    loop {
+        terminal.draw(|frame| screen.draw(frame))?;
+        match looks.recv_timeout(Duration::from_millis(50)) {
+            Ok(Ok(report)) => {
+                screen.trouble = None;
+                let figures = Figures::new(&report, &before);
+                screen.history.add(&figures);
+                before = report;
+                if !screen.is_paused {
+                    screen.figures = figures;
+                }
+            }
+            Ok(Err(trouble)) => screen.trouble = Some(trouble),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
+        while event::poll(Duration::ZERO)? {
+            if let Event::Key(key) = event::read()?
+                && key.kind == KeyEventKind::Press
+            {
+                let control = key.modifiers.contains(KeyModifiers::CONTROL);
+                match key.code {
+                    KeyCode::Char('q') | KeyCode::Esc => return Ok(()),
+                    KeyCode::Char('c') if control => return Ok(()),
+                    KeyCode::Char('p') => screen.is_paused = !screen.is_paused,
+                    KeyCode::Char('s') => screen.order = screen.order.next(),
+                    _ => {}
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! What happened between two looks at the server.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt::Write;
+
+use dunlin_server::status::{Report, Scripts};
+
+use crate::watch::{size, took};
+
+/// Figures of the time between two reports.
+pub(crate) struct Figures {
+    pub(crate) report: Report,
+    /// Requests a second.
+    pub(crate) rate: f64,
+    /// Bytes of bodies a second.
+    pub(crate) sent: f64,
+    /// Nanoseconds.
+    pub(crate) latency: Latency,
+    /// Share of one processor.
+    pub(crate) cpu: f64,
+    /// New connections a second.
+    pub(crate) accepted: f64,
+    /// Share of answers that the cache had.
+    pub(crate) hits: Option<f64>,
+    pub(crate) routes: Vec<Row>,
+    pub(crate) clients: Vec<Row>,
+}
+
+/// A route or a client.
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) rate: f64,
+    pub(crate) sent: f64,
+    pub(crate) latency: Latency,
+    pub(crate) requests: u64,
+    /// Requests that were answered with 500 or more; of a client, nobody counts them.
+    pub(crate) failed: Option<u64>,
+}
+
+/// Nanoseconds; `None` when there was no request.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Latency {
+    pub(crate) half: Option<u64>,
+    pub(crate) most: Option<u64>,
+}
+
+/// Figures of the last minutes, the newest last.
+#[derive(Default)]
+pub(crate) struct History {
+    pub(crate) rate: VecDeque<u64>,
+    pub(crate) sent: VecDeque<u64>,
+    pub(crate) latency: VecDeque<u64>,
+    pub(crate) cpu: VecDeque<u64>,
+}
+
+const KEEP: usize = 300;
+
+impl Figures {
+    /// What happened between `then` and `now`.
+    pub(crate) fn new(now: &Report, then: &Report) -> Self {
+        let seconds = (now.server.time - then.server.time).max(1e-3);
+        // A server that was started anew counts from 0.
+        let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
+        let asked = |report: &Report| report.cache.hits + report.cache.misses;
+        let newly_asked = asked(now).saturating_sub(asked(then));
+        let newly_hit = now.cache.hits.saturating_sub(then.cache.hits);
+        let old: HashMap<_, _> =
+            then.routes.iter().map(|route| ((&route.site, &route.route), route)).collect();
+        let routes = now.routes.iter().map(|route| {
+            let old = old.get(&(&route.site, &route.route));
+            let latency = fresh(&route.latency, old.map_or(&[], |old| &old.latency));
+            Row {
+                name: format!("{} {}", route.site, route.route),
+                rate: rate(route.requests, old.map_or(0, |old| old.requests)),
+                sent: rate(route.sent, old.map_or(0, |old| old.sent)),
+                latency: Latency::of(&latency),
+                requests: route.requests,
+                failed: Some(route.failed),
+            }
+        });
+        let old: HashMap<_, _> =
+            then.clients.iter().map(|client| (&client.address, client)).collect();
+        let clients = now.clients.iter().map(|client| {
+            let old = old.get(&client.address);
+            Row {
+                name: client.address.clone(),
+                rate: rate(client.requests, old.map_or(0, |old| old.requests)),
+                sent: rate(client.sent, old.map_or(0, |old| old.sent)),
+                latency: Latency {
+                    half: client.took.checked_div(client.requests),
+                    most: Some(client.slowest),
+                },
+                requests: client.requests,
+                failed: None,
+            }
+        });
+        Self {
+            rate: rate(now.requests.total, then.requests.total),
+            sent: rate(now.requests.sent, then.requests.sent),
+            latency: Latency::of(&fresh(&now.requests.latency, &then.requests.latency)),
+            cpu: (now.process.cpu - then.process.cpu).max(0.0) / seconds,
+            accepted: rate(now.connections.accepted, then.connections.accepted),
+            hits: (newly_asked > 0).then(|| newly_hit as f64 / newly_asked as f64),
+            routes: routes.collect(),
+            clients: clients.collect(),
+            report: now.clone(),
+        }
+    }
+
+    /// Open connections.
+    pub(crate) fn open(&self) -> u64 {
+        self.report.connections.open.iter().map(|(_, count)| count).sum()
+    }
+
+    /// Everything as text.
+    pub(crate) fn text(&self) -> String {
+        let report = &self.report;
+        let mut text = format!(
+            "requests     {:.1}/s, {}/s\nlatency      {}\nprocessor    {:.1} % of one, {} of memory\n\
+             connections  {} open, {} accepted\n",
+            self.rate,
+            size(self.sent as u64),
+            self.latency.text(),
+            self.cpu * 100.0,
+            size(report.process.resident),
+            self.open(),
+            report.connections.accepted,
+        );
+        // Writing to a String cannot fail.
+        for (state, count) in report.connections.open.iter().filter(|(_, count)| *count > 0) {
+            let _ = writeln!(text, "  {state:<10} {count}");
+        }
+        let cache = &report.cache;
+        let _ = writeln!(
+            text,
+            "cache        {} hits, {} misses, {} files, {}",
+            cache.hits,
+            cache.misses,
+            cache.files,
+            size(cache.bytes)
+        );
+        for row in &self.routes {
+            let _ = writeln!(text, "route        {}", row.text());
+        }
+        for row in &self.clients {
+            let _ = writeln!(text, "client       {}", row.text());
+        }
+        for pool in &report.scripts {
+            let _ = writeln!(text, "scripts      {}", scripts(pool));
+        }
+        text
+    }
+}
+
+/// A pool of scripts in one line.
+pub(crate) fn scripts(pool: &Scripts) -> String {
+    let mut text = format!(
+        "{} ({}): {} of {} processes, {} busy, {} waiting",
+        pool.name, pool.kind, pool.processes, pool.most, pool.busy, pool.waiting
+    );
+    if pool.longest > 0 {
+        let took = took(pool.longest * 1_000);
+        let _ = write!(text, ", longest {took} {}", pool.longest_script);
+    }
+    text
+}
+
+impl Row {
+    fn text(&self) -> String {
+        let failed = self.failed.map_or_else(String::new, |failed| format!(", {failed} failed"));
+        format!(
+            "{}: {:.1}/s, {}/s, {}, {} requests{failed}",
+            self.name,
+            self.rate,
+            size(self.sent as u64),
+            self.latency.text(),
+            self.requests
+        )
+    }
+}
+
+impl Latency {
+    fn of(buckets: &[(u64, u64)]) -> Self {
+        Self { half: percentile(buckets, 0.5), most: percentile(buckets, 0.99) }
+    }
+
+    fn text(self) -> String {
+        format!("{} p50, {} p99", nanos(self.half), nanos(self.most))
+    }
+}
+
+/// So many nanoseconds, if there are any.
+pub(crate) fn nanos(nanos: Option<u64>) -> String {
+    nanos.map_or_else(|| "–".into(), |nanos| took(nanos / 1_000))
+}
+
+impl History {
+    pub(crate) fn add(&mut self, figures: &Figures) {
+        let keep = |values: &mut VecDeque<u64>, value: u64| {
+            values.push_back(value);
+            if values.len() > KEEP {
+                values.pop_front();
+            }
+        };
+        keep(&mut self.rate, figures.rate.round() as u64);
+        keep(&mut self.sent, figures.sent.round() as u64);
+        keep(&mut self.latency, figures.latency.most.unwrap_or(0) / 1_000);
+        keep(&mut self.cpu, (figures.cpu * 1_000.0).round() as u64);
+    }
+}
+
+/// What was counted since `then`.
+fn fresh(now: &[(u64, u64)], then: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let then: HashMap<u64, u64> = then.iter().copied().collect();
+    let since = |&(bound, count): &(u64, u64)| {
+        (bound, count.saturating_sub(then.get(&bound).copied().unwrap_or(0)))
+    };
+    now.iter().map(since).filter(|(_, count)| *count > 0).collect()
+}
+
+fn percentile(buckets: &[(u64, u64)], share: f64) -> Option<u64> {
+    let all: u64 = buckets.iter().map(|(_, count)| count).sum();
+    let wanted = all as f64 * share;
+    let mut below = 0;
+    for (bound, count) in buckets {
+        below += count;
+        if below as f64 >= wanted {
+            return Some(*bound);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(time: f64, latency: &[(u64, u64)]) -> Report {
+        let mut report = Report::default();
+        report.server.time = time;
+        report.requests.latency = latency.to_vec();
+        report.requests.total = latency.iter().map(|(_, count)| count).sum();
+        report
+    }
+
+    #[test]
+    fn figures_are_of_the_time_between_two_looks() {
+        let then = report(10.0, &[(1_000, 1_000), (9_000, 5)]);
+        let now = report(12.0, &[(1_000, 1_000), (5_000, 98), (9_000, 7)]);
+        let figures = Figures::new(&now, &then);
+        assert_eq!(figures.rate, 50.0);
+        assert_eq!(figures.latency.half, Some(5_000));
+        assert_eq!(figures.latency.most, Some(9_000));
+        // Started anew in between.
+        let figures = Figures::new(&report(13.0, &[(1_000, 1)]), &now);
+        assert_eq!((figures.rate, figures.latency.half), (0.0, None));
+    }
+}

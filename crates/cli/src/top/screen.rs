@@ -1,0 +1,248 @@
+//! The figures on a terminal.
+
+use std::cmp::Reverse;
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Style, Stylize};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Cell, Paragraph, Row as TableRow, Sparkline, Table};
+
+use super::figures::{Figures, History, Row, nanos, scripts};
+use crate::watch::size;
+
+/// What is on the screen.
+pub(super) struct Screen {
+    pub(super) figures: Figures,
+    pub(super) history: History,
+    pub(super) order: Order,
+    pub(super) is_paused: bool,
+    /// The server does not answer.
+    pub(super) trouble: Option<String>,
+    pub(super) place: String,
+}
+
+/// What routes and clients are ordered by.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Order {
+    Requests,
+    Latency,
+    Bytes,
+}
+
+impl Order {
+    pub(super) fn next(self) -> Self {
+        match self {
+            Self::Requests => Self::Latency,
+            Self::Latency => Self::Bytes,
+            Self::Bytes => Self::Requests,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Requests => "requests",
+            Self::Latency => "latency",
+            Self::Bytes => "bytes",
+        }
+    }
+
+    fn key(self, row: &Row) -> (u64, u64) {
+        let first = match self {
+            Self::Requests => row.rate,
+            Self::Latency => row.latency.most.unwrap_or(0) as f64,
+            Self::Bytes => row.sent,
+        };
+        ((first * 1_000.0) as u64, row.requests)
+    }
+}
+
+impl Screen {
+    pub(super) fn draw(&self, frame: &mut Frame<'_>) {
+        let pools = self.figures.report.scripts.len() as u16;
+        let pools = if pools == 0 { 0 } else { pools.min(6) + 2 };
+        let [head, charts, facts, routes, scripts, clients, foot] = Layout::vertical([
+            Constraint::Length(1),
+            Constraint::Length(6),
+            Constraint::Length(8),
+            Constraint::Fill(3),
+            Constraint::Length(pools),
+            Constraint::Fill(2),
+            Constraint::Length(1),
+        ])
+        .areas(frame.area());
+        self.head(frame, head);
+        self.charts(frame, charts);
+        self.facts(frame, facts);
+        self.table(frame, routes, "Routes", &self.figures.routes, ["p50", "p99"]);
+        self.scripts(frame, scripts);
+        self.table(frame, clients, "Clients", &self.figures.clients, ["mean", "slowest"]);
+        let keys = Line::from(vec![
+            " q ".reversed(),
+            " end  ".into(),
+            " p ".reversed(),
+            (if self.is_paused { " go on  " } else { " pause  " }).into(),
+            " s ".reversed(),
+            format!(" order: {}", self.order.name()).into(),
+        ]);
+        frame.render_widget(keys, foot);
+    }
+
+    fn head(&self, frame: &mut Frame<'_>, area: Rect) {
+        let server = &self.figures.report.server;
+        let up = (server.time - server.started).max(0.0) as u64;
+        let (days, hours, minutes) = (up / 86_400, up / 3_600 % 24, up / 60 % 60);
+        let mut line = vec![
+            Span::from("dunlin ").bold(),
+            Span::from(format!(
+                "{}  process {}, {} loops, up {days} d {hours:02}:{minutes:02}:{:02}  {}",
+                server.version,
+                server.pid,
+                server.threads,
+                up % 60,
+                self.place
+            ))
+            .dim(),
+        ];
+        match &self.trouble {
+            Some(trouble) => line.push(Span::from(format!("  {trouble}")).red()),
+            None if self.is_paused => line.push(Span::from("  paused").yellow()),
+            None => {}
+        }
+        frame.render_widget(Line::from(line), area);
+    }
+
+    fn charts(&self, frame: &mut Frame<'_>, area: Rect) {
+        let figures = &self.figures;
+        let latency = &figures.latency;
+        let charts = [
+            ("Requests/s", format!("{:.0}", figures.rate), &self.history.rate, Color::Cyan),
+            ("Bytes/s", size(figures.sent as u64), &self.history.sent, Color::Blue),
+            (
+                "Latency p50 · p99",
+                format!("{} · {}", nanos(latency.half), nanos(latency.most)),
+                &self.history.latency,
+                Color::Magenta,
+            ),
+            ("Processor", format!("{:.0} %", figures.cpu * 100.0), &self.history.cpu, Color::Green),
+        ];
+        let areas = Layout::horizontal([Constraint::Fill(1); 4]).areas::<4>(area);
+        for ((name, value, values, color), area) in charts.into_iter().zip(areas) {
+            let title = Line::from(vec![name.dim(), " ".into(), Span::from(value).bold()]);
+            let block = Block::bordered().border_style(Style::new().dim()).title(title);
+            let width = area.width.saturating_sub(2) as usize;
+            let values: Vec<u64> =
+                values.iter().skip(values.len().saturating_sub(width)).copied().collect();
+            frame.render_widget(Sparkline::default().block(block).data(values).fg(color), area);
+        }
+    }
+
+    fn facts(&self, frame: &mut Frame<'_>, area: Rect) {
+        let report = &self.figures.report;
+        let open = report.connections.open.iter().filter(|(_, count)| *count > 0);
+        let mut connections = vec![
+            ("open".to_owned(), format!("{} of {}", self.figures.open(), report.connections.most)),
+            ("new/s".to_owned(), format!("{:.0}", self.figures.accepted)),
+        ];
+        connections.extend(open.map(|(state, count)| (format!("· {state}"), count.to_string())));
+        let requests = &report.requests;
+        let counted = |(name, count): &(String, u64)| (name.clone(), count.to_string());
+        let answers = requests.status.iter().chain(&requests.protocol).map(counted).collect();
+        let cache = &report.cache;
+        let share =
+            self.figures.hits.map_or_else(|| "–".into(), |hits| format!("{:.1} %", hits * 100.0));
+        let cache = vec![
+            ("hits now".to_owned(), share),
+            ("files".to_owned(), cache.files.to_string()),
+            ("memory".to_owned(), format!("{} of {}", size(cache.bytes), size(cache.most_bytes))),
+            ("descriptors".to_owned(), cache.descriptors.to_string()),
+            ("evictions".to_owned(), cache.evictions.to_string()),
+        ];
+        let process = &report.process;
+        let process = vec![
+            ("memory".to_owned(), size(process.resident)),
+            (
+                "descriptors".to_owned(),
+                format!("{} of {}", process.descriptors, process.descriptor_limit),
+            ),
+            ("TLS new".to_owned(), report.tls.full.to_string()),
+            ("TLS resumed".to_owned(), report.tls.resumed.to_string()),
+            ("TLS failed".to_owned(), (report.tls.failed + report.tls.late).to_string()),
+            ("log lost".to_owned(), report.log_lines_lost.to_string()),
+        ];
+        let columns = [
+            ("Connections", connections),
+            ("Answers", answers),
+            ("Cache", cache),
+            ("Process", process),
+        ];
+        let areas = Layout::horizontal([Constraint::Fill(1); 4]).areas::<4>(area);
+        for ((title, facts), area) in columns.into_iter().zip(areas) {
+            let width = area.width.saturating_sub(2) as usize;
+            let line = |(name, value): (String, String)| {
+                let gap = width.saturating_sub(name.chars().count() + value.chars().count());
+                Line::from(vec![Span::from(name).dim(), " ".repeat(gap).into(), value.into()])
+            };
+            let lines: Vec<_> = facts.into_iter().map(line).collect();
+            let block = Block::bordered().border_style(Style::new().dim()).title(title);
+            frame.render_widget(Paragraph::new(lines).block(block), area);
+        }
+    }
+
+    fn table(
+        &self,
+        frame: &mut Frame<'_>,
+        area: Rect,
+        title: &str,
+        rows: &[Row],
+        times: [&str; 2],
+    ) {
+        let mut ordered: Vec<&Row> = rows.iter().collect();
+        ordered.sort_by_key(|row| Reverse(self.order.key(row)));
+        let right = |text: String| Cell::from(Line::from(text).right_aligned());
+        let row = |row: &Row| {
+            let failed = match row.failed {
+                None => Cell::default(),
+                Some(0) => right("0".into()),
+                Some(failed) => right(failed.to_string()).red(),
+            };
+            TableRow::new([
+                Cell::from(row.name.clone()),
+                right(format!("{:.1}", row.rate)),
+                right(size(row.sent as u64)),
+                right(nanos(row.latency.half)),
+                right(nanos(row.latency.most)),
+                right(row.requests.to_string()),
+                failed,
+            ])
+        };
+        let widths = [
+            Constraint::Fill(1),
+            Constraint::Length(10),
+            Constraint::Length(10),
+            Constraint::Length(9),
+            Constraint::Length(9),
+            Constraint::Length(11),
+            Constraint::Length(7),
+        ];
+        let header = ["", "req/s", "bytes/s", times[0], times[1], "requests", "5xx"]
+            .map(|name| right(name.into()).dim());
+        let block = Block::bordered().border_style(Style::new().dim()).title(title.to_owned());
+        let table = Table::new(ordered.into_iter().map(row), widths)
+            .header(TableRow::new(header))
+            .block(block);
+        frame.render_widget(table, area);
+    }
+
+    fn scripts(&self, frame: &mut Frame<'_>, area: Rect) {
+        let pools = &self.figures.report.scripts;
+        let line = |pool| {
+            let pool: &dunlin_server::status::Scripts = pool;
+            let line = Line::from(scripts(pool));
+            if pool.waiting > 0 { line.yellow() } else { line }
+        };
+        let lines: Vec<_> = pools.iter().map(line).collect();
+        let block = Block::bordered().border_style(Style::new().dim()).title("Scripts");
+        frame.render_widget(Paragraph::new(lines).block(block), area);
+    }
+}

@@ -1,0 +1,192 @@
+//! The metrics as text for Prometheus (format 0.0.4) and as OpenMetrics 1.0. Names follow the
+//! conventions of OpenTelemetry for HTTP servers.
+
+use std::fmt::{Display, Write};
+
+use super::report::Report;
+use crate::record::metrics::{BOUNDS, Counts, Series, named};
+
+/// The two forms differ in little.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    Prometheus,
+    OpenMetrics,
+}
+
+impl Form {
+    /// What the client prefers.
+    pub(super) fn of(accept: Option<&[u8]>) -> Self {
+        let wanted = b"application/openmetrics-text";
+        let accepted = accept.is_some_and(|types| memchr::memmem::find(types, wanted).is_some());
+        if accepted { Self::OpenMetrics } else { Self::Prometheus }
+    }
+
+    pub(super) fn media_type(self) -> &'static str {
+        match self {
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
+/// All metrics.
+pub(super) fn render(report: &Report, counts: &Counts, form: Form) -> String {
+    let mut out = Exposition { text: String::with_capacity(16 * 1024), form };
+    out.requests(counts);
+    out.connections(report);
+    out.cache(report);
+    out.scripts(report);
+    out.process(report);
+    if form == Form::OpenMetrics {
+        out.text.push_str("# EOF\n");
+    }
+    out.text
+}
+
+struct Exposition {
+    text: String,
+    form: Form,
+}
+
+// Writing to a String cannot fail.
+macro_rules! line {
+    ($out:expr, $($arguments:tt)*) => { let _ = writeln!($out.text, $($arguments)*); };
+}
+
+impl Exposition {
+    fn requests(&mut self, counts: &Counts) {
+        let name = "http_server_request_duration_seconds";
+        self.family(name, "histogram", "Time from a request's head to the end of its answer.");
+        for series in &counts.series {
+            let labels = labels(series);
+            let mut below = 0;
+            for (count, bound) in series.durations.buckets.iter().zip(BOUNDS) {
+                below += count;
+                let bound = bound as f64 / 1e9;
+                line!(self, "{name}_bucket{{{labels},le=\"{bound:?}\"}} {below}");
+            }
+            let (count, sum) = (series.durations.count, series.durations.sum as f64 / 1e9);
+            line!(self, "{name}_bucket{{{labels},le=\"+Inf\"}} {count}");
+            line!(self, "{name}_sum{{{labels}}} {sum}");
+            line!(self, "{name}_count{{{labels}}} {count}");
+        }
+        let name = "http_server_response_body_size_bytes";
+        self.family(name, "summary", "Bytes of bodies that were sent.");
+        for series in &counts.series {
+            let labels = labels(series);
+            line!(self, "{name}_sum{{{labels}}} {}", series.sent);
+            line!(self, "{name}_count{{{labels}}} {}", series.durations.count);
+        }
+    }
+
+    fn connections(&mut self, report: &Report) {
+        let name = "dunlin_connections";
+        self.family(name, "gauge", "Open connections by what they wait for.");
+        for (state, count) in &report.connections.open {
+            line!(self, "{name}{{state=\"{state}\"}} {count}");
+        }
+        self.gauge("dunlin_connections_limit", "Most open connections.", report.connections.most);
+        let help = "Connections that were accepted.";
+        self.counter("dunlin_connections_accepted", help, report.connections.accepted);
+        let tls = &report.tls;
+        let name = "dunlin_tls_handshakes";
+        self.family(name, "counter", "TLS handshakes by what came of them.");
+        for (result, count) in [
+            ("full", tls.full),
+            ("resumed", tls.resumed),
+            ("failed", tls.failed),
+            ("late", tls.late),
+        ] {
+            line!(self, "{name}_total{{result=\"{result}\"}} {count}");
+        }
+        let name = "dunlin_spans";
+        self.family(name, "counter", "Spans of traces by what became of them.");
+        line!(self, "{name}_total{{result=\"sent\"}} {}", report.spans.0);
+        line!(self, "{name}_total{{result=\"lost\"}} {}", report.spans.1);
+        let help = "Lines of the access log that were lost.";
+        self.counter("dunlin_access_log_lines_lost", help, report.log_lines_lost);
+    }
+
+    fn cache(&mut self, report: &Report) {
+        let cache = &report.cache;
+        let name = "dunlin_cache_requests";
+        self.family(name, "counter", "Answers that the file cache had, and had not.");
+        line!(self, "{name}_total{{result=\"hit\"}} {}", cache.hits);
+        line!(self, "{name}_total{{result=\"miss\"}} {}", cache.misses);
+        self.counter("dunlin_cache_evictions", "Files that made room.", cache.evictions);
+        self.gauge("dunlin_cache_files", "Files in the cache.", cache.files);
+        self.gauge("dunlin_cache_bytes", "Bytes in the cache.", cache.bytes);
+        let help = "Descriptors that the cache keeps open.";
+        self.gauge("dunlin_cache_descriptors", help, cache.descriptors);
+    }
+
+    fn scripts(&mut self, report: &Report) {
+        type Of = fn(&super::report::Scripts) -> u64;
+        let families: [(&str, &str, Of); 4] = [
+            ("processes", "Processes of a pool of scripts.", |pool| pool.processes),
+            ("processes_limit", "Most processes of a pool of scripts.", |pool| pool.most),
+            ("busy", "Requests that scripts work on.", |pool| pool.busy),
+            ("waiting", "Requests that wait for a script.", |pool| pool.waiting),
+        ];
+        for (name, help, of) in families {
+            let name = format!("dunlin_scripts_{name}");
+            self.family(&name, "gauge", help);
+            for pool in &report.scripts {
+                let (label, kind, value) = (escape(&pool.name), &pool.kind, of(pool));
+                line!(self, "{name}{{pool=\"{label}\",kind=\"{kind}\"}} {value}");
+            }
+        }
+    }
+
+    fn process(&mut self, report: &Report) {
+        let process = &report.process;
+        let help = "Processor time of the server.";
+        self.counter("process_cpu_seconds", help, process.cpu);
+        self.gauge("process_resident_memory_bytes", "Memory of the server.", process.resident);
+        self.gauge("process_open_fds", "Open descriptors.", process.descriptors);
+        self.gauge("process_max_fds", "Most open descriptors.", process.descriptor_limit);
+        let help = "When the server was started, since 1970.";
+        self.gauge("process_start_time_seconds", help, report.server.started);
+        let name = "dunlin_build_info";
+        self.family(name, "gauge", "The server's version.");
+        line!(self, "{name}{{version=\"{}\"}} 1", report.server.version);
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: impl Display) {
+        self.family(name, "counter", help);
+        line!(self, "{name}_total {value}");
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+        self.family(name, "gauge", help);
+        line!(self, "{name} {value}");
+    }
+
+    /// OpenMetrics names a counter's family without the suffix that its samples have.
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let total = kind == "counter" && self.form == Form::Prometheus;
+        let suffix = if total { "_total" } else { "" };
+        line!(self, "# HELP {name}{suffix} {help}");
+        line!(self, "# TYPE {name}{suffix} {kind}");
+    }
+}
+
+/// Labels as OpenTelemetry's conventions name the attributes. An empty one is as if it were absent.
+fn labels(series: &Series) -> String {
+    let key = &series.key;
+    let (site, route) = named(key.label);
+    let version = key.version.as_str().trim_start_matches("HTTP/").trim_end_matches(".0");
+    let version = if version == "1" { "1.0" } else { version };
+    format!(
+        "http_request_method=\"{}\",http_response_status_code=\"{}\",http_route=\"{}\",\
+         dunlin_site=\"{}\",network_protocol_version=\"{version}\"",
+        key.method.as_str(),
+        key.status,
+        escape(&route),
+        escape(&site),
+    )
+}
+
+fn escape(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}

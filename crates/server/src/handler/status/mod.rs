@@ -1,0 +1,167 @@
+//! The status of the server: a page for people, JSON and Prometheus text for programs, and
+//! requests as they happen.
+
+mod exposition;
+mod page;
+mod report;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dunlin_http::semantics::Method;
+use dunlin_http::{FieldName, Request};
+use percent_encoding::percent_decode;
+
+use self::exposition::Form;
+pub use self::report::{
+    Cache, Client, Connections, ProcessReport, Report, Requests, Route, Scripts, ServerReport, Tls,
+};
+use crate::event_loop::Loop;
+use crate::record::watch::{Filter, Level, Watching};
+use crate::response::{Body, Response, Stream};
+use crate::route::{self, Reply};
+use crate::stream;
+
+/// Answers what is beneath the route: `name` is what the pattern's `*` stands for.
+pub(crate) fn answer(
+    ctx: &Rc<Loop>,
+    request: &Request<'_>,
+    name: &[u8],
+    query: Option<&[u8]>,
+) -> Reply {
+    if !matches!(request.method(), Method::Get | Method::Head) {
+        let mut response = route::error_response(405, true);
+        response.fields.push("Allow", "GET, HEAD");
+        return response.into();
+    }
+    let is_head = request.method() == Method::Head;
+    match name.strip_prefix(b"/").unwrap_or(name) {
+        b"" => finish(page::response(), is_head),
+        b"status.json" => finish(text("application/json", json(ctx)), is_head),
+        b"metrics" => finish(metrics(ctx, request), is_head),
+        b"events" => streamed(ctx, "text/event-stream", events),
+        b"watch" => watch(ctx, query),
+        _ => finish(route::error_response(404, true), is_head),
+    }
+}
+
+fn finish(response: Response, is_head: bool) -> Reply {
+    let response = if is_head { response.without_body() } else { response };
+    response.into()
+}
+
+fn text(media_type: &str, text: impl Into<Bytes>) -> Response {
+    let mut response = Response::with_text(200, media_type, text);
+    response.fields.push("Cache-Control", "no-store");
+    response.fields.push("X-Content-Type-Options", "nosniff");
+    response
+}
+
+fn json(ctx: &Rc<Loop>) -> String {
+    // A stream may have begun under an earlier configuration.
+    let ctx = ctx.successor().unwrap_or_else(|| Rc::clone(ctx));
+    let report = Report::new(&ctx, &ctx.shared.metrics.sum());
+    // A structure of numbers and texts can always be written.
+    serde_json::to_string(&report).unwrap_or_default()
+}
+
+fn metrics(ctx: &Loop, request: &Request<'_>) -> Response {
+    let counts = ctx.shared.metrics.sum();
+    let report = Report::new(ctx, &counts);
+    let form = Form::of(request.field(FieldName::Accept));
+    text(form.media_type(), exposition::render(&report, &counts, form))
+}
+
+/// Bytes that may wait for whoever reads a stream.
+const WAITING: usize = 64 * 1024;
+/// How often the page is told.
+const EVERY: Duration = Duration::from_secs(1);
+/// How often something is sent to a watcher, so that one who is gone is noticed.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// A body that is made by a task of its own for as long as it is read.
+fn streamed<F: Future<Output = ()> + 'static>(
+    ctx: &Rc<Loop>,
+    media_type: &'static str,
+    make: impl FnOnce(Rc<Loop>, stream::Sender) -> F + 'static,
+) -> Reply {
+    let ctx = Rc::clone(ctx);
+    Reply::Exchange(Box::new(move |_| {
+        Box::pin(async move {
+            let (sender, source) = stream::channel(WAITING);
+            tokio::task::spawn_local(make(ctx, sender));
+            let mut response = text(media_type, Bytes::new());
+            response.body = Body::streamed(Stream { source, length: None, is_message: false });
+            response
+        })
+    }))
+}
+
+/// The report, each second, as server-sent events.
+async fn events(ctx: Rc<Loop>, sender: stream::Sender) {
+    let mut next = tokio::time::interval(EVERY);
+    loop {
+        tokio::select! {
+            _ = next.tick() => {}
+            () = sender.abandoned() => return,
+            () = ctx.closing() => break,
+        }
+        // What was not read is not told twice.
+        if sender.held() == 0 {
+            sender.push(format!("data: {}\n\n", json(&ctx)).into());
+        }
+    }
+    sender.end();
+}
+
+/// Requests as they happen: `filter` and `level` are in the query.
+fn watch(ctx: &Rc<Loop>, query: Option<&[u8]>) -> Reply {
+    let filter = parameter(query, b"filter");
+    let level = parameter(query, b"level");
+    let refuse = |status, what: String| {
+        Response::with_text(status, "text/plain; charset=utf-8", what + "\n").into()
+    };
+    let filter = match Filter::parse(&filter) {
+        Ok(filter) => filter,
+        Err(error) => return refuse(400, error.to_string()),
+    };
+    let level = if level.is_empty() { Some(Level::Line) } else { Level::parse(level.as_bytes()) };
+    let Some(level) = level else {
+        return refuse(400, "level is none of line, phases, heads, errors".into());
+    };
+    let Some(watching) = ctx.shared.hub.watch(filter, level) else {
+        return refuse(503, "too many watch already".into());
+    };
+    streamed(ctx, "application/x-ndjson", |ctx, sender| hand_on(ctx, watching, sender))
+}
+
+async fn hand_on(ctx: Rc<Loop>, watching: Watching, sender: stream::Sender) {
+    let watcher = watching.watcher();
+    // The head goes out with the first bytes: whoever watches knows from then on that nothing is
+    // missed.
+    sender.push(Bytes::from_static(b"\n"));
+    loop {
+        let lines = tokio::select! {
+            () = watcher.ready.notified() => watcher.take(),
+            () = tokio::time::sleep(HEARTBEAT) => b"\n".into(),
+            () = sender.abandoned() => return,
+            () = ctx.closing() => break,
+        };
+        if sender.room().await.is_err() {
+            return;
+        }
+        sender.push(lines.into());
+    }
+    sender.end();
+}
+
+/// A parameter of the query, decoded; empty when there is none.
+fn parameter(query: Option<&[u8]>, name: &[u8]) -> String {
+    let pairs = query.unwrap_or_default().split(|&byte| byte == b'&');
+    let value = pairs.filter_map(|pair| pair.strip_prefix(name)?.strip_prefix(b"=")).next();
+    let value: Vec<u8> = value.unwrap_or_default().to_vec();
+    let value: Vec<u8> =
+        value.into_iter().map(|byte| if byte == b'+' { b' ' } else { byte }).collect();
+    percent_decode(&value).decode_utf8_lossy().into_owned()
+}

@@ -1,0 +1,74 @@
+//! The clients with the most requests, by the method "space saving" (Metwally and others, 2005): a
+//! bounded table, in which a newcomer takes the place of the one with the fewest.
+
+use crate::transport::Peer;
+
+/// One client.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Client {
+    pub(crate) address: Peer,
+    /// At least as many as it made: a newcomer goes on from the one whose place it took.
+    pub(crate) requests: u64,
+    pub(crate) sent: u64,
+    /// Nanoseconds.
+    pub(crate) sum: u64,
+    pub(crate) slowest: u64,
+}
+
+/// A bounded table of clients.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Clients {
+    all: Vec<Client>,
+}
+
+const MOST: usize = 64;
+
+impl Clients {
+    pub(crate) fn count(&mut self, address: Peer, sent: u64, nanos: u64) {
+        self.merge(Client { address, requests: 1, sent, sum: nanos, slowest: nanos });
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        for client in &other.all {
+            self.merge(*client);
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Client> {
+        self.all.iter()
+    }
+
+    fn merge(&mut self, client: Client) {
+        if let Some(known) = self.all.iter_mut().find(|known| known.address == client.address) {
+            known.requests += client.requests;
+            known.sent += client.sent;
+            known.sum += client.sum;
+            known.slowest = known.slowest.max(client.slowest);
+        } else if self.all.len() < MOST {
+            self.all.push(client);
+        } else if let Some(least) = self.all.iter_mut().min_by_key(|known| known.requests) {
+            *least = Client { requests: least.requests + client.requests, ..client };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    #[test]
+    fn the_busiest_stay_however_many_others_come() {
+        let mut clients = Clients::default();
+        let busy = Peer::Ip(IpAddr::from([192, 0, 2, 1]));
+        for n in 0..20_000_u32 {
+            clients.count(busy, 1, 1);
+            clients.count(Peer::Ip(IpAddr::from(n.to_be_bytes())), 1, 1);
+        }
+        assert_eq!(clients.iter().count(), MOST);
+        let most = clients.iter().max_by_key(|client| client.requests).unwrap();
+        assert_eq!(most.address, busy);
+        assert!(most.requests >= 20_000);
+    }
+}

@@ -1,0 +1,132 @@
+//! Histograms of durations: one with the bounds that everybody uses, one that is fine enough for
+//! percentiles.
+
+/// Upper bounds in nanoseconds: those that OpenTelemetry's conventions advise for
+/// `http.server.request.duration`.
+pub(crate) const BOUNDS: [u64; 14] = [
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    75_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    750_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    5_000_000_000,
+    7_500_000_000,
+    10_000_000_000,
+];
+
+/// Durations by [`BOUNDS`].
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Seconds {
+    pub(crate) count: u64,
+    /// Nanoseconds.
+    pub(crate) sum: u64,
+    /// The last one is beyond every bound.
+    pub(crate) buckets: [u64; BOUNDS.len() + 1],
+}
+
+impl Seconds {
+    #[inline]
+    pub(crate) fn count(&mut self, nanos: u64) {
+        self.count += 1;
+        self.sum = self.sum.saturating_add(nanos);
+        // Nearly all are in the first.
+        let bucket = BOUNDS.iter().position(|&bound| nanos <= bound).unwrap_or(BOUNDS.len());
+        self.buckets[bucket] += 1;
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.count += other.count;
+        self.sum = self.sum.saturating_add(other.sum);
+        for (mine, count) in self.buckets.iter_mut().zip(other.buckets) {
+            *mine += count;
+        }
+    }
+}
+
+/// Durations in buckets that are at most a sixteenth wide, from 128 ns to more than an hour.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Fine {
+    /// Nanoseconds.
+    pub(crate) sum: u64,
+    /// Absent until there is something to count.
+    buckets: Option<Box<[u64; FINE]>>,
+}
+
+/// Bits of a duration below the smallest bucket.
+const UNIT: u32 = 7;
+const FINE: usize = 544;
+
+impl Fine {
+    #[inline]
+    pub(crate) fn count(&mut self, nanos: u64) {
+        self.sum = self.sum.saturating_add(nanos);
+        self.buckets.get_or_insert_with(|| Box::new([0; FINE]))[bucket(nanos)] += 1;
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        let Some(others) = &other.buckets else { return };
+        self.sum = self.sum.saturating_add(other.sum);
+        let buckets = self.buckets.get_or_insert_with(|| Box::new([0; FINE]));
+        for (mine, count) in buckets.iter_mut().zip(&**others) {
+            *mine += count;
+        }
+    }
+
+    /// The buckets that are not empty: the upper bound in nanoseconds, and how many are in it.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
+        let numbered = self.buckets.iter().flat_map(|buckets| buckets.iter()).enumerate();
+        numbered.filter(|&(_, &count)| count > 0).map(|(number, &count)| (upper(number), count))
+    }
+}
+
+fn bucket(nanos: u64) -> usize {
+    let value = nanos >> UNIT;
+    if value < 16 {
+        return value as usize;
+    }
+    let exponent = 63 - value.leading_zeros();
+    let sixteenth = (value >> (exponent - 4)) & 15;
+    ((exponent as usize - 3) * 16 + sixteenth as usize).min(FINE - 1)
+}
+
+/// The largest duration of a bucket.
+fn upper(bucket: usize) -> u64 {
+    if bucket < 16 {
+        return ((bucket as u64 + 1) << UNIT) - 1;
+    }
+    let (exponent, sixteenth) = (bucket / 16 + 3, (bucket % 16) as u64);
+    ((17 + sixteenth) << (exponent - 4) << UNIT) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_within_its_bucket_and_a_sixteenth_of_its_bound() {
+        for nanos in (0..40).flat_map(|bit| [1_u64 << bit, (1 << bit) + (1 << bit) / 3]) {
+            let upper = upper(bucket(nanos));
+            assert!(upper >= nanos, "{nanos} in {upper}");
+            assert!(upper - nanos <= (nanos / 16).max(128), "{nanos} in {upper}");
+        }
+        assert_eq!(bucket(u64::MAX), FINE - 1);
+    }
+
+    #[test]
+    fn the_advised_bounds_hold_what_equals_them() {
+        let mut seconds = Seconds::default();
+        for nanos in [0, 5_000_000, 5_000_001, 10_000_000_000, 10_000_000_001] {
+            seconds.count(nanos);
+        }
+        assert_eq!(seconds.buckets[0], 2);
+        assert_eq!(seconds.buckets[1], 1);
+        assert_eq!(seconds.buckets[13], 1);
+        assert_eq!(seconds.buckets[14], 1);
+    }
+}

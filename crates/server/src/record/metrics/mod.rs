@@ -1,0 +1,348 @@
+//! Counters and histograms of what the server does.
+//!
+//! Each loop counts in cells of its own, without a lock or a shared cache line, and shows a copy once a
+//! tick; whoever asks adds up the copies. Label sets are bounded: sites and routes are those of
+//! the configuration, and whatever else a client can invent is `_OTHER`.
+
+mod clients;
+mod histogram;
+mod labels;
+mod process;
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dunlin_http::Version;
+use dunlin_http::semantics::Method;
+use hashbrown::HashMap;
+
+pub(crate) use self::clients::{Client, Clients};
+pub(crate) use self::histogram::{BOUNDS, Fine, Seconds};
+pub(crate) use self::labels::{Label, label, named};
+pub(crate) use self::process::Process;
+use crate::clock::monotonic_millis;
+use crate::connections::STATES;
+use crate::transport::Peer;
+
+/// What a finished request is counted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub(crate) label: Label,
+    pub(crate) method: Method,
+    pub(crate) version: Version,
+    pub(crate) status: u16,
+}
+
+/// A finished request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Finished {
+    pub(crate) key: Key,
+    pub(crate) peer: Peer,
+    pub(crate) duration: Duration,
+    /// Bytes of the answer's body that were sent.
+    pub(crate) sent: u64,
+}
+
+/// What came of the requests of one [`Key`].
+#[derive(Debug, Clone)]
+pub(crate) struct Series {
+    pub(crate) key: Key,
+    pub(crate) durations: Seconds,
+    /// Bytes of bodies that were sent.
+    pub(crate) sent: u64,
+}
+
+/// What came of the requests of one route.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Route {
+    pub(crate) requests: u64,
+    /// Requests that were answered with 500 or more.
+    pub(crate) failed: u64,
+    pub(crate) sent: u64,
+    pub(crate) durations: Fine,
+}
+
+/// How a TLS handshake ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Handshake {
+    Full,
+    Resumed,
+    Failed,
+    Late,
+}
+
+/// What one loop, or all of them together, have counted.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Counts {
+    pub(crate) series: Vec<Series>,
+    /// By [`Label`]; absent ones had no request.
+    pub(crate) routes: Vec<Route>,
+    /// Connections that were accepted.
+    pub(crate) accepted: u64,
+    /// Open connections, by [`Waiting`](crate::connections::Waiting).
+    pub(crate) connections: [u64; STATES],
+    /// By [`Handshake`].
+    pub(crate) handshakes: [u64; 4],
+    pub(crate) clients: Clients,
+}
+
+/// What all loops have shown.
+#[derive(Debug, Default)]
+pub(crate) struct Metrics {
+    shown: Mutex<Vec<Arc<Mutex<Counts>>>>,
+    /// When somebody last asked, by the monotonic clock in milliseconds; 0 for never.
+    asked: AtomicU64,
+}
+
+/// What one loop counts.
+#[derive(Debug)]
+pub(crate) struct LoopMetrics {
+    counts: RefCell<Counts>,
+    places: RefCell<HashMap<Key, usize>>,
+    /// The series that was counted in last: most requests are like the one before.
+    last: Cell<Option<(Key, usize)>>,
+    shown: Arc<Mutex<Counts>>,
+    is_dirty: Cell<bool>,
+    counts_clients: Cell<bool>,
+}
+
+/// The most series of one loop; what is beyond them is counted without route and method.
+const MOST_SERIES: usize = 2_000;
+/// Clients are counted for so many milliseconds after somebody has asked.
+const CLIENTS_FOR: u64 = 15_000;
+
+impl Metrics {
+    /// What one more loop counts in.
+    pub(crate) fn of_loop(&self) -> LoopMetrics {
+        let shown = Arc::<Mutex<Counts>>::default();
+        lock(&self.shown).push(Arc::clone(&shown));
+        LoopMetrics {
+            counts: RefCell::default(),
+            places: RefCell::default(),
+            last: Cell::new(None),
+            shown,
+            is_dirty: Cell::new(false),
+            counts_clients: Cell::new(false),
+        }
+    }
+
+    /// All loops together, as they were at their last tick.
+    pub(crate) fn sum(&self) -> Counts {
+        self.asked.store(monotonic_millis(), Ordering::Relaxed);
+        let mut sum = Counts::default();
+        for counts in &*lock(&self.shown) {
+            sum.add(&lock(counts));
+        }
+        sum.series.sort_by_key(|series| series.key);
+        sum
+    }
+
+    fn is_watched(&self) -> bool {
+        let asked = self.asked.load(Ordering::Relaxed);
+        asked != 0 && monotonic_millis().saturating_sub(asked) < CLIENTS_FOR
+    }
+}
+
+impl LoopMetrics {
+    /// Counts a finished request.
+    #[inline]
+    pub(crate) fn count(&self, finished: &Finished) {
+        self.is_dirty.set(true);
+        let counts = &mut *self.counts.borrow_mut();
+        let place = match self.last.get() {
+            Some((key, place)) if key == finished.key => place,
+            _ => self.place(finished.key, counts),
+        };
+        let nanos = u64::try_from(finished.duration.as_nanos()).unwrap_or(u64::MAX);
+        if let Some(series) = counts.series.get_mut(place) {
+            series.durations.count(nanos);
+            series.sent += finished.sent;
+        }
+        if let Some(route) = counts.routes.get_mut(finished.key.label.0 as usize) {
+            route.requests += 1;
+            route.failed += u64::from(finished.key.status >= 500);
+            route.sent += finished.sent;
+            route.durations.count(nanos);
+        }
+        if self.counts_clients.get() {
+            counts.clients.count(finished.peer, finished.sent, nanos);
+        }
+    }
+
+    /// Finds or makes the series of a key.
+    #[cold]
+    fn place(&self, key: Key, counts: &mut Counts) -> usize {
+        let mut places = self.places.borrow_mut();
+        let route = key.label.0 as usize;
+        if counts.routes.len() <= route {
+            counts.routes.resize_with(route + 1, Route::default);
+        }
+        let kept = if places.len() < MOST_SERIES || places.contains_key(&key) {
+            key
+        } else {
+            Key { label: Label::NONE, method: Method::Other, ..key }
+        };
+        let place = *places.entry(kept).or_insert_with(|| {
+            counts.series.push(Series { key: kept, durations: Seconds::default(), sent: 0 });
+            counts.series.len() - 1
+        });
+        self.last.set(Some((key, place)));
+        place
+    }
+
+    /// Counts a connection that was accepted.
+    pub(crate) fn accepted(&self) {
+        self.is_dirty.set(true);
+        self.counts.borrow_mut().accepted += 1;
+    }
+
+    /// Counts a handshake.
+    pub(crate) fn handshake(&self, handshake: Handshake) {
+        self.is_dirty.set(true);
+        self.counts.borrow_mut().handshakes[handshake as usize] += 1;
+    }
+
+    /// Shows what was counted; `connections` are those that are open now, by their state. To be
+    /// called once a tick.
+    pub(crate) fn show(&self, metrics: &Metrics, connections: [u64; STATES]) {
+        let mut counts = self.counts.borrow_mut();
+        let watched = metrics.is_watched();
+        if self.counts_clients.replace(watched) != watched {
+            counts.clients = Clients::default();
+            self.is_dirty.set(true);
+        }
+        if counts.connections != connections {
+            counts.connections = connections;
+            self.is_dirty.set(true);
+        }
+        if self.is_dirty.take() {
+            lock(&self.shown).copy(&counts);
+        }
+    }
+}
+
+impl Counts {
+    /// Takes over `other`, of which this is an earlier copy.
+    fn copy(&mut self, other: &Self) {
+        let known = self.series.len();
+        for (series, fresh) in self.series.iter_mut().zip(&other.series) {
+            if series.durations.count != fresh.durations.count {
+                series.clone_from(fresh);
+            }
+        }
+        self.series.extend_from_slice(&other.series[known..]);
+        let known = self.routes.len();
+        for (route, fresh) in self.routes.iter_mut().zip(&other.routes) {
+            if route.requests != fresh.requests {
+                route.clone_from(fresh);
+            }
+        }
+        self.routes.extend_from_slice(&other.routes[known..]);
+        self.accepted = other.accepted;
+        self.connections = other.connections;
+        self.handshakes = other.handshakes;
+        self.clients.clone_from(&other.clients);
+    }
+
+    fn add(&mut self, other: &Self) {
+        for series in &other.series {
+            match self.series.iter_mut().find(|mine| mine.key == series.key) {
+                Some(mine) => {
+                    mine.durations.add(&series.durations);
+                    mine.sent += series.sent;
+                }
+                None => self.series.push(series.clone()),
+            }
+        }
+        if self.routes.len() < other.routes.len() {
+            self.routes.resize_with(other.routes.len(), Route::default);
+        }
+        for (mine, route) in self.routes.iter_mut().zip(&other.routes) {
+            mine.requests += route.requests;
+            mine.failed += route.failed;
+            mine.sent += route.sent;
+            mine.durations.add(&route.durations);
+        }
+        self.accepted += other.accepted;
+        for (mine, count) in self.connections.iter_mut().zip(other.connections) {
+            *mine += count;
+        }
+        for (mine, count) in self.handshakes.iter_mut().zip(other.handshakes) {
+            *mine += count;
+        }
+        self.clients.add(&other.clients);
+    }
+}
+
+/// Counts are whole after every statement, so that a panic elsewhere spoils nothing.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    fn finished(status: u16, micros: u64) -> Finished {
+        let key = Key {
+            label: label("test", "/*"),
+            method: Method::Get,
+            version: Version::Http11,
+            status,
+        };
+        let peer = Peer::Ip(IpAddr::from([192, 0, 2, 1]));
+        Finished { key, peer, duration: Duration::from_micros(micros), sent: 10 }
+    }
+
+    #[test]
+    fn what_loops_have_shown_adds_up() {
+        let metrics = Metrics::default();
+        let loops = [metrics.of_loop(), metrics.of_loop()];
+        for own in &loops {
+            own.count(&finished(200, 100));
+            own.count(&finished(500, 20_000));
+            own.accepted();
+        }
+        assert!(metrics.sum().series.is_empty(), "nothing is shown before the tick");
+        for own in &loops {
+            own.show(&metrics, [1; STATES]);
+        }
+        let sum = metrics.sum();
+        let counted: Vec<_> =
+            sum.series.iter().map(|series| (series.key.status, series.durations.count)).collect();
+        assert_eq!(counted, [(200, 2), (500, 2)]);
+        let route = &sum.routes[label("test", "/*").0 as usize];
+        assert_eq!((route.requests, route.failed, route.sent), (4, 2, 40));
+        assert_eq!((sum.accepted, sum.connections[0]), (2, 2));
+    }
+
+    #[test]
+    fn series_are_bounded() {
+        let metrics = Metrics::default();
+        let own = metrics.of_loop();
+        for n in 0..3_000 {
+            own.count(&finished(n, 1));
+        }
+        own.show(&metrics, [0; STATES]);
+        let sum = metrics.sum();
+        assert!(sum.series.len() <= MOST_SERIES + 1_000);
+        assert_eq!(sum.series.iter().map(|series| series.durations.count).sum::<u64>(), 3_000);
+    }
+
+    #[test]
+    fn clients_are_counted_while_somebody_asks() {
+        let metrics = Metrics::default();
+        let own = metrics.of_loop();
+        own.count(&finished(200, 1));
+        own.show(&metrics, [0; STATES]);
+        assert_eq!(metrics.sum().clients.iter().count(), 0);
+        own.show(&metrics, [0; STATES]);
+        own.count(&finished(200, 1));
+        own.show(&metrics, [0; STATES]);
+        assert_eq!(metrics.sum().clients.iter().count(), 1);
+    }
+}

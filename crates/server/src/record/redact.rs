@@ -1,0 +1,156 @@
+//! What is kept out of logs and traces: credentials in fields, in queries and in URLs.
+
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode;
+
+/// The query keys whose values are not recorded, unless the configuration names its own.
+pub(crate) const DEFAULT_KEYS: [&str; 19] = [
+    "access_token",
+    "api_key",
+    "apikey",
+    "auth",
+    "awsaccesskeyid",
+    "client_secret",
+    "id_token",
+    "passwd",
+    "password",
+    "pwd",
+    "refresh_token",
+    "secret",
+    "session",
+    "sig",
+    "signature",
+    "token",
+    "x-amz-security-token",
+    "x-amz-signature",
+    "x-goog-signature",
+];
+
+/// What stands for a secret.
+const INSTEAD: &[u8] = b"REDACTED";
+
+/// Keeps secrets out of what is recorded.
+#[derive(Debug, Clone)]
+pub(crate) struct Redactor {
+    /// In lower case.
+    keys: Vec<Box<[u8]>>,
+}
+
+impl Redactor {
+    /// One that keeps back the values of these query keys, in any case of letters.
+    pub(crate) fn new<S: AsRef<str>>(keys: &[S]) -> Self {
+        let key = |key: &S| key.as_ref().to_ascii_lowercase().into_bytes().into_boxed_slice();
+        Self { keys: keys.iter().map(key).collect() }
+    }
+
+    /// A request-target or a URL, without the values of secret query keys and without userinfo
+    /// (RFC 3986 §3.2.1).
+    #[inline]
+    pub(crate) fn target<'a>(&self, target: &'a [u8]) -> Cow<'a, [u8]> {
+        if target.first() == Some(&b'/') && memchr::memchr(b'?', target).is_none() {
+            return Cow::Borrowed(target);
+        }
+        self.query(without_userinfo(target))
+    }
+
+    fn query<'a>(&self, target: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
+        let Some(mark) = memchr::memchr(b'?', &target) else { return target };
+        let pairs = || target[mark + 1..].split(|&byte| matches!(byte, b'&' | b';'));
+        if !pairs().any(|pair| self.is_secret(pair)) {
+            return target;
+        }
+        let mut clean = target[..=mark].to_vec();
+        let mut at = mark + 1;
+        for pair in pairs() {
+            if self.is_secret(pair) {
+                let key = memchr::memchr(b'=', pair).map_or(pair.len(), |sign| sign + 1);
+                clean.extend_from_slice(&pair[..key]);
+                clean.extend_from_slice(INSTEAD);
+            } else {
+                clean.extend_from_slice(pair);
+            }
+            at += pair.len();
+            // The separator.
+            clean.extend(target.get(at));
+            at += 1;
+        }
+        Cow::Owned(clean)
+    }
+
+    /// Whether a pair `key=value` has a value that is not to be seen.
+    fn is_secret(&self, pair: &[u8]) -> bool {
+        let Some(sign) = memchr::memchr(b'=', pair) else { return false };
+        let (key, value) = (&pair[..sign], &pair[sign + 1..]);
+        !value.is_empty()
+            && self.keys.iter().any(|secret| {
+                // What reads the query decodes it first.
+                percent_decode(key).map(|byte| byte.to_ascii_lowercase()).eq(secret.iter().copied())
+            })
+    }
+}
+
+fn without_userinfo(target: &[u8]) -> Cow<'_, [u8]> {
+    let authority = match memchr::memmem::find(target, b"://") {
+        Some(scheme) if !target[..scheme].contains(&b'/') => scheme + 3,
+        _ => return Cow::Borrowed(target),
+    };
+    let rest = &target[authority..];
+    let end = rest.iter().position(|byte| b"/?#".contains(byte)).unwrap_or(rest.len());
+    match memchr::memrchr(b'@', &rest[..end]) {
+        Some(sign) => Cow::Owned([&target[..authority], INSTEAD, &rest[sign..]].concat()),
+        None => Cow::Borrowed(target),
+    }
+}
+
+/// Whether a field's value is a credential.
+pub(crate) fn is_secret_field(name: &[u8]) -> bool {
+    const SECRET: [&str; 8] = [
+        "authorization",
+        "cookie",
+        "proxy-authorization",
+        "set-cookie",
+        "x-api-key",
+        "x-auth-token",
+        "x-csrf-token",
+        "x-xsrf-token",
+    ];
+    SECRET.iter().any(|secret| name.eq_ignore_ascii_case(secret.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_not_seen_and_all_else_is() {
+        let redactor = Redactor::new(&DEFAULT_KEYS);
+        for (target, clean) in [
+            ("/a", "/a"),
+            ("/a?", "/a?"),
+            ("/a?x=1&token=abc&y=2", "/a?x=1&token=REDACTED&y=2"),
+            ("/a?ToKeN=abc", "/a?ToKeN=REDACTED"),
+            ("/a?t%6Fken=abc;password=x;z", "/a?t%6Fken=REDACTED;password=REDACTED;z"),
+            ("/a?token=", "/a?token="),
+            ("/a?token", "/a?token"),
+            ("/a?mytoken=1&&", "/a?mytoken=1&&"),
+            ("/a?x=token=1", "/a?x=token=1"),
+            ("/a?token=a=b", "/a?token=REDACTED"),
+            ("http://u:p@h/a?b", "http://REDACTED@h/a?b"),
+            ("http://u:p@x@h", "http://REDACTED@h"),
+            ("http://h/a@b?sig=1", "http://h/a@b?sig=REDACTED"),
+            ("/a?u=http://x:y@h/", "/a?u=http://x:y@h/"),
+            ("", ""),
+            ("*", "*"),
+        ] {
+            let cleaned = redactor.target(target.as_bytes());
+            assert_eq!(cleaned, clean.as_bytes(), "{target}");
+        }
+    }
+
+    #[test]
+    fn credentials_in_fields_are_known_in_any_case() {
+        assert!(is_secret_field(b"Cookie") && is_secret_field(b"AUTHORIZATION"));
+        assert!(!is_secret_field(b"Accept"));
+    }
+}

@@ -1,0 +1,473 @@
+"""What the server tells of itself: metrics, status, live requests, phases, traces, the error log."""
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import quote
+
+import pytest
+from conftest import DUNLIN, read_response, wait_until, write
+from google.protobuf import json_format
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as prometheus
+
+STATUS = '[[site.route]]\npath = "/status/*"\nstatus = true\n'
+
+
+def samples(text, parser=prometheus):
+    found = {}
+    for family in parser(text):
+        for sample in family.samples:
+            found[sample.name, tuple(sorted(sample.labels.items()))] = sample.value
+    return found
+
+
+def total(found, name, **labels):
+    """The sum over all samples of that name that have these labels."""
+    wanted = labels.items()
+    return sum(value for (n, have), value in found.items() if n == name and wanted <= dict(have).items())
+
+
+def metrics(server):
+    return samples(server.get("/status/metrics")[2].decode())
+
+
+def test_metrics_add_up_and_real_parsers_read_them(serve, site):
+    write(site / "a.txt", "x" * 100)
+    write(site / "big", "x" * 500_000)
+    server = serve(more=STATUS)
+    for _ in range(7):
+        server.get("/a.txt")
+    server.get("/big")
+    server.get("/none")
+    server.exchange(b"BREW /a.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    server.exchange(b"nonsense\r\n\r\n")
+    name = "http_server_request_duration_seconds_count"
+
+    def counted():
+        found = metrics(server)
+        return found if total(found, name, http_response_status_code="400") else None
+
+    found = wait_until(counted, "the last request to be counted")
+    files = {"http_route": "", "dunlin_site": "default"}
+    assert total(found, name, http_response_status_code="200", **files) == 8
+    assert total(found, name, http_response_status_code="404", **files) == 1
+    assert total(found, name, http_request_method="_OTHER", http_response_status_code="501") == 1
+    assert total(found, "http_server_response_body_size_bytes_sum", http_response_status_code="200", **files) == 500_700
+    # Buckets add up to the count.
+    bound = "http_server_request_duration_seconds_bucket"
+    assert total(found, bound, le="+Inf", **files) == total(found, name, **files)
+    assert total(found, bound, le="10.0", **files) == total(found, name, **files)
+    wait_until(lambda: total(metrics(server), "dunlin_cache_requests_total", result="hit") >= 6, "hits")
+    assert found["process_open_fds", ()] > 5 and found["process_resident_memory_bytes", ()] > 1e6
+    with server.connect(), server.connect():
+        wait_until(lambda: total(metrics(server), "dunlin_connections", state="idle") >= 2, "two connections")
+    # The other form, for those who ask for it.
+    status, fields, body = server.get("/status/metrics", "Accept: application/openmetrics-text;version=1.0.0")
+    assert status == 200 and fields["content-type"].startswith("application/openmetrics-text")
+    assert total(samples(body.decode(), openmetrics), name, http_response_status_code="200", **files) == 8
+
+
+def test_the_status_is_json_and_a_page_and_nothing_else(serve, site):
+    write(site / "a.txt", "x")
+    server = serve(more=STATUS)
+    server.get("/a.txt")
+
+    def counted():
+        report = json.loads(server.get("/status/status.json")[2])
+        return report if any(route["route"] == "" for route in report["routes"]) else None
+
+    report = wait_until(counted, "the request to be counted")
+    assert report["server"]["pid"] == server.pid
+    assert sum(count for _, count in report["requests"]["latency"]) == report["requests"]["total"]
+    # Clients are counted from the first look on.
+    report = json.loads(server.get("/status/status.json")[2])
+    wait_until(lambda: json.loads(server.get("/status/status.json")[2])["clients"], "a client")
+    status, fields, page = server.get("/status/")
+    assert status == 200 and b"<title>Dunlin: status</title>" in page
+    assert "default-src 'none'" in fields["content-security-policy"]
+    assert not re.search(rb"(src|href)=\"(https?:)?//", page)
+    assert server.get("/status/other")[0] == 404
+    assert server.get("/status/status.json", method="POST")[0] == 405
+    assert server.get("/status/status.json", method="HEAD")[2] == b""
+
+
+def test_events_come_each_second_and_end_with_the_server(serve, site):
+    server = serve(more=STATUS)
+    with server.connect() as connection:
+        connection.sendall(b"GET /status/events HTTP/1.1\r\nHost: x\r\n\r\n")
+        seen = b""
+        while seen.count(b"data: {") < 3:
+            seen += connection.recv(1 << 16)
+        assert b"text/event-stream" in seen
+        began = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - began < 5, "who looks on does not hold up the end"
+
+
+class Watch:
+    """A running `dunlin watch`."""
+
+    def __init__(self, server, *arguments):
+        self.process = subprocess.Popen(
+            [DUNLIN, "watch", "--admin", f"{server.url}/status/", *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+
+    def lines(self):
+        out, error = self.process.communicate(timeout=20)
+        assert self.process.returncode == 0, error
+        return out.splitlines()
+
+
+def watched(server, count):
+    """Waits until so many watch: each has a request that goes on."""
+    def waiting():
+        report = json.loads(server.get("/status/status.json")[2])
+        return dict(report["connections"]["open"])["handler"] >= count
+
+    wait_until(waiting, f"{count} watchers")
+
+
+def test_requests_are_watched_as_they_happen(serve, site):
+    write(site / "a.txt", "x" * 1500)
+    server = serve(more=STATUS)
+    plain = Watch(server, "-n", "2", "path~.txt")
+    failed = Watch(server, "-n", "1", "--json", "--level", "heads", "status>=400 && path~none && ms>=0")
+    errors = Watch(server, "-n", "1", "--level", "errors", "--color", "always")
+    watched(server, 3)
+    server.get("/a.txt")
+    server.get("/a.txt?x=1&token=secret")
+    server.get("/none?q", "Cookie: id=secret", "Authorization: Basic secret", "X-A: b")
+    lines = plain.lines()
+    assert len(lines) == 2
+    assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3} 127\.0\.0\.1 +200 +[\d.]+ .s +1\.5 KB  GET x/a\.txt  HTTP/1\.1 default cache=\w+ route=", lines[0]), lines[0]
+    assert "/a.txt?x=1&token=REDACTED" in lines[1]
+    event = json.loads(failed.lines()[0])
+    assert event["status"] == 404 and event["target"] == "/none?q" and event["phases"]["head_us"] >= 0
+    fields = {name.lower(): value for name, value in event["fields"]}
+    assert fields["cookie"] == fields["authorization"] == "REDACTED" and fields["x-a"] == "b"
+    assert "\x1b[33m404\x1b[0m" in errors.lines()[0]
+
+
+def test_a_slow_watcher_loses_lines_and_holds_up_nobody(serve, site):
+    write(site / "a.txt", "x")
+    server = serve(more=STATUS)
+    with server.connect() as watcher:
+        watcher.sendall(b"GET /status/watch HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert watcher.recv(10).startswith(b"HTTP/1.1 2")
+        batch = b"GET /a.txt?" + b"x" * 5000 + b" HTTP/1.1\r\nHost: x\r\n\r\n"
+        with server.connect() as connection:
+            sent = 3_000
+            for _ in range(sent // 100):
+                connection.sendall(batch * 100)
+                rest = b""
+                for _ in range(100):
+                    status, _, _, rest = read_response(connection, rest)
+                    assert status == 200
+        # Now it reads: what was kept, and how many were not.
+        seen, lost, kept = b"", 0, 0
+        while kept + lost < sent:
+            part = watcher.recv(1 << 16)
+            assert part, "closed"
+            seen += part
+            lost = sum(map(int, re.findall(rb'\{"lost":(\d+)\}', seen)))
+            kept = seen.count(b'"route":')
+        assert lost > 0 and kept > 0 and kept + lost == sent
+
+
+def test_the_admin_socket_tells_the_same_without_a_status_route(serve, site, tmp_path):
+    write(site / "a.txt", "x" * 1500)
+    socket = tmp_path / "admin.sock"
+    log = tmp_path / "access.log"
+    server = serve(server=f'admin = "{socket}"\naccess_log = "{log}"')
+    arguments = ["--admin", str(socket)]
+    look = [DUNLIN, "top", "--once", "--interval", "0.3", *arguments]
+    assert "requests" in subprocess.run(look, capture_output=True, text=True).stdout
+    watch = subprocess.Popen([DUNLIN, "watch", "-n", "1", *arguments], stdout=subprocess.PIPE, text=True)
+    stop = threading.Event()
+
+    def load():
+        while not stop.is_set():
+            server.get("/a.txt")
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    try:
+        out, _ = watch.communicate(timeout=20)
+        assert re.search(r"127\.0\.0\.1 +200 .* GET x/a\.txt", out), out
+        wait_until(lambda: re.search(r"^client +127\.0\.0\.1: [1-9]", subprocess.run(look, capture_output=True, text=True).stdout, re.M), "the client")
+    finally:
+        stop.set()
+        thread.join()
+    curl = ["curl", "-s", "--unix-socket", str(socket), "http://x/metrics"]
+    found = samples(subprocess.run(curl, capture_output=True, text=True).stdout)
+    assert total(found, "http_server_request_duration_seconds_count", http_response_status_code="200") > 0
+    # What was counted stays when the configuration is read anew.
+    before = total(found, "http_server_request_duration_seconds_count", http_route="", dunlin_site="default")
+    assert subprocess.run([DUNLIN, "reload", *arguments], capture_output=True).returncode == 0
+    found = samples(subprocess.run(curl, capture_output=True, text=True).stdout)
+    after = total(found, "http_server_request_duration_seconds_count", http_route="", dunlin_site="default")
+    assert after >= before > 0
+
+
+def test_a_wrong_filter_is_explained(serve):
+    server = serve(more=STATUS)
+    done = subprocess.run([DUNLIN, "watch", "--admin", server.url, "staus>1"], capture_output=True, text=True)
+    assert done.returncode == 2 and '"staus" is none of status' in done.stderr and "  ^" in done.stderr
+    assert server.get(f"/status/watch?filter={quote('ms>')}")[0] == 400
+    assert server.get("/status/watch?level=all")[0] == 400
+    done = subprocess.run([DUNLIN, "top", "--once", "--admin", server.url], capture_output=True, text=True)
+    assert done.returncode == 1 and "the server answers 404" in done.stderr
+
+
+@pytest.fixture
+def terminal():
+    """Runs a command in tmux, and reads its screen."""
+    names = []
+
+    def run(*command, width=120, height=40):
+        name = f"dunlin-test-{time.monotonic_ns()}"
+        names.append(name)
+        tmux = ["tmux", "-L", name, "-f", "/dev/null"]
+        start = ["new-session", "-d", "-x", str(width), "-y", str(height), *command]
+        subprocess.run([*tmux, *start], check=True)
+
+        def screen():
+            return subprocess.run([*tmux, "capture-pane", "-p"], capture_output=True, text=True).stdout
+
+        def keys(*keys):
+            subprocess.run([*tmux, "send-keys", *keys], check=True)
+
+        return screen, keys
+
+    yield run
+    for name in names:
+        subprocess.run(["tmux", "-L", name, "kill-server"], capture_output=True)
+
+
+@pytest.mark.skipif(not shutil.which("tmux"), reason="there is no tmux here")
+def test_top_shows_what_happens(serve, site, terminal):
+    write(site / "a.txt", "x" * 1000)
+    server = serve(more=STATUS)
+    screen, keys = terminal(DUNLIN, "top", "--interval", "0.3", "--admin", f"{server.url}/status/")
+    stop = threading.Event()
+
+    def load():
+        with server.connect() as connection:
+            while not stop.is_set():
+                connection.sendall(b"GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert read_response(connection)[0] == 200
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    try:
+        wait_until(lambda: re.search(r"127\.0\.0\.1 +[1-9]\d*\.\d", screen()), "the client's rate")
+        text = screen()
+        assert re.search(r"Requests/s [1-9]\d*", text) and f"process {server.pid}" in text
+        assert re.search(r"default /status/\*", text) and "order: requests" in text
+        keys("s")
+        wait_until(lambda: "order: latency" in screen(), "another order")
+        keys("p")
+        wait_until(lambda: "paused" in screen(), "the pause")
+        keys("q")
+        wait_until(lambda: "Requests/s" not in screen(), "the end")
+        done = subprocess.run(
+            [DUNLIN, "top", "--once", "--interval", "0.5", "--admin", f"{server.url}/status/"],
+            capture_output=True, text=True,
+        )
+        assert re.search(r"^requests +[1-9][\d.]*/s, ", done.stdout, re.M), done.stdout + done.stderr
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_phases_are_in_the_log_and_in_server_timing(serve, site, tmp_path):
+    write(site / "a.txt", "x")
+    log = tmp_path / "access.log"
+    server = serve("server_timing = true", server=f'access_log = {{ path = "{log}", format = "json" }}')
+    for _ in range(2):
+        status, fields, body = server.get("/a.txt")
+        assert status == 200 and body == b"x"
+        assert re.fullmatch(r"head;dur=[\d.]+, handler;dur=[\d.]+", fields["server-timing"])
+    assert server.get("/none")[1]["server-timing"].startswith("head;dur=")
+    assert server.get("/a.txt", "Range: bytes=0-0")[1]["server-timing"]
+    with server.connect() as connection:
+        connection.sendall(b"GET /a.txt HT")
+        time.sleep(0.2)  # What is measured is a time.
+        connection.sendall(b"TP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        while connection.recv(1 << 16):
+            pass
+    wait_until(lambda: log.exists() and len(log.read_text().splitlines()) == 5, "five lines")
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    assert all({"idle_us", "head_us", "handler_us", "send_us"} <= entry["phases"].keys() for entry in entries)
+    last = entries[-1]
+    assert 190_000 < last["phases"]["head_us"] <= last["duration_us"]
+    assert sum(last["phases"].values()) - last["phases"]["idle_us"] <= last["duration_us"] + 3
+
+
+def test_secrets_stay_out_of_the_log(serve, site, tmp_path):
+    write(site / "a.txt", "x")
+    log = tmp_path / "access.log"
+    server = serve(server=f'access_log = "{log}"')
+    server.get("/a.txt?a=1&Password=hunter2&t%6Fken=hunter2", "Referer: http://me:hunter2@x/?sig=hunter2")
+    server.exchange(b"GET http://me:hunter2@x/a.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    wait_until(lambda: log.exists() and len(log.read_text().splitlines()) == 2, "two lines")
+    text = log.read_text()
+    assert "hunter2" not in text and "/a.txt?a=1&Password=REDACTED&t%6Fken=REDACTED" in text
+    other = tmp_path / "other.log"
+    server = serve(server=f'access_log = "{other}"\nredact_query = ["mine"]')
+    server.get("/a.txt?mine=1&token=2")
+    wait_until(lambda: other.exists() and "?mine=REDACTED&token=2" in other.read_text(), "the line")
+
+
+class Collector:
+    """A receiver of OTLP over HTTP, which reads it by OpenTelemetry's own definitions."""
+
+    def __init__(self):
+        self.spans, self.services, self.status = [], set(), 200
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                assert self.path == "/v1/traces" and self.headers["Content-Type"] == "application/json"
+                # JSON has identifiers in hexadecimal digits, where protobuf's own form has base64.
+                message = json.loads(body)
+                for resource in message["resourceSpans"]:
+                    for scope in resource["scopeSpans"]:
+                        ids = [{key: span.pop(key, "") for key in ("traceId", "spanId", "parentSpanId")} for span in scope["spans"]]
+                        scope["ids"] = ids
+                all_ids = [scope.pop("ids") for resource in message["resourceSpans"] for scope in resource["scopeSpans"]]
+                request = json_format.ParseDict(message, ExportTraceServiceRequest())
+                if collector.status == 200:
+                    for resource in request.resource_spans:
+                        collector.services |= {a.value.string_value for a in resource.resource.attributes if a.key == "service.name"}
+                        for scope, ids in zip(resource.scope_spans, all_ids):
+                            collector.spans += list(zip(ids, scope.spans))
+                self.send_response(collector.status)
+                self.send_header("Content-Length", "2")
+                self.end_headers()
+                self.wfile.write(b"{}")
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_port}/v1/traces"
+
+
+@pytest.fixture
+def collector():
+    collector = Collector()
+    yield collector
+    collector.server.shutdown()
+
+
+def attributes(span):
+    return {a.key: a.value.string_value or a.value.int_value for a in span.attributes}
+
+
+def test_traces_reach_a_collector_and_join_those_of_clients_and_scripts(serve, site, tmp_path, collector):
+    write(site / "a.txt", "x" * 10)
+    scripts = tmp_path / "cgi"
+    script = write(scripts / "parent", '#!/bin/sh\nprintf "Content-Type: text/plain\\n\\n%s" "$HTTP_TRACEPARENT"\n')
+    script.chmod(0o755)
+    more = f'[[site.route]]\npath = "/cgi/*"\nscript = {{ kind = "cgi", directory = "{scripts}" }}\n' + STATUS
+    server = serve(server=f'traces = {{ endpoint = "{collector.url}", sample = 0, service = "shop" }}', more=more)
+    trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    server.get("/a.txt")
+    server.get("/a.txt", f"traceparent: 00-{trace}-{parent}-00")
+    server.get("/a.txt?token=hunter2", f"traceparent: 00-{trace}-{parent}-01")
+    own = server.get("/cgi/parent", f"traceparent: 00-{trace}-{parent}-01")[2].decode()
+    assert re.fullmatch(rf"00-{trace}-[0-9a-f]{{16}}-01", own) and parent not in own
+    wait_until(lambda: len(collector.spans) == 2, "two spans")
+    assert collector.services == {"shop"}
+    (ids, file), (script_ids, script) = collector.spans
+    assert ids["traceId"] == trace and ids["parentSpanId"] == parent
+    assert script_ids["spanId"] in own
+    have = attributes(file)
+    assert have["http.request.method"] == "GET" and have["http.response.status_code"] == 200
+    assert have["url.path"] == "/a.txt" and have["url.query"] == "token=REDACTED"
+    assert file.kind == 2 and 0 < file.end_time_unix_nano - file.start_time_unix_nano < 10e9
+    assert attributes(script)["http.route"] == "/cgi/*" and attributes(script)["dunlin.phase.handler_us"] > 0
+    wait_until(lambda: total(metrics(server), "dunlin_spans_total", result="sent") == 2, "the count")
+
+
+def test_a_collector_that_fails_costs_spans_only(serve, site, collector):
+    write(site / "a.txt", "x")
+    collector.status = 503
+    server = serve(server=f'traces = {{ endpoint = "{collector.url}" }}', more=STATUS)
+    for _ in range(20):
+        assert server.get("/a.txt")[0] == 200
+    server.logged("traces are lost: the collector answers 503")
+    wait_until(lambda: total(metrics(server), "dunlin_spans_total", result="lost") >= 20, "the loss")
+    began = time.monotonic()
+    assert server.stop() == 0 and time.monotonic() - began < 5
+
+
+def test_the_error_log_is_a_file_that_can_be_rotated(serve, site, tmp_path):
+    log = tmp_path / "error.log"
+    server = serve(server=f'error_log = {{ path = "{log}", format = "json", level = "debug" }}')
+    server.exchange(b"nonsense\r\n\r\n")
+    wait_until(lambda: "request refused" in log.read_text(), "the message")
+    assert all(json.loads(line)["level"] for line in log.read_text().splitlines())
+    log.rename(tmp_path / "error.log.1")
+    server.process.send_signal(signal.SIGUSR1)
+    wait_until(log.exists, "the new file")
+    server.exchange(b"nonsense\r\n\r\n")
+    wait_until(lambda: "request refused" in log.read_text(), "the message in the new file")
+    assert server.log == "" and server.stop() == 0
+
+
+def test_what_repeats_is_summed(serve, site, tmp_path):
+    scripts = tmp_path / "cgi"
+    script = write(scripts / "broken", "#!/bin/sh\nexit 1\n")
+    script.chmod(0o755)
+    more = f'[[site.route]]\npath = "/cgi/*"\nscript = {{ kind = "cgi", directory = "{scripts}" }}\n'
+    server = serve(more=more)
+    for _ in range(30):
+        assert server.get("/cgi/broken")[0] == 502
+    assert server.stop() == 0
+    told = [line for line in server.log.splitlines() if "no valid answer" in line]
+    assert len(told) == 2, server.log
+    assert "repeated: no valid answer" in told[1] and "times=29" in told[1]
+
+
+@pytest.mark.skipif(not shutil.which("unshare"), reason="there is no unshare here")
+def test_the_error_log_reaches_the_journal(site, tmp_path):
+    """In a mount namespace, where the journal's socket is ours."""
+    config = tmp_path / "dunlin.toml"
+    config.write_text(
+        '[server]\nthreads = 1\nerror_log = { path = "journald" }\n[[listen]]\naddress = "127.0.0.1:0"\n'
+        f'[[site]]\nroot = "{site}"\n'
+    )
+    inside = tmp_path / "inside.py"
+    inside.write_text(f"""
+import os, signal, socket, subprocess
+os.makedirs("/run/systemd/journal")
+journal = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+journal.bind("/run/systemd/journal/socket")
+server = subprocess.Popen(["{DUNLIN}", "serve", "--config", "{config}"], stdout=subprocess.PIPE)
+server.stdout.readline()
+server.send_signal(signal.SIGTERM)
+journal.settimeout(15)
+seen = b""
+while b"stopping" not in seen:
+    seen = journal.recv(1 << 16)
+assert b"SYSLOG_IDENTIFIER" in seen and b"dunlin" in seen and b"PRIORITY" in seen, seen
+assert server.wait(15) == 0
+print("told")
+""")
+    command = ["unshare", "--mount", "sh", "-c", f"mount -t tmpfs none /run && exec python3 {inside}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    if "Operation not permitted" in done.stderr and "unshare" in done.stderr:
+        pytest.skip("a mount namespace needs root")
+    assert done.stdout == "told\n", done.stdout + done.stderr
