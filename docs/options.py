@@ -26,6 +26,7 @@ TABLES = [
     ("`[[listen]]`", "Listen"),
     ("`[[site]]`", "Site"),
     ("`tls` of a site", "TlsTable"),
+    ("`acme` in `tls`", "AcmeTable"),
     ("`[[site.route]]`", None),
     ("`redirect`", "RedirectTable"),
     ("`respond`", "RespondTable"),

@@ -167,6 +167,7 @@ async fn encrypted(ctx: Rc<Loop>, stream: TcpStream, peer: IpAddr, permit: Permi
         () = ctx.drained() => return,
     };
     match session {
+        Ok(Ok(mut session)) if session.was_proof() => session.close(),
         Ok(Ok(session)) => {
             ctx.wake_ticker();
             let start = if session.has_http2() { Start::Http2 } else { Start::Http1 };

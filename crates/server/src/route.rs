@@ -108,6 +108,12 @@ pub(crate) fn dispatch(
         Target::Authority(_) => return Ok(unrouted(method_not_allowed())),
         Target::Asterisk => (request.field(FieldName::Host), b"*".as_slice(), None),
     };
+    if let Some(challenges) = ctx.shared.certificates.challenges()
+        && let Some(answer) = challenges.text(raw_path)
+    {
+        let answer = Response::with_text(200, "application/octet-stream", answer);
+        return Ok(unrouted(answer));
+    }
     let sites = &ctx.shared.config.sites;
     let site = match sites.only() {
         Some(site) => site,

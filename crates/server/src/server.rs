@@ -235,6 +235,9 @@ fn share(config: Config) -> Result<Arc<Shared>, StartError> {
     }
     let certificates = Arc::new(Certificates::load(&config).map_err(fail)?);
     certificates.follow().map_err(|error| fail(format!("following certificates: {error}")))?;
+    certificates
+        .obtain(&config)
+        .map_err(|error| fail(format!("obtaining certificates: {error}")))?;
     let bounds = Bounds {
         bytes: server.cache.size,
         entries: server.cache.entries,

@@ -42,6 +42,9 @@ pub struct Server {
     pub stop_timeout: Option<Span>,
     /// Whether responses carry `Server: dunlin`. True when absent.
     pub server_field: Option<bool>,
+    /// Directory in which the server keeps what has to outlive it: accounts and certificates of ACME.
+    /// `/var/lib/dunlin` when absent.
+    pub state: Option<At<PathBuf>>,
     /// Settings of HTTP/1 connections.
     pub http1: Http1,
     /// Bounds of the file cache.
@@ -234,11 +237,14 @@ pub struct Site {
 pub struct TlsTable {
     /// Files in PEM form with the certificate and those that lead to its authority; several for keys
     /// of several kinds, the preferred first.
-    #[schemars(with = "OneOrManySchema")]
-    pub certificate: At<OneOrMany<String>>,
+    #[schemars(with = "Option<OneOrManySchema>")]
+    pub certificate: Option<At<OneOrMany<String>>>,
     /// Files in PEM form with the keys, in the same order.
-    #[schemars(with = "OneOrManySchema")]
-    pub key: At<OneOrMany<String>>,
+    #[schemars(with = "Option<OneOrManySchema>")]
+    pub key: Option<At<OneOrMany<String>>>,
+    /// Where the certificate is obtained, and renewed before it ends, instead of `certificate` and `key`:
+    /// by ACME (RFC 8555), for every name in `host`.
+    pub acme: Option<At<AcmeTable>>,
     /// File with an OCSP response in DER form, which is handed to clients.
     pub ocsp: Option<At<PathBuf>>,
     /// Oldest version that is spoken. `1.2` when absent.
@@ -260,8 +266,9 @@ impl TlsTable {
             At::nowhere(OneOrMany(vec![At::nowhere(path.display().to_string())]))
         };
         Self {
-            certificate: one(certificate),
-            key: one(key),
+            certificate: Some(one(certificate)),
+            key: Some(one(key)),
+            acme: None,
             ocsp: None,
             min_version: TlsVersion::default(),
             client_authority: None,
@@ -269,6 +276,39 @@ impl TlsTable {
             client_revoked: None,
         }
     }
+}
+
+/// How a certificate is obtained by ACME (RFC 8555).
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(
+    deny_unknown_fields,
+    default,
+    expecting = "a table such as { contact = \"admin@example.com\" }"
+)]
+pub struct AcmeTable {
+    /// Address of mail that the authority may write to; none when absent.
+    pub contact: Option<At<String>>,
+    /// The authority's directory. Let's Encrypt's, `https://acme-v02.api.letsencrypt.org/directory`, when
+    /// absent. Its terms of service have to be those that you agree to.
+    pub directory: Option<At<String>>,
+    /// File in PEM form with the authorities by which the directory's own certificate is judged; the
+    /// system's when absent.
+    pub authority: Option<At<PathBuf>>,
+    /// How it is proven that the names are this server's: `tls-alpn-01` on a listener with TLS (the
+    /// authority comes to port 443), `http-01` on one without (port 80). When absent, whichever listeners
+    /// there are for, in turn when one fails.
+    pub challenge: Option<At<AcmeChallenge>>,
+}
+
+/// How it is proven to an authority that a name is this server's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+pub enum AcmeChallenge {
+    /// A handshake of TLS for the name (RFC 8737).
+    #[serde(rename = "tls-alpn-01")]
+    TlsAlpn01,
+    /// A file below `/.well-known/acme-challenge/` (RFC 8555 §8.3).
+    #[serde(rename = "http-01")]
+    Http01,
 }
 
 /// A version of TLS.

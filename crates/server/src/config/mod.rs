@@ -32,12 +32,14 @@ pub use error::Problem;
 use error::Source;
 pub use explain::explain;
 use file::At;
-pub use file::{ConnectionUse as Persistence, EtagKind, ScriptKind, Symlinks, TlsVersion};
+pub use file::{
+    AcmeChallenge, ConnectionUse as Persistence, EtagKind, ScriptKind, Symlinks, TlsVersion,
+};
 pub use script::{Address, Language, Local, Mapping, Remote, Script, Workers};
 pub use settings::{CacheRules, Records, Redirect, Respond, Settings, TryStep};
 pub use sites::{Site, Sites};
 pub use template::Template;
-pub use tls::{ClientCertificates, Tls};
+pub use tls::{Acme, ClientCertificates, Tls};
 pub use units::{Rate, Size, Span};
 
 /// A configuration that was read and checked.
@@ -79,6 +81,8 @@ pub struct Server {
     pub stop_timeout: Duration,
     /// Whether responses carry `Server`.
     pub server_field: bool,
+    /// Directory of what has to outlive the server.
+    pub state: PathBuf,
     /// The HTTP/1 engine's settings.
     pub http1: Http1,
     /// The file cache's bounds.

@@ -1,7 +1,9 @@
 //! From the files of a site's certificates to what rustls answers handshakes with.
 
+use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
@@ -11,13 +13,16 @@ use rustls::server::{
 };
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion, version};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::error::X509Error;
 use x509_parser::extensions::GeneralName;
 use x509_parser::time::ASN1Time;
 
+use super::acme::{self, Outcome};
 use crate::config::{ClientCertificates, Tls, TlsVersion};
 
 /// The cryptography that TLS uses.
-fn provider() -> Arc<CryptoProvider> {
+pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
@@ -99,7 +104,11 @@ fn load(
     Ok(certified)
 }
 
-fn chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+/// The certificates in a file in PEM form.
+///
+/// # Errors
+/// Why there is none.
+pub(super) fn chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let wrong = |error| format!("certificate {}: {}", file.display(), told(&error));
     let chain: Vec<_> = CertificateDer::pem_file_iter(file)
         .map_err(wrong)?
@@ -165,14 +174,81 @@ impl ResolvesServerCert for Keys {
 /// # Errors
 /// Which file cannot be read as a certificate.
 pub(super) fn describe(settings: &Tls) -> Result<Vec<String>, String> {
-    settings.certificates.iter().map(|(file, _)| one_line(file)).collect()
+    let Some(acme) = &settings.acme else {
+        return settings.certificates.iter().map(|(file, _)| one_line(file)).collect();
+    };
+    let names = acme.names.join(", ");
+    let file = acme.file();
+    let mut line = match one_line(&file) {
+        Ok(line) => format!("{line}, renewal on {}", date(acme::renewal(&file))),
+        Err(_) => {
+            format!("certificate for {names}: not there yet, to be had from {}", acme.directory)
+        }
+    };
+    if let Some(outcome) = Outcome::read(&acme.outcome()) {
+        let (failed, next) = (date(outcome.failed_at()), date(outcome.next_try()));
+        let times = outcome.failures;
+        let _ = write!(
+            line,
+            "; tried {times} times, last on {failed}: {}; next try {next}",
+            outcome.error
+        );
+    }
+    Ok(vec![line])
+}
+
+/// Whether a file holds a certificate and the key that belongs to it.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn check_pair(file: &Path) -> Result<(), String> {
+    load(&provider(), file, file, None).map(drop)
+}
+
+/// For how long a certificate is good.
+pub(super) struct Validity {
+    pub(super) from: SystemTime,
+    pub(super) until: SystemTime,
+    /// A byte that is another in every certificate.
+    pub(super) spread: u8,
+}
+
+/// For how long the first certificate of a file is good.
+///
+/// # Errors
+/// Why it cannot be read.
+pub(super) fn validity(file: &Path) -> Result<Validity, String> {
+    let chain = chain(file)?;
+    let first = chain.first().map(AsRef::as_ref).unwrap_or_default();
+    let certificate = parse(file, first)?;
+    let time = |time: ASN1Time| {
+        UNIX_EPOCH + Duration::from_secs(u64::try_from(time.timestamp()).unwrap_or_default())
+    };
+    let validity = certificate.validity();
+    Ok(Validity {
+        from: time(validity.not_before),
+        until: time(validity.not_after),
+        spread: first.last().copied().unwrap_or_default(),
+    })
+}
+
+fn parse<'a>(file: &Path, text: &'a [u8]) -> Result<X509Certificate<'a>, String> {
+    let parsed = x509_parser::parse_x509_certificate(text);
+    let told = |error| format!("certificate {}: {error}", file.display());
+    parsed.map(|(_, certificate)| certificate).map_err(told)
+}
+
+/// A time as it is told to people.
+pub(super) fn date(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let time = ASN1Time::from_timestamp(i64::try_from(seconds).unwrap_or_default());
+    time.and_then(|time| time.to_rfc2822().map_err(|_| X509Error::InvalidDate))
+        .unwrap_or_else(|error| error.to_string())
 }
 
 fn one_line(file: &Path) -> Result<String, String> {
     let chain = chain(file)?;
-    let first = chain.first().map(AsRef::as_ref).unwrap_or_default();
-    let (_, certificate) = x509_parser::parse_x509_certificate(first)
-        .map_err(|error| format!("certificate {}: {error}", file.display()))?;
+    let certificate = parse(file, chain.first().map(AsRef::as_ref).unwrap_or_default())?;
     let until = certificate.validity().not_after;
     let names = certificate.subject_alternative_name().ok().flatten();
     let names: Vec<String> = names

@@ -1,14 +1,17 @@
 //! TLS: certificates, and connections that are encrypted.
 
+mod acme;
 mod certificate;
 mod handshake;
 mod session;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime};
 
+use self::acme::Challenges;
 use self::certificate::Answering;
 pub(crate) use self::handshake::handshake;
 pub(crate) use self::session::Session;
@@ -22,12 +25,17 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) struct Certificates {
     /// By the site's number.
     sites: Vec<Option<SiteTls>>,
+    /// What authorities ask for; `None` when no certificate is obtained.
+    challenges: Option<Arc<Challenges>>,
 }
 
 struct SiteTls {
     name: String,
     settings: Arc<Tls>,
-    current: RwLock<Arc<Answering>>,
+    /// `None` for as long as none was obtained.
+    current: RwLock<Option<Arc<Answering>>>,
+    /// That there is none was told.
+    lack_said: AtomicBool,
     /// The files as they were when they were last looked at.
     seen: Mutex<Vec<Stamp>>,
 }
@@ -55,13 +63,25 @@ impl Certificates {
                 Some(settings) => Some(SiteTls::load(site.name.clone(), Arc::clone(settings))?),
             });
         }
-        Ok(Self { sites })
+        let obtains = |site: &SiteTls| site.settings.acme.is_some();
+        let challenges = sites.iter().flatten().any(obtains).then(Arc::default);
+        Ok(Self { sites, challenges })
+    }
+
+    /// What authorities ask for; `None` when no certificate is obtained.
+    #[inline]
+    pub(crate) fn challenges(&self) -> Option<&Arc<Challenges>> {
+        self.challenges.as_ref()
     }
 
     /// What a site answers handshakes with.
     fn of_site(&self, index: usize) -> Option<Arc<Answering>> {
         let site = self.sites.get(index)?.as_ref()?;
-        Some(Arc::clone(&site.current.read().unwrap_or_else(PoisonError::into_inner)))
+        let current = site.current.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if current.is_none() && !site.lack_said.swap(true, Ordering::Relaxed) {
+            tracing::warn!(site = site.name, "handshakes are refused until there is a certificate");
+        }
+        current
     }
 
     /// What answers a client that names no site where there is none for every host.
@@ -93,14 +113,39 @@ impl Certificates {
         };
         std::thread::Builder::new().name("certificates".into()).spawn(follow).map(drop)
     }
+
+    /// Begins to obtain the certificates that are to be had by ACME.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub(crate) fn obtain(&self, config: &Config) -> std::io::Result<()> {
+        match &self.challenges {
+            Some(challenges) => acme::start(config, challenges),
+            None => Ok(()),
+        }
+    }
 }
 
 impl SiteTls {
     fn load(name: String, settings: Arc<Tls>) -> Result<Self, String> {
         // Looked at before they are read: what changes meanwhile is read once more.
         let seen = stamps(&settings);
-        let current = certificate::answering(&settings, &name)?;
-        Ok(Self { name, settings, current: RwLock::new(current), seen: Mutex::new(seen) })
+        let current = match certificate::answering(&settings, &name) {
+            Ok(answering) => Some(answering),
+            // Another will be obtained.
+            Err(error) if is_to_be_obtained(&settings) => {
+                tracing::info!(site = name, "there is no certificate yet: {error}");
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Self {
+            name,
+            settings,
+            current: RwLock::new(current),
+            lack_said: AtomicBool::new(false),
+            seen: Mutex::new(seen),
+        })
     }
 
     fn look(&self) {
@@ -112,7 +157,8 @@ impl SiteTls {
         *seen = now;
         match certificate::answering(&self.settings, &self.name) {
             Ok(config) => {
-                *self.current.write().unwrap_or_else(PoisonError::into_inner) = config;
+                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(config);
+                self.lack_said.store(false, Ordering::Relaxed);
                 tracing::info!(site = self.name, "the certificate was renewed from its files");
             }
             Err(error) => {
@@ -123,6 +169,11 @@ impl SiteTls {
             }
         }
     }
+}
+
+/// Whether what is missing is a certificate that will be obtained.
+fn is_to_be_obtained(settings: &Tls) -> bool {
+    settings.acme.as_ref().is_some_and(|acme| certificate::check_pair(&acme.file()).is_err())
 }
 
 fn stamps(settings: &Tls) -> Vec<Stamp> {
@@ -139,6 +190,12 @@ fn stamps(settings: &Tls) -> Vec<Stamp> {
 /// # Errors
 /// What is wrong with them.
 pub(crate) fn examine(settings: &Tls) -> Result<Vec<String>, String> {
-    certificate::answering(settings, "")?;
+    if let Some(acme) = &settings.acme {
+        acme::roots(acme.authority.as_deref())?;
+    }
+    match certificate::answering(settings, "") {
+        Err(error) if !is_to_be_obtained(settings) => return Err(error),
+        _ => {}
+    }
     certificate::describe(settings)
 }

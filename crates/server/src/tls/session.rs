@@ -126,6 +126,11 @@ impl Session {
         self.tls.alpn_protocol() == Some(b"h2")
     }
 
+    /// Whether the handshake was all that the client wanted: the proof of RFC 8737.
+    pub(crate) fn was_proof(&self) -> bool {
+        self.tls.alpn_protocol() == Some(super::acme::ALPN)
+    }
+
     /// Whether nothing waits for room in the socket.
     pub(crate) fn is_flushed(&self) -> bool {
         !self.tls.wants_write()
