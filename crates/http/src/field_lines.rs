@@ -29,6 +29,11 @@ impl FieldLines {
         self.push(name, itoa::Buffer::new().format(value));
     }
 
+    /// Appends all fields of `other`.
+    pub fn extend(&mut self, other: &Self) {
+        self.lines.extend_from_slice(&other.lines);
+    }
+
     /// Replaces every field of that name by one.
     pub fn set(&mut self, name: &str, value: impl AsRef<[u8]>) {
         self.remove(name);

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dunlin_http::http1::Limits;
 use dunlin_http::{FieldName, Head, Request};
@@ -20,7 +20,7 @@ use crate::connections::Connections;
 use crate::handler::file::Roots;
 use crate::handler::script::{Links, Pools};
 use crate::listen::Gauge;
-use crate::record::{AccessLog, Exchange, LoopLog, ReverseDns};
+use crate::record::{AccessLog, Exchange, LoopLog, ReverseDns, Track};
 use crate::tls::Certificates;
 
 /// What all loops share. Nothing here is locked on the way of a cached file.
@@ -213,8 +213,9 @@ impl Loop {
         self.front.borrow_mut().sweep();
     }
 
+    /// Whether anybody wants to know of requests.
     #[inline]
-    pub(crate) fn is_logging(&self) -> bool {
+    pub(crate) fn is_tracking(&self) -> bool {
         self.shared.access_log.is_some()
     }
 
@@ -293,26 +294,27 @@ impl Loop {
         }
     }
 
-    /// Writes the log line of a finished exchange.
+    /// Takes the finished exchange: writes its log line.
     pub(crate) fn record(
         &self,
         request: &Request<'_>,
         peer: IpAddr,
         connection: u64,
-        started: Instant,
-        site: usize,
+        track: &Track,
         served: &Served,
     ) {
         let mut log = self.log.borrow_mut();
-        let Some(log) = &mut *log else { return };
+        let Some(log) = log.as_mut().filter(|_| track.is_logged) else { return };
+        let pass = track.pass.as_deref();
+        let peer = pass.map_or(peer, |pass| pass.client.address);
         let name = self.shared.reverse_dns.as_ref().and_then(|dns| dns.name(peer));
-        let duration = started.elapsed();
+        let duration = track.phases.first_byte.elapsed();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let began = now.saturating_sub(duration);
         log.record(&Exchange {
             peer,
             peer_name: name.as_deref(),
-            user: None,
+            user: pass.and_then(|pass| pass.user()).map(str::as_bytes),
             started_secs: began.as_secs(),
             started_nanos: began.subsec_nanos(),
             duration_ns: duration.as_nanos() as u64,
@@ -324,7 +326,7 @@ impl Loop {
             referer: request.field(FieldName::Referer),
             user_agent: request.field(FieldName::UserAgent),
             host: request.field(FieldName::Host),
-            site: self.shared.config.sites.name(site),
+            site: self.shared.config.sites.name(track.site),
             cache: served.cache,
             coding: served.coding,
             connection,

@@ -6,6 +6,7 @@ pub mod config;
 mod connections;
 mod drive;
 mod event_loop;
+mod gate;
 mod handler;
 mod listen;
 mod record;

@@ -1,5 +1,7 @@
 //! Accepting connections.
 
+mod proxy;
+
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -13,6 +15,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
+use self::proxy::Addresses;
 use crate::drive::http1::{Connection, Start};
 use crate::event_loop::{Loop, Shared};
 use crate::tls;
@@ -111,13 +114,17 @@ impl Drop for Permit {
     }
 }
 
+/// What is spoken on a listener.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Speech {
+    pub(crate) tls: bool,
+    pub(crate) http2: bool,
+    /// A proxy tells of the client first.
+    pub(crate) proxy_protocol: bool,
+}
+
 /// Accepts connections and starts their drivers, until the loop drains.
-pub(crate) async fn accept(
-    ctx: Rc<Loop>,
-    listener: TcpListener,
-    tls: bool,
-    http2: bool,
-) -> io::Result<()> {
+pub(crate) async fn accept(ctx: Rc<Loop>, listener: TcpListener, speech: Speech) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     loop {
         let permit = tokio::select! {
@@ -132,20 +139,13 @@ pub(crate) async fn accept(
             Ok((stream, peer)) => {
                 ctx.wake_ticker();
                 let descriptor = stream.as_raw_fd();
-                let peer = peer.ip().to_canonical();
-                if tls {
-                    tokio::task::spawn_local(encrypted(
-                        Rc::clone(&ctx),
-                        stream,
-                        peer,
-                        permit,
-                        http2,
-                    ));
+                let accepted =
+                    Accepted { peer: peer.ip().to_canonical(), proxied: None, permit, speech };
+                if speech.tls || speech.proxy_protocol {
+                    tokio::task::spawn_local(accepted.prepare(Rc::clone(&ctx), stream));
                 } else {
-                    let start = if http2 { Start::Either } else { Start::Http1 };
-                    let stream = Transport::Tcp(stream);
-                    let connection = Connection::new(Rc::clone(&ctx), stream, peer, permit, start);
-                    tokio::task::spawn_local(connection);
+                    let start = if speech.http2 { Start::Either } else { Start::Http1 };
+                    accepted.drive(&ctx, Transport::Tcp(stream), start);
                 }
                 if descriptor >= ctx.shared.gauge.ceiling {
                     wait_for_room(&ctx, &"nearly all descriptors are taken", &listener).await;
@@ -156,28 +156,84 @@ pub(crate) async fn accept(
     }
 }
 
-/// Does the handshake and starts the driver.
-async fn encrypted(ctx: Rc<Loop>, stream: TcpStream, peer: IpAddr, permit: Permit, http2: bool) {
-    let Shared { config, certificates, .. } = &*ctx.shared;
-    let limit = Duration::from_millis(ctx.http1.head_timeout);
-    let handshake =
-        tokio::time::timeout(limit, tls::handshake(stream, config, certificates, http2));
-    let session = tokio::select! {
-        session = handshake => session,
-        () = ctx.drained() => return,
-    };
-    match session {
-        Ok(Ok(mut session)) if session.was_proof() => session.close(),
-        Ok(Ok(session)) => {
-            ctx.wake_ticker();
-            let start = if session.has_http2() { Start::Http2 } else { Start::Http1 };
-            let stream = Transport::Tls(Box::new(session));
-            // A task of its own: that of the handshake is larger than a connection needs.
-            let connection = Connection::new(Rc::clone(&ctx), stream, peer, permit, start);
-            tokio::task::spawn_local(connection);
+/// A connection whose driver has not begun.
+pub(crate) struct Accepted {
+    pub(crate) peer: IpAddr,
+    /// What a proxy said of the client.
+    pub(crate) proxied: Option<Box<(SocketAddr, SocketAddr)>>,
+    pub(crate) permit: Permit,
+    speech: Speech,
+}
+
+impl Accepted {
+    /// Starts the driver: a task of its own, because that of what came before is larger than a
+    /// connection needs.
+    fn drive(self, ctx: &Rc<Loop>, stream: Transport, start: Start) {
+        tokio::task::spawn_local(Connection::new(Rc::clone(ctx), stream, self, start));
+    }
+
+    /// Does what has to be done before the driver may begin.
+    async fn prepare(mut self, ctx: Rc<Loop>, mut stream: TcpStream) {
+        let limit = Duration::from_millis(ctx.http1.head_timeout);
+        if self.speech.proxy_protocol {
+            let told = tokio::time::timeout(limit, self.hear_proxy(&ctx, &mut stream));
+            let told = tokio::select! {
+                told = told => told,
+                () = ctx.drained() => return,
+            };
+            match told {
+                Ok(Ok(addresses)) => {
+                    if let Some((client, _)) = &addresses {
+                        self.peer = client.ip().to_canonical();
+                    }
+                    self.proxied = addresses.map(Box::new);
+                }
+                Ok(Err(error)) => {
+                    return tracing::warn!(peer = %self.peer, "PROXY protocol: {error}");
+                }
+                Err(_) => {
+                    return tracing::warn!(peer = %self.peer, "PROXY protocol: it took too long");
+                }
+            }
         }
-        Ok(Err(error)) => tracing::debug!(%peer, "TLS handshake: {error}"),
-        Err(_) => tracing::debug!(%peer, "TLS handshake: it took too long"),
+        if self.speech.tls {
+            return self.encrypt(ctx, stream).await;
+        }
+        ctx.wake_ticker();
+        let start = if self.speech.http2 { Start::Either } else { Start::Http1 };
+        self.drive(&ctx, Transport::Tcp(stream), start);
+    }
+
+    async fn hear_proxy(&self, ctx: &Loop, stream: &mut TcpStream) -> io::Result<Addresses> {
+        let trusted = &ctx.shared.config.server.trusted_proxies;
+        if !trusted.is_empty() && !trusted.iter().any(|network| network.contains(self.peer)) {
+            let what = "the address is none of trusted_proxies";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+        }
+        proxy::read(stream).await
+    }
+
+    /// Does the handshake and starts the driver.
+    async fn encrypt(self, ctx: Rc<Loop>, stream: TcpStream) {
+        let Shared { config, certificates, .. } = &*ctx.shared;
+        let limit = Duration::from_millis(ctx.http1.head_timeout);
+        let handshake = tls::handshake(stream, config, certificates, self.speech.http2);
+        let handshake = tokio::time::timeout(limit, handshake);
+        let session = tokio::select! {
+            session = handshake => session,
+            () = ctx.drained() => return,
+        };
+        let peer = self.peer;
+        match session {
+            Ok(Ok(mut session)) if session.was_proof() => session.close(),
+            Ok(Ok(session)) => {
+                ctx.wake_ticker();
+                let start = if session.has_http2() { Start::Http2 } else { Start::Http1 };
+                self.drive(&ctx, Transport::Tls(Box::new(session)), start);
+            }
+            Ok(Err(error)) => tracing::debug!(%peer, "TLS handshake: {error}"),
+            Err(_) => tracing::debug!(%peer, "TLS handshake: it took too long"),
+        }
     }
 }
 

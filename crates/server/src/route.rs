@@ -9,11 +9,13 @@ use std::time::Instant;
 use dunlin_http::http1::{BodyLength, Refusal};
 use dunlin_http::semantics::target::{self, Target};
 use dunlin_http::semantics::{Coding, Method, host, path, status};
-use dunlin_http::{FieldName, Request};
+use dunlin_http::{FieldLines, FieldName, OwnedRequest, Request};
 
 use crate::cache::front::Hit;
 use crate::config::{Settings, Site};
 use crate::event_loop::Loop;
+use crate::gate::{Asker, Client, Gates, Pass, Refused, Verdict, Waiting};
+use crate::handler::file::OwnedSubject;
 use crate::handler::{error_page, file, redirect, respond, script};
 use crate::response::Response;
 use crate::stream;
@@ -51,6 +53,13 @@ pub(crate) struct Incoming {
     pub(crate) redirects: u8,
 }
 
+impl Incoming {
+    /// Who asks, as far as the connection tells.
+    pub(crate) fn client(&self) -> Client {
+        Client { address: self.remote.ip().to_canonical(), encrypted: self.encrypted }
+    }
+}
+
 /// A whole representation, or the 304 that spares it.
 pub(crate) struct Prepared {
     pub(crate) hit: Rc<Hit>,
@@ -71,6 +80,8 @@ pub(crate) struct Routed {
     pub(crate) reads_body: bool,
     /// Whether the access log has a line for it.
     pub(crate) log: bool,
+    /// What the gates know of it.
+    pub(crate) pass: Option<Rc<Pass>>,
 }
 
 /// What a request is about, once its target is understood.
@@ -82,6 +93,8 @@ pub(crate) struct Subject<'a> {
     /// The path after decoding.
     pub(crate) path: &'a [u8],
     pub(crate) query: Option<&'a [u8]>,
+    /// What the gates know of who asks; `None` when the route has none.
+    pub(crate) pass: Option<&'a Rc<Pass>>,
 }
 
 impl From<Response> for Reply {
@@ -96,6 +109,7 @@ impl From<Response> for Reply {
 /// A refusal when the target cannot be understood.
 pub(crate) fn dispatch(
     ctx: &Rc<Loop>,
+    client: Client,
     request: &Request<'_>,
     path_buffer: &mut Vec<u8>,
 ) -> Result<Routed, Refusal> {
@@ -126,22 +140,12 @@ pub(crate) fn dispatch(
         }
     };
     let method = request.method();
-    if matches!(method, Method::Get | Method::Head)
-        && let Some(hit) = ctx.front.borrow().get(site.index, raw_path, ctx.clock.now())
-    {
-        let settings = &hit.settings;
-        let subject = Subject { site, settings, raw_path, path: b"", query };
-        if hit.plain.is_some() {
-            ctx.count_hit();
-            let reply = file::answer_hit(ctx, request, &subject, hit, "hit");
-            return Ok(routed(site, settings, reply, false));
-        }
-        if file::has_changed(hit) {
-            hit.version.retire();
-        } else if !ctx.is_worth_a_copy(&hit.resource) {
-            ctx.count_hit();
-            let reply = file::answer_hit(ctx, request, &subject, hit, "hit");
-            return Ok(routed(site, settings, reply, false));
+    if matches!(method, Method::Get | Method::Head) {
+        let hit = ctx.front.borrow().get(site.index, raw_path, ctx.clock.now()).cloned();
+        if let Some(hit) = hit
+            && let Some(routed) = dispatch_hit(ctx, client, request, site, (raw_path, query), &hit)
+        {
+            return Ok(routed);
         }
     }
     if raw_path == b"*" {
@@ -153,7 +157,7 @@ pub(crate) fn dispatch(
             path::PathError::EncodedSlash => {
                 let settings = site.route(b"/");
                 let reply = not_found(ctx, request, site, settings);
-                return Ok(routed(site, settings, reply, false));
+                return Ok(routed(site, settings, reply, false, None));
             }
             path::PathError::AboveRoot => "the path leads above the root",
             path::PathError::Nul => "the path holds a NUL",
@@ -162,25 +166,156 @@ pub(crate) fn dispatch(
         return Err(Refusal { status: 400, reason });
     }
     let settings = site.route(path_buffer);
-    let subject = Subject { site, settings, raw_path, path: path_buffer, query };
-    Ok(handle(ctx, request, &subject))
+    let subject = Subject { site, settings, raw_path, path: path_buffer, query, pass: None };
+    Ok(match enter(ctx, client, request, &subject) {
+        Ok(pass) => handle(ctx, request, &Subject { pass: pass.as_ref(), ..subject }),
+        Err(stopped) => *stopped,
+    })
+}
+
+/// Answers with what the loop's own cache has, if that may be used.
+#[inline]
+fn dispatch_hit(
+    ctx: &Rc<Loop>,
+    client: Client,
+    request: &Request<'_>,
+    site: &Arc<Site>,
+    (raw_path, query): (&[u8], Option<&[u8]>),
+    hit: &Rc<Hit>,
+) -> Option<Routed> {
+    if hit.plain.is_none() {
+        if file::has_changed(hit) {
+            hit.version.retire();
+            return None;
+        }
+        if ctx.is_worth_a_copy(&hit.resource) {
+            return None;
+        }
+    }
+    let settings = &hit.settings;
+    let subject = Subject { site, settings, raw_path, path: b"", query, pass: None };
+    let pass = match enter(ctx, client, request, &subject) {
+        Ok(pass) => pass,
+        Err(stopped) => return Some(*stopped),
+    };
+    ctx.count_hit();
+    let subject = Subject { pass: pass.as_ref(), ..subject };
+    let reply = file::answer_hit(ctx, request, &subject, hit, "hit");
+    Some(routed(site, settings, reply, false, pass))
+}
+
+/// Asks the gates of the route; `None` when it has none and nobody is behind a proxy.
+#[inline]
+fn enter(
+    ctx: &Rc<Loop>,
+    client: Client,
+    request: &Request<'_>,
+    subject: &Subject<'_>,
+) -> Result<Option<Rc<Pass>>, Box<Routed>> {
+    let trusted = &ctx.shared.config.server.trusted_proxies;
+    if subject.settings.gates.is_none() && trusted.is_empty() {
+        return Ok(None);
+    }
+    ask(ctx, client.behind(request, trusted), request, subject).map(Some)
+}
+
+fn ask(
+    ctx: &Rc<Loop>,
+    client: Client,
+    request: &Request<'_>,
+    subject: &Subject<'_>,
+) -> Result<Rc<Pass>, Box<Routed>> {
+    let pass = Rc::new(Pass::new(client));
+    let Some(gates) = &subject.settings.gates else { return Ok(pass) };
+    let subject = &Subject { pass: Some(&pass), ..*subject };
+    let reply = match gates.ask(&Asker { ctx, request, subject, pass: &pass }, 0) {
+        (_, Verdict::Pass) => return Ok(pass),
+        (_, Verdict::Refuse(refused)) => refuse(ctx, request, subject, refused),
+        (number, Verdict::Wait(waiting)) => {
+            let wait = Wait {
+                ctx: Rc::clone(ctx),
+                request: request.to_owned(),
+                subject: subject.to_owned(),
+                gates: Arc::clone(gates),
+                pass: Rc::clone(&pass),
+            };
+            Reply::Exchange(Box::new(move |incoming| Box::pin(wait.at(number, waiting, incoming))))
+        }
+    };
+    let (site, settings) = (subject.site, subject.settings);
+    Err(Box::new(routed(site, settings, reply, false, Some(Rc::clone(&pass)))))
+}
+
+fn refuse(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_>, refused: Refused) -> Reply {
+    file::error_reply(ctx, request, subject, refused.status, refused.fields)
+}
+
+/// A request that waits at a gate.
+struct Wait {
+    ctx: Rc<Loop>,
+    request: OwnedRequest,
+    subject: OwnedSubject,
+    gates: Arc<Gates>,
+    pass: Rc<Pass>,
+}
+
+impl Wait {
+    /// Waits at the gate of that number, passes those behind it and has the handler answer.
+    async fn at(mut self, number: usize, waiting: Waiting, incoming: Incoming) -> Response {
+        if let Err(refused) = self.all(number, waiting).await {
+            let request = self.request.as_request();
+            let reply = refuse(&self.ctx, &request, &self.subject(), refused);
+            return file::into_response(&request, reply).await;
+        }
+        self.pass.set_passed(Instant::now());
+        if self.subject.path.is_empty() {
+            let mut path = Vec::new();
+            // It was decoded when the answer that the cache had was kept.
+            let _ = path::decode(&self.subject.raw_path, &mut path);
+            self.subject.path = path.into();
+        }
+        let request = self.request.as_request();
+        match handle(&self.ctx, &request, &self.subject()).reply {
+            Reply::Exchange(begin) => begin(incoming).await,
+            reply => file::into_response(&request, reply).await,
+        }
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        Subject { pass: Some(&self.pass), ..self.subject.borrow() }
+    }
+
+    async fn all(&self, mut number: usize, mut waiting: Waiting) -> Result<(), Refused> {
+        loop {
+            waiting.await?;
+            let Self { ctx, pass, .. } = self;
+            let (request, subject) = (&self.request.as_request(), &self.subject());
+            match self.gates.ask(&Asker { ctx, request, subject, pass }, number + 1) {
+                (_, Verdict::Pass) => return Ok(()),
+                (_, Verdict::Refuse(refused)) => return Err(refused),
+                (next, Verdict::Wait(longer)) => (number, waiting) = (next, longer),
+            }
+        }
+    }
 }
 
 /// The one place where a route's settings choose the handler.
 fn handle(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_>) -> Routed {
     let (site, settings) = (subject.site, subject.settings);
+    let pass = || subject.pass.cloned();
     let method = request.method();
     if let Some(redirect) = &settings.redirect {
         let response = redirect::respond(request, subject, redirect);
-        return routed(site, settings, response.into(), true);
+        return routed(site, settings, response.into(), true, pass());
     }
     if let Some(fixed) = &settings.respond {
-        return routed(site, settings, respond::respond(settings, fixed).into(), true);
+        return routed(site, settings, respond::respond(settings, fixed).into(), true, pass());
     }
     if let Some(rules) = &settings.script
         && !matches!(method, Method::Trace | Method::Connect)
     {
-        return routed(site, settings, script::answer(ctx, request, subject, rules), false);
+        let reply = script::answer(ctx, request, subject, rules);
+        return routed(site, settings, reply, false, pass());
     }
     let reply = match method {
         Method::Get | Method::Head => file::answer(ctx, request, subject),
@@ -188,21 +323,35 @@ fn handle(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_>) -> Route
         Method::Other => refusal(ctx, request, subject, 501),
         _ => refusal(ctx, request, subject, 405),
     };
-    routed(site, settings, reply, false)
+    routed(site, settings, reply, false, pass())
 }
 
-fn routed(site: &Site, settings: &Settings, reply: Reply, reads_body: bool) -> Routed {
+fn routed(
+    site: &Site,
+    settings: &Settings,
+    reply: Reply,
+    reads_body: bool,
+    pass: Option<Rc<Pass>>,
+) -> Routed {
     Routed {
         reply,
         site: site.index,
         body_limit: settings.body_size,
         reads_body,
         log: settings.access_log,
+        pass,
     }
 }
 
 fn unrouted(response: Response) -> Routed {
-    Routed { reply: response.into(), site: 0, body_limit: 0, reads_body: false, log: true }
+    Routed {
+        reply: response.into(),
+        site: 0,
+        body_limit: 0,
+        reads_body: false,
+        log: true,
+        pass: None,
+    }
 }
 
 const ALLOW: &str = "GET, HEAD, OPTIONS";
@@ -229,7 +378,7 @@ fn not_found(
     site: &Arc<Site>,
     settings: &Arc<Settings>,
 ) -> Reply {
-    let subject = Subject { site, settings, raw_path: b"/", path: b"/", query: None };
+    let subject = Subject { site, settings, raw_path: b"/", path: b"/", query: None, pass: None };
     refusal(ctx, request, &subject, 404)
 }
 
@@ -240,8 +389,11 @@ pub(crate) fn refusal(
     subject: &Subject<'_>,
     status: u16,
 ) -> Reply {
-    let allow = (status == 405).then_some(ALLOW);
-    file::error_reply(ctx, request, subject, status, allow)
+    let mut fields = FieldLines::default();
+    if status == 405 {
+        fields.push("Allow", ALLOW);
+    }
+    file::error_reply(ctx, request, subject, status, fields)
 }
 
 /// The answer to a message that the engine or the router refuses.

@@ -18,7 +18,7 @@ use crate::config::{Config, Listen};
 use crate::event_loop::{Loop, Shared};
 use crate::handler::file::Roots;
 use crate::handler::script::Pools;
-use crate::listen::{self, Gauge};
+use crate::listen::{self, Gauge, Speech};
 use crate::record::{AccessLog, AccessLogSettings, Format, ReverseDns, ReverseDnsSettings};
 use crate::tls::Certificates;
 
@@ -260,13 +260,12 @@ fn share(config: Config) -> Result<Arc<Shared>, StartError> {
 /// An open socket that is listened on.
 struct Listener {
     socket: TcpListener,
-    tls: bool,
-    http2: bool,
+    speech: Speech,
 }
 
 impl Listener {
     fn url(&self) -> Option<String> {
-        let scheme = if self.tls { "https" } else { "http" };
+        let scheme = if self.speech.tls { "https" } else { "http" };
         Some(format!("{scheme}://{}/", self.socket.local_addr().ok()?))
     }
 }
@@ -274,7 +273,7 @@ impl Listener {
 /// Opens every address once for each loop.
 fn bind_all(listen: &[Listen], loops: usize) -> Result<Vec<Vec<Listener>>, StartError> {
     let mut all: Vec<Vec<Listener>> = (0..loops).map(|_| Vec::new()).collect();
-    for Listen { address, backlog, tls, http2 } in listen {
+    for Listen { address, backlog, tls, http2, proxy_protocol } in listen {
         let explain = |error: io::Error| {
             let hint = match error.kind() {
                 io::ErrorKind::AddrInUse => "; another program has it, choose another port",
@@ -292,7 +291,8 @@ fn bind_all(listen: &[Listen], loops: usize) -> Result<Vec<Vec<Listener>>, Start
             let listener = listen::bind(address, *backlog).map_err(explain)?;
             // Port 0 is chosen once, and then shared.
             address = listener.local_addr().map_err(explain)?;
-            listeners.push(Listener { socket: listener, tls: *tls, http2: *http2 });
+            let speech = Speech { tls: *tls, http2: *http2, proxy_protocol: *proxy_protocol };
+            listeners.push(Listener { socket: listener, speech });
         }
     }
     Ok(all)
@@ -318,8 +318,8 @@ fn run_loop(shared: Arc<Shared>, listeners: Vec<Listener>, mut stopped: watch::R
         let ctx = Rc::new(Loop::new(shared));
         tokio::task::spawn_local(Rc::clone(&ctx).follow_changes());
         tokio::task::spawn_local(Rc::clone(&ctx).tick());
-        for Listener { socket, tls, http2 } in listeners {
-            let accepting = listen::accept(Rc::clone(&ctx), socket, tls, http2);
+        for Listener { socket, speech } in listeners {
+            let accepting = listen::accept(Rc::clone(&ctx), socket, speech);
             tokio::task::spawn_local(async move {
                 if let Err(error) = accepting.await {
                     tracing::error!("accepting: {error}");

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::at::{At, Place};
 use super::error::{Problem, Source};
 use super::file::{self, File, OneOrMany, Site as FileSite, TlsTable};
+use super::gates;
 use super::pattern::Pattern;
 use super::sites::{Defaults, Site, SiteRoute, Sites};
 use super::tls::{self, Surroundings, Tls};
@@ -72,6 +73,11 @@ impl Checker<'_> {
                 .state
                 .as_ref()
                 .map_or("/var/lib/dunlin".into(), |state| self.absolute(state)),
+            trusted_proxies: gates::networks(
+                "trusted_proxies",
+                server.trusted_proxies.as_deref().unwrap_or_default(),
+                &mut |place, what| self.problem(place, what),
+            ),
             http1: self.http1(&server.http1),
             cache: Cache {
                 size: cache.size.map_or(128 << 20, |size| size.0 as usize),
@@ -185,6 +191,7 @@ impl Checker<'_> {
                     backlog: listen.backlog.map_or(4096, i32::from),
                     tls: listen.tls.as_deref().copied().unwrap_or(false),
                     http2: listen.http2.unwrap_or(true),
+                    proxy_protocol: listen.proxy_protocol.unwrap_or(false),
                 });
             }
         }

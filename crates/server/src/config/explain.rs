@@ -220,7 +220,7 @@ fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
         settings.error_pages.iter().map(|(key, value)| (key.to_string(), value.clone())).collect();
     pages.sort();
     let steps = settings.try_files.len();
-    vec![
+    let mut all = vec![
         ("root", settings.root.display().to_string()),
         ("index", settings.index.join(", ")),
         ("try", if steps == 0 { String::new() } else { format!("{steps} steps") }),
@@ -256,5 +256,7 @@ fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
         ("access_log", settings.access_log.to_string()),
         ("body_size", format!("{} bytes", settings.body_size)),
         ("ranges", settings.ranges.to_string()),
-    ]
+    ];
+    all.extend(settings.gates.iter().flat_map(|gates| gates.describe()));
+    all
 }

@@ -45,6 +45,9 @@ pub struct Server {
     /// Directory in which the server keeps what has to outlive it: accounts and certificates of ACME.
     /// `/var/lib/dunlin` when absent.
     pub state: Option<At<PathBuf>>,
+    /// Networks of proxies that are believed what `Forwarded` or `X-Forwarded-For` and
+    /// `X-Forwarded-Proto` say of the client. None when absent.
+    pub trusted_proxies: Option<Vec<At<String>>>,
     /// Settings of HTTP/1 connections.
     pub http1: Http1,
     /// Bounds of the file cache.
@@ -204,12 +207,16 @@ pub struct Listen {
     /// Whether HTTP/2 is spoken: with TLS when it is agreed upon, in the clear with clients that begin
     /// with it (prior knowledge). True when absent.
     pub http2: Option<bool>,
+    /// Whether each connection begins with the PROXY protocol's line or header (version 1 or 2), which
+    /// tells of the client behind a proxy. Others are refused, as are those from outside
+    /// `trusted_proxies` when there are such. False when absent.
+    pub proxy_protocol: Option<bool>,
 }
 
 impl Default for Listen {
     fn default() -> Self {
         let address = At::nowhere("127.0.0.1:8080".to_owned());
-        Self { address, backlog: None, tls: None, http2: None }
+        Self { address, backlog: None, tls: None, http2: None, proxy_protocol: None }
     }
 }
 
@@ -424,6 +431,14 @@ route! {
     error_pages: BTreeMap<At<String>, At<String>>,
     /// Whether requests are written to the access log. True when absent.
     access_log: bool,
+    /// Networks whose clients may ask: `192.0.2.0/24`, `::1`. The smallest network that an address is
+    /// in decides between `allow` and `deny`; all others are refused when there is an `allow`.
+    allow: Vec<At<String>>,
+    /// Networks whose clients are refused (403).
+    deny: Vec<At<String>>,
+    /// Methods that are allowed; others are answered with 405. `GET` brings `HEAD` with it. Whatever
+    /// the route's handler knows when absent.
+    methods: Vec<At<String>>,
     /// Largest request body. `1MiB` when absent.
     body_size: Size,
     /// Most ranges of one request; 0 switches ranges off. 16 when absent.

@@ -10,6 +10,7 @@ mod error;
 mod explain;
 pub mod file;
 mod forms;
+mod gates;
 mod pattern;
 mod read;
 mod route_table;
@@ -27,6 +28,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::gate::Network;
 pub(crate) use check::descriptor_limit;
 pub use error::Problem;
 use error::Source;
@@ -83,6 +85,8 @@ pub struct Server {
     pub server_field: bool,
     /// Directory of what has to outlive the server.
     pub state: PathBuf,
+    /// Proxies that are believed what they say of the client.
+    pub trusted_proxies: Vec<Network>,
     /// The HTTP/1 engine's settings.
     pub http1: Http1,
     /// The file cache's bounds.
@@ -168,6 +172,8 @@ pub struct Listen {
     pub tls: bool,
     /// Whether HTTP/2 is spoken with clients that begin with it.
     pub http2: bool,
+    /// Whether connections begin with the PROXY protocol.
+    pub proxy_protocol: bool,
 }
 
 /// What the command line says instead of the file.
@@ -206,6 +212,7 @@ impl Overrides {
                 backlog: None,
                 tls: None,
                 http2: None,
+                proxy_protocol: None,
             };
             file.listen = self.listen.iter().map(listen).collect();
         }

@@ -9,9 +9,11 @@ use dunlin_http::semantics::{Coding, is_field_value, is_token, status};
 
 use super::at::{At, Place};
 use super::file::{Codings, EtagKind, RecordFormat, Route, RouteCache, Symlinks};
+use super::gates;
 use super::pattern::Pattern;
 use super::script::{self, Script};
 use super::template::Template;
+use crate::gate::Gates;
 use crate::handler::records;
 
 /// What holds for a path.
@@ -44,6 +46,7 @@ pub struct Settings {
     pub hidden: bool,
     pub error_pages: HashMap<u16, String>,
     pub access_log: bool,
+    pub gates: Option<Arc<Gates>>,
     pub body_size: u64,
     pub ranges: usize,
 }
@@ -176,6 +179,7 @@ impl Reader<'_> {
             symlinks: route.symlinks.as_deref().copied().unwrap_or(Symlinks::Beneath),
             hidden: route.hidden.as_deref().copied().unwrap_or(false),
             error_pages: self.error_pages(),
+            gates: gates::read(route, self.report),
             access_log: route.access_log.as_deref().copied().unwrap_or(true),
             body_size: route.body_size.as_deref().map_or(1 << 20, |size| size.0),
             ranges: route.ranges.as_deref().copied().unwrap_or(16),

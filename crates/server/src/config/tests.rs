@@ -353,7 +353,9 @@ fn what_is_wrong_in_a_route_is_told_with_its_line_and_column() {
             "14:1: there is no key `throttle` in [[site.route]]; the keys are: path, root",
         ),
         ("auth = { basic = 'x' }", "14:1: there is no key `auth` in [[site.route]]; the keys"),
-        ("allow = []", "14:1: there is no key `allow` in [[site.route]]; the keys"),
+        ("allow = []", "14:9: allow: the list is empty"),
+        ("deny = ['1.2.3.4/33']", "14:9: deny: \"1.2.3.4/33\" is no network"),
+        ("methods = ['get']", "14:12: methods: \"get\" is not \"GET\""),
         ("listing = yes", "14:11: "),
     ] {
         let all = problems(&format!("{GOOD}{setting}\n"));

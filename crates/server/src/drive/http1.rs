@@ -10,7 +10,8 @@ mod exchange;
 mod sending;
 mod upgrade;
 
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -27,7 +28,8 @@ use super::http2;
 use crate::config::Persistence as Personality;
 use crate::connections::Waiting;
 use crate::event_loop::{Buffers, Loop, Served};
-use crate::listen::Permit;
+use crate::listen::{Accepted, Permit};
+use crate::record::Track;
 use crate::response::Body;
 use crate::route::Job;
 use crate::transport::Transport;
@@ -37,6 +39,8 @@ pub(crate) struct Connection {
     ctx: Rc<Loop>,
     stream: Transport,
     peer: IpAddr,
+    /// What a proxy said of the addresses of client and server.
+    proxied: Option<Box<(SocketAddr, SocketAddr)>>,
     serial: u64,
     slot: usize,
     requests: u64,
@@ -53,6 +57,8 @@ pub(crate) struct Connection {
     /// How many of the next reads may come before notifications that are older than them; see
     /// [`Loop::look_for_changes`].
     early_reads: u8,
+    /// When the first of the bytes that are being answered was read, when anybody wants to know.
+    first_byte: Option<Instant>,
     /// Whether HTTP/2 may be spoken on this listener.
     http2: bool,
     stage: Stage,
@@ -84,8 +90,7 @@ struct Handling {
 /// What the log line needs when it cannot be written at once.
 struct LogLater {
     request: OwnedRequest,
-    started: Instant,
-    site: usize,
+    track: Track,
     served: Served,
 }
 
@@ -138,13 +143,8 @@ pub(crate) enum Start {
 }
 
 impl Connection {
-    pub(crate) fn new(
-        ctx: Rc<Loop>,
-        stream: Transport,
-        peer: IpAddr,
-        permit: Permit,
-        start: Start,
-    ) -> Self {
+    pub(crate) fn new(ctx: Rc<Loop>, stream: Transport, accepted: Accepted, start: Start) -> Self {
+        let Accepted { peer, proxied, permit, .. } = accepted;
         let slot = ctx.connections.add();
         let serial = ctx.next_serial();
         let idle = ctx.clock.now() + ctx.http1.idle_timeout;
@@ -153,6 +153,7 @@ impl Connection {
             ctx,
             stream,
             peer,
+            proxied,
             serial,
             slot,
             requests: 0,
@@ -163,6 +164,7 @@ impl Connection {
             closing: false,
             registered: false,
             early_reads: 2,
+            first_byte: None,
             http2: start == Start::Either,
             stage: Stage::Receive,
             body: None,
@@ -172,6 +174,11 @@ impl Connection {
             connection.begin_http2();
         }
         connection
+    }
+
+    /// The addresses of client and server.
+    fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        self.proxied.as_deref().map_or_else(|| self.stream.addresses(), |proxied| Ok(*proxied))
     }
 
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
@@ -203,6 +210,9 @@ impl Connection {
                 self.ctx.look_for_changes();
             }
             let fresh = read.filled();
+            if self.ctx.is_tracking() && (self.unread.is_empty() || self.first_byte.is_none()) {
+                self.first_byte = Some(Instant::now());
+            }
             let step = if self.unread.is_empty() {
                 self.take_in(fresh, parts)
             } else {
@@ -274,6 +284,7 @@ impl Connection {
             Next::Receive => {
                 self.stage = Stage::Receive;
                 self.early_reads = 2;
+                self.first_byte = None;
                 self.resume = !self.unread.is_empty();
                 self.await_more(true);
             }

@@ -10,7 +10,8 @@ mod message;
 mod pump;
 mod work;
 
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -21,6 +22,7 @@ use tokio::io::ReadBuf;
 
 use self::work::Work;
 use crate::event_loop::{Buffers, Loop, Served};
+use crate::record::Track;
 use crate::transport::Transport;
 
 /// One HTTP/2 connection, but for its socket.
@@ -37,6 +39,8 @@ pub(super) struct Connection {
     early_reads: u8,
     works: Vec<Work>,
     requests: u64,
+    /// When the bytes that are being answered were read.
+    first_byte: Option<Instant>,
     /// When something was last received or sent, in milliseconds of the loop's clock.
     active: u64,
     /// When bytes of a body were last sent on any stream.
@@ -59,8 +63,17 @@ pub(super) struct Link<'a> {
     pub(super) ctx: &'a Rc<Loop>,
     pub(super) stream: &'a mut Transport,
     pub(super) peer: IpAddr,
+    /// What a proxy said of the addresses of client and server.
+    pub(super) proxied: Option<&'a (SocketAddr, SocketAddr)>,
     pub(super) serial: u64,
     pub(super) slot: usize,
+}
+
+impl Link<'_> {
+    /// The addresses of client and server.
+    fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        self.proxied.map_or_else(|| self.stream.addresses(), |proxied| Ok(*proxied))
+    }
 }
 
 /// The loop's buffers, as far as answering needs them.
@@ -107,6 +120,7 @@ impl Connection {
             early_reads: 2,
             works: Vec::new(),
             requests: 0,
+            first_byte: None,
             active: now,
             served: now,
             incomplete_since: None,
@@ -204,6 +218,9 @@ impl Connection {
         if self.early_reads > 0 || !self.works.is_empty() {
             self.early_reads = self.early_reads.saturating_sub(1);
             link.ctx.look_for_changes();
+        }
+        if link.ctx.is_tracking() && (self.unread.is_empty() || self.first_byte.is_none()) {
+            self.first_byte = Some(Instant::now());
         }
         let fresh = read.filled();
         self.active = link.ctx.clock.now();
@@ -326,14 +343,7 @@ impl Connection {
         done
     }
 
-    fn record(
-        &self,
-        link: &Link<'_>,
-        request: &Request<'_>,
-        started: Instant,
-        site: usize,
-        served: &Served,
-    ) {
-        link.ctx.record(request, link.peer, link.serial, started, site, served);
+    fn record(&self, link: &Link<'_>, request: &Request<'_>, track: &Track, served: &Served) {
+        link.ctx.record(request, link.peer, link.serial, track, served);
     }
 }

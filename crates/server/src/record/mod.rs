@@ -9,6 +9,7 @@ mod log_writer;
 mod reverse_dns;
 mod template;
 mod time_cache;
+mod track;
 
 pub(crate) use access_log::{AccessLog, AccessLogSettings, LoopLog};
 pub(crate) use exchange::Exchange;
@@ -16,3 +17,4 @@ pub(crate) use format::Format;
 pub(crate) use reverse_dns::{ReverseDns, ReverseDnsSettings};
 pub(crate) use template::Template;
 pub(crate) use time_cache::TimeCache;
+pub(crate) use track::Track;

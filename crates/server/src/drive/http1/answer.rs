@@ -1,7 +1,5 @@
 //! Answering one request: what the router says becomes bytes, now or later.
 
-use std::time::Instant;
-
 use dunlin_http::http1::{BodyLength, Persistence, Refusal, response};
 use dunlin_http::semantics::{Coding, Method, status};
 use dunlin_http::{Head, Request};
@@ -11,6 +9,8 @@ use super::{Connection, Handling, INLINE_BODY, LogLater, Next, Parts};
 use crate::cache::Stored;
 use crate::config::Persistence as Personality;
 use crate::event_loop::Served;
+use crate::gate::Client;
+use crate::record::Track;
 use crate::response::{Body, Piece, Response};
 use crate::route::{self, Prepared, Reply};
 
@@ -18,15 +18,24 @@ impl Connection {
     /// Answers one request; `None` when the answer was added to the batch and the next request
     /// may be looked at.
     pub(super) fn answer(&mut self, bytes: &[u8], parts: &mut Parts<'_>) -> Option<Next> {
-        let started = self.ctx.is_logging().then(Instant::now);
+        let track = self.track();
         let Parts { output, head, path } = parts;
         let request = Request::new(bytes, head);
         self.requests += 1;
         self.decide_persistence(&request);
-        match route::dispatch(&self.ctx, &request, path) {
-            Ok(routed) => self.reply(&request, routed, started, output),
-            Err(refusal) => Some(self.refuse(refusal, Some((&request, started)), output)),
+        match route::dispatch(&self.ctx, self.client(), &request, path) {
+            Ok(routed) => self.reply(&request, routed, track, output),
+            Err(refusal) => Some(self.refuse(refusal, Some((&request, track)), output)),
         }
+    }
+
+    fn client(&self) -> Client {
+        Client { address: self.peer, encrypted: self.stream.is_encrypted() }
+    }
+
+    /// Follows a request whose head has arrived, when anybody wants to know.
+    fn track(&self) -> Option<Track> {
+        self.ctx.is_tracking().then(|| Track::new(self.first_byte))
     }
 
     pub(super) fn decide_persistence(&mut self, request: &Request<'_>) {
@@ -48,18 +57,18 @@ impl Connection {
         &mut self,
         request: &Request<'_>,
         routed: route::Routed,
-        started: Option<Instant>,
+        track: Option<Track>,
         output: &mut Vec<u8>,
     ) -> Option<Next> {
-        let route::Routed { reply, site, body_limit, reads_body, log } = routed;
-        let started = started.filter(|_| log);
+        let route::Routed { reply, site, body_limit, reads_body, log, pass } = routed;
+        let track = Track::routed(track, site, pass, log);
         let is_head = request.method() == Method::Head;
         if self.engine.has_body() {
             let taken = matches!(reply, Reply::Exchange(_));
             if let BodyLength::Known(length) = self.engine.body_length()
                 && length > body_limit
             {
-                return Some(self.refuse(TOO_LARGE, Some((request, started)), output));
+                return Some(self.refuse(TOO_LARGE, Some((request, track)), output));
             }
             match reply {
                 Reply::Response(response) if reads_body => {
@@ -67,7 +76,7 @@ impl Connection {
                         output.extend_from_slice(response::CONTINUE);
                         self.engine.continued();
                     }
-                    let log = self.log_later(request, site, started);
+                    let log = log_later(request, track);
                     let deferred = Deferred { response: *response, log, is_head };
                     self.expect_body(body_limit, Some(deferred));
                     return None;
@@ -87,11 +96,9 @@ impl Connection {
             }
         }
         match reply {
-            Reply::Prepared(prepared) => {
-                self.send_prepared(request, prepared, site, started, output)
-            }
+            Reply::Prepared(prepared) => self.send_prepared(request, prepared, track, output),
             Reply::Response(response) => {
-                let log = self.log_later(request, site, started);
+                let log = log_later(request, track);
                 self.send_response(*response, is_head, log, output)
             }
             Reply::Job(job) => {
@@ -99,7 +106,7 @@ impl Connection {
                     Ok(before) => before,
                     Err(next) => return Some(next),
                 };
-                let log = self.log_later(request, site, started);
+                let log = log_later(request, track);
                 Some(Next::Handle(Box::new(Handling { job, before, log, is_head })))
             }
             Reply::Exchange(begin) => {
@@ -107,7 +114,7 @@ impl Connection {
                     Ok(before) => before,
                     Err(next) => return Some(next),
                 };
-                let log = self.log_later(request, site, started);
+                let log = log_later(request, track);
                 Some(self.begin_exchange(request, begin, body_limit, before, log))
             }
         }
@@ -127,7 +134,7 @@ impl Connection {
     pub(super) fn refuse(
         &mut self,
         refusal: Refusal,
-        request: Option<(&Request<'_>, Option<Instant>)>,
+        request: Option<(&Request<'_>, Option<Track>)>,
         output: &mut Vec<u8>,
     ) -> Next {
         tracing::debug!(peer = %self.peer, status = refusal.status, reason = refusal.reason, "request refused");
@@ -135,17 +142,8 @@ impl Connection {
         self.linger = true;
         self.body = None;
         let (log, is_head) = match request {
-            Some((request, started)) => {
-                (self.log_later(request, 0, started), request.method() == Method::Head)
-            }
-            None => (
-                self.log_later(
-                    &Request::new(b"", &Head::default()),
-                    0,
-                    self.ctx.is_logging().then(Instant::now),
-                ),
-                false,
-            ),
+            Some((request, track)) => (log_later(request, track), request.method() == Method::Head),
+            None => (log_later(&Request::new(b"", &Head::default()), self.track()), false),
         };
         let response = route::refusal_response(&refusal, !is_head);
         self.send_response(response, is_head, log, output).unwrap_or(Next::Close)
@@ -157,8 +155,7 @@ impl Connection {
         &mut self,
         request: &Request<'_>,
         prepared: Prepared,
-        site: usize,
-        started: Option<Instant>,
+        track: Option<Track>,
         output: &mut Vec<u8>,
     ) -> Option<Next> {
         let Prepared { hit, coding, not_modified, cache } = prepared;
@@ -173,10 +170,10 @@ impl Connection {
             };
             self.begin_head(200, output);
             output.extend_from_slice(&plain.block[..end]);
-            if let Some(started) = started {
+            if let Some(track) = track {
                 let bytes = (end - plain.head_length) as u64;
                 let served = Served { status: 200, bytes, cache, coding: "-" };
-                self.record(request, started, site, &served);
+                self.record(request, &track, &served);
             }
             return self.after_answer(output);
         }
@@ -203,12 +200,12 @@ impl Connection {
             }
         }
         if body.is_empty() {
-            if let Some(started) = started {
-                self.record(request, started, site, &served);
+            if let Some(track) = track {
+                self.record(request, &track, &served);
             }
             return self.after_answer(output);
         }
-        let mut log = self.log_later(request, site, started);
+        let mut log = log_later(request, track);
         if let Some(log) = &mut log {
             log.served = served;
         }
@@ -224,6 +221,9 @@ impl Connection {
         output: &mut Vec<u8>,
     ) -> Option<Next> {
         let Response { status, mut fields, mut body, stated_length, cache, coding } = response;
+        if let Some(log) = &log {
+            log.track.tell(&mut fields);
+        }
         if self.ctx.http1.server_field {
             fields.push("Server", "dunlin");
         }
@@ -267,32 +267,21 @@ impl Connection {
         self.closing.then(|| self.flush(Body::default(), None, output))
     }
 
-    pub(super) fn log_later(
-        &self,
-        request: &Request<'_>,
-        site: usize,
-        started: Option<Instant>,
-    ) -> Option<Box<LogLater>> {
-        started.map(|started| {
-            let served = Served { status: 0, bytes: 0, cache: "-", coding: "-" };
-            Box::new(LogLater { request: request.to_owned(), started, site, served })
-        })
-    }
-
     pub(super) fn record_later(&self, log: &LogLater, bytes: u64) {
         let served = Served { bytes: log.served.bytes.max(bytes), ..log.served };
-        self.record(&log.request.as_request(), log.started, log.site, &served);
+        self.record(&log.request.as_request(), &log.track, &served);
     }
 
-    pub(super) fn record(
-        &self,
-        request: &Request<'_>,
-        started: Instant,
-        site: usize,
-        served: &Served,
-    ) {
-        self.ctx.record(request, self.peer, self.serial, started, site, served);
+    pub(super) fn record(&self, request: &Request<'_>, track: &Track, served: &Served) {
+        self.ctx.record(request, self.peer, self.serial, track, served);
     }
+}
+
+fn log_later(request: &Request<'_>, track: Option<Track>) -> Option<Box<LogLater>> {
+    track.map(|track| {
+        let served = Served { status: 0, bytes: 0, cache: "-", coding: "-" };
+        Box::new(LogLater { request: request.to_owned(), track, served })
+    })
 }
 
 /// The coding as the log names it.

@@ -89,7 +89,7 @@ impl Connection {
         output: Vec<u8>,
         log: Option<Box<LogLater>>,
     ) -> Next {
-        let Ok((remote, local)) = self.stream.addresses() else {
+        let Ok((remote, local)) = self.addresses() else {
             return Next::Abort;
         };
         let length = self.engine.body_length();
@@ -288,6 +288,7 @@ impl Connection {
         let Response { status, mut fields, cache, coding, .. } = response;
         if let Some(log) = &mut exchange.log {
             log.served = Served { status, bytes: 0, cache, coding };
+            log.track.tell(&mut fields);
         }
         let Stream { source, length, is_message } = stream;
         if is_message {
@@ -473,7 +474,7 @@ impl Connection {
         }
         let unsent = (exchange.output.len() - exchange.at) as u64;
         served.bytes = exchange.sent.saturating_sub(unsent);
-        self.record(&log.request.as_request(), log.started, log.site, &served);
+        self.record(&log.request.as_request(), &log.track, &served);
     }
 }
 

@@ -47,6 +47,7 @@ impl Connection {
             ctx: &self.ctx,
             stream: &mut self.stream,
             peer: self.peer,
+            proxied: self.proxied.as_deref(),
             serial: self.serial,
             slot: self.slot,
         };

@@ -11,6 +11,8 @@ use super::work::{LogLater, Sending, UPLOAD, Upload, Work};
 use super::{Connection, Link, Parts};
 use crate::cache::Stored;
 use crate::event_loop::Served;
+use crate::gate::Client;
+use crate::record::Track;
 use crate::response::{Body, Piece, Response};
 use crate::route::{self, Incoming, Prepared, Reply};
 use crate::stream;
@@ -27,22 +29,23 @@ impl Connection {
         ended: bool,
         parts: &mut Parts<'_>,
     ) {
-        let started = link.ctx.is_logging().then(Instant::now);
+        let track = self.track(link);
         let Parts { out, head, text, path } = parts;
         let request = Request::new(text, head);
-        let routed = match route::dispatch(link.ctx, &request, path) {
+        let client = Client { address: link.peer, encrypted: link.stream.is_encrypted() };
+        let routed = match route::dispatch(link.ctx, client, &request, path) {
             Ok(routed) => routed,
-            Err(refusal) => return self.refuse(link, id, refusal, (&request, 0, started), out),
+            Err(refusal) => return self.refuse(link, id, refusal, (&request, track), out),
         };
-        let route::Routed { reply, site, body_limit, reads_body, log } = routed;
-        let started = started.filter(|_| log);
+        let route::Routed { reply, site, body_limit, reads_body, log, pass } = routed;
+        let track = Track::routed(track, site, pass, log);
         if length.is_some_and(|length| length > body_limit) {
-            return self.refuse(link, id, TOO_LARGE, (&request, site, started), out);
+            return self.refuse(link, id, TOO_LARGE, (&request, track), out);
         }
         if let Reply::Prepared(prepared) = reply {
-            return self.send_prepared(link, id, prepared, (&request, site, started), out);
+            return self.send_prepared(link, id, prepared, (&request, track), out);
         }
-        let log = Self::log_later(&request, site, started);
+        let log = Self::log_later(&request, track);
         let is_head = request.method() == Method::Head;
         let mut work = Work::new(id, link.ctx.clock.now(), log, is_head);
         work.limit = body_limit;
@@ -61,7 +64,7 @@ impl Connection {
             }
             Reply::Job(job) => work.job = Some(job),
             Reply::Exchange(begin) => {
-                let Ok((remote, local)) = link.stream.addresses() else {
+                let Ok((remote, local)) = link.addresses() else {
                     self.is_over = true;
                     return;
                 };
@@ -89,6 +92,11 @@ impl Connection {
         self.works.push(work);
     }
 
+    /// Follows a request whose head has arrived, when anybody wants to know.
+    fn track(&self, link: &Link<'_>) -> Option<Track> {
+        link.ctx.is_tracking().then(|| Track::new(self.first_byte))
+    }
+
     /// Answers a request whose head was not kept.
     pub(super) fn refuse_unread(
         &mut self,
@@ -97,10 +105,10 @@ impl Connection {
         refusal: Refusal,
         parts: &mut Parts<'_>,
     ) {
-        let started = link.ctx.is_logging().then(Instant::now);
+        let track = self.track(link);
         let head = Head::default();
         let request = Request::new(b"", &head);
-        self.refuse(link, id, refusal, (&request, 0, started), parts.out);
+        self.refuse(link, id, refusal, (&request, track), parts.out);
     }
 
     /// Answers with an error.
@@ -109,12 +117,12 @@ impl Connection {
         link: &Link<'_>,
         id: u32,
         refusal: Refusal,
-        (request, site, started): (&Request<'_>, usize, Option<Instant>),
+        (request, track): (&Request<'_>, Option<Track>),
         out: &mut Vec<u8>,
     ) {
         tracing::debug!(peer = %link.peer, status = refusal.status, reason = refusal.reason, "request refused");
         let is_head = request.method() == Method::Head;
-        let log = Self::log_later(request, site, started);
+        let log = Self::log_later(request, track);
         let mut work = Work::new(id, link.ctx.clock.now(), log, is_head);
         work.response = Some(route::refusal_response(&refusal, !is_head));
         self.answer(link, work, out);
@@ -127,7 +135,7 @@ impl Connection {
         link: &Link<'_>,
         id: u32,
         prepared: Prepared,
-        (request, site, started): (&Request<'_>, usize, Option<Instant>),
+        (request, track): (&Request<'_>, Option<Track>),
         out: &mut Vec<u8>,
     ) {
         let Prepared { hit, coding, not_modified, cache } = prepared;
@@ -140,10 +148,10 @@ impl Connection {
             let head_only = is_head || body.is_empty();
             self.send_head(link, id, 200, lines, plain.serial, head_only, out);
             if head_only || self.engine.send_whole(id, body, out) {
-                if let Some(started) = started {
+                if let Some(track) = track {
                     let bytes = if head_only { 0 } else { body.len() as u64 };
                     let served = Served { status: 200, bytes, cache, coding: "-" };
-                    self.record(link, request, started, site, &served);
+                    self.record(link, request, &track, &served);
                 }
                 return;
             }
@@ -166,10 +174,10 @@ impl Connection {
                 Stored::File(_) => false,
             };
             if whole {
-                if let Some(started) = started {
+                if let Some(track) = track {
                     let bytes = if head_only { 0 } else { form.length };
                     let served = Served { status, bytes, cache, coding };
-                    self.record(link, request, started, site, &served);
+                    self.record(link, request, &track, &served);
                 }
                 return;
             }
@@ -179,7 +187,7 @@ impl Connection {
             _ => &hit.resource.identity,
         };
         let coding = if coding == Coding::Identity { "-" } else { coding.as_str() };
-        let mut log = Self::log_later(request, site, started);
+        let mut log = Self::log_later(request, track);
         if let Some(log) = &mut log {
             log.served = Served { status: 200, bytes: 0, cache, coding };
         }
@@ -204,6 +212,7 @@ impl Connection {
         let Response { status, mut fields, mut body, stated_length, cache, coding } = response;
         if let Some(log) = &mut work.log {
             log.served = Served { status, bytes: 0, cache, coding };
+            log.track.tell(&mut fields);
         }
         if let Some(stream) = body.take_stream() {
             let length = stream.length;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
 use bytes::Bytes;
 use dunlin_http::http1::Refusal;
@@ -13,6 +12,7 @@ use tokio::task::JoinHandle;
 use super::message::MessageHead;
 use super::{Connection, Link, Parts};
 use crate::event_loop::Served;
+use crate::record::Track;
 use crate::response::{Body, Response, Stream};
 use crate::route::{self, Job};
 use crate::stream;
@@ -82,8 +82,7 @@ pub(super) enum Sending {
 /// What the log line needs when it cannot be written at once.
 pub(super) struct LogLater {
     pub(super) request: OwnedRequest,
-    pub(super) started: Instant,
-    pub(super) site: usize,
+    pub(super) track: Track,
     pub(super) served: Served,
 }
 
@@ -341,17 +340,13 @@ impl Connection {
             served.status = CLIENT_LEFT;
         }
         served.bytes = work.sent;
-        self.record(link, &log.request.as_request(), log.started, log.site, &served);
+        self.record(link, &log.request.as_request(), &log.track, &served);
     }
 
-    pub(super) fn log_later(
-        request: &Request<'_>,
-        site: usize,
-        started: Option<Instant>,
-    ) -> Option<Box<LogLater>> {
-        started.map(|started| {
+    pub(super) fn log_later(request: &Request<'_>, track: Option<Track>) -> Option<Box<LogLater>> {
+        track.map(|track| {
             let served = Served { status: 0, bytes: 0, cache: "-", coding: "-" };
-            Box::new(LogLater { request: request.to_owned(), started, site, served })
+            Box::new(LogLater { request: request.to_owned(), track, served })
         })
     }
 }

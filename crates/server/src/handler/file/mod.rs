@@ -11,8 +11,8 @@ mod roots;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use dunlin_http::Request;
 use dunlin_http::semantics::Method;
+use dunlin_http::{FieldLines, Request};
 
 pub(crate) use answer::{answer_hit, has_changed};
 pub(crate) use open::open_path;
@@ -71,6 +71,7 @@ fn conclude(
     subject: &Subject<'_>,
     result: Result<Found, Failure>,
 ) -> Reply {
+    let none = FieldLines::default;
     match result {
         Ok(Found::Resource(resource)) => {
             let cached = subject.settings.cache.enabled;
@@ -83,11 +84,13 @@ fn conclude(
         }
         Ok(Found::Directory) => redirect::to_slash(request, subject).into(),
         Ok(Found::Listing(directory)) => Reply::Job(list(request, subject, directory)),
-        Ok(Found::Status(status)) => error_reply(ctx, request, subject, status, None),
-        Err(Failure::Missing) => error_reply(ctx, request, subject, 404, None),
-        Err(Failure::Forbidden) => error_reply(ctx, request, subject, 403, None),
-        Err(Failure::Exhausted) => error_reply(ctx, request, subject, 503, None),
-        Err(Failure::WouldBlock | Failure::Broken) => error_reply(ctx, request, subject, 500, None),
+        Ok(Found::Status(status)) => error_reply(ctx, request, subject, status, none()),
+        Err(Failure::Missing) => error_reply(ctx, request, subject, 404, none()),
+        Err(Failure::Forbidden) => error_reply(ctx, request, subject, 403, none()),
+        Err(Failure::Exhausted) => error_reply(ctx, request, subject, 503, none()),
+        Err(Failure::WouldBlock | Failure::Broken) => {
+            error_reply(ctx, request, subject, 500, none())
+        }
     }
 }
 
@@ -161,16 +164,17 @@ fn list(request: &Request<'_>, subject: &Subject<'_>, directory: std::fs::File) 
     })
 }
 
-/// An error of that status: the page that the route names for it, or the plain one.
+/// An error of that status: the page that the route names for it, or the plain one. It has `extra`
+/// besides.
 pub(crate) fn error_reply(
     ctx: &Rc<Loop>,
     request: &Request<'_>,
     subject: &Subject<'_>,
     status: u16,
-    allow: Option<&'static str>,
+    extra: FieldLines,
 ) -> Reply {
     let Some(page) = subject.settings.error_pages.get(&status) else {
-        return finish_error(error_response(status, true), request, allow).into();
+        return finish_error(error_response(status, true), request, &extra).into();
     };
     let (ctx, page) = (Rc::clone(ctx), page.clone().into_bytes());
     let (request, site) = (request.to_owned(), Arc::clone(subject.site));
@@ -202,7 +206,7 @@ pub(crate) fn error_reply(
                 error_response(status, true)
             }
         };
-        finish_error(response, &request, allow)
+        finish_error(response, &request, &extra)
     }))
 }
 
@@ -217,21 +221,16 @@ fn error_from(status: u16, resource: &Resource) -> Response {
     response
 }
 
-fn finish_error(
-    mut response: Response,
-    request: &Request<'_>,
-    allow: Option<&'static str>,
-) -> Response {
-    if let Some(allow) = allow {
-        response.fields.push("Allow", allow);
-    }
-    if response.status == 503 {
+fn finish_error(mut response: Response, request: &Request<'_>, extra: &FieldLines) -> Response {
+    response.fields.extend(extra);
+    if response.status == 503 && extra.get("Retry-After").is_none() {
         response.fields.push("Retry-After", "1");
     }
     if request.method() == Method::Head { response.without_body() } else { response }
 }
 
-/// A [`Subject`] for work that outlives the request's buffers.
+/// A [`Subject`] for work that outlives the request's buffers and may be done by another thread: it is
+/// without the pass.
 pub(crate) struct OwnedSubject {
     pub(crate) site: Arc<Site>,
     pub(crate) settings: Arc<Settings>,
@@ -260,6 +259,7 @@ impl OwnedSubject {
             raw_path: &self.raw_path,
             path: &self.path,
             query: self.query.as_deref(),
+            pass: None,
         }
     }
 }

@@ -50,8 +50,9 @@ pub(super) fn variables(
     list.add("SERVER_ADDR", incoming.local.ip().to_canonical().to_string());
     list.add("SERVER_PROTOCOL", request.version().as_str());
     list.add("REQUEST_METHOD", request.method_text());
-    list.add("REQUEST_SCHEME", if incoming.encrypted { "https" } else { "http" });
-    if incoming.encrypted {
+    let client = call.client(incoming);
+    list.add("REQUEST_SCHEME", if client.encrypted { "https" } else { "http" });
+    if client.encrypted {
         list.add("HTTPS", "on");
     }
     list.add("REQUEST_URI", request_uri(call));
@@ -71,12 +72,19 @@ pub(super) fn variables(
         let root = root.strip_suffix(b"/").unwrap_or(root);
         list.add("PATH_TRANSLATED", [root, &located.info].concat());
     }
-    let remote = incoming.remote.ip().to_canonical();
+    let remote = client.address;
     let address = remote.to_string();
     let name = call.ctx.shared.reverse_dns.as_ref().and_then(|dns| dns.name(remote));
     list.add("REMOTE_HOST", name.as_deref().unwrap_or(&address));
     list.add("REMOTE_ADDR", &address);
-    list.add("REMOTE_PORT", incoming.remote.port().to_string());
+    // The port is that of a connection, which is a proxy's when the address is not.
+    if remote == incoming.remote.ip().to_canonical() {
+        list.add("REMOTE_PORT", incoming.remote.port().to_string());
+    }
+    if let Some(user) = call.pass.as_ref().and_then(|pass| pass.user()) {
+        list.add("AUTH_TYPE", "Basic");
+        list.add("REMOTE_USER", user);
+    }
     if let Some(length) = length {
         list.add("CONTENT_LENGTH", length.to_string());
     }

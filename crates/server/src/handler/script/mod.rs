@@ -24,7 +24,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use dunlin_http::semantics::Method;
-use dunlin_http::{OwnedRequest, Request};
+use dunlin_http::{FieldLines, OwnedRequest, Request};
 
 pub(crate) use self::host::Links;
 use self::locate::Found;
@@ -32,6 +32,7 @@ pub(crate) use self::pool::Pools;
 pub use self::warm::cold_programs;
 use crate::config::Script;
 use crate::event_loop::Loop;
+use crate::gate::{Client, Pass};
 use crate::handler::file;
 use crate::handler::file::OwnedSubject;
 use crate::handler::redirect::to_slash;
@@ -49,6 +50,7 @@ pub(crate) fn answer(
         ctx: Rc::clone(ctx),
         request: request.to_owned(),
         subject: subject.to_owned(),
+        pass: subject.pass.cloned(),
         rules: Arc::clone(rules),
     };
     Reply::Exchange(Box::new(move |incoming| Box::pin(respond(call, incoming))))
@@ -59,7 +61,16 @@ struct Call {
     ctx: Rc<Loop>,
     request: OwnedRequest,
     subject: OwnedSubject,
+    pass: Option<Rc<Pass>>,
     rules: Arc<Script>,
+}
+
+impl Call {
+    /// Who asks.
+    fn client(&self, incoming: &Incoming) -> Client {
+        let pass = self.pass.as_ref();
+        pass.map_or_else(|| incoming.client(), |pass| pass.client)
+    }
 }
 
 /// Runs the script that the request is for.
@@ -176,7 +187,7 @@ impl Failure {
         request: &Request<'_>,
         subject: &Subject<'_>,
     ) -> Response {
-        let reply = file::error_reply(ctx, request, subject, self.status(), None);
+        let reply = file::error_reply(ctx, request, subject, self.status(), FieldLines::default());
         file::into_response(request, reply).await
     }
 }

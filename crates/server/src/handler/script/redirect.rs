@@ -31,7 +31,8 @@ pub(super) async fn follow(
         _ => return Err(Failure::Malformed("its Location is no path of this server".into())),
     }
     let request = Request::new(&bytes, &head);
-    let routed = route::dispatch(&call.ctx, &request, &mut Vec::new())
+    let client = call.client(&incoming);
+    let routed = route::dispatch(&call.ctx, client, &request, &mut Vec::new())
         .map_err(|refusal| Failure::Malformed(format!("its Location: {}", refusal.reason)))?;
     Ok(match routed.reply {
         Reply::Exchange(begin) => {

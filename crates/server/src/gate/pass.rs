@@ -1,0 +1,97 @@
+//! Who asks, and what the gates have found out and lent.
+
+use std::any::Any;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::net::IpAddr;
+use std::time::Instant;
+
+use dunlin_http::{FieldLines, Request};
+
+use super::network::{Network, forwarded_address};
+
+/// The other side of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Client {
+    pub(crate) address: IpAddr,
+    pub(crate) encrypted: bool,
+}
+
+impl Client {
+    /// The client behind proxies, as they tell of it, when they are trusted.
+    pub(crate) fn behind(self, request: &Request<'_>, trusted: &[Network]) -> Self {
+        if !trusted.iter().any(|network| network.contains(self.address)) {
+            return self;
+        }
+        match forwarded_address(request, trusted) {
+            Some((address, encrypted)) => {
+                Self { address, encrypted: encrypted.unwrap_or(self.encrypted) }
+            }
+            None => self,
+        }
+    }
+}
+
+/// One request at the gates of its route, and afterwards: it lives until the exchange has ended,
+/// however it ends.
+#[derive(Debug)]
+pub(crate) struct Pass {
+    /// The client, which may be behind proxies that are trusted.
+    pub(crate) client: Client,
+    user: OnceCell<Box<str>>,
+    passed: Cell<Option<Instant>>,
+    /// What the answer has besides the handler's fields.
+    fields: RefCell<FieldLines>,
+    holds: RefCell<Vec<Box<dyn Any>>>,
+}
+
+impl Pass {
+    pub(crate) fn new(client: Client) -> Self {
+        Self {
+            client,
+            user: OnceCell::new(),
+            passed: Cell::new(None),
+            fields: RefCell::default(),
+            holds: RefCell::default(),
+        }
+    }
+
+    /// The authenticated user.
+    pub(crate) fn user(&self) -> Option<&str> {
+        self.user.get().map(|user| &**user)
+    }
+
+    /// The first who says so wins.
+    pub(crate) fn set_user(&self, user: &str) {
+        // A second gate that authenticates has nothing to add.
+        let _ = self.user.set(user.into());
+    }
+
+    /// When the request passed, if it had to wait.
+    pub(crate) fn passed(&self) -> Option<Instant> {
+        self.passed.get()
+    }
+
+    pub(crate) fn set_passed(&self, now: Instant) {
+        self.passed.set(Some(now));
+    }
+
+    /// Adds a field to the answer.
+    pub(crate) fn add_field(&self, name: &str, value: impl AsRef<[u8]>) {
+        self.fields.borrow_mut().push(name, value);
+    }
+
+    /// Whether the answer has fields besides the handler's.
+    pub(crate) fn has_fields(&self) -> bool {
+        !self.fields.borrow().as_bytes().is_empty()
+    }
+
+    /// Adds to the answer what the gates say of it.
+    pub(crate) fn tell(&self, fields: &mut FieldLines) {
+        fields.extend(&self.fields.borrow());
+    }
+
+    /// Keeps something until the exchange ends, such as a place among those that may run at once.
+    pub(crate) fn hold(&self, held: impl Any) {
+        self.holds.borrow_mut().push(Box::new(held));
+    }
+}
