@@ -31,6 +31,7 @@ TABLES = [
     ("`redirect`", "RedirectTable"),
     ("`respond`", "RespondTable"),
     ("`script`", "ScriptTable"),
+    ("`hsts`", "HstsTable"),
     ("`cache` on a route", "RouteCacheTable"),
     ("`records`", "RecordsTable"),
 ]

@@ -22,6 +22,7 @@ use crate::handler::script::{Links, Pools};
 use crate::listen::Gauge;
 use crate::record::{AccessLog, Exchange, LoopLog, ReverseDns, Track};
 use crate::tls::Certificates;
+use crate::transport::Transport;
 
 /// What all loops share. Nothing here is locked on the way of a cached file.
 pub(crate) struct Shared {
@@ -81,6 +82,14 @@ pub(crate) struct Buffers {
     pub(crate) path: Vec<u8>,
     /// The text that `head` is read beside, when that is not the input itself.
     pub(crate) text: Vec<u8>,
+}
+
+/// Where a request came from, for the log.
+pub(crate) struct From<'a> {
+    pub(crate) peer: IpAddr,
+    /// The serial number of the connection.
+    pub(crate) connection: u64,
+    pub(crate) stream: &'a Transport,
 }
 
 /// How an exchange ended, for the log.
@@ -298,15 +307,14 @@ impl Loop {
     pub(crate) fn record(
         &self,
         request: &Request<'_>,
-        peer: IpAddr,
-        connection: u64,
+        from: &From<'_>,
         track: &Track,
         served: &Served,
     ) {
         let mut log = self.log.borrow_mut();
         let Some(log) = log.as_mut().filter(|_| track.is_logged) else { return };
         let pass = track.pass.as_deref();
-        let peer = pass.map_or(peer, |pass| pass.client.address);
+        let peer = pass.map_or(from.peer, |pass| pass.client.address);
         let name = self.shared.reverse_dns.as_ref().and_then(|dns| dns.name(peer));
         let duration = track.phases.first_byte.elapsed();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -329,7 +337,8 @@ impl Loop {
             site: self.shared.config.sites.name(track.site),
             cache: served.cache,
             coding: served.coding,
-            connection,
+            connection: from.connection,
+            tls: from.stream.tls(),
         });
     }
 }

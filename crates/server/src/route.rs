@@ -19,6 +19,7 @@ use crate::handler::file::OwnedSubject;
 use crate::handler::{error_page, file, redirect, respond, script};
 use crate::response::Response;
 use crate::stream;
+use crate::tls::Facts;
 
 /// A handler's work that goes on after the poll that began it.
 pub(crate) type Job = Pin<Box<dyn Future<Output = Response>>>;
@@ -47,6 +48,8 @@ pub(crate) struct Incoming {
     pub(crate) local: SocketAddr,
     /// It came by TLS.
     pub(crate) encrypted: bool,
+    /// What is known of the encryption.
+    pub(crate) tls: Option<Facts>,
     /// When the head had arrived.
     pub(crate) received: Instant,
     /// How many handlers have passed the request on.
@@ -56,7 +59,8 @@ pub(crate) struct Incoming {
 impl Incoming {
     /// Who asks, as far as the connection tells.
     pub(crate) fn client(&self) -> Client {
-        Client { address: self.remote.ip().to_canonical(), encrypted: self.encrypted }
+        let address = self.remote.ip().to_canonical();
+        Client { address, encrypted: self.encrypted, early: false }
     }
 }
 
@@ -128,6 +132,9 @@ pub(crate) fn dispatch(
         let answer = Response::with_text(200, "application/octet-stream", answer);
         return Ok(unrouted(answer));
     }
+    if client.early && !is_harmless(request) {
+        return Ok(unrouted(error_response(425, true)));
+    }
     let sites = &ctx.shared.config.sites;
     let site = match sites.only() {
         Some(site) => site,
@@ -171,6 +178,14 @@ pub(crate) fn dispatch(
         Ok(pass) => handle(ctx, request, &Subject { pass: pass.as_ref(), ..subject }),
         Err(stopped) => *stopped,
     })
+}
+
+/// Whether it does no harm when the request is answered more than once: a safe method without a body
+/// (RFC 8470 §3, RFC 9110 §9.2.1).
+fn is_harmless(request: &Request<'_>) -> bool {
+    let has_body = request.has(FieldName::TransferEncoding)
+        || request.field(FieldName::ContentLength).is_some_and(|length| length != b"0");
+    matches!(request.method(), Method::Get | Method::Head | Method::Options) && !has_body
 }
 
 /// Answers with what the loop's own cache has, if that may be used.

@@ -9,7 +9,7 @@ use rustix::net::sockopt::set_tcp_quickack;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::tls::Session;
+use crate::tls::{Facts, Session};
 
 /// A connection's bytes.
 pub(crate) enum Transport {
@@ -30,6 +30,23 @@ impl Transport {
 
     pub(crate) fn is_encrypted(&self) -> bool {
         matches!(self, Self::Tls(_))
+    }
+
+    /// Whether what was read may be sent again by others: the handshake of TLS has not ended.
+    #[inline]
+    pub(crate) fn is_early(&self) -> bool {
+        match self {
+            Self::Tcp(_) => false,
+            Self::Tls(session) => session.is_early(),
+        }
+    }
+
+    /// What is known of the encryption; `None` when there is none.
+    pub(crate) fn tls(&self) -> Option<Facts> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Tls(session) => Some(session.facts()),
+        }
     }
 
     pub(crate) fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {

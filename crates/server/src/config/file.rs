@@ -252,8 +252,16 @@ pub struct TlsTable {
     /// Where the certificate is obtained, and renewed before it ends, instead of `certificate` and `key`:
     /// by ACME (RFC 8555), for every name in `host`.
     pub acme: Option<At<AcmeTable>>,
+    /// Whether clients that come again may ask with their first message (0-RTT): only safe methods without a
+    /// body are answered before the end of the handshake, others get 425. Sessions are then kept in memory,
+    /// each for one use. False when absent.
+    pub early_data: Option<At<bool>>,
     /// File with an OCSP response in DER form, which is handed to clients.
     pub ocsp: Option<At<PathBuf>>,
+    /// The cipher suites that may be used, the preferred first, by OpenSSL's or IANA's names:
+    /// `TLS_AES_128_GCM_SHA256`, `ECDHE-ECDSA-AES128-GCM-SHA256`. All that rustls holds for safe, in the client's
+    /// order, when absent.
+    pub ciphers: Option<At<Vec<At<String>>>>,
     /// Oldest version that is spoken. `1.2` when absent.
     #[serde(default)]
     pub min_version: TlsVersion,
@@ -277,6 +285,8 @@ impl TlsTable {
             key: Some(one(key)),
             acme: None,
             ocsp: None,
+            early_data: None,
+            ciphers: None,
             min_version: TlsVersion::default(),
             client_authority: None,
             client_required: None,
@@ -316,6 +326,44 @@ pub enum AcmeChallenge {
     /// A file below `/.well-known/acme-challenge/` (RFC 8555 §8.3).
     #[serde(rename = "http-01")]
     Http01,
+}
+
+/// What browsers remember (RFC 6797 §6.1).
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HstsTable {
+    /// How long they remember it.
+    pub age: Span,
+    /// Whether it holds for all names below the host's, too. False when absent.
+    #[serde(default)]
+    pub subdomains: bool,
+    /// Whether it may go into the lists that browsers come with. False when absent.
+    #[serde(default)]
+    pub preload: bool,
+}
+
+/// What browsers remember, in either form.
+#[derive(Debug, Clone)]
+pub struct Hsts(pub HstsTable);
+
+#[derive(JsonSchema)]
+#[schemars(rename = "Hsts", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum HstsSchema {
+    Age(Span),
+    Table(HstsTable),
+}
+
+/// The port of https to which requests are sent; `None` when they are not.
+#[derive(Debug, Clone, Copy)]
+pub struct RedirectHttps(pub Option<u16>);
+
+#[derive(JsonSchema)]
+#[schemars(rename = "RedirectHttps", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum RedirectHttpsSchema {
+    Switch(bool),
+    Port(u16),
 }
 
 /// A version of TLS.
@@ -436,6 +484,14 @@ route! {
     allow: Vec<At<String>>,
     /// Networks whose clients are refused (403).
     deny: Vec<At<String>>,
+    /// Tells browsers to come by TLS only from now on (`Strict-Transport-Security`, RFC 6797): how long they
+    /// remember it, such as `365d`, or a table. It is said over TLS only.
+    #[schemars(with = "Option<HstsSchema>")]
+    hsts: Hsts,
+    /// Sends requests without TLS to the same address by https (308): true for port 443, or the port.
+    /// Challenges of ACME are answered all the same.
+    #[schemars(with = "Option<RedirectHttpsSchema>")]
+    redirect_https: RedirectHttps,
     /// Methods that are allowed; others are answered with 405. `GET` brings `HEAD` with it. Whatever
     /// the route's handler knows when absent.
     methods: Vec<At<String>>,

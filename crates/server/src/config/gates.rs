@@ -5,9 +5,9 @@ use std::sync::Arc;
 use dunlin_http::semantics::is_token;
 
 use super::at::At;
-use super::file::Route;
+use super::file::{HstsTable, Route};
 use super::settings::Report;
-use crate::gate::{Access, Gates, Methods, Network};
+use crate::gate::{Access, Gates, Https, Methods, Network};
 
 /// The gates that `route` asks for; `None` when there are none. What is wrong is told to `report`.
 pub(super) fn read(route: &Route, report: Report<'_>) -> Option<Arc<Gates>> {
@@ -18,7 +18,7 @@ pub(super) fn read(route: &Route, report: Report<'_>) -> Option<Arc<Gates>> {
         let allow = networks("allow", list(&route.allow), report);
         Access::new(&allow, &networks("deny", list(&route.deny), report))
     });
-    let gates = Gates { access, methods: methods(route, report) };
+    let gates = Gates { https: https(route, report), access, methods: methods(route, report) };
     (!gates.is_empty()).then(|| Arc::new(gates))
 }
 
@@ -33,6 +33,21 @@ pub(super) fn networks(key: &str, texts: &[At<String>], report: Report<'_>) -> V
         network.map_err(|what| report(&text.span, format!("{key}: {what}"))).ok()
     };
     texts.iter().filter_map(read).collect()
+}
+
+fn https(route: &Route, report: Report<'_>) -> Option<Https> {
+    let redirect = route.redirect_https.as_ref().and_then(|redirect| redirect.value.0);
+    let strict = route.hsts.as_ref().map(|hsts| {
+        let HstsTable { age, subdomains, preload } = &hsts.value.0;
+        // What the list of browsers asks for (hstspreload.org).
+        if *preload && !(*subdomains && age.0.as_secs() >= 31_536_000) {
+            report(&hsts.span, "hsts: preload needs subdomains = true and an age of 365d".into());
+        }
+        let directives = [("; includeSubDomains", *subdomains), ("; preload", *preload)];
+        let directives = directives.iter().filter(|(_, wanted)| *wanted).map(|(name, _)| *name);
+        format!("max-age={}{}", age.0.as_secs(), directives.collect::<String>())
+    });
+    (redirect.is_some() || strict.is_some()).then_some(Https { strict, redirect })
 }
 
 fn methods(route: &Route, report: Report<'_>) -> Option<Methods> {

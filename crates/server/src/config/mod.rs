@@ -32,6 +32,7 @@ use crate::gate::Network;
 pub(crate) use check::descriptor_limit;
 pub use error::Problem;
 use error::Source;
+pub(crate) use error::nearest;
 pub use explain::explain;
 use file::At;
 pub use file::{

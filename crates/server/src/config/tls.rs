@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use rustls::CipherSuite;
 use sha2::{Digest, Sha256};
 
 use super::at::At;
@@ -19,6 +20,10 @@ pub struct Tls {
     pub acme: Option<Acme>,
     /// An OCSP response.
     pub ocsp: Option<PathBuf>,
+    /// The cipher suites that may be used, the preferred first; `None` for all, in the client's order.
+    pub ciphers: Option<Vec<CipherSuite>>,
+    /// Whether clients may ask before the end of the handshake.
+    pub early_data: bool,
     /// Oldest version that is spoken.
     pub min_version: TlsVersion,
     /// What clients have to show; `None` when they are not asked.
@@ -56,6 +61,29 @@ pub struct Acme {
 }
 
 impl Tls {
+    /// What is said of it, in one line.
+    pub(super) fn describe(&self) -> String {
+        let mut parts = match &self.acme {
+            Some(acme) => vec![format!("certificate by ACME from {}", acme.directory)],
+            None => self.certificates.iter().map(|(file, _)| file.display().to_string()).collect(),
+        };
+        if self.min_version == TlsVersion::Tls13 {
+            parts.push("TLS 1.3 only".into());
+        }
+        if let Some(ciphers) = &self.ciphers {
+            let names = ciphers.iter().filter_map(|suite| suite.as_str());
+            parts.push(names.collect::<Vec<_>>().join(" "));
+        }
+        if self.early_data {
+            parts.push("early data".into());
+        }
+        if let Some(clients) = &self.clients {
+            let who = if clients.required { "all clients" } else { "some clients" };
+            parts.push(format!("{who} show a certificate of {}", clients.authority.display()));
+        }
+        parts.join(", ")
+    }
+
     /// Every file that it names.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         let pairs = self.certificates.iter().flat_map(|(certificate, key)| [certificate, key]);
@@ -94,6 +122,11 @@ pub(super) fn read(
             report(&revoked.span, format!("tls: client_revoked {what}"));
         }
     }
+    if let Some(early) = table.early_data.as_ref().filter(|early| early.value)
+        && client_authority.is_some()
+    {
+        report(&early.span, "tls: with client_authority there is no early_data".into());
+    }
     let optional = |path: &Option<At<PathBuf>>| path.as_ref().map(|path| absolute(path));
     let acme = table.acme.as_ref().map(|acme| read_acme(acme, around, &absolute, report));
     let certificates = match &acme {
@@ -112,6 +145,8 @@ pub(super) fn read(
         certificates,
         acme,
         ocsp: optional(&table.ocsp),
+        ciphers: table.ciphers.as_ref().map(|names| read_ciphers(names, table.min_version, report)),
+        early_data: table.early_data.as_deref().copied().unwrap_or(false),
         min_version: table.min_version,
         clients: optional(client_authority).map(|authority| ClientCertificates {
             authority,
@@ -120,6 +155,28 @@ pub(super) fn read(
         }),
         problem,
     }
+}
+
+fn read_ciphers(
+    names: &At<Vec<At<String>>>,
+    oldest: TlsVersion,
+    report: Report<'_>,
+) -> Vec<CipherSuite> {
+    let mut suites = Vec::new();
+    for name in &names.value {
+        match crate::tls::cipher(name) {
+            Ok(suite) => suites.push(suite),
+            Err(what) => report(&name.span, format!("ciphers: {what}")),
+        }
+    }
+    let is_new =
+        |suite: &CipherSuite| suite.as_str().is_some_and(|name| name.starts_with("TLS13_"));
+    if names.is_empty() {
+        report(&names.span, "ciphers: the list is empty".into());
+    } else if oldest == TlsVersion::Tls13 && !suites.is_empty() && !suites.iter().any(is_new) {
+        report(&names.span, "ciphers: none is of TLS 1.3, which alone is spoken".into());
+    }
+    suites
 }
 
 /// The pairs of files that `certificate` and `key` name.

@@ -21,7 +21,8 @@ use dunlin_http::{Head, Request};
 use tokio::io::ReadBuf;
 
 use self::work::Work;
-use crate::event_loop::{Buffers, Loop, Served};
+use crate::event_loop::{Buffers, From, Loop, Served};
+use crate::gate::Client;
 use crate::record::Track;
 use crate::transport::Transport;
 
@@ -73,6 +74,13 @@ impl Link<'_> {
     /// The addresses of client and server.
     fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
         self.proxied.map_or_else(|| self.stream.addresses(), |proxied| Ok(*proxied))
+    }
+}
+
+impl Link<'_> {
+    fn client(&self) -> Client {
+        let stream = &self.stream;
+        Client { address: self.peer, encrypted: stream.is_encrypted(), early: stream.is_early() }
     }
 }
 
@@ -344,6 +352,7 @@ impl Connection {
     }
 
     fn record(&self, link: &Link<'_>, request: &Request<'_>, track: &Track, served: &Served) {
-        link.ctx.record(request, link.peer, link.serial, track, served);
+        let from = From { peer: link.peer, connection: link.serial, stream: link.stream };
+        link.ctx.record(request, &from, track, served);
     }
 }

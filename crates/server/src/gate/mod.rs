@@ -4,6 +4,7 @@
 #![expect(dead_code, reason = "the gates that have requests wait come next")]
 
 mod access;
+mod https;
 mod methods;
 mod network;
 mod pass;
@@ -14,6 +15,7 @@ use std::rc::Rc;
 use dunlin_http::{FieldLines, Request};
 
 pub(crate) use self::access::Access;
+pub(crate) use self::https::Https;
 pub(crate) use self::methods::Methods;
 pub(crate) use self::network::Network;
 pub(crate) use self::pass::{Client, Pass};
@@ -23,12 +25,15 @@ use crate::route::Subject;
 /// The gates of a route, each absent when the route does not ask for it.
 #[derive(Debug, Default)]
 pub struct Gates {
+    pub(crate) https: Option<Https>,
     pub(crate) access: Option<Access>,
     pub(crate) methods: Option<Methods>,
 }
 
 /// The gates in the order in which they are asked.
-const ORDER: [fn(&Gates, &Asker<'_, '_>) -> Verdict; 2] = [
+const ORDER: [fn(&Gates, &Asker<'_, '_>) -> Verdict; 3] = [
+    // Nothing is asked of a client in the clear that is to come by TLS.
+    |gates, asker| gates.https.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
     |gates, asker| gates.access.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
     |gates, asker| gates.methods.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
 ];
@@ -74,14 +79,15 @@ impl Refused {
 impl Gates {
     /// Whether there is nothing to ask for.
     pub(crate) fn is_empty(&self) -> bool {
-        self.access.is_none() && self.methods.is_none()
+        self.https.is_none() && self.access.is_none() && self.methods.is_none()
     }
 
     /// What is asked for, by the key of the configuration.
     pub(crate) fn describe(&self) -> Vec<(&'static str, String)> {
         let access = self.access.iter().flat_map(Access::describe);
         let methods = self.methods.iter().map(|gate| ("methods", gate.allow().to_owned()));
-        access.chain(methods).collect()
+        let https = self.https.iter().flat_map(Https::describe);
+        https.chain(access).chain(methods).collect()
     }
 
     /// Asks the gates from the one with that number on. When one has the request wait, its number

@@ -14,6 +14,8 @@ use super::network::{Network, forwarded_address};
 pub(crate) struct Client {
     pub(crate) address: IpAddr,
     pub(crate) encrypted: bool,
+    /// What it asks may be asked again by others (RFC 8470).
+    pub(crate) early: bool,
 }
 
 impl Client {
@@ -24,7 +26,7 @@ impl Client {
         }
         match forwarded_address(request, trusted) {
             Some((address, encrypted)) => {
-                Self { address, encrypted: encrypted.unwrap_or(self.encrypted) }
+                Self { address, encrypted: encrypted.unwrap_or(self.encrypted), ..self }
             }
             None => self,
         }

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use crate::tls::Facts;
+
 /// One request and its response, borrowed from the connection while they are recorded.
 ///
 /// Whatever came from the client is given as the bytes that were received; escaping is the
@@ -44,9 +46,16 @@ pub(crate) struct Exchange<'a> {
     pub(crate) coding: &'static str,
     /// The serial number of the connection.
     pub(crate) connection: u64,
+    /// What is known of the encryption; `None` when there is none.
+    pub(crate) tls: Option<Facts>,
 }
 
 impl<'a> Exchange<'a> {
+    /// Whose certificate the client has shown.
+    pub(crate) fn tls_client(&self) -> Option<&[u8]> {
+        Some(self.tls.as_ref()?.client.as_ref()?.subject.as_bytes())
+    }
+
     /// The path of the request-target, without the authority of an absolute form (RFC 9112 §3.2.2).
     pub(crate) fn path(&self) -> &'a [u8] {
         let end = memchr::memchr(b'?', self.target).unwrap_or(self.target.len());
@@ -96,6 +105,7 @@ pub(super) mod tests {
             cache: "hit",
             coding: "gzip",
             connection: 42,
+            tls: None,
         }
     }
 

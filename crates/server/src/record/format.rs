@@ -154,7 +154,12 @@ fn write_json(exchange: &Exchange<'_>, time: &mut TimeCache, out: &mut Vec<u8>) 
     out.extend_from_slice(exchange.cache.as_bytes());
     out.extend_from_slice(b"\",\"coding\":\"");
     out.extend_from_slice(exchange.coding.as_bytes());
-    out.extend_from_slice(b"\"}");
+    out.push(b'"');
+    let tls = exchange.tls.as_ref();
+    json_member(b",\"tls_protocol\":", tls.map(|tls| tls.protocol.as_bytes()), out);
+    json_member(b",\"tls_cipher\":", tls.map(|tls| tls.cipher.as_bytes()), out);
+    json_member(b",\"tls_client_subject\":", exchange.tls_client(), out);
+    out.push(b'}');
 }
 
 /// Inlined, so that the copy of each key has a length known to the compiler.
@@ -312,6 +317,9 @@ mod tests {
             "site": "main",
             "cache": "hit",
             "coding": "gzip",
+            "tls_protocol": null,
+            "tls_cipher": null,
+            "tls_client_subject": null,
         });
         assert_eq!(json, expected);
     }

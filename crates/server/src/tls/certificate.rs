@@ -9,7 +9,8 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::{
-    ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, ServerSessionMemoryCache,
+    WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion, version};
@@ -25,6 +26,11 @@ use crate::config::{ClientCertificates, Tls, TlsVersion};
 pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
+
+/// Bytes of early data that one client may send.
+const EARLY_DATA: u32 = 16 * 1024;
+/// Sessions of one site that are remembered where there is early data.
+const SESSIONS: usize = 10_000;
 
 /// What a site answers handshakes with.
 pub(super) struct Answering {
@@ -51,17 +57,28 @@ pub(super) fn answering(settings: &Tls, name: &str) -> Result<Arc<Answering>, St
 }
 
 fn server_config(settings: &Tls, name: &str) -> Result<ServerConfig, String> {
-    let provider = provider();
+    let mut provider = CryptoProvider::clone(&provider());
+    if let Some(wanted) = &settings.ciphers {
+        let all = std::mem::take(&mut provider.cipher_suites);
+        let find = |name| all.iter().find(|suite| suite.suite() == name).copied();
+        provider.cipher_suites = wanted.iter().copied().filter_map(find).collect();
+    }
+    let provider = Arc::new(provider);
     let mut keys = Vec::new();
     for (certificate, key) in &settings.certificates {
         keys.push(Arc::new(load(&provider, certificate, key, settings.ocsp.as_deref())?));
     }
-    let versions: &[&SupportedProtocolVersion] = match settings.min_version {
+    let known: &[&SupportedProtocolVersion] = match settings.min_version {
         TlsVersion::Tls12 => &[&version::TLS13, &version::TLS12],
         TlsVersion::Tls13 => &[&version::TLS13],
     };
+    // A version without any suite would be agreed upon, and then fail.
+    let has_suite = |version: &&&SupportedProtocolVersion| {
+        provider.cipher_suites.iter().any(|suite| suite.version() == **version)
+    };
+    let versions: Vec<_> = known.iter().filter(has_suite).copied().collect();
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_protocol_versions(versions)
+        .with_protocol_versions(&versions)
         .map_err(|error| error.to_string())?;
     let builder = match &settings.clients {
         None => builder.with_no_client_auth(),
@@ -69,10 +86,17 @@ fn server_config(settings: &Tls, name: &str) -> Result<ServerConfig, String> {
     };
     let mut config = builder.with_cert_resolver(Arc::new(Keys(keys)));
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.ignore_client_order = settings.ciphers.is_some();
     // Sessions are resumed by tickets, whose keys change every six hours; the server keeps nothing.
-    config.ticketer =
-        rustls::crypto::aws_lc_rs::Ticketer::new().map_err(|error| format!("{name}: {error}"))?;
-    config.session_storage = Arc::new(NoServerSessionStorage {});
+    if settings.early_data {
+        // What is resumed once is forgotten: nobody can send the same early data again.
+        config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
+        config.max_early_data_size = EARLY_DATA;
+    } else {
+        let ticketer = rustls::crypto::aws_lc_rs::Ticketer::new();
+        config.ticketer = ticketer.map_err(|error| format!("{name}: {error}"))?;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+    }
     config.send_tls13_tickets = 1;
     // Most answers are there before the handshake's last message.
     config.send_half_rtt_data = settings.clients.is_none();

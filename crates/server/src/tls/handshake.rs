@@ -35,13 +35,15 @@ pub(crate) async fn handshake(
             if session.poll_flush(cx)?.is_pending() {
                 return std::task::Poll::Pending;
             }
-            if !session.tls.is_handshaking() {
+            // With early data the answer need not wait for the end.
+            if !session.tls.is_handshaking() || session.tls.early_data().is_some() {
                 return std::task::Poll::Ready(io::Result::Ok(()));
             }
             std::task::ready!(session.poll_arrive(cx))?;
         }
     })
     .await?;
+    session.see_client();
     Ok(session)
 }
 
@@ -88,7 +90,10 @@ async fn hello(
                 let connection = accepted.into_connection(found);
                 let mut connection = connection.map_err(|refused| refuse(&tcp, refused))?;
                 connection.set_buffer_limit(None);
-                return Ok(Session::new(tcp, connection));
+                let mut session = Session::new(tcp, connection);
+                // Early data may have come with the first message.
+                session.take_in(&[])?;
+                return Ok(session);
             }
             Err(refused) => return Err(refuse(&tcp, refused)),
         }

@@ -2,6 +2,7 @@
 
 mod acme;
 mod certificate;
+mod facts;
 mod handshake;
 mod session;
 
@@ -13,6 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use self::acme::Challenges;
 use self::certificate::Answering;
+pub(crate) use self::facts::{Facts, cipher};
 pub(crate) use self::handshake::handshake;
 pub(crate) use self::session::Session;
 use crate::config::{Config, Tls};

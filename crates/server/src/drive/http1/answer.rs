@@ -8,7 +8,7 @@ use super::body::{Deferred, TOO_LARGE};
 use super::{Connection, Handling, INLINE_BODY, LogLater, Next, Parts};
 use crate::cache::Stored;
 use crate::config::Persistence as Personality;
-use crate::event_loop::Served;
+use crate::event_loop::{From, Served};
 use crate::gate::Client;
 use crate::record::Track;
 use crate::response::{Body, Piece, Response};
@@ -30,7 +30,8 @@ impl Connection {
     }
 
     fn client(&self) -> Client {
-        Client { address: self.peer, encrypted: self.stream.is_encrypted() }
+        let stream = &self.stream;
+        Client { address: self.peer, encrypted: stream.is_encrypted(), early: stream.is_early() }
     }
 
     /// Follows a request whose head has arrived, when anybody wants to know.
@@ -273,7 +274,8 @@ impl Connection {
     }
 
     pub(super) fn record(&self, request: &Request<'_>, track: &Track, served: &Served) {
-        self.ctx.record(request, self.peer, self.serial, track, served);
+        let from = From { peer: self.peer, connection: self.serial, stream: &self.stream };
+        self.ctx.record(request, &from, track, served);
     }
 }
 

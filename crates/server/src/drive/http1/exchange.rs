@@ -109,6 +109,7 @@ impl Connection {
             remote,
             local,
             encrypted: self.stream.is_encrypted(),
+            tls: self.stream.tls(),
             received: Instant::now(),
             redirects: 0,
         });

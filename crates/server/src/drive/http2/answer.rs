@@ -11,7 +11,6 @@ use super::work::{LogLater, Sending, UPLOAD, Upload, Work};
 use super::{Connection, Link, Parts};
 use crate::cache::Stored;
 use crate::event_loop::Served;
-use crate::gate::Client;
 use crate::record::Track;
 use crate::response::{Body, Piece, Response};
 use crate::route::{self, Incoming, Prepared, Reply};
@@ -32,7 +31,7 @@ impl Connection {
         let track = self.track(link);
         let Parts { out, head, text, path } = parts;
         let request = Request::new(text, head);
-        let client = Client { address: link.peer, encrypted: link.stream.is_encrypted() };
+        let client = link.client();
         let routed = match route::dispatch(link.ctx, client, &request, path) {
             Ok(routed) => routed,
             Err(refusal) => return self.refuse(link, id, refusal, (&request, track), out),
@@ -84,6 +83,7 @@ impl Connection {
                     remote,
                     local,
                     encrypted: link.stream.is_encrypted(),
+                    tls: link.stream.tls(),
                     received,
                     redirects: 0,
                 }));

@@ -45,7 +45,8 @@ pub(crate) fn answer_hit(
     } else {
         Coding::Identity
     };
-    let special = request.has_any(SPECIAL) || hit.settings.expires.is_some();
+    let told = subject.pass.is_some_and(|pass| pass.has_fields());
+    let special = request.has_any(SPECIAL) || hit.settings.expires.is_some() || told;
     if !special {
         return Reply::Prepared(Prepared {
             hit: Rc::clone(hit),
