@@ -32,6 +32,7 @@ TABLES = [
     ("`respond`", "RespondTable"),
     ("`script`", "ScriptTable"),
     ("`hsts`", "HstsTable"),
+    ("`auth`", "AuthTable"),
     ("`cache` on a route", "RouteCacheTable"),
     ("`records`", "RecordsTable"),
 ]

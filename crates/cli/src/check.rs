@@ -83,7 +83,8 @@ fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-fn default_file() -> Option<PathBuf> {
+/// The file that is meant when none is named.
+pub(crate) fn default_file() -> Option<PathBuf> {
     ["dunlin.toml", "/etc/dunlin/dunlin.toml"]
         .iter()
         .map(Path::new)

@@ -1,9 +1,11 @@
 //! `dunlin`: one binary, one file per subcommand.
 
+mod admin;
 mod check;
 mod compare;
 mod load;
 mod logging;
+mod passwd;
 mod self_signed;
 mod serve;
 
@@ -25,10 +27,16 @@ enum Command {
     Serve(serve::Arguments),
     /// Check a configuration, or explain what it does with one URL
     Check(check::Arguments),
+    /// Have a running server read its configuration anew
+    Reload(admin::Arguments),
+    /// Have a running server hand over to a new process of its program
+    Upgrade(admin::Arguments),
     /// Load a server and measure how it answers
     Load(Box<load::Arguments>),
     /// Compare servers side by side, and write a report
     Compare(Box<compare::Arguments>),
+    /// Set, remove or try passwords for basic authentication
+    Passwd(passwd::Arguments),
     /// Print the version
     Version,
 }
@@ -45,8 +53,11 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Reload(arguments) => admin::run("/reload", &arguments),
+        Command::Upgrade(arguments) => admin::run("/upgrade", &arguments),
         Command::Load(arguments) => load::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
+        Command::Passwd(arguments) => passwd::run(&arguments),
         Command::Version => {
             println!("dunlin {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use dunlin_server::Server;
 use dunlin_server::config::{Config, Overrides, Problem};
+use dunlin_server::{Origin, Server};
 
 use crate::{logging, self_signed};
 
@@ -41,7 +41,7 @@ Examples:
   dunlin serve --tls-self-signed             at https://127.0.0.1:8080/, with a certificate of its own
 
 SIGTERM and SIGINT finish what is under way and stop; a second one stops at once.
-SIGUSR1 reopens the access log.";
+SIGHUP reads the configuration anew (as `dunlin reload`); SIGUSR1 reopens the access log.";
 
 /// Serves until told to stop.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
@@ -52,7 +52,8 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let config = match configuration(arguments, certificate.as_ref()) {
+    let source = source(arguments, certificate.as_ref());
+    let config = match source.read() {
         Ok(config) => config,
         Err(problems) => {
             for problem in problems {
@@ -62,7 +63,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         }
     };
     logging::start(&config.server.error_log);
-    let server = match Server::start(config) {
+    let server = match Server::start(config, Box::new(source)) {
         Ok(server) => server,
         Err(error) => {
             eprintln!("dunlin: {error}");
@@ -82,21 +83,35 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn configuration(
-    arguments: &Arguments,
-    certificate: Option<&(PathBuf, PathBuf)>,
-) -> Result<Config, Vec<Problem>> {
-    let overrides = Overrides {
-        listen: arguments.listen.clone(),
-        threads: arguments.threads,
-        access_log: arguments.access_log.clone(),
-        certificate: certificate.cloned(),
-    };
-    match &arguments.config {
-        Some(file) => Config::load(file, &overrides),
-        None => {
-            let directory = arguments.directory.clone().unwrap_or_else(|| PathBuf::from("."));
-            Config::for_directory(&directory, &overrides)
+/// Where the configuration comes from.
+struct Source {
+    config: Option<PathBuf>,
+    directory: PathBuf,
+    overrides: Overrides,
+}
+
+fn source(arguments: &Arguments, certificate: Option<&(PathBuf, PathBuf)>) -> Source {
+    Source {
+        config: arguments.config.clone(),
+        directory: arguments.directory.clone().unwrap_or_else(|| PathBuf::from(".")),
+        overrides: Overrides {
+            listen: arguments.listen.clone(),
+            threads: arguments.threads,
+            access_log: arguments.access_log.clone(),
+            certificate: certificate.cloned(),
+        },
+    }
+}
+
+impl Origin for Source {
+    fn read(&self) -> Result<Config, Vec<Problem>> {
+        match &self.config {
+            Some(file) => Config::load(file, &self.overrides),
+            None => Config::for_directory(&self.directory, &self.overrides),
         }
+    }
+
+    fn adopted(&self, config: &Config) {
+        logging::follow(&config.server.error_log);
     }
 }

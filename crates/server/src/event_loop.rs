@@ -1,11 +1,14 @@
 //! One loop: a thread with its own listeners, connections, buffers and cache front.
+//!
+//! What belongs to the thread is in [`Thread`]; what follows from the configuration is in [`Loop`], of
+//! which there is a new one after each reload. Requests under way keep the `Loop` that they began
+//! with, and connections take the current one before their next request.
 
 use std::cell::{Cell, RefCell};
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin_http::http1::Limits;
 use dunlin_http::{FieldName, Head, Request};
@@ -17,45 +20,64 @@ use crate::cache::{Resource, Store, Watch};
 use crate::clock::{Clock, TICK};
 use crate::config::{Config, Persistence, Server};
 use crate::connections::Connections;
+use crate::control::Commands;
 use crate::handler::file::Roots;
 use crate::handler::script::{Links, Pools};
 use crate::listen::Gauge;
 use crate::record::{AccessLog, Exchange, LoopLog, ReverseDns, Track};
 use crate::tls::Certificates;
-use crate::transport::Transport;
+use crate::transport::{Peer, Transport};
 
 /// What all loops share. Nothing here is locked on the way of a cached file.
 pub(crate) struct Shared {
     pub(crate) config: Arc<Config>,
-    pub(crate) store: Store,
+    pub(crate) store: Arc<Store>,
     /// Absent when notification is switched off or the kernel has none.
-    pub(crate) watch: Option<Watch>,
-    pub(crate) roots: Roots,
-    pub(crate) pools: Pools,
+    pub(crate) watch: Option<Arc<Watch>>,
+    pub(crate) roots: Arc<Roots>,
+    pub(crate) pools: Arc<Pools>,
     pub(crate) certificates: Arc<Certificates>,
     pub(crate) gauge: Arc<Gauge>,
-    pub(crate) access_log: Option<Arc<AccessLog>>,
-    pub(crate) reverse_dns: Option<ReverseDns>,
-    pub(crate) serial: AtomicU64,
+    pub(crate) reverse_dns: Option<Arc<ReverseDns>>,
+    /// Of the connection that was accepted last.
+    pub(crate) serial: Arc<AtomicU64>,
+    /// Where commands to the server go.
+    pub(crate) commands: Commands,
+    /// When the configuration was read.
+    pub(crate) loaded: SystemTime,
 }
 
-/// One loop's state. Its connections and handlers reach everything through it.
+/// What a loop's thread keeps whatever the configuration becomes.
+pub(crate) struct Thread {
+    clock: Rc<Clock>,
+    connections: Rc<Connections>,
+    links: Rc<Links>,
+    buffers: Cell<Option<Box<Buffers>>>,
+    current: RefCell<Option<Rc<Loop>>>,
+    draining: Cell<bool>,
+    /// Connections that wait for a request are closed.
+    closes_idle: Cell<bool>,
+    drain: Notify,
+    ticker: Notify,
+}
+
+/// One loop's state by one configuration. Its connections and handlers reach everything through it.
 pub(crate) struct Loop {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) clock: Clock,
-    pub(crate) connections: Connections,
+    pub(crate) clock: Rc<Clock>,
+    pub(crate) connections: Rc<Connections>,
     pub(crate) http1: Http1Settings,
     pub(crate) front: RefCell<Front>,
     /// Connections to the hosts of applications.
     pub(crate) links: Rc<Links>,
     log: RefCell<Option<LoopLog>>,
-    buffers: Cell<Option<Box<Buffers>>>,
+    is_logging: bool,
+    thread: Rc<Thread>,
+    /// There is a newer one.
+    superseded: Cell<bool>,
     /// Answers from the cache and others, since they were last added to the store's counters.
     hits: Cell<u64>,
     misses: Cell<u64>,
-    draining: Cell<bool>,
-    drain: Notify,
-    ticker: Notify,
 }
 
 /// The settings of HTTP/1, in the units that the driver uses.
@@ -86,7 +108,7 @@ pub(crate) struct Buffers {
 
 /// Where a request came from, for the log.
 pub(crate) struct From<'a> {
-    pub(crate) peer: IpAddr,
+    pub(crate) peer: Peer,
     /// The serial number of the connection.
     pub(crate) connection: u64,
     pub(crate) stream: &'a Transport,
@@ -144,50 +166,36 @@ impl Http1Settings {
     }
 }
 
-impl Loop {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let server = &shared.config.server;
-        let http1 = Http1Settings::new(server);
-        let log = shared.access_log.as_ref().map(AccessLog::loop_log);
-        Self {
-            clock: Clock::new(),
-            connections: Connections::default(),
-            http1,
-            front: RefCell::new(Front::new(server.cache.entries)),
+impl Thread {
+    pub(crate) fn new() -> Rc<Self> {
+        Rc::new(Self {
+            clock: Rc::new(Clock::new()),
+            connections: Rc::default(),
             links: Rc::default(),
-            log: RefCell::new(log),
             buffers: Cell::new(Some(Box::default())),
-            hits: Cell::new(0),
-            misses: Cell::new(0),
+            current: RefCell::new(None),
             draining: Cell::new(false),
+            closes_idle: Cell::new(false),
             drain: Notify::new(),
             ticker: Notify::new(),
-            shared,
-        }
+        })
     }
 
-    /// The loop's buffers; to be given back within the same poll.
-    pub(crate) fn take_buffers(&self) -> Box<Buffers> {
-        self.buffers.take().unwrap_or_default()
+    /// Goes by `shared` from now on.
+    pub(crate) fn adopt(self: &Rc<Self>, shared: Arc<Shared>, log: Option<&Arc<AccessLog>>) {
+        let ctx = Rc::new(Loop::new(self, shared, log));
+        let Some(before) = self.current.replace(Some(Rc::clone(&ctx))) else { return };
+        before.superseded.set(true);
+        before.flush_log();
+        before.sweep();
+        ctx.front.borrow_mut().take_over(&before.front, |site| ctx.shared.config.sites.has(site));
+        // Those that wait for a request let go of what was.
+        self.connections.wake_idle();
     }
 
-    pub(crate) fn give_buffers(&self, mut buffers: Box<Buffers>) {
-        buffers.output.clear();
-        self.buffers.set(Some(buffers));
-    }
-
-    pub(crate) fn next_serial(&self) -> u64 {
-        self.shared.serial.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    #[inline]
-    pub(crate) fn is_draining(&self) -> bool {
-        self.draining.get()
-    }
-
-    /// Whether a copy of the resource should be kept that cannot change.
-    pub(crate) fn is_worth_a_copy(&self, resource: &Resource) -> bool {
-        resource.is_worth_a_copy(self.shared.store.largest_copy())
+    /// What new connections go by; `None` before the first.
+    pub(crate) fn current(&self) -> Option<Rc<Loop>> {
+        self.current.borrow().clone()
     }
 
     /// Resolves when the loop is asked to stop.
@@ -198,11 +206,151 @@ impl Loop {
         }
     }
 
-    /// Stops accepting, lets answers under way finish and closes what is idle.
-    pub(crate) fn begin_drain(&self) {
+    /// Stops accepting and lets answers under way finish. Connections that wait for a request are
+    /// closed after `grace`, in which they are told of the end with the answer to one more.
+    pub(crate) async fn drain(&self, grace: Duration) {
         self.draining.set(true);
         self.drain.notify_waiters();
+        // Those who have connected by now are accepted first.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        if !grace.is_zero() {
+            let began = Instant::now();
+            while began.elapsed() < grace && self.connections.len() > 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+        self.closes_idle.set(true);
+        self.drain.notify_waiters();
         self.connections.wake_idle();
+        while self.connections.len() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        if let Some(ctx) = self.current.take() {
+            ctx.flush_log();
+            ctx.sweep();
+        }
+    }
+
+    /// Keeps the time, ends what has waited too long and hands over log lines, for as long as
+    /// there are connections; sleeps otherwise.
+    pub(crate) async fn tick(self: Rc<Self>) {
+        let mut ticks: u64 = 0;
+        loop {
+            if self.connections.len() == 0 {
+                if let Some(ctx) = self.current() {
+                    ctx.flush_log();
+                    ctx.sweep();
+                }
+                self.ticker.notified().await;
+            }
+            tokio::time::sleep(TICK).await;
+            ticks += 1;
+            self.clock.update();
+            self.connections.wake_expired(self.clock.now());
+            let Some(ctx) = self.current() else { continue };
+            if ticks.is_multiple_of(5) {
+                ctx.flush_log();
+            }
+            if ticks.is_multiple_of(10) {
+                if ctx.shared.roots.check() {
+                    ctx.shared.store.clear();
+                }
+                ctx.sweep();
+            }
+        }
+    }
+
+    /// Follows changes on disk.
+    pub(crate) async fn follow_changes(self: Rc<Self>, watch: Arc<Watch>) {
+        // Each loop polls a duplicate. The runtime has no type for such descriptors of its own;
+        // a pipe's receiving end is polled in the same way.
+        let events = watch.duplicate().and_then(Receiver::from_file_unchecked);
+        let events = match events {
+            Ok(events) => events,
+            Err(error) => {
+                tracing::error!("changes on disk are not seen at once: {error}");
+                return;
+            }
+        };
+        while events.readable().await.is_ok() {
+            let result = events.try_io(|| {
+                if let Some(ctx) = self.current() {
+                    ctx.look_for_changes();
+                }
+                // All has been read: the next change makes it ready again.
+                Err::<(), _>(std::io::ErrorKind::WouldBlock.into())
+            });
+            debug_assert!(result.is_err());
+        }
+    }
+}
+
+impl Loop {
+    fn new(thread: &Rc<Thread>, shared: Arc<Shared>, log: Option<&Arc<AccessLog>>) -> Self {
+        let server = &shared.config.server;
+        Self {
+            clock: Rc::clone(&thread.clock),
+            connections: Rc::clone(&thread.connections),
+            http1: Http1Settings::new(server),
+            front: RefCell::new(Front::new(server.cache.entries)),
+            links: Rc::clone(&thread.links),
+            is_logging: log.is_some(),
+            log: RefCell::new(log.map(AccessLog::loop_log)),
+            thread: Rc::clone(thread),
+            superseded: Cell::new(false),
+            hits: Cell::new(0),
+            misses: Cell::new(0),
+            shared,
+        }
+    }
+
+    /// What goes by a newer configuration, when there is one.
+    #[inline]
+    pub(crate) fn successor(&self) -> Option<Rc<Self>> {
+        if !self.superseded.get() {
+            return None;
+        }
+        self.thread.current()
+    }
+
+    /// The loop's buffers; to be given back within the same poll.
+    pub(crate) fn take_buffers(&self) -> Box<Buffers> {
+        self.thread.buffers.take().unwrap_or_default()
+    }
+
+    pub(crate) fn give_buffers(&self, mut buffers: Box<Buffers>) {
+        buffers.output.clear();
+        self.thread.buffers.set(Some(buffers));
+    }
+
+    pub(crate) fn next_serial(&self) -> u64 {
+        self.shared.serial.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    #[inline]
+    pub(crate) fn is_draining(&self) -> bool {
+        self.thread.draining.get()
+    }
+
+    /// Resolves when connections that wait for a request are to be closed.
+    pub(crate) async fn closing(&self) {
+        loop {
+            let notified = self.thread.drain.notified();
+            if self.closes_idle() {
+                return;
+            }
+            notified.await;
+        }
+    }
+
+    /// Whether connections that wait for a request are to be closed.
+    pub(crate) fn closes_idle(&self) -> bool {
+        self.thread.closes_idle.get()
+    }
+
+    /// Whether a copy of the resource should be kept that cannot change.
+    pub(crate) fn is_worth_a_copy(&self, resource: &Resource) -> bool {
+        resource.is_worth_a_copy(self.shared.store.largest_copy())
     }
 
     #[inline]
@@ -225,63 +373,14 @@ impl Loop {
     /// Whether anybody wants to know of requests.
     #[inline]
     pub(crate) fn is_tracking(&self) -> bool {
-        self.shared.access_log.is_some()
+        self.is_logging
     }
 
     /// Starts the clock again after it stood still for want of connections.
     pub(crate) fn wake_ticker(&self) {
         if self.connections.len() == 0 {
             self.clock.update();
-            self.ticker.notify_one();
-        }
-    }
-
-    /// Keeps the time, ends what has waited too long and hands over log lines, for as long as
-    /// there are connections; sleeps otherwise.
-    pub(crate) async fn tick(self: Rc<Self>) {
-        let mut ticks: u64 = 0;
-        loop {
-            if self.connections.len() == 0 {
-                self.flush_log();
-                self.sweep();
-                self.ticker.notified().await;
-            }
-            tokio::time::sleep(TICK).await;
-            ticks += 1;
-            self.clock.update();
-            self.connections.wake_expired(self.clock.now());
-            if ticks.is_multiple_of(5) {
-                self.flush_log();
-            }
-            if ticks.is_multiple_of(10) {
-                if self.shared.roots.check() {
-                    self.shared.store.clear();
-                }
-                self.sweep();
-            }
-        }
-    }
-
-    /// Follows changes on disk.
-    pub(crate) async fn follow_changes(self: Rc<Self>) {
-        let Some(watch) = &self.shared.watch else { return };
-        // Each loop polls a duplicate. The runtime has no type for such descriptors of its own;
-        // a pipe's receiving end is polled in the same way.
-        let events = watch.duplicate().and_then(Receiver::from_file_unchecked);
-        let events = match events {
-            Ok(events) => events,
-            Err(error) => {
-                tracing::error!("changes on disk are not seen at once: {error}");
-                return;
-            }
-        };
-        while events.readable().await.is_ok() {
-            let result = events.try_io(|| {
-                self.look_for_changes();
-                // All has been read: the next change makes it ready again.
-                Err::<(), _>(std::io::ErrorKind::WouldBlock.into())
-            });
-            debug_assert!(result.is_err());
+            self.thread.ticker.notify_one();
         }
     }
 
@@ -315,7 +414,7 @@ impl Loop {
         let Some(log) = log.as_mut().filter(|_| track.is_logged) else { return };
         let pass = track.pass.as_deref();
         let peer = pass.map_or(from.peer, |pass| pass.client.address);
-        let name = self.shared.reverse_dns.as_ref().and_then(|dns| dns.name(peer));
+        let name = self.shared.reverse_dns.as_ref().and_then(|dns| dns.name(peer.ip()?));
         let duration = track.phases.first_byte.elapsed();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let began = now.saturating_sub(duration);

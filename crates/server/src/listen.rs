@@ -2,9 +2,13 @@
 
 mod proxy;
 
+use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,10 +20,11 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use self::proxy::Addresses;
+use crate::config::Listen;
 use crate::drive::http1::{Connection, Start};
-use crate::event_loop::{Loop, Shared};
+use crate::event_loop::{Loop, Shared, Thread};
 use crate::tls;
-use crate::transport::Transport;
+use crate::transport::{Ends, Peer, Transport};
 
 /// Opens a listening socket. Several may share one address, one for each loop; the kernel deals
 /// connections out among them.
@@ -55,11 +60,104 @@ pub(crate) fn probe(address: SocketAddr) -> io::Result<()> {
     socket.bind(&address.into())
 }
 
+/// Opens a Unix socket for those who may write to its file. A file that a server left behind is
+/// replaced.
+///
+/// # Errors
+/// `AddrInUse` when somebody listens there, or when the file is no socket; else what the system says.
+pub(crate) fn bind_unix(path: &Path, mode: u32, backlog: i32) -> io::Result<UnixListener> {
+    match UnixStream::connect(path) {
+        Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            use std::os::unix::fs::FileTypeExt;
+            if !path.symlink_metadata()?.file_type().is_socket() {
+                return Err(io::Error::new(
+                    io::ErrorKind::AddrInUse,
+                    "a file that is no socket is there",
+                ));
+            }
+            std::fs::remove_file(path)?;
+        }
+        // What else is in the way is told by what follows.
+        Err(_) => {}
+    }
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&socket2::SockAddr::unix(path)?)?;
+    // Nobody can connect before it listens, so that no other permissions are ever of use.
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    socket.listen(backlog)?;
+    Ok(socket.into())
+}
+
+/// A socket that is listened on.
+#[derive(Debug)]
+pub(crate) enum ListenSocket {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl AsFd for ListenSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(socket) => socket.as_fd(),
+            Self::Unix(socket) => socket.as_fd(),
+        }
+    }
+}
+
+impl ListenSocket {
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Tcp(socket) => Self::Tcp(socket.try_clone()?),
+            Self::Unix(socket) => Self::Unix(socket.try_clone()?),
+        })
+    }
+}
+
+/// What one loop accepts from by one entry of the configuration.
+#[derive(Debug)]
+pub(crate) struct Door {
+    /// How connections are treated; changes when the configuration does.
+    rules: RefCell<Listen>,
+    is_closed: Cell<bool>,
+    closed: Notify,
+}
+
+impl Door {
+    pub(crate) fn new(rules: Listen) -> Rc<Self> {
+        let rules = RefCell::new(rules);
+        Rc::new(Self { rules, is_closed: Cell::new(false), closed: Notify::new() })
+    }
+
+    pub(crate) fn change(&self, rules: Listen) {
+        self.rules.replace(rules);
+    }
+
+    /// Accepts who has come by now, and nobody after.
+    pub(crate) fn close(&self) {
+        self.is_closed.set(true);
+        self.closed.notify_waiters();
+    }
+
+    /// Resolves when it is closed, or the loop is asked to stop.
+    async fn shut(&self, thread: &Thread) {
+        let closed = self.closed.notified();
+        if self.is_closed.get() {
+            return;
+        }
+        tokio::select! {
+            () = closed => {}
+            () = thread.drained() => {}
+        }
+    }
+}
+
 /// How many connections are open, over all loops.
 #[derive(Debug)]
 pub(crate) struct Gauge {
     open: AtomicUsize,
-    most: usize,
+    most: AtomicUsize,
     freed: Notify,
     /// Descriptors from this number on are for files of those who are connected already.
     ceiling: RawFd,
@@ -79,10 +177,26 @@ impl Gauge {
         Self {
             ceiling: RawFd::try_from(descriptors - reserve).unwrap_or(RawFd::MAX),
             open: AtomicUsize::new(0),
-            most,
+            most: AtomicUsize::new(most),
             freed: Notify::new(),
             descriptors_said: AtomicBool::new(false),
         }
+    }
+
+    /// From now on `most` connections at once.
+    pub(crate) fn set_most(&self, most: usize) {
+        self.most.store(most, Ordering::Release);
+        self.freed.notify_waiters();
+    }
+
+    fn most(&self) -> usize {
+        self.most.load(Ordering::Acquire)
+    }
+
+    /// A place for somebody who has to be heard even when there is none.
+    fn extra_permit(self: &Arc<Self>) -> Permit {
+        self.open.fetch_add(1, Ordering::AcqRel);
+        Permit { gauge: Arc::clone(self) }
     }
 
     pub(crate) fn open(&self) -> usize {
@@ -94,12 +208,12 @@ impl Gauge {
     async fn permit(self: &Arc<Self>) -> Permit {
         loop {
             let freed = self.freed.notified();
-            if self.open.fetch_add(1, Ordering::AcqRel) < self.most {
+            if self.open.fetch_add(1, Ordering::AcqRel) < self.most() {
                 return Permit { gauge: Arc::clone(self) };
             }
             self.open.fetch_sub(1, Ordering::AcqRel);
             // A place can have been freed between the two lines above.
-            if self.open.load(Ordering::Acquire) >= self.most {
+            if self.open.load(Ordering::Acquire) >= self.most() {
                 freed.await;
             }
         }
@@ -108,59 +222,107 @@ impl Gauge {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if self.gauge.open.fetch_sub(1, Ordering::AcqRel) >= self.gauge.most {
+        if self.gauge.open.fetch_sub(1, Ordering::AcqRel) >= self.gauge.most() {
             self.gauge.freed.notify_waiters();
         }
     }
 }
 
-/// What is spoken on a listener.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Speech {
-    pub(crate) tls: bool,
-    pub(crate) http2: bool,
-    /// A proxy tells of the client first.
-    pub(crate) proxy_protocol: bool,
-}
-
-/// Accepts connections and starts their drivers, until the loop drains.
-pub(crate) async fn accept(ctx: Rc<Loop>, listener: TcpListener, speech: Speech) -> io::Result<()> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    loop {
+/// Accepts connections and starts their drivers, until the door is closed or the loop drains.
+pub(crate) async fn accept(
+    thread: Rc<Thread>,
+    door: Rc<Door>,
+    socket: ListenSocket,
+) -> io::Result<()> {
+    let listener = Listener::new(socket)?;
+    // Nothing else of the configuration is held while nobody comes.
+    let gauge = || Some(Arc::clone(&thread.current()?.shared.gauge));
+    while let Some(gauge) = gauge() {
+        let is_admin = door.rules.borrow().admin;
+        let permit = async {
+            match is_admin {
+                true => None,
+                false => Some(gauge.permit().await),
+            }
+        };
         let permit = tokio::select! {
-            permit = ctx.shared.gauge.permit() => permit,
-            () = ctx.drained() => return Ok(()),
+            permit = permit => permit,
+            () = door.shut(&thread) => break,
         };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = ctx.drained() => return Ok(()),
+            () = door.shut(&thread) => break,
         };
         match accepted {
             Ok((stream, peer)) => {
-                ctx.wake_ticker();
+                let Some(ctx) = thread.current() else { break };
                 let descriptor = stream.as_raw_fd();
-                let accepted =
-                    Accepted { peer: peer.ip().to_canonical(), proxied: None, permit, speech };
-                if speech.tls || speech.proxy_protocol {
-                    tokio::task::spawn_local(accepted.prepare(Rc::clone(&ctx), stream));
-                } else {
-                    let start = if speech.http2 { Start::Either } else { Start::Http1 };
-                    accepted.drive(&ctx, Transport::Tcp(stream), start);
-                }
+                let permit = permit.unwrap_or_else(|| gauge.extra_permit());
+                begin(&ctx, stream, peer, permit, &door);
                 if descriptor >= ctx.shared.gauge.ceiling {
                     wait_for_room(&ctx, &"nearly all descriptors are taken", &listener).await;
                 }
             }
-            Err(error) => pause_after(&ctx, &error, &listener).await,
+            Err(error) => {
+                let Some(ctx) = thread.current() else { break };
+                pause_after(&ctx, &error, &listener).await;
+            }
+        }
+    }
+    if door.is_closed.get()
+        && let Some(ctx) = thread.current()
+    {
+        for (stream, peer) in listener.into_waiting()? {
+            begin(&ctx, stream, peer, ctx.shared.gauge.extra_permit(), &door);
+        }
+    }
+    Ok(())
+}
+
+/// Has a connection served.
+fn begin(ctx: &Rc<Loop>, stream: Stream, peer: Peer, permit: Permit, door: &Door) {
+    ctx.wake_ticker();
+    let speech = Speech::of(&door.rules.borrow());
+    let accepted = Accepted { peer, proxied: None, permit, speech };
+    if speech.tls || speech.proxy_protocol {
+        tokio::task::spawn_local(accepted.prepare(Rc::clone(ctx), stream));
+    } else {
+        accepted.drive(ctx, stream.into(), speech.start());
+    }
+}
+
+/// What is spoken on a listener.
+#[derive(Debug, Clone, Copy)]
+struct Speech {
+    tls: bool,
+    http2: bool,
+    /// A proxy tells of the client first.
+    proxy_protocol: bool,
+    /// Requests are commands to the server.
+    admin: bool,
+}
+
+impl Speech {
+    fn of(rules: &Listen) -> Self {
+        let Listen { tls, http2, proxy_protocol, admin, .. } = *rules;
+        Self { tls, http2, proxy_protocol, admin }
+    }
+
+    /// What a connection without TLS begins with.
+    fn start(self) -> Start {
+        match (self.admin, self.http2) {
+            (true, _) => Start::Admin,
+            (false, true) => Start::Either,
+            (false, false) => Start::Http1,
         }
     }
 }
 
 /// A connection whose driver has not begun.
 pub(crate) struct Accepted {
-    pub(crate) peer: IpAddr,
-    /// What a proxy said of the client.
-    pub(crate) proxied: Option<Box<(SocketAddr, SocketAddr)>>,
+    pub(crate) peer: Peer,
+    /// What a proxy said of the addresses of client and server.
+    pub(crate) proxied: Option<Box<Ends>>,
     pub(crate) permit: Permit,
     speech: Speech,
 }
@@ -173,20 +335,26 @@ impl Accepted {
     }
 
     /// Does what has to be done before the driver may begin.
-    async fn prepare(mut self, ctx: Rc<Loop>, mut stream: TcpStream) {
+    async fn prepare(self, ctx: Rc<Loop>, stream: Stream) {
+        // It counts as a connection, so that a loop that drains waits for it.
+        let slot = ctx.connections.add();
+        tokio::select! {
+            () = self.make_ready(&ctx, stream) => {}
+            () = ctx.closing() => {}
+        }
+        ctx.connections.remove(slot);
+    }
+
+    async fn make_ready(mut self, ctx: &Rc<Loop>, mut stream: Stream) {
         let limit = Duration::from_millis(ctx.http1.head_timeout);
         if self.speech.proxy_protocol {
-            let told = tokio::time::timeout(limit, self.hear_proxy(&ctx, &mut stream));
-            let told = tokio::select! {
-                told = told => told,
-                () = ctx.drained() => return,
-            };
-            match told {
+            match tokio::time::timeout(limit, self.hear_proxy(ctx, &mut stream)).await {
                 Ok(Ok(addresses)) => {
-                    if let Some((client, _)) = &addresses {
-                        self.peer = client.ip().to_canonical();
+                    let ends = addresses.map(|(remote, local)| Ends { remote, local });
+                    if let Some(ends) = ends {
+                        self.peer = Peer::of(ends.remote);
                     }
-                    self.proxied = addresses.map(Box::new);
+                    self.proxied = ends.map(Box::new);
                 }
                 Ok(Err(error)) => {
                     return tracing::warn!(peer = %self.peer, "PROXY protocol: {error}");
@@ -196,44 +364,133 @@ impl Accepted {
                 }
             }
         }
-        if self.speech.tls {
-            return self.encrypt(ctx, stream).await;
+        match stream {
+            Stream::Tcp(stream) if self.speech.tls => self.encrypt(ctx, stream).await,
+            stream => {
+                ctx.wake_ticker();
+                let start = self.speech.start();
+                self.drive(ctx, stream.into(), start);
+            }
         }
-        ctx.wake_ticker();
-        let start = if self.speech.http2 { Start::Either } else { Start::Http1 };
-        self.drive(&ctx, Transport::Tcp(stream), start);
     }
 
-    async fn hear_proxy(&self, ctx: &Loop, stream: &mut TcpStream) -> io::Result<Addresses> {
+    async fn hear_proxy(&self, ctx: &Loop, stream: &mut Stream) -> io::Result<Addresses> {
         let trusted = &ctx.shared.config.server.trusted_proxies;
-        if !trusted.is_empty() && !trusted.iter().any(|network| network.contains(self.peer)) {
+        // Whoever may write to a Unix socket is trusted.
+        if let Some(address) = self.peer.ip()
+            && !trusted.is_empty()
+            && !trusted.iter().any(|network| network.contains(address))
+        {
             let what = "the address is none of trusted_proxies";
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
         }
-        proxy::read(stream).await
+        match stream {
+            Stream::Tcp(stream) => proxy::read(stream).await,
+            Stream::Unix(stream) => proxy::read(stream).await,
+        }
     }
 
     /// Does the handshake and starts the driver.
-    async fn encrypt(self, ctx: Rc<Loop>, stream: TcpStream) {
+    async fn encrypt(self, ctx: &Rc<Loop>, stream: TcpStream) {
         let Shared { config, certificates, .. } = &*ctx.shared;
         let limit = Duration::from_millis(ctx.http1.head_timeout);
         let handshake = tls::handshake(stream, config, certificates, self.speech.http2);
-        let handshake = tokio::time::timeout(limit, handshake);
-        let session = tokio::select! {
-            session = handshake => session,
-            () = ctx.drained() => return,
-        };
         let peer = self.peer;
-        match session {
+        match tokio::time::timeout(limit, handshake).await {
             Ok(Ok(mut session)) if session.was_proof() => session.close(),
             Ok(Ok(session)) => {
                 ctx.wake_ticker();
                 let start = if session.has_http2() { Start::Http2 } else { Start::Http1 };
-                self.drive(&ctx, Transport::Tls(Box::new(session)), start);
+                self.drive(ctx, Transport::Tls(Box::new(session)), start);
             }
             Ok(Err(error)) => tracing::debug!(%peer, "TLS handshake: {error}"),
             Err(_) => tracing::debug!(%peer, "TLS handshake: it took too long"),
         }
+    }
+}
+
+impl From<Stream> for Transport {
+    fn from(stream: Stream) -> Self {
+        match stream {
+            Stream::Tcp(stream) => Self::Tcp(stream),
+            Stream::Unix(stream) => Self::Unix(stream),
+        }
+    }
+}
+
+/// A listening socket that is registered with this thread's loop.
+enum Listener {
+    Tcp(tokio::net::TcpListener),
+    Unix(tokio::net::UnixListener),
+}
+
+/// A socket that was accepted.
+enum Stream {
+    Tcp(TcpStream),
+    Unix(tokio::net::UnixStream),
+}
+
+impl AsRawFd for Stream {
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            Self::Tcp(stream) => stream.as_raw_fd(),
+            Self::Unix(stream) => stream.as_raw_fd(),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(listener) => listener.as_fd(),
+            Self::Unix(listener) => listener.as_fd(),
+        }
+    }
+}
+
+impl Listener {
+    fn new(socket: ListenSocket) -> io::Result<Self> {
+        Ok(match socket {
+            ListenSocket::Tcp(socket) => Self::Tcp(tokio::net::TcpListener::from_std(socket)?),
+            ListenSocket::Unix(socket) => Self::Unix(tokio::net::UnixListener::from_std(socket)?),
+        })
+    }
+
+    async fn accept(&self) -> io::Result<(Stream, Peer)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                Ok((Stream::Tcp(stream), Peer::of(peer)))
+            }
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                Ok((Stream::Unix(stream), Peer::Unix))
+            }
+        }
+    }
+
+    /// Those who have connected and were not accepted yet: closing the socket would break them off.
+    fn into_waiting(self) -> io::Result<Vec<(Stream, Peer)>> {
+        let mut waiting = Vec::new();
+        match self {
+            Self::Tcp(listener) => {
+                let listener = listener.into_std()?;
+                // Any error is the end: there is nobody left, or no descriptor for them.
+                while let Ok((stream, peer)) = listener.accept() {
+                    stream.set_nonblocking(true)?;
+                    waiting.push((Stream::Tcp(TcpStream::from_std(stream)?), Peer::of(peer)));
+                }
+            }
+            Self::Unix(listener) => {
+                let listener = listener.into_std()?;
+                while let Ok((stream, _)) = listener.accept() {
+                    stream.set_nonblocking(true)?;
+                    let stream = tokio::net::UnixStream::from_std(stream)?;
+                    waiting.push((Stream::Unix(stream), Peer::Unix));
+                }
+            }
+        }
+        Ok(waiting)
     }
 }
 

@@ -1,6 +1,5 @@
 //! From a request to the site, the settings and the handler that serve it.
 
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,6 +19,7 @@ use crate::handler::{error_page, file, redirect, respond, script};
 use crate::response::Response;
 use crate::stream;
 use crate::tls::Facts;
+use crate::transport::{Ends, Peer};
 
 /// A handler's work that goes on after the poll that began it.
 pub(crate) type Job = Pin<Box<dyn Future<Output = Response>>>;
@@ -44,8 +44,8 @@ pub(crate) type Exchange = Box<dyn FnOnce(Incoming) -> Job>;
 pub(crate) struct Incoming {
     pub(crate) body: stream::Receiver,
     pub(crate) length: BodyLength,
-    pub(crate) remote: SocketAddr,
-    pub(crate) local: SocketAddr,
+    /// Where it came from and to; `None` by a Unix socket.
+    pub(crate) ends: Option<Ends>,
     /// It came by TLS.
     pub(crate) encrypted: bool,
     /// What is known of the encryption.
@@ -59,8 +59,8 @@ pub(crate) struct Incoming {
 impl Incoming {
     /// Who asks, as far as the connection tells.
     pub(crate) fn client(&self) -> Client {
-        let address = self.remote.ip().to_canonical();
-        Client { address, encrypted: self.encrypted, early: false }
+        let address = self.ends.map_or(Peer::Unix, |ends| Peer::of(ends.remote));
+        Client { address, encrypted: self.encrypted, early: false, is_subrequest: false }
     }
 }
 
@@ -97,8 +97,17 @@ pub(crate) struct Subject<'a> {
     /// The path after decoding.
     pub(crate) path: &'a [u8],
     pub(crate) query: Option<&'a [u8]>,
+    /// Who asks.
+    pub(crate) client: Client,
     /// What the gates know of who asks; `None` when the route has none.
     pub(crate) pass: Option<&'a Rc<Pass>>,
+}
+
+impl<'a> Subject<'a> {
+    /// With what the gates know, if the route has any.
+    fn with(&self, pass: Option<&'a Rc<Pass>>) -> Self {
+        Self { client: pass.map_or(self.client, |pass| pass.client), pass, ..*self }
+    }
 }
 
 impl From<Response> for Reply {
@@ -148,7 +157,7 @@ pub(crate) fn dispatch(
     };
     let method = request.method();
     if matches!(method, Method::Get | Method::Head) {
-        let hit = ctx.front.borrow().get(site.index, raw_path, ctx.clock.now()).cloned();
+        let hit = ctx.front.borrow().get(site.serial, raw_path, ctx.clock.now()).cloned();
         if let Some(hit) = hit
             && let Some(routed) = dispatch_hit(ctx, client, request, site, (raw_path, query), &hit)
         {
@@ -163,7 +172,7 @@ pub(crate) fn dispatch(
         let reason = match error {
             path::PathError::EncodedSlash => {
                 let settings = site.route(b"/");
-                let reply = not_found(ctx, request, site, settings);
+                let reply = not_found(ctx, request, site, settings, client);
                 return Ok(routed(site, settings, reply, false, None));
             }
             path::PathError::AboveRoot => "the path leads above the root",
@@ -173,9 +182,10 @@ pub(crate) fn dispatch(
         return Err(Refusal { status: 400, reason });
     }
     let settings = site.route(path_buffer);
-    let subject = Subject { site, settings, raw_path, path: path_buffer, query, pass: None };
+    let subject =
+        Subject { site, settings, raw_path, path: path_buffer, query, client, pass: None };
     Ok(match enter(ctx, client, request, &subject) {
-        Ok(pass) => handle(ctx, request, &Subject { pass: pass.as_ref(), ..subject }),
+        Ok(pass) => handle(ctx, request, &subject.with(pass.as_ref())),
         Err(stopped) => *stopped,
     })
 }
@@ -198,6 +208,9 @@ fn dispatch_hit(
     (raw_path, query): (&[u8], Option<&[u8]>),
     hit: &Rc<Hit>,
 ) -> Option<Routed> {
+    if hit.gates.is_some() {
+        return None;
+    }
     if hit.plain.is_none() {
         if file::has_changed(hit) {
             hit.version.retire();
@@ -208,13 +221,13 @@ fn dispatch_hit(
         }
     }
     let settings = &hit.settings;
-    let subject = Subject { site, settings, raw_path, path: b"", query, pass: None };
+    let subject = Subject { site, settings, raw_path, path: b"", query, client, pass: None };
     let pass = match enter(ctx, client, request, &subject) {
         Ok(pass) => pass,
         Err(stopped) => return Some(*stopped),
     };
     ctx.count_hit();
-    let subject = Subject { pass: pass.as_ref(), ..subject };
+    let subject = subject.with(pass.as_ref());
     let reply = file::answer_hit(ctx, request, &subject, hit, "hit");
     Some(routed(site, settings, reply, false, pass))
 }
@@ -241,8 +254,8 @@ fn ask(
     subject: &Subject<'_>,
 ) -> Result<Rc<Pass>, Box<Routed>> {
     let pass = Rc::new(Pass::new(client));
+    let subject = &subject.with(Some(&pass));
     let Some(gates) = &subject.settings.gates else { return Ok(pass) };
-    let subject = &Subject { pass: Some(&pass), ..*subject };
     let reply = match gates.ask(&Asker { ctx, request, subject, pass: &pass }, 0) {
         (_, Verdict::Pass) => return Ok(pass),
         (_, Verdict::Refuse(refused)) => refuse(ctx, request, subject, refused),
@@ -261,7 +274,15 @@ fn ask(
     Err(Box::new(routed(site, settings, reply, false, Some(Rc::clone(&pass)))))
 }
 
-fn refuse(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_>, refused: Refused) -> Reply {
+pub(crate) fn refuse(
+    ctx: &Rc<Loop>,
+    request: &Request<'_>,
+    subject: &Subject<'_>,
+    refused: Refused,
+) -> Reply {
+    if let Some(response) = refused.response {
+        return Reply::Response(response);
+    }
     file::error_reply(ctx, request, subject, refused.status, refused.fields)
 }
 
@@ -277,6 +298,7 @@ struct Wait {
 impl Wait {
     /// Waits at the gate of that number, passes those behind it and has the handler answer.
     async fn at(mut self, number: usize, waiting: Waiting, incoming: Incoming) -> Response {
+        self.pass.set_ends(incoming.ends);
         if let Err(refused) = self.all(number, waiting).await {
             let request = self.request.as_request();
             let reply = refuse(&self.ctx, &request, &self.subject(), refused);
@@ -297,7 +319,7 @@ impl Wait {
     }
 
     fn subject(&self) -> Subject<'_> {
-        Subject { pass: Some(&self.pass), ..self.subject.borrow() }
+        self.subject.borrow().with(Some(&self.pass))
     }
 
     async fn all(&self, mut number: usize, mut waiting: Waiting) -> Result<(), Refused> {
@@ -392,8 +414,10 @@ fn not_found(
     request: &Request<'_>,
     site: &Arc<Site>,
     settings: &Arc<Settings>,
+    client: Client,
 ) -> Reply {
-    let subject = Subject { site, settings, raw_path: b"/", path: b"/", query: None, pass: None };
+    let (raw_path, path, query) = (b"/", b"/", None);
+    let subject = Subject { site, settings, raw_path, path, query, client, pass: None };
     refusal(ctx, request, &subject, 404)
 }
 

@@ -1,8 +1,10 @@
-//! Starting and stopping: sockets, loops, signals.
+//! Starting, changing and stopping: sockets, loops, signals and commands.
 
+mod listeners;
+mod prepare;
+
+use std::collections::HashMap;
 use std::fmt;
-use std::io;
-use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -10,19 +12,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, LocalOptions, Runtime};
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot};
 
-use crate::cache::{Bounds, Store, Watch};
-use crate::config::{Config, Listen};
-use crate::event_loop::{Loop, Shared};
-use crate::handler::file::Roots;
-use crate::handler::script::Pools;
-use crate::listen::{self, Gauge, Speech};
-use crate::record::{AccessLog, AccessLogSettings, Format, ReverseDns, ReverseDnsSettings};
-use crate::tls::Certificates;
+use self::listeners::{Change, Listeners, Port};
+use self::prepare::Generation;
+use crate::config::{Config, Problem};
+use crate::control::{Action, Command, Control, Event};
+use crate::event_loop::{Shared, Thread};
+use crate::listen::{self, Door};
 
-/// Why the server did not start.
+/// Why the server did not start, or did not change.
 #[derive(Debug)]
 pub struct StartError {
     what: String,
@@ -36,105 +35,235 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
+fn fail(what: impl Into<String>) -> StartError {
+    StartError { what: what.into() }
+}
+
+/// Where the configuration comes from, for when it is to be read anew.
+pub trait Origin: Send {
+    /// Reads and checks it.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    fn read(&self) -> Result<Config, Vec<Problem>>;
+
+    /// Is told of the configuration that is in force from now on.
+    fn adopted(&self, config: &Config);
+}
+
 /// A server whose sockets are open and whose loops run.
 pub struct Server {
-    shared: Arc<Shared>,
-    urls: Vec<String>,
-    loops: Vec<JoinHandle<()>>,
-    stop: watch::Sender<bool>,
-    running: Arc<AtomicUsize>,
-    control: Control,
-}
-
-/// Where signals are waited for.
-struct Control {
     runtime: Runtime,
-    terminate: Signal,
-    interrupt: Signal,
-    reopen: Signal,
+    control: Control,
+    running: Running,
 }
 
-impl Control {
-    /// From here on signals are kept for later rather than ending the process.
-    fn new() -> io::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let entered = runtime.enter();
-        let terminate = signal(SignalKind::terminate())?;
-        let interrupt = signal(SignalKind::interrupt())?;
-        let reopen = signal(SignalKind::user_defined1())?;
-        drop(entered);
-        Ok(Self { runtime, terminate, interrupt, reopen })
-    }
+/// What the control of a running server knows.
+struct Running {
+    origin: Box<dyn Origin>,
+    generation: Generation,
+    listeners: Listeners,
+    loops: Vec<LoopHandle>,
+    /// Loops that have not ended.
+    alive: Arc<AtomicUsize>,
 }
+
+/// A loop, from outside.
+struct LoopHandle {
+    orders: mpsc::UnboundedSender<Order>,
+    thread: JoinHandle<()>,
+}
+
+/// What a loop is to do.
+enum Order {
+    /// Go by another configuration.
+    Adopt { generation: Generation, ports: Vec<Port>, done: oneshot::Sender<()> },
+    /// Accept nobody any more and end when all is answered; see [`Thread::drain`].
+    Drain { grace: Duration },
+}
+
+/// How long the loops may take to go over to another configuration.
+const CHANGE: Duration = Duration::from_secs(10);
 
 impl Server {
     /// Opens everything that `config` names and begins to serve.
     ///
     /// # Errors
     /// One line for the first thing that failed: what, where, and what to do about it.
-    pub fn start(config: Config) -> Result<Self, StartError> {
+    pub fn start(config: Config, origin: Box<dyn Origin>) -> Result<Self, StartError> {
         raise_descriptor_limit();
-        let control =
+        let (runtime, control) =
             Control::new().map_err(|error| fail(format!("receiving signals: {error}")))?;
-        let shared = share(config)?;
-        let threads = shared.config.server.threads;
-        let listeners = bind_all(&shared.config.listen, threads)?;
-        let urls = listeners[0].iter().filter_map(Listener::url).collect();
-        let (stop, stopped) = watch::channel(false);
-        let running = Arc::new(AtomicUsize::new(threads));
+        let generation = Generation::first(config, control.commands())?;
+        let config = Arc::clone(&generation.shared.config);
+        let threads = config.server.threads;
+        let mut listeners = Listeners::new(threads);
+        let plan = listeners.plan(&config.listen)?;
+        let (ports, _) = listeners
+            .change(plan)
+            .map_err(|error| fail(format!("handing out listeners: {error}")))?;
+        let alive = Arc::new(AtomicUsize::new(threads));
         let mut loops = Vec::new();
-        for (number, listeners) in listeners.into_iter().enumerate() {
-            let (shared, stopped, running) =
-                (Arc::clone(&shared), stopped.clone(), Arc::clone(&running));
-            let body = move || {
-                run_loop(shared, listeners, stopped);
-                running.fetch_sub(1, Ordering::Release);
-            };
-            let spawned = std::thread::Builder::new().name(format!("loop-{number}")).spawn(body);
-            loops.push(spawned.map_err(|error| fail(format!("starting a loop: {error}")))?);
+        for number in 0..threads {
+            let started = LoopHandle::start(number, &alive);
+            loops.push(started.map_err(|error| fail(format!("starting a loop: {error}")))?);
         }
-        Ok(Self { shared, urls, loops, stop, running, control })
+        let running = Running { origin, generation, listeners, loops, alive };
+        runtime.block_on(running.hand_out(&running.generation, ports))?;
+        Ok(Self { runtime, control, running })
     }
 
     /// The addresses that are listened on, as URLs.
-    pub fn urls(&self) -> &[String] {
-        &self.urls
+    pub fn urls(&self) -> Vec<String> {
+        self.running.listeners.urls()
     }
 
     /// Serves until SIGTERM or SIGINT, then lets answers under way finish within the limit. A
-    /// second such signal ends that. SIGUSR1 reopens the access log.
+    /// second such signal ends that. SIGHUP reads the configuration anew, SIGUSR1 reopens the access
+    /// log.
     pub fn run_until_signal(self) {
-        let Self { shared, loops, stop, running, control, .. } = self;
-        let Control { runtime, mut terminate, mut interrupt, mut reopen } = control;
+        let Self { runtime, mut control, mut running } = self;
         runtime.block_on(async {
             loop {
-                tokio::select! {
-                    _ = terminate.recv() => break,
-                    _ = interrupt.recv() => break,
-                    _ = reopen.recv() => reopen_logs(&shared),
+                match control.next().await {
+                    Event::Stop => break,
+                    Event::Command(command) => running.obey(command).await,
                 }
             }
             tracing::info!("stopping; answers under way are finished");
-            stop.send_replace(true);
-            let limit = shared.config.server.stop_timeout;
-            let began = Instant::now();
-            while running.load(Ordering::Acquire) > 0 && began.elapsed() < limit {
-                let pause = tokio::time::sleep(Duration::from_millis(10));
-                tokio::select! {
-                    () = pause => {}
-                    _ = terminate.recv() => break,
-                    _ = interrupt.recv() => break,
-                }
-            }
+            running.listeners.close();
+            running.drain(Duration::ZERO, &mut control).await;
         });
-        finish(&shared, loops);
+        running.finish();
     }
 }
 
-fn reopen_logs(shared: &Shared) {
-    if let Some(log) = &shared.access_log {
-        log.reopen();
+impl Running {
+    /// Does what it is told, and tells what came of it to whoever asked and to the log.
+    async fn obey(&mut self, command: Command) {
+        let result = match command.action {
+            Action::Reload => self.reload().await,
+            Action::Upgrade => Err("this server cannot hand over to another".to_owned()),
+            Action::Reopen => Ok(self.reopen_log()),
+        };
+        match &result {
+            Ok(text) => tracing::info!("{text}"),
+            Err(text) => tracing::error!("{text}"),
+        }
+        if let Some(answer) = command.answer {
+            // Whoever asked may have left.
+            let _ = answer.send(result);
+        }
     }
+
+    fn reopen_log(&self) -> String {
+        match &self.generation.access_log {
+            Some(log) => {
+                log.reopen();
+                "the access log is opened anew".to_owned()
+            }
+            None => "there is no access log".to_owned(),
+        }
+    }
+
+    /// Goes over to the configuration as it is now. Whatever is wrong with it, nothing has changed
+    /// then.
+    async fn reload(&mut self) -> Result<String, String> {
+        let unchanged =
+            |what: &dyn fmt::Display| format!("not reloaded, what was in force stays: {what}");
+        let mut config = self.origin.read().map_err(|problems| {
+            let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
+            unchanged(&lines.join("\n"))
+        })?;
+        let before = Arc::clone(&self.generation.shared.config);
+        config.keep_unchanged_sites(&before);
+        let restart = config.needs_restart(&before);
+        let next = self.generation.next(config).map_err(|error| unchanged(&error))?;
+        let config = Arc::clone(&next.shared.config);
+        let plan = self.listeners.plan(&config.listen).map_err(|error| unchanged(&error))?;
+        let (ports, change) = self.listeners.change(plan).map_err(|error| unchanged(&error))?;
+        self.hand_out(&next, ports).await.map_err(|error| error.to_string())?;
+        let last = std::mem::replace(&mut self.generation, next);
+        self.generation.takes_over(&last);
+        self.origin.adopted(&config);
+        Ok(told(&config, &before, &change, &restart))
+    }
+
+    /// Has every loop go by `generation`, and waits until they do.
+    async fn hand_out(
+        &self,
+        generation: &Generation,
+        ports: Vec<Vec<Port>>,
+    ) -> Result<(), StartError> {
+        let mut waiting = Vec::new();
+        for (handle, ports) in self.loops.iter().zip(ports) {
+            let (done, adopted) = oneshot::channel();
+            // An error says that the loop has ended by a fault, which is told at the end.
+            let _ =
+                handle.orders.send(Order::Adopt { generation: generation.clone(), ports, done });
+            waiting.push(adopted);
+        }
+        let all = futures_util::future::join_all(waiting);
+        match tokio::time::timeout(CHANGE, all).await {
+            Ok(results) if results.iter().all(Result::is_ok) => Ok(()),
+            Ok(_) => Err(fail("a loop has ended")),
+            Err(_) => Err(fail("a loop is busy and goes on by what was in force for now")),
+        }
+    }
+
+    /// Lets answers under way finish, until the limit or a signal.
+    async fn drain(&self, grace: Duration, control: &mut Control) {
+        for handle in &self.loops {
+            let _ = handle.orders.send(Order::Drain { grace });
+        }
+        let limit = self.generation.shared.config.server.stop_timeout;
+        let began = Instant::now();
+        while self.alive.load(Ordering::Acquire) > 0 && began.elapsed() < limit {
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_millis(10)) => {}
+                () = control.stop() => break,
+            }
+        }
+    }
+
+    fn finish(self) {
+        let Generation { shared, access_log } = &self.generation;
+        tell_of_cache(shared);
+        shared.pools.kill_all();
+        let open = shared.gauge.open();
+        if open > 0 {
+            tracing::warn!("{open} connections were still open at the end of stop_timeout");
+        }
+        if let Some(log) = access_log {
+            log.close(Duration::from_secs(2));
+            let lost = log.lost();
+            if lost > 0 {
+                tracing::warn!("{lost} lines of the access log were lost since it was opened");
+            }
+        }
+        for LoopHandle { thread, .. } in self.loops {
+            if thread.is_finished() && thread.join().is_err() {
+                tracing::error!("a loop ended by a fault");
+            }
+        }
+    }
+}
+
+/// What a reload has changed, in a sentence.
+fn told(config: &Config, before: &Config, change: &Change, restart: &[&str]) -> String {
+    let file = config.path().map_or_else(String::new, |path| format!(" {}", path.display()));
+    let sites = config.sites.iter().count();
+    let kept = config.sites.iter().filter(|site| before.sites.has(site.serial)).count();
+    let mut text = format!("reloaded{file}: {kept} of {sites} sites as before");
+    for (what, which) in [("listening on", &change.opened), ("no longer on", &change.closed)] {
+        if !which.is_empty() {
+            text += &format!("; {what} {}", which.join(", "));
+        }
+    }
+    if !restart.is_empty() {
+        text += &format!("; changed, and in force after a restart only: {}", restart.join(", "));
+    }
+    text
 }
 
 fn tell_of_cache(shared: &Shared) {
@@ -153,153 +282,21 @@ fn tell_of_cache(shared: &Shared) {
     );
 }
 
-fn finish(shared: &Shared, loops: Vec<JoinHandle<()>>) {
-    tell_of_cache(shared);
-    shared.pools.kill_all();
-    let open = shared.gauge.open();
-    if open > 0 {
-        tracing::warn!("{open} connections were still open at the end of stop_timeout");
-    }
-    if let Some(log) = &shared.access_log {
-        log.close(Duration::from_secs(2));
-        let lost = log.lost();
-        if lost > 0 {
-            tracing::warn!("{lost} lines of the access log were lost since the start");
-        }
-    }
-    for thread in loops {
-        if thread.is_finished() && thread.join().is_err() {
-            tracing::error!("a loop ended by a fault");
-        }
-    }
-}
-
-fn fail(what: impl Into<String>) -> StartError {
-    StartError { what: what.into() }
-}
-
-fn share(config: Config) -> Result<Arc<Shared>, StartError> {
-    let server = &config.server;
-    let access_log = match &server.access_log {
-        None => None,
-        Some(log) => {
-            let format = Format::parse(&log.format).map_err(|error| fail(error.to_string()))?;
-            let opened =
-                AccessLog::open(AccessLogSettings::new(&log.path, format)).map_err(|error| {
-                    fail(format!(
-                        "access log {}: {error}; check that the folder exists and may be written",
-                        log.path.display()
-                    ))
-                })?;
-            Some(opened)
-        }
-    };
-    let reverse_dns = match &server.reverse_dns {
-        None => None,
-        Some(dns) => {
-            let started = ReverseDns::new(ReverseDnsSettings {
-                resolver: dns.resolver,
-                timeout: dns.timeout,
-                max_under_way: dns.concurrent,
-                cache_entries: dns.entries,
-                max_ttl: dns.ttl,
-                ..Default::default()
-            });
-            Some(started.map_err(|error| fail(format!("reverse DNS: {error}")))?)
-        }
-    };
-    let watch = server.cache.notify.then(Watch::new).and_then(|watch| {
-        watch
-            .inspect_err(|error| {
-                tracing::warn!(
-                    "changes on disk are not notified ({error}); files are checked once a second"
-                );
-            })
-            .ok()
-    });
-    let limit = crate::config::descriptor_limit();
-    let connections = server.connections.unwrap_or(limit / 2);
-    if connections + server.cache.descriptors > limit {
-        tracing::warn!(
-            "{connections} connections and {} cached files may need more than the {limit} \
-             descriptors that this process may have (ulimit -n)",
-            server.cache.descriptors
-        );
-    }
-    if config.listen.iter().any(|listen| listen.tls)
-        && config.sites.iter().all(|site| site.tls.is_none())
-    {
-        return Err(fail(
-            "a listener speaks TLS, and no site has a certificate; write tls = { certificate = \"FILE\", key = \"FILE\" } into [[site]]",
-        ));
-    }
-    let certificates = Arc::new(Certificates::load(&config).map_err(fail)?);
-    certificates.follow().map_err(|error| fail(format!("following certificates: {error}")))?;
-    certificates
-        .obtain(&config)
-        .map_err(|error| fail(format!("obtaining certificates: {error}")))?;
-    let bounds = Bounds {
-        bytes: server.cache.size,
-        entries: server.cache.entries,
-        descriptors: server.cache.descriptors,
-    };
-    Ok(Arc::new(Shared {
-        store: Store::new(bounds),
-        watch,
-        roots: Roots::default(),
-        pools: Pools::default(),
-        certificates,
-        gauge: Arc::new(Gauge::new(connections, limit)),
-        access_log,
-        reverse_dns,
-        serial: AtomicU64::new(0),
-        config: Arc::new(config),
-    }))
-}
-
-/// An open socket that is listened on.
-struct Listener {
-    socket: TcpListener,
-    speech: Speech,
-}
-
-impl Listener {
-    fn url(&self) -> Option<String> {
-        let scheme = if self.speech.tls { "https" } else { "http" };
-        Some(format!("{scheme}://{}/", self.socket.local_addr().ok()?))
-    }
-}
-
-/// Opens every address once for each loop.
-fn bind_all(listen: &[Listen], loops: usize) -> Result<Vec<Vec<Listener>>, StartError> {
-    let mut all: Vec<Vec<Listener>> = (0..loops).map(|_| Vec::new()).collect();
-    for Listen { address, backlog, tls, http2, proxy_protocol } in listen {
-        let explain = |error: io::Error| {
-            let hint = match error.kind() {
-                io::ErrorKind::AddrInUse => "; another program has it, choose another port",
-                io::ErrorKind::PermissionDenied => {
-                    "; ports below 1024 need root or CAP_NET_BIND_SERVICE"
-                }
-                io::ErrorKind::AddrNotAvailable => "; this machine does not have that address",
-                _ => "",
-            };
-            fail(format!("listening on {address}: {error}{hint}"))
+impl LoopHandle {
+    fn start(number: usize, alive: &Arc<AtomicUsize>) -> std::io::Result<Self> {
+        let (orders, received) = mpsc::unbounded_channel();
+        let alive = Arc::clone(alive);
+        let body = move || {
+            run_loop(received);
+            alive.fetch_sub(1, Ordering::Release);
         };
-        listen::probe(*address).map_err(explain)?;
-        let mut address = *address;
-        for listeners in &mut all {
-            let listener = listen::bind(address, *backlog).map_err(explain)?;
-            // Port 0 is chosen once, and then shared.
-            address = listener.local_addr().map_err(explain)?;
-            let speech = Speech { tls: *tls, http2: *http2, proxy_protocol: *proxy_protocol };
-            listeners.push(Listener { socket: listener, speech });
-        }
+        let thread = std::thread::Builder::new().name(format!("loop-{number}")).spawn(body)?;
+        Ok(Self { orders, thread })
     }
-    Ok(all)
 }
 
 /// One loop's life.
-fn run_loop(shared: Arc<Shared>, listeners: Vec<Listener>, mut stopped: watch::Receiver<bool>) {
+fn run_loop(mut orders: mpsc::UnboundedReceiver<Order>) {
     let runtime = Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(16)
@@ -315,26 +312,57 @@ fn run_loop(shared: Arc<Shared>, listeners: Vec<Listener>, mut stopped: watch::R
         }
     };
     runtime.block_on(async move {
-        let ctx = Rc::new(Loop::new(shared));
-        tokio::task::spawn_local(Rc::clone(&ctx).follow_changes());
-        tokio::task::spawn_local(Rc::clone(&ctx).tick());
-        for Listener { socket, speech } in listeners {
-            let accepting = listen::accept(Rc::clone(&ctx), socket, speech);
+        let thread = Thread::new();
+        tokio::task::spawn_local(Rc::clone(&thread).tick());
+        let mut doors: HashMap<u64, Rc<Door>> = HashMap::new();
+        // The end of the channel means that the server was dropped.
+        while let Some(order) = orders.recv().await {
+            match order {
+                Order::Adopt { generation: Generation { shared, access_log }, ports, done } => {
+                    let is_first = thread.current().is_none();
+                    if let Some(watch) = shared.watch.clone().filter(|_| is_first) {
+                        tokio::task::spawn_local(Rc::clone(&thread).follow_changes(watch));
+                    }
+                    thread.adopt(shared, access_log.as_ref());
+                    change_doors(&thread, &mut doors, ports);
+                    // Nobody may be waiting any more.
+                    let _ = done.send(());
+                }
+                Order::Drain { grace } => {
+                    doors.values().for_each(|door| door.close());
+                    thread.drain(grace).await;
+                    return;
+                }
+            }
+        }
+    });
+}
+
+/// Begins to accept from what is new, and ends to from what is gone.
+fn change_doors(thread: &Rc<Thread>, doors: &mut HashMap<u64, Rc<Door>>, ports: Vec<Port>) {
+    doors.retain(|id, door| {
+        let stays = ports.iter().any(|port| port.id == *id);
+        if !stays {
+            door.close();
+        }
+        stays
+    });
+    for Port { id, rules, sockets } in ports {
+        if let Some(door) = doors.get(&id) {
+            door.change(rules);
+            continue;
+        }
+        let door = Door::new(rules);
+        for socket in sockets {
+            let accepting = listen::accept(Rc::clone(thread), Rc::clone(&door), socket);
             tokio::task::spawn_local(async move {
                 if let Err(error) = accepting.await {
                     tracing::error!("accepting: {error}");
                 }
             });
         }
-        // An error means that the sender is gone: the server was dropped.
-        let _ = stopped.wait_for(|stopped| *stopped).await;
-        ctx.begin_drain();
-        while ctx.connections.len() > 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        ctx.flush_log();
-        ctx.sweep();
-    });
+        doors.insert(id, door);
+    }
 }
 
 /// As many descriptors as the administrator lets this process have.

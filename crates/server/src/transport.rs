@@ -1,13 +1,15 @@
-//! What carries a connection's bytes: TCP alone, or TLS over it. Drivers see plain bytes.
+//! What carries a connection's bytes: TCP, TLS over it, or a Unix socket. Drivers see plain bytes.
 
+use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use rustix::net::sockopt::set_tcp_quickack;
+use socket2::SockRef;
 use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 
 use crate::tls::{Facts, Session};
 
@@ -15,16 +17,69 @@ use crate::tls::{Facts, Session};
 pub(crate) enum Transport {
     Tcp(TcpStream),
     Tls(Box<Session>),
+    Unix(UnixStream),
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Peer {
+    /// A client that has an address.
+    Ip(IpAddr),
+    /// A process of this machine, by a Unix socket: it has no address.
+    Unix,
+}
+
+impl Peer {
+    /// A client at that address.
+    pub(crate) fn of(address: SocketAddr) -> Self {
+        Self::Ip(address.ip().to_canonical())
+    }
+
+    /// Its address, if it has one.
+    pub(crate) fn ip(self) -> Option<IpAddr> {
+        match self {
+            Self::Ip(address) => Some(address),
+            Self::Unix => None,
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => address.fmt(f),
+            Self::Unix => f.write_str(UNIX),
+        }
+    }
+}
+
+/// What stands for the address of a client that has none, as in other servers.
+pub(crate) const UNIX: &str = "unix:";
+
+/// The two ends of a connection by TCP.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ends {
+    pub(crate) remote: SocketAddr,
+    pub(crate) local: SocketAddr,
 }
 
 /// What is encrypted at a time.
 const STRETCH: usize = 64 * 1024;
 
 impl Transport {
-    fn tcp(&self) -> &TcpStream {
+    fn tcp(&self) -> Option<&TcpStream> {
         match self {
-            Self::Tcp(tcp) => tcp,
-            Self::Tls(session) => &session.tcp,
+            Self::Tcp(tcp) => Some(tcp),
+            Self::Tls(session) => Some(&session.tcp),
+            Self::Unix(_) => None,
+        }
+    }
+
+    fn socket(&self) -> SockRef<'_> {
+        match self {
+            Self::Tcp(tcp) => tcp.into(),
+            Self::Tls(session) => (&session.tcp).into(),
+            Self::Unix(unix) => unix.into(),
         }
     }
 
@@ -36,7 +91,7 @@ impl Transport {
     #[inline]
     pub(crate) fn is_early(&self) -> bool {
         match self {
-            Self::Tcp(_) => false,
+            Self::Tcp(_) | Self::Unix(_) => false,
             Self::Tls(session) => session.is_early(),
         }
     }
@@ -44,13 +99,18 @@ impl Transport {
     /// What is known of the encryption; `None` when there is none.
     pub(crate) fn tls(&self) -> Option<Facts> {
         match self {
-            Self::Tcp(_) => None,
+            Self::Tcp(_) | Self::Unix(_) => None,
             Self::Tls(session) => Some(session.facts()),
         }
     }
 
-    pub(crate) fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
-        Ok((self.tcp().peer_addr()?, self.tcp().local_addr()?))
+    /// The addresses of both ends; `None` by a Unix socket.
+    ///
+    /// # Errors
+    /// When the client is gone.
+    pub(crate) fn ends(&self) -> io::Result<Option<Ends>> {
+        let Some(tcp) = self.tcp() else { return Ok(None) };
+        Ok(Some(Ends { remote: tcp.peer_addr()?, local: tcp.local_addr()? }))
     }
 
     /// Reads what has come; nothing at the other side's end.
@@ -63,6 +123,7 @@ impl Transport {
         match self {
             Self::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buffer),
             Self::Tls(session) => session.poll_read(cx, buffer),
+            Self::Unix(unix) => Pin::new(unix).poll_read(cx, buffer),
         }
     }
 
@@ -73,6 +134,7 @@ impl Transport {
     pub(crate) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(tcp) => tcp.try_write(bytes),
+            Self::Unix(unix) => unix.try_write(bytes),
             Self::Tls(session) => {
                 if !session.flush()? {
                     return Err(io::ErrorKind::WouldBlock.into());
@@ -88,13 +150,17 @@ impl Transport {
 
     /// Waits for room in the socket.
     pub(crate) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.tcp().poll_write_ready(cx)
+        match self {
+            Self::Tcp(tcp) => tcp.poll_write_ready(cx),
+            Self::Tls(session) => session.tcp.poll_write_ready(cx),
+            Self::Unix(unix) => unix.poll_write_ready(cx),
+        }
     }
 
     /// Waits until the socket has all that was written.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::Tcp(_) => Poll::Ready(Ok(())),
+            Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
             Self::Tls(session) => session.poll_flush(cx),
         }
     }
@@ -121,7 +187,7 @@ impl Transport {
     /// Whether the socket has all that was written.
     pub(crate) fn is_flushed(&self) -> bool {
         match self {
-            Self::Tcp(_) => true,
+            Self::Tcp(_) | Self::Unix(_) => true,
             Self::Tls(session) => session.is_flushed(),
         }
     }
@@ -129,7 +195,7 @@ impl Transport {
     /// What tells of progress that callers do not see: bytes of ciphertext that are gone.
     pub(crate) fn written(&self) -> u64 {
         match self {
-            Self::Tcp(_) => 0,
+            Self::Tcp(_) | Self::Unix(_) => 0,
             Self::Tls(session) => session.written(),
         }
     }
@@ -137,7 +203,9 @@ impl Transport {
     /// Has the kernel acknowledge at once: a client that sends a message in parts may hold back the
     /// next part until this one is acknowledged, which the kernel would put off for 40 ms.
     pub(crate) fn acknowledge(&self) {
-        let _ = set_tcp_quickack(self.tcp(), true);
+        if let Some(tcp) = self.tcp() {
+            let _ = set_tcp_quickack(tcp, true);
+        }
     }
 
     /// Says that nothing more comes.
@@ -145,12 +213,12 @@ impl Transport {
         if let Self::Tls(session) = self {
             session.close();
         }
-        socket2::SockRef::from(self.tcp()).shutdown(std::net::Shutdown::Write)
+        self.socket().shutdown(std::net::Shutdown::Write)
     }
 
     /// Has the end of the connection discard what is in flight, so that a cut answer is seen to be cut.
     pub(crate) fn break_off(&self) {
-        let _ = socket2::SockRef::from(self.tcp()).set_linger(Some(std::time::Duration::ZERO));
+        let _ = self.socket().set_linger(Some(std::time::Duration::ZERO));
     }
 
     /// Ends the connection in order, after its last answer.

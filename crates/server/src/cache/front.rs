@@ -1,5 +1,6 @@
 //! The layer that one loop has to itself.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use super::store::Store;
 use super::stored::Stored;
 use super::watch::Version;
 use crate::config::Settings;
+use crate::gate::Gates;
 
 /// Resources by site and path as it stands in the request, before any decoding.
 #[derive(Debug, Default)]
@@ -29,6 +31,9 @@ pub(crate) struct Hit {
     /// The plain 200 as it is sent, when nothing about it depends on the request or the time.
     pub(crate) plain: Option<Plain>,
     pub(crate) resource: Arc<Resource>,
+    /// The gates of the file's own path, when that is not the requested one: of an index file, or one
+    /// that the route looks for.
+    pub(crate) gates: Option<Arc<Gates>>,
 }
 
 /// A representation in memory; see [`super::Representation::block`].
@@ -41,7 +46,7 @@ pub(crate) struct Plain {
 }
 
 impl Hit {
-    pub(crate) fn new(resource: Arc<Resource>) -> Self {
+    pub(crate) fn new(resource: Arc<Resource>, gates: Option<Arc<Gates>>) -> Self {
         let identity = &resource.identity;
         let plain =
             resource.settings.expires.is_none() && matches!(identity.body, Stored::Memory(_));
@@ -54,6 +59,7 @@ impl Hit {
                 serial: identity.serial,
             }),
             resource,
+            gates,
         }
     }
 }
@@ -81,6 +87,15 @@ impl Front {
         Self { map: HashMap::new(), most, retired: (0, 0) }
     }
 
+    /// Takes over what another knows of sites that there still are.
+    pub(crate) fn take_over(&mut self, other: &RefCell<Self>, has: impl Fn(usize) -> bool) {
+        self.map = std::mem::take(&mut other.borrow_mut().map);
+        self.map.retain(|key, _| has(key.site));
+        if self.map.len() >= self.most {
+            self.map.clear();
+        }
+    }
+
     /// What that path is, if it is known and may be used now (`now` in milliseconds).
     #[inline]
     pub(crate) fn get(&self, site: usize, path: &[u8], now: u64) -> Option<&Rc<Hit>> {
@@ -92,13 +107,7 @@ impl Front {
         Some(hit)
     }
 
-    pub(crate) fn insert(
-        &mut self,
-        store: &Store,
-        site: usize,
-        path: &[u8],
-        resource: Arc<Resource>,
-    ) -> Rc<Hit> {
+    pub(crate) fn insert(&mut self, store: &Store, site: usize, path: &[u8], hit: Hit) -> Rc<Hit> {
         if store.has_retired_much(&mut self.retired) {
             self.sweep();
         }
@@ -107,7 +116,7 @@ impl Front {
             // the store has what is needed to fill this again.
             self.map.clear();
         }
-        let hit = Rc::new(Hit::new(resource));
+        let hit = Rc::new(hit);
         self.map.insert(FrontKey { site, path: path.into() }, Rc::clone(&hit));
         hit
     }

@@ -11,12 +11,13 @@ use super::resource::Resource;
 /// What a resource is found by: its site, and its path after decoding.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
+    /// See [`crate::config::Site::serial`].
     pub(crate) site: usize,
     pub(crate) path: Box<[u8]>,
 }
 
 /// Bounds of a [`Store`].
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
     pub(crate) bytes: usize,
     pub(crate) entries: usize,
@@ -58,6 +59,10 @@ struct Entry {
 }
 
 impl Store {
+    pub(crate) fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
     pub(crate) fn new(bounds: Bounds) -> Self {
         Self {
             bounds,
@@ -119,6 +124,17 @@ impl Store {
             entry.resource.version.retire();
         }
         *inner = Inner::default();
+    }
+
+    /// Lets go of what is of sites that there are no longer.
+    pub(crate) fn retain_sites(&self, has: impl Fn(usize) -> bool) {
+        let mut inner = self.lock();
+        let gone: Vec<Key> = inner.map.keys().filter(|key| !has(key.site)).cloned().collect();
+        for key in gone {
+            if let Some(resource) = inner.remove(&key) {
+                resource.version.retire();
+            }
+        }
     }
 
     /// Bytes of the largest file of which a copy is kept.

@@ -2,14 +2,15 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::fmt;
 use std::ops::{Deref, Range};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{Deserialize, Deserializer};
 use toml::Spanned;
 
-/// A value and where it stands in the file. It compares as its value.
-#[derive(Debug, Clone)]
+/// A value and where it stands in the file. It compares and shows as its value.
+#[derive(Clone)]
 pub struct At<T> {
     /// The value.
     pub value: T,
@@ -24,6 +25,12 @@ impl<T> At<T> {
     /// A value that no file holds.
     pub(super) fn nowhere(value: T) -> Self {
         Self { value, span: None }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for At<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value.fmt(f)
     }
 }
 

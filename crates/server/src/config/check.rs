@@ -1,5 +1,6 @@
 //! From the file as it is written to the configuration that the server works with.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,12 +13,15 @@ use super::gates;
 use super::pattern::Pattern;
 use super::sites::{Defaults, Site, SiteRoute, Sites};
 use super::tls::{self, Surroundings, Tls};
-use super::{AccessLog, Cache, Config, Directory, Http1, Listen, ReverseDns, Server, Span};
+use super::{
+    AccessLog, Address, Cache, Config, Directory, Http1, Listen, ReverseDns, Server, Span,
+};
 use crate::record::Format;
 
 /// Checks `file`, which was read from `source`. Nothing is looked up on the disk.
 pub(super) fn check(file: File, source: &Source<'_>) -> Result<Config, Vec<Problem>> {
-    let mut checker = Checker { source, problems: Vec::new(), directories: Vec::new() };
+    let mut checker =
+        Checker { source, problems: Vec::new(), directories: Vec::new(), users: Vec::new() };
     let server = checker.server(&file.server);
     let listen = checker.listen(&file);
     let around = Around {
@@ -27,9 +31,17 @@ pub(super) fn check(file: File, source: &Source<'_>) -> Result<Config, Vec<Probl
         plain: listen.iter().any(|listen| !listen.tls),
     };
     let sites = checker.sites(file.site, &around);
-    let Checker { problems, directories, .. } = checker;
+    let Checker { problems, directories, users, .. } = checker;
     if problems.is_empty() {
-        Ok(Config { server, listen, sites, directories, text: source.text.into() })
+        Ok(Config {
+            server,
+            listen,
+            sites,
+            directories,
+            users,
+            path: source.path.to_owned(),
+            text: source.text.into(),
+        })
     } else {
         Err(problems)
     }
@@ -49,6 +61,7 @@ struct Checker<'a> {
     source: &'a Source<'a>,
     problems: Vec<Problem>,
     directories: Vec<Directory>,
+    users: Vec<(PathBuf, Problem)>,
 }
 
 impl Checker<'_> {
@@ -65,6 +78,7 @@ impl Checker<'_> {
                 std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
             }),
             access_log: self.access_log(server),
+            admin: server.admin.as_ref().map(|path| self.socket_path("admin", path)),
             error_log: server.error_log.clone(),
             connections: server.connections.as_deref().copied(),
             stop_timeout: server.stop_timeout.map_or(Duration::from_secs(30), |span| span.0),
@@ -182,24 +196,85 @@ impl Checker<'_> {
             if addresses.is_empty() {
                 self.problem(place, not_an_address(&listen.address));
             }
+            let tls = listen.tls.as_deref().copied().unwrap_or(false);
             for address in addresses {
-                if address.port() != 0 && all.iter().any(|other| other.address == address) {
+                let address = self.endpoint(listen, address);
+                let chosen_later = matches!(&address, Address::Tcp(tcp) if tcp.port() == 0);
+                if !chosen_later && all.iter().any(|other| other.address == address) {
                     self.problem(place, format!("{address} is listened on twice"));
                 }
                 all.push(Listen {
                     address,
+                    mode: self.mode(listen),
                     backlog: listen.backlog.map_or(4096, i32::from),
-                    tls: listen.tls.as_deref().copied().unwrap_or(false),
+                    tls,
                     http2: listen.http2.unwrap_or(true),
+                    admin: false,
                     proxy_protocol: listen.proxy_protocol.unwrap_or(false),
                 });
             }
+        }
+        if let Some(path) = &file.server.admin {
+            let address = Address::Unix(self.absolute(path));
+            if all.iter().any(|other| other.address == address) {
+                self.problem(&path.span, format!("{address} is listened on twice"));
+            }
+            let commands = Listen {
+                address,
+                mode: 0o600,
+                backlog: 128,
+                tls: false,
+                http2: false,
+                proxy_protocol: false,
+                admin: true,
+            };
+            all.push(commands);
         }
         if file.listen.is_empty() {
             let what = "there is no address to listen on; write [[listen]] and address = \"127.0.0.1:8080\"";
             self.problem(&None, what);
         }
         all
+    }
+
+    /// The address, with what is wrong about the rest of its table told.
+    fn endpoint(&mut self, listen: &file::Listen, address: Address) -> Address {
+        let Address::Unix(path) = address else {
+            if let Some(mode) = &listen.mode {
+                self.problem(&mode.span, "mode belongs to a Unix socket");
+            }
+            return address;
+        };
+        if let Some(tls) = listen.tls.as_ref().filter(|tls| tls.value) {
+            self.problem(&tls.span, "tls: a Unix socket does not speak TLS");
+        }
+        let path = At { value: path, span: listen.address.span.clone() };
+        Address::Unix(self.socket_path("address", &path))
+    }
+
+    fn socket_path(&mut self, key: &str, path: &At<PathBuf>) -> PathBuf {
+        let absolute = self.absolute(path);
+        let length = absolute.as_os_str().len();
+        if path.as_os_str().is_empty() {
+            self.problem(&path.span, format!("{key}: the path is empty"));
+        } else if length > LONGEST_SOCKET_PATH {
+            let what = format!(
+                "{key}: the path has {length} bytes; that of a socket has {LONGEST_SOCKET_PATH} at most"
+            );
+            self.problem(&path.span, what);
+        }
+        absolute
+    }
+
+    fn mode(&mut self, listen: &file::Listen) -> u32 {
+        let Some(text) = &listen.mode else { return 0o660 };
+        let octal = text.bytes().all(|digit| matches!(digit, b'0'..=b'7'));
+        let mode = u32::from_str_radix(text, 8).ok().filter(|mode| octal && *mode <= 0o777);
+        mode.unwrap_or_else(|| {
+            let what = format!("mode: {:?} is not octal digits such as \"0660\"", text.value);
+            self.problem(&text.span, what);
+            0
+        })
     }
 
     fn sites(&mut self, file: Vec<FileSite>, around: &Around<'_>) -> Sites {
@@ -240,8 +315,16 @@ impl Checker<'_> {
             if let Some(root) = &mut route.root {
                 root.value = self.root(root);
             }
+            if let Some(At { value: file::Auth::Table(table), .. }) = &mut route.auth
+                && let Some(path) = &mut table.basic
+            {
+                path.value = self.users(path);
+            }
             if let Some(script) = &mut route.script {
                 self.script(&mut script.value);
+                let mut hasher = DefaultHasher::new();
+                (&hosts, &route.path.value, format!("{:?}", script.value)).hash(&mut hasher);
+                script.value.id = hasher.finish() as usize;
             }
             routes.push(SiteRoute { pattern, route });
         }
@@ -327,6 +410,13 @@ impl Checker<'_> {
         names
     }
 
+    fn users(&mut self, path: &At<PathBuf>) -> PathBuf {
+        let absolute = self.absolute(path);
+        let problem = self.source.problem(path.span.as_ref(), String::new());
+        self.users.push((absolute.clone(), problem));
+        absolute
+    }
+
     fn root(&mut self, root: &At<PathBuf>) -> PathBuf {
         if root.as_os_str().is_empty() {
             self.problem(&root.span, "root is empty; write \".\" for the folder of this file");
@@ -364,22 +454,29 @@ impl FileSite {
 }
 
 /// All addresses that the text stands for; none when it is not an address.
-pub(super) fn parse_address(text: &str) -> Vec<SocketAddr> {
+pub(super) fn parse_address(text: &str) -> Vec<Address> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        return vec![Address::Unix(path.into())];
+    }
     if let Some(port) = text.strip_prefix(':').and_then(|port| port.parse().ok()) {
-        return vec![
-            SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port),
-            SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port),
-        ];
+        return [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)]
+            .map(|address| Address::Tcp(SocketAddr::new(address, port)))
+            .into();
     }
     if let Some(port) = text.strip_prefix("localhost:").and_then(|port| port.parse().ok()) {
-        return vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)];
+        return vec![Address::Tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port))];
     }
-    text.parse().into_iter().collect()
+    text.parse().into_iter().map(Address::Tcp).collect()
 }
 
 pub(super) fn not_an_address(text: &str) -> String {
-    format!("{text:?} is not an address such as \"127.0.0.1:8080\" or \":8080\"")
+    format!(
+        "{text:?} is not an address such as \"127.0.0.1:8080\", \":8080\" or \"unix:/run/site.sock\""
+    )
 }
+
+/// Bytes of the path of a Unix socket: the system's structure holds one more, a NUL.
+const LONGEST_SOCKET_PATH: usize = 107;
 
 /// How many descriptors this process may have.
 pub(crate) fn descriptor_limit() -> usize {

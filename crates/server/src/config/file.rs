@@ -33,6 +33,9 @@ pub struct Server {
     /// format. Off when absent.
     #[schemars(with = "Option<AccessLogSchema>")]
     pub access_log: Option<At<AccessLog>>,
+    /// Path of a Unix socket at which the server takes commands and tells of itself (`dunlin
+    /// reload`, `dunlin upgrade`); only its own user can reach it. None when absent.
+    pub admin: Option<At<PathBuf>>,
     /// What the error log tells; it goes to standard error.
     pub error_log: ErrorLog,
     /// The most connections at once, over all loops; past it newcomers wait in the backlog. Half
@@ -198,8 +201,12 @@ pub struct ReverseDns {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Listen {
-    /// `127.0.0.1:8080`, `[::1]:8080`, or `:8080` for every address of the machine.
+    /// `127.0.0.1:8080`, `[::1]:8080`, `:8080` for every address of the machine, or
+    /// `unix:/run/site.sock` for a socket in the file system.
     pub address: At<String>,
+    /// Permissions of a Unix socket, as octal digits: who may write to it may connect. `0660` when
+    /// absent.
+    pub mode: Option<At<String>>,
     /// Connections that wait to be accepted. 4096 when absent.
     pub backlog: Option<u16>,
     /// Whether it speaks TLS, with the certificates of the sites. False when absent.
@@ -216,7 +223,7 @@ pub struct Listen {
 impl Default for Listen {
     fn default() -> Self {
         let address = At::nowhere("127.0.0.1:8080".to_owned());
-        Self { address, backlog: None, tls: None, http2: None, proxy_protocol: None }
+        Self { address, mode: None, backlog: None, tls: None, http2: None, proxy_protocol: None }
     }
 }
 
@@ -492,6 +499,10 @@ route! {
     /// Challenges of ACME are answered all the same.
     #[schemars(with = "Option<RedirectHttpsSchema>")]
     redirect_https: RedirectHttps,
+    /// Find out who asks: `{ basic = "USERS" }` or `{ forward = "URL" }`; `false` ends what a more
+    /// general route says.
+    #[schemars(with = "Option<AuthSchema>")]
+    auth: Auth,
     /// Methods that are allowed; others are answered with 405. `GET` brings `HEAD` with it. Whatever
     /// the route's handler knows when absent.
     methods: Vec<At<String>>,
@@ -528,6 +539,9 @@ pub struct RespondTable {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScriptTable {
+    /// What tells it from those of other routes, by what it says and where it holds.
+    #[serde(skip)]
+    pub(super) id: usize,
     /// How they are run. `cgi`: a process for each request, as RFC 3875 says. `warm`: the same,
     /// without the cost of starting each. `fastcgi`: workers that stay, started from `command` or
     /// reached at `connect`. `scgi`, `uwsgi`: by these protocols, at `connect`. `wsgi`, `asgi`: a
@@ -719,6 +733,53 @@ pub enum RouteCache {
     Switch(bool),
     /// On, with a limit of its own.
     Table(RouteCacheTable),
+}
+
+/// How a route finds out who asks.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AuthTable {
+    /// File of users and hashed passwords as `dunlin passwd` and Apache's htpasswd write it: argon2id,
+    /// bcrypt, SHA-crypt and Apache's MD5. Changes hold within a second.
+    pub basic: Option<At<PathBuf>>,
+    /// What the browser shows when it asks for the password. `Restricted` when absent.
+    pub realm: Option<At<String>>,
+    /// Wrong passwords of one address within a minute, after which it is answered with 429. 10 when
+    /// absent.
+    pub attempts: Option<At<usize>>,
+    /// Who decides instead: a path of the same site, `http://host:port/path` or
+    /// `unix:/socket:/path`. It is asked by GET with the request's fields and `X-Forwarded-Method`,
+    /// `-Uri`, `-Host`, `-For` and `-Proto`; 2xx lets the request pass, every other answer below 500
+    /// goes to the client.
+    pub forward: Option<At<String>>,
+    /// Field of that answer that names the user. `Remote-User` when absent.
+    pub user_field: Option<At<String>>,
+    /// Longest wait for that answer. `5s` when absent.
+    pub timeout: Option<At<Span>>,
+    // What was found out lately: of all routes that share this table.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(super) users: std::sync::Arc<crate::gate::UserFile>,
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(super) failures: std::sync::Arc<crate::gate::Attempts>,
+}
+
+/// How a route finds out who asks, if it does.
+#[derive(Debug, Clone)]
+pub enum Auth {
+    /// Not at all.
+    Off,
+    /// As the table says.
+    Table(Box<AuthTable>),
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename = "Auth", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum AuthSchema {
+    Switch(bool),
+    Table(Box<AuthTable>),
 }
 
 /// How records are laid out.

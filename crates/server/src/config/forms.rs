@@ -10,8 +10,8 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::at::At;
 use super::file::{
-    AccessLog, AccessLogTable, CodingName, Codings, Hsts, HstsTable, OneOrMany, RecordFormat,
-    RecordRules, RecordsTable, RedirectHttps, RouteCache, RouteCacheTable,
+    AccessLog, AccessLogTable, Auth, AuthTable, CodingName, Codings, Hsts, HstsTable, OneOrMany,
+    RecordFormat, RecordRules, RecordsTable, RedirectHttps, RouteCache, RouteCacheTable,
 };
 use super::units::Span;
 
@@ -87,6 +87,7 @@ macro_rules! deserialize_forms {
 
 deserialize_forms!(
     AccessLog,
+    Auth,
     RouteCache,
     RecordRules,
     Codings,
@@ -132,6 +133,22 @@ impl Forms for RedirectHttps {
             Ok(port) if port > 0 => Ok(Self(Some(port))),
             _ => Err(E::invalid_value(serde::de::Unexpected::Signed(value), &Self::EXPECTED)),
         }
+    }
+}
+
+impl Forms for Auth {
+    const EXPECTED: &'static str = "false or a table such as { basic = \"users\" }";
+
+    fn from_bool<E: Error>(value: bool) -> Result<Self, E> {
+        match value {
+            false => Ok(Self::Off),
+            true => Err(E::invalid_value(serde::de::Unexpected::Bool(true), &Self::EXPECTED)),
+        }
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        let table = AuthTable::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(Self::Table(Box::new(table)))
     }
 }
 

@@ -1,13 +1,14 @@
 //! The gates of a route, from the file to what is asked of requests.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use dunlin_http::semantics::is_token;
+use dunlin_http::semantics::{is_field_value, is_token};
 
-use super::at::At;
-use super::file::{HstsTable, Route};
+use super::at::{At, Place};
+use super::file::{self, AuthTable, HstsTable, Route};
 use super::settings::Report;
-use crate::gate::{Access, Gates, Https, Methods, Network};
+use crate::gate::{Access, Auth, Basic, Forward, Gates, Https, Methods, Network, Target};
 
 /// The gates that `route` asks for; `None` when there are none. What is wrong is told to `report`.
 pub(super) fn read(route: &Route, report: Report<'_>) -> Option<Arc<Gates>> {
@@ -18,7 +19,12 @@ pub(super) fn read(route: &Route, report: Report<'_>) -> Option<Arc<Gates>> {
         let allow = networks("allow", list(&route.allow), report);
         Access::new(&allow, &networks("deny", list(&route.deny), report))
     });
-    let gates = Gates { https: https(route, report), access, methods: methods(route, report) };
+    let gates = Gates {
+        https: https(route, report),
+        access,
+        methods: methods(route, report),
+        auth: auth(route, report),
+    };
     (!gates.is_empty()).then(|| Arc::new(gates))
 }
 
@@ -33,6 +39,75 @@ pub(super) fn networks(key: &str, texts: &[At<String>], report: Report<'_>) -> V
         network.map_err(|what| report(&text.span, format!("{key}: {what}"))).ok()
     };
     texts.iter().filter_map(read).collect()
+}
+
+fn auth(route: &Route, report: Report<'_>) -> Option<Auth> {
+    let at = route.auth.as_ref()?;
+    let file::Auth::Table(table) = &at.value else { return None };
+    let mut only_with = |key: &str, set: &[(&str, Option<&Place>)]| {
+        for (other, place) in set.iter().filter_map(|(name, place)| Some((name, (*place)?))) {
+            report(place, format!("auth: {other} does nothing without `{key}`"));
+        }
+    };
+    match (&table.basic, &table.forward) {
+        (Some(path), None) => {
+            only_with(
+                "forward",
+                &[
+                    ("user_field", table.user_field.as_ref().map(|at| &at.span)),
+                    ("timeout", table.timeout.as_ref().map(|at| &at.span)),
+                ],
+            );
+            let most = table.attempts.as_ref().map_or(10, |at| at.value);
+            if let Some(at) = table.attempts.as_ref().filter(|at| at.value == 0) {
+                report(&at.span, "auth: attempts is 0, so that nobody could log in".into());
+            }
+            Some(Auth::Basic(Basic {
+                path: path.value.clone(),
+                users: Arc::clone(&table.users),
+                challenge: challenge(table, report),
+                attempts: Arc::clone(&table.failures),
+                most_attempts: u32::try_from(most).unwrap_or(u32::MAX),
+            }))
+        }
+        (None, Some(forward)) => {
+            only_with(
+                "basic",
+                &[
+                    ("realm", table.realm.as_ref().map(|at| &at.span)),
+                    ("attempts", table.attempts.as_ref().map(|at| &at.span)),
+                ],
+            );
+            let target = Target::parse(forward)
+                .map_err(|what| report(&forward.span, format!("auth: {what}")))
+                .ok()?;
+            let user_field = table.user_field.as_ref().map_or("Remote-User", |at| &at.value);
+            if let Some(at) = table.user_field.as_ref().filter(|at| !is_token(at.as_bytes())) {
+                report(&at.span, format!("auth: {:?} is not a field name", at.value));
+            }
+            let timeout = table.timeout.as_ref().map_or(Duration::from_secs(5), |at| at.value.0);
+            Some(Auth::Forward(Forward { target, user_field: user_field.into(), timeout }))
+        }
+        (Some(_), Some(forward)) => {
+            report(&forward.span, "auth: either `basic` or `forward` decides".into());
+            None
+        }
+        (None, None) => {
+            report(&at.span, "auth: write basic = \"USERS\" or forward = \"URL\"".into());
+            None
+        }
+    }
+}
+
+fn challenge(table: &AuthTable, report: Report<'_>) -> String {
+    let realm = table.realm.as_ref().map_or("Restricted", |realm| &realm.value);
+    if let Some(at) = &table.realm
+        && (!is_field_value(at.as_bytes()) || at.contains(['"', '\\']))
+    {
+        let what = format!("auth: {:?} cannot stand between quotes", at.value);
+        report(&at.span, what);
+    }
+    format!("Basic realm=\"{realm}\", charset=\"UTF-8\"")
 }
 
 fn https(route: &Route, report: Report<'_>) -> Option<Https> {

@@ -55,6 +55,10 @@ pub struct Config {
     /// What is served.
     pub sites: Sites,
     directories: Vec<Directory>,
+    /// Where the file is; empty when there is none.
+    path: PathBuf,
+    /// Files of users, and where they are named, without words.
+    users: Vec<(PathBuf, Problem)>,
     /// The file; empty when there is none.
     text: Box<str>,
 }
@@ -76,6 +80,8 @@ pub struct Server {
     pub threads: usize,
     /// Where the access log goes; `None` when there is none.
     pub access_log: Option<AccessLog>,
+    /// The Unix socket at which it takes commands.
+    pub admin: Option<PathBuf>,
     /// What the error log tells, on standard error.
     pub error_log: file::ErrorLog,
     /// The most connections at once; `None` to derive it from the descriptor limit.
@@ -97,7 +103,7 @@ pub struct Server {
 }
 
 /// Where the access log goes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessLog {
     /// A path, or `-` for standard output.
     pub path: PathBuf,
@@ -148,7 +154,7 @@ pub struct Cache {
 }
 
 /// How names of clients are found.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReverseDns {
     /// The resolver; `None` for the system's.
     pub resolver: Option<SocketAddr>,
@@ -163,16 +169,20 @@ pub struct ReverseDns {
 }
 
 /// An address to listen on.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listen {
     /// The address.
-    pub address: SocketAddr,
+    pub address: Address,
+    /// Permissions of a Unix socket.
+    pub mode: u32,
     /// Connections that wait to be accepted.
     pub backlog: i32,
     /// Whether it speaks TLS.
     pub tls: bool,
     /// Whether HTTP/2 is spoken with clients that begin with it.
     pub http2: bool,
+    /// Whether what comes there are commands to the server rather than requests for its sites.
+    pub admin: bool,
     /// Whether connections begin with the PROXY protocol.
     pub proxy_protocol: bool,
 }
@@ -209,7 +219,14 @@ impl Overrides {
         }
         if !self.listen.is_empty() {
             let listen = |address: &String| file::Listen {
-                address: At::nowhere(address.clone()),
+                // The command line's paths are relative to where it was typed.
+                address: At::nowhere(
+                    match address.strip_prefix("unix:").map(std::path::absolute) {
+                        Some(Ok(path)) => format!("unix:{}", path.display()),
+                        _ => address.clone(),
+                    },
+                ),
+                mode: None,
                 backlog: None,
                 tls: None,
                 http2: None,
@@ -298,6 +315,17 @@ impl Config {
                 problems.push(tls.problem.saying(what));
             }
         }
+        for (file, place) in &self.users {
+            let path = file.display();
+            match crate::gate::examine(file) {
+                Err(error) => problems.push(place.saying(format!("auth: {path}: {error}"))),
+                Ok(lines) => problems.extend(
+                    lines
+                        .iter()
+                        .map(|(line, what)| place.saying(format!("auth: {path}:{line}: {what}"))),
+                ),
+            }
+        }
         if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
 
@@ -305,6 +333,44 @@ impl Config {
     pub fn certificates(&self) -> Vec<String> {
         let sites = self.sites.iter().filter_map(|site| site.tls.as_ref());
         sites.flat_map(|tls| crate::tls::examine(tls).unwrap_or_else(|error| vec![error])).collect()
+    }
+
+    /// Keeps the sites of `before` whose tables say the same in both files, so that what is known of
+    /// their files and scripts stays known.
+    pub fn keep_unchanged_sites(&mut self, before: &Self) {
+        let (Ok(now), Ok(then)) = (self.text.parse(), before.text.parse()) else { return };
+        let (now, then): (toml::Table, toml::Table) = (now, then);
+        // What is kept of a file in memory follows these too.
+        let server = |table: &toml::Table, key| table.get("server")?.get(key).cloned();
+        if ["cache", "server_field"].iter().any(|key| server(&now, key) != server(&then, key)) {
+            return;
+        }
+        let site = |table: &toml::Table, index| table.get("site")?.get(index).cloned();
+        let same = |index| site(&now, index).is_some_and(|site_| Some(site_) == site(&then, index));
+        self.sites.keep(&before.sites, same);
+    }
+
+    /// What differs from `before` and takes a new start to be in force.
+    pub fn needs_restart(&self, before: &Self) -> Vec<&'static str> {
+        let (now, then) = (&self.server, &before.server);
+        [
+            ("server.threads", now.threads != then.threads),
+            ("server.error_log.format", now.error_log.format != then.error_log.format),
+            ("server.cache.notify", now.cache.notify != then.cache.notify),
+        ]
+        .into_iter()
+        .filter_map(|(key, differs)| differs.then_some(key))
+        .collect()
+    }
+
+    /// Where its file is; `None` when there is none.
+    pub fn path(&self) -> Option<&Path> {
+        (!self.path.as_os_str().is_empty()).then_some(&*self.path)
+    }
+
+    /// The text of its file; empty when there is none.
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     /// The JSON Schema of the file.

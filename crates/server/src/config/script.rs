@@ -13,7 +13,8 @@ use super::units::Span;
 /// How the scripts of a route are run. One vocabulary for every kind.
 #[derive(Debug)]
 pub struct Script {
-    /// Tells the pools of different routes apart.
+    /// Tells the pools of different routes apart; the same after the file was read again, as long as
+    /// its table and its route are.
     pub id: usize,
     /// How they are run.
     pub kind: ScriptKind,
@@ -225,7 +226,7 @@ impl Reader<'_> {
         let idle_timeout = table.idle_timeout.map_or(Duration::from_secs(60), |span| span.0);
         let directory = table.directory.as_ref().or(table.root.as_ref());
         Script {
-            id: table.span.as_ref().map_or(0, |span| span.start),
+            id: table.id,
             kind,
             mapping: match (&table.directory, &table.root) {
                 _ if kind.has_host() => Mapping::Application,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::cascade::gather;
 use super::file::{Route, ScriptKind};
@@ -25,8 +26,10 @@ pub struct Sites {
 /// What is served for some hosts.
 #[derive(Debug)]
 pub struct Site {
-    /// Its number, from 0.
+    /// Its number in the file, from 0.
     pub index: usize,
+    /// No other site had or has this number, also after the file was read again.
+    pub serial: usize,
     /// Its first host, or `default`; for the log.
     pub name: String,
     /// Lower-case; empty for the site of every other host.
@@ -113,11 +116,28 @@ impl Sites {
         self.all.get(index).map_or("-", |site| &site.name)
     }
 
+    /// Whether the site with that serial is among them.
+    pub(crate) fn has(&self, serial: usize) -> bool {
+        self.all.iter().any(|site| site.serial == serial)
+    }
+
+    /// Keeps those of `before` that are the `same` by their numbers.
+    pub(super) fn keep(&mut self, before: &Self, same: impl Fn(usize) -> bool) {
+        for (site, old) in self.all.iter_mut().zip(&before.all) {
+            if same(site.index) {
+                *site = Arc::clone(old);
+            }
+        }
+    }
+
     /// All sites, in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Site>> {
         self.all.iter()
     }
 }
+
+/// The serial of the site that is made next.
+static SERIALS: AtomicUsize = AtomicUsize::new(0);
 
 impl Site {
     /// Makes a site. Its routes are checked one by one, and what is wrong with them is told to
@@ -143,7 +163,8 @@ impl Site {
             RouteTable::same_for_all(settings([], defaults, &mut |_, _| {}))
         });
         let name = hosts.first().cloned().unwrap_or_else(|| "default".into());
-        Self { index, name, hosts, routes, table, tls: None }
+        let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
+        Self { index, serial, name, hosts, routes, table, tls: None }
     }
 
     /// The settings that hold for a decoded path: those of every route that matches it, the more
@@ -163,6 +184,11 @@ impl Site {
             let directory = script.directory.as_ref()?;
             Some((directory.as_path(), path.map(|(_, value)| value.value.as_str())))
         })
+    }
+
+    /// The numbers of its scripts; see [`super::Script::id`].
+    pub(crate) fn script_ids(&self) -> impl Iterator<Item = usize> {
+        self.routes.iter().filter_map(|route| Some(route.route.script.as_ref()?.id))
     }
 
     /// How many routes it has.

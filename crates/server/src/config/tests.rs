@@ -123,7 +123,7 @@ fn what_is_wrong_is_told_with_its_line_and_column() {
         (
             "127.0.0.1:8080",
             "127.0.0.1",
-            "6:11: \"127.0.0.1\" is not an address such as \"127.0.0.1:8080\" or \":8080\"",
+            "6:11: \"127.0.0.1\" is not an address such as \"127.0.0.1:8080\", \":8080\" or \"unix:/run/site.sock\"",
         ),
         (
             "[[site]]",

@@ -11,7 +11,6 @@ mod sending;
 mod upgrade;
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -32,15 +31,15 @@ use crate::listen::{Accepted, Permit};
 use crate::record::Track;
 use crate::response::Body;
 use crate::route::Job;
-use crate::transport::Transport;
+use crate::transport::{Ends, Peer, Transport};
 
 /// One HTTP/1 connection.
 pub(crate) struct Connection {
     ctx: Rc<Loop>,
     stream: Transport,
-    peer: IpAddr,
+    peer: Peer,
     /// What a proxy said of the addresses of client and server.
-    proxied: Option<Box<(SocketAddr, SocketAddr)>>,
+    proxied: Option<Box<Ends>>,
     serial: u64,
     slot: usize,
     requests: u64,
@@ -57,6 +56,8 @@ pub(crate) struct Connection {
     /// How many of the next reads may come before notifications that are older than them; see
     /// [`Loop::look_for_changes`].
     early_reads: u8,
+    /// Whether requests are commands to the server.
+    is_admin: bool,
     /// When the first of the bytes that are being answered was read, when anybody wants to know.
     first_byte: Option<Instant>,
     /// Whether HTTP/2 may be spoken on this listener.
@@ -140,6 +141,8 @@ pub(crate) enum Start {
     Http2,
     /// The client's first bytes tell.
     Either,
+    /// HTTP/1, by which the server takes commands.
+    Admin,
 }
 
 impl Connection {
@@ -164,6 +167,7 @@ impl Connection {
             closing: false,
             registered: false,
             early_reads: 2,
+            is_admin: start == Start::Admin,
             first_byte: None,
             http2: start == Start::Either,
             stage: Stage::Receive,
@@ -177,11 +181,17 @@ impl Connection {
     }
 
     /// The addresses of client and server.
-    fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
-        self.proxied.as_deref().map_or_else(|| self.stream.addresses(), |proxied| Ok(*proxied))
+    fn ends(&self) -> io::Result<Option<Ends>> {
+        self.proxied.as_deref().map_or_else(|| self.stream.ends(), |proxied| Ok(Some(*proxied)))
     }
 
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+        // What was asked for by now is answered as it was understood.
+        if self.body.is_none()
+            && let Some(successor) = self.ctx.successor()
+        {
+            self.ctx = successor;
+        }
         let mut buffers = self.ctx.take_buffers();
         let result = self.receive(cx, &mut buffers);
         self.ctx.give_buffers(buffers);
@@ -229,7 +239,7 @@ impl Connection {
     /// Nothing has arrived: either that is all right, or it has taken too long.
     fn still_waiting(&mut self, parts: &mut Parts<'_>) -> Poll<Step> {
         let (waiting, expired) = self.ctx.connections.state(self.slot, self.ctx.clock.now());
-        let over = expired || waiting == Waiting::Idle && self.ctx.is_draining();
+        let over = expired || waiting == Waiting::Idle && self.ctx.closes_idle();
         if !over {
             return Poll::Pending;
         }

@@ -11,7 +11,6 @@ mod pump;
 mod work;
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -24,7 +23,7 @@ use self::work::Work;
 use crate::event_loop::{Buffers, From, Loop, Served};
 use crate::gate::Client;
 use crate::record::Track;
-use crate::transport::Transport;
+use crate::transport::{Ends, Peer, Transport};
 
 /// One HTTP/2 connection, but for its socket.
 pub(super) struct Connection {
@@ -63,24 +62,29 @@ pub(super) struct Connection {
 pub(super) struct Link<'a> {
     pub(super) ctx: &'a Rc<Loop>,
     pub(super) stream: &'a mut Transport,
-    pub(super) peer: IpAddr,
+    pub(super) peer: Peer,
     /// What a proxy said of the addresses of client and server.
-    pub(super) proxied: Option<&'a (SocketAddr, SocketAddr)>,
+    pub(super) proxied: Option<&'a Ends>,
     pub(super) serial: u64,
     pub(super) slot: usize,
 }
 
 impl Link<'_> {
     /// The addresses of client and server.
-    fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
-        self.proxied.map_or_else(|| self.stream.addresses(), |proxied| Ok(*proxied))
+    fn ends(&self) -> io::Result<Option<Ends>> {
+        self.proxied.map_or_else(|| self.stream.ends(), |proxied| Ok(Some(*proxied)))
     }
 }
 
 impl Link<'_> {
     fn client(&self) -> Client {
         let stream = &self.stream;
-        Client { address: self.peer, encrypted: stream.is_encrypted(), early: stream.is_early() }
+        Client {
+            address: self.peer,
+            encrypted: stream.is_encrypted(),
+            early: stream.is_early(),
+            is_subrequest: false,
+        }
     }
 }
 

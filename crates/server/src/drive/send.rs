@@ -9,7 +9,7 @@ use bytes::Bytes;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use tokio::io::Interest;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 
 use crate::cache::StoredFile;
 use crate::response::{Body, Piece};
@@ -63,6 +63,7 @@ pub(super) fn send(
     match stream {
         Transport::Tcp(tcp) => send_plain(tcp, head, at, body, sent),
         Transport::Tls(session) => send_encrypted(session, head, at, body, sent),
+        Transport::Unix(unix) => send_plain(unix, head, at, body, sent),
     }
 }
 
@@ -117,7 +118,7 @@ fn send_encrypted(
 }
 
 fn send_plain(
-    stream: &TcpStream,
+    stream: &impl Plain,
     head: &[u8],
     at: &mut usize,
     body: &mut Body,
@@ -128,15 +129,12 @@ fn send_plain(
         let (taken, wanted) = match body.first_mut() {
             None if rest.is_empty() => return Ok(Sent::All),
             None => {
-                (attempt(stream, || stream_write(stream, rest, SendFlags::NOSIGNAL)), rest.len())
+                (stream.attempt(|| stream_write(stream, rest, SendFlags::NOSIGNAL)), rest.len())
             }
             Some(Piece::Memory(bytes)) => {
                 let slices = [IoSlice::new(rest), IoSlice::new(bytes)];
                 let slices = if rest.is_empty() { &slices[1..] } else { &slices[..] };
-                (
-                    attempt(stream, || stream_write_vectored(stream, slices)),
-                    rest.len() + bytes.len(),
-                )
+                (stream.attempt(|| stream_write_vectored(stream, slices)), rest.len() + bytes.len())
             }
             Some(Piece::File(file, range)) if is_copied(file) => {
                 match send_copied(stream, rest, file, range)? {
@@ -162,7 +160,7 @@ fn send_plain(
             Some(Piece::File(..)) if !rest.is_empty() => {
                 // MORE: the head waits in the kernel for the data that follows at once.
                 let flags = SendFlags::NOSIGNAL | SendFlags::MORE;
-                (attempt(stream, || stream_write(stream, rest, flags)), rest.len())
+                (stream.attempt(|| stream_write(stream, rest, flags)), rest.len())
             }
             Some(Piece::File(file, range)) => {
                 let result = send_file(stream, file, range.start, range.end - range.start)?;
@@ -241,7 +239,7 @@ fn is_copied(file: &StoredFile) -> bool {
 
 /// Sends `head` and the next stretch of a file that can change.
 fn send_copied(
-    stream: &TcpStream,
+    stream: &impl Plain,
     head: &[u8],
     file: &StoredFile,
     range: &mut Range<u64>,
@@ -253,7 +251,7 @@ fn send_copied(
         };
         let slices = [IoSlice::new(head), IoSlice::new(copy)];
         let slices = if head.is_empty() { &slices[1..] } else { &slices[..] };
-        let taken = match attempt(stream, || stream_write_vectored(stream, slices)) {
+        let taken = match stream.attempt(|| stream_write_vectored(stream, slices)) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
             taken => taken?,
         };
@@ -302,7 +300,7 @@ enum FileSent {
 }
 
 fn send_file(
-    stream: &TcpStream,
+    stream: &impl Plain,
     file: &StoredFile,
     start: u64,
     length: u64,
@@ -322,7 +320,7 @@ fn send_file(
         }
     }
     let mut offset = start;
-    let result = attempt(stream, || {
+    let result = stream.attempt(|| {
         Ok(rustix::fs::sendfile(stream.as_fd(), file, Some(&mut offset), wanted as usize)?)
     });
     match result {
@@ -364,20 +362,33 @@ pub(super) fn warm(file: &StoredFile, offset: u64, length: u64) {
     }
 }
 
-fn attempt(stream: &TcpStream, operation: impl FnOnce() -> io::Result<usize>) -> io::Result<usize> {
-    stream.try_io(Interest::WRITABLE, operation)
+/// A socket that takes bytes as they are.
+trait Plain: AsFd {
+    /// Does what waits for room in the socket.
+    fn attempt<R>(&self, operation: impl FnOnce() -> io::Result<R>) -> io::Result<R>;
 }
 
-fn stream_write(stream: &TcpStream, bytes: &[u8], flags: SendFlags) -> io::Result<usize> {
+impl Plain for TcpStream {
+    fn attempt<R>(&self, operation: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
+        self.try_io(Interest::WRITABLE, operation)
+    }
+}
+
+impl Plain for UnixStream {
+    fn attempt<R>(&self, operation: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
+        self.try_io(Interest::WRITABLE, operation)
+    }
+}
+
+fn stream_write(stream: &impl Plain, bytes: &[u8], flags: SendFlags) -> io::Result<usize> {
     Ok(rustix::net::send(stream.as_fd(), bytes, flags)?)
 }
 
-fn stream_write_vectored(stream: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+fn stream_write_vectored(stream: &impl Plain, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     Ok(rustix::io::writev(stream.as_fd(), slices)?)
 }
 
 /// Tells the runtime that the socket is full without asking the kernel once more.
-fn clear_writable(stream: &TcpStream) {
-    let _ = stream
-        .try_io(Interest::WRITABLE, || -> io::Result<()> { Err(io::ErrorKind::WouldBlock.into()) });
+fn clear_writable(stream: &impl Plain) {
+    let _ = stream.attempt(|| -> io::Result<()> { Err(io::ErrorKind::WouldBlock.into()) });
 }

@@ -1,8 +1,7 @@
 //! Address rules: who may ask at all.
 
-use std::net::IpAddr;
-
 use super::{Asker, Network, Refused, Verdict};
+use crate::transport::Peer;
 
 /// Networks that may ask, and networks that may not. The smallest network that an address is in
 /// decides; where none is, an address passes unless there are networks that are allowed.
@@ -31,8 +30,10 @@ impl Access {
         vec![("allow", list(true)), ("deny", list(false))]
     }
 
-    fn allows(&self, address: IpAddr) -> bool {
-        let rule = self.rules.iter().find(|(network, _)| network.contains(address));
+    /// A client without address is in no network.
+    fn allows(&self, client: Peer) -> bool {
+        let within = |network: &Network| client.ip().is_some_and(|ip| network.contains(ip));
+        let rule = self.rules.iter().find(|(network, _)| within(network));
         rule.map_or(self.others, |(_, allowed)| *allowed)
     }
 
@@ -66,10 +67,11 @@ mod tests {
             ("2001:db8::1", true),
             ("2001:db8:1::1", false),
         ] {
-            assert_eq!(access.allows(address.parse().unwrap()), allowed, "{address}");
+            assert_eq!(access.allows(Peer::Ip(address.parse().unwrap())), allowed, "{address}");
         }
+        assert!(!access.allows(Peer::Unix));
         let only_denied = Access::new(&[], &list(&["10.0.0.0/8"]));
-        assert!(!only_denied.allows("10.0.0.1".parse().unwrap()));
-        assert!(only_denied.allows("::1".parse().unwrap()));
+        assert!(!only_denied.allows(Peer::Ip("10.0.0.1".parse().unwrap())));
+        assert!(only_denied.allows(Peer::Ip("::1".parse().unwrap())));
     }
 }

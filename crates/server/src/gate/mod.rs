@@ -1,9 +1,10 @@
 //! Gates: what stands between a route and its handler. Each lets a request pass, refuses it, or has
 //! it wait.
 
-#![expect(dead_code, reason = "the gates that have requests wait come next")]
+#![expect(dead_code, reason = "the gates that limit come next")]
 
 mod access;
+mod auth;
 mod https;
 mod methods;
 mod network;
@@ -15,11 +16,14 @@ use std::rc::Rc;
 use dunlin_http::{FieldLines, Request};
 
 pub(crate) use self::access::Access;
+pub(crate) use self::auth::{Attempts, UserFile};
+pub(crate) use self::auth::{Auth, Basic, Forward, Target, examine};
 pub(crate) use self::https::Https;
 pub(crate) use self::methods::Methods;
 pub(crate) use self::network::Network;
 pub(crate) use self::pass::{Client, Pass};
 use crate::event_loop::Loop;
+use crate::response::Response;
 use crate::route::Subject;
 
 /// The gates of a route, each absent when the route does not ask for it.
@@ -28,14 +32,16 @@ pub struct Gates {
     pub(crate) https: Option<Https>,
     pub(crate) access: Option<Access>,
     pub(crate) methods: Option<Methods>,
+    pub(crate) auth: Option<Auth>,
 }
 
 /// The gates in the order in which they are asked.
-const ORDER: [fn(&Gates, &Asker<'_, '_>) -> Verdict; 3] = [
+const ORDER: [fn(&Gates, &Asker<'_, '_>) -> Verdict; 4] = [
     // Nothing is asked of a client in the clear that is to come by TLS.
     |gates, asker| gates.https.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
     |gates, asker| gates.access.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
     |gates, asker| gates.methods.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
+    |gates, asker| gates.auth.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
 ];
 
 /// A request that asks to pass.
@@ -62,11 +68,13 @@ pub(crate) struct Refused {
     pub(crate) status: u16,
     /// What the answer has besides.
     pub(crate) fields: FieldLines,
+    /// The answer itself, when it is not the route's for that status.
+    pub(crate) response: Option<Box<Response>>,
 }
 
 impl Refused {
     pub(crate) fn new(status: u16) -> Self {
-        Self { status, fields: FieldLines::default() }
+        Self { status, fields: FieldLines::default(), response: None }
     }
 
     /// With a further response field.
@@ -79,15 +87,27 @@ impl Refused {
 impl Gates {
     /// Whether there is nothing to ask for.
     pub(crate) fn is_empty(&self) -> bool {
-        self.https.is_none() && self.access.is_none() && self.methods.is_none()
+        self.https.is_none()
+            && self.access.is_none()
+            && self.methods.is_none()
+            && self.auth.is_none()
+    }
+
+    /// Asks only those gates that ask for who comes, and count nothing.
+    pub(crate) fn ask_who(&self, asker: &Asker<'_, '_>) -> Verdict {
+        match self.access.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)) {
+            Verdict::Pass => self.auth.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
+            verdict => verdict,
+        }
     }
 
     /// What is asked for, by the key of the configuration.
     pub(crate) fn describe(&self) -> Vec<(&'static str, String)> {
         let access = self.access.iter().flat_map(Access::describe);
         let methods = self.methods.iter().map(|gate| ("methods", gate.allow().to_owned()));
+        let auth = self.auth.iter().map(|gate| ("auth", gate.describe()));
         let https = self.https.iter().flat_map(Https::describe);
-        https.chain(access).chain(methods).collect()
+        https.chain(access).chain(methods).chain(auth).collect()
     }
 
     /// Asks the gates from the one with that number on. When one has the request wait, its number

@@ -2,31 +2,39 @@
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
-use std::net::IpAddr;
 use std::time::Instant;
 
 use dunlin_http::{FieldLines, Request};
 
 use super::network::{Network, forwarded_address};
+use crate::transport::{Ends, Peer};
 
 /// The other side of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Client {
-    pub(crate) address: IpAddr,
+    pub(crate) address: Peer,
     pub(crate) encrypted: bool,
     /// What it asks may be asked again by others (RFC 8470).
     pub(crate) early: bool,
+    /// The server itself asks, to find out who somebody is.
+    pub(crate) is_subrequest: bool,
 }
 
 impl Client {
     /// The client behind proxies, as they tell of it, when they are trusted.
     pub(crate) fn behind(self, request: &Request<'_>, trusted: &[Network]) -> Self {
-        if !trusted.iter().any(|network| network.contains(self.address)) {
+        let is_trusted = match self.address {
+            Peer::Ip(address) => trusted.iter().any(|network| network.contains(address)),
+            // Only those whom the socket's permissions let in.
+            Peer::Unix => !trusted.is_empty(),
+        };
+        if !is_trusted {
             return self;
         }
         match forwarded_address(request, trusted) {
             Some((address, encrypted)) => {
-                Self { address, encrypted: encrypted.unwrap_or(self.encrypted), ..self }
+                let encrypted = encrypted.unwrap_or(self.encrypted);
+                Self { address: Peer::Ip(address), encrypted, ..self }
             }
             None => self,
         }
@@ -41,6 +49,8 @@ pub(crate) struct Pass {
     pub(crate) client: Client,
     user: OnceCell<Box<str>>,
     passed: Cell<Option<Instant>>,
+    /// Of the connection: the other side's and the own. Known to those who wait.
+    ends: OnceCell<Option<Ends>>,
     /// What the answer has besides the handler's fields.
     fields: RefCell<FieldLines>,
     holds: RefCell<Vec<Box<dyn Any>>>,
@@ -52,6 +62,7 @@ impl Pass {
             client,
             user: OnceCell::new(),
             passed: Cell::new(None),
+            ends: OnceCell::new(),
             fields: RefCell::default(),
             holds: RefCell::default(),
         }
@@ -75,6 +86,17 @@ impl Pass {
 
     pub(crate) fn set_passed(&self, now: Instant) {
         self.passed.set(Some(now));
+    }
+
+    /// The addresses of the connection's other side and the own, for those who wait; `None` when
+    /// nobody knows.
+    pub(crate) fn ends(&self) -> Option<Ends> {
+        self.ends.get().copied().flatten()
+    }
+
+    pub(crate) fn set_ends(&self, ends: Option<Ends>) {
+        // They are the same for the whole request.
+        let _ = self.ends.set(ends);
     }
 
     /// Adds a field to the answer.

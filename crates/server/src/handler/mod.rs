@@ -1,5 +1,6 @@
 //! Handlers: each makes a response from a routed request.
 
+pub(crate) mod admin;
 pub(crate) mod compress;
 pub(crate) mod directory;
 pub(crate) mod error_page;

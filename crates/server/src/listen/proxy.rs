@@ -4,8 +4,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// The addresses of client and server as the proxy saw them; `None` when it speaks for itself, as in
 /// its own checks.
@@ -21,7 +20,7 @@ const LONGEST_HEADER: usize = 16 + 4096;
 ///
 /// # Errors
 /// When the connection ends first, or does not begin with the protocol.
-pub(crate) async fn read(stream: &mut TcpStream) -> io::Result<Addresses> {
+pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Addresses> {
     let malformed = || io::Error::new(io::ErrorKind::InvalidData, "no PROXY protocol");
     let mut bytes = Vec::with_capacity(LONGEST_LINE);
     loop {

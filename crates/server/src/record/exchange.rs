@@ -1,6 +1,6 @@
 //! A finished exchange, as the access log sees it.
 
-use std::net::IpAddr;
+use crate::transport::Peer;
 
 use crate::tls::Facts;
 
@@ -10,8 +10,8 @@ use crate::tls::Facts;
 /// format's work. A request that could not be parsed may have an empty method and target.
 #[derive(Clone, Debug)]
 pub(crate) struct Exchange<'a> {
-    /// The client's address.
-    pub(crate) peer: IpAddr,
+    /// Who asked.
+    pub(crate) peer: Peer,
     /// The client's name by reverse DNS, where it is known by now.
     pub(crate) peer_name: Option<&'a str>,
     /// The authenticated user.
@@ -85,7 +85,7 @@ pub(super) mod tests {
     /// A plain request, for tests to change as they need.
     pub(in crate::record) fn sample() -> Exchange<'static> {
         Exchange {
-            peer: IpAddr::from([192, 0, 2, 7]),
+            peer: Peer::Ip([192, 0, 2, 7].into()),
             peer_name: None,
             user: None,
             started_secs: 971_186_136,

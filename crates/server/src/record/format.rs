@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use super::escape;
 use super::{Exchange, Template, TimeCache};
+use crate::transport::{Peer, UNIX};
 
 /// How a line of the access log is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -202,11 +203,12 @@ pub(super) fn number(value: impl itoa::Integer, out: &mut Vec<u8>) {
 }
 
 /// An address in text; an IPv4 client of an IPv6 socket is written as the IPv4 address it is.
-pub(super) fn address(address: IpAddr, out: &mut Vec<u8>) {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address_v4(address, out),
+pub(super) fn address(peer: Peer, out: &mut Vec<u8>) {
+    match peer.ip().map(|address| address.to_canonical()) {
+        Some(IpAddr::V4(address)) => address_v4(address, out),
         // Writing to a Vec cannot fail.
-        IpAddr::V6(address) => drop(write!(out, "{address}")),
+        Some(IpAddr::V6(address)) => drop(write!(out, "{address}")),
+        None => out.extend_from_slice(UNIX.as_bytes()),
     }
 }
 
@@ -329,12 +331,15 @@ mod tests {
         let texts = ["0.0.0.0", "9.10.99.100", "255.255.255.255", "2001:db8::1", "::"];
         for text in texts {
             let mut out = Vec::new();
-            address(text.parse().unwrap(), &mut out);
+            address(Peer::Ip(text.parse().unwrap()), &mut out);
             assert_eq!(out, text.as_bytes());
         }
         let mut out = Vec::new();
-        address("::ffff:192.0.2.7".parse().unwrap(), &mut out);
+        address(Peer::Ip("::ffff:192.0.2.7".parse().unwrap()), &mut out);
         assert_eq!(out, b"192.0.2.7");
+        out.clear();
+        address(Peer::Unix, &mut out);
+        assert_eq!(out, b"unix:");
     }
 
     #[test]
@@ -377,7 +382,7 @@ mod tests {
             peer: IpAddr,
         ) {
             let exchange = Exchange {
-                peer, peer_name: Some(&text), user: user.as_deref(), started_secs, started_nanos,
+                peer: Peer::Ip(peer), peer_name: Some(&text), user: user.as_deref(), started_secs, started_nanos,
                 duration_ns, method: &method, target: &target, status, body_bytes,
                 referer: field.as_deref(), user_agent: Some(text.as_bytes()),
                 host: field.as_deref(), site: &text, ..sample()

@@ -29,6 +29,8 @@ pub(crate) struct Certificates {
     sites: Vec<Option<SiteTls>>,
     /// What authorities ask for; `None` when no certificate is obtained.
     challenges: Option<Arc<Challenges>>,
+    /// Others are in use, so that neither the files are of any interest any more, nor what could be obtained.
+    retired: Arc<AtomicBool>,
 }
 
 struct SiteTls {
@@ -66,8 +68,9 @@ impl Certificates {
             });
         }
         let obtains = |site: &SiteTls| site.settings.acme.is_some();
-        let challenges = sites.iter().flatten().any(obtains).then(Arc::default);
-        Ok(Self { sites, challenges })
+        let obtains = sites.iter().flatten().any(obtains);
+        let challenges = obtains.then(Challenges::of_process);
+        Ok(Self { sites, challenges, retired: Arc::default() })
     }
 
     /// What authorities ask for; `None` when no certificate is obtained.
@@ -92,6 +95,11 @@ impl Certificates {
         self.of_site(first)
     }
 
+    /// Ends [`Certificates::follow`] and [`Certificates::obtain`].
+    pub(crate) fn retire(&self) {
+        self.retired.store(true, Ordering::Relaxed);
+    }
+
     fn is_empty(&self) -> bool {
         self.sites.iter().all(Option::is_none)
     }
@@ -108,6 +116,9 @@ impl Certificates {
         let certificates: Weak<Self> = Arc::downgrade(self);
         let follow = move || {
             while let Some(certificates) = certificates.upgrade() {
+                if certificates.retired.load(Ordering::Relaxed) {
+                    return;
+                }
                 certificates.sites.iter().flatten().for_each(SiteTls::look);
                 drop(certificates);
                 std::thread::sleep(LOOK);
@@ -122,9 +133,15 @@ impl Certificates {
     /// When no thread can be started.
     pub(crate) fn obtain(&self, config: &Config) -> std::io::Result<()> {
         match &self.challenges {
-            Some(challenges) => acme::start(config, challenges),
+            Some(challenges) => acme::start(config, challenges, &self.retired),
             None => Ok(()),
         }
+    }
+}
+
+impl Drop for Certificates {
+    fn drop(&mut self) {
+        self.retire();
     }
 }
 

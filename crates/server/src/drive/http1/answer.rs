@@ -10,6 +10,7 @@ use crate::cache::Stored;
 use crate::config::Persistence as Personality;
 use crate::event_loop::{From, Served};
 use crate::gate::Client;
+use crate::handler::admin;
 use crate::record::Track;
 use crate::response::{Body, Piece, Response};
 use crate::route::{self, Prepared, Reply};
@@ -23,6 +24,10 @@ impl Connection {
         let request = Request::new(bytes, head);
         self.requests += 1;
         self.decide_persistence(&request);
+        if self.is_admin {
+            let routed = admin::answer(&self.ctx, &request);
+            return self.reply(&request, routed, None, output);
+        }
         match route::dispatch(&self.ctx, self.client(), &request, path) {
             Ok(routed) => self.reply(&request, routed, track, output),
             Err(refusal) => Some(self.refuse(refusal, Some((&request, track)), output)),
@@ -31,7 +36,12 @@ impl Connection {
 
     fn client(&self) -> Client {
         let stream = &self.stream;
-        Client { address: self.peer, encrypted: stream.is_encrypted(), early: stream.is_early() }
+        Client {
+            address: self.peer,
+            encrypted: stream.is_encrypted(),
+            early: stream.is_early(),
+            is_subrequest: false,
+        }
     }
 
     /// Follows a request whose head has arrived, when anybody wants to know.

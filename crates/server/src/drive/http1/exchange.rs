@@ -89,7 +89,7 @@ impl Connection {
         output: Vec<u8>,
         log: Option<Box<LogLater>>,
     ) -> Next {
-        let Ok((remote, local)) = self.addresses() else {
+        let Ok(ends) = self.ends() else {
             return Next::Abort;
         };
         let length = self.engine.body_length();
@@ -106,8 +106,7 @@ impl Connection {
         let job = begin(Incoming {
             body,
             length,
-            remote,
-            local,
+            ends,
             encrypted: self.stream.is_encrypted(),
             tls: self.stream.tls(),
             received: Instant::now(),

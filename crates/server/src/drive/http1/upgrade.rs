@@ -42,6 +42,9 @@ impl Connection {
     }
 
     pub(super) fn poll_http2(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+        if let Some(successor) = self.ctx.successor() {
+            self.ctx = successor;
+        }
         let Stage::Http2(connection) = &mut self.stage else { return Poll::Ready(Step::Again) };
         let mut link = Link {
             ctx: &self.ctx,

@@ -63,7 +63,7 @@ impl Connection {
             }
             Reply::Job(job) => work.job = Some(job),
             Reply::Exchange(begin) => {
-                let Ok((remote, local)) = link.addresses() else {
+                let Ok(ends) = link.ends() else {
                     self.is_over = true;
                     return;
                 };
@@ -80,8 +80,7 @@ impl Connection {
                 work.job = Some(begin(Incoming {
                     body,
                     length,
-                    remote,
-                    local,
+                    ends,
                     encrypted: link.stream.is_encrypted(),
                     tls: link.stream.tls(),
                     received,

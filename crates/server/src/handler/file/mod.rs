@@ -25,16 +25,17 @@ use crate::cache::front::Hit;
 use crate::cache::{Key, Resource};
 use crate::config::{Settings, Site};
 use crate::event_loop::Loop;
+use crate::gate::{Asker, Client, Pass, Verdict};
 use crate::handler::{directory, redirect};
 use crate::response::{Body, Piece, Response};
-use crate::route::{Job, Prepared, Reply, Subject, error_response};
+use crate::route::{self, Job, Prepared, Reply, Subject, error_response};
 
 /// Answers a GET or HEAD for `subject` that the loop's own cache does not know.
 pub(crate) fn answer(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_>) -> Reply {
     let settings = subject.settings;
     let mut previous = None;
     if settings.cache.enabled {
-        let key = Key { site: subject.site.index, path: subject.path.into() };
+        let key = Key { site: subject.site.serial, path: subject.path.into() };
         previous = ctx.shared.store.get(&key);
         let fresh = |resource: &&Arc<Resource>| {
             resource.version.is_fresh(ctx.clock.now()) && !ctx.is_worth_a_copy(resource)
@@ -42,13 +43,13 @@ pub(crate) fn answer(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_
         if let Some(resource) = previous.as_ref().filter(fresh) {
             ctx.count_hit();
             let hit = keep_in_front(ctx, subject, Arc::clone(resource));
-            return answer_hit(ctx, request, subject, &hit, "hit");
+            return answer_guarded(ctx, request, subject, &hit, "hit");
         }
     }
     ctx.count_miss();
     let wanted = Wanted {
         shared: &ctx.shared,
-        site: subject.site.index,
+        site: subject.site.serial,
         settings,
         path: subject.path,
         copy: previous.as_ref().is_some_and(|resource| ctx.is_worth_a_copy(resource)),
@@ -78,9 +79,9 @@ fn conclude(
             let hit = if cached {
                 keep_in_front(ctx, subject, resource)
             } else {
-                Rc::new(Hit::new(resource))
+                Rc::new(hit(subject, resource))
             };
-            answer_hit(ctx, request, subject, &hit, if cached { "miss" } else { "off" })
+            answer_guarded(ctx, request, subject, &hit, if cached { "miss" } else { "off" })
         }
         Ok(Found::Directory) => redirect::to_slash(request, subject).into(),
         Ok(Found::Listing(directory)) => Reply::Job(list(request, subject, directory)),
@@ -95,8 +96,49 @@ fn conclude(
 }
 
 fn keep_in_front(ctx: &Loop, subject: &Subject<'_>, resource: Arc<Resource>) -> Rc<Hit> {
-    let store = &ctx.shared.store;
-    ctx.front.borrow_mut().insert(store, subject.site.index, subject.raw_path, resource)
+    let (store, hit) = (&ctx.shared.store, hit(subject, resource));
+    ctx.front.borrow_mut().insert(store, subject.site.serial, subject.raw_path, hit)
+}
+
+fn hit(subject: &Subject<'_>, resource: Arc<Resource>) -> Hit {
+    let own = [b"/", &*resource.file].concat();
+    let gates = match subject.path == own {
+        true => None,
+        false => subject.site.route(&own).gates.clone(),
+    };
+    Hit::new(resource, gates)
+}
+
+/// Answers with a resource that may be used now, once the gates of its own path were asked as far as
+/// they ask for who comes.
+fn answer_guarded(
+    ctx: &Rc<Loop>,
+    request: &Request<'_>,
+    subject: &Subject<'_>,
+    hit: &Rc<Hit>,
+    cache: &'static str,
+) -> Reply {
+    let Some(gates) = &hit.gates else {
+        return answer_hit(ctx, request, subject, hit, cache);
+    };
+    let pass = subject.pass.map_or_else(|| Rc::new(Pass::new(subject.client)), Rc::clone);
+    match gates.ask_who(&Asker { ctx, request, subject, pass: &pass }) {
+        Verdict::Pass => answer_hit(ctx, request, subject, hit, cache),
+        Verdict::Refuse(refused) => route::refuse(ctx, request, subject, refused),
+        Verdict::Wait(waiting) => {
+            let (ctx, hit) = (Rc::clone(ctx), Rc::clone(hit));
+            let (request, subject) = (request.to_owned(), subject.to_owned());
+            Reply::Job(Box::pin(async move {
+                let result = waiting.await;
+                let (request, subject) = (request.as_request(), subject.borrow());
+                let reply = match result {
+                    Ok(()) => answer_hit(&ctx, &request, &subject, &hit, cache),
+                    Err(refused) => route::refuse(&ctx, &request, &subject, refused),
+                };
+                Box::pin(into_response(&request, reply)).await
+            }))
+        }
+    }
 }
 
 /// The same question again, asked where waiting for a disk holds up nobody.
@@ -110,7 +152,7 @@ fn later(
     let (ctx, request, subject) = (Rc::clone(ctx), request.to_owned(), subject.to_owned());
     Reply::Job(Box::pin(async move {
         let (shared, now) = (Arc::clone(&ctx.shared), ctx.clock.now());
-        let (site, settings) = (subject.site.index, Arc::clone(&subject.settings));
+        let (site, settings) = (subject.site.serial, Arc::clone(&subject.settings));
         let path = subject.path.clone();
         let result = tokio::task::spawn_blocking(move || {
             let wanted = Wanted {
@@ -182,14 +224,14 @@ pub(crate) fn error_reply(
         let settings = Arc::clone(site.route(&page));
         let (shared, now) = (Arc::clone(&ctx.shared), ctx.clock.now());
         let found = tokio::task::spawn_blocking(move || {
-            let key = Key { site: site.index, path: page.as_slice().into() };
+            let key = Key { site: site.serial, path: page.as_slice().into() };
             let previous = shared.store.get(&key);
             if let Some(resource) = previous.as_ref().filter(|r| r.version.is_fresh(now)) {
                 return Ok(Found::Resource(Arc::clone(resource)));
             }
             let wanted = Wanted {
                 shared: &shared,
-                site: site.index,
+                site: site.serial,
                 settings: &settings,
                 path: &page,
                 copy: false,
@@ -237,6 +279,7 @@ pub(crate) struct OwnedSubject {
     pub(crate) raw_path: Box<[u8]>,
     pub(crate) path: Box<[u8]>,
     pub(crate) query: Option<Box<[u8]>>,
+    pub(crate) client: Client,
 }
 
 impl Subject<'_> {
@@ -247,6 +290,7 @@ impl Subject<'_> {
             raw_path: self.raw_path.into(),
             path: self.path.into(),
             query: self.query.map(Into::into),
+            client: self.client,
         }
     }
 }
@@ -259,6 +303,7 @@ impl OwnedSubject {
             raw_path: &self.raw_path,
             path: &self.path,
             query: self.query.as_deref(),
+            client: self.client,
             pass: None,
         }
     }

@@ -13,6 +13,7 @@ use super::locate::Located;
 use crate::config::Mapping;
 use crate::route::Incoming;
 use crate::tls::Facts;
+use crate::transport::{Peer, UNIX};
 
 /// Where programs are looked for when the server itself was not told.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -47,8 +48,10 @@ pub(super) fn variables(
     list.add("GATEWAY_INTERFACE", "CGI/1.1");
     list.add("SERVER_SOFTWARE", concat!("dunlin/", env!("CARGO_PKG_VERSION")));
     list.add("SERVER_NAME", server_name(&request, incoming));
-    list.add("SERVER_PORT", incoming.local.port().to_string());
-    list.add("SERVER_ADDR", incoming.local.ip().to_canonical().to_string());
+    list.add("SERVER_PORT", server_port(&request, incoming).to_string());
+    if let Some(ends) = incoming.ends {
+        list.add("SERVER_ADDR", ends.local.ip().to_canonical().to_string());
+    }
     list.add("SERVER_PROTOCOL", request.version().as_str());
     list.add("REQUEST_METHOD", request.method_text());
     let client = call.client(incoming);
@@ -77,13 +80,21 @@ pub(super) fn variables(
         list.add("PATH_TRANSLATED", [root, &located.info].concat());
     }
     let remote = client.address;
-    let address = remote.to_string();
-    let name = call.ctx.shared.reverse_dns.as_ref().and_then(|dns| dns.name(remote));
-    list.add("REMOTE_HOST", name.as_deref().unwrap_or(&address));
-    list.add("REMOTE_ADDR", &address);
+    match remote.ip() {
+        Some(remote) => {
+            let address = remote.to_string();
+            let name = call.ctx.shared.reverse_dns.as_ref().and_then(|dns| dns.name(remote));
+            list.add("REMOTE_HOST", name.as_deref().unwrap_or(&address));
+            list.add("REMOTE_ADDR", &address);
+        }
+        // RFC 3875 §4.1.8 wants an address, of which there is none.
+        None => list.add("REMOTE_ADDR", UNIX),
+    }
     // The port is that of a connection, which is a proxy's when the address is not.
-    if remote == incoming.remote.ip().to_canonical() {
-        list.add("REMOTE_PORT", incoming.remote.port().to_string());
+    if let Some(ends) = incoming.ends
+        && remote == Peer::of(ends.remote)
+    {
+        list.add("REMOTE_PORT", ends.remote.port().to_string());
     }
     if let Some(user) = call.pass.as_ref().and_then(|pass| pass.user()) {
         list.add("AUTH_TYPE", "Basic");
@@ -169,11 +180,19 @@ fn server_name(request: &Request<'_>, incoming: &Incoming) -> Vec<u8> {
     let name = request.field(FieldName::Host).and_then(host::parse).map(|host| host.name);
     match name.filter(|name| !name.is_empty()) {
         Some(name) => name.to_vec(),
-        None => match incoming.local.ip().to_canonical() {
-            std::net::IpAddr::V6(address) => format!("[{address}]").into_bytes(),
-            address => address.to_string().into_bytes(),
+        None => match incoming.ends.map(|ends| ends.local.ip().to_canonical()) {
+            Some(std::net::IpAddr::V6(address)) => format!("[{address}]").into_bytes(),
+            Some(address) => address.to_string().into_bytes(),
+            None => b"localhost".to_vec(),
         },
     }
+}
+
+/// The port that the request came to; by a Unix socket, the one that the client means.
+fn server_port(request: &Request<'_>, incoming: &Incoming) -> u16 {
+    let default = if incoming.encrypted { 443 } else { 80 };
+    let named = || request.field(FieldName::Host).and_then(host::parse).and_then(|host| host.port);
+    incoming.ends.map_or_else(|| named().unwrap_or(default), |ends| ends.local.port())
 }
 
 /// Names and values, in one piece of memory.

@@ -51,6 +51,15 @@ impl Pools {
         Arc::clone(pool)
     }
 
+    /// Lets go of the pools of scripts that there are no longer (`has` says of which there are):
+    /// what they work on is finished, and then their processes end.
+    pub(crate) fn retain(&self, has: impl Fn(usize) -> bool) {
+        self.pools.write().unwrap_or_else(PoisonError::into_inner).retain(|&id, _| has(id));
+        self.workers.retain(&has);
+        self.remotes.retain(&has);
+        self.warm.retain(&has);
+    }
+
     /// Ends every process that still runs, as when the server ends.
     pub(crate) fn kill_all(&self) {
         self.workers.stop();

@@ -56,6 +56,11 @@ impl All {
         let group = groups.entry(script.id).or_insert_with(|| Arc::new(Group::new(remote)));
         Arc::clone(group)
     }
+
+    /// Lets go of those of scripts that there are no longer.
+    pub(super) fn retain(&self, has: &impl Fn(usize) -> bool) {
+        self.groups.write().unwrap_or_else(PoisonError::into_inner).retain(|&id, _| has(id));
+    }
 }
 
 impl Group {

@@ -1,7 +1,7 @@
 //! What proves to an authority that a name is this server's, for as long as it asks.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rcgen::{CertificateParams, CustomExtension, KeyPair};
 use rustls::ServerConfig;
@@ -42,7 +42,15 @@ enum What {
     Handshake(String),
 }
 
+/// One for all configurations: an order that is under way when another one comes into force can be met.
+static OF_PROCESS: LazyLock<Arc<Challenges>> = LazyLock::new(Arc::default);
+
 impl Challenges {
+    /// The answers of this process.
+    pub(crate) fn of_process() -> Arc<Self> {
+        Arc::clone(&OF_PROCESS)
+    }
+
     /// The answer to a request for this path, if it is one that is waited for.
     pub(crate) fn text(&self, path: &[u8]) -> Option<String> {
         let token = std::str::from_utf8(path.strip_prefix(PLACE)?).ok()?;

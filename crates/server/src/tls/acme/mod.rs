@@ -10,6 +10,7 @@ mod order;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use tokio::runtime::{Builder, LocalOptions};
@@ -30,14 +31,18 @@ const LOOK: Duration = Duration::from_secs(60);
 /// have mended what was wrong.
 const AFTER_RESTART: Duration = Duration::from_secs(60);
 
-/// Keeps the certificates of all sites that have theirs by ACME.
+/// Keeps the certificates of all sites that have theirs by ACME, until it is `retired`.
 ///
 /// # Errors
 /// When no thread can be started.
-pub(super) fn start(config: &Config, challenges: &Arc<Challenges>) -> std::io::Result<()> {
+pub(super) fn start(
+    config: &Config,
+    challenges: &Arc<Challenges>,
+    retired: &Arc<AtomicBool>,
+) -> std::io::Result<()> {
     let sites: Vec<Acme> =
         config.sites.iter().filter_map(|site| site.tls.as_ref()?.acme.clone()).collect();
-    let challenges = Arc::clone(challenges);
+    let (challenges, retired) = (Arc::clone(challenges), Arc::clone(retired));
     let keep_all = move || {
         let runtime =
             Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
@@ -50,25 +55,40 @@ pub(super) fn start(config: &Config, challenges: &Arc<Challenges>) -> std::io::R
         };
         runtime.block_on(async move {
             let orders = Arc::new(Semaphore::new(ORDERS));
+            let mut tasks = Vec::new();
             for acme in sites {
-                tokio::task::spawn_local(keep(acme, Arc::clone(&challenges), Arc::clone(&orders)));
+                let (challenges, orders) = (Arc::clone(&challenges), Arc::clone(&orders));
+                let keeping = keep(acme, challenges, orders, Arc::clone(&retired));
+                tasks.push(tokio::task::spawn_local(keeping));
             }
-            std::future::pending::<()>().await;
+            for task in tasks {
+                if let Err(fault) = task.await {
+                    tracing::error!("certificates are not obtained: {fault}");
+                }
+            }
         });
     };
     std::thread::Builder::new().name("acme".into()).spawn(keep_all).map(drop)
 }
 
-/// Keeps one certificate, for ever.
-async fn keep(acme: Acme, challenges: Arc<Challenges>, orders: Arc<Semaphore>) {
+/// Keeps one certificate.
+async fn keep(
+    acme: Acme,
+    challenges: Arc<Challenges>,
+    orders: Arc<Semaphore>,
+    retired: Arc<AtomicBool>,
+) {
     let site = acme.names.first().cloned().unwrap_or_default();
     let acme = Arc::new(acme);
     let mut last = Outcome::read(&acme.outcome());
     let mut due = last.as_ref().map(|last| last.next_try().min(last.failed_at() + AFTER_RESTART));
     loop {
         let at = due.take().unwrap_or_else(|| renewal(&acme.file()));
-        wait_until(at).await;
+        wait_until(at, &retired).await;
         let Ok(_permit) = orders.acquire().await else { return };
+        if retired.load(Ordering::Relaxed) {
+            return;
+        }
         let refused = last.as_ref().map_or(0, |last| last.refused);
         let Some(&kind) = acme.challenges.get(refused as usize % acme.challenges.len().max(1))
         else {
@@ -116,9 +136,9 @@ fn tell(site: &str, acme: &Acme, outcome: &Outcome) {
     tracing::error!(site, failures, next_try, "the certificate was not obtained, {state}: {error}");
 }
 
-async fn wait_until(at: SystemTime) {
+async fn wait_until(at: SystemTime, retired: &AtomicBool) {
     while let Ok(left) = at.duration_since(SystemTime::now()) {
-        if left.is_zero() {
+        if left.is_zero() || retired.load(Ordering::Relaxed) {
             return;
         }
         tokio::time::sleep(left.min(LOOK)).await;

@@ -94,6 +94,16 @@ impl Hosts {
         Found::Soon(settled, until)
     }
 
+    /// Lets go of those of scripts that there are no longer.
+    pub(in super::super) fn retain(&self, has: &impl Fn(usize) -> bool) {
+        let gone: Vec<Entry> = {
+            let mut entries = self.lock();
+            entries.extract_if(|(id, _), _| !has(*id)).map(|(_, entry)| entry).collect()
+        };
+        // The end of a host is the end of a socket: not within the lock.
+        drop(gone);
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Entry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

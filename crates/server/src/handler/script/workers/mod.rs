@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
@@ -28,6 +29,8 @@ pub(crate) struct All {
     /// By the route and, where each program has a pool of its own, the program.
     pools: RwLock<HashMap<(usize, PathBuf), Arc<Pool>>>,
     supervisor: Mutex<Option<Supervisor>>,
+    /// How many pools were made so far, at most.
+    made: AtomicUsize,
 }
 
 /// The place of a pool among all.
@@ -196,6 +199,8 @@ const QUICK: Duration = Duration::from_millis(1);
 const STALLED: Duration = Duration::from_millis(5);
 /// Pauses before a worker is replaced grow up to this.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
+/// How long a pool that is let go of has to be without requests before its workers end.
+const RETIRING: Duration = Duration::from_secs(1);
 /// How long the workers may take to end when the server does.
 const STOP: Duration = Duration::from_millis(2500);
 
@@ -230,7 +235,7 @@ impl All {
             .supervisor()
             .map_err(|error| Failure::Broken(format!("workers cannot be started: {error}")))?;
         let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
-        let number = pools.len();
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
         let pool = pools.entry((rules.id, program.to_owned())).or_insert_with(|| {
             let pool = Pool::new(rules, local, capacity, program, handle, directory);
             let pool = Arc::new(Pool { number, ..pool });
@@ -258,6 +263,15 @@ impl All {
         let path = directory.path().into();
         *supervisor = Some(Supervisor { handle: handle.clone(), directory, _run: run });
         Ok((handle, path))
+    }
+
+    /// Lets go of the pools of scripts that there are no longer. Requests that have a worker of theirs,
+    /// or wait for one, are finished.
+    pub(in super::super) fn retain(&self, has: &impl Fn(usize) -> bool) {
+        let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
+        for (_, pool) in pools.extract_if(|(id, _), _| !has(*id)) {
+            pool.retire();
+        }
     }
 
     /// Ends all workers, and waits until they have ended, for a while.
@@ -510,6 +524,28 @@ impl Pool {
             state.starting += 1;
             self.supervisor.spawn(life::start(Arc::clone(self), Arc::clone(shared)));
         }
+    }
+
+    /// Ends the workers as soon as nobody waits for them and their requests are done.
+    fn retire(self: &Arc<Self>) {
+        let pool = Arc::clone(self);
+        self.supervisor.spawn(async move {
+            // A request may have found the pool just before it was let go of, and come a little later.
+            let mut quiet = 0;
+            while quiet < 10 {
+                tokio::time::sleep(RETIRING / 10).await;
+                let is_busy = pool.is_busy();
+                quiet = if is_busy { 0 } else { quiet + 1 };
+            }
+            pool.stop();
+        });
+    }
+
+    /// Whether requests have a worker, or wait for one.
+    fn is_busy(&self) -> bool {
+        let mut state = self.lock();
+        state.waiting.retain(|waiter| !waiter.give.is_closed());
+        !state.waiting.is_empty() || state.slots.iter().any(|slot| !slot.holders.is_empty())
     }
 
     fn stop(&self) {

@@ -1,0 +1,107 @@
+//! `dunlin passwd`: files of users for basic authentication.
+
+use std::io::{self, BufRead, IsTerminal};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use dunlin_server::password::{self, Algorithm, Hash, Users};
+
+/// Set the password of a user in a file for `auth = { basic = "FILE" }`.
+///
+/// The password is asked for twice, or read from standard input when that is no terminal. Other
+/// servers read the file too: it has the form of Apache's htpasswd.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// The file; it is made when it is missing
+    file: PathBuf,
+    /// The user's name
+    user: String,
+    /// How the password is hashed
+    #[arg(long, value_enum, default_value_t, value_name = "NAME")]
+    algorithm: Kind,
+    /// Remove the user
+    #[arg(long, conflicts_with_all = ["verify", "algorithm"])]
+    delete: bool,
+    /// Tell whether the password is the user's, and change nothing
+    #[arg(long, conflicts_with = "algorithm")]
+    verify: bool,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Kind {
+    /// The best there is; Apache and nginx do not know it
+    #[default]
+    Argon2id,
+    /// What Apache and nginx know too
+    Bcrypt,
+    /// SHA-512, as in /etc/shadow; nginx and Apache know it by the system's crypt
+    Sha512,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  dunlin passwd users ann                      ask for ann's password and set it
+  printf %s secret | dunlin passwd users ann   take it from a program
+  dunlin passwd --delete users ann             remove ann
+
+The server takes a changed file over within a second.";
+
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    match change(arguments) {
+        Ok(told) => {
+            println!("{told}");
+            ExitCode::SUCCESS
+        }
+        Err(what) => {
+            eprintln!("dunlin: {what}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn change(arguments: &Arguments) -> Result<String, String> {
+    let Arguments { file, user, .. } = arguments;
+    let explain = |error: io::Error| format!("{}: {error}", file.display());
+    if user.is_empty() || user.contains(':') || user.chars().any(char::is_control) {
+        return Err(format!(
+            "{user:?} is no name: it is empty, or holds `:` or a control character"
+        ));
+    }
+    if arguments.delete {
+        return match password::remove(file, user).map_err(explain)? {
+            true => Ok(format!("removed {user}")),
+            false => Err(format!("{} has no user {user}", file.display())),
+        };
+    }
+    if arguments.verify {
+        let (users, _) = Users::parse(&std::fs::read_to_string(file).map_err(explain)?);
+        return match users.verify(user, ask("Password: ")?.as_bytes()) {
+            true => Ok(format!("it is the password of {user}")),
+            false => Err(format!("it is not the password of {user}, or there is no such user")),
+        };
+    }
+    let word = ask("New password: ")?;
+    if io::stdin().is_terminal() && ask("The same again: ")? != word {
+        return Err("the two are not the same; nothing was changed".into());
+    }
+    let algorithm = match arguments.algorithm {
+        Kind::Argon2id => Algorithm::Argon2id,
+        Kind::Bcrypt => Algorithm::Bcrypt,
+        Kind::Sha512 => Algorithm::Sha512,
+    };
+    let hash = Hash::of(word.as_bytes(), algorithm)?;
+    password::set(file, user, &hash).map_err(explain)?;
+    Ok(format!("set the password of {user}"))
+}
+
+/// Without a terminal the first line is the password.
+fn ask(prompt: &str) -> Result<String, String> {
+    if io::stdin().is_terminal() {
+        return rpassword::prompt_password(prompt).map_err(|error| error.to_string());
+    }
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line).map_err(|error| format!("standard input: {error}"))?;
+    Ok(line.trim_end_matches(['\r', '\n']).to_owned())
+}

@@ -1,0 +1,124 @@
+//! Basic authentication (RFC 7617) from a file of users.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use dunlin_http::FieldName;
+use sha2::{Digest, Sha256};
+
+use super::{Attempts, UserFile};
+use crate::gate::{Asker, Refused, Verdict};
+
+/// Name and password, as a file has them.
+#[derive(Debug)]
+pub(crate) struct Basic {
+    pub(crate) path: PathBuf,
+    pub(crate) users: Arc<UserFile>,
+    /// As `WWW-Authenticate` has it.
+    pub(crate) challenge: String,
+    pub(crate) attempts: Arc<Attempts>,
+    /// Wrong passwords of one address within a minute.
+    pub(crate) most_attempts: u32,
+}
+
+impl Basic {
+    pub(super) fn describe(&self) -> String {
+        format!("basic, users of {}", self.path.display())
+    }
+
+    pub(super) fn ask(&self, asker: &Asker<'_, '_>) -> Verdict {
+        let mut given = asker.request.values(FieldName::Authorization);
+        let (Some(value), None) = (given.next(), given.next()) else {
+            return Verdict::Refuse(refused(&self.challenge));
+        };
+        let now = Instant::now();
+        let proof = proof(value);
+        if let Some(name) = self.users.known(&self.path, &proof, now) {
+            asker.pass.set_user(&name);
+            return Verdict::Pass;
+        }
+        let Some((name, password)) = credentials(value) else {
+            return Verdict::Refuse(refused(&self.challenge));
+        };
+        let address = asker.pass.client.address;
+        if let Err(wait) = self.attempts.begin(address, self.most_attempts, now) {
+            let seconds = wait.as_secs().max(1).to_string();
+            return Verdict::Refuse(Refused::new(429).with("Retry-After", seconds));
+        }
+        let (users, attempts) = (Arc::clone(&self.users), Arc::clone(&self.attempts));
+        let (path, challenge) = (self.path.clone(), self.challenge.clone());
+        let pass = std::rc::Rc::clone(asker.pass);
+        Verdict::Wait(Box::pin(async move {
+            let Some(_place) = users.place().await else {
+                attempts.forgive(address);
+                return Err(Refused::new(503).with("Retry-After", "1"));
+            };
+            let found = {
+                let (users, name) = (Arc::clone(&users), name.clone());
+                let compare = move || users.verify(&path, &name, &password, proof);
+                tokio::task::spawn_blocking(compare).await
+            };
+            if found.unwrap_or(false) {
+                attempts.forgive(address);
+                pass.set_user(&name);
+                return Ok(());
+            }
+            tracing::info!(peer = %address, user = name, "wrong name or password");
+            Err(refused(&challenge))
+        }))
+    }
+}
+
+fn refused(challenge: &str) -> Refused {
+    Refused::new(401).with("WWW-Authenticate", challenge)
+}
+
+/// Stands for what a client sent without holding it: nothing that is kept would help whoever reads the
+/// server's memory later. The salt is this process's own, so that the time of a comparison tells
+/// nothing.
+fn proof(value: &[u8]) -> [u8; 32] {
+    static SALT: OnceLock<[u8; 32]> = OnceLock::new();
+    let salt = SALT.get_or_init(|| {
+        let mut salt = [0; 32];
+        // Without it only the wish to tell nothing by the time is not met.
+        let _ = crate::password::random(&mut salt);
+        salt
+    });
+    Sha256::new().chain_update(salt).chain_update(value).finalize().into()
+}
+
+/// Name and password.
+fn credentials(value: &[u8]) -> Option<(String, Vec<u8>)> {
+    let (scheme, rest) = value.split_at_checked(6)?;
+    if !scheme.eq_ignore_ascii_case(b"basic ") {
+        return None;
+    }
+    let decoded = STANDARD.decode(rest.trim_ascii()).ok()?;
+    let colon = memchr::memchr(b':', &decoded)?;
+    let name = std::str::from_utf8(&decoded[..colon]).ok()?;
+    // Names go to logs and scripts.
+    let is_clean = !name.is_empty() && !name.chars().any(char::is_control);
+    is_clean.then(|| (name.to_owned(), decoded[colon + 1..].to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_read_and_nothing_else() {
+        let of = |text: &str| credentials(format!("Basic {}", STANDARD.encode(text)).as_bytes());
+        assert_eq!(of("ann:p:q"), Some(("ann".into(), b"p:q".to_vec())));
+        assert_eq!(of("ann:"), Some(("ann".into(), Vec::new())));
+        for wrong in ["ann", ":x", "a\nb:x"] {
+            assert_eq!(of(wrong), None, "{wrong:?}");
+        }
+        for wrong in ["", "Basic", "Basic !", "Bearer YTpi", "Basic YTpi YTpi"] {
+            assert_eq!(credentials(wrong.as_bytes()), None, "{wrong:?}");
+        }
+        assert_eq!(credentials(b"bAsIc YTpi"), Some(("a".into(), b"b".to_vec())));
+    }
+}

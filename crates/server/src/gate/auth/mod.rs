@@ -1,0 +1,37 @@
+//! Who asks: by name and password, or by what another server or script says.
+
+mod attempts;
+mod basic;
+mod forward;
+mod users;
+
+pub(crate) use self::attempts::Attempts;
+pub(crate) use self::basic::Basic;
+pub(crate) use self::forward::{Forward, Target};
+pub(crate) use self::users::UserFile;
+pub(crate) use self::users::examine;
+use super::{Asker, Verdict};
+
+/// How a route finds out who asks.
+#[derive(Debug)]
+pub(crate) enum Auth {
+    Basic(Basic),
+    Forward(Forward),
+}
+
+impl Auth {
+    pub(super) fn ask(&self, asker: &Asker<'_, '_>) -> Verdict {
+        match self {
+            Self::Basic(basic) => basic.ask(asker),
+            Self::Forward(forward) => forward.ask(asker),
+        }
+    }
+
+    /// What is asked for.
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Self::Basic(basic) => basic.describe(),
+            Self::Forward(forward) => forward.describe(),
+        }
+    }
+}

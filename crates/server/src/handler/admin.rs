@@ -1,0 +1,77 @@
+//! The commands that the server takes at its admin socket.
+
+use std::rc::Rc;
+use std::time::UNIX_EPOCH;
+
+use dunlin_http::Request;
+use dunlin_http::semantics::Method;
+use serde_json::json;
+
+use crate::control::Action;
+use crate::event_loop::{Loop, Shared};
+use crate::response::Response;
+use crate::route::{Reply, Routed, error_response};
+
+/// Bytes of a body, which no command has a use for.
+const BODY: u64 = 64 * 1024;
+
+/// Answers a request that came by the admin socket.
+pub(crate) fn answer(ctx: &Rc<Loop>, request: &Request<'_>) -> Routed {
+    let path = request.target().split(|&byte| byte == b'?').next().unwrap_or_default();
+    let reply = match (path, request.method()) {
+        (b"/reload", Method::Post) => command(ctx, Action::Reload),
+        (b"/upgrade", Method::Post) => command(ctx, Action::Upgrade),
+        (b"/reopen", Method::Post) => command(ctx, Action::Reopen),
+        (b"/config", Method::Get | Method::Head) => configuration(&ctx.shared).into(),
+        (b"/reload" | b"/upgrade" | b"/reopen", _) => not_allowed("POST").into(),
+        (b"/config", _) => not_allowed("GET, HEAD").into(),
+        _ => error_response(404, false).into(),
+    };
+    Routed { reply, site: 0, body_limit: BODY, reads_body: false, log: false, pass: None }
+}
+
+fn command(ctx: &Rc<Loop>, action: Action) -> Reply {
+    let commands = ctx.shared.commands.clone();
+    Reply::Job(Box::pin(async move {
+        let (status, text) = match commands.give(action).await {
+            Ok(text) => (200, text),
+            Err(text) => (409, text),
+        };
+        Response::with_text(status, "text/plain; charset=utf-8", format!("{text}\n"))
+    }))
+}
+
+fn not_allowed(methods: &'static str) -> Response {
+    let mut response = error_response(405, false);
+    response.fields.push("Allow", methods);
+    response
+}
+
+/// What is in force.
+fn configuration(shared: &Shared) -> Response {
+    let config = &shared.config;
+    let listeners: Vec<_> = config
+        .listen
+        .iter()
+        .map(|listen| {
+            json!({
+                "address": listen.address.to_string(),
+                "tls": listen.tls,
+                "http2": listen.http2,
+                "admin": listen.admin,
+            })
+        })
+        .collect();
+    let loaded = shared.loaded.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let text = json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "pid": std::process::id(),
+        "file": config.path().map(|path| path.display().to_string()),
+        "loaded": loaded.as_secs(),
+        "threads": config.server.threads,
+        "listeners": listeners,
+        "sites": config.sites.iter().map(|site| &site.name).collect::<Vec<_>>(),
+        "text": config.text(),
+    });
+    Response::with_text(200, "application/json", format!("{text:#}\n"))
+}

@@ -1,0 +1,176 @@
+//! Passwords as they are kept: hashed, in files of Apache's htpasswd form.
+
+mod apr1;
+mod htpasswd;
+
+use argon2::Argon2;
+use argon2::password_hash::phc;
+use sha_crypt::{PasswordHasher, PasswordVerifier, ShaCrypt};
+
+pub use self::htpasswd::{Users, remove, set};
+
+/// Fills `bytes` with what nobody can guess.
+///
+/// # Errors
+/// When the system gives no randomness.
+pub(crate) fn random(bytes: &mut [u8]) -> Result<(), String> {
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    provider.secure_random.fill(bytes).map_err(|_| "there is no randomness".into())
+}
+
+/// How a new password is hashed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Algorithm {
+    /// RFC 9106, with 19 MiB of memory and two passes.
+    #[default]
+    Argon2id,
+    /// Apache's and nginx's own choice, with a cost of 12.
+    Bcrypt,
+    /// SHA-512-crypt, as in `/etc/shadow`.
+    Sha512,
+}
+
+/// A hashed password.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hash {
+    kind: Kind,
+    text: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Argon2,
+    Bcrypt,
+    ShaCrypt,
+    Apr1,
+}
+
+/// Passwords longer than this are refused unseen: hashing them would cost the server more than it
+/// costs whoever sends them.
+const LONGEST: usize = 512;
+
+impl Hash {
+    /// Reads a hash as a file has it: argon2id, bcrypt, SHA-crypt or Apache's MD5.
+    ///
+    /// # Errors
+    /// When it is none of these; passwords in the clear, DES and unsalted SHA-1 are refused.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        let begins = |beginnings: &[&str]| beginnings.iter().any(|start| text.starts_with(start));
+        let kind = if begins(&["$argon2id$", "$argon2i$", "$argon2d$"]) {
+            Kind::Argon2
+        } else if begins(&["$2y$", "$2b$", "$2a$", "$2x$"]) {
+            Kind::Bcrypt
+        } else if begins(&["$5$", "$6$"]) {
+            Kind::ShaCrypt
+        } else if begins(&["$apr1$"]) {
+            Kind::Apr1
+        } else if begins(&["{SHA}"]) {
+            return Err("unsalted SHA-1 protects nobody");
+        } else {
+            return Err("the password is not hashed, or in a way that is not known");
+        };
+        let well_formed = match kind {
+            Kind::Argon2 => phc::PasswordHash::new(text).is_ok(),
+            Kind::Bcrypt => text.len() == 60 && text.parse::<bcrypt::HashParts>().is_ok(),
+            Kind::ShaCrypt => sha_crypt::PasswordHashRef::new(text).is_ok(),
+            Kind::Apr1 => apr1::salt(text).is_some(),
+        };
+        if !well_formed {
+            return Err("the hash is malformed");
+        }
+        Ok(Self { kind, text: text.into() })
+    }
+
+    /// Hashes a new password.
+    ///
+    /// # Errors
+    /// When it is empty or longer than 512 bytes (72 with bcrypt, which knows no longer ones), or the
+    /// system gives no randomness.
+    pub fn of(password: &[u8], algorithm: Algorithm) -> Result<Self, String> {
+        if password.is_empty() || password.len() > LONGEST {
+            return Err(format!("a password has 1 to {LONGEST} bytes"));
+        }
+        let (kind, text) = match algorithm {
+            Algorithm::Argon2id => {
+                let hash = Argon2::default().hash_password(password);
+                (Kind::Argon2, hash.map_err(|error| error.to_string())?.to_string())
+            }
+            Algorithm::Bcrypt => {
+                let parts = bcrypt::non_truncating_hash_with_result(password, 12)
+                    .map_err(|error| error.to_string())?;
+                (Kind::Bcrypt, parts.format_for_version(bcrypt::Version::TwoY))
+            }
+            Algorithm::Sha512 => {
+                // The system's own crypt takes 16 letters of a salt, which are 12 bytes.
+                let mut salt = [0; 12];
+                random(&mut salt)?;
+                let hash = ShaCrypt::SHA512.hash_password_with_salt(password, &salt);
+                (Kind::ShaCrypt, hash.map_err(|error| error.to_string())?.to_string())
+            }
+        };
+        Ok(Self { kind, text })
+    }
+
+    /// Whether `password` is the one that was hashed. It takes as long as the hash was made to take,
+    /// whatever the answer.
+    pub fn verify(&self, password: &[u8]) -> bool {
+        if password.len() > LONGEST {
+            return false;
+        }
+        match self.kind {
+            Kind::Argon2 => phc::PasswordHash::new(&self.text)
+                .is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok()),
+            // As every other program does, only the first 72 bytes count.
+            Kind::Bcrypt => bcrypt::verify(password, &self.text).unwrap_or(false),
+            Kind::ShaCrypt => sha_crypt::PasswordHashRef::new(&self.text)
+                .is_ok_and(|hash| ShaCrypt::default().verify_password(password, hash).is_ok()),
+            Kind::Apr1 => apr1::verify(password, &self.text),
+        }
+    }
+
+    /// The hash as a file has it.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_of_other_programs_are_verified() {
+        for (hash, password) in [
+            // openssl passwd -apr1 -salt 12345678 secret
+            ("$apr1$12345678$0lqb/6VUFP8JY/s/jTrIk0", "secret"),
+            // openssl passwd -5/-6 -salt saltsalt secret
+            ("$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA", "secret"),
+            // A test vector of crypt_blowfish.
+            ("$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW", "U*U"),
+        ] {
+            let hash = Hash::parse(hash).unwrap();
+            assert!(hash.verify(password.as_bytes()), "{hash:?}");
+            assert!(!hash.verify(b"wrong"));
+        }
+    }
+
+    #[test]
+    fn a_new_hash_is_of_its_password_alone() {
+        for algorithm in [Algorithm::Argon2id, Algorithm::Bcrypt, Algorithm::Sha512] {
+            let hash = Hash::of(b"s3cret", algorithm).unwrap();
+            let read = Hash::parse(hash.as_str()).unwrap();
+            assert!(read.verify(b"s3cret") && !read.verify(b"s3cre") && !read.verify(b""));
+        }
+        assert!(Hash::of(&[b'x'; 600], Algorithm::Argon2id).is_err());
+        assert!(Hash::of(b"", Algorithm::Bcrypt).is_err());
+    }
+
+    #[test]
+    fn what_protects_nobody_is_refused() {
+        for text in
+            ["secret", "{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=", "rqXexS6ZhobKA", "$2y$05$x", "$apr1$"]
+        {
+            assert!(Hash::parse(text).is_err(), "{text}");
+        }
+    }
+}

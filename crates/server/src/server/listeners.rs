@@ -1,0 +1,195 @@
+//! Every socket that is listened on, and what becomes of them when the configuration changes.
+
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+
+use super::{StartError, fail};
+use crate::config::{Address, Listen};
+use crate::listen::{self, ListenSocket};
+
+/// The open listeners.
+pub(super) struct Listeners {
+    open: Vec<Open>,
+    loops: usize,
+    next: u64,
+}
+
+/// One entry of the configuration, open.
+struct Open {
+    id: u64,
+    rules: Listen,
+    /// One for each loop; only one where the system deals connections out from one queue.
+    sockets: Arc<[ListenSocket]>,
+}
+
+/// What listeners are to become.
+pub(super) struct Plan {
+    wanted: Vec<Open>,
+    next: u64,
+}
+
+/// One loop's part of a listener.
+pub(super) struct Port {
+    pub(super) id: u64,
+    pub(super) rules: Listen,
+    /// Those to accept from, when the loop does not yet.
+    pub(super) sockets: Vec<ListenSocket>,
+}
+
+/// What a change came to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) opened: Vec<String>,
+    pub(super) closed: Vec<String>,
+}
+
+impl Listeners {
+    pub(super) fn new(loops: usize) -> Self {
+        Self { open: Vec::new(), loops, next: 0 }
+    }
+
+    /// Opens what of `wanted` is not open; what is open stays as it is until [`Listeners::change`].
+    ///
+    /// # Errors
+    /// The first address that cannot be listened on.
+    pub(super) fn plan(&self, wanted: &[Listen]) -> Result<Plan, StartError> {
+        let mut plan = Plan { wanted: Vec::new(), next: self.next };
+        for rules in wanted {
+            let known = self.open.iter().find(|open| {
+                let taken = plan.wanted.iter().any(|other| other.id == open.id);
+                !taken && open.rules.address == rules.address && open.rules.admin == rules.admin
+            });
+            let open = match known {
+                Some(open) => {
+                    Open { id: open.id, rules: rules.clone(), sockets: Arc::clone(&open.sockets) }
+                }
+                None => {
+                    plan.next += 1;
+                    let sockets = self.bind(rules)?.into();
+                    Open { id: plan.next, rules: rules.clone(), sockets }
+                }
+            };
+            plan.wanted.push(open);
+        }
+        Ok(plan)
+    }
+
+    /// Takes over what was planned, and says what each loop accepts from.
+    pub(super) fn change(&mut self, plan: Plan) -> io::Result<(Vec<Vec<Port>>, Change)> {
+        let mut ports: Vec<Vec<Port>> = (0..self.loops).map(|_| Vec::new()).collect();
+        let mut change = Change::default();
+        for Open { id, rules, sockets } in &plan.wanted {
+            let before = self.open.iter().find(|open| open.id == *id);
+            match before {
+                Some(before) => before.adapt(rules)?,
+                None => change.opened.push(rules.address.to_string()),
+            }
+            for (number, ports) in ports.iter_mut().enumerate() {
+                let mut own = Vec::new();
+                if before.is_none() {
+                    for (at, socket) in sockets.iter().enumerate() {
+                        let shared = sockets.len() == 1 && !rules.admin;
+                        if shared || at % self.loops == number {
+                            own.push(socket.try_clone()?);
+                        }
+                    }
+                }
+                ports.push(Port { id: *id, rules: rules.clone(), sockets: own });
+            }
+        }
+        let before = std::mem::replace(&mut self.open, plan.wanted);
+        self.next = plan.next;
+        for open in before {
+            if !self.open.iter().any(|other| other.id == open.id) {
+                change.closed.push(open.rules.address.to_string());
+                open.remove_file();
+            }
+        }
+        Ok((ports, change))
+    }
+
+    /// The addresses of those that serve sites, as URLs.
+    pub(super) fn urls(&self) -> Vec<String> {
+        self.open.iter().filter(|open| !open.rules.admin).filter_map(Open::url).collect()
+    }
+
+    /// Lets go of all of them, with the files of Unix sockets, at the end.
+    pub(super) fn close(&mut self) {
+        self.open.drain(..).for_each(|open| open.remove_file());
+    }
+
+    fn bind(&self, rules: &Listen) -> Result<Vec<ListenSocket>, StartError> {
+        let explain = |error: io::Error| {
+            let unix = matches!(rules.address, Address::Unix(_));
+            let hint = match error.kind() {
+                io::ErrorKind::AddrInUse if unix => "; another program listens there",
+                io::ErrorKind::AddrInUse => "; another program has it, choose another port",
+                io::ErrorKind::PermissionDenied if unix => {
+                    "; check that the folder may be written by this user"
+                }
+                io::ErrorKind::NotFound => "; check that the folder exists",
+                io::ErrorKind::PermissionDenied => {
+                    "; ports below 1024 need root or CAP_NET_BIND_SERVICE"
+                }
+                io::ErrorKind::AddrNotAvailable => "; this machine does not have that address",
+                _ => "",
+            };
+            fail(format!("listening on {}: {error}{hint}", rules.address))
+        };
+        let mut address = match &rules.address {
+            Address::Unix(path) => {
+                let socket = listen::bind_unix(path, rules.mode, rules.backlog).map_err(explain)?;
+                return Ok(vec![ListenSocket::Unix(socket)]);
+            }
+            Address::Tcp(address) => *address,
+        };
+        // A wildcard and an address of the machine may both be ours, and share a port.
+        let own = self.open.iter().any(
+            |open| matches!(&open.rules.address, Address::Tcp(tcp) if tcp.port() == address.port()),
+        );
+        if !own {
+            listen::probe(address).map_err(explain)?;
+        }
+        let mut sockets = Vec::new();
+        for _ in 0..self.loops {
+            let socket = listen::bind(address, rules.backlog).map_err(explain)?;
+            // Port 0 is chosen once, and then shared.
+            address = socket.local_addr().map_err(explain)?;
+            sockets.push(ListenSocket::Tcp(socket));
+        }
+        Ok(sockets)
+    }
+}
+
+impl Open {
+    /// Has the sockets follow what the configuration says of them now.
+    fn adapt(&self, rules: &Listen) -> io::Result<()> {
+        if self.rules.backlog != rules.backlog {
+            for socket in &*self.sockets {
+                rustix::net::listen(socket, rules.backlog)?;
+            }
+        }
+        if let Address::Unix(path) = &rules.address
+            && self.rules.mode != rules.mode
+        {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(rules.mode))?;
+        }
+        Ok(())
+    }
+
+    fn url(&self) -> Option<String> {
+        let scheme = if self.rules.tls { "https" } else { "http" };
+        match self.sockets.first()? {
+            ListenSocket::Tcp(socket) => Some(format!("{scheme}://{}/", socket.local_addr().ok()?)),
+            ListenSocket::Unix(_) => Some(self.rules.address.to_string()),
+        }
+    }
+
+    fn remove_file(&self) {
+        if let Address::Unix(path) = &self.rules.address {
+            // It may be gone with its folder.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}

@@ -1,0 +1,253 @@
+"""Commands to a running server: Unix sockets, the admin socket, reload, upgrade."""
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import threading
+import time
+
+import pytest
+from conftest import DUNLIN, parse, read_all, read_response, wait_until, write
+
+CGI = '#!/bin/sh\necho "Content-Type: text/plain"\necho\nenv | sort\n'
+
+
+def by_unix(path, data):
+    """Sends bytes to a Unix socket, and returns everything until the server closes."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(15)
+        connection.connect(str(path))
+        connection.sendall(data)
+        return read_all(connection)
+
+
+def ask(path, target, method="GET"):
+    head = f"{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    return parse(by_unix(path, head.encode()), method)
+
+
+def run(*arguments, cwd=None):
+    done = subprocess.run([DUNLIN, *arguments], capture_output=True, text=True, cwd=cwd, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def admin(tmp_path):
+    return tmp_path / "admin.sock"
+
+
+def listen_unix(path, more=""):
+    return f'[[listen]]\naddress = "unix:{path}"\n{more}\n'
+
+
+def test_a_unix_socket_serves_like_any_other(serve, site, tmp_path):
+    write(site / "a", "x" * 1000)
+    write(site / "huge", b"z" * 3_000_000)
+    script = write(tmp_path / "cgi" / "env", CGI)
+    script.chmod(0o755)
+    path, log = tmp_path / "site.sock", tmp_path / "log"
+    text = f'script = {{ kind = "cgi", directory = "{script.parent}" }}'
+    server = serve(
+        server=f'access_log = {{ path = "{log}", format = "json" }}',
+        more=f'[[site.route]]\npath = "/cgi/*"\n{text}\n' + listen_unix(path, 'mode = "0606"'),
+    )
+    assert stat.S_IMODE(path.stat().st_mode) == 0o606
+    assert ask(path, "/a")[2] == b"x" * 1000
+    assert ask(path, "/huge")[2] == b"z" * 3_000_000
+    curl = ["curl", "-sS", "--unix-socket", str(path), "http://site.example:81/cgi/env"]
+    plain = subprocess.run(curl, capture_output=True, check=True).stdout
+    prior = subprocess.run([*curl, "--http2-prior-knowledge"], capture_output=True, check=True).stdout
+    for answer in (plain, prior):
+        variables = dict(line.split("=", 1) for line in answer.decode().splitlines())
+        assert variables["REMOTE_ADDR"] == "unix:" and "REMOTE_PORT" not in variables
+        assert variables["SERVER_NAME"] == "site.example" and variables["SERVER_PORT"] == "81"
+    lines = wait_until(lambda: len(log.read_text().splitlines()) == 4 and log.read_text(), "the log")
+    assert {json.loads(line)["remote"] for line in lines.splitlines()} == {"unix:"}
+    assert server.stop() == 0
+    assert not path.exists(), "the file goes with the server"
+
+
+def test_a_stale_socket_is_replaced_and_a_live_one_is_not(serve, site, tmp_path):
+    path = tmp_path / "site.sock"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    first = serve(more=listen_unix(path))
+    assert ask(path, "/none")[0] == 404
+    with pytest.raises(AssertionError, match="listening on unix:.*another program listens there"):
+        serve(more=listen_unix(path))
+    assert ask(path, "/none")[0] == 404
+    file = write(tmp_path / "file.sock", "precious")
+    with pytest.raises(AssertionError, match="listening on unix:"):
+        serve(more=listen_unix(file))
+    assert file.read_text() == "precious"
+    assert first.stop() == 0
+
+
+def test_the_admin_socket_tells_and_takes_commands(serve, site, tmp_path, admin):
+    write(site / "a", "x")
+    server = serve(server=f'admin = "{admin}"\nconnections = 2')
+    assert stat.S_IMODE(admin.stat().st_mode) == 0o600
+    status, fields, body = ask(admin, "/config")
+    known = json.loads(body)
+    assert (status, fields["content-type"]) == (200, "application/json")
+    assert known["pid"] == server.pid and known["file"].endswith("dunlin-0.toml")
+    assert "connections = 2" in known["text"] and time.time() - known["loaded"] < 60
+    assert [listen["admin"] for listen in known["listeners"]] == [False, True]
+    assert ask(admin, "/a")[0] == 404, "sites are elsewhere"
+    assert server.get("/config")[0] == 404, "and it is not on the sites"
+    assert ask(admin, "/reload")[0] == 405
+    assert ask(admin, "/reopen", "POST")[0] == 200
+    # Whoever has all places cannot keep the administrator out.
+    held = [server.connect() for _ in range(3)]
+    for connection in held[:2]:
+        connection.sendall(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert read_response(connection)[0] == 200
+    assert run("reload", "--admin", str(admin))[0] == 0
+    for connection in held:
+        connection.close()
+    assert run("reload", "--admin", str(tmp_path / "none"))[2].count("no server runs there") == 1
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Site:
+    """A server whose configuration is rewritten."""
+
+    def __init__(self, serve, tmp_path, admin, text):
+        self.file = tmp_path / "dunlin-0.toml"
+        self.head = f'[server]\nthreads = 2\nadmin = "{admin}"\n'
+        self.admin = admin
+        self.server = serve(text=self.head + text)
+
+    def reload(self, text, fine=True):
+        """Has the server go by `text`; what it said."""
+        self.file.write_text(self.head + text)
+        code, out, error = run("reload", "--admin", str(self.admin))
+        assert (code == 0) == fine, (out, error, self.server.log)
+        return out if fine else error
+
+
+def site_text(site, route="", listen='address = "127.0.0.1:0"'):
+    return f'[[listen]]\n{listen}\n[[site]]\nroot = "{site}"\n[[site.route]]\npath = "/*"\n{route}\n'
+
+
+def test_a_reload_changes_what_holds_for_connections_that_stay(serve, site, tmp_path, admin):
+    page = write(site / "a", "one")
+    other = tmp_path / "other"
+    write(other / "a", "two")
+    log = tmp_path / "log"
+    here = Site(serve, tmp_path, admin, site_text(site, 'cache_control = "no-cache"'))
+    get = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
+    with here.server.connect() as connection:
+
+        def answer():
+            connection.sendall(get)
+            status, fields, body, _ = read_response(connection)
+            return status, fields.get("cache-control"), body
+
+        for _ in range(3):
+            assert answer() == (200, "no-cache", b"one")
+        assert "1 of 1 sites as before" in here.reload(site_text(site, 'cache_control = "no-cache"'))
+        assert answer() == (200, "no-cache", b"one")
+        here.reload(site_text(site, 'cache_control = "no-store"'))
+        assert answer() == (200, "no-store", b"one")
+        here.reload(site_text(other))
+        assert answer() == (200, None, b"two")
+        here.head += f'access_log = "{log}"\n'
+        here.reload(site_text(site))
+        assert answer() == (200, None, b"one")
+        wait_until(lambda: log.exists() and '"GET /a' in log.read_text(), "the line in the new log")
+        # Whatever is wrong, what was in force stays.
+        for text, reason in [
+            (site_text(site, "listin = true"), "did you mean"),
+            (site_text(tmp_path / "none"), "No such file"),
+            (site_text(site, listen='address = "192.0.2.1:80"'), "does not have that address"),
+            (site_text(site, listen='address = "127.0.0.1:0"\ntls = true'), "no site has a certificate"),
+            ("[", "dunlin-0.toml:"),
+        ]:
+            said = here.reload(text, fine=False)
+            assert reason in said and "what was in force stays" in said, said
+            assert answer() == (200, None, b"one")
+        # By signal, and to the log.
+        here.file.write_text(here.head + site_text(site, 'cache_control = "max-age=1"'))
+        here.server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: answer()[1] == "max-age=1", "the reload")
+        here.file.write_text("[")
+        here.server.process.send_signal(signal.SIGHUP)
+        here.server.logged("not reloaded")
+        assert answer()[1] == "max-age=1"
+        page.write_text("three")
+        wait_until(lambda: answer()[2] == b"three", "changes on disk are followed as before")
+    here.head = here.head.replace("threads = 2", "threads = 1")
+    assert "after a restart only: server.threads" in here.reload(site_text(site))
+    assert here.server.stop() == 0
+
+
+def test_listeners_are_added_kept_and_closed(serve, site, tmp_path, admin):
+    write(site / "a", "x")
+    here = Site(serve, tmp_path, admin, site_text(site))
+    port, path = free_port(), tmp_path / "site.sock"
+    said = here.reload(site_text(site) + f'[[listen]]\naddress = "127.0.0.1:{port}"\n' + listen_unix(path))
+    assert f"listening on 127.0.0.1:{port}, unix:{path}" in said
+    kept = socket.create_connection(("127.0.0.1", port), timeout=15)
+    for n in range(20):
+        with socket.create_connection(("127.0.0.1", port), timeout=15) as connection:
+            connection.sendall(b"GET /a HTTP/1.0\r\n\r\n")
+            assert b"200 OK" in read_all(connection)
+    assert ask(path, "/a")[0] == 200 and here.server.get("/a")[0] == 200
+    said = here.reload(site_text(site))
+    assert f"no longer on 127.0.0.1:{port}, unix:{path}" in said
+    assert not path.exists()
+
+    def refused():
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+        except ConnectionRefusedError:
+            return True
+
+    wait_until(refused, "the listener to close")
+    kept.sendall(b"GET /a HTTP/1.0\r\n\r\n")
+    assert b"200 OK" in read_all(kept), "who has connected stays"
+    kept.close()
+    assert here.server.get("/a")[0] == 200
+
+
+def test_workers_stay_where_nothing_changed(serve, site, tmp_path, admin):
+    app = tmp_path / "app"
+    write(
+        app / "app.py",
+        "import os, time\n"
+        "def application(environ, start):\n"
+        "    if environ['PATH_INFO'] == '/slow': time.sleep(1.5)\n"
+        "    start('200 OK', [('Content-Type', 'text/plain')])\n"
+        "    return [str(os.getpid()).encode()]\n",
+    )
+
+    def routes(processes, other=""):
+        script = f'{{ kind = "wsgi", directory = "{app}", application = "app:application", processes = {processes} }}'
+        return site_text(site, other) + f'[[site.route]]\npath = "/app/*"\nscript = {script}\n'
+
+    here = Site(serve, tmp_path, admin, routes(1))
+    first = here.server.get("/app/")[2]
+    # The site is another, its file has other lines, and the script's table is the same.
+    here.reload("# a line more\n" + routes(1, "listing = true"))
+    assert here.server.get("/app/")[2] == first
+    slow = []
+    thread = threading.Thread(target=lambda: slow.append(here.server.get("/app/slow")))
+    thread.start()
+    wait_until(lambda: len(os.listdir(f"/proc/{here.server.pid}/task")) > 1, "threads")
+    time.sleep(0.3)
+    here.reload(routes(2))
+    second = here.server.get("/app/")[2]
+    assert second != first
+    thread.join()
+    assert (slow[0][0], slow[0][2]) == (200, first), "what is under way is finished by its worker"
+    wait_until(lambda: not os.path.exists(f"/proc/{int(first)}"), "the old worker to end")
+    assert here.server.get("/app/")[0] == 200
