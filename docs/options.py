@@ -33,6 +33,8 @@ TABLES = [
     ("`script`", "ScriptTable"),
     ("`hsts`", "HstsTable"),
     ("`auth`", "AuthTable"),
+    ("`limit`", "RateLimitTable"),
+    ("`throttle`", "ThrottleTable"),
     ("`cache` on a route", "RouteCacheTable"),
     ("`records`", "RecordsTable"),
 ]

@@ -115,6 +115,9 @@ def get(server, path, *fields, method="GET"):
     return status, fields, content(fields, body)
 
 
+# By what a request is known, which is another for each.
+IDENTITY = ("HTTP_X_REQUEST_ID", "HTTP_TRACEPARENT", "TRACEPARENT")
+
 PRINT = """#!/usr/bin/python3
 import json, os, sys
 print("Content-Type: application/json\\n")
@@ -143,6 +146,8 @@ def test_a_script_is_told_everything_that_rfc_3875_names(cgi, site):
     path = env.pop("PATH")
     assert path
     env.pop("LC_CTYPE", None)  # Python's own
+    for name in IDENTITY:
+        assert env.pop(name)
     directory = cgi.directory
     assert env == {
         "GATEWAY_INTERFACE": "CGI/1.1",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from conftest import parse, read_all, read_response, wait_until
-from test_cgi import content, dechunk, get, is_alive, script
+from test_cgi import IDENTITY, assert_events_arrive_as_they_are_sent, content, dechunk, get, is_alive, script
 from test_fastcgi import serve, workers  # noqa: F401
 
 SCRIPTING = Path(__file__).parent.parent / "scripting/cgiplus"
@@ -52,7 +52,7 @@ def programs(tmp_path_factory):
         source = SCRIPTING / f"examples/{name}.c"
         command = ["gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-I", SCRIPTING, "-o", f"{name}-c"]
         subprocess.run([*command, source, SCRIPTING / "cgiplus.c"], cwd=directory, check=True)
-    for path in [*SCRIPTING.glob("examples/*.p?"), SCRIPTING / "cgiplus.py", SCRIPTING / "CGIplus.pm"]:
+    for path in [*SCRIPTING.glob("examples/*.p*"), SCRIPTING / "cgiplus.py", SCRIPTING / "CGIplus.pm", SCRIPTING / "Cgiplus.php"]:
         copy = Path(shutil.copy(path, directory))
         # What a wrapper of the interpreter adds to the environment is not of interest here.
         copy.write_text(copy.read_text().replace("/usr/bin/env python3", "/usr/bin/python3"))
@@ -81,7 +81,7 @@ def plus(serve, programs, tmp_path):  # noqa: F811
     return start
 
 
-ECHOES = ["echo-c", "echo.py", "echo.pl"]
+ECHOES = ["echo-c", "echo.py", "echo.pl", "echo.php"]
 
 
 def told(body):
@@ -117,6 +117,8 @@ def test_a_script_is_told_what_a_cgi_program_is_told(plus, name, mode):
             assert variables[variable].startswith(f"/{kind}/{name}".encode())
             variables[variable] = variables[variable].removeprefix(f"/{kind}/".encode())
         assert int(variables.pop(b"REMOTE_PORT")) > 0
+        for variable in IDENTITY:
+            assert variables.pop(variable.encode())
         # Of the process, not of the request.
         for variable in [b"PATH", b"LC_CTYPE", b"OWN"]:
             own = variables.pop(variable, None)
@@ -149,6 +151,62 @@ def test_bodies_arrive_whole(plus, name, chunked):
         assert status == 200
         assert told(answer)[1] == body
     assert len(workers(server)) == 1
+
+
+PLUS = {
+    "total.py": """#!/usr/bin/python3
+import cgiplus, hashlib
+for request in cgiplus.requests():
+    digest = hashlib.sha256()
+    while part := request.read(100_000):
+        digest.update(part)
+    request.write("Content-Type: text/plain\\n\\n" + digest.hexdigest())
+""",
+    "total.php": """#!/usr/bin/php
+<?php
+require __DIR__ . '/Cgiplus.php';
+foreach (Cgiplus::requests() as $request) {
+    $digest = hash_init('sha256');
+    while (($part = $request->read(100000)) !== '') hash_update($digest, $part);
+    $request->write("Content-Type: text/plain\\n\\n" . hash_final($digest));
+}
+""",
+    "events.py": """#!/usr/bin/python3
+import cgiplus, os, time
+for request in cgiplus.requests():
+    request.write("Content-Type: text/event-stream\\n\\n")
+    for number in range(3):
+        request.write(f"data: {number}\\n\\n")
+        request.flush()
+        while not os.path.exists(request.variables["QUERY_STRING"] + str(number)): time.sleep(0.002)
+""",
+    "events.php": """#!/usr/bin/php
+<?php
+require __DIR__ . '/Cgiplus.php';
+foreach (Cgiplus::requests() as $request) {
+    $request->write("Content-Type: text/event-stream\\n\\n");
+    for ($number = 0; $number < 3; $number++) {
+        echo "data: $number\\n\\n";
+        $request->flush();
+        while (!file_exists($request->variables['QUERY_STRING'] . $number)) { usleep(2000); clearstatcache(); }
+    }
+}
+""",
+}
+
+
+def assert_200_mb_arrive(server, path):
+    body = os.urandom(1 << 20) * 200
+    digest = hashlib.sha256(body).hexdigest().encode()
+    for chunked in (False, True):
+        assert post(server, path, body, chunked=chunked)[::2] == (200, digest)
+
+
+@pytest.mark.parametrize("language", ["py", "php"])
+def test_an_upload_of_200_mb_arrives_whole_and_events_at_once(plus, tmp_path, language):
+    server = plus(PLUS, settings="processes = 1")
+    assert_200_mb_arrive(server, f"/cgiplus/total.{language}")
+    assert_events_arrive_as_they_are_sent(server, f"/cgiplus/events.{language}?{tmp_path}/gate", tmp_path)
 
 
 @pytest.mark.parametrize("name", ECHOES)
@@ -376,6 +434,20 @@ print(flush=True)
 while part := sys.stdin.buffer.read(65536):
     sys.stdout.buffer.write(part)
 """,
+    "total.py": """
+import hashlib, sys
+digest = hashlib.sha256()
+while part := sys.stdin.buffer.read(100_000): digest.update(part)
+print("Content-Type: text/plain\\n")
+print(digest.hexdigest(), end="")
+""",
+    "events.py": """
+import os, time
+print("Content-Type: text/event-stream\\n")
+for number in range(3):
+    print(f"data: {number}\\n", flush=True)
+    while not os.path.exists(os.environ["QUERY_STRING"] + str(number)): time.sleep(0.002)
+""",
     "fail.py": """
 import os, sys
 what = os.environ["QUERY_STRING"]
@@ -400,6 +472,20 @@ print "$_=$ENV{$_}\\n" for sort keys %ENV;
 print "\\n";
 binmode STDIN;
 while (read STDIN, my $part, 65536) { print $part }
+""",
+    "total.pl": """
+use Digest::SHA;
+my $digest = Digest::SHA->new(256);
+while (read STDIN, my $part, 100_000) { $digest->add($part) }
+print "Content-Type: text/plain\\n\\n", $digest->hexdigest;
+""",
+    "events.pl": """
+$| = 1;
+print "Content-Type: text/event-stream\\n\\n";
+for my $number (0 .. 2) {
+    print "data: $number\\n\\n";
+    select undef, undef, undef, 0.002 until -e $ENV{QUERY_STRING} . $number;
+}
 """,
     "fail.pl": """
 my $what = $ENV{QUERY_STRING};
@@ -431,6 +517,11 @@ def rte(serve, tmp_path, request):  # noqa: F811
     return server
 
 
+def test_uploads_and_events_pass_through_an_interpreter(rte, tmp_path):
+    assert_200_mb_arrive(rte, f"/rte/total.{rte.language}")
+    assert_events_arrive_as_they_are_sent(rte, f"/rte/events.{rte.language}?{tmp_path}/gate", tmp_path)
+
+
 def test_an_interpreter_keeps_the_state_of_its_scripts(rte):
     ask = lambda: get(rte, f"/rte/count.{rte.language}")[2].split()  # noqa: E731
     answers = [ask() for _ in range(200)]
@@ -459,7 +550,7 @@ def test_an_interpreters_script_is_told_what_a_cgi_program_is_told(rte):
             assert rest == b"the body\n"
             for variable in [b"SCRIPT_NAME", b"REQUEST_URI"]:
                 variables[variable] = variables[variable].removeprefix(f"/{kind}/".encode())
-            for variable in [b"REMOTE_PORT", b"PATH", b"LC_CTYPE"]:
+            for variable in [b"REMOTE_PORT", b"PATH", b"LC_CTYPE", *(name.encode() for name in IDENTITY)]:
                 variables.pop(variable, None)
             found.append(variables)
         assert found[0] == found[1]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from conftest import parse, read_all, read_response, wait_until
-from test_cgi import PRINT, assert_events_arrive_as_they_are_sent, children, content, dechunk, get, is_alive, script
+from test_cgi import IDENTITY, PRINT, assert_events_arrive_as_they_are_sent, children, content, dechunk, get, is_alive, script
 
 PHP_CGI = shutil.which("php-cgi")
 PHP_FPM = next(iter(sorted(Path("/usr/sbin").glob("php-fpm*"))), None)
@@ -113,7 +113,7 @@ def test_php_is_told_what_a_cgi_program_is_told(fastcgi, site, tmp_path):
     for name in ("PHP_FCGI_CHILDREN", "PHP_FCGI_MAX_REQUESTS"):
         assert seen.pop(name) == "0"
     wanted.pop("LC_CTYPE", None)
-    for name in ("SERVER_PORT", "REMOTE_PORT"):
+    for name in ("SERVER_PORT", "REMOTE_PORT", *IDENTITY):
         assert seen.pop(name) != wanted.pop(name)
     assert wanted.pop("SCRIPT_FILENAME") == str(directory / "env.php")
     assert seen.pop("SCRIPT_FILENAME") == str(site / "cgi-bin/env.php")

@@ -12,7 +12,7 @@ import pytest
 import test_cgi
 from conftest import parse, read_all, wait_until
 from test_cgi import *  # noqa: F403 (the same tests run here with kind = "warm")
-from test_cgi import PRINT, content, get, is_alive, none_left, script
+from test_cgi import IDENTITY, PRINT, content, get, is_alive, none_left, script
 
 
 @pytest.fixture
@@ -147,7 +147,8 @@ def test_what_a_program_sees_is_what_it_sees_as_plain_cgi(tmp_path, serve, name)
         assert told["group"] and told.pop("parent") == server.pid
         for key in ("REMOTE_PORT", "REQUEST_URI", "SCRIPT_NAME"):
             told["env"][key] = told["env"][key].replace("/cgi/", "/warm/")
-        told["env"].pop("REMOTE_PORT")
+        for key in ("REMOTE_PORT", *IDENTITY):
+            told["env"].pop(key)
         return told
 
     for query in ("x=1", "one+two"):

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from conftest import parse, read_all, read_response, wait_until
-from test_cgi import PRINT, assert_events_arrive_as_they_are_sent, content, dechunk, get, is_alive, script
+from test_cgi import IDENTITY, PRINT, assert_events_arrive_as_they_are_sent, content, dechunk, get, is_alive, script
 from test_fastcgi import serve, workers  # noqa: F401
 
 APP = '''
@@ -185,7 +185,7 @@ def test_an_application_is_told_what_a_cgi_program_is_told(wsgi, tmp_path, site)
     assert seen.pop("wsgi.url_scheme") == "http"
     for name in ("PATH", "LC_CTYPE", "SCRIPT_FILENAME"):
         wanted.pop(name, None)
-    for name in ("SCRIPT_NAME", "REQUEST_URI", "REMOTE_PORT"):
+    for name in ("SCRIPT_NAME", "REQUEST_URI", "REMOTE_PORT", *IDENTITY):
         assert seen.pop(name) != wanted.pop(name)
     # PEP 3333: bytes as ISO 8859-1.
     for name in ("PATH_INFO", "PATH_TRANSLATED"):

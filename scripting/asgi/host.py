@@ -143,6 +143,13 @@ class Request:
                 raise RuntimeError("http.response.start was sent twice")
             self.head = encode(message["status"], message.get("headers", ()))
             return
+        if kind == "http.response.early_hint":
+            if self.begun or self.complete:
+                raise RuntimeError("http.response.early_hint behind the beginning of the answer")
+            hint = encode(103, [(b"link", link) for link in message["links"]])
+            self.room -= len(hint)
+            self.connection.send(self.ident, PART, hint)
+            return
         if kind != "http.response.body":
             raise RuntimeError("an unknown message: %r" % kind)
         if self.head is None:
@@ -228,6 +235,7 @@ def scope_of(payload):
         "client": (get(b"REMOTE_ADDR", b"").decode(), int(get(b"REMOTE_PORT", b"0"))),
         "server": (get(b"SERVER_NAME", b"").decode("latin-1"), int(get(b"SERVER_PORT", b"0"))),
         "state": state.copy(),
+        "extensions": {"http.response.early_hint": {}},
     }
 
 

@@ -3,6 +3,7 @@
 mod admin;
 mod check;
 mod compare;
+mod launch;
 mod load;
 mod logging;
 mod passwd;
@@ -39,6 +40,9 @@ enum Command {
     Passwd(passwd::Arguments),
     /// Print the version
     Version,
+    /// Become a script; the server's own
+    #[command(name = dunlin_server::LAUNCH, hide = true)]
+    Launch(launch::Arguments),
 }
 
 const EXAMPLES: &str = "\
@@ -57,6 +61,7 @@ fn main() -> ExitCode {
         Command::Upgrade(arguments) => admin::run("/upgrade", &arguments),
         Command::Load(arguments) => load::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
+        Command::Launch(arguments) => launch::run(arguments),
         Command::Passwd(arguments) => passwd::run(&arguments),
         Command::Version => {
             println!("dunlin {}", env!("CARGO_PKG_VERSION"));

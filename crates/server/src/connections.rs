@@ -13,6 +13,8 @@ use slab::Slab;
 pub(crate) enum Waiting {
     /// The next request, or the first one.
     Idle,
+    /// The next request of a connection that has just been used: it keeps what is only for speed.
+    Resting,
     /// The rest of a head.
     Head,
     /// The rest of a body.
@@ -21,6 +23,8 @@ pub(crate) enum Waiting {
     Send,
     /// A handler.
     Handler,
+    /// Its turn to be sent something more.
+    Throttle,
     /// Something on streams of HTTP/2, each of which has its own limit.
     Streams,
     /// The client to close after the last answer.
@@ -39,7 +43,19 @@ struct Slot {
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     slots: RefCell<Slab<Slot>>,
+    idlest: RefCell<Idlest>,
 }
+
+/// The connections that have been idle for longest, as they were found: the idlest last.
+#[derive(Debug, Default)]
+struct Idlest {
+    found: Vec<(u64, usize)>,
+    /// When they were looked for.
+    at: u64,
+}
+
+/// How many of the idlest are found at a time.
+const IDLEST: usize = 256;
 
 impl Connections {
     pub(crate) fn add(&self) -> usize {
@@ -79,26 +95,103 @@ impl Connections {
         slots.get(key).map_or((Waiting::Idle, true), |slot| (slot.waiting, now >= slot.deadline))
     }
 
-    /// Wakes every connection whose deadline has passed.
-    pub(crate) fn wake_expired(&self, now: u64) {
+    /// Wakes every connection whose deadline has passed. The earliest deadline of those that are idle,
+    /// [`u64::MAX`] when none is.
+    pub(crate) fn wake_expired(&self, now: u64) -> u64 {
+        let mut idlest = u64::MAX;
         for (_, slot) in self.slots.borrow().iter() {
+            if slot.waiting == Waiting::Idle {
+                idlest = idlest.min(slot.deadline);
+            }
             if now >= slot.deadline
                 && let Some(waker) = &slot.waker
             {
                 waker.wake_by_ref();
             }
         }
+        idlest
+    }
+
+    /// Has up to `most` connections closed, those that have been idle for longest. Says how many, and
+    /// the deadline of the next one, [`u64::MAX`] when it is not known.
+    pub(crate) fn evict(&self, most: usize, now: u64) -> (usize, u64) {
+        let mut slots = self.slots.borrow_mut();
+        let mut idlest = self.idlest.borrow_mut();
+        let mut evicted = 0;
+        while evicted < most {
+            let Some((deadline, key)) = idlest.found.pop() else {
+                // All are looked at once a tick at most.
+                if idlest.at == now {
+                    break;
+                }
+                *idlest = Idlest { found: find_idlest(&slots), at: now };
+                continue;
+            };
+            if let Some(slot) = slots.get_mut(key)
+                && slot.waiting == Waiting::Idle
+                && slot.deadline == deadline
+                && let Some(waker) = &slot.waker
+            {
+                slot.deadline = 0;
+                waker.wake_by_ref();
+                evicted += 1;
+            }
+        }
+        (evicted, idlest.found.last().map_or(u64::MAX, |&(deadline, _)| deadline))
+    }
+
+    /// Whether the connection is to be closed for others.
+    pub(crate) fn is_evicted(&self, key: usize) -> bool {
+        let slots = self.slots.borrow();
+        slots.get(key).is_some_and(|slot| slot.waiting == Waiting::Idle && slot.deadline == 0)
     }
 
     /// Wakes every connection that waits for a next request, which others than those of HTTP/1 do
     /// also while they answer.
     pub(crate) fn wake_idle(&self) {
         for (_, slot) in self.slots.borrow().iter() {
-            if matches!(slot.waiting, Waiting::Idle | Waiting::Streams)
+            if matches!(slot.waiting, Waiting::Idle | Waiting::Resting | Waiting::Streams)
                 && let Some(waker) = &slot.waker
             {
                 waker.wake_by_ref();
             }
         }
+    }
+}
+
+fn find_idlest(slots: &Slab<Slot>) -> Vec<(u64, usize)> {
+    let idle = slots.iter().filter(|(_, slot)| slot.waiting == Waiting::Idle && slot.deadline > 0);
+    let mut found: Vec<_> = idle.map(|(key, slot)| (slot.deadline, key)).collect();
+    if found.len() > IDLEST {
+        found.select_nth_unstable(IDLEST);
+        found.truncate(IDLEST);
+    }
+    found.sort_unstable_by(|one, other| other.cmp(one));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_idlest_are_evicted_first_and_nobody_who_is_busy() {
+        let connections = Connections::default();
+        let keys: Vec<usize> = (0..1_000).map(|_| connections.add()).collect();
+        let context = Context::from_waker(Waker::noop());
+        for (number, &key) in keys.iter().enumerate() {
+            connections.set_waker(key, &context);
+            let waiting = if number % 2 == 0 { Waiting::Idle } else { Waiting::Head };
+            connections.wait(key, waiting, 10_000 - number as u64);
+        }
+        assert_eq!(connections.wake_expired(1), 10_000 - 998);
+        assert_eq!(connections.evict(1, 1), (1, 10_000 - 996));
+        assert!(connections.is_evicted(keys[998]) && !connections.is_evicted(keys[996]));
+        // One that was found and has become busy since is passed over.
+        connections.wait(keys[996], Waiting::Handler, u64::MAX);
+        assert_eq!(connections.evict(2, 1).0, 2);
+        assert!(connections.is_evicted(keys[994]) && connections.is_evicted(keys[992]));
+        assert_eq!(connections.evict(1_000, 2).0, 499 - 3, "all that are idle");
+        assert_eq!(connections.evict(1, 2), (0, u64::MAX));
     }
 }

@@ -49,6 +49,7 @@ pub(crate) struct Shared {
 
 /// What a loop's thread keeps whatever the configuration becomes.
 pub(crate) struct Thread {
+    number: usize,
     clock: Rc<Clock>,
     connections: Rc<Connections>,
     links: Rc<Links>,
@@ -167,8 +168,9 @@ impl Http1Settings {
 }
 
 impl Thread {
-    pub(crate) fn new() -> Rc<Self> {
+    pub(crate) fn new(number: usize) -> Rc<Self> {
         Rc::new(Self {
+            number,
             clock: Rc::new(Clock::new()),
             connections: Rc::default(),
             links: Rc::default(),
@@ -246,8 +248,9 @@ impl Thread {
             tokio::time::sleep(TICK).await;
             ticks += 1;
             self.clock.update();
-            self.connections.wake_expired(self.clock.now());
+            let idlest = self.connections.wake_expired(self.clock.now());
             let Some(ctx) = self.current() else { continue };
+            ctx.shared.gauge.eviction.tell(self.number, idlest);
             if ticks.is_multiple_of(5) {
                 ctx.flush_log();
             }
@@ -257,6 +260,17 @@ impl Thread {
                 }
                 ctx.sweep();
             }
+        }
+    }
+
+    /// Closes idle connections when newcomers need room.
+    pub(crate) async fn evict(self: Rc<Self>, gauge: Arc<Gauge>) {
+        let eviction = &gauge.eviction;
+        loop {
+            let wanted = eviction.asked(self.number).await;
+            let (evicted, next) = self.connections.evict(wanted, self.clock.now());
+            eviction.count(evicted);
+            eviction.tell(self.number, next);
         }
     }
 
@@ -438,6 +452,7 @@ impl Loop {
             coding: served.coding,
             connection: from.connection,
             tls: from.stream.tls(),
+            course: track.course.as_deref(),
         });
     }
 }

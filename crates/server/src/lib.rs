@@ -3,9 +3,11 @@
 mod cache;
 mod clock;
 pub mod config;
+mod connection_limits;
 mod connections;
 mod control;
 mod drive;
+mod early_hints;
 mod event_loop;
 mod gate;
 mod handler;
@@ -19,5 +21,5 @@ mod stream;
 mod tls;
 mod transport;
 
-pub use handler::script::cold_programs;
+pub use handler::script::{LAUNCH, cold_programs, launch};
 pub use server::{Origin, Server, StartError};

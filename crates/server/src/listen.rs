@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 
 use self::proxy::Addresses;
 use crate::config::Listen;
+use crate::connection_limits::{AddressPlace, Eviction, PerAddress};
 use crate::drive::http1::{Connection, Start};
 use crate::event_loop::{Loop, Shared, Thread};
 use crate::tls;
@@ -158,6 +159,8 @@ impl Door {
 pub(crate) struct Gauge {
     open: AtomicUsize,
     most: AtomicUsize,
+    pub(crate) eviction: Eviction,
+    pub(crate) per_address: Arc<PerAddress>,
     freed: Notify,
     /// Descriptors from this number on are for files of those who are connected already.
     ceiling: RawFd,
@@ -168,24 +171,44 @@ pub(crate) struct Gauge {
 #[derive(Debug)]
 pub(crate) struct Permit {
     gauge: Arc<Gauge>,
+    /// Its place among those of its address.
+    address: Option<Box<AddressPlace>>,
 }
 
+/// Limits of connections.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ConnectionLimits {
+    /// At once, over all loops.
+    pub(crate) most: usize,
+    /// From so many on, idle ones give way.
+    pub(crate) soft: usize,
+    /// Of each address.
+    pub(crate) per_address: Option<usize>,
+}
+
+/// While all places are taken, an idle connection is asked to give way this often.
+const RETRY: Duration = Duration::from_millis(100);
+
 impl Gauge {
-    /// `most` connections at once, in a process that may have `descriptors`.
-    pub(crate) fn new(most: usize, descriptors: usize) -> Self {
+    /// For so many loops, in a process that may have `descriptors`.
+    pub(crate) fn new(limits: ConnectionLimits, loops: usize, descriptors: usize) -> Self {
         let reserve = (descriptors / 8).min(64);
         Self {
+            eviction: Eviction::new(limits.soft, loops),
+            per_address: Arc::new(PerAddress::new(limits.per_address)),
             ceiling: RawFd::try_from(descriptors - reserve).unwrap_or(RawFd::MAX),
             open: AtomicUsize::new(0),
-            most: AtomicUsize::new(most),
+            most: AtomicUsize::new(limits.most),
             freed: Notify::new(),
             descriptors_said: AtomicBool::new(false),
         }
     }
 
     /// From now on `most` connections at once.
-    pub(crate) fn set_most(&self, most: usize) {
-        self.most.store(most, Ordering::Release);
+    pub(crate) fn set(&self, limits: ConnectionLimits) {
+        self.most.store(limits.most, Ordering::Release);
+        self.eviction.set_soft(limits.soft);
+        self.per_address.set_most(limits.per_address);
         self.freed.notify_waiters();
     }
 
@@ -196,7 +219,7 @@ impl Gauge {
     /// A place for somebody who has to be heard even when there is none.
     fn extra_permit(self: &Arc<Self>) -> Permit {
         self.open.fetch_add(1, Ordering::AcqRel);
-        Permit { gauge: Arc::clone(self) }
+        Permit { gauge: Arc::clone(self), address: None }
     }
 
     pub(crate) fn open(&self) -> usize {
@@ -209,14 +232,28 @@ impl Gauge {
         loop {
             let freed = self.freed.notified();
             if self.open.fetch_add(1, Ordering::AcqRel) < self.most() {
-                return Permit { gauge: Arc::clone(self) };
+                return Permit { gauge: Arc::clone(self), address: None };
             }
             self.open.fetch_sub(1, Ordering::AcqRel);
             // A place can have been freed between the two lines above.
             if self.open.load(Ordering::Acquire) >= self.most() {
-                freed.await;
+                self.eviction.evict_one();
+                // Either a place is free, or another connection may have become idle.
+                let _ = tokio::time::timeout(RETRY, freed).await;
             }
         }
+    }
+}
+
+impl Permit {
+    /// Counts the connection as one of `peer`'s; false when that has as many as it may.
+    fn belongs_to(&mut self, peer: Peer) -> bool {
+        let table = &self.gauge.per_address;
+        if !table.is_limited() {
+            return true;
+        }
+        self.address = table.enter(peer).map(Box::new);
+        self.address.is_some()
     }
 }
 
@@ -258,6 +295,7 @@ pub(crate) async fn accept(
                 let Some(ctx) = thread.current() else { break };
                 let descriptor = stream.as_raw_fd();
                 let permit = permit.unwrap_or_else(|| gauge.extra_permit());
+                gauge.eviction.make_room(gauge.open());
                 begin(&ctx, stream, peer, permit, &door);
                 if descriptor >= ctx.shared.gauge.ceiling {
                     wait_for_room(&ctx, &"nearly all descriptors are taken", &listener).await;
@@ -280,9 +318,13 @@ pub(crate) async fn accept(
 }
 
 /// Has a connection served.
-fn begin(ctx: &Rc<Loop>, stream: Stream, peer: Peer, permit: Permit, door: &Door) {
+fn begin(ctx: &Rc<Loop>, stream: Stream, peer: Peer, mut permit: Permit, door: &Door) {
     ctx.wake_ticker();
     let speech = Speech::of(&door.rules.borrow());
+    // Behind a proxy, the client's own address counts.
+    if !speech.admin && !speech.proxy_protocol && !permit.belongs_to(peer) {
+        return;
+    }
     let accepted = Accepted { peer, proxied: None, permit, speech };
     if speech.tls || speech.proxy_protocol {
         tokio::task::spawn_local(accepted.prepare(Rc::clone(ctx), stream));
@@ -355,6 +397,9 @@ impl Accepted {
                         self.peer = Peer::of(ends.remote);
                     }
                     self.proxied = ends.map(Box::new);
+                    if !self.permit.belongs_to(self.peer) {
+                        return;
+                    }
                 }
                 Ok(Err(error)) => {
                     return tracing::warn!(peer = %self.peer, "PROXY protocol: {error}");
@@ -513,7 +558,8 @@ async fn wait_for_room(ctx: &Loop, why: &dyn std::fmt::Display, listener: &impl 
         ctx.sweep();
     }
     loop {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        gauge.eviction.evict_one();
+        tokio::time::sleep(RETRY).await;
         // The lowest free number tells how many are taken.
         let probe = rustix::io::fcntl_dupfd_cloexec(listener, 0);
         if probe.is_ok_and(|free| free.as_raw_fd() < gauge.ceiling) {

@@ -116,6 +116,31 @@ impl Body {
         }
     }
 
+    /// Takes up to `most` bytes off the front.
+    pub(crate) fn split_to(&mut self, most: u64) -> Self {
+        let (mut taken, mut room) = (Self::default(), most);
+        while room > 0
+            && let Some(first) = self.pieces.front_mut()
+        {
+            let length = first.length();
+            if length <= room {
+                room -= length;
+                taken.pieces.extend(self.pieces.pop_front());
+                continue;
+            }
+            taken.pieces.push_back(match first {
+                Piece::Memory(bytes) => Piece::Memory(bytes.split_to(room as usize)),
+                Piece::File(file, range) => {
+                    let start = range.start;
+                    range.start += room;
+                    Piece::File(Arc::clone(file), start..range.start)
+                }
+            });
+            room = 0;
+        }
+        taken
+    }
+
     /// Puts a piece before the others.
     pub(crate) fn push_first(&mut self, piece: Piece) {
         self.pieces.push_front(piece);

@@ -12,10 +12,12 @@ use dunlin_http::{FieldLines, FieldName, OwnedRequest, Request};
 
 use crate::cache::front::Hit;
 use crate::config::{Settings, Site};
+use crate::early_hints::EarlyHints;
 use crate::event_loop::Loop;
 use crate::gate::{Asker, Client, Gates, Pass, Refused, Verdict, Waiting};
 use crate::handler::file::OwnedSubject;
 use crate::handler::{error_page, file, redirect, respond, script};
+use crate::record::Course;
 use crate::response::Response;
 use crate::stream;
 use crate::tls::Facts;
@@ -50,10 +52,12 @@ pub(crate) struct Incoming {
     pub(crate) encrypted: bool,
     /// What is known of the encryption.
     pub(crate) tls: Option<Facts>,
-    /// When the head had arrived.
-    pub(crate) received: Instant,
     /// How many handlers have passed the request on.
     pub(crate) redirects: u8,
+    /// Takes what scripts tell of the request.
+    pub(crate) course: Rc<Course>,
+    /// Takes what is to be sent before the answer.
+    pub(crate) early_hints: EarlyHints,
 }
 
 impl Incoming {
@@ -116,6 +120,14 @@ impl From<Response> for Reply {
     }
 }
 
+/// Who names the path that is to be answered with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Client,
+    /// A script or the configuration, which may name what clients may not.
+    Server,
+}
+
 /// Finds site, route and handler, and has the handler answer.
 ///
 /// # Errors
@@ -123,6 +135,7 @@ impl From<Response> for Reply {
 pub(crate) fn dispatch(
     ctx: &Rc<Loop>,
     client: Client,
+    origin: Origin,
     request: &Request<'_>,
     path_buffer: &mut Vec<u8>,
 ) -> Result<Routed, Refusal> {
@@ -182,6 +195,11 @@ pub(crate) fn dispatch(
         return Err(Refusal { status: 400, reason });
     }
     let settings = site.route(path_buffer);
+    // Their files are in no loop's own cache, which is looked into above.
+    if settings.internal && origin == Origin::Client {
+        let reply = not_found(ctx, request, site, settings, client);
+        return Ok(routed(site, settings, reply, false, None));
+    }
     let subject =
         Subject { site, settings, raw_path, path: path_buffer, query, client, pass: None };
     Ok(match enter(ctx, client, request, &subject) {
@@ -256,7 +274,7 @@ fn ask(
     let pass = Rc::new(Pass::new(client));
     let subject = &subject.with(Some(&pass));
     let Some(gates) = &subject.settings.gates else { return Ok(pass) };
-    let reply = match gates.ask(&Asker { ctx, request, subject, pass: &pass }, 0) {
+    let reply = match gates.ask(&Asker { ctx, request, pass: &pass }, 0) {
         (_, Verdict::Pass) => return Ok(pass),
         (_, Verdict::Refuse(refused)) => refuse(ctx, request, subject, refused),
         (number, Verdict::Wait(waiting)) => {
@@ -326,8 +344,8 @@ impl Wait {
         loop {
             waiting.await?;
             let Self { ctx, pass, .. } = self;
-            let (request, subject) = (&self.request.as_request(), &self.subject());
-            match self.gates.ask(&Asker { ctx, request, subject, pass }, number + 1) {
+            let request = &self.request.as_request();
+            match self.gates.ask(&Asker { ctx, request, pass }, number + 1) {
                 (_, Verdict::Pass) => return Ok(()),
                 (_, Verdict::Refuse(refused)) => return Err(refused),
                 (next, Verdict::Wait(longer)) => (number, waiting) = (next, longer),

@@ -19,6 +19,7 @@ use self::prepare::Generation;
 use crate::config::{Config, Problem};
 use crate::control::{Action, Command, Control, Event};
 use crate::event_loop::{Shared, Thread};
+use crate::gate::{BandwidthCounts, ConcurrencyCounts, RateCounts, RouteCounts};
 use crate::listen::{self, Door};
 
 /// Why the server did not start, or did not change.
@@ -229,6 +230,8 @@ impl Running {
     fn finish(self) {
         let Generation { shared, access_log } = &self.generation;
         tell_of_cache(shared);
+        tell_of_connections(shared);
+        tell_of_limits(shared);
         shared.pools.kill_all();
         let open = shared.gauge.open();
         if open > 0 {
@@ -282,12 +285,49 @@ fn tell_of_cache(shared: &Shared) {
     );
 }
 
+/// Says how many connections the limits have cost, if any.
+fn tell_of_connections(shared: &Shared) {
+    let evicted = shared.gauge.eviction.evicted();
+    let refused = shared.gauge.per_address.refused();
+    if evicted + refused > 0 {
+        tracing::info!(evicted, refused, "connections that were closed because of limits");
+    }
+}
+
+/// Says what the limits of routes have done, if anything.
+fn tell_of_limits(shared: &Shared) {
+    for counts in shared.config.sites.iter().flat_map(|site| site.limits()) {
+        let RouteCounts { site, route, concurrency, bandwidth, limits } = counts;
+        if let Some(ConcurrencyCounts { served, queued, overdue, refused, expired, left, .. }) =
+            concurrency
+        {
+            tracing::info!(
+                site,
+                route,
+                served,
+                queued,
+                overdue,
+                refused,
+                expired,
+                left,
+                "the throttle of requests, at the end"
+            );
+        }
+        if let Some(BandwidthCounts { sent, refused, .. }) = bandwidth {
+            tracing::info!(site, route, sent, refused, "the throttle of bandwidth, at the end");
+        }
+        for (limit, RateCounts { passed, refused }) in limits {
+            tracing::info!(site, route, limit, passed, refused, "a limit of requests, at the end");
+        }
+    }
+}
+
 impl LoopHandle {
     fn start(number: usize, alive: &Arc<AtomicUsize>) -> std::io::Result<Self> {
         let (orders, received) = mpsc::unbounded_channel();
         let alive = Arc::clone(alive);
         let body = move || {
-            run_loop(received);
+            run_loop(number, received);
             alive.fetch_sub(1, Ordering::Release);
         };
         let thread = std::thread::Builder::new().name(format!("loop-{number}")).spawn(body)?;
@@ -296,7 +336,7 @@ impl LoopHandle {
 }
 
 /// One loop's life.
-fn run_loop(mut orders: mpsc::UnboundedReceiver<Order>) {
+fn run_loop(number: usize, mut orders: mpsc::UnboundedReceiver<Order>) {
     let runtime = Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(16)
@@ -312,7 +352,7 @@ fn run_loop(mut orders: mpsc::UnboundedReceiver<Order>) {
         }
     };
     runtime.block_on(async move {
-        let thread = Thread::new();
+        let thread = Thread::new(number);
         tokio::task::spawn_local(Rc::clone(&thread).tick());
         let mut doors: HashMap<u64, Rc<Door>> = HashMap::new();
         // The end of the channel means that the server was dropped.
@@ -320,6 +360,10 @@ fn run_loop(mut orders: mpsc::UnboundedReceiver<Order>) {
             match order {
                 Order::Adopt { generation: Generation { shared, access_log }, ports, done } => {
                     let is_first = thread.current().is_none();
+                    if is_first {
+                        let gauge = Arc::clone(&shared.gauge);
+                        tokio::task::spawn_local(Rc::clone(&thread).evict(gauge));
+                    }
                     if let Some(watch) = shared.watch.clone().filter(|_| is_first) {
                         tokio::task::spawn_local(Rc::clone(&thread).follow_changes(watch));
                     }

@@ -27,6 +27,14 @@ pub fn begin(status: u16, date_line: &[u8], persistence: Persistence, out: &mut 
     }
 }
 
+/// Writes a whole interim response with links that the answer will need (RFC 8297); `lines` are its
+/// fields, each with its CR LF.
+pub fn early_hints(lines: &[u8], out: &mut Vec<u8>) {
+    status_line(103, out);
+    out.extend_from_slice(lines);
+    out.extend_from_slice(b"\r\n");
+}
+
 fn status_line(status: u16, out: &mut Vec<u8>) {
     out.extend_from_slice(b"HTTP/1.1 ");
     let mut digits = itoa::Buffer::new();

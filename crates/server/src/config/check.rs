@@ -72,6 +72,9 @@ impl Checker<'_> {
     fn server(&mut self, server: &file::Server) -> Server {
         self.range("threads", &server.threads, 1, 1024);
         self.range("connections", &server.connections, 1, usize::MAX);
+        let most = server.connections.as_deref().copied().unwrap_or(usize::MAX);
+        self.range("connections_soft", &server.connections_soft, 1, most);
+        self.range("connections_per_address", &server.connections_per_address, 1, usize::MAX);
         let cache = &server.cache;
         Server {
             threads: server.threads.as_deref().copied().unwrap_or_else(|| {
@@ -81,6 +84,8 @@ impl Checker<'_> {
             admin: server.admin.as_ref().map(|path| self.socket_path("admin", path)),
             error_log: server.error_log.clone(),
             connections: server.connections.as_deref().copied(),
+            connections_soft: server.connections_soft.as_deref().copied(),
+            connections_per_address: server.connections_per_address.as_deref().copied(),
             stop_timeout: server.stop_timeout.map_or(Duration::from_secs(30), |span| span.0),
             server_field: server.server_field.unwrap_or(true),
             state: server
@@ -359,6 +364,17 @@ impl Checker<'_> {
 
     fn script(&mut self, script: &mut file::ScriptTable) {
         let file::ScriptTable { directory, root, command, interpreter, .. } = script;
+        if let Some(roots) = &mut script.sendfile_root {
+            for root in &mut roots.value.0 {
+                let place = root.span.clone().or_else(|| roots.span.clone());
+                if root.is_empty() {
+                    self.problem(&place, "script: sendfile_root is empty");
+                }
+                let path = self.absolute(Path::new(&root.value));
+                self.look_up_later("sendfile_root", &path, &place);
+                root.value = path.display().to_string();
+            }
+        }
         if script.kind.value.has_host() && directory.is_none() {
             *directory = Some(At::nowhere(self.absolute(Path::new(""))));
         }

@@ -10,7 +10,7 @@ use dunlin_http::semantics::{Method, host, path, target};
 use super::cascade::gather;
 use super::error::Source;
 use super::sites::{Site, SiteRoute};
-use super::{Config, Mapping, Settings, TryStep};
+use super::{Config, Mapping, Script, Settings, TryStep};
 
 /// Tells which site and which routes hold for `url`, what each setting comes from, and what is
 /// answered. A path alone is taken to be asked of no host in particular.
@@ -125,6 +125,9 @@ impl Explanation<'_> {
     }
 
     fn answer(&self, text: &mut String) {
+        if self.settings.internal {
+            let _ = writeln!(text, "answer    404 to clients; to scripts that name the path:");
+        }
         if let Some(redirect) = &self.settings.redirect {
             let location = redirect.to.render(|name, text| match name {
                 "path" => text.extend_from_slice(path::encode(self.path).as_bytes()),
@@ -207,6 +210,21 @@ fn answers_with_files(settings: &Settings) -> bool {
     settings.redirect.is_none() && settings.respond.is_none() && settings.script.is_none()
 }
 
+/// What there is to tell of a script in a line.
+fn script(settings: &Settings, script: &Script) -> String {
+    let roots = settings.sendfile_roots.iter().map(|root| root.root.display().to_string());
+    let roots = roots.collect::<Vec<_>>().join(", ");
+    let mut text = script.kind.as_str().to_owned();
+    if !roots.is_empty() {
+        let _ = write!(text, ", X-Sendfile beneath {roots}");
+    }
+    if let Some(owner) = &script.owner {
+        let user = owner.user.map_or("the server's".to_owned(), |user| user.to_string());
+        let _ = write!(text, ", as user {user} and group {}", owner.group);
+    }
+    text
+}
+
 /// Every setting by its key, in the order of the schema; empty when there is nothing to tell.
 fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
     let list = |items: &[(String, String)]| {
@@ -230,8 +248,10 @@ fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
         ("listing", settings.listing.to_string()),
         ("redirect", settings.redirect.as_ref().map_or(String::new(), |r| r.status.to_string())),
         ("respond", settings.respond.as_ref().map_or(String::new(), |r| r.status.to_string())),
-        ("script", settings.script.as_ref().map_or(String::new(), |s| s.kind.as_str().into())),
+        ("script", settings.script.as_ref().map_or(String::new(), |s| script(settings, s))),
         ("server_timing", settings.server_timing.to_string()),
+        ("early_hints", settings.early_hints.join(", ")),
+        ("internal", settings.internal.to_string()),
         ("set_fields", list(&settings.set_fields)),
         ("remove_fields", settings.remove_fields.join(", ")),
         ("cache_control", settings.cache_control.clone().unwrap_or_default()),

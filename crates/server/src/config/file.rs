@@ -3,13 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
 use dunlin_http::semantics::Coding;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 pub use super::at::At;
-use super::units::{Rate, Size, Span};
+use super::units::{Frequency, Rate, Size, Span};
+use crate::gate::{RateLimit, Throttle};
 
 /// A Dunlin configuration.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -41,6 +43,12 @@ pub struct Server {
     /// The most connections at once, over all loops; past it newcomers wait in the backlog. Half
     /// of the descriptor limit when absent.
     pub connections: Option<At<usize>>,
+    /// From so many connections on, each newcomer has the one closed that has been idle for longest.
+    /// 90 % of `connections` when absent.
+    pub connections_soft: Option<At<usize>>,
+    /// The most connections of one address, or of one IPv6 network of /64; further ones are closed at
+    /// once. No limit when absent.
+    pub connections_per_address: Option<At<usize>>,
     /// How long answers under way may take when the server stops. `30s` when absent.
     pub stop_timeout: Option<Span>,
     /// Whether responses carry `Server: dunlin`. True when absent.
@@ -442,6 +450,12 @@ route! {
     script: ScriptTable,
     /// Whether answers of scripts tell in `Server-Timing` where the time went. False when absent.
     server_timing: bool,
+    /// `Link` values that are sent by a 103 (Early Hints) before a script has answered, so that clients can
+    /// fetch what its answer will need: `["</style.css>; rel=preload; as=style"]`. To HTTP/1.0 never.
+    early_hints: Vec<At<String>>,
+    /// Whether paths are only for scripts that name them by `X-Accel-Redirect`; clients get 404.
+    /// False when absent.
+    internal: bool,
     /// Response fields to set. More general routes' fields stay unless they are set or removed
     /// again.
     set_fields: BTreeMap<At<String>, At<String>>,
@@ -506,10 +520,123 @@ route! {
     /// Methods that are allowed; others are answered with 405. `GET` brings `HEAD` with it. Whatever
     /// the route's handler knows when absent.
     methods: Vec<At<String>>,
+    /// How many requests a client may make in a time: one limit, or a list of which each has to be kept.
+    /// A request beyond it is answered with 429.
+    #[schemars(with = "Option<RateLimitsSchema>")]
+    limit: RateLimits,
+    /// How many requests run at once, and how fast answers are sent. What holds is one route's: a more
+    /// general route's throttle is not mixed in.
+    throttle: ThrottleTable,
     /// Largest request body. `1MiB` when absent.
     body_size: Size,
     /// Most ranges of one request; 0 switches ranges off. 16 when absent.
     ranges: usize,
+}
+
+/// How many requests may come in a time.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RateLimitTable {
+    /// So many in a second, minute, hour or day: `10/s`, `100/m`, `1000/h`, `5000/d`.
+    pub requests: At<Frequency>,
+    /// Requests that may come at once, after which they may at the limit's pace. As many as `requests`
+    /// says, when absent.
+    pub burst: Option<At<u32>>,
+    /// Whose requests are counted together: `address` (of IPv6 a network of /64), `user`, `route` (all
+    /// of them), or `header:NAME` for those with the same value of a field. Who has no user or no such
+    /// field counts by address. `address` when absent.
+    pub by: Option<At<String>>,
+    /// Whether every answer says in `RateLimit` fields what is left, and not only refusals. It costs
+    /// cached files some of their speed. False when absent.
+    pub tell: Option<bool>,
+    /// Whether nothing is refused, only counted. False when absent.
+    pub dry_run: Option<bool>,
+    /// What all settings that are made of this table share.
+    #[serde(skip)]
+    pub(crate) made: Made<RateLimit>,
+}
+
+/// One limit or several.
+#[derive(Debug, Clone)]
+pub struct RateLimits(pub Vec<RateLimitTable>);
+
+#[derive(JsonSchema)]
+#[schemars(rename = "RateLimits", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum RateLimitsSchema {
+    One(RateLimitTable),
+    Many(Vec<RateLimitTable>),
+}
+
+/// How many requests run at once, and how fast answers are sent.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ThrottleTable {
+    /// Rate at which the bodies of all answers of the route are sent together: `400KB/s`. It is shared
+    /// equally among those who take it. No limit when absent.
+    pub bandwidth: Option<At<Rate>>,
+    /// Rate at which bodies are sent on one connection. No limit when absent.
+    pub per_connection: Option<At<Rate>>,
+    /// A request whose share of `bandwidth` would be less is refused with 503. None is when absent.
+    pub minimum: Option<At<Rate>>,
+    /// Requests that run at once; others wait for their turn. No limit when absent.
+    pub concurrent: Option<At<usize>>,
+    /// Requests that may wait; further ones are refused with 503. 100 when absent.
+    pub queue: Option<At<usize>>,
+    /// How long a request waits before it runs anyway, as long as fewer than `most` run. It goes on to
+    /// wait for its turn when absent.
+    pub wait: Option<At<Span>>,
+    /// Requests at once when some have waited for `wait`.
+    pub most: Option<At<usize>>,
+    /// How long a request waits before it is refused with 503. `30s` when absent.
+    pub refuse_after: Option<At<Span>>,
+    /// Requests of one client that run at once; a client's part of the queue is as large as its part of
+    /// `concurrent`. No limit when absent.
+    pub share: Option<At<usize>>,
+    /// Who is one client: `address` (of IPv6 a network of /64) or `user`. `address` when absent.
+    pub per: Option<At<ShareBy>>,
+    /// Whether nothing is held up or refused, only counted. False when absent.
+    pub dry_run: Option<bool>,
+    /// What all settings that are made of this table share.
+    #[serde(skip)]
+    pub(crate) made: Made<Throttle>,
+}
+
+/// Who is one client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ShareBy {
+    /// An address, or of IPv6 a network of /64.
+    Address,
+    /// A user; who has none counts by address.
+    User,
+}
+
+/// What is made once of a table, however many settings it is part of.
+#[derive(Debug)]
+pub(crate) struct Made<T>(Arc<OnceLock<Arc<T>>>);
+
+impl<T> Made<T> {
+    /// What was made, by `make` when nothing was.
+    pub(super) fn get_or_make(&self, make: impl FnOnce() -> T) -> Arc<T> {
+        Arc::clone(self.0.get_or_init(|| Arc::new(make())))
+    }
+
+    pub(super) fn get(&self) -> Option<&Arc<T>> {
+        self.0.get()
+    }
+}
+
+impl<T> Default for Made<T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<T> Clone for Made<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
 }
 
 /// Where to send the client.
@@ -544,12 +671,12 @@ pub struct ScriptTable {
     pub(super) id: usize,
     /// How they are run. `cgi`: a process for each request, as RFC 3875 says. `warm`: the same,
     /// without the cost of starting each. `fastcgi`: workers that stay, started from `command` or
-    /// reached at `connect`. `scgi`, `uwsgi`: by these protocols, at `connect`. `wsgi`, `asgi`: a
-    /// Python application in processes of the server's. `cgiplus`: programs that stay and read one
+    /// reached at `connect`. `scgi`, `uwsgi`: by these protocols, at `connect`. `wsgi`, `asgi`, `psgi`: a
+    /// Python or Perl application in processes of the server's. `cgiplus`: programs that stay and read one
     /// request after the other. `rte`: scripts that an interpreter which stays runs.
     pub kind: At<ScriptKind>,
     /// Directory of the scripts: what the pattern's `*` matches is looked for in it, and what
-    /// follows the script's own name is its PATH_INFO. With `wsgi` and `asgi`, the application's
+    /// follows the script's own name is its PATH_INFO. With `wsgi`, `asgi` and `psgi`, the application's
     /// directory.
     pub directory: Option<At<PathBuf>>,
     /// Directory beneath which the whole path names a script, as it names a file beneath a site's
@@ -562,10 +689,10 @@ pub struct ScriptTable {
     pub command: Option<At<Vec<At<String>>>>,
     /// Workers elsewhere: `unix:/run/app.sock`, `127.0.0.1:9000`.
     pub connect: Option<At<Vec<At<String>>>>,
-    /// The application: `module:callable`.
+    /// The application: `module:callable`; with `psgi` a file, such as `app.psgi`.
     pub application: Option<At<String>>,
     /// The interpreter that loads the application, such as that of a virtual environment, or that
-    /// runs the scripts of kind `rte`, Python or Perl. `python3` when absent.
+    /// runs the scripts of kind `rte`, Python or Perl. `python3` when absent; with `psgi`, `perl`.
     pub interpreter: Option<At<String>>,
     /// Requests that one process of a `wsgi` application works on at once. 1 when absent.
     pub threads: Option<At<usize>>,
@@ -609,8 +736,25 @@ pub struct ScriptTable {
     pub idle_timeout: Option<Span>,
     /// Variables of the environment, besides those that describe the request.
     pub env: Option<BTreeMap<At<String>, At<String>>>,
+    /// Directories of which a script may name a file by `X-Sendfile`, to be sent instead of its own
+    /// body: one or a list. A script that names another file is refused with 502.
+    #[schemars(with = "Option<OneOrManySchema>")]
+    pub sendfile_root: Option<At<OneOrMany<String>>>,
+    /// Where a request's number comes from, which scripts get as HTTP_X_REQUEST_ID and the logs have:
+    /// `make`, a new one for each; `accept`, the client's X-Request-Id where it sends one. `make` when absent.
+    pub request_id: Option<RequestId>,
+    /// Whether answers tell the number in X-Request-Id. False when absent.
+    pub tell_request_id: Option<bool>,
+    /// Whether the page of a failed script shows why, and what the script wrote to its standard error: for
+    /// those who write it, never for the public. False when absent.
+    pub show_errors: Option<bool>,
     /// Whether Authorization is handed to scripts. False when absent.
     pub authorization: Option<bool>,
+    /// The user that processes run as, by name or number, with the groups that it is in; a server that root
+    /// has started can set it. The server's own when absent.
+    pub user: Option<At<String>>,
+    /// The group that processes run as, by name or number. The user's when absent.
+    pub group: Option<At<String>>,
     /// Added to the priority number of the server's processes, from -20 to 19: the higher, the
     /// less a script gets of a busy processor. 0 when absent.
     pub nice: Option<At<i32>>,
@@ -637,6 +781,16 @@ impl ScriptTable {
     }
 }
 
+/// Where the number of a request comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RequestId {
+    /// It is made here.
+    Make,
+    /// The client may bring it.
+    Accept,
+}
+
 /// How scripts are run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -656,6 +810,8 @@ pub enum ScriptKind {
     Wsgi,
     /// An asynchronous Python application.
     Asgi,
+    /// A Perl application (PSGI).
+    Psgi,
     /// Programs that stay, which read requests from streams of their own (CGIplus).
     Cgiplus,
     /// Scripts that an interpreter which stays runs (the run-time environment).
@@ -665,7 +821,7 @@ pub enum ScriptKind {
 impl ScriptKind {
     /// Whether a host of the server's loads an application.
     pub fn has_host(self) -> bool {
-        matches!(self, Self::Wsgi | Self::Asgi)
+        matches!(self, Self::Wsgi | Self::Asgi | Self::Psgi)
     }
 
     /// Whether scripts are CGI programs, each in a process of its own.
@@ -688,6 +844,7 @@ impl ScriptKind {
             Self::Uwsgi => "uwsgi",
             Self::Wsgi => "wsgi",
             Self::Asgi => "asgi",
+            Self::Psgi => "psgi",
             Self::Cgiplus => "cgiplus",
             Self::Rte => "rte",
         }
@@ -759,10 +916,10 @@ pub struct AuthTable {
     // What was found out lately: of all routes that share this table.
     #[serde(skip)]
     #[schemars(skip)]
-    pub(super) users: std::sync::Arc<crate::gate::UserFile>,
+    pub(super) users: Arc<crate::gate::UserFile>,
     #[serde(skip)]
     #[schemars(skip)]
-    pub(super) failures: std::sync::Arc<crate::gate::Attempts>,
+    pub(super) failures: Arc<crate::gate::Attempts>,
 }
 
 /// How a route finds out who asks, if it does.

@@ -11,7 +11,8 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use super::at::At;
 use super::file::{
     AccessLog, AccessLogTable, Auth, AuthTable, CodingName, Codings, Hsts, HstsTable, OneOrMany,
-    RecordFormat, RecordRules, RecordsTable, RedirectHttps, RouteCache, RouteCacheTable,
+    RateLimitTable, RateLimits, RecordFormat, RecordRules, RecordsTable, RedirectHttps, RouteCache,
+    RouteCacheTable,
 };
 use super::units::Span;
 
@@ -90,6 +91,7 @@ deserialize_forms!(
     Auth,
     RouteCache,
     RecordRules,
+    RateLimits,
     Codings,
     OneOrMany<String>,
     Hsts,
@@ -174,6 +176,22 @@ impl Forms for RecordRules {
 
     fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
         RecordsTable::deserialize(MapAccessDeserializer::new(map)).map(Self)
+    }
+}
+
+impl Forms for RateLimits {
+    const EXPECTED: &'static str = "a table such as { requests = \"10/s\" }, or a list of such";
+
+    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        RateLimitTable::deserialize(MapAccessDeserializer::new(map)).map(|limit| Self(vec![limit]))
+    }
+
+    fn from_seq<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
+        let mut limits = Vec::new();
+        while let Some(limit) = list.next_element()? {
+            limits.push(limit);
+        }
+        Ok(Self(limits))
     }
 }
 

@@ -7,6 +7,7 @@ use dunlin_http::semantics::{is_field_value, is_token};
 
 use super::at::{At, Place};
 use super::file::{self, AuthTable, HstsTable, Route};
+use super::limits::{limit, throttle};
 use super::settings::Report;
 use crate::gate::{Access, Auth, Basic, Forward, Gates, Https, Methods, Network, Target};
 
@@ -19,12 +20,12 @@ pub(super) fn read(route: &Route, report: Report<'_>) -> Option<Arc<Gates>> {
         let allow = networks("allow", list(&route.allow), report);
         Access::new(&allow, &networks("deny", list(&route.deny), report))
     });
-    let gates = Gates {
-        https: https(route, report),
-        access,
-        methods: methods(route, report),
-        auth: auth(route, report),
-    };
+    let methods = methods(route, report);
+    let limits = route.limit.iter().flat_map(|limits| &limits.0);
+    let limits = limits.map(|table| limit(table, report)).collect();
+    let throttle = route.throttle.as_ref().map(|table| throttle(table, report));
+    let auth = auth(route, report);
+    let gates = Gates { https: https(route, report), access, methods, auth, limits, throttle };
     (!gates.is_empty()).then(|| Arc::new(gates))
 }
 

@@ -11,6 +11,7 @@ mod explain;
 pub mod file;
 mod forms;
 mod gates;
+mod limits;
 mod pattern;
 mod read;
 mod route_table;
@@ -22,6 +23,7 @@ mod template;
 mod tests;
 mod tls;
 mod units;
+mod users;
 mod vocabulary;
 
 use std::net::SocketAddr;
@@ -44,6 +46,7 @@ pub use sites::{Site, Sites};
 pub use template::Template;
 pub use tls::{Acme, ClientCertificates, Tls};
 pub use units::{Rate, Size, Span};
+pub use users::Owner;
 
 /// A configuration that was read and checked.
 #[derive(Debug)]
@@ -86,6 +89,10 @@ pub struct Server {
     pub error_log: file::ErrorLog,
     /// The most connections at once; `None` to derive it from the descriptor limit.
     pub connections: Option<usize>,
+    /// From how many on idle ones give way; `None` for 90 % of the most.
+    pub connections_soft: Option<usize>,
+    /// The most of one address; `None` for no limit.
+    pub connections_per_address: Option<usize>,
     /// How long answers under way may take when the server stops.
     pub stop_timeout: Duration,
     /// Whether responses carry `Server`.

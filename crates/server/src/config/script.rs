@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::at::{At, Place};
-use super::file::{ScriptKind, ScriptTable};
+use super::file::{RequestId, ScriptKind, ScriptTable};
 use super::pattern::Pattern;
 use super::settings::Report;
 use super::units::Span;
+use super::users::{Names, Owner};
 
 /// How the scripts of a route are run. One vocabulary for every kind.
 #[derive(Debug)]
@@ -42,6 +43,14 @@ pub struct Script {
     pub env: Vec<(String, String)>,
     /// Whether Authorization is handed over.
     pub authorization: bool,
+    /// Whether the client's X-Request-Id counts.
+    pub accept_request_id: bool,
+    /// Whether answers have X-Request-Id.
+    pub tell_request_id: bool,
+    /// Whether error pages show what the script wrote to its standard error.
+    pub show_errors: bool,
+    /// Whom processes belong to; to whom the server does when absent.
+    pub owner: Option<Owner>,
     /// Added to the server's priority number.
     pub nice: i32,
     /// Bytes of address space.
@@ -249,6 +258,10 @@ impl Reader<'_> {
             idle_timeout: (!idle_timeout.is_zero()).then_some(idle_timeout),
             env: environment(table, self.report),
             authorization: table.authorization.unwrap_or(false),
+            accept_request_id: table.request_id == Some(RequestId::Accept),
+            tell_request_id: table.tell_request_id.unwrap_or(false),
+            show_errors: table.show_errors.unwrap_or(false),
+            owner: self.owner(),
             nice: table.nice.as_deref().copied().unwrap_or(0),
             memory: table.memory.as_deref().map(|size| size.0),
             cpu,
@@ -303,13 +316,20 @@ impl Reader<'_> {
         only!(kind == FastCgi, "kind \"fastcgi\"": command, keep_alive);
         only!(remote || kind == FastCgi, "kinds \"fastcgi\", \"scgi\" and \"uwsgi\"": connect, root);
         only!(by_name, "scripts beneath a `root` or `directory` that workers run": extensions);
-        only!(kind.has_host(), "kinds \"wsgi\" and \"asgi\"": application);
+        only!(kind.has_host(), "kinds \"wsgi\", \"asgi\" and \"psgi\"": application);
         only!(kind == Wsgi, "kind \"wsgi\"": threads);
-        only!(kind.has_host() || kind == Rte, "kinds \"wsgi\", \"asgi\" and \"rte\"": interpreter);
+        only!(kind.has_host() || kind == Rte, "kinds \"wsgi\", \"asgi\", \"psgi\" and \"rte\"":
+            interpreter);
         only!(local, "workers that are started here":
             min_processes, retire_idle, requests, max_age, max_resident, backoff);
         only!(remote, "workers at `connect`": connect_timeout, cool_down);
-        only!(!remote, "processes that are started here": nice, memory, cpu);
+        only!(!remote, "processes that are started here": user, group, nice, memory, cpu);
+        if let (Some(cpu), ScriptKind::Warm) = (&table.cpu, kind)
+            && (table.user.is_some() || table.group.is_some())
+        {
+            let what = "script: with kind \"warm\" there is no `cpu` beside `user` or `group`";
+            (self.report)(&cpu.span, what.into());
+        }
         if let (Some(keep), true) = (&table.keep_alive, local) {
             let what = "script: `keep_alive` belongs to workers at `connect`";
             (self.report)(&keep.span, what.into());
@@ -375,7 +395,8 @@ impl Reader<'_> {
                     (self.report)(&interpreter.span, what);
                 }
             }
-            return vec![interpreter.map_or_else(|| "python3".into(), |name| name.value.clone())];
+            let usual = if kind == ScriptKind::Psgi { "perl" } else { "python3" };
+            return vec![interpreter.map_or_else(|| usual.into(), |name| name.value.clone())];
         }
         let Some(command) = &self.table.command else { return Vec::new() };
         match command.first() {
@@ -390,6 +411,13 @@ impl Reader<'_> {
 
     fn application(&mut self) -> String {
         let Some(application) = &self.table.application else { return String::new() };
+        if self.table.kind.value == ScriptKind::Psgi {
+            if application.is_empty() || application.contains('\0') {
+                let what = "script: application names no file such as \"app.psgi\"";
+                (self.report)(&application.span, what.into());
+            }
+            return application.value.clone();
+        }
         let good = application.split_once(':').is_some_and(|(module, callable)| {
             let name = |text: &str| {
                 !text.is_empty()
@@ -456,6 +484,34 @@ impl Reader<'_> {
             (self.report)(&name.span, what);
         }
         names.iter().map(|name| name.trim_start_matches('.').to_owned()).collect()
+    }
+
+    fn owner(&mut self) -> Option<Owner> {
+        let (user, group) = (self.table.user.as_ref(), self.table.group.as_ref());
+        if user.is_none() && group.is_none() {
+            return None;
+        }
+        let names = Names::load();
+        let mut owner = Owner { user: None, group: 0, groups: Vec::new() };
+        if let Some(user) = user {
+            match names.user(user) {
+                Some(known) => owner = known,
+                None => {
+                    let what = format!("script: there is no user {:?}", user.value);
+                    (self.report)(&user.span, what);
+                }
+            }
+        }
+        if let Some(group) = group {
+            match names.group(group) {
+                Some(known) => owner.group = known,
+                None => {
+                    let what = format!("script: there is no group {:?}", group.value);
+                    (self.report)(&group.span, what);
+                }
+            }
+        }
+        Some(owner)
     }
 
     fn between(&mut self, key: &str, number: &Option<At<usize>>, least: usize, most: usize) {

@@ -28,6 +28,10 @@ pub struct Settings {
     pub respond: Option<Respond>,
     pub script: Option<Arc<Script>>,
     pub server_timing: bool,
+    pub early_hints: Vec<String>,
+    pub internal: bool,
+    /// How files are served that a script names by `X-Sendfile`, for each of its directories.
+    pub sendfile_roots: Vec<Arc<Settings>>,
     pub set_fields: Vec<(String, String)>,
     pub remove_fields: Vec<String>,
     pub cache_control: Option<String>,
@@ -156,6 +160,9 @@ impl Reader<'_> {
             respond: self.respond(),
             script: self.script(patterns.scripts),
             server_timing: route.server_timing.as_deref().copied().unwrap_or(false),
+            early_hints: self.early_hints(),
+            internal: route.internal.as_deref().copied().unwrap_or(false),
+            sendfile_roots: self.sendfile_roots(),
             set_fields: self.set_fields(),
             remove_fields: self.remove_fields(),
             cache_control: self.text("cache_control", route.cache_control.as_ref()),
@@ -290,6 +297,47 @@ impl Reader<'_> {
     fn script(&mut self, pattern: &Pattern) -> Option<Arc<Script>> {
         let table = self.route.script.as_ref()?;
         Some(Arc::new(script::read(table, pattern, self.report)))
+    }
+
+    fn early_hints(&mut self) -> Vec<String> {
+        let links = self.route.early_hints.as_ref().map_or(&[][..], |links| &links.value);
+        for link in links {
+            if !link.starts_with('<') || !link.contains('>') || !is_field_value(link.as_bytes()) {
+                let what = format!(
+                    "early_hints: {:?} is no link such as \"</style.css>; rel=preload; as=style\"",
+                    link.value
+                );
+                (self.report)(&link.span, what);
+            }
+        }
+        links.iter().map(|link| link.value.clone()).collect()
+    }
+
+    /// The files are served as the route's own, but never from the cache, which knows files by the
+    /// paths of URLs.
+    fn sendfile_roots(&self) -> Vec<Arc<Settings>> {
+        let script = self.route.script.as_ref();
+        let Some(roots) = script.and_then(|script| script.sendfile_root.as_deref()) else {
+            return Vec::new();
+        };
+        let route = Route {
+            script: None,
+            r#try: None,
+            index: Some(At::nowhere(Vec::new())),
+            listing: None,
+            set_fields: None,
+            remove_fields: None,
+            hidden: Some(At::nowhere(true)),
+            cache: Some(At::nowhere(RouteCache::Switch(false))),
+            ..self.route.clone()
+        };
+        let everything = Pattern::EVERYTHING;
+        let patterns = Patterns { redirects: &everything, scripts: &everything };
+        let settings = |root: &At<String>| {
+            let root = PathBuf::from(&root.value);
+            Arc::new(Settings::new(&route, root, 0, &patterns, &mut |_, _| {}))
+        };
+        roots.0.iter().map(settings).collect()
     }
 
     fn set_fields(&mut self) -> Vec<(String, String)> {

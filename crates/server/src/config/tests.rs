@@ -187,6 +187,19 @@ fn what_is_wrong_in_a_route_is_told_with_its_line_and_column() {
             "redirect = { to = '/' }\nscript = { kind = 'cgi', directory = 'x' }",
             "15:10: a route has either `script`, `redirect` or `respond`",
         ),
+        (
+            "script = { kind = 'cgi', directory = 'x', sendfile_root = ['x', ''] }",
+            "14:65: script: sendfile_root is empty",
+        ),
+        ("early_hints = ['/style.css']", "14:16: early_hints: \"/style.css\" is no link such as"),
+        (
+            "script = { kind = 'cgi', directory = 'x', user = 'nobody-at-all' }",
+            "14:50: script: there is no user \"nobody-at-all\"",
+        ),
+        (
+            "script = { kind = 'cgi', directory = 'x', group = 'none-of-them' }",
+            "14:51: script: there is no group \"none-of-them\"",
+        ),
         ("script = { kind = 'cgi' }", "14:19: script: a script of kind \"cgi\" needs `directory`"),
         ("script = { kind = 'gci', directory = 'x' }", "14:19: `gci` is none of `cgi`, `warm`"),
         (
@@ -198,6 +211,10 @@ fn what_is_wrong_in_a_route_is_told_with_its_line_and_column() {
             "14:19: script: a script of kind \"scgi\" needs `connect`",
         ),
         (
+            "script = { kind = 'psgi', application = '' }",
+            "14:49: script: application names no file such as",
+        ),
+        (
             "script = { kind = 'wsgi' }",
             "14:19: script: a script of kind \"wsgi\" needs `application`",
         ),
@@ -207,7 +224,7 @@ fn what_is_wrong_in_a_route_is_told_with_its_line_and_column() {
         ),
         (
             "script = { kind = 'cgi', directory = 'x', application = 'a:b' }",
-            "14:57: script: `application` belongs to kinds \"wsgi\" and \"asgi\"",
+            "14:57: script: `application` belongs to kinds \"wsgi\", \"asgi\" and \"psgi\"",
         ),
         (
             "script = { kind = 'fastcgi', command = ['x'], connect = ['unix:/x'] }",

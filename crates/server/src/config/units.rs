@@ -20,6 +20,15 @@ pub struct Span(pub Duration);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rate(pub u64);
 
+/// So many times in so long: `"10/s"`, `"100/m"`, `"1000/h"`, `"5000/d"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frequency {
+    /// How often.
+    pub times: u32,
+    /// In what time: a second, minute, hour or day.
+    pub period: Duration,
+}
+
 /// Splits `"1.5 MiB"` into the number and its unit.
 fn split(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
@@ -74,6 +83,42 @@ fn parse_rate(text: &str) -> Result<u64, String> {
     let size = text.trim().strip_suffix("/s");
     size.and_then(|size| parse_size(size).ok())
         .ok_or_else(|| format!("{text:?} is not a rate; write for example \"400KB/s\""))
+}
+
+fn parse_frequency(text: &str) -> Result<Frequency, String> {
+    let hint =
+        || format!("{text:?} is not so many in a time; write for example \"10/s\" or \"100/m\"");
+    let (times, unit) = text.trim().split_once('/').ok_or_else(hint)?;
+    let times = times.trim().parse().ok().filter(|&times| times > 0).ok_or_else(hint)?;
+    let seconds = match unit.trim() {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return Err(hint()),
+    };
+    Ok(Frequency { times, period: Duration::from_secs(seconds) })
+}
+
+impl<'de> Deserialize<'de> for Frequency {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = <Cow<'_, str>>::deserialize(deserializer)?;
+        parse_frequency(&text).map_err(D::Error::custom)
+    }
+}
+
+impl JsonSchema for Frequency {
+    fn schema_name() -> Cow<'static, str> {
+        "Frequency".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": r"^\d+ */ *[smhd]$",
+            "description": "so many in a time, such as \"10/s\" or \"100/m\""
+        })
+    }
 }
 
 macro_rules! with_unit {
@@ -189,5 +234,10 @@ mod tests {
         }
         assert!(parse_span("30").is_err() && parse_span("1y").is_err());
         assert!(parse_rate("400KB").is_err());
+        let frequency = parse_frequency("100/m").unwrap();
+        assert_eq!((frequency.times, frequency.period), (100, Duration::from_secs(60)));
+        for bad in ["", "10", "/s", "0/s", "-1/s", "10/x", "10/10s", "1.5/s", "99999999999/s"] {
+            assert!(parse_frequency(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -27,6 +27,7 @@ use super::http2;
 use crate::config::Persistence as Personality;
 use crate::connections::Waiting;
 use crate::event_loop::{Buffers, Loop, Served};
+use crate::gate::ConnectionPace;
 use crate::listen::{Accepted, Permit};
 use crate::record::Track;
 use crate::response::Body;
@@ -64,6 +65,8 @@ pub(crate) struct Connection {
     http2: bool,
     stage: Stage,
     body: Option<Box<BodyProgress>>,
+    /// How fast answers are sent on it, when some are throttled.
+    pace: Option<ConnectionPace>,
     _permit: Permit,
 }
 
@@ -172,6 +175,7 @@ impl Connection {
             http2: start == Start::Either,
             stage: Stage::Receive,
             body: None,
+            pace: None,
             _permit: permit,
         };
         if start == Start::Http2 {

@@ -21,7 +21,7 @@ use tokio::io::ReadBuf;
 
 use self::work::Work;
 use crate::event_loop::{Buffers, From, Loop, Served};
-use crate::gate::Client;
+use crate::gate::{Client, ConnectionPace};
 use crate::record::Track;
 use crate::transport::{Ends, Peer, Transport};
 
@@ -38,6 +38,8 @@ pub(super) struct Connection {
     /// [`Loop::look_for_changes`].
     early_reads: u8,
     works: Vec<Work>,
+    /// How fast answers are sent on it, when some are throttled.
+    pace: Option<ConnectionPace>,
     requests: u64,
     /// When the bytes that are being answered were read.
     first_byte: Option<Instant>,
@@ -131,6 +133,7 @@ impl Connection {
             unsent,
             early_reads: 2,
             works: Vec::new(),
+            pace: None,
             requests: 0,
             first_byte: None,
             active: now,
@@ -147,7 +150,7 @@ impl Connection {
     pub(super) fn poll(&mut self, link: &mut Link<'_>, cx: &mut Context<'_>) -> Poll<Outcome> {
         for _ in 0..TURNS {
             // Handlers may want the loop's buffers themselves.
-            let mut moved = self.poll_works(cx);
+            let mut moved = self.poll_works(link.ctx.clock.now(), cx);
             let mut buffers = link.ctx.take_buffers();
             let turn = self.turn(link, cx, &mut buffers);
             link.ctx.give_buffers(buffers);
@@ -180,7 +183,7 @@ impl Connection {
         }
         let now = link.ctx.clock.now();
         self.engine.set_time(now / 1000);
-        if now >= self.deadline {
+        if now >= self.deadline || link.ctx.connections.is_evicted(link.slot) {
             self.expire(link, parts);
         }
         if link.ctx.is_draining() {

@@ -2,6 +2,7 @@
 
 use dunlin_http::FieldName;
 use dunlin_http::semantics::host;
+use dunlin_http::semantics::target::{self, Target};
 
 use super::{Asker, Refused, Verdict};
 
@@ -47,8 +48,12 @@ fn elsewhere(asker: &Asker<'_, '_>, port: u16) -> Refused {
     if port != 443 {
         location.extend_from_slice(format!(":{port}").as_bytes());
     }
-    location.extend_from_slice(asker.subject.raw_path);
-    if let Some(query) = asker.subject.query {
+    let (path, query) = match target::parse(asker.request.method(), asker.request.target()) {
+        Ok(Target::Origin { path, query } | Target::Absolute { path, query, .. }) => (path, query),
+        _ => return Refused::new(400),
+    };
+    location.extend_from_slice(path);
+    if let Some(query) = query {
         location.push(b'?');
         location.extend_from_slice(query);
     }

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use dunlin_http::{FieldLines, Request};
 
+use super::bandwidth::{ConnectionPace, Pacer, Sender};
 use super::network::{Network, forwarded_address};
 use crate::transport::{Ends, Peer};
 
@@ -54,6 +55,8 @@ pub(crate) struct Pass {
     /// What the answer has besides the handler's fields.
     fields: RefCell<FieldLines>,
     holds: RefCell<Vec<Box<dyn Any>>>,
+    /// Its place among those who share a bandwidth.
+    sender: OnceCell<Sender>,
 }
 
 impl Pass {
@@ -65,6 +68,7 @@ impl Pass {
             ends: OnceCell::new(),
             fields: RefCell::default(),
             holds: RefCell::default(),
+            sender: OnceCell::new(),
         }
     }
 
@@ -112,6 +116,17 @@ impl Pass {
     /// Adds to the answer what the gates say of it.
     pub(crate) fn tell(&self, fields: &mut FieldLines) {
         fields.extend(&self.fields.borrow());
+    }
+
+    /// Has the answer sent as fast as the throttle lets it.
+    pub(super) fn throttle(&self, sender: Sender) {
+        // A route has one throttle.
+        let _ = self.sender.set(sender);
+    }
+
+    /// What slows the answer's body down, if anything does.
+    pub(crate) fn pacer(&self, connection: &mut Option<ConnectionPace>) -> Option<Pacer> {
+        self.sender.get()?.pacer(connection.get_or_insert_default())
     }
 
     /// Keeps something until the exchange ends, such as a place among those that may run at once.

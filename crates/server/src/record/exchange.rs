@@ -2,6 +2,7 @@
 
 use crate::transport::Peer;
 
+use super::Course;
 use crate::tls::Facts;
 
 /// One request and its response, borrowed from the connection while they are recorded.
@@ -48,12 +49,19 @@ pub(crate) struct Exchange<'a> {
     pub(crate) connection: u64,
     /// What is known of the encryption; `None` when there is none.
     pub(crate) tls: Option<Facts>,
+    /// What a script told, where one was asked.
+    pub(crate) course: Option<&'a Course>,
 }
 
 impl<'a> Exchange<'a> {
     /// Whose certificate the client has shown.
     pub(crate) fn tls_client(&self) -> Option<&[u8]> {
         Some(self.tls.as_ref()?.client.as_ref()?.subject.as_bytes())
+    }
+
+    /// The number by which scripts and logs know the request; only those of scripts have one.
+    pub(crate) fn request_id(&self) -> Option<&'a str> {
+        self.course.map(Course::id).filter(|id| !id.is_empty())
     }
 
     /// The path of the request-target, without the authority of an absolute form (RFC 9112 §3.2.2).
@@ -106,6 +114,7 @@ pub(super) mod tests {
             coding: "gzip",
             connection: 42,
             tls: None,
+            course: None,
         }
     }
 

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
 use super::escape;
-use super::{Exchange, Template, TimeCache};
+use super::{Course, Exchange, Template, TimeCache};
 use crate::transport::{Peer, UNIX};
 
 /// How a line of the access log is written.
@@ -160,6 +160,22 @@ fn write_json(exchange: &Exchange<'_>, time: &mut TimeCache, out: &mut Vec<u8>) 
     json_member(b",\"tls_protocol\":", tls.map(|tls| tls.protocol.as_bytes()), out);
     json_member(b",\"tls_cipher\":", tls.map(|tls| tls.cipher.as_bytes()), out);
     json_member(b",\"tls_client_subject\":", exchange.tls_client(), out);
+    if let (Some(course), Some(id)) = (exchange.course, exchange.request_id()) {
+        json_course(course, id, out);
+    }
+    out.push(b'}');
+}
+
+/// What only requests to scripts have: the number, and moments in nanoseconds since the head.
+fn json_course(course: &Course, id: &str, out: &mut Vec<u8>) {
+    json_member(b",\"request_id\":", Some(id.as_bytes()), out);
+    out.extend_from_slice(b",\"script_ns\":{");
+    for (at, (name, nanos)) in course.moments().enumerate() {
+        out.extend_from_slice(if at == 0 { b"\"" } else { b",\"" });
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b"\":");
+        number(nanos, out);
+    }
     out.push(b'}');
 }
 

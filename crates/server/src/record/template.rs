@@ -10,7 +10,7 @@ use super::{Exchange, TimeCache};
 ///
 /// The placeholders are `{remote} {remote_name} {user} {time} {time_iso} {method} {target}
 /// {path} {query} {protocol} {status} {bytes} {referer} {user_agent} {host} {duration_us}
-/// {duration_ms} {connection} {site} {cache} {coding} {tls_protocol} {tls_cipher}
+/// {duration_ms} {connection} {site} {cache} {coding} {request_id} {tls_protocol} {tls_cipher}
 /// {tls_client_subject} {tls_client_verify}`. What is absent is written as `-`.
 ///
 /// Text of the client is escaped so that it can end neither the line nor a field, be the field
@@ -131,6 +131,7 @@ fields! {
     TlsCipher = "tls_cipher",
     TlsClientSubject = "tls_client_subject",
     TlsClientVerify = "tls_client_verify",
+    RequestId = "request_id",
 }
 
 impl Field {
@@ -164,6 +165,7 @@ impl Field {
             Self::TlsCipher => text(tls.map(|tls| tls.cipher.as_bytes()), out),
             Self::TlsClientSubject => text(exchange.tls_client(), out),
             Self::TlsClientVerify => text(tls.map(|tls| tls.verified().as_bytes()), out),
+            Self::RequestId => text(exchange.request_id().map(str::as_bytes), out),
         }
     }
 }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use dunlin_http::FieldLines;
 
-use crate::gate::Pass;
+use super::Course;
+use crate::gate::{ConnectionPace, Pacer, Pass};
 
 /// One request's way through the server. It is made when the head has arrived, and ends with
 /// [`Loop::record`](crate::event_loop::Loop::record); whatever the gates lent to the request is given
@@ -17,6 +18,8 @@ pub(crate) struct Track {
     pub(crate) site: usize,
     /// What the gates know of who asks; `None` when the route has none.
     pub(crate) pass: Option<Rc<Pass>>,
+    /// What a script tells of it; `None` when it is for none.
+    pub(crate) course: Option<Rc<Course>>,
     /// Whether the access log has a line for it.
     pub(crate) is_logged: bool,
     pub(crate) phases: Phases,
@@ -42,7 +45,7 @@ impl Track {
         let head = Instant::now();
         let first_byte = first_byte.unwrap_or(head);
         let phases = Phases { first_byte, head, first_out: None };
-        Self { site: 0, pass: None, is_logged: true, phases }
+        Self { site: 0, pass: None, course: None, is_logged: true, phases }
     }
 
     /// With what the router found out. Even when nobody wants to know of requests, one that gates
@@ -66,6 +69,18 @@ impl Track {
         if let Some(pass) = &self.pass {
             pass.tell(fields);
         }
+    }
+
+    /// Whether the answer's body has to be sent piece by piece, as a throttle lets it.
+    #[inline]
+    pub(crate) fn pacer(&self, connection: &mut Option<ConnectionPace>) -> Option<Pacer> {
+        self.pass.as_ref()?.pacer(connection)
+    }
+
+    /// Whether the gates have something to say in the answer.
+    #[inline]
+    pub(crate) fn has_fields(&self) -> bool {
+        self.pass.as_ref().is_some_and(|pass| pass.has_fields())
     }
 
     /// How long the gates had it wait.

@@ -11,7 +11,7 @@ use crate::control::Commands;
 use crate::event_loop::Shared;
 use crate::handler::file::Roots;
 use crate::handler::script::Pools;
-use crate::listen::Gauge;
+use crate::listen::{ConnectionLimits, Gauge};
 use crate::record::{AccessLog, AccessLogSettings, Format, ReverseDns, ReverseDnsSettings};
 use crate::tls::Certificates;
 
@@ -48,7 +48,7 @@ impl Generation {
                 roots: Arc::new(Roots::default()),
                 pools: Arc::new(Pools::default()),
                 certificates: certificates(&config)?,
-                gauge: Arc::new(Gauge::new(connections(server), limit)),
+                gauge: Arc::new(Gauge::new(connections(server), server.threads, limit)),
                 reverse_dns: reverse_dns(server)?,
                 serial: Arc::new(AtomicU64::new(0)),
                 commands,
@@ -104,7 +104,7 @@ impl Generation {
     pub(super) fn takes_over(&self, before: &Self) {
         let Shared { config, store, pools, gauge, .. } = &*self.shared;
         before.shared.certificates.retire();
-        gauge.set_most(connections(&config.server));
+        gauge.set(connections(&config.server));
         store.retain_sites(|site| config.sites.has(site));
         let scripts: Vec<usize> =
             config.sites.iter().flat_map(|site| site.script_ids().collect::<Vec<_>>()).collect();
@@ -120,8 +120,8 @@ fn bounds(server: &Server) -> Bounds {
     }
 }
 
-/// The most connections at once.
-fn connections(server: &Server) -> usize {
+/// How many connections there may be.
+fn connections(server: &Server) -> ConnectionLimits {
     let limit = crate::config::descriptor_limit();
     let connections = server.connections.unwrap_or(limit / 2);
     if connections + server.cache.descriptors > limit {
@@ -131,7 +131,11 @@ fn connections(server: &Server) -> usize {
             server.cache.descriptors
         );
     }
-    connections
+    ConnectionLimits {
+        most: connections,
+        soft: server.connections_soft.unwrap_or(connections - connections / 10).min(connections),
+        per_address: server.connections_per_address,
+    }
 }
 
 fn access_log(server: &Server) -> Result<Option<Arc<AccessLog>>, StartError> {

@@ -1,5 +1,6 @@
 //! Answering one request: what the router says becomes bytes, now or later.
 
+use bytes::Bytes;
 use dunlin_http::http1::{BodyLength, Persistence, Refusal, response};
 use dunlin_http::semantics::{Coding, Method, status};
 use dunlin_http::{Head, Request};
@@ -10,10 +11,10 @@ use crate::cache::Stored;
 use crate::config::Persistence as Personality;
 use crate::event_loop::{From, Served};
 use crate::gate::Client;
-use crate::handler::admin;
+use crate::handler::{admin, file};
 use crate::record::Track;
 use crate::response::{Body, Piece, Response};
-use crate::route::{self, Prepared, Reply};
+use crate::route::{self, Origin, Prepared, Reply};
 
 impl Connection {
     /// Answers one request; `None` when the answer was added to the batch and the next request
@@ -28,7 +29,7 @@ impl Connection {
             let routed = admin::answer(&self.ctx, &request);
             return self.reply(&request, routed, None, output);
         }
-        match route::dispatch(&self.ctx, self.client(), &request, path) {
+        match route::dispatch(&self.ctx, self.client(), Origin::Client, &request, path) {
             Ok(routed) => self.reply(&request, routed, track, output),
             Err(refusal) => Some(self.refuse(refusal, Some((&request, track)), output)),
         }
@@ -73,6 +74,10 @@ impl Connection {
     ) -> Option<Next> {
         let route::Routed { reply, site, body_limit, reads_body, log, pass } = routed;
         let track = Track::routed(track, site, pass, log);
+        let reply = match &track {
+            Some(track) if track.has_fields() => file::unprepared(request, reply),
+            _ => reply,
+        };
         let is_head = request.method() == Method::Head;
         if self.engine.has_body() {
             let taken = matches!(reply, Reply::Exchange(_));
@@ -170,7 +175,9 @@ impl Connection {
         output: &mut Vec<u8>,
     ) -> Option<Next> {
         let Prepared { hit, coding, not_modified, cache } = prepared;
+        let pacer = track.as_ref().and_then(|track| track.pacer(&mut self.pace));
         if coding == Coding::Identity
+            && pacer.is_none()
             && !not_modified
             && let Some(plain) = &hit.plain
             && plain.block.len() <= INLINE_BODY
@@ -203,7 +210,7 @@ impl Connection {
         let mut body = Body::default();
         if !not_modified && request.method() == Method::Get {
             match &form.body {
-                Stored::Memory(bytes) if bytes.len() <= INLINE_BODY => {
+                Stored::Memory(bytes) if bytes.len() <= INLINE_BODY && pacer.is_none() => {
                     output.extend_from_slice(bytes);
                     served.bytes = form.length;
                 }
@@ -220,7 +227,7 @@ impl Connection {
         if let Some(log) = &mut log {
             log.served = served;
         }
-        self.send_body(body, log, output)
+        self.send_body(body, pacer, log, output)
     }
 
     /// Sends a response that was made for this request.
@@ -248,8 +255,10 @@ impl Connection {
         if is_head || !status::has_body(status) {
             body = Body::default();
         }
+        let pacer = log.as_ref().and_then(|log| log.track.pacer(&mut self.pace));
+        let is_inline = |bytes: &&Bytes| bytes.len() <= INLINE_BODY && pacer.is_none();
         let mut inline = 0;
-        if let Some(bytes) = body.as_memory().filter(|bytes| bytes.len() <= INLINE_BODY) {
+        if let Some(bytes) = body.as_memory().filter(is_inline) {
             output.extend_from_slice(bytes);
             inline = bytes.len() as u64;
             body = Body::default();
@@ -263,7 +272,7 @@ impl Connection {
             }
             return self.after_answer(output);
         }
-        self.send_body(body, log, output)
+        self.send_body(body, pacer, log, output)
     }
 
     #[inline]

@@ -1,6 +1,7 @@
 //! An exchange with a handler that reads the request's body, or sends its own as it is made: both
 //! ways at once, each no faster than its receiver takes it.
 
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -13,7 +14,10 @@ use tokio::io::ReadBuf;
 use super::body::TOO_LARGE;
 use super::{Connection, LogLater, Next, Stage, Step};
 use crate::connections::Waiting;
+use crate::early_hints::EarlyHints;
 use crate::event_loop::Served;
+use crate::gate::Pacer;
+use crate::record::Course;
 use crate::response::{Body, Response, Stream};
 use crate::route::{self, Incoming, Job};
 use crate::stream;
@@ -22,6 +26,8 @@ use crate::stream;
 pub(super) struct Exchange {
     /// Until the handler has answered.
     job: Option<Job>,
+    /// What is sent before the handler's answer.
+    early_hints: EarlyHints,
     /// Until the request's body has ended.
     upload: Option<Upload>,
     /// Until the whole answer is in `output`.
@@ -35,6 +41,8 @@ pub(super) struct Exchange {
     /// Bytes of the answer's body that went into `output`.
     sent: u64,
     body_limit: u64,
+    /// What slows the answer's body down.
+    pacer: Option<Pacer>,
 }
 
 struct Upload {
@@ -87,7 +95,7 @@ impl Connection {
         begin: route::Exchange,
         body_limit: u64,
         output: Vec<u8>,
-        log: Option<Box<LogLater>>,
+        mut log: Option<Box<LogLater>>,
     ) -> Next {
         let Ok(ends) = self.ends() else {
             return Next::Abort;
@@ -103,17 +111,24 @@ impl Connection {
                 (Some(upload), receiver)
             }
         };
+        let early_hints = EarlyHints::new(request.version() != Version::Http10);
+        let course = Rc::new(Course::new(Instant::now()));
         let job = begin(Incoming {
             body,
             length,
             ends,
             encrypted: self.stream.is_encrypted(),
             tls: self.stream.tls(),
-            received: Instant::now(),
+            course: Rc::clone(&course),
             redirects: 0,
+            early_hints: early_hints.clone(),
         });
+        if let Some(log) = &mut log {
+            log.track.course = Some(course);
+        }
         Next::Exchange(Box::new(Exchange {
             job: Some(job),
+            early_hints,
             upload,
             download: None,
             output,
@@ -123,6 +138,7 @@ impl Connection {
             version: request.version(),
             sent: 0,
             body_limit,
+            pacer: None,
         }))
     }
 
@@ -265,7 +281,14 @@ impl Connection {
     /// Has the handler go on to its answer.
     fn work(&mut self, cx: &mut Context<'_>, exchange: &mut Exchange) -> Moved {
         let Some(job) = &mut exchange.job else { return Moved::No };
-        let Poll::Ready(mut response) = job.as_mut().poll(cx) else { return Moved::No };
+        let answer = job.as_mut().poll(cx);
+        let hints = exchange.early_hints.take(cx);
+        for fields in &hints {
+            response::early_hints(fields.as_bytes(), &mut exchange.output);
+        }
+        let Poll::Ready(mut response) = answer else {
+            return if hints.is_empty() { Moved::No } else { Moved::Yes };
+        };
         exchange.job = None;
         if self.engine.has_body() && self.engine.expects_continue() {
             // Whether the body comes after a final answer is the client's choice.
@@ -290,6 +313,8 @@ impl Connection {
             log.served = Served { status, bytes: 0, cache, coding };
             log.track.tell(&mut fields);
         }
+        let track = exchange.log.as_ref().map(|log| &log.track);
+        exchange.pacer = track.and_then(|track| track.pacer(&mut self.pace));
         let Stream { source, length, is_message } = stream;
         if is_message {
             self.engine.close();
@@ -357,15 +382,27 @@ impl Connection {
             }
             moved = Moved::Yes;
         }
-        let before = exchange.at;
-        let sent = self.stream.poll_send(cx, &exchange.output, &mut exchange.at);
+        let (before, mut end) = (exchange.at, exchange.output.len());
+        if let Some(pacer) = &mut exchange.pacer {
+            match pacer.poll(cx, (end - before) as u64) {
+                Poll::Ready(bytes) => end = before + bytes as usize,
+                Poll::Pending => return moved,
+            }
+        }
+        let sent = self.stream.poll_send(cx, &exchange.output[..end], &mut exchange.at);
         if exchange.at > before {
             moved = Moved::Yes;
+        }
+        if let Some(pacer) = &mut exchange.pacer {
+            pacer.spend((exchange.at - before) as u64);
         }
         match sent {
             Poll::Pending => return moved,
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(_)) => return Moved::Over(Next::Abort),
+        }
+        if end < exchange.output.len() {
+            return moved;
         }
         exchange.output.clear();
         exchange.at = 0;
@@ -435,6 +472,9 @@ impl Connection {
     /// What the exchange waits for, and how many milliseconds at most.
     fn waits_for(&self, exchange: &Exchange) -> (Waiting, Option<u64>) {
         let settings = &self.ctx.http1;
+        if exchange.pacer.as_ref().is_some_and(Pacer::is_waiting) {
+            return (Waiting::Throttle, None);
+        }
         if exchange.at < exchange.output.len() {
             return (Waiting::Send, Some(settings.send_timeout));
         }

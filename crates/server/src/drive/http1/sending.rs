@@ -9,6 +9,9 @@ use tokio::task::JoinHandle;
 
 use super::super::send::{self, Outgoing, Sent};
 use super::{Connection, LogLater, Next, Stage, Step};
+use crate::connections::Waiting;
+use crate::event_loop::Loop;
+use crate::gate::Pacer;
 use crate::response::{Body, Piece};
 
 /// An answer, or several, that the socket did not take at once.
@@ -18,15 +21,36 @@ pub(super) struct Sending {
     at: usize,
     log: Option<Box<LogLater>>,
     warming: Option<JoinHandle<()>>,
+    paced: Option<Box<Paced>>,
+}
+
+/// A body of which a piece at a time may be sent.
+struct Paced {
+    pacer: Pacer,
+    rest: Body,
 }
 
 impl Connection {
     pub(super) fn send_body(
         &mut self,
         body: Body,
+        pacer: Option<Pacer>,
         log: Option<Box<LogLater>>,
         output: &mut Vec<u8>,
     ) -> Option<Next> {
+        if let Some(pacer) = pacer {
+            // The head leaves with the first piece.
+            let head = output.to_vec();
+            output.clear();
+            let outgoing = Outgoing { head, ..Outgoing::default() };
+            let paced = Some(Box::new(Paced { pacer, rest: body }));
+            return Some(Next::Send(Box::new(Sending {
+                outgoing,
+                log,
+                paced,
+                ..Sending::default()
+            })));
+        }
         match self.flush(body, log, output) {
             Next::Receive => None,
             next => Some(next),
@@ -48,7 +72,7 @@ impl Connection {
         match (result, rest) {
             (Ok(state), Some(head)) => {
                 let outgoing = Outgoing { head, body, sent };
-                let mut sending = Sending { outgoing, at: 0, log, warming: None };
+                let mut sending = Sending { outgoing, log, ..Sending::default() };
                 sending.begin_warming(&state);
                 Next::Send(Box::new(sending))
             }
@@ -81,6 +105,11 @@ impl Connection {
                 let _ = ready!(Pin::new(warming).poll(cx));
                 sending.warming = None;
             }
+            if let Some(granted) = ready!(sending.poll_turn(&self.ctx, self.slot, cx)) {
+                sending.outgoing.body = granted;
+                self.await_client();
+                continue;
+            }
             let Outgoing { head, body, sent } = &mut sending.outgoing;
             let before = (sending.at, *sent, self.stream.written());
             let result = send::send(&mut self.stream, head, &mut sending.at, body, sent);
@@ -102,6 +131,8 @@ impl Connection {
                         }
                     }
                 }
+                Ok(Sent::All)
+                    if sending.paced.as_ref().is_some_and(|paced| !paced.rest.is_empty()) => {}
                 result => {
                     let (sent, log) = (*sent, sending.log.take());
                     let next = self.after_sending(&result, sent, log);
@@ -124,6 +155,20 @@ impl Connection {
 }
 
 impl Sending {
+    /// The next piece of a body that is throttled, when its turn has come and the one before is sent.
+    fn poll_turn(&mut self, ctx: &Loop, slot: usize, cx: &mut Context<'_>) -> Poll<Option<Body>> {
+        let Some(paced) = &mut self.paced else { return Poll::Ready(None) };
+        if !self.outgoing.body.is_empty() || paced.rest.is_empty() {
+            return Poll::Ready(None);
+        }
+        let Poll::Ready(bytes) = paced.pacer.poll(cx, paced.rest.length()) else {
+            ctx.connections.wait(slot, Waiting::Throttle, u64::MAX);
+            return Poll::Pending;
+        };
+        paced.pacer.spend(bytes);
+        Poll::Ready(Some(paced.rest.split_to(bytes)))
+    }
+
     /// Reads what is not in memory where waiting for the disk holds up nobody.
     fn begin_warming(&mut self, state: &Sent) {
         if let (Sent::Cold { offset, length }, Some(Piece::File(file, _))) =

@@ -1,5 +1,6 @@
 //! Answering one request: what the router says becomes frames, now or later.
 
+use std::rc::Rc;
 use std::time::Instant;
 
 use dunlin_http::http1::{BodyLength, Refusal};
@@ -10,10 +11,12 @@ use dunlin_http::{FieldName, Head, Request};
 use super::work::{LogLater, Sending, UPLOAD, Upload, Work};
 use super::{Connection, Link, Parts};
 use crate::cache::Stored;
+use crate::early_hints::EarlyHints;
 use crate::event_loop::Served;
-use crate::record::Track;
+use crate::handler::file;
+use crate::record::{Course, Track};
 use crate::response::{Body, Piece, Response};
-use crate::route::{self, Incoming, Prepared, Reply};
+use crate::route::{self, Incoming, Origin, Prepared, Reply};
 use crate::stream;
 
 const TOO_LARGE: Refusal = Refusal { status: 413, reason: "the body is larger than the limit" };
@@ -32,12 +35,16 @@ impl Connection {
         let Parts { out, head, text, path } = parts;
         let request = Request::new(text, head);
         let client = link.client();
-        let routed = match route::dispatch(link.ctx, client, &request, path) {
+        let routed = match route::dispatch(link.ctx, client, Origin::Client, &request, path) {
             Ok(routed) => routed,
             Err(refusal) => return self.refuse(link, id, refusal, (&request, track), out),
         };
         let route::Routed { reply, site, body_limit, reads_body, log, pass } = routed;
         let track = Track::routed(track, site, pass, log);
+        let reply = match &track {
+            Some(track) if track.has_fields() => file::unprepared(&request, reply),
+            _ => reply,
+        };
         if length.is_some_and(|length| length > body_limit) {
             return self.refuse(link, id, TOO_LARGE, (&request, track), out);
         }
@@ -76,15 +83,21 @@ impl Connection {
                         (length.map_or(BodyLength::Chunked, BodyLength::Known), receiver)
                     }
                 };
-                let received = Instant::now();
+                let course = Rc::new(Course::new(Instant::now()));
+                if let Some(log) = &mut work.log {
+                    log.track.course = Some(Rc::clone(&course));
+                }
+                let early_hints = EarlyHints::new(true);
+                work.early_hints = Some(early_hints.clone());
                 work.job = Some(begin(Incoming {
                     body,
                     length,
                     ends,
                     encrypted: link.stream.is_encrypted(),
                     tls: link.stream.tls(),
-                    received,
+                    course,
                     redirects: 0,
+                    early_hints,
                 }));
             }
         }
@@ -139,6 +152,7 @@ impl Connection {
     ) {
         let Prepared { hit, coding, not_modified, cache } = prepared;
         let is_head = request.method() == Method::Head;
+        let pacer = track.as_ref().and_then(|track| track.pacer(&mut self.pace));
         if coding == Coding::Identity
             && !not_modified
             && let Some(plain) = &hit.plain
@@ -146,7 +160,7 @@ impl Connection {
             let (lines, body) = plain.block.split_at(plain.head_length);
             let head_only = is_head || body.is_empty();
             self.send_head(link, id, 200, lines, plain.serial, head_only, out);
-            if head_only || self.engine.send_whole(id, body, out) {
+            if head_only || pacer.is_none() && self.engine.send_whole(id, body, out) {
                 if let Some(track) = track {
                     let bytes = if head_only { 0 } else { body.len() as u64 };
                     let served = Served { status: 200, bytes, cache, coding: "-" };
@@ -169,6 +183,7 @@ impl Connection {
             self.send_head(link, id, status, lines, form.serial, head_only, out);
             let whole = match &form.body {
                 _ if head_only => true,
+                _ if pacer.is_some() => false,
                 Stored::Memory(bytes) => self.engine.send_whole(id, bytes, out),
                 Stored::File(_) => false,
             };
@@ -192,7 +207,8 @@ impl Connection {
         }
         let mut body = Body::default();
         body.push(Piece::of(&form.body, 0..form.length));
-        let work = Work::new(id, link.ctx.clock.now(), log, is_head);
+        let mut work = Work::new(id, link.ctx.clock.now(), log, is_head);
+        work.pacer = pacer;
         self.send_later(work, body);
     }
 
@@ -213,6 +229,7 @@ impl Connection {
             log.served = Served { status, bytes: 0, cache, coding };
             log.track.tell(&mut fields);
         }
+        work.begin_pace(&mut self.pace);
         if let Some(stream) = body.take_stream() {
             let length = stream.length;
             work.sending = Sending::from(*stream);
@@ -243,7 +260,8 @@ impl Connection {
         let bodiless = work.is_head || !status::has_body(status) || body.is_empty();
         self.send_head(link, work.id, status, fields.as_bytes(), 0, bodiless, out);
         let whole = body.as_memory().is_some_and(|bytes| {
-            let whole = !bodiless && self.engine.send_whole(work.id, bytes, out);
+            let whole =
+                !bodiless && work.pacer.is_none() && self.engine.send_whole(work.id, bytes, out);
             work.sent = if whole { bytes.len() as u64 } else { 0 };
             whole
         });
@@ -260,7 +278,7 @@ impl Connection {
     }
 
     fn send_later(&mut self, mut work: Work, body: Body) {
-        self.engine.set_ready(work.id, true);
+        self.engine.set_ready(work.id, work.may_send());
         work.sending = Sending::Pieces { body, warming: None };
         self.works.push(work);
     }

@@ -21,8 +21,11 @@ impl Connection {
         } else if let Some(since) = self.incomplete_since {
             (Waiting::Head, since + settings.head_timeout)
         } else if self.works.is_empty() {
-            let idle = if self.is_at_rest { settings.idle_timeout } else { REST };
-            (Waiting::Idle, self.active + idle)
+            if self.is_at_rest {
+                (Waiting::Idle, self.active + settings.idle_timeout)
+            } else {
+                (Waiting::Resting, self.active + REST)
+            }
         } else {
             (Waiting::Streams, u64::MAX)
         };
@@ -79,7 +82,8 @@ impl Connection {
             return self.end(ErrorCode::ProtocolError, "a frame took too long", parts);
         }
         if self.works.is_empty() && self.incomplete_since.is_none() {
-            if now >= self.active + settings.idle_timeout {
+            let is_over = now >= self.active + settings.idle_timeout;
+            if is_over || link.ctx.connections.is_evicted(link.slot) {
                 self.end(ErrorCode::NoError, "idle", parts);
             } else if now >= self.active + REST {
                 self.is_at_rest = true;
@@ -98,6 +102,9 @@ impl Connection {
 impl Work {
     /// Bytes are there to be sent.
     fn has_bytes(&self) -> bool {
+        if !self.may_send() {
+            return false;
+        }
         match &self.sending {
             Sending::Pieces { warming, .. } => warming.is_none(),
             Sending::Stream { chunk, .. } => !chunk.is_empty(),

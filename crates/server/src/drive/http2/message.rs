@@ -96,6 +96,7 @@ impl Connection {
             return self.record_work(link, &mut work);
         }
         let chunk = Bytes::copy_from_slice(&head.bytes[head.end.unwrap_or_default()..]);
+        work.begin_pace(&mut self.pace);
         work.sending = Sending::Stream { source, chunk, left: length, is_at_end: false };
         self.works.push(work);
     }

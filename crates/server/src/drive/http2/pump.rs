@@ -34,8 +34,14 @@ impl Connection {
             let mark = self.engine.begin_data(out);
             let before = out.len();
             let work = &mut self.works[number];
-            let filled = work.fill(allowance, out);
+            let allowed = work.pacer.as_ref().map_or(usize::MAX, |pacer| {
+                usize::try_from(pacer.allowance()).unwrap_or(usize::MAX)
+            });
+            let filled = work.fill(allowance.min(allowed), out);
             work.sent += (out.len() - before) as u64;
+            if let Some(pacer) = &mut work.pacer {
+                pacer.spend((out.len() - before) as u64);
+            }
             work.moved = now;
             self.served = now;
             match filled {
@@ -56,10 +62,10 @@ impl Connection {
                     continue;
                 }
             }
-            if let Some(Sending::Stream { chunk, .. }) =
-                self.works.get(number).map(|work| &work.sending)
-                && chunk.is_empty()
-            {
+            let Some(work) = self.works.get(number) else { continue };
+            let is_drained =
+                matches!(&work.sending, Sending::Stream { chunk, .. } if chunk.is_empty());
+            if is_drained || !work.may_send() {
                 self.engine.set_ready(id, false);
             }
         }

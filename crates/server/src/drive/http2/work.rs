@@ -5,13 +5,15 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use dunlin_http::http1::Refusal;
-use dunlin_http::http2::ErrorCode;
-use dunlin_http::{OwnedRequest, Request};
+use dunlin_http::http2::{ErrorCode, ResponseHead};
+use dunlin_http::{FieldLines, OwnedRequest, Request};
 use tokio::task::JoinHandle;
 
 use super::message::MessageHead;
 use super::{Connection, Link, Parts};
+use crate::early_hints::EarlyHints;
 use crate::event_loop::Served;
+use crate::gate::{ConnectionPace, Pacer};
 use crate::record::Track;
 use crate::response::{Body, Response, Stream};
 use crate::route::{self, Job};
@@ -22,12 +24,17 @@ pub(super) struct Work {
     pub(super) id: u32,
     /// Until the handler has answered.
     pub(super) job: Option<Job>,
+    /// What the handler has sent before its answer, and where it comes from.
+    pub(super) early_hints: Option<EarlyHints>,
+    hints: Vec<FieldLines>,
     /// Until it has been begun to be sent: the handler's answer.
     pub(super) response: Option<Response>,
     /// The answer waits for the end of the request's body.
     pub(super) is_deferred: bool,
     pub(super) upload: Option<Upload>,
     pub(super) sending: Sending,
+    /// What slows the answer's body down.
+    pub(super) pacer: Option<Pacer>,
     pub(super) log: Option<Box<LogLater>>,
     pub(super) is_head: bool,
     /// The client waits for a 100 before it sends the body.
@@ -98,10 +105,13 @@ impl Work {
         Self {
             id,
             job: None,
+            early_hints: None,
+            hints: Vec::new(),
             response: None,
             is_deferred: false,
             upload: None,
             sending: Sending::Nothing,
+            pacer: None,
             log,
             is_head,
             expects_continue: false,
@@ -110,6 +120,12 @@ impl Work {
             sent: 0,
             moved: now,
         }
+    }
+
+    /// Has the answer sent as the throttle lets it, on a connection with that pace.
+    pub(super) fn begin_pace(&mut self, connection: &mut Option<ConnectionPace>) {
+        let track = self.log.as_ref().map(|log| &log.track);
+        self.pacer = track.and_then(|track| track.pacer(connection));
     }
 
     /// Whether the head of the answer has not been sent.
@@ -122,15 +138,39 @@ impl Work {
         self.upload.is_some()
     }
 
+    /// Whether the throttle lets something be sent now.
+    pub(super) fn may_send(&self) -> bool {
+        self.pacer.as_ref().is_none_or(|pacer| pacer.allowance() > 0)
+    }
+
+    /// Asks the throttle for what is there to be sent; true when something may be that could not before.
+    fn poll_turn(&mut self, now: u64, cx: &mut Context<'_>) -> bool {
+        let Some(pacer) = &mut self.pacer else { return false };
+        let wanted = match &self.sending {
+            Sending::Pieces { body, warming: None } => body.length(),
+            Sending::Stream { chunk, .. } => chunk.len() as u64,
+            _ => 0,
+        };
+        let has_turn = pacer.allowance() == 0 && wanted > 0 && pacer.poll(cx, wanted).is_ready();
+        if has_turn {
+            self.moved = now;
+        }
+        has_turn
+    }
+
     /// Has the handler go on; true when something came of it.
-    fn poll(&mut self, cx: &mut Context<'_>) -> bool {
+    fn poll(&mut self, now: u64, cx: &mut Context<'_>) -> bool {
         let mut moved = false;
-        if let Some(job) = &mut self.job
-            && let Poll::Ready(response) = job.as_mut().poll(cx)
-        {
-            self.job = None;
-            self.response = Some(response);
-            moved = true;
+        if let Some(job) = &mut self.job {
+            if let Poll::Ready(response) = job.as_mut().poll(cx) {
+                self.job = None;
+                self.response = Some(response);
+                moved = true;
+            }
+            if let Some(early_hints) = &self.early_hints {
+                self.hints.append(&mut early_hints.take(cx));
+                moved |= !self.hints.is_empty();
+            }
         }
         if let Some(upload) = &self.upload {
             upload.sender.watch(cx);
@@ -164,7 +204,7 @@ impl Work {
             }
             _ => {}
         }
-        moved
+        self.poll_turn(now, cx) | moved
     }
 }
 
@@ -188,8 +228,8 @@ impl Upload {
 
 impl Connection {
     /// Has all handlers go on. The loop's buffers must not be in use.
-    pub(super) fn poll_works(&mut self, cx: &mut Context<'_>) -> bool {
-        self.works.iter_mut().fold(false, |moved, work| work.poll(cx) | moved)
+    pub(super) fn poll_works(&mut self, now: u64, cx: &mut Context<'_>) -> bool {
+        self.works.iter_mut().fold(false, |moved, work| work.poll(now, cx) | moved)
     }
 
     /// Does what came of the handlers' going on.
@@ -202,10 +242,13 @@ impl Connection {
         let (now, mut moved, mut number) = (link.ctx.clock.now(), false, 0);
         while let Some(work) = self.works.get_mut(number) {
             let id = work.id;
+            for fields in work.hints.drain(..) {
+                inform(&mut self.engine, id, 103, fields.as_bytes(), parts.out);
+            }
             if let Some(upload) = &mut work.upload {
                 if work.expects_continue && upload.sender.is_wanted() {
                     work.expects_continue = false;
-                    answer_100(&mut self.engine, id, parts.out);
+                    inform(&mut self.engine, id, 100, b"", parts.out);
                 }
                 let count = upload.newly_taken(now);
                 if count > 0 {
@@ -241,9 +284,11 @@ impl Connection {
                     continue;
                 }
                 Sending::Pieces { warming, .. } => {
-                    self.engine.set_ready(id, warming.is_none());
+                    self.engine.set_ready(id, warming.is_none() && work.may_send());
                 }
-                Sending::Stream { chunk, .. } => self.engine.set_ready(id, !chunk.is_empty()),
+                Sending::Stream { chunk, .. } => {
+                    self.engine.set_ready(id, !chunk.is_empty() && work.may_send());
+                }
                 _ => {}
             }
             number += 1;
@@ -351,10 +396,15 @@ impl Connection {
     }
 }
 
-/// The interim response that asks for the body.
-fn answer_100(engine: &mut dunlin_http::http2::Connection, id: u32, out: &mut Vec<u8>) {
-    let head = dunlin_http::http2::ResponseHead { status: 100, date: b"", lines: b"", serial: 0 };
-    engine.inform(id, &head, out);
+/// An interim response: 100, which asks for the body, or 103.
+fn inform(
+    engine: &mut dunlin_http::http2::Connection,
+    id: u32,
+    status: u16,
+    lines: &[u8],
+    out: &mut Vec<u8>,
+) {
+    engine.inform(id, &ResponseHead { status, date: b"", lines, serial: 0 }, out);
 }
 
 impl From<Stream> for Sending {

@@ -16,11 +16,13 @@ use dunlin_http::{FieldLines, Head, Request};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::early_hints::EarlyHints;
 use crate::event_loop::Loop;
 use crate::gate::{Asker, Client, Pass, Refused, Verdict};
 use crate::handler::file;
+use crate::record::Course;
 use crate::response::{Piece, Response};
-use crate::route::{self, Incoming, Reply};
+use crate::route::{self, Incoming, Origin, Reply};
 use crate::stream;
 
 /// Somebody else who decides.
@@ -214,7 +216,7 @@ async fn within(ctx: &Rc<Loop>, pass: &Pass, message: &[u8]) -> io::Result<Respo
     }
     let request = Request::new(message, &head);
     let client = Client { is_subrequest: true, ..pass.client };
-    let routed = route::dispatch(ctx, client, &request, &mut Vec::new());
+    let routed = route::dispatch(ctx, client, Origin::Server, &request, &mut Vec::new());
     let mut response = match routed.map_err(|_| malformed())?.reply {
         Reply::Exchange(begin) => {
             begin(Incoming {
@@ -223,7 +225,9 @@ async fn within(ctx: &Rc<Loop>, pass: &Pass, message: &[u8]) -> io::Result<Respo
                 ends: pass.ends(),
                 encrypted: client.encrypted,
                 tls: None,
-                received: Instant::now(),
+                course: Rc::new(Course::new(Instant::now())),
+                // What decides has nothing to tell the client.
+                early_hints: EarlyHints::new(false),
                 redirects: 0,
             })
             .await

@@ -45,8 +45,7 @@ pub(crate) fn answer_hit(
     } else {
         Coding::Identity
     };
-    let told = subject.pass.is_some_and(|pass| pass.has_fields());
-    let special = request.has_any(SPECIAL) || hit.settings.expires.is_some() || told;
+    let special = request.has_any(SPECIAL) || hit.settings.expires.is_some();
     if !special {
         return Reply::Prepared(Prepared {
             hit: Rc::clone(hit),

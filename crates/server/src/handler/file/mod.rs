@@ -97,6 +97,9 @@ fn conclude(
 
 fn keep_in_front(ctx: &Loop, subject: &Subject<'_>, resource: Arc<Resource>) -> Rc<Hit> {
     let (store, hit) = (&ctx.shared.store, hit(subject, resource));
+    if subject.settings.internal {
+        return Rc::new(hit);
+    }
     ctx.front.borrow_mut().insert(store, subject.site.serial, subject.raw_path, hit)
 }
 
@@ -122,7 +125,7 @@ fn answer_guarded(
         return answer_hit(ctx, request, subject, hit, cache);
     };
     let pass = subject.pass.map_or_else(|| Rc::new(Pass::new(subject.client)), Rc::clone);
-    match gates.ask_who(&Asker { ctx, request, subject, pass: &pass }) {
+    match gates.ask_who(&Asker { ctx, request, pass: &pass }) {
         Verdict::Pass => answer_hit(ctx, request, subject, hit, cache),
         Verdict::Refuse(refused) => route::refuse(ctx, request, subject, refused),
         Verdict::Wait(waiting) => {
@@ -181,6 +184,14 @@ pub(crate) async fn into_response(request: &Request<'_>, reply: Reply) -> Respon
         Reply::Prepared(prepared) => from_prepared(request, &prepared),
         // Only a route's own handler begins an exchange, and this is none of a script's.
         Reply::Exchange(_) => error_response(500, true),
+    }
+}
+
+/// The same reply in a form to which fields can be added.
+pub(crate) fn unprepared(request: &Request<'_>, reply: Reply) -> Reply {
+    match reply {
+        Reply::Prepared(prepared) => from_prepared(request, &prepared).into(),
+        reply => reply,
     }
 }
 

@@ -10,6 +10,7 @@ use dunlin_http::{FieldName, Request};
 
 use super::Call;
 use super::locate::Located;
+use super::trace;
 use crate::config::Mapping;
 use crate::route::Incoming;
 use crate::tls::Facts;
@@ -113,6 +114,10 @@ pub(super) fn variables(
         // RFC 8470 §5.1.
         list.set("HTTP_EARLY_DATA", "1");
     }
+    let (id, parent) = (incoming.course.id(), trace::traceparent(&request, incoming.course.id()));
+    list.set("HTTP_X_REQUEST_ID", id);
+    list.set("HTTP_TRACEPARENT", &parent);
+    list.add("TRACEPARENT", &parent);
     for (name, value) in &call.rules.env {
         list.set(name, value);
     }

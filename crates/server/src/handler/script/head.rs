@@ -12,10 +12,21 @@ pub(super) struct ScriptHead {
     pub(super) status: Option<u16>,
     pub(super) location: Option<Vec<u8>>,
     pub(super) content_length: Option<u64>,
+    /// What is to be answered with in place of the body.
+    pub(super) instead: Option<Instead>,
     /// Every other field that goes to the client; Location too, when it is for the client.
     pub(super) fields: FieldLines,
     /// There was another field than Location and Content-Type.
     others: bool,
+}
+
+/// What a script names to be answered with in place of its own body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Instead {
+    /// A path of the site, which may be one that clients may not ask for (X-Accel-Redirect).
+    Path(Vec<u8>),
+    /// A file (X-Sendfile).
+    File(Vec<u8>),
 }
 
 /// Reads a header from the front of `bytes`: it and its length, or `None` when its end has not
@@ -66,6 +77,11 @@ impl ScriptHead {
         self.status.unwrap_or(if self.location.is_some() { 302 } else { 200 })
     }
 
+    /// Whether it is one that comes before the answer's own (RFC 8297).
+    pub(super) fn is_early_hints(&self) -> bool {
+        self.status == Some(EARLY_HINTS)
+    }
+
     fn line(&mut self, line: &[u8]) -> Result<(), String> {
         let malformed = || format!("a line of its header is no field: {}", shown(line));
         let colon = memchr::memchr(b':', line).ok_or_else(malformed)?;
@@ -79,7 +95,7 @@ impl ScriptHead {
                     return Err("its header has more than one Status".into());
                 }
                 self.status = Some(status(value).ok_or_else(|| {
-                    format!("its Status is none from 200 to 599: {}", shown(value))
+                    format!("its Status is neither 103 nor from 200 to 599: {}", shown(value))
                 })?);
                 self.others = true;
                 return Ok(());
@@ -106,6 +122,8 @@ impl ScriptHead {
                     return Err("its header has more than one Content-Type".into());
                 }
             }
+            b"x-accel-redirect" => return self.instead(Instead::Path(value.to_vec())),
+            b"x-sendfile" => return self.instead(Instead::File(value.to_vec())),
             b"transfer-encoding" => {
                 return Err("its header has a Transfer-Encoding, which is the server's".into());
             }
@@ -119,7 +137,17 @@ impl ScriptHead {
         }
         Ok(())
     }
+
+    fn instead(&mut self, instead: Instead) -> Result<(), String> {
+        self.others = true;
+        match self.instead.replace(instead) {
+            None => Ok(()),
+            Some(_) => Err("its header names two things to answer with instead".into()),
+        }
+    }
 }
+
+const EARLY_HINTS: u16 = 103;
 
 /// `NNN` or `NNN reason`.
 fn status(value: &[u8]) -> Option<u16> {
@@ -128,7 +156,7 @@ fn status(value: &[u8]) -> Option<u16> {
         return None;
     }
     let number = digits.iter().fold(0, |sum, digit| sum * 10 + u16::from(digit - b'0'));
-    (200..600).contains(&number).then_some(number)
+    (number == EARLY_HINTS || (200..600).contains(&number)).then_some(number)
 }
 
 fn shown(bytes: &[u8]) -> String {
@@ -194,6 +222,7 @@ mod tests {
             "Content-Length: \n\n",
             "Content-Length: 1\nContent-Length: 2\n\n",
             "Transfer-Encoding: chunked\n\n",
+            "X-Sendfile: /a\nX-Accel-Redirect: /a\n\n",
         ] {
             assert!(parse(text.as_bytes()).is_err(), "{text:?}");
         }

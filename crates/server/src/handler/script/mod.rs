@@ -6,9 +6,10 @@ mod cgiplus;
 mod environment;
 mod head;
 mod host;
+mod instead;
+mod launch;
 mod locate;
 mod output;
-mod phases;
 mod pool;
 mod process;
 mod redirect;
@@ -17,6 +18,7 @@ mod reply;
 mod socket;
 mod spool;
 mod stderr;
+mod trace;
 mod warm;
 mod workers;
 
@@ -27,15 +29,18 @@ use dunlin_http::semantics::Method;
 use dunlin_http::{FieldLines, OwnedRequest, Request};
 
 pub(crate) use self::host::Links;
+pub use self::launch::{LAUNCH, launch};
 use self::locate::Found;
 pub(crate) use self::pool::Pools;
 pub use self::warm::cold_programs;
 use crate::config::Script;
 use crate::event_loop::Loop;
 use crate::gate::{Client, Pass};
+use crate::handler::error_page;
 use crate::handler::file;
 use crate::handler::file::OwnedSubject;
 use crate::handler::redirect::to_slash;
+use crate::record::Course;
 use crate::response::Response;
 use crate::route::{Incoming, Reply, Subject};
 
@@ -77,6 +82,12 @@ impl Call {
 async fn respond(call: Call, incoming: Incoming) -> Response {
     // For the log: the script's, once it is known.
     let mut name = call.rules.label();
+    let course = Rc::clone(&incoming.course);
+    course.set_id(|| trace::request_id(&call.request.as_request(), &call.rules));
+    if call.rules.show_errors {
+        course.keep_errors();
+    }
+    hint(&call, &incoming);
     let answer = match call.rules.kind {
         kind if kind.is_cgi() => cgi::attempt(&call, incoming, &mut name).await,
         _ => by_workers(&call, incoming, &mut name).await,
@@ -85,9 +96,27 @@ async fn respond(call: Call, incoming: Incoming) -> Response {
         Ok(response) => return response,
         Err(failure) => failure,
     };
-    failure.tell(&name);
+    failure.tell(&name, course.id());
     let request = call.request.as_request();
-    failure.into_response(&call.ctx, &request, &call.subject.borrow()).await
+    let mut response = match failure.status() {
+        500.. if call.rules.show_errors => failure.shown(&request, &name, &course),
+        _ => failure.into_response(&call.ctx, &request, &call.subject.borrow()).await,
+    };
+    if call.rules.tell_request_id {
+        response.fields.set("X-Request-Id", course.id());
+    }
+    response
+}
+
+/// Sends the Early Hints that the route has.
+fn hint(call: &Call, incoming: &Incoming) {
+    let links = &call.subject.settings.early_hints;
+    if !links.is_empty() && matches!(call.request.as_request().method(), Method::Get | Method::Head)
+    {
+        let mut fields = FieldLines::new();
+        links.iter().for_each(|link| fields.push("Link", link));
+        incoming.early_hints.send(fields);
+    }
 }
 
 /// Has a worker answer, where the path names a script, and the file handler where it names
@@ -163,22 +192,51 @@ impl Failure {
     }
 
     /// One line in the error log, where somebody has to do something about it.
-    fn tell(&self, script: &str) {
+    fn tell(&self, script: &str, request_id: &str) {
         match self {
             Self::Missing | Self::Abandoned | Self::Busy | Self::Status(_) => {}
             Self::TooLarge => {
-                tracing::warn!(script, "the script was not run: its variables are too long");
+                tracing::warn!(
+                    script,
+                    request_id,
+                    "the script was not run: its variables are too long"
+                );
             }
-            Self::Forbidden(reason) => tracing::warn!(script, "the script was not run: {reason}"),
-            Self::Broken(reason) => tracing::error!(script, "the script was not run: {reason}"),
+            Self::Forbidden(reason) => {
+                tracing::warn!(script, request_id, "the script was not run: {reason}");
+            }
+            Self::Broken(reason) => {
+                tracing::error!(script, request_id, "the script was not run: {reason}");
+            }
             Self::Malformed(reason)
             | Self::Lost(reason)
             | Self::Refused(reason)
             | Self::Unreachable(reason) => {
-                tracing::error!(script, "no valid answer: {reason}");
+                tracing::error!(script, request_id, "no valid answer: {reason}");
             }
-            Self::Late(reason) => tracing::error!(script, "the script was ended: {reason}"),
+            Self::Late(reason) => {
+                tracing::error!(script, request_id, "the script was ended: {reason}");
+            }
         }
+    }
+
+    /// A page for those who write the script: why there is no answer, and what the script wrote to its
+    /// standard error.
+    fn shown(&self, request: &Request<'_>, script: &str, course: &Course) -> Response {
+        let reason = match self {
+            Self::Malformed(reason)
+            | Self::Broken(reason)
+            | Self::Lost(reason)
+            | Self::Refused(reason)
+            | Self::Unreachable(reason) => reason,
+            Self::Late(reason) => *reason,
+            _ => "too many requests wait",
+        };
+        let facts = [("script", script), ("request", course.id()), ("reason", reason)];
+        let page = error_page::explained(self.status(), &facts, &course.errors());
+        let mut response = Response::with_text(self.status(), "text/html; charset=utf-8", page);
+        response.fields.push("Cache-Control", "no-store");
+        if request.method() == Method::Head { response.without_body() } else { response }
     }
 
     async fn into_response(

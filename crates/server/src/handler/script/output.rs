@@ -11,10 +11,12 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep_until, timeout};
 
 use super::Failure;
-use super::head::{self, ScriptHead};
-use super::phases::Phases;
+use super::head::{self, Instead, ScriptHead};
 use super::stderr::{TURN, printable};
 use crate::config::Script;
+use crate::early_hints::EarlyHints;
+use crate::record::Course;
+use crate::route::Incoming;
 use crate::stream;
 
 /// What a script answers with.
@@ -27,16 +29,32 @@ pub(super) enum Answer {
     Message(u16),
     /// What this path would be answered with.
     Local(Vec<u8>),
+    /// What the header names, under the header's fields.
+    Instead(ScriptHead, Instead),
 }
 
-/// Takes the answer, or why there is none.
-pub(super) type Tell = oneshot::Sender<Result<Answer, Failure>>;
+/// Takes what comes before the answer, and the answer or why there is none.
+pub(super) struct Tell {
+    answer: oneshot::Sender<Result<Answer, Failure>>,
+    early_hints: EarlyHints,
+}
+
+/// Hears of the answer.
+pub(super) type Told = oneshot::Receiver<Result<Answer, Failure>>;
+
+/// The two ends by which a run tells of its answer.
+pub(super) fn tell(incoming: &Incoming) -> (Tell, Told) {
+    let (answer, told) = oneshot::channel();
+    (Tell { answer, early_hints: incoming.early_hints.clone() }, told)
+}
 
 /// An answer that ends within so many bytes and so much time is sent as a whole: its length can
 /// be stated, it leaves in one write, and a script that fails in the middle of it gives an error
 /// instead of a cut answer.
 const WHOLE: usize = 64 * 1024;
 const PATIENCE: Duration = Duration::from_millis(2);
+/// Early Hints that one answer may have.
+const HINTS: usize = 8;
 
 /// Where a script's output comes from. Both futures may be dropped before they are ready, and
 /// nothing is lost.
@@ -68,7 +86,7 @@ pub(super) struct Output<'a, S> {
     pub(super) name: &'a str,
     pub(super) source: S,
     pub(super) sender: &'a stream::Sender,
-    pub(super) phases: &'a Phases,
+    pub(super) course: &'a Course,
     /// The request is HEAD: a stated length is not that of what comes.
     pub(super) is_bodiless: bool,
     tell: RefCell<Option<Tell>>,
@@ -86,7 +104,7 @@ impl<'a, S: Source> Output<'a, S> {
         name: &'a str,
         source: S,
         sender: &'a stream::Sender,
-        phases: &'a Phases,
+        course: &'a Course,
         is_bodiless: bool,
         tell: Tell,
     ) -> Self {
@@ -94,7 +112,7 @@ impl<'a, S: Source> Output<'a, S> {
             name,
             source,
             sender,
-            phases,
+            course,
             is_bodiless,
             tell: RefCell::new(Some(tell)),
             active: Cell::new(Instant::now()),
@@ -114,7 +132,7 @@ impl<'a, S: Source> Output<'a, S> {
         rules: &Script,
     ) -> Result<(), Failure> {
         if *fed {
-            self.phases.handed_over.set(Some(self.phases.started));
+            self.course.handed_over.set(Some(self.course.started()));
         }
         let mut feeding = pin!(feeding);
         let mut answering = pin!(self.answer(is_whole_message));
@@ -149,27 +167,59 @@ impl<'a, S: Source> Output<'a, S> {
             return self.message().await;
         }
         let mut buffer = Vec::new();
-        let (head, length) = loop {
-            match self.read().await {
-                Some(bytes) => buffer.extend_from_slice(&bytes),
-                None => return Err(self.early_end(buffer.is_empty()).await),
-            }
-            if let Some(found) = head::parse(&buffer).map_err(Failure::Malformed)? {
-                break found;
-            }
-        };
+        let mut head = self.head(&mut buffer).await?;
         if let Some(target) = head.local_redirect() {
             self.give(Answer::Local(target.to_vec()));
             while self.read().await.is_some() {}
             return Ok(());
         }
-        buffer.drain(..length);
+        if let Some(instead) = head.instead.take() {
+            self.give(Answer::Instead(head, instead));
+            while self.read().await.is_some() {}
+            return Ok(());
+        }
         if timeout(PATIENCE, self.read_whole(&mut buffer)).await.unwrap_or(false) {
             return self.whole(head, buffer).await;
         }
         let stated = head.content_length.filter(|_| !self.is_bodiless);
         self.give(Answer::Streamed(head));
         self.stream(buffer.into(), stated).await
+    }
+
+    /// Reads the header of the answer, and hands over what comes before it; `buffer` is left with what
+    /// follows it.
+    async fn head(&self, buffer: &mut Vec<u8>) -> Result<ScriptHead, Failure> {
+        let mut hints = 0;
+        loop {
+            match head::parse(buffer).map_err(Failure::Malformed)? {
+                Some((head, length)) if head.is_early_hints() => {
+                    hints += 1;
+                    if hints > HINTS {
+                        let what = format!("it sends more than {HINTS} Early Hints");
+                        return Err(Failure::Malformed(what));
+                    }
+                    buffer.drain(..length);
+                    self.hint(head);
+                }
+                Some((head, length)) => {
+                    buffer.drain(..length);
+                    return Ok(head);
+                }
+                None => match self.read().await {
+                    Some(bytes) => buffer.extend_from_slice(&bytes),
+                    None => return Err(self.early_end(buffer.is_empty()).await),
+                },
+            }
+        }
+    }
+
+    fn hint(&self, head: ScriptHead) {
+        if let Some(tell) = &*self.tell.borrow() {
+            let mut fields = head.fields;
+            // It would be that of a body, and some interpreters send it with every header.
+            fields.remove("Content-Type");
+            tell.early_hints.send(fields);
+        }
     }
 
     /// Adds what comes; true when that was all.
@@ -202,6 +252,7 @@ impl<'a, S: Source> Output<'a, S> {
             }
             _ => {}
         }
+        self.course.ended.set(Some(Instant::now()));
         self.give(Answer::Whole(head, body.into()));
         Ok(())
     }
@@ -223,7 +274,10 @@ impl<'a, S: Source> Output<'a, S> {
             if room.is_err() {
                 return Err(Failure::Abandoned);
             }
-            let Some(bytes) = self.read().await else { break };
+            let Some(bytes) = self.read().await else {
+                self.course.ended.set(Some(Instant::now()));
+                break;
+            };
             sent += bytes.len() as u64;
             self.sender.push(bytes);
         }
@@ -274,8 +328,8 @@ impl<'a, S: Source> Output<'a, S> {
         }
         let bytes = self.source.read().await?;
         self.touch();
-        if self.phases.first_byte.get().is_none() {
-            self.phases.first_byte.set(Some(self.active.get()));
+        if self.course.first_byte.get().is_none() {
+            self.course.first_byte.set(Some(self.active.get()));
         }
         Some(bytes)
     }
@@ -295,7 +349,7 @@ impl<'a, S: Source> Output<'a, S> {
     fn give(&self, answer: Answer) {
         if let Some(tell) = self.tell.borrow_mut().take() {
             // When nobody waits any more, the client has left, which is noticed elsewhere.
-            let _ = tell.send(Ok(answer));
+            let _ = tell.answer.send(Ok(answer));
         }
     }
 
@@ -304,8 +358,8 @@ impl<'a, S: Source> Output<'a, S> {
         self.sender.fail();
         match self.tell.borrow_mut().take() {
             // Whoever waits for the answer tells of it.
-            Some(tell) => drop(tell.send(Err(failure))),
-            None => failure.tell(self.name),
+            Some(tell) => drop(tell.answer.send(Err(failure))),
+            None => failure.tell(self.name, self.course.id()),
         }
     }
 
@@ -324,9 +378,9 @@ impl<'a, S: Source> Output<'a, S> {
             let waiting = self.tell.borrow().is_some();
             let total = rules
                 .timeout
-                .map(|limit| end(self.phases.started, limit, "it ran longer than `timeout`"));
+                .map(|limit| end(self.course.started(), limit, "it ran longer than `timeout`"));
             let first = rules.first_byte_timeout.filter(|_| waiting);
-            let first = first.zip(self.phases.handed_over.get()).map(|(limit, from)| {
+            let first = first.zip(self.course.handed_over.get()).map(|(limit, from)| {
                 end(from, limit, "no header came within `first_byte_timeout`")
             });
             let idle = rules.idle_timeout.filter(|_| !self.is_complete.get()).map(|limit| {

@@ -1,8 +1,8 @@
 //! Processes: starting them, hearing of their end, and ending them as a group.
 //!
 //! The standard library starts a process by `posix_spawn`, which shares the server's memory until
-//! the program runs, as long as nothing asks for work in between. So that it stays so, limits and
-//! priority are set from outside just after the start.
+//! the program runs, as long as nothing asks for work in between. So that it stays so, a priority is
+//! set from outside just after the start, and what has to hold before it by `launch`.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -21,6 +21,7 @@ use rustix::process::{
 use tokio::net::unix::pipe;
 use tokio::time::{sleep, timeout};
 
+use super::launch::{self, What};
 use super::pool::Place;
 use crate::config::Script;
 use crate::event_loop::Shared;
@@ -78,13 +79,10 @@ pub(super) struct Child {
 /// Starts a process. It takes as long as it takes to load the program, which may have to be read
 /// from a disk: not for a loop.
 pub(super) fn start(shared: &Arc<Shared>, start: Start) -> io::Result<Process> {
-    let mut command = Command::new(start.program);
-    command
-        .args(start.arguments)
-        .env_clear()
-        .envs(start.environment)
-        .current_dir(start.directory)
-        .process_group(0);
+    let mut command = Command::new(&start.program);
+    command.args(start.arguments).env_clear().envs(start.environment);
+    let mut command = launch::through(command, start.program.as_os_str(), &start.rules, What::All)?;
+    command.current_dir(start.directory).process_group(0);
     let mut stdin = None;
     match start.input {
         Input::Nothing => command.stdin(Stdio::null()),
@@ -101,7 +99,9 @@ pub(super) fn start(shared: &Arc<Shared>, start: Start) -> io::Result<Process> {
     let stderr = pipe::Receiver::from_owned_fd(stderr.into())?;
     let child = command.stdout(output).stderr(errors).spawn()?;
     let child = Child::new(shared, &child, Some(start.place))?;
-    confine(child.pid, &start.rules)?;
+    if !launch::is_asked_for(&start.rules) {
+        confine(child.pid, &start.rules)?;
+    }
     Ok(Process { stdin, stdout, stderr, child })
 }
 
@@ -128,10 +128,9 @@ pub(super) struct WorkerProcess {
 pub(super) fn start_worker(shared: &Arc<Shared>, start: WorkerStart) -> io::Result<WorkerProcess> {
     let (stderr, errors) = io::pipe()?;
     let mut command = Command::new(&start.program);
+    command.args(start.arguments).env_clear().envs(start.environment);
+    let mut command = launch::through(command, start.program.as_os_str(), &start.rules, What::All)?;
     command
-        .args(start.arguments)
-        .env_clear()
-        .envs(start.environment)
         .current_dir(start.directory)
         .process_group(0)
         .stdin(start.stdin)
@@ -145,7 +144,9 @@ pub(super) fn start_worker(shared: &Arc<Shared>, start: WorkerStart) -> io::Resu
     })?;
     drop(command);
     let child = Child::new(shared, &child, None)?;
-    confine(child.pid, &start.rules)?;
+    if !launch::is_asked_for(&start.rules) {
+        confine(child.pid, &start.rules)?;
+    }
     Ok(WorkerProcess { child, stderr: pipe::Receiver::from_owned_fd(stderr.into())? })
 }
 
@@ -157,7 +158,10 @@ pub(super) fn adopt(
     place: Place,
 ) -> io::Result<Child> {
     let child = Child::of(shared, pid, Some(place));
-    confine(pid, rules)?;
+    // One that belongs to somebody else has all of it from its host.
+    if rules.owner.is_none() {
+        confine(pid, rules)?;
+    }
     Ok(child)
 }
 

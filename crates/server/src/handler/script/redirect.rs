@@ -8,7 +8,7 @@ use super::Call;
 use super::Failure;
 use crate::handler::file;
 use crate::response::Response;
-use crate::route::{self, Incoming, Reply};
+use crate::route::{self, Incoming, Origin, Reply};
 use crate::stream;
 
 /// A script that leads to itself ends here.
@@ -19,21 +19,18 @@ pub(super) async fn follow(
     call: &Call,
     incoming: Incoming,
     target: &[u8],
+    origin: Origin,
 ) -> Result<Response, Failure> {
     if incoming.redirects == MOST {
         return Err(Failure::Malformed(format!("more than {MOST} local redirects in a row")));
     }
-    let bytes = rewritten(&call.request.as_request(), target);
-    let mut head = Head::default();
-    let limits = &call.ctx.http1.limits;
-    match Connection::default().head(&bytes, limits, &mut head) {
-        Ok(Some(length)) if length == bytes.len() => {}
-        _ => return Err(Failure::Malformed("its Location is no path of this server".into())),
-    }
+    let what = if origin == Origin::Client { "Location" } else { "X-Accel-Redirect" };
+    let (bytes, head) = without_body(call, target)
+        .ok_or_else(|| Failure::Malformed(format!("its {what} is no path of this server")))?;
     let request = Request::new(&bytes, &head);
     let client = call.client(&incoming);
-    let routed = route::dispatch(&call.ctx, client, &request, &mut Vec::new())
-        .map_err(|refusal| Failure::Malformed(format!("its Location: {}", refusal.reason)))?;
+    let routed = route::dispatch(&call.ctx, client, origin, &request, &mut Vec::new())
+        .map_err(|refusal| Failure::Malformed(format!("its {what}: {}", refusal.reason)))?;
     Ok(match routed.reply {
         Reply::Exchange(begin) => {
             let incoming = Incoming {
@@ -46,6 +43,15 @@ pub(super) async fn follow(
         }
         reply => file::into_response(&request, reply).await,
     })
+}
+
+/// The request as one for `target` without a body: its text, and where everything is in it. `None` when
+/// `target` is none.
+pub(super) fn without_body(call: &Call, target: &[u8]) -> Option<(Vec<u8>, Head)> {
+    let bytes = rewritten(&call.request.as_request(), target);
+    let mut head = Head::default();
+    let read = Connection::default().head(&bytes, &call.ctx.http1.limits, &mut head);
+    (target.starts_with(b"/") && read == Ok(Some(bytes.len()))).then_some((bytes, head))
 }
 
 /// The request with another target, and without what belonged to its body.

@@ -1,16 +1,17 @@
 //! From what a script answers with to the response.
 
+use std::rc::Rc;
+
 use bytes::Bytes;
 use dunlin_http::semantics::Method;
-use tokio::sync::oneshot;
 
 use super::head::ScriptHead;
-use super::output::Answer;
-use super::phases::Phases;
-use super::{Call, Failure, redirect};
+use super::output::{Answer, Told};
+use super::{Call, Failure, instead, redirect};
 use crate::handler::file::apply_edits;
+use crate::record::Course;
 use crate::response::{Body, Piece, Response, Stream};
-use crate::route::Incoming;
+use crate::route::{Incoming, Origin};
 use crate::stream;
 
 /// Bytes of the answer that wait for the client, besides those on their way to the socket.
@@ -19,7 +20,7 @@ pub(super) const DOWNLOAD: usize = 64 * 1024;
 /// What a run tells. One that goes on after it has told does so by itself.
 pub(super) async fn told(
     run: impl Future<Output = ()> + 'static,
-    mut told: oneshot::Receiver<Result<Answer, Failure>>,
+    mut told: Told,
 ) -> Result<Answer, Failure> {
     let mut run = Box::pin(run);
     tokio::select! {
@@ -38,12 +39,16 @@ pub(super) async fn response(
     incoming: Incoming,
     answer: Answer,
     body: stream::Receiver,
-    phases: &Phases,
 ) -> Result<Response, Failure> {
+    let course = Rc::clone(&incoming.course);
     let response = match answer {
         Answer::Local(target) => {
             body.discard();
-            return redirect::follow(call, incoming, &target).await;
+            return redirect::follow(call, incoming, &target, Origin::Client).await;
+        }
+        Answer::Instead(head, instead) => {
+            body.discard();
+            instead::respond(call, incoming, head, instead).await?
         }
         Answer::Message(status) => {
             let mut response = Response::new(status);
@@ -60,7 +65,7 @@ pub(super) async fn response(
             begin(head, Body::streamed(stream))
         }
     };
-    Ok(finish(call, response, phases))
+    Ok(finish(call, response, &course))
 }
 
 /// An answer that was there as a whole before its head was sent.
@@ -85,11 +90,14 @@ fn begin(head: ScriptHead, body: Body) -> Response {
     response
 }
 
-fn finish(call: &Call, mut response: Response, phases: &Phases) -> Response {
+fn finish(call: &Call, mut response: Response, course: &Course) -> Response {
     let settings = &call.subject.settings;
     apply_edits(settings, &mut response.fields);
     if settings.server_timing {
-        response.fields.push("Server-Timing", phases.server_timing());
+        response.fields.push("Server-Timing", course.server_timing());
+    }
+    if call.rules.tell_request_id {
+        response.fields.set("X-Request-Id", course.id());
     }
     response
 }

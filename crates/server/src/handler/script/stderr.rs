@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use tokio::net::unix::pipe;
 
+use crate::record::Course;
+
 /// Bytes of a line that are told.
 const LINE: usize = 4 * 1024;
 /// Bytes of one process that are told; what follows is read and dropped. Of a worker, in each
@@ -15,16 +17,38 @@ const STRETCH: Duration = Duration::from_secs(10);
 /// end must not put off its own timeouts.
 pub(super) const TURN: u64 = 16;
 
+/// What is written about.
+pub(super) trait About {
+    /// The request, when it is one.
+    fn request(&self) -> Option<&Course>;
+}
+
+impl About for &Course {
+    fn request(&self) -> Option<&Course> {
+        Some(self)
+    }
+}
+
+/// One request after the other, or many at once.
+pub(super) struct Requests;
+
+impl About for Requests {
+    fn request(&self) -> Option<&Course> {
+        None
+    }
+}
+
 /// Reads one process's standard error.
-pub(super) struct Stderr<'a> {
+pub(super) struct Stderr<'a, A: About> {
     pipe: pipe::Receiver,
-    lines: Lines<'a>,
+    lines: Lines<'a, A>,
 }
 
 /// Tells what comes in pieces line by line, up to a bound.
-pub(super) struct Lines<'a> {
+pub(super) struct Lines<'a, A: About> {
     script: &'a str,
     pid: i32,
+    about: A,
     line: Vec<u8>,
     told: usize,
     dropped: u64,
@@ -32,19 +56,23 @@ pub(super) struct Lines<'a> {
     stretch: Option<Instant>,
 }
 
-impl<'a> Stderr<'a> {
+impl<'a> Stderr<'a, &'a Course> {
     /// The standard error of a process that runs one script.
-    pub(super) fn new(pipe: pipe::Receiver, script: &'a str, pid: i32) -> Self {
-        Self { pipe, lines: Lines::new(script, pid) }
+    pub(super) fn new(pipe: pipe::Receiver, script: &'a str, pid: i32, course: &'a Course) -> Self {
+        Self { pipe, lines: Lines::new(script, pid, course) }
     }
+}
 
+impl<'a> Stderr<'a, Requests> {
     /// The standard error of a process that stays.
     pub(super) fn of_worker(pipe: pipe::Receiver, scripts: &'a str, pid: i32) -> Self {
-        let mut lines = Lines::new(scripts, pid);
+        let mut lines = Lines::new(scripts, pid, Requests);
         lines.stretch = Some(Instant::now());
         Self { pipe, lines }
     }
+}
 
+impl<A: About> Stderr<'_, A> {
     /// Tells what comes until the other end is closed.
     pub(super) async fn listen(&mut self) {
         let mut buffer = [0; 2048];
@@ -65,10 +93,10 @@ impl<'a> Stderr<'a> {
     }
 }
 
-impl<'a> Lines<'a> {
+impl<'a, A: About> Lines<'a, A> {
     /// What the process `pid` writes for `script`.
-    pub(super) fn new(script: &'a str, pid: i32) -> Self {
-        Self { script, pid, line: Vec::new(), told: 0, dropped: 0, stretch: None }
+    pub(super) fn new(script: &'a str, pid: i32, about: A) -> Self {
+        Self { script, pid, about, line: Vec::new(), told: 0, dropped: 0, stretch: None }
     }
 
     pub(super) fn take(&mut self, mut bytes: &[u8]) {
@@ -96,7 +124,14 @@ impl<'a> Lines<'a> {
     fn tell(&mut self) {
         let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
         if !line.is_empty() {
-            tracing::warn!(script = self.script, pid = self.pid, "stderr: {}", printable(line));
+            let (script, pid, text) = (self.script, self.pid, printable(line));
+            match self.about.request() {
+                Some(course) => {
+                    course.add_error(&text);
+                    tracing::warn!(script, pid, request_id = course.id(), "stderr: {text}");
+                }
+                None => tracing::warn!(script, pid, "stderr: {text}"),
+            }
         }
         self.line.clear();
         // So that empty lines do not come without end either.
@@ -112,7 +147,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-impl Drop for Lines<'_> {
+impl<A: About> Drop for Lines<'_, A> {
     fn drop(&mut self) {
         self.tell();
         self.tell_of_dropped();

@@ -9,15 +9,13 @@ use std::time::Instant;
 
 use dunlin_http::http1::BodyLength;
 use dunlin_http::semantics::Method;
-use tokio::sync::oneshot;
 
 use self::run::Run;
 use super::locate::{Found, Located, find};
-use super::phases::Phases;
 use super::pool::Place;
 use super::process::{self, Input, Start};
 use super::reply::{self, DOWNLOAD};
-use super::{Call, Failure, environment, spool, warm};
+use super::{Call, Failure, environment, output, spool, warm};
 use crate::config::ScriptKind;
 use crate::response::Response;
 use crate::route::Incoming;
@@ -45,16 +43,16 @@ pub(super) async fn attempt(
     let place = call.ctx.shared.pools.of(&call.rules).place(&call.rules).await?;
     let chosen = Instant::now();
     let process = launch(call, &incoming, &located, length, input, place).await?;
-    let phases = Rc::new(Phases::new(incoming.received, chosen));
+    incoming.course.start(chosen);
     let (sender, receiver) = stream::channel(DOWNLOAD);
-    let (tell, told) = oneshot::channel();
+    let (tell, told) = output::tell(&incoming);
     let run = Run {
         ctx: Rc::clone(&call.ctx),
         rules: Arc::clone(&call.rules),
         name: name.clone(),
         is_whole_message: is_nph(&located.program),
         is_bodiless: call.request.as_request().method() == Method::Head,
-        phases: Rc::clone(&phases),
+        course: Rc::clone(&incoming.course),
         process,
         body: std::mem::replace(&mut incoming.body, stream::empty()),
         sender,
@@ -63,7 +61,7 @@ pub(super) async fn attempt(
     tokio::task::spawn_local(run.supervise());
     // From here on, a receiver that is dropped says that the client has left.
     let answer = told.await.unwrap_or(Err(Failure::Abandoned))?;
-    reply::response(call, incoming, answer, receiver, &phases).await
+    reply::response(call, incoming, answer, receiver).await
 }
 
 async fn launch(

@@ -14,9 +14,9 @@ use crate::config::Script;
 use crate::event_loop::Loop;
 use crate::handler::script::Failure;
 use crate::handler::script::output::{End, Output, Source, Tell};
-use crate::handler::script::phases::Phases;
 use crate::handler::script::process::{Child, Exit, GROUP_GRACE, Process};
 use crate::handler::script::stderr::Stderr;
+use crate::record::Course;
 use crate::stream;
 
 /// What a run needs; it goes on by itself when the request is answered.
@@ -29,7 +29,7 @@ pub(super) struct Run {
     pub(super) is_whole_message: bool,
     /// The request is HEAD: a stated length is not that of what comes.
     pub(super) is_bodiless: bool,
-    pub(super) phases: Rc<Phases>,
+    pub(super) course: Rc<Course>,
     pub(super) process: Process,
     /// The request's body.
     pub(super) body: stream::Receiver,
@@ -44,11 +44,11 @@ const EXIT: Duration = Duration::from_millis(100);
 impl Run {
     /// Sees the script through to its end, whatever becomes of the request.
     pub(super) async fn supervise(self) {
-        let Self { ctx, rules, name, phases, process, body, sender, tell, .. } = self;
+        let Self { ctx, rules, name, course, process, body, sender, tell, .. } = self;
         let Process { stdin, stdout, stderr, child } = process;
-        let mut stderr = Stderr::new(stderr, &name, child.id());
+        let mut stderr = Stderr::new(stderr, &name, child.id(), &course);
         let source = Stdout { ctx: &ctx, pipe: stdout, child: &child };
-        let output = Output::new(&name, source, &sender, &phases, self.is_bodiless, tell);
+        let output = Output::new(&name, source, &sender, &course, self.is_bodiless, tell);
         let is_whole_message = self.is_whole_message;
         let result = {
             let mut feeding = pin!(feed(&output, stdin, body));
@@ -80,13 +80,17 @@ impl Run {
             }
         };
         if let Err(failure) = result {
+            if rules.show_errors {
+                // They are to be shown with it.
+                let _ = timeout(GROUP_GRACE, stderr.listen()).await;
+            }
             output.fail(failure);
             child.end().await;
         }
         // What was written before the end is there; what else holds the pipe open is not waited
         // for.
         let _ = timeout(GROUP_GRACE, stderr.listen()).await;
-        phases.tell(&name, child.id());
+        course.tell(&name, child.id());
         drop(output);
         child.reap();
     }
@@ -106,7 +110,7 @@ async fn feed(
             }
         }
     }
-    output.phases.handed_over.set(Some(Instant::now()));
+    output.course.handed_over.set(Some(Instant::now()));
 }
 
 async fn write(

@@ -13,15 +13,13 @@ use std::time::Instant;
 
 use dunlin_http::http1::BodyLength;
 use dunlin_http::semantics::Method;
-use tokio::sync::oneshot;
 
 use self::run::Run;
 pub(super) use self::streams::Streams;
 use super::locate::Located;
-use super::phases::Phases;
 use super::reply::{self, DOWNLOAD};
 use super::workers::{Capacity, Lease, Pool};
-use super::{Call, Failure, environment, spool};
+use super::{Call, Failure, environment, output, spool};
 use crate::config::{ScriptKind, Workers};
 use crate::response::Response;
 use crate::route::Incoming;
@@ -55,7 +53,7 @@ pub(super) async fn attempt(
             false => Ok(request::records(&variables)),
         };
         let chosen = Instant::now();
-        let phases = Rc::new(Phases::new(incoming.received, chosen));
+        incoming.course.start(chosen);
         let head = match head {
             Ok(head) => head,
             Err(failure) => {
@@ -66,14 +64,14 @@ pub(super) async fn attempt(
         let written = streams.variables.try_write(&head).unwrap_or(0);
         lease.is_used = true;
         let (sender, receiver) = stream::channel(DOWNLOAD);
-        let (tell, told) = oneshot::channel();
+        let (tell, told) = output::tell(&incoming);
         let run = Run {
             ctx: Rc::clone(&call.ctx),
             rules: Arc::clone(&call.rules),
             name: Arc::clone(name),
             is_whole_message: super::cgi::is_nph(&located.program),
             is_bodiless: request.method() == Method::Head,
-            phases: Rc::clone(&phases),
+            course: Rc::clone(&incoming.course),
             lease,
             streams,
             head,
@@ -84,7 +82,7 @@ pub(super) async fn attempt(
             tell,
         };
         match reply::told(run.supervise(), told).await {
-            Ok(answer) => return reply::response(call, incoming, answer, receiver, &phases).await,
+            Ok(answer) => return reply::response(call, incoming, answer, receiver).await,
             Err(Failure::Lost(_)) if may_repeat => may_repeat = false,
             Err(failure) => return Err(failure),
         }

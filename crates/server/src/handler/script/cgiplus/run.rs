@@ -16,8 +16,8 @@ use crate::config::Script;
 use crate::event_loop::Loop;
 use crate::handler::script::Failure;
 use crate::handler::script::output::{End, Output, Source, Tell};
-use crate::handler::script::phases::Phases;
 use crate::handler::script::workers::{Kept, Lease};
+use crate::record::Course;
 use crate::stream;
 
 /// What a run needs; it goes on by itself when the answer is sent while it comes.
@@ -30,7 +30,7 @@ pub(super) struct Run {
     pub(super) is_whole_message: bool,
     /// The request is HEAD: a stated length is not that of what comes.
     pub(super) is_bodiless: bool,
-    pub(super) phases: Rc<Phases>,
+    pub(super) course: Rc<Course>,
     pub(super) lease: Lease,
     pub(super) streams: Streams,
     /// The request's variables, and how much of them is written.
@@ -47,17 +47,17 @@ pub(super) struct Run {
 impl Run {
     /// Sees the request through to its end.
     pub(super) async fn supervise(self) {
-        let Self { ctx, rules, name, phases, lease, streams, head, written, .. } = self;
+        let Self { ctx, rules, name, course, lease, streams, head, written, .. } = self;
         let (body, sender) = (self.body, self.sender);
         let pid = lease.worker.pid;
         let had_body = body.is_some();
         let whole = (head.len() - written) as u64 + self.length;
         let answers = Answers::new(&ctx, streams);
-        let output = Output::new(&name, answers, &sender, &phases, self.is_bodiless, self.tell);
+        let output = Output::new(&name, answers, &sender, &course, self.is_bodiless, self.tell);
         let mut fed = body.is_none() && written == head.len();
         let feeding = feed(&output, &head[written..], body);
         let result = output.carry(feeding, &mut fed, self.is_whole_message, &rules).await;
-        phases.tell(&name, pid);
+        course.tell(&name, pid);
         let closed = output.source.closed.get();
         // The end of the body may not have been heard of, but it has been reached.
         let fed = output.source.handed_over.get() == whole;
@@ -100,7 +100,7 @@ async fn feed(output: &Output<'_, Answers<'_>>, head: &[u8], body: Option<stream
             }
         }
     }
-    output.phases.handed_over.set(Some(Instant::now()));
+    output.course.handed_over.set(Some(Instant::now()));
     // A worker need not read all of it; its answer tells the rest.
     if result.is_err() {
         std::future::pending::<()>().await;

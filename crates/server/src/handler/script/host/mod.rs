@@ -1,4 +1,4 @@
-//! Applications that a host of ours loads once and serves (WSGI, PEP 3333; ASGI). A host is a worker that
+//! Applications that a host of ours loads once and serves (WSGI, PEP 3333; ASGI; PSGI). A host is a worker that
 //! takes many requests at once, so that they cross to it and back in batches.
 
 mod frame;
@@ -11,17 +11,16 @@ use std::time::Instant;
 use bytes::Bytes;
 use dunlin_http::http1::BodyLength;
 use dunlin_http::semantics::Method;
-use tokio::sync::oneshot;
 
 pub(crate) use self::link::Links;
 use self::link::{Answers, Entry};
 use super::locate::Located;
 use super::output::{Output, Tell};
-use super::phases::Phases;
 use super::reply::{self, DOWNLOAD};
 use super::workers::Capacity;
-use super::{Call, Failure, environment, spool};
+use super::{Call, Failure, environment, output, spool};
 use crate::config::{Script, ScriptKind, Workers};
+use crate::record::Course;
 use crate::response::Response;
 use crate::route::Incoming;
 use crate::stream;
@@ -34,10 +33,16 @@ pub(super) const WSGI: &str =
 pub(super) const ASGI: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/asgi/host.py"));
 
+/// The same for PSGI.
+pub(super) const PSGI: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/psgi/host.pl"));
+
 /// Requests that a host of an asynchronous application works on at once.
 const TASKS: usize = 1024;
 /// Requests that a host is given ahead while it answers them at once.
 const AHEAD: usize = 64;
+/// Hosts that are tried when they cannot be reached.
+const ATTEMPTS: usize = 2;
 /// Bytes of a body in one frame.
 const FRAME: usize = 64 * 1024;
 
@@ -63,33 +68,43 @@ pub(super) async fn attempt(
     };
     let pool = shared.pools.workers.of(shared, &call.rules, local, capacity)?;
     let mut may_repeat = body.is_none() && request.method().is_idempotent();
+    let mut unreached = 0;
     loop {
         let mut lease = pool.lease(shared, name).await?;
         let pid = lease.worker.pid;
-        let link = call.ctx.links.to(&lease.worker).await;
-        let link =
-            link.map_err(|error| Failure::Lost(format!("its host cannot be reached: {error}")))?;
+        let link = match call.ctx.links.to(&lease.worker).await {
+            Ok(link) => link,
+            // It has just ended, and could be told of nothing: another one may have the request.
+            Err(error) => {
+                lease.lose();
+                unreached += 1;
+                if unreached < ATTEMPTS {
+                    continue;
+                }
+                return Err(Failure::Lost(format!("its host cannot be reached: {error}")));
+            }
+        };
         lease.is_used = true;
         let chosen = Instant::now();
         let entry = link.enter(lease);
         let kind = if body.is_some() { frame::REQUEST_WITH_BODY } else { frame::REQUEST };
         link.send(entry.id(), kind, &payload);
-        let phases = Rc::new(Phases::new(incoming.received, chosen));
+        incoming.course.start(chosen);
         let (sender, receiver) = stream::channel(DOWNLOAD);
-        let (tell, told) = oneshot::channel();
+        let (tell, told) = output::tell(&incoming);
         let run = Run {
             rules: Arc::clone(&call.rules),
             name: Arc::clone(name),
             pid,
             is_bodiless: request.method() == Method::Head,
-            phases: Rc::clone(&phases),
+            course: Rc::clone(&incoming.course),
             answers: Answers { link, entry },
             body: body.take(),
             sender,
             tell,
         };
         match reply::told(run.supervise(), told).await {
-            Ok(answer) => return reply::response(call, incoming, answer, receiver, &phases).await,
+            Ok(answer) => return reply::response(call, incoming, answer, receiver).await,
             Err(Failure::Lost(_)) if may_repeat => may_repeat = false,
             Err(failure) => return Err(failure),
         }
@@ -116,7 +131,7 @@ struct Run {
     name: Arc<str>,
     pid: i32,
     is_bodiless: bool,
-    phases: Rc<Phases>,
+    course: Rc<Course>,
     answers: Answers,
     body: Option<stream::Receiver>,
     sender: stream::Sender,
@@ -126,12 +141,12 @@ struct Run {
 impl Run {
     /// Sees the request through to its end.
     async fn supervise(self) {
-        let Self { rules, name, phases, answers, body, sender, tell, .. } = self;
+        let Self { rules, name, course, answers, body, sender, tell, .. } = self;
         let entry = Rc::clone(&answers.entry);
-        let output = Output::new(&name, answers, &sender, &phases, self.is_bodiless, tell);
+        let output = Output::new(&name, answers, &sender, &course, self.is_bodiless, tell);
         let mut fed = body.is_none();
         let result = output.carry(feed(&output, &entry, body), &mut fed, false, &rules).await;
-        phases.tell(&name, self.pid);
+        course.tell(&name, self.pid);
         if let Err(failure) = result {
             if matches!(failure, Failure::Late(_)) {
                 entry.end_host();
@@ -160,5 +175,5 @@ async fn feed(output: &Output<'_, Answers>, entry: &Entry, body: Option<stream::
         }
     }
     link.send(entry.id(), frame::BODY_END, b"");
-    output.phases.handed_over.set(Some(Instant::now()));
+    output.course.handed_over.set(Some(Instant::now()));
 }

@@ -10,6 +10,7 @@ use super::record::{self, Ended, Event, Protocol};
 use crate::event_loop::Loop;
 use crate::handler::script::output::{End, Source};
 use crate::handler::script::stderr::Lines;
+use crate::record::Course;
 
 /// A connection to a worker.
 #[derive(Debug)]
@@ -80,7 +81,7 @@ pub(super) struct Answers<'a> {
     reader: RefCell<record::Reader>,
     /// What was read and not yet looked at.
     unread: RefCell<Bytes>,
-    stderr: RefCell<Lines<'a>>,
+    stderr: RefCell<Lines<'a, &'a Course>>,
     ended: Cell<Option<Ended>>,
     broken: RefCell<Option<String>>,
     /// Something has come.
@@ -88,7 +89,12 @@ pub(super) struct Answers<'a> {
 }
 
 impl<'a> Answers<'a> {
-    pub(super) fn new(ctx: &'a Loop, link: Link, framing: Framing, stderr: Lines<'a>) -> Self {
+    pub(super) fn new(
+        ctx: &'a Loop,
+        link: Link,
+        framing: Framing,
+        stderr: Lines<'a, &'a Course>,
+    ) -> Self {
         Self {
             ctx,
             link,

@@ -15,16 +15,14 @@ use std::time::Instant;
 use bytes::Bytes;
 use dunlin_http::semantics::Method;
 use tokio::net::UnixStream;
-use tokio::sync::oneshot;
 
 use self::link::Framing;
 pub(super) use self::link::Link;
 use self::run::{Held, Run};
 use super::locate::Located;
-use super::phases::Phases;
 use super::reply::{self, DOWNLOAD};
 use super::workers::Capacity;
-use super::{Call, Failure, environment, spool};
+use super::{Call, Failure, environment, output, spool};
 use crate::config::{ScriptKind, Workers};
 use crate::response::Response;
 use crate::route::Incoming;
@@ -77,15 +75,15 @@ pub(super) async fn attempt(
             Err(_) if !last => continue,
             Err(error) => return Err(Failure::Lost(format!("its worker is gone: {error}"))),
         };
-        let phases = Rc::new(Phases::new(incoming.received, chosen));
+        incoming.course.start(chosen);
         let (sender, receiver) = stream::channel(DOWNLOAD);
-        let (tell, told) = oneshot::channel();
+        let (tell, told) = output::tell(&incoming);
         let run = Run {
             ctx: Rc::clone(&call.ctx),
             rules: Arc::clone(&call.rules),
             name: Arc::clone(name),
             is_bodiless: request.method() == Method::Head,
-            phases: Rc::clone(&phases),
+            course: Rc::clone(&incoming.course),
             worker,
             link,
             framing: framing(call.rules.kind),
@@ -96,7 +94,7 @@ pub(super) async fn attempt(
         };
         match reply::told(run.supervise(), told).await {
             Ok(answer) => {
-                return reply::response(call, incoming, answer, receiver, &phases).await;
+                return reply::response(call, incoming, answer, receiver).await;
             }
             // A worker that has refused has not begun, one that was lost may have.
             Err(Failure::Refused(_)) if !last && *is_whole => {}
@@ -125,16 +123,27 @@ async fn connect(
     match &call.rules.workers {
         Workers::Local(local) => {
             let pool = shared.pools.workers.of(shared, &call.rules, local, Capacity::ONE)?;
-            let mut lease = pool.lease(shared, name).await?;
-            if let Some(kept) = lease.take_kept()
-                && let Ok(link) = kept.into_link()
-            {
-                return Ok((Held::Local(lease), link));
+            let mut unreached = 0;
+            loop {
+                let mut lease = pool.lease(shared, name).await?;
+                if let Some(kept) = lease.take_kept()
+                    && let Ok(link) = kept.into_link()
+                {
+                    return Ok((Held::Local(lease), link));
+                }
+                match UnixStream::connect(&lease.worker.socket).await {
+                    Ok(stream) => return Ok((Held::Local(lease), Link::Unix(stream))),
+                    // It has just ended, and could be told of nothing.
+                    Err(error) => {
+                        lease.lose();
+                        unreached += 1;
+                        if unreached == ATTEMPTS {
+                            let what = format!("its worker cannot be reached: {error}");
+                            return Err(Failure::Lost(what));
+                        }
+                    }
+                }
             }
-            let stream = UnixStream::connect(&lease.worker.socket).await;
-            let stream = stream
-                .map_err(|error| Failure::Lost(format!("its worker cannot be reached: {error}")))?;
-            Ok((Held::Local(lease), Link::Unix(stream)))
         }
         Workers::Remote(remote) => {
             let place = shared.pools.of(&call.rules).place(&call.rules).await?;

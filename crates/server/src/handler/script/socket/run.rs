@@ -13,10 +13,10 @@ use crate::config::Script;
 use crate::event_loop::Loop;
 use crate::handler::script::Failure;
 use crate::handler::script::output::{Output, Tell};
-use crate::handler::script::phases::Phases;
 use crate::handler::script::remote::Visit;
 use crate::handler::script::stderr::Lines;
 use crate::handler::script::workers::{Kept, Lease};
+use crate::record::Course;
 use crate::stream;
 
 /// What a run needs; it goes on by itself when the answer is sent while it comes.
@@ -27,7 +27,7 @@ pub(super) struct Run {
     pub(super) name: Arc<str>,
     /// The request is HEAD: a stated length is not that of what comes.
     pub(super) is_bodiless: bool,
-    pub(super) phases: Rc<Phases>,
+    pub(super) course: Rc<Course>,
     pub(super) worker: Held,
     pub(super) link: Link,
     pub(super) framing: Framing,
@@ -84,14 +84,14 @@ impl Run {
     /// Sees the request through to its end.
     pub(super) async fn supervise(self) {
         let Self {
-            ctx, rules, name, phases, worker, link, framing, rest, body, sender, tell, ..
+            ctx, rules, name, course, worker, link, framing, rest, body, sender, tell, ..
         } = self;
         let pid = worker.pid();
-        let answers = Answers::new(&ctx, link, framing, Lines::new(&name, pid));
-        let output = Output::new(&name, answers, &sender, &phases, self.is_bodiless, tell);
+        let answers = Answers::new(&ctx, link, framing, Lines::new(&name, pid, &*course));
+        let output = Output::new(&name, answers, &sender, &course, self.is_bodiless, tell);
         let mut fed = body.is_none() && rest.is_empty();
         let result = output.carry(feed(&output, rest, body), &mut fed, false, &rules).await;
-        phases.tell(&name, pid);
+        course.tell(&name, pid);
         let source = &output.source;
         match result {
             // What has not been handed over would stand before the next request.
@@ -123,7 +123,7 @@ impl Run {
 async fn feed(output: &Output<'_, Answers<'_>>, rest: Bytes, body: Option<stream::Receiver>) {
     let result = write(output, &rest).await;
     let Some(mut body) = body.filter(|_| result.is_ok()) else {
-        output.phases.handed_over.set(Some(Instant::now()));
+        output.course.handed_over.set(Some(Instant::now()));
         // A worker need not read all of it; its answer tells the rest.
         if result.is_err() {
             std::future::pending::<()>().await;
@@ -153,14 +153,14 @@ async fn feed(output: &Output<'_, Answers<'_>>, rest: Bytes, body: Option<stream
         };
         // A worker need not read all of it; its answer tells the rest.
         if result.is_err() {
-            output.phases.handed_over.set(Some(Instant::now()));
+            output.course.handed_over.set(Some(Instant::now()));
             return std::future::pending().await;
         }
         if ended {
             break;
         }
     }
-    output.phases.handed_over.set(Some(Instant::now()));
+    output.course.handed_over.set(Some(Instant::now()));
 }
 
 async fn write(output: &Output<'_, Answers<'_>>, mut bytes: &[u8]) -> io::Result<()> {

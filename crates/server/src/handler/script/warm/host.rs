@@ -21,6 +21,7 @@ use rustix::net::{
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::sync::watch;
 
+use super::super::launch::{self, What};
 use super::super::stderr::printable;
 use super::files::Watched;
 use super::plan::{Language, Plan};
@@ -108,7 +109,8 @@ impl Host {
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         // Refused or not, what is granted is used.
         let _ = sockopt::set_socket_send_buffer_size(&socket, QUEUE);
-        let mut command = command(program, plan, rules, path);
+        let command = command(program, plan, rules, path);
+        let mut command = launch::through(command, &plan.name, rules, What::Inherited)?;
         command
             .current_dir("/")
             .process_group(0)

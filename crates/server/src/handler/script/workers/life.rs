@@ -1,7 +1,9 @@
 //! A worker's life: its start, what it says, and its end. All of it on the thread of the workers.
 
 use std::ffi::OsString;
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
@@ -93,6 +95,8 @@ fn begin(
         return begin_with_streams(pool, shared, socket);
     }
     let listener = UnixListener::bind(socket)?;
+    open_way(pool)?;
+    std::fs::set_permissions(socket, Permissions::from_mode(0o600))?;
     let mut environment = vec![("PATH".into(), environment::path())];
     if rules.kind == ScriptKind::FastCgi {
         // PHP's own: one request at a time, and as many as its worker is given.
@@ -112,8 +116,12 @@ fn begin(
         pool.local.command.split_first().ok_or_else(|| io::Error::other("there is no command"))?;
     let mut arguments: Vec<OsString> = arguments.iter().map(Into::into).collect();
     if rules.kind.has_host() {
-        let text = if rules.kind == ScriptKind::Asgi { host::ASGI } else { host::WSGI };
-        let host = pool.directory.join(format!("{}-host.py", rules.kind.as_str()));
+        let (text, name) = match rules.kind {
+            ScriptKind::Asgi => (host::ASGI, "asgi-host.py"),
+            ScriptKind::Psgi => (host::PSGI, "psgi-host.pl"),
+            _ => (host::WSGI, "wsgi-host.py"),
+        };
+        let host = pool.directory.join(name);
         if !host.exists() {
             std::fs::write(&host, text)?;
         }
@@ -135,6 +143,15 @@ fn begin(
     Ok((process, None))
 }
 
+/// Lets a worker that belongs to somebody else come to what is made for it. Others cannot read what
+/// else there is, or connect to it.
+fn open_way(pool: &Pool) -> io::Result<()> {
+    if pool.rules.owner.is_some() {
+        std::fs::set_permissions(&pool.directory, Permissions::from_mode(0o711))?;
+    }
+    Ok(())
+}
+
 /// The process of a program that reads its requests from streams.
 fn begin_with_streams(
     pool: &Pool,
@@ -143,6 +160,10 @@ fn begin_with_streams(
 ) -> io::Result<(WorkerProcess, Option<Kept>)> {
     let rules = &pool.rules;
     let (streams, ends) = Streams::new(path)?;
+    open_way(pool)?;
+    if let Some(owner) = &rules.owner {
+        chown(path, owner.user, Some(owner.group))?;
+    }
     let mut environment = vec![("PATH".into(), environment::path())];
     for (name, value) in &rules.env {
         environment.retain(|(other, _)| other != name.as_str());

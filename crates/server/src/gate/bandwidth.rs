@@ -1,0 +1,433 @@
+//! The bandwidth throttle: how fast answers of a route may leave, together and on each connection.
+//!
+//! Whoever has bytes to send takes a slot of time for a chunk of them: the ceiling's clock goes on by
+//! as long as the chunk takes at the ceiling, and the chunk leaves when its slot begins. Nobody has more
+//! than one slot ahead of him, and all chunks have one size, so that slots go round among all who could
+//! send and a client that takes its bytes slowly leaves its share to the others. No queue and no lock is
+//! needed for that, only one atomic clock for all loops.
+
+use std::cell::Cell;
+use std::fmt;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use tokio::time::Sleep;
+
+/// Rates in bytes a second.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct BandwidthRules {
+    /// Of all answers together.
+    pub(crate) ceiling: Option<u64>,
+    /// Of each connection.
+    pub(crate) per_connection: Option<u64>,
+    /// What a newcomer's share of the ceiling has to be at least.
+    pub(crate) minimum: Option<u64>,
+    /// Nothing is held up or refused, only counted.
+    pub(crate) dry_run: bool,
+}
+
+/// A throttle that all loops share.
+#[derive(Debug)]
+pub(crate) struct Bandwidth {
+    rules: BandwidthRules,
+    /// When the ceiling's next slot begins, in nanoseconds since [`ORIGIN`].
+    next: AtomicU64,
+    senders: AtomicUsize,
+    sent: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// What a throttle does and has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BandwidthCounts {
+    /// Answers that are being sent.
+    pub(crate) senders: usize,
+    /// Bytes of bodies that have been let through.
+    pub(crate) sent: u64,
+    /// Requests whose share would have been below the minimum.
+    pub(crate) refused: u64,
+}
+
+/// The throttle of one answer.
+#[derive(Debug)]
+pub(crate) struct Pacer {
+    shared: Arc<Bandwidth>,
+    /// When the connection's next slot begins.
+    connection: ConnectionPace,
+    /// Bytes that may be sent now.
+    allowance: u64,
+    stage: Stage,
+    /// Until when the stage lasts.
+    until: u64,
+    /// How far it may make up for time that was not used.
+    credit: Duration,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+/// The pace of a connection, which outlives each of its answers. It is made with the first that has one.
+pub(crate) type ConnectionPace = Rc<Cell<u64>>;
+
+/// A place among those who share a ceiling.
+#[derive(Debug)]
+pub(crate) struct Sender(Arc<Bandwidth>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// No slot is taken.
+    Idle,
+    /// A chunk has a slot of the connection's.
+    Connection(u64),
+    /// It also has one of the ceiling's.
+    Ceiling(u64),
+}
+
+/// How long a chunk takes of the ceiling when there are few senders.
+const CHUNK: Duration = Duration::from_millis(25);
+/// With many senders each one's chunk is smaller, down to what its share is worth in so many chunks'
+/// time.
+const SPREAD: usize = 4;
+/// An answer's first chunk is so many times smaller than the others.
+const FIRST: u64 = 5;
+/// How long a chunk takes of a connection's rate.
+const CONNECTION_CHUNK: Duration = Duration::from_millis(50);
+/// An answer that goes on makes up for time that was not used as far as this, so that a loop that was
+/// late loses nothing. With a chunk it stays below 100 ms' worth.
+const CREDIT: Duration = Duration::from_millis(40);
+/// About one packet: smaller chunks cost more than they smooth.
+const PACKET: u64 = 1400;
+
+impl Bandwidth {
+    pub(crate) fn new(rules: BandwidthRules) -> Self {
+        Self {
+            rules,
+            next: AtomicU64::new(0),
+            senders: AtomicUsize::new(0),
+            sent: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        }
+    }
+
+    /// Lets one more answer in; `None` when its share would be below the minimum.
+    pub(crate) fn enter(self: &Arc<Self>) -> Option<Sender> {
+        let senders = self.senders.fetch_add(1, Ordering::Relaxed) + 1;
+        let sender = Sender(Arc::clone(self));
+        if let (Some(ceiling), Some(minimum)) = (self.rules.ceiling, self.rules.minimum)
+            && ceiling / (senders as u64) < minimum
+        {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return self.rules.dry_run.then_some(sender);
+        }
+        Some(sender)
+    }
+
+    pub(crate) fn rules(&self) -> &BandwidthRules {
+        &self.rules
+    }
+
+    pub(crate) fn counts(&self) -> BandwidthCounts {
+        BandwidthCounts {
+            senders: self.senders.load(Ordering::Relaxed),
+            sent: self.sent.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Bytes for which one slot is taken.
+    fn chunk(&self) -> u64 {
+        let senders = self.senders.load(Ordering::Relaxed).max(1);
+        let worth = |rate: u64, time: Duration| (u128::from(rate) * time.as_nanos() / NANOS) as u64;
+        let of_ceiling = self.rules.ceiling.map_or(u64::MAX, |rate| {
+            let share = worth(rate, CHUNK) * senders.min(SPREAD) as u64 / senders as u64;
+            share.max((rate / 1000).min(PACKET))
+        });
+        let of_connection =
+            self.rules.per_connection.map_or(u64::MAX, |rate| worth(rate, CONNECTION_CHUNK));
+        of_ceiling.min(of_connection).max(1)
+    }
+
+    /// Takes a slot of the ceiling's for so many bytes, not before `earliest`, and says when it begins.
+    fn reserve(&self, bytes: u64, earliest: u64) -> u64 {
+        let Some(rate) = self.rules.ceiling else { return earliest };
+        let length = duration(bytes, rate);
+        let after = |next: u64| Some(next.max(earliest) + length);
+        let before = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after);
+        before.unwrap_or_else(|next| next).max(earliest)
+    }
+
+    /// The same of one connection's.
+    fn reserve_connection(&self, pace: &Cell<u64>, bytes: u64, earliest: u64) -> u64 {
+        let Some(rate) = self.rules.per_connection else { return earliest };
+        let start = pace.get().max(earliest);
+        pace.set(start + duration(bytes, rate));
+        start
+    }
+}
+
+impl fmt::Display for BandwidthRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let part = |rate: Option<u64>, what| rate.map(|rate| format!("{rate} bytes/s {what}"));
+        let parts = [
+            part(self.ceiling, "in all"),
+            part(self.per_connection, "a connection"),
+            part(self.minimum, "at least"),
+        ];
+        f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join(", "))?;
+        f.write_str(if self.dry_run { "; only counted" } else { "" })
+    }
+}
+
+/// What all times are counted from.
+static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+const NANOS: u128 = 1_000_000_000;
+
+/// Nanoseconds that so many bytes take.
+fn duration(bytes: u64, rate: u64) -> u64 {
+    (u128::from(bytes) * NANOS / u128::from(rate.max(1))) as u64
+}
+
+impl Sender {
+    /// What slows the answer down, on a connection with that pace; `None` in a dry run.
+    pub(crate) fn pacer(&self, connection: &ConnectionPace) -> Option<Pacer> {
+        let Self(shared) = self;
+        (!shared.rules.dry_run).then(|| Pacer {
+            shared: Arc::clone(shared),
+            connection: Rc::clone(connection),
+            allowance: 0,
+            stage: Stage::Idle,
+            until: 0,
+            credit: Duration::ZERO,
+            sleep: None,
+        })
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.0.senders.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Pacer {
+    /// How many bytes may be sent now, of `wanted` that are there; wakes the task when it may go on.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, wanted: u64) -> Poll<u64> {
+        if wanted == 0 {
+            return Poll::Ready(0);
+        }
+        loop {
+            let now = ORIGIN.elapsed().as_nanos() as u64;
+            match self.advance(now, wanted) {
+                Ok(allowance) => return Poll::Ready(allowance),
+                Err(until) => {
+                    let deadline = *ORIGIN + Duration::from_nanos(until);
+                    let sleep = self
+                        .sleep
+                        .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline.into())));
+                    sleep.as_mut().reset(deadline.into());
+                    if sleep.as_mut().poll(cx).is_pending() {
+                        return Poll::Pending;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether it is the throttle that the answer waits for.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.stage != Stage::Idle
+    }
+
+    /// Bytes that may be sent without asking.
+    pub(crate) fn allowance(&self) -> u64 {
+        self.allowance
+    }
+
+    /// So many bytes were sent.
+    pub(crate) fn spend(&mut self, bytes: u64) {
+        self.allowance = self.allowance.saturating_sub(bytes);
+        self.shared.sent.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Goes on as far as it may at `now`: bytes to send, or when to ask again.
+    fn advance(&mut self, now: u64, wanted: u64) -> Result<u64, u64> {
+        let shared = &self.shared;
+        let earliest = now.saturating_sub(self.credit.as_nanos() as u64);
+        while self.allowance == 0 {
+            if self.stage != Stage::Idle && now < self.until {
+                return Err(self.until);
+            }
+            match self.stage {
+                Stage::Idle => {
+                    // A crowd that comes at once is not known yet when its first have their slots.
+                    let part = if self.credit.is_zero() { FIRST } else { 1 };
+                    let chunk = (shared.chunk() / part).clamp(1, wanted);
+                    self.until = shared.reserve_connection(&self.connection, chunk, earliest);
+                    self.stage = Stage::Connection(chunk);
+                }
+                Stage::Connection(chunk) => {
+                    self.until = shared.reserve(chunk, earliest);
+                    self.stage = Stage::Ceiling(chunk);
+                }
+                Stage::Ceiling(chunk) => {
+                    self.allowance = chunk;
+                    self.credit = CREDIT;
+                    self.stage = Stage::Idle;
+                }
+            }
+        }
+        Ok(self.allowance.min(wanted))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn throttle(rules: BandwidthRules) -> Arc<Bandwidth> {
+        Arc::new(Bandwidth::new(rules))
+    }
+
+    fn ceiling(rate: u64) -> Arc<Bandwidth> {
+        throttle(BandwidthRules { ceiling: Some(rate), ..Default::default() })
+    }
+
+    fn pacers(throttle: &Arc<Bandwidth>, count: usize) -> (Vec<Sender>, Vec<Pacer>) {
+        let senders: Vec<_> = (0..count).map(|_| throttle.enter().unwrap()).collect();
+        let pacers = senders.iter().map(|sender| sender.pacer(&Rc::default()).unwrap()).collect();
+        (senders, pacers)
+    }
+
+    /// Lets every pacer send what it may for `seconds`, looked at each millisecond as timers are; those
+    /// in `slow` take so many bytes a second at most. Bytes of each, and the most in any 100 ms.
+    fn run(
+        pacers: &mut [Pacer],
+        seconds: u64,
+        slow: impl Fn(usize) -> Option<u64>,
+    ) -> (Vec<u64>, u64) {
+        let mut sent = vec![0_u64; pacers.len()];
+        let mut window = std::collections::VecDeque::from([0_u64; 100]);
+        let mut most = 0;
+        for millis in 0..seconds * 1000 {
+            let now = SECOND + millis * 1_000_000;
+            let before: u64 = sent.iter().sum();
+            for (number, pacer) in pacers.iter_mut().enumerate() {
+                loop {
+                    let room = slow(number).map_or(u64::MAX, |rate| {
+                        (rate * (millis + 1) / 1000).saturating_sub(sent[number])
+                    });
+                    if room == 0 {
+                        break;
+                    }
+                    let Ok(allowed) = pacer.advance(now, u64::MAX) else { break };
+                    let taken = allowed.min(room);
+                    pacer.spend(taken);
+                    sent[number] += taken;
+                }
+            }
+            window.pop_front();
+            window.push_back(sent.iter().sum::<u64>() - before);
+            most = most.max(window.iter().sum());
+        }
+        (sent, most)
+    }
+
+    fn assert_near(value: u64, wanted: u64, percent: u64) {
+        assert!(value.abs_diff(wanted) * 100 <= wanted * percent, "{value} is not near {wanted}");
+    }
+
+    #[test]
+    fn a_ceiling_holds_at_every_rate_for_one_and_for_many() {
+        for rate in [1_000, 33_333, 1_000_000, 100_000_000] {
+            for count in [1, 7, 1_000] {
+                let throttle = ceiling(rate);
+                let (_senders, mut pacers) = pacers(&throttle, count);
+                let (sent, most) = run(&mut pacers, 10, |_| None);
+                let all = sent.iter().sum();
+                assert_near(all, 10 * rate, 2);
+                assert_eq!(throttle.counts().sent, all);
+                // What is due in 100 ms, and what may come early.
+                assert!(most <= rate / 5, "{most} bytes in 100 ms at {rate}, {count} senders");
+            }
+        }
+    }
+
+    #[test]
+    fn senders_have_equal_shares_and_a_slow_one_leaves_its_own_to_the_others() {
+        let throttle = ceiling(1_000_000);
+        let (senders, mut all) = pacers(&throttle, 10);
+        let (sent, _) = run(&mut all, 10, |_| None);
+        drop(senders);
+        for bytes in sent {
+            assert_near(bytes, 1_000_000, 3);
+        }
+        let throttle = ceiling(1_000_000);
+        let (_senders, mut some) = pacers(&throttle, 5);
+        let (sent, _) = run(&mut some, 10, |number| (number == 0).then_some(20_000));
+        assert_near(sent[0], 200_000, 3);
+        for bytes in &sent[1..] {
+            assert_near(*bytes, 2_450_000, 3);
+        }
+    }
+
+    #[test]
+    fn each_connection_has_its_own_rate_over_all_its_answers() {
+        let rules = BandwidthRules { per_connection: Some(50_000), ..Default::default() };
+        let throttle = throttle(rules);
+        let (sent, most) = run(&mut pacers(&throttle, 3).1, 10, |_| None);
+        for bytes in sent {
+            assert_near(bytes, 500_000, 2);
+        }
+        assert!(most <= 3 * 10_000);
+        // Two answers of one connection share its rate, and a new answer gets no new credit.
+        let pace = ConnectionPace::default();
+        let of_one = || throttle.enter().unwrap().pacer(&pace).unwrap();
+        let (sent, _) = run(&mut [of_one(), of_one()], 10, |_| None);
+        assert_near(sent.iter().sum(), 500_000, 2);
+        let now = 11 * SECOND;
+        let (mut now, mut total) = (now, 0);
+        while now < 12 * SECOND {
+            let mut pacer = of_one();
+            match pacer.advance(now, 100) {
+                Ok(bytes) => total += bytes,
+                Err(until) => now = until,
+            }
+            // What was taken for the dropped answer counts as sent.
+            assert!(total <= 55_000);
+        }
+    }
+
+    #[test]
+    fn a_small_answer_takes_a_small_slot() {
+        let throttle = ceiling(1_000_000);
+        let (mut now, mut answers) = (SECOND, 0);
+        while now < 2 * SECOND {
+            let mut pacer = throttle.enter().unwrap().pacer(&Rc::default()).unwrap();
+            while pacer.advance(now, 100).is_err() {
+                now += 1_000_000;
+            }
+            answers += 1;
+        }
+        assert_near(answers, 10_000, 5);
+    }
+
+    #[test]
+    fn a_newcomer_below_the_minimum_is_refused_until_another_leaves() {
+        let rules =
+            BandwidthRules { ceiling: Some(100_000), minimum: Some(30_000), ..Default::default() };
+        let strict = throttle(rules);
+        let mut senders: Vec<_> = (0..3).map(|_| strict.enter().unwrap()).collect();
+        assert!(strict.enter().is_none());
+        assert_eq!((strict.counts().senders, strict.counts().refused), (3, 1));
+        senders.pop();
+        assert!(strict.enter().is_some());
+        let lenient = throttle(BandwidthRules { dry_run: true, ..rules });
+        let senders: Vec<_> = (0..5).map(|_| lenient.enter().unwrap()).collect();
+        assert_eq!((senders.len(), lenient.counts().refused), (5, 2));
+    }
+}

@@ -1,0 +1,482 @@
+//! The concurrency throttle: so many requests of a route at once, the others in one queue for all loops.
+//!
+//! A request that finds no place waits its turn. It may run before there is a place when it has waited
+//! for `wait` and fewer than `most` run, and it is refused when it has waited for `refuse_after`, or when
+//! the queue is full. A client that goes away leaves the queue: its [`Turn`] is dropped.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use tokio::time::Sleep;
+
+/// A throttle as it is configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ConcurrencyRules {
+    /// Requests at once before others wait.
+    pub(crate) concurrent: usize,
+    /// Requests that may wait.
+    pub(crate) queue: usize,
+    /// Requests at once when some have waited for `wait`.
+    pub(crate) most: usize,
+    /// After which time a request runs although there is no place.
+    pub(crate) wait: Option<Duration>,
+    /// After which time a request is refused.
+    pub(crate) refuse_after: Duration,
+    /// Requests at once of one client.
+    pub(crate) share: Option<usize>,
+    /// Nothing is held up or refused, only counted.
+    pub(crate) dry_run: bool,
+}
+
+/// A throttle that all loops share.
+#[derive(Debug)]
+pub(crate) struct Concurrency {
+    rules: ConcurrencyRules,
+    origin: Instant,
+    state: Mutex<State>,
+}
+
+/// What a throttle does and has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ConcurrencyCounts {
+    pub(crate) running: usize,
+    pub(crate) waiting: usize,
+    /// Requests that have run, or are running.
+    pub(crate) served: u64,
+    /// Requests that have waited, or are waiting.
+    pub(crate) queued: u64,
+    /// Requests that ran without a place because they had waited long enough.
+    pub(crate) overdue: u64,
+    /// Requests that found the queue full.
+    pub(crate) refused: u64,
+    /// Requests that waited in vain.
+    pub(crate) expired: u64,
+    /// Requests whose client left the queue.
+    pub(crate) left: u64,
+}
+
+/// Whose share a request belongs to: a hash of the address or the user.
+pub(crate) type Owner = u64;
+
+/// How a request fares.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    Run(Place),
+    Wait(Turn),
+    /// The queue is full. Seconds after which there may be room.
+    Busy(u64),
+}
+
+/// A place among the running, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    shared: Arc<Concurrency>,
+    owner: Option<Owner>,
+}
+
+/// A place in the queue: a future that ends with a place among the running, or with nothing when it took
+/// too long.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    shared: Arc<Concurrency>,
+    serial: u64,
+    owner: Option<Owner>,
+    /// Since when, in milliseconds since the throttle's origin.
+    since: u64,
+    /// Until the turn has come or gone.
+    is_open: bool,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    /// In the order of their coming.
+    queue: BTreeMap<u64, Waiting>,
+    owners: HashMap<Owner, Load>,
+    counts: ConcurrencyCounts,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    owner: Option<Owner>,
+    since: u64,
+    waker: Option<Waker>,
+}
+
+/// What one client has here.
+#[derive(Debug, Default, Clone, Copy)]
+struct Load {
+    running: usize,
+    waiting: usize,
+}
+
+impl Concurrency {
+    pub(crate) fn new(rules: ConcurrencyRules) -> Self {
+        Self { rules, origin: Instant::now(), state: Mutex::default() }
+    }
+
+    /// Takes a request in. `owner` is whose share it belongs to, where there are shares.
+    pub(crate) fn enter(self: &Arc<Self>, owner: Option<Owner>) -> Entry {
+        self.enter_at(owner.filter(|_| self.rules.share.is_some()), self.now())
+    }
+
+    pub(crate) fn rules(&self) -> &ConcurrencyRules {
+        &self.rules
+    }
+
+    /// Seconds after which it makes sense to ask again.
+    pub(crate) fn retry_after(&self) -> u64 {
+        self.rules.wait.unwrap_or(self.rules.refuse_after).as_secs().clamp(1, 60)
+    }
+
+    pub(crate) fn counts(&self) -> ConcurrencyCounts {
+        let state = self.lock();
+        ConcurrencyCounts { waiting: state.queue.len(), ..state.counts }
+    }
+
+    fn now(&self) -> u64 {
+        self.origin.elapsed().as_millis() as u64
+    }
+
+    fn enter_at(self: &Arc<Self>, owner: Option<Owner>, now: u64) -> Entry {
+        let mut state = self.lock();
+        let rules = &self.rules;
+        let place = || Entry::Run(Place { shared: Arc::clone(self), owner });
+        // Whoever could run of those who wait already runs: they wait for places, or for their own.
+        if state.counts.running < rules.concurrent && state.is_below_share(owner, rules) {
+            state.run(owner);
+            return place();
+        }
+        let is_full = state.queue.len() >= rules.queue || state.fills_queue(owner, rules);
+        if rules.dry_run {
+            let beyond = state.counts.running.saturating_sub(rules.concurrent) >= rules.queue;
+            state.counts.refused += u64::from(beyond);
+            state.counts.queued += u64::from(!beyond);
+            state.run(owner);
+            return place();
+        }
+        if is_full {
+            state.counts.refused += 1;
+            return Entry::Busy(self.retry_after());
+        }
+        state.counts.queued += 1;
+        let serial = state.next;
+        state.next += 1;
+        if let Some(owner) = owner {
+            state.owners.entry(owner).or_default().waiting += 1;
+        }
+        state.queue.insert(serial, Waiting { owner, since: now, waker: None });
+        let shared = Arc::clone(self);
+        Entry::Wait(Turn { shared, serial, owner, since: now, is_open: true, sleep: None })
+    }
+
+    /// Lets the first of the queue run who may.
+    fn admit(&self, state: &mut State, now: u64) {
+        let rules = &self.rules;
+        loop {
+            let overdue = |waiting: &Waiting| {
+                rules.wait.is_some_and(|wait| waiting.since + wait.as_millis() as u64 <= now)
+            };
+            let running = state.counts.running;
+            let next = state.queue.iter().find(|(_, waiting)| {
+                state.is_below_share(waiting.owner, rules)
+                    && (running < rules.concurrent || running < rules.most && overdue(waiting))
+            });
+            let Some((&serial, _)) = next else { return };
+            let Some(waiting) = state.remove(serial) else { return };
+            state.counts.overdue += u64::from(running >= rules.concurrent);
+            state.run(waiting.owner);
+            if let Some(waker) = waiting.waker {
+                waker.wake();
+            }
+        }
+    }
+
+    /// A state is whole after every statement, so that a panic elsewhere spoils nothing.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Display for ConcurrencyRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at once", self.concurrent)?;
+        if let Some(share) = self.share {
+            write!(f, ", {share} of one client")?;
+        }
+        write!(f, ", {} more wait up to {:?}", self.queue, self.refuse_after)?;
+        if let Some(wait) = self.wait {
+            write!(f, " and run after {wait:?}, up to {} at once", self.most)?;
+        }
+        f.write_str(if self.dry_run { "; only counted" } else { "" })
+    }
+}
+
+impl State {
+    fn run(&mut self, owner: Option<Owner>) {
+        self.counts.running += 1;
+        self.counts.served += 1;
+        if let Some(owner) = owner {
+            self.owners.entry(owner).or_default().running += 1;
+        }
+    }
+
+    fn load(&self, owner: Option<Owner>) -> Load {
+        owner.and_then(|owner| self.owners.get(&owner)).copied().unwrap_or_default()
+    }
+
+    fn is_below_share(&self, owner: Option<Owner>, rules: &ConcurrencyRules) -> bool {
+        rules.share.is_none_or(|share| self.load(owner).running < share)
+    }
+
+    /// Whether the client has as large a part of the queue as of the places, so that the rest stays for
+    /// others.
+    fn fills_queue(&self, owner: Option<Owner>, rules: &ConcurrencyRules) -> bool {
+        rules.share.is_some_and(|share| {
+            let part = (rules.queue * share / rules.concurrent.max(1)).max(1);
+            self.load(owner).waiting >= part
+        })
+    }
+
+    fn remove(&mut self, serial: u64) -> Option<Waiting> {
+        let waiting = self.queue.remove(&serial)?;
+        self.relieve(waiting.owner, |load| load.waiting -= 1);
+        Some(waiting)
+    }
+
+    fn relieve(&mut self, owner: Option<Owner>, change: impl FnOnce(&mut Load)) {
+        let Some(owner) = owner else { return };
+        if let Some(load) = self.owners.get_mut(&owner) {
+            change(load);
+            if load.running + load.waiting == 0 {
+                self.owners.remove(&owner);
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let now = self.shared.now();
+        let mut state = self.shared.lock();
+        state.counts.running -= 1;
+        state.relieve(self.owner, |load| load.running -= 1);
+        self.shared.admit(&mut state, now);
+    }
+}
+
+/// What came of looking at a turn.
+enum Looked {
+    Run,
+    Refused,
+    /// To be looked at again, at the latest at this time.
+    Until(u64),
+}
+
+impl Turn {
+    fn look(&mut self, now: u64, waker: &Waker) -> Looked {
+        let shared = &self.shared;
+        let mut state = shared.lock();
+        shared.admit(&mut state, now);
+        let Some(waiting) = state.queue.get_mut(&self.serial) else { return Looked::Run };
+        let refused_at = self.since + shared.rules.refuse_after.as_millis() as u64;
+        if now >= refused_at {
+            state.remove(self.serial);
+            state.counts.expired += 1;
+            return Looked::Refused;
+        }
+        match &mut waiting.waker {
+            Some(known) => known.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+        let runs_at = shared.rules.wait.map(|wait| self.since + wait.as_millis() as u64);
+        Looked::Until(runs_at.filter(|&at| at > now).unwrap_or(refused_at).min(refused_at))
+    }
+}
+
+impl Future for Turn {
+    /// `None` when it took too long.
+    type Output = Option<Place>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Place>> {
+        let this = self.get_mut();
+        loop {
+            let until = match this.look(this.shared.now(), cx.waker()) {
+                Looked::Run => {
+                    this.is_open = false;
+                    let shared = Arc::clone(&this.shared);
+                    return Poll::Ready(Some(Place { shared, owner: this.owner }));
+                }
+                Looked::Refused => {
+                    this.is_open = false;
+                    return Poll::Ready(None);
+                }
+                Looked::Until(until) => until,
+            };
+            // The clock counts whole milliseconds.
+            let deadline = (this.shared.origin + Duration::from_millis(until + 1)).into();
+            let sleep =
+                this.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+            if sleep.deadline() != deadline {
+                sleep.as_mut().reset(deadline);
+            }
+            if sleep.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if !self.is_open {
+            return;
+        }
+        let mut state = self.shared.lock();
+        if state.remove(self.serial).is_some() {
+            state.counts.left += 1;
+            return;
+        }
+        // It was given a place that nobody took.
+        drop(state);
+        drop(Place { shared: Arc::clone(&self.shared), owner: self.owner });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: ConcurrencyRules = ConcurrencyRules {
+        concurrent: 2,
+        queue: 3,
+        most: 2,
+        wait: None,
+        refuse_after: Duration::from_secs(30),
+        share: None,
+        dry_run: false,
+    };
+
+    fn throttle(rules: ConcurrencyRules) -> Arc<Concurrency> {
+        Arc::new(Concurrency::new(rules))
+    }
+
+    fn place(entry: Entry) -> Place {
+        match entry {
+            Entry::Run(place) => place,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn turn(entry: Entry) -> Turn {
+        match entry {
+            Entry::Wait(turn) => turn,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Whether the turn has come at that time; its place is then taken.
+    fn runs(turn: &mut Turn, now: u64) -> Option<Place> {
+        match turn.look(now, Waker::noop()) {
+            Looked::Run => {
+                turn.is_open = false;
+                Some(Place { shared: Arc::clone(&turn.shared), owner: turn.owner })
+            }
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn requests_run_in_the_order_of_their_coming() {
+        let throttle = throttle(RULES);
+        let first = place(throttle.enter(None));
+        let second = place(throttle.enter(None));
+        let mut turns: Vec<_> = (0..3).map(|_| turn(throttle.enter(None))).collect();
+        assert!(matches!(throttle.enter(None), Entry::Busy(30)));
+        assert!(turns.iter_mut().all(|turn| runs(turn, 0).is_none()));
+        drop(first);
+        assert!(runs(&mut turns[1], 0).is_none());
+        let third = runs(&mut turns[0], 0).unwrap();
+        drop(second);
+        drop(third);
+        assert!(runs(&mut turns[1], 0).is_some() && runs(&mut turns[2], 0).is_some());
+        let counts = throttle.counts();
+        assert_eq!((counts.running, counts.waiting), (0, 0));
+        assert_eq!((counts.served, counts.queued, counts.refused), (5, 3, 1));
+    }
+
+    #[test]
+    fn whoever_leaves_the_queue_gives_up_the_place_also_when_it_was_given_already() {
+        let throttle = throttle(ConcurrencyRules { concurrent: 1, ..RULES });
+        let first = place(throttle.enter(None));
+        let leaving = turn(throttle.enter(None));
+        let given = turn(throttle.enter(None));
+        let mut last = turn(throttle.enter(None));
+        drop(leaving);
+        drop(first);
+        assert!(runs(&mut last, 0).is_none(), "it is another's turn");
+        drop(given);
+        assert!(runs(&mut last, 0).is_some());
+        assert_eq!((throttle.counts().running, throttle.counts().left), (0, 1));
+    }
+
+    #[test]
+    fn a_request_that_has_waited_runs_anyway_unless_most_is_reached() {
+        let rules = ConcurrencyRules { most: 3, wait: Some(Duration::from_secs(10)), ..RULES };
+        let throttle = throttle(rules);
+        let places = [place(throttle.enter(None)), place(throttle.enter(None))];
+        let mut first = turn(throttle.enter_at(None, 0));
+        let mut second = turn(throttle.enter_at(None, 5_000));
+        assert!(runs(&mut first, 9_999).is_none());
+        let overdue = runs(&mut first, 10_000).unwrap();
+        assert!(runs(&mut second, 16_000).is_none(), "most are running");
+        drop(overdue);
+        assert!(runs(&mut second, 16_000).is_some());
+        assert_eq!((throttle.counts().overdue, places.len()), (2, 2));
+    }
+
+    #[test]
+    fn a_request_that_has_waited_too_long_is_refused() {
+        let throttle = throttle(RULES);
+        let _places = [place(throttle.enter(None)), place(throttle.enter(None))];
+        let mut waiting = turn(throttle.enter_at(None, 1_000));
+        assert!(matches!(waiting.look(30_999, Waker::noop()), Looked::Until(31_000)));
+        assert!(matches!(waiting.look(31_000, Waker::noop()), Looked::Refused));
+        waiting.is_open = false;
+        assert_eq!((throttle.counts().waiting, throttle.counts().expired), (0, 1));
+    }
+
+    #[test]
+    fn one_client_has_its_share_of_places_and_queue_and_holds_up_nobody() {
+        let rules = ConcurrencyRules { concurrent: 4, queue: 8, most: 4, share: Some(1), ..RULES };
+        let throttle = throttle(rules);
+        let (greedy, modest) = (Some(1), Some(2));
+        let running = place(throttle.enter(greedy));
+        let mut waiting = [turn(throttle.enter(greedy)), turn(throttle.enter(greedy))];
+        assert!(matches!(throttle.enter(greedy), Entry::Busy(_)), "a quarter of the queue");
+        let other = place(throttle.enter(modest));
+        assert!(runs(&mut waiting[0], 0).is_none());
+        drop(other);
+        assert!(runs(&mut waiting[0], 0).is_none(), "another's place changes nothing");
+        drop(running);
+        let next = runs(&mut waiting[0], 0).unwrap();
+        assert!(runs(&mut waiting[1], 0).is_none());
+        drop((next, waiting));
+        assert!(throttle.lock().owners.is_empty());
+    }
+
+    #[test]
+    fn a_dry_run_counts_and_lets_everybody_pass() {
+        let throttle = throttle(ConcurrencyRules { dry_run: true, ..RULES });
+        let places: Vec<_> = (0..7).map(|_| place(throttle.enter(None))).collect();
+        let counts = throttle.counts();
+        assert_eq!((counts.running, counts.queued, counts.refused), (7, 3, 2));
+        drop(places);
+        assert_eq!(throttle.counts().running, 0);
+    }
+}

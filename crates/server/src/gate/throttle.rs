@@ -1,0 +1,95 @@
+//! A route's throttle: how many requests run at once, and how fast their answers leave.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::bandwidth::{Bandwidth, BandwidthCounts};
+use super::concurrency::{Concurrency, ConcurrencyCounts, Entry};
+use super::rate::{RateCounts, client};
+use super::{Asker, Refused, Verdict};
+
+/// The throttle of a route, which all loops share.
+#[derive(Debug)]
+pub(crate) struct Throttle {
+    pub(crate) concurrency: Option<Arc<Concurrency>>,
+    pub(crate) bandwidth: Option<Arc<Bandwidth>>,
+    /// Whose requests share places.
+    pub(crate) share: Share,
+    pub(crate) hasher: RandomState,
+}
+
+/// Whose requests share places.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Share {
+    #[default]
+    Address,
+    /// Those of an address, where there is no user.
+    User,
+}
+
+/// What the limits of a route do and have done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RouteCounts {
+    /// The site's name.
+    pub(crate) site: String,
+    /// The route's pattern.
+    pub(crate) route: String,
+    pub(crate) concurrency: Option<ConcurrencyCounts>,
+    pub(crate) bandwidth: Option<BandwidthCounts>,
+    /// By the limit, as it is described.
+    pub(crate) limits: Vec<(String, RateCounts)>,
+}
+
+/// Seconds after which a share of a ceiling may be large enough.
+const RETRY_BANDWIDTH: &str = "10";
+
+impl Throttle {
+    pub(super) fn ask(&self, asker: &Asker<'_, '_>) -> Verdict {
+        let Some(throttle) = &self.concurrency else { return Verdict::Pass };
+        let owner = match (self.share, asker.pass.user()) {
+            (Share::User, Some(user)) => self.hasher.hash_one(user),
+            _ => self.hasher.hash_one(client(asker.pass.client.address)),
+        };
+        match throttle.enter(Some(owner)) {
+            Entry::Run(place) => {
+                asker.pass.hold(place);
+                Verdict::Pass
+            }
+            Entry::Busy(seconds) => Verdict::Refuse(busy(seconds)),
+            Entry::Wait(turn) => {
+                let (pass, seconds) = (Rc::clone(asker.pass), throttle.retry_after());
+                Verdict::Wait(Box::pin(async move {
+                    pass.hold(turn.await.ok_or_else(|| busy(seconds))?);
+                    Ok(())
+                }))
+            }
+        }
+    }
+
+    pub(super) fn ask_bandwidth(&self, asker: &Asker<'_, '_>) -> Verdict {
+        let Some(throttle) = &self.bandwidth else { return Verdict::Pass };
+        match throttle.enter() {
+            Some(sender) => {
+                asker.pass.throttle(sender);
+                Verdict::Pass
+            }
+            None => Verdict::Refuse(Refused::new(503).with("Retry-After", RETRY_BANDWIDTH)),
+        }
+    }
+}
+
+fn busy(seconds: u64) -> Refused {
+    Refused::new(503).with("Retry-After", seconds.to_string())
+}
+
+impl fmt::Display for Throttle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<String> =
+            (self.concurrency.iter().map(|throttle| throttle.rules().to_string()))
+                .chain(self.bandwidth.iter().map(|throttle| throttle.rules().to_string()))
+                .collect();
+        f.write_str(&parts.join("; "))
+    }
+}

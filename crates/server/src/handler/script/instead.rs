@@ -1,0 +1,120 @@
+//! Answers that a script only names: another path of the site (X-Accel-Redirect) or a file
+//! (X-Sendfile). The server sends it, with ranges and conditions, under the fields of the script.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use dunlin_http::Request;
+
+use super::head::{Instead, ScriptHead};
+use super::stderr::printable;
+use super::{Call, Failure, redirect};
+use crate::config::Settings;
+use crate::handler::file;
+use crate::response::Response;
+use crate::route::{Incoming, Origin, Subject};
+
+/// The answer that `instead` is, under the fields of `head`.
+pub(super) async fn respond(
+    call: &Call,
+    incoming: Incoming,
+    head: ScriptHead,
+    instead: Instead,
+) -> Result<Response, Failure> {
+    let response = match &instead {
+        Instead::Path(target) => redirect::follow(call, incoming, target, Origin::Server).await?,
+        Instead::File(path) => file(call, &incoming, path).await?,
+    };
+    if response.status >= 400 && !matches!(response.status, 412 | 416) {
+        let (Instead::Path(path) | Instead::File(path)) = &instead;
+        tracing::warn!(
+            script = call.rules.label(),
+            status = response.status,
+            "what it names to be sent cannot be: {}",
+            printable(path)
+        );
+    }
+    Ok(under_fields(head, response))
+}
+
+/// The answer to a request for the file `path`, which has to be beneath one of the route's
+/// directories for it.
+async fn file(call: &Call, incoming: &Incoming, path: &[u8]) -> Result<Response, Failure> {
+    let refused = || {
+        let path = printable(path);
+        Failure::Malformed(format!("its X-Sendfile is beneath no `sendfile_root`: {path:?}"))
+    };
+    let (settings, path) = beneath(call, path).ok_or_else(refused)?;
+    // The target is not looked at: the file is not found by it.
+    let (bytes, head) = redirect::without_body(call, b"/").ok_or_else(refused)?;
+    let request = Request::new(&bytes, &head);
+    let site = &call.subject.site;
+    let subject = Subject {
+        site,
+        settings: &settings,
+        raw_path: &path,
+        path: &path,
+        query: None,
+        client: call.client(incoming),
+        pass: call.pass.as_ref(),
+    };
+    let reply = file::answer(&call.ctx, &request, &subject);
+    let response = file::into_response(&request, reply).await;
+    if response.status == 301 {
+        return Err(Failure::Malformed("its X-Sendfile is a directory".into()));
+    }
+    Ok(response)
+}
+
+/// The settings of the directory that an absolute path leads into, and the path beneath it, with a slash
+/// before it. Whether it stays there is seen to by the kernel when the file is opened.
+fn beneath(call: &Call, path: &[u8]) -> Option<(Arc<Settings>, Vec<u8>)> {
+    let path = Path::new(OsStr::from_bytes(path));
+    call.subject.settings.sendfile_roots.iter().find_map(|settings| {
+        let by_name = path.strip_prefix(&settings.root).ok().map(Path::to_owned);
+        // Its name may be a symlink's, which the script has followed.
+        let rest = by_name.or_else(|| {
+            let root = call.ctx.shared.roots.get(&settings.root).ok()?;
+            path.strip_prefix(OsStr::from_bytes(&root.path)).ok().map(Path::to_owned)
+        })?;
+        Some((Arc::clone(settings), [b"/", rest.as_os_str().as_bytes()].concat()))
+    })
+}
+
+/// Fields that tell of the bytes which are sent, and not of what the script knows.
+const OF_CONTENT: [&str; 5] =
+    ["accept-ranges", "content-encoding", "content-range", "etag", "last-modified"];
+
+/// The fields of the script take the place of those of the same name, as far as they tell of what
+/// is sent.
+fn under_fields(head: ScriptHead, mut response: Response) -> Response {
+    let in_parts = response.status == 206 && response.fields.get("Content-Range").is_none();
+    let stays = |name: &str| {
+        let is = |other: &str| name.eq_ignore_ascii_case(other);
+        let of_content = OF_CONTENT.iter().any(|other| is(other));
+        match response.status {
+            400.. => is("set-cookie"),
+            304 => !of_content && !name.to_ascii_lowercase().starts_with("content-"),
+            _ if in_parts => !of_content && !is("content-type"),
+            _ => !of_content,
+        }
+    };
+    let fields: Vec<_> = head
+        .fields
+        .iter()
+        .filter_map(|(name, value)| Some((std::str::from_utf8(name).ok()?, value)))
+        .filter(|(name, _)| stays(name))
+        .collect();
+    for (name, _) in &fields {
+        // Both may depend on something.
+        if !name.eq_ignore_ascii_case("vary") {
+            response.fields.remove(name);
+        }
+    }
+    for (name, value) in fields {
+        response.fields.push(name, value);
+    }
+    response
+}

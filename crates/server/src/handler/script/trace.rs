@@ -1,0 +1,106 @@
+//! By which numbers a request is known: its own, which joins what the logs, the script and the client
+//! say of it, and that of the trace that it belongs to (W3C Trace Context).
+
+use dunlin_http::Request;
+
+use crate::config::Script;
+use crate::record::{random, random_id};
+
+/// The request's own number: the client's, where the route accepts it and it is one, or a new one.
+pub(super) fn request_id(request: &Request<'_>, rules: &Script) -> Box<str> {
+    let accepted = rules
+        .accept_request_id
+        .then(|| field(request, "x-request-id").and_then(acceptable))
+        .flatten();
+    accepted.map_or_else(|| random_id().into(), Into::into)
+}
+
+/// The request as the parent of what the script does (§3.2): within the client's trace if there is
+/// one, or the first of a trace that has the request's number, when that can be one.
+pub(super) fn traceparent(request: &Request<'_>, id: &str) -> String {
+    let span = random();
+    if let Some((trace, flags)) = field(request, "traceparent").and_then(parent) {
+        return format!("00-{trace}-{span:016x}-{flags}");
+    }
+    let own = id.len() == 32 && id.bytes().all(is_lower_hex);
+    let made;
+    let trace = if own {
+        id
+    } else {
+        made = random_id();
+        &made
+    };
+    format!("00-{trace}-{span:016x}-01")
+}
+
+/// What a log line and a field can hold, and nobody can make a log long with.
+fn acceptable(id: &[u8]) -> Option<&str> {
+    let plain = |&b: &u8| b.is_ascii_alphanumeric() || b"-_.:+/=@".contains(&b);
+    let good = (1..=128).contains(&id.len()) && id.iter().all(plain);
+    std::str::from_utf8(id).ok().filter(|_| good)
+}
+
+/// Trace and flags of a `traceparent`. Of versions to come, what this one knows is read (§4.3).
+fn parent(value: &[u8]) -> Option<(&str, &str)> {
+    let text = std::str::from_utf8(value).ok()?.trim_ascii();
+    let mut parts = text.split('-');
+    let mut hex = |length: usize| {
+        let part = parts.next()?;
+        (part.len() == length && part.bytes().all(is_lower_hex)).then_some(part)
+    };
+    let (version, trace, span, flags) = (hex(2)?, hex(32)?, hex(16)?, hex(2)?);
+    let zero = |part: &str| part.bytes().all(|digit| digit == b'0');
+    let more = parts.next().is_some();
+    let bad = version == "ff" || version == "00" && more || zero(trace) || zero(span);
+    (!bad).then_some((trace, flags))
+}
+
+fn is_lower_hex(digit: u8) -> bool {
+    matches!(digit, b'0'..=b'9' | b'a'..=b'f')
+}
+
+fn field<'r>(request: &Request<'r>, wanted: &str) -> Option<&'r [u8]> {
+    let mut fields = request.fields();
+    fields.find(|(name, _)| name.eq_ignore_ascii_case(wanted.as_bytes())).map(|(_, value)| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+
+    #[test]
+    fn only_a_traceparent_is_continued() {
+        let good = [
+            format!("00-{TRACE}-00f067aa0ba902b7-01"),
+            format!("01-{TRACE}-00f067aa0ba902b7-01-more"),
+        ];
+        for text in good {
+            assert_eq!(parent(text.as_bytes()), Some((TRACE, "01")), "{text}");
+        }
+        let bad = [
+            String::new(),
+            format!("00-{TRACE}-00f067aa0ba902b7"),
+            format!("00-{TRACE}-00f067aa0ba902b7-01-more"),
+            format!("ff-{TRACE}-00f067aa0ba902b7-01"),
+            format!("00-{}-00f067aa0ba902b7-01", TRACE.to_uppercase()),
+            format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32)),
+            format!("00-{TRACE}-0000000000000000-01"),
+            format!("00-{TRACE}-00f067aa0ba902b7-1"),
+        ];
+        for text in bad {
+            assert_eq!(parent(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_number_from_outside_is_short_and_plain() {
+        assert_eq!(acceptable(b"a-1_B.:/+=@"), Some("a-1_B.:/+=@"));
+        for bad in [&b""[..], b"a b", b"a\"", b"\xff", &[b'a'; 129]] {
+            assert_eq!(acceptable(bad), None);
+        }
+        assert_ne!(random_id(), random_id());
+        assert_eq!(random_id().len(), 32);
+    }
+}

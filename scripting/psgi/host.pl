@@ -1,0 +1,342 @@
+# Serves a PSGI application (PSGI 1.1) to the web server that has started this process.
+#
+# Usage: host.pl FILE, with a listening Unix socket as standard input. FILE ends with the application, a
+# reference to a subroutine. Requests and answers cross the socket in frames: length of the payload and
+# number of the request (four bytes each, the lowest first), kind (one byte), payload. Requests are
+# answered one after the other; many may come with one read.
+use strict;
+use warnings;
+use IO::Select ();
+use IO::Socket::UNIX ();
+use Scalar::Util ();
+
+package Dunlin::Psgi;
+
+# From the server: a request without and with a body, parts of the body, its end, room for the answer,
+# and that nobody waits for it any more.
+use constant { REQUEST => 1, REQUEST_WITH_BODY => 2, BODY => 3, BODY_END => 4, ROOM => 5, CANCEL => 6 };
+# To the server: a part of the answer, its end, both in one, and room for the body.
+use constant { PART => 1, LAST => 2, WHOLE => 3, BODY_ROOM => 4 };
+# Bytes that may be under way to the other side, and how many are sent or acknowledged at a time.
+use constant { WINDOW => 256 * 1024, STEP => 64 * 1024 };
+
+my ($listener, $select, %connections, @jobs, $application);
+
+# Dies with this when nobody waits for an answer any more.
+my $gone = bless {}, 'Dunlin::Psgi::Gone';
+
+# A connection of one of the server's event loops, with what has come by it.
+sub accept_one {
+    my $socket = $listener->accept or return;
+    $connections{ fileno $socket } = { socket => $socket, rest => '', requests => {} };
+    $select->add($socket);
+    return;
+}
+
+# Waits for something to come and takes it in.
+sub look {
+    for my $ready ($select->can_read) {
+        if ($ready == $listener) {
+            accept_one();
+            next;
+        }
+        my $connection = $connections{ fileno $ready };
+        my $count = sysread $ready, $connection->{rest}, WINDOW, length $connection->{rest};
+        if ($count) {
+            take($connection);
+            next;
+        }
+        next if !defined $count && $!{EINTR};
+        $select->remove($ready);
+        delete $connections{ fileno $ready };
+        $_->{gone} = 1 for values %{ $connection->{requests} };
+        close $ready;
+    }
+    return;
+}
+
+sub take {
+    my ($connection) = @_;
+    my ($at, $size) = (0, length $connection->{rest});
+    while ($size - $at >= 9) {
+        my ($length, $ident, $kind) = unpack 'VVC', substr $connection->{rest}, $at, 9;
+        last if $size - $at < 9 + $length;
+        hear($connection, $ident, $kind, substr $connection->{rest}, $at + 9, $length);
+        $at += 9 + $length;
+    }
+    substr $connection->{rest}, 0, $at, '';
+    return;
+}
+
+sub hear {
+    my ($connection, $ident, $kind, $payload) = @_;
+    if ($kind == REQUEST || $kind == REQUEST_WITH_BODY) {
+        my $request = {
+            connection => $connection,
+            ident => $ident,
+            payload => $payload,
+            body => '',
+            ended => $kind == REQUEST,
+            room => WINDOW,
+            taken => 0,
+        };
+        $connection->{requests}{$ident} = $request;
+        push @jobs, $request;
+        return;
+    }
+    my $request = $connection->{requests}{$ident} or return;
+    if ($kind == BODY) { $request->{body} .= $payload }
+    elsif ($kind == BODY_END) { $request->{ended} = 1 }
+    elsif ($kind == ROOM) { $request->{room} += unpack 'V', $payload }
+    elsif ($kind == CANCEL) { $request->{gone} = 1 }
+    return;
+}
+
+sub send_frame {
+    my ($request, $kind, $payload) = @_;
+    my $bytes = pack('VVC', length $payload, $request->{ident}, $kind) . $payload;
+    my $at = 0;
+    while ($at < length $bytes) {
+        my $count = syswrite $request->{connection}{socket}, $bytes, length($bytes) - $at, $at;
+        if (defined $count) { $at += $count }
+        elsif (!$!{EINTR}) {
+            $request->{gone} = 1;
+            return;
+        }
+    }
+    return;
+}
+
+# Sends bytes as the server takes them.
+sub send_part {
+    my ($request, $data) = @_;
+    for (my $at = 0; $at < length $data; $at += STEP) {
+        my $part = substr $data, $at, STEP;
+        look() while $request->{room} < length $part && !$request->{gone};
+        die $gone if $request->{gone};
+        $request->{room} -= length $part;
+        send_frame($request, PART, $part);
+    }
+    return;
+}
+
+sub head_of {
+    my ($status, $headers) = @_;
+    my ($lines, $head) = (1, "Status: $status\n");
+    for (my $at = 0; $at + 1 < @$headers; $at += 2) {
+        $head .= "$headers->[$at]: $headers->[$at + 1]\n";
+        $lines++;
+    }
+    die "a line break in the status or in a header\n" if $head =~ tr/\n// != $lines || $head =~ /[\r\0]/;
+    die "a character beyond a byte in a header\n" if !utf8::downgrade($head, 1);
+    return "$head\n";
+}
+
+sub bytes_of {
+    my ($data) = @_;
+    die "a character beyond a byte in a body\n" if !utf8::downgrade($data, 1);
+    return $data;
+}
+
+# Sends an answer of three parts: status, headers, body.
+sub answer {
+    my ($request, $response) = @_;
+    my ($status, $headers, $body) = @$response;
+    my $head = head_of($status, $headers);
+    if (ref $body eq 'ARRAY') {
+        my $data = bytes_of(join '', map { defined $_ ? $_ : '' } @$body);
+        if (length($head) + length $data <= STEP) {
+            finish($request, WHOLE, $head . $data);
+            return;
+        }
+        $request->{begun} = 1;
+        send_part($request, $head . $data);
+        finish($request, LAST, '');
+        return;
+    }
+    local $/ = \(STEP - 0);
+    my $first = 1;
+    $request->{begun} = 1;
+    eval {
+        while (defined(my $data = ref $body eq 'GLOB' ? scalar readline $body : $body->getline)) {
+            send_part($request, $first ? $head . bytes_of($data) : bytes_of($data));
+            $first = 0;
+        }
+        send_part($request, $head) if $first;
+        1;
+    } or do {
+        my $error = $@;
+        ref $body eq 'GLOB' ? close $body : $body->close;
+        die $error;
+    };
+    ref $body eq 'GLOB' ? close $body : $body->close;
+    finish($request, LAST, '');
+    return;
+}
+
+sub finish {
+    my ($request, $kind, $payload) = @_;
+    return if $request->{finished}++;
+    delete $request->{connection}{requests}{ $request->{ident} };
+    send_frame($request, $kind, $payload);
+    return;
+}
+
+# What the application answers later with: an answer, or its head, whose body it then writes.
+sub responder {
+    my ($request) = @_;
+    return sub {
+        my ($response) = @_;
+        die "the answer was given twice\n" if $request->{answered}++;
+        if (@$response > 2) {
+            answer($request, $response);
+            return;
+        }
+        $request->{begun} = 1;
+        send_part($request, head_of(@$response));
+        return bless { request => $request }, 'Dunlin::Psgi::Writer';
+    };
+}
+
+sub environment {
+    my ($request) = @_;
+    my %environment = (
+        PATH_INFO => '',
+        split(/\0/, $request->{payload}, -1),
+        'psgi.version' => [1, 1],
+        'psgi.errors' => \*STDERR,
+        'psgi.input' => (bless { request => $request }, 'Dunlin::Psgi::Input'),
+        'psgi.multithread' => '',
+        'psgi.multiprocess' => 1,
+        'psgi.run_once' => '',
+        'psgi.nonblocking' => '',
+        'psgi.streaming' => 1,
+    );
+    $environment{'psgi.url_scheme'} = $environment{REQUEST_SCHEME} || 'http';
+    return \%environment;
+}
+
+sub run {
+    my ($request) = @_;
+    my $ok = eval {
+        my $response = $application->(environment($request));
+        if (ref $response eq 'CODE') {
+            $response->(responder($request));
+            die "the application gave no answer\n" if !$request->{answered};
+        } else {
+            answer($request, $response);
+        }
+        1;
+    };
+    if (!$ok) {
+        my $error = $@;
+        my $left = ref $error && Scalar::Util::blessed($error) && $error->isa('Dunlin::Psgi::Gone');
+        print STDERR $error =~ /\n\z/ ? $error : "$error\n" if !$left;
+        if ($request->{begun}) {
+            finish($request, LAST, $left ? 'the client has left' : 'the application failed');
+        } else {
+            finish($request, WHOLE, "Status: 500\nContent-Type: text/plain\n\nThe application failed.\n");
+        }
+    }
+    # A writer that was let go without its end has been finished, and seen to be cut, by its own end.
+    return;
+}
+
+# The request's body.
+package Dunlin::Psgi::Input;
+
+sub fill {
+    my ($request) = @_;
+    Dunlin::Psgi::look() while !length $request->{body} && !$request->{ended} && !$request->{gone};
+    die $gone if !length $request->{body} && !$request->{ended};
+    return length $request->{body};
+}
+
+sub spend {
+    my ($request, $size) = @_;
+    my $data = substr $request->{body}, 0, $size, '';
+    $request->{taken} += length $data;
+    if ($request->{taken} >= Dunlin::Psgi::STEP && !$request->{ended}) {
+        Dunlin::Psgi::send_frame($request, Dunlin::Psgi::BODY_ROOM, pack 'V', $request->{taken});
+        $request->{taken} = 0;
+    }
+    return $data;
+}
+
+sub read {
+    my ($self, undef, $size, $offset) = @_;
+    $offset //= 0;
+    $_[1] = '' if !defined $_[1];
+    my $data = fill($self->{request}) ? spend($self->{request}, $size) : '';
+    $_[1] .= "\0" x ($offset - length $_[1]) if $offset > length $_[1];
+    $_[1] = substr($_[1], 0, $offset) . $data;
+    return length $data;
+}
+
+sub getline {
+    my ($self) = @_;
+    my $line = '';
+    while (fill($self->{request})) {
+        my $at = defined $/ && !ref $/ && length $/ ? index $self->{request}{body}, $/ : -1;
+        return $line . spend($self->{request}, $at + length $/) if $at >= 0;
+        $line .= spend($self->{request}, length $self->{request}{body});
+    }
+    return length $line ? $line : undef;
+}
+
+sub getlines {
+    my ($self) = @_;
+    my @lines;
+    while (defined(my $line = $self->getline)) { push @lines, $line }
+    return @lines;
+}
+
+sub close { return 1 }
+
+# Takes the body of an answer bit by bit.
+package Dunlin::Psgi::Writer;
+
+sub write {
+    my ($self, $data) = @_;
+    Dunlin::Psgi::send_part($self->{request}, Dunlin::Psgi::bytes_of($data));
+    return;
+}
+
+sub close {
+    my ($self) = @_;
+    Dunlin::Psgi::finish($self->{request}, Dunlin::Psgi::LAST, '');
+    return;
+}
+
+sub DESTROY {
+    my ($self) = @_;
+    Dunlin::Psgi::finish($self->{request}, Dunlin::Psgi::LAST, 'the application let go of its answer');
+    return;
+}
+
+package Dunlin::Psgi;
+
+sub load {
+    my ($file) = @_;
+    local $0 = $file;
+    local @ARGV = ();
+    my $path = $file =~ m{^/} ? $file : "./$file";
+    my $loaded = do "$path";
+    die "$file: $@" if $@;
+    die "$file: $!\n" if !defined $loaded;
+    my $callable = ref $loaded eq 'CODE' || Scalar::Util::blessed($loaded) && $loaded->can('to_app');
+    die "$file does not end with a PSGI application\n" if !$callable;
+    return ref $loaded eq 'CODE' ? $loaded : $loaded->to_app;
+}
+
+$SIG{TERM} = sub { exit 0 };
+$SIG{INT} = $SIG{PIPE} = 'IGNORE';
+STDERR->autoflush(1);
+$listener = IO::Socket::UNIX->new_from_fd(0, 'r+') or die "standard input is no socket: $!\n";
+$listener->blocking(0);
+$select = IO::Select->new($listener);
+$application = load($ARGV[0]);
+while (1) {
+    look();
+    while (my $job = shift @jobs) { run($job) }
+}

@@ -1,0 +1,149 @@
+"""Limits of connections: how many there may be, of whom, and who gives way."""
+
+import socket
+import time
+
+import pytest
+
+from conftest import read_response, wait_until, write
+from http2_client import GOAWAY, Client, request
+
+GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.fixture
+def page(site):
+    return write(site / "a", "x" * 1000)
+
+
+def ask(connection):
+    connection.sendall(GET)
+    return read_response(connection)[0]
+
+
+def is_closed(connection):
+    """Whether the server has ended the connection."""
+    connection.setblocking(False)
+    try:
+        return connection.recv(1, socket.MSG_PEEK) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
+    finally:
+        connection.setblocking(True)
+        connection.settimeout(15)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_idlest_connection_gives_way_to_a_newcomer(serve, page, threads):
+    server = serve(
+        text=f'[server]\nthreads = {threads}\nconnections = 40\nconnections_soft = 20\n'
+        f'[[listen]]\naddress = "127.0.0.1:0"\n[[site]]\nroot = "{page.parent}"\n'
+    )
+    connections = []
+    for _ in range(15):
+        connections.append(server.connect())
+        assert ask(connections[-1]) == 200
+    # Deadlines are counted in ticks of 100 ms: what was used a tick later is less idle.
+    time.sleep(0.25)
+    for connection in connections[5:]:
+        assert ask(connection) == 200
+    time.sleep(0.25)
+    newcomers = []
+    for _ in range(10):
+        newcomers.append(server.connect())
+        assert ask(newcomers[-1]) == 200
+    # A place is taken for each loop before anybody comes.
+    wait_until(lambda: sum(map(is_closed, connections[:5])) >= 5, "the idlest are closed")
+    assert sum(map(is_closed, connections[5:])) <= 2 + threads
+    assert not any(map(is_closed, newcomers))
+    for connection in connections[10:] + newcomers:
+        if not is_closed(connection):
+            assert ask(connection) == 200
+
+
+def test_a_full_server_has_room_for_newcomers_as_long_as_some_are_idle(serve, page):
+    server = serve(server="connections = 10\nconnections_soft = 10")
+    held = []
+    for _ in range(40):
+        held.append(server.connect())
+        assert ask(held[-1]) == 200
+    assert sum(map(is_closed, held)) >= 30
+
+
+def test_who_is_busy_does_not_give_way(serve, page):
+    server = serve(server="connections = 12\nconnections_soft = 8")
+    busy = [server.connect() for _ in range(8)]
+    for connection in busy:
+        connection.sendall(b"GET /a HTTP/1.1\r\n")
+    newcomers = []
+    for _ in range(30):
+        newcomers.append(server.connect())
+        assert ask(newcomers[-1]) == 200
+    for connection in busy:
+        connection.sendall(b"Host: x\r\n\r\n")
+        assert read_response(connection)[0] == 200
+
+
+def test_an_idle_http2_connection_gives_way_in_order(serve, page):
+    server = serve(server="connections = 10\nconnections_soft = 3")
+    with Client(server) as client:
+        client.send(request(1, "/a"))
+        client.body(1)
+        held = []
+
+        def closed():
+            held.append(server.connect())
+            assert ask(held[-1]) == 200
+            return is_closed(client.socket) or any(kind == GOAWAY for kind, *_ in pending(client))
+
+        # It counts as idle when it has let go of what is only for speed, after a second.
+        wait_until(closed, "the end of the HTTP/2 connection")
+
+
+def pending(client):
+    """The frames that have come, without waiting for more."""
+    frames = []
+    client.socket.settimeout(0.02)
+    try:
+        while (found := client.read()) is not None:
+            frames.append(found)
+    except TimeoutError:
+        pass
+    finally:
+        client.socket.settimeout(15)
+    return frames
+
+
+def test_an_address_has_so_many_connections(serve, page):
+    server = serve(server="connections_per_address = 3")
+    held = [server.connect() for _ in range(3)]
+    assert all(ask(connection) == 200 for connection in held)
+    with server.connect() as refused:
+        wait_until(lambda: is_closed(refused), "the fourth is closed")
+    server.logged("as many connections as it may")
+    # Another address has its own.
+    other = socket.create_connection(server.address, timeout=15, source_address=("127.0.0.2", 0))
+    assert ask(other) == 200
+    held.pop().close()
+
+    def accepted():
+        with server.connect() as again:
+            try:
+                again.sendall(GET)
+                return again.recv(12) == b"HTTP/1.1 200"
+            except OSError:
+                return False
+
+    wait_until(accepted, "a place is free again")
+
+
+def test_limits_that_cannot_hold_are_refused(serve):
+    for server, what in [
+        ("connections = 10\nconnections_soft = 11", "connections_soft is more than 10"),
+        ("connections_soft = 0", "connections_soft is less than 1"),
+        ("connections_per_address = 0", "connections_per_address is less than 1"),
+    ]:
+        with pytest.raises(AssertionError, match=what):
+            serve(server=server)

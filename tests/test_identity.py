@@ -1,0 +1,122 @@
+"""By what a request to a script is known: its number and its trace, in the script, the logs and the answer;
+where its time went; and what those who write a script are shown of its failure."""
+
+import json
+import re
+
+import pytest
+
+from conftest import wait_until
+from test_cgi import HELLO, PRINT, cgi, get, kind  # noqa: F401
+from test_fastcgi import PHP_CGI
+from test_log import lines
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+PARENT = f"00-{TRACE}-00f067aa0ba902b7-00"
+FAILS = "echo 'line <one>' >&2; echo 'line two' >&2; exit 3\n"
+
+
+def told(server, *fields, path="/cgi-bin/print.py"):
+    status, answer, body = get(server, path, *fields)
+    assert status == 200
+    return json.loads(body)["env"], answer
+
+
+def test_each_request_has_a_number_and_a_trace_of_its_own(cgi):  # noqa: F811
+    server = cgi({"print.py": PRINT})
+    seen = [told(server, "X-Request-Id: mine") for _ in range(3)]
+    ids = {env["HTTP_X_REQUEST_ID"] for env, _ in seen}
+    assert len(ids) == 3 and all(re.fullmatch("[0-9a-f]{32}", id) for id in ids)
+    for env, answer in seen:
+        parent = re.fullmatch("00-([0-9a-f]{32})-([0-9a-f]{16})-01", env["TRACEPARENT"])
+        assert parent[1] == env["HTTP_X_REQUEST_ID"] and env["HTTP_TRACEPARENT"] == parent[0]
+        assert "x-request-id" not in answer
+
+
+def test_a_trace_of_the_client_is_continued(cgi):  # noqa: F811
+    server = cgi({"print.py": PRINT})
+    env, _ = told(server, f"traceparent: {PARENT}", "tracestate: a=b")
+    found = re.fullmatch(f"00-{TRACE}-([0-9a-f]{{16}})-00", env["HTTP_TRACEPARENT"])
+    assert found and found[1] != "00f067aa0ba902b7"
+    assert env["HTTP_TRACESTATE"] == "a=b" and env["HTTP_X_REQUEST_ID"] != TRACE
+    env, _ = told(server, "traceparent: 00-nonsense")
+    assert env["TRACEPARENT"].startswith(f"00-{env['HTTP_X_REQUEST_ID']}-")
+
+
+def test_the_clients_number_counts_where_it_is_accepted(cgi):  # noqa: F811
+    server = cgi({"print.py": PRINT}, 'request_id = "accept", tell_request_id = true')
+    env, answer = told(server, "X-Request-Id: a-1:b")
+    assert env["HTTP_X_REQUEST_ID"] == answer["x-request-id"] == "a-1:b"
+    assert env["TRACEPARENT"] == env["HTTP_TRACEPARENT"] and "a-1" not in env["TRACEPARENT"]
+    for bad in ["a b", 'a"', "x" * 129, ""]:
+        env, answer = told(server, f"X-Request-Id: {bad}")
+        assert re.fullmatch("[0-9a-f]{32}", env["HTTP_X_REQUEST_ID"]), bad
+        assert answer["x-request-id"] == env["HTTP_X_REQUEST_ID"]
+
+
+def test_the_number_joins_script_error_log_access_log_and_answer(cgi, tmp_path):  # noqa: F811
+    log = tmp_path / "access.log"
+    server = cgi(
+        {"fails": FAILS, "hello": HELLO},
+        "tell_request_id = true",
+        server=f'access_log = {{ path = "{log}", format = "json" }}',
+    )
+    status, answer, _ = server.get("/cgi-bin/fails")
+    assert status == 502
+    id = answer["x-request-id"]
+    server.logged("line two")
+    text = server.logged("exit status is 3")
+    for part in ["stderr: line two", "its exit status is 3"]:
+        line = next(line for line in text.splitlines() if part in line)
+        assert id in line, line
+    server.get("/cgi-bin/hello")
+    server.get("/none")
+    wait_until(lambda: len(lines(log)) == 3, "three lines")
+    failed, hello, none = map(json.loads, lines(log))
+    assert failed["request_id"] == id and failed["status"] == 502
+    moments = hello["script_ns"]
+    assert moments.keys() - {"handed_over"} == {"chosen", "started", "first_byte", "ended"}
+    in_order = [moments[name] for name in ("chosen", "started", "first_byte", "ended")]
+    assert sorted(in_order) == in_order and in_order[0] > 0
+    assert moments["ended"] < hello["duration_us"] * 1000 + 1000
+    assert "request_id" not in none and "script_ns" not in none
+
+
+def test_a_log_template_has_the_number(cgi, tmp_path):  # noqa: F811
+    log = tmp_path / "access.log"
+    server = cgi(
+        {"hello": HELLO},
+        "tell_request_id = true",
+        server=f'access_log = {{ path = "{log}", format = "{{status}} {{request_id}}" }}',
+    )
+    id = server.get("/cgi-bin/hello")[1]["x-request-id"]
+    server.get("/none")
+    wait_until(lambda: lines(log) == [f"200 {id}", "404 -"], "both lines")
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_failure_is_explained_only_where_that_is_asked_for(cgi, shown):  # noqa: F811
+    settings = f"show_errors = {str(shown).lower()}, first_byte_timeout = '300ms'"
+    server = cgi({"fails": FAILS, "hangs": "echo waiting >&2; sleep 60\n"}, settings)
+    status, answer, body = server.get("/cgi-bin/fails")
+    assert status == 502 and answer["content-type"] == "text/html; charset=utf-8"
+    parts = [b"line &lt;one&gt;\nline two", b"exit status is 3", b"cgi-bin/fails"]
+    assert [part in body for part in parts] == [shown] * 3
+    assert bool(re.search(b"[0-9a-f]{32}", body)) == shown
+    status, _, body = server.get("/cgi-bin/hangs")
+    assert status == 504 and (b"waiting" in body) == shown
+    # What is not there is nobody's failure.
+    assert b"cgi-bin/none" not in server.get("/cgi-bin/none")[2]
+
+
+def test_lines_that_come_by_fastcgi_have_the_number_too(serve, site):
+    assert PHP_CGI, "php-cgi is missing"
+    (site / "a.php").write_text("<?php error_log('of one request'); echo 'hello';")
+    server = serve(
+        route=f'script = {{ kind = "fastcgi", command = ["php-cgi", "-d", "log_errors=1"], root = "{site}", '
+        "processes = 1, tell_request_id = true }"
+    )
+    id = server.get("/a.php")[1]["x-request-id"]
+    line = next(line for line in server.logged("of one request").splitlines() if "of one request" in line)
+    assert id in line
+    server.stop()

@@ -1,0 +1,145 @@
+"""Processes that have less than the server: another user and group, and limits that hold before they begin."""
+
+import grp
+import json
+import os
+import pwd
+import subprocess
+
+import pytest
+
+from conftest import DUNLIN, ROOT
+from test_cgi import cgi, get, is_alive, kind, none_left, script  # noqa: F401
+from test_fastcgi import PHP_CGI, serve, workers  # noqa: F401
+
+only_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give a process to another user")
+
+NOBODY = pwd.getpwnam("nobody")
+SHOW = """#!/usr/bin/python3
+import json, os, resource, sys
+print("Content-Type: application/json\\n")
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+print(json.dumps({"uid": status["Uid"].split(), "gid": status["Gid"].split(), "groups": status["Groups"].split(),
+    "nice": os.nice(0), "memory": resource.getrlimit(resource.RLIMIT_AS), "cpu": resource.getrlimit(resource.RLIMIT_CPU),
+    "args": sys.argv[1:], "env": dict(os.environ), "fds": sorted(os.listdir("/proc/self/fd")),
+    "group": os.getpgrp() == os.getpid(), "parent": os.getppid()}))
+"""
+
+
+@pytest.fixture
+def reachable(tmp_path):
+    """The test's directory, open to others."""
+    folder = tmp_path
+    while folder != folder.parent and folder.stat().st_uid == os.getuid():
+        folder.chmod(folder.stat().st_mode | 0o055)
+        folder = folder.parent
+        if str(folder) == "/tmp":
+            break
+    return tmp_path
+
+
+@only_root
+@pytest.mark.parametrize("kind", ["cgi", "warm"])
+def test_a_process_belongs_to_the_user_of_its_route(cgi, reachable, kind):  # noqa: F811
+    cpu = 'cpu = "7s",' if kind == "cgi" else ""
+    server = cgi(
+        {"show.py": SHOW},
+        f'user = "nobody", nice = 3, memory = "1GiB", {cpu} env = {{ LD_BIND_NOW = "1" }}',
+    )
+    for _ in range(2):
+        status, _, body = get(server, "/cgi-bin/show.py?a+b")
+        assert status == 200, server.log
+        told = json.loads(body)
+        assert told["uid"] == [str(NOBODY.pw_uid)] * 4 and told["gid"] == [str(NOBODY.pw_gid)] * 4
+        assert "0" not in told["groups"]
+        assert told["nice"] == os.nice(0) + 3
+        assert told["memory"] == [1 << 30] * 2 and (told["cpu"] == [7] * 2) == (kind == "cgi")
+        assert told["args"] == ["a", "b"] and told["fds"] == ["0", "1", "2", "3"]
+        assert told["group"] and told["parent"] == server.pid
+        assert told["env"]["LD_BIND_NOW"] == "1"
+        assert not [name for name in told["env"] if name.startswith("DUNLIN")]
+    server.stop()
+    none_left(server)
+
+
+@only_root
+def test_a_group_alone_can_be_given(cgi, reachable):  # noqa: F811
+    group = next(entry for entry in grp.getgrall() if entry.gr_gid not in (0, NOBODY.pw_gid))
+    server = cgi({"show.py": SHOW}, f'group = "{group.gr_name}"')
+    told = json.loads(get(server, "/cgi-bin/show.py")[2])
+    assert told["uid"] == ["0"] * 4 and told["gid"] == [str(group.gr_gid)] * 4 and told["groups"] == []
+    # What it may not do, it cannot.
+    server = cgi({"write.sh": "printf 'Content-Type: text/plain\\n\\n'; id -u; touch /root/x 2>&1; setpriv --reuid 0 id 2>&1"}, 'user = "nobody"')
+    body = get(server, "/cgi-bin/write.sh")[2].decode()
+    assert body.startswith(f"{NOBODY.pw_uid}\n") and "Permission denied" in body
+    assert not os.path.exists("/root/x")
+
+
+@only_root
+def test_one_that_belongs_to_another_is_ended_as_any(cgi, reachable):  # noqa: F811
+    pid = reachable / "pid"
+    pid.touch()
+    pid.chmod(0o666)
+    server = cgi(
+        {"hangs": f"echo $$ > {pid}; trap '' TERM; sleep 60 & wait; sleep 60"},
+        'user = "nobody", timeout = "300ms"',
+    )
+    assert get(server, "/cgi-bin/hangs")[0] == 504
+    none_left(server)
+    assert not is_alive(int(pid.read_text()))
+
+
+def test_a_limit_holds_before_the_program_begins(cgi):  # noqa: F811
+    # A constructor of a library of its own would already run beyond one that is set afterwards.
+    server = cgi({"show.py": SHOW, "limit.sh": "printf 'Content-Type: text/plain\\n\\n'; ulimit -v; ulimit -t"}, 'memory = "512MiB", cpu = "3s"')
+    for _ in range(5):
+        assert get(server, "/cgi-bin/limit.sh")[2] == b"524288\n3\n"
+    assert json.loads(get(server, "/cgi-bin/show.py")[2])["memory"] == [512 << 20] * 2
+
+
+def test_what_cannot_be_run_is_told(cgi):  # noqa: F811
+    server = cgi({"none": "#!/nowhere/at/all\n"}, 'cpu = "3s"')
+    assert get(server, "/cgi-bin/none")[0] == 502
+    server.logged("it was not run")
+    for words in (["launch-script"], ["launch-script", "user=x,", "a", "/bin/true"], ["launch-script", "x", "a", "b"]):
+        done = subprocess.run([DUNLIN, *words], capture_output=True, text=True)
+        assert done.returncode == 126 and "it was not run" in done.stderr
+
+
+WSGI = """
+import os
+def application(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [str(os.getuid()).encode()]
+"""
+
+
+@only_root
+@pytest.mark.parametrize("kind", ["wsgi", "fastcgi", "cgiplus", "rte"])
+def test_workers_belong_to_the_user_of_their_route(serve, site, reachable, kind):  # noqa: F811
+    folder = reachable / "scripts"
+    folder.mkdir()
+    if kind == "wsgi":
+        (folder / "app.py").write_text(WSGI)
+        path, own = "/a", 'application = "app:application"'
+    elif kind == "fastcgi":
+        assert PHP_CGI, "php-cgi is missing"
+        (folder / "a.php").write_text("<?php echo posix_getuid();")
+        path, own = "/a.php", 'command = ["php-cgi"]'
+    elif kind == "rte":
+        (folder / "a.py").write_text("import os\nprint('Content-Type: text/plain\\n')\nprint(os.getuid())\n")
+        path, own = "/a.py", ""
+    else:
+        script(folder, "a.py", "#!/usr/bin/python3\n"
+               f"import os, sys\nsys.path.insert(0, {str(ROOT / 'scripting' / 'cgiplus')!r})\nimport cgiplus\n"
+               "for request in cgiplus.requests():\n"
+               "    request.write(b'Content-Type: text/plain\\n\\n%d' % os.getuid())\n")
+        path, own = "/a.py", ""
+    server = serve(
+        more=f'[[site.route]]\npath = "/*"\nscript = {{ kind = "{kind}", directory = "{folder}", '
+        f'user = "nobody", processes = 1, {own} }}'
+    )
+    for _ in range(2):
+        status, _, body = get(server, path)
+        assert (status, body.strip()) == (200, str(NOBODY.pw_uid).encode()), server.log
+    assert len(workers(server)) == 1

@@ -1,0 +1,99 @@
+"""The book's page for those who come from NGINX Unit: each of its configurations serves what it says."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from conftest import ROOT, write
+from test_cgi import get
+from test_fastcgi import PHP_CGI, serve  # noqa: F401
+from test_wsgi import post
+
+PAGE = (ROOT / "docs" / "src" / "from-unit.md").read_text()
+CSS = "body { margin: 0 }"
+
+
+def example(title):
+    """What the section of that title has, by language."""
+    section = PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
+    return dict(re.findall(r"```(\w+)\n(.*?)```", section, re.S))
+
+
+@pytest.fixture
+def page(serve, tmp_path):  # noqa: F811
+    """Serves the configuration of a section, with its files in a folder of the test's."""
+    folder = tmp_path / "srv"
+    folder.mkdir()
+
+    def start(title):
+        text = example(title)["toml"]
+        for old, new in [("/srv", str(folder)), ("venv/bin/python", sys.executable), ("127.0.0.1:8080", "127.0.0.1:0")]:
+            text = text.replace(f'"{old}"', f'"{new}"')
+        assert "/srv\"" not in text.replace(str(folder), "")
+        return serve(text=text)
+
+    start.folder = folder
+    return start
+
+
+def assert_static(server, path="/static/style.css", content=CSS.encode()):
+    status, fields, body = get(server, path)
+    assert status == 200 and body == content
+    assert fields["content-type"].startswith("text/css") and "etag" in fields
+
+
+def test_django(page):
+    folder = page.folder
+    subprocess.run([sys.executable, "-m", "django", "startproject", "project", folder], check=True)
+    settings = folder / "project" / "settings.py"
+    settings.write_text(settings.read_text() + f'\nSTATIC_ROOT = "{folder}/static"\nALLOWED_HOSTS = ["*"]\n')
+    subprocess.run([sys.executable, "manage.py", "collectstatic", "-v0", "--noinput"], cwd=folder, check=True)
+    server = page("Django")
+    status, fields, body = get(server, "/admin/login/")
+    assert status == 200 and b"Django administration" in body, server.log
+    assert "csrftoken=" in fields["set-cookie"]
+    css = "admin/css/base.css"
+    assert f"/static/{css}".encode() in body
+    assert_static(server, f"/static/{css}", (folder / "static" / css).read_bytes())
+    assert "max-age=3600" in get(server, f"/static/{css}")[1]["cache-control"]
+    assert get(server, "/nothing/")[0] == 404 and get(server, "/static/nothing")[0] == 404
+    # It is not there as a file.
+    assert get(server, "/manage.py")[0] == 404
+
+
+def test_flask(page):
+    write(page.folder / "app.py", example("Flask")["python"])
+    write(page.folder / "static" / "style.css", CSS)
+    server = page("Flask")
+    assert get(server, "/")[2].endswith(b"<h1>Flask</h1>")
+    assert json.loads(post(server, "/echo", b"x" * 100_000)[2]) == {"length": 100_000}
+    assert_static(server)
+    assert get(server, "/app.py")[0] == 404
+
+
+def test_fastapi(page):
+    write(page.folder / "main.py", example("FastAPI")["python"])
+    write(page.folder / "static" / "style.css", CSS)
+    server = page("FastAPI")
+    assert json.loads(get(server, "/items/7")[2]) == {"number": 7, "ready": True}
+    assert get(server, "/items/x")[0] == 422
+    assert json.loads(get(server, "/openapi.json")[2])["info"]["title"] == "FastAPI"
+    assert_static(server)
+
+
+def test_php_with_a_front_controller(page):
+    assert PHP_CGI, "php-cgi is missing"
+    write(page.folder / "index.php", example("PHP with a front controller")["php"])
+    write(page.folder / "style.css", CSS)
+    write(page.folder / "wp-content" / "uploads" / "evil.php", "<?php echo 'run';")
+    server = page("PHP with a front controller")
+    for path in ("/", "/2026/05/a-post/?page=2", "/index.php"):
+        status, fields, body = get(server, path)
+        assert (status, json.loads(body)["path"]) == (200, path), server.log
+    assert json.loads(get(server, "/a?page=2")[2])["page"] == "2"
+    assert_static(server, "/style.css")
+    body = get(server, "/wp-content/uploads/evil.php")[2]
+    assert body != b"run"
