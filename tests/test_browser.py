@@ -11,6 +11,7 @@ import threading
 
 import pytest
 from conftest import ROOT, wait_until, write
+from test_tls import certificate
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = [
@@ -164,3 +165,23 @@ def test_the_status_page_draws_what_happens(serve, site, tmp_path):
         thread.join()
         browser.process.kill()
         browser.process.wait()
+@pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
+def test_a_browser_speaks_http2_and_says_so(serve, site, tmp_path):
+    own = certificate(tmp_path, "own")
+    write(site / "a.css", "p { color: green }")
+    write(
+        site / "index.html",
+        '<!doctype html><link rel="stylesheet" href="a.css"><p id="said"><script>onload = () => {'
+        'const spoken = [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")];'
+        'said.textContent = spoken.map(entry => entry.name.split("/").pop() + "=" + entry.nextHopProtocol).join(" ")}</script>',
+    )
+    for http2, wanted in (("true", "=h2 a.css=h2"), ("false", "=http/1.1 a.css=http/1.1")):
+        server = serve(
+            text=f'[[listen]]\naddress = "127.0.0.1:0"\ntls = true\nhttp2 = {http2}\n'
+            f'[[site]]\nroot = "{site}"\ntls = {{ certificate = "{own[0]}", key = "{own[1]}" }}\n'
+        )
+        done = subprocess.run(
+            [CHROMIUM, *FLAGS, "--ignore-certificate-errors", f"--user-data-dir={tmp_path}/profile-{http2}", "--dump-dom", server.url + "/"],
+            capture_output=True, text=True, timeout=120,
+        )
+        assert re.search(f'<p id="said">{wanted}</p>', done.stdout), done.stdout

@@ -195,7 +195,7 @@ mod tests {
             let waiting = if number % 2 == 0 { Waiting::Idle } else { Waiting::Head };
             connections.wait(key, waiting, 10_000 - number as u64);
         }
-        assert_eq!(connections.wake_expired(1), 10_000 - 998);
+        assert_eq!(connections.wake_expired(1).0, 10_000 - 998);
         assert_eq!(connections.evict(1, 1), (1, 10_000 - 996));
         assert!(connections.is_evicted(keys[998]) && !connections.is_evicted(keys[996]));
         // One that was found and has become busy since is passed over.

@@ -30,7 +30,7 @@ use crate::record::traces::Tracer;
 use crate::record::watch::{Hub, Seen};
 use crate::record::{AccessLog, Exchange, LoopLog, Opening, ReverseDns, TimeCache, Track};
 use crate::tls::Certificates;
-use crate::transport::Peer;
+use crate::transport::{Peer, Transport};
 
 /// What all loops share. Nothing here is locked on the way of a cached file.
 pub(crate) struct Shared {
@@ -122,6 +122,14 @@ pub(crate) struct Buffers {
     pub(crate) path: Vec<u8>,
     /// The text that `head` is read beside, when that is not the input itself.
     pub(crate) text: Vec<u8>,
+}
+
+/// Where a request came from, for the log.
+pub(crate) struct From<'a> {
+    pub(crate) peer: Peer,
+    /// The serial number of the connection.
+    pub(crate) connection: u64,
+    pub(crate) stream: &'a Transport,
 }
 
 /// How an exchange ended, for the log.
@@ -465,14 +473,13 @@ impl Loop {
     pub(crate) fn record(
         &self,
         request: &Request<'_>,
-        peer: Peer,
-        connection: u64,
+        from: &From<'_>,
         track: &Track,
         served: &Served,
     ) {
         let end = Instant::now();
         let pass = track.pass.as_deref();
-        let peer = pass.map_or(peer, |pass| pass.client.address);
+        let peer = pass.map_or(from.peer, |pass| pass.client.address);
         if self.shared.is_counting {
             self.metrics.count(&Finished {
                 key: Key {
@@ -489,22 +496,23 @@ impl Loop {
         let is_logged = track.is_logged && self.is_logging;
         let is_watched = self.shared.hub.is_watched();
         if is_logged || is_watched || track.span.is_some() {
-            self.tell(request, peer, connection, track, served, end, (is_logged, is_watched));
+            let from = From { peer, ..*from };
+            self.tell(request, &from, track, served, end, (is_logged, is_watched));
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "all that is known of an exchange")]
+    /// Writes its log line, and tells those who watch and who collect traces.
     fn tell(
         &self,
         request: &Request<'_>,
-        peer: Peer,
-        connection: u64,
+        from: &From<'_>,
         track: &Track,
         served: &Served,
         end: Instant,
         (is_logged, is_watched): (bool, bool),
     ) {
         let Shared { reverse_dns, redactor, config, .. } = &*self.shared;
+        let peer = from.peer;
         let name = reverse_dns.as_ref().and_then(|dns| dns.name(peer.ip()?));
         let duration = end.saturating_duration_since(track.phases.first_byte);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -528,8 +536,9 @@ impl Loop {
             site: config.sites.name(track.site),
             cache: served.cache,
             coding: served.coding,
-            connection,
+            connection: from.connection,
             times: track.times(end),
+            tls: from.stream.tls(),
             course: track.course.as_deref(),
         };
         if is_logged && let Some(log) = &mut *self.log.borrow_mut() {

@@ -21,6 +21,7 @@ use crate::handler::{error_page, file, redirect, respond, script, status};
 use crate::record::{Course, Follow};
 use crate::response::Response;
 use crate::stream;
+use crate::tls::Facts;
 use crate::transport::{Ends, Peer};
 
 /// A handler's work that goes on after the poll that began it.
@@ -50,6 +51,8 @@ pub(crate) struct Incoming {
     pub(crate) ends: Option<Ends>,
     /// It came by TLS.
     pub(crate) encrypted: bool,
+    /// What is known of the encryption.
+    pub(crate) tls: Option<Facts>,
     /// How many handlers have passed the request on.
     pub(crate) redirects: u8,
     /// Takes what scripts tell of the request.
@@ -62,7 +65,7 @@ impl Incoming {
     /// Who asks, as far as the connection tells.
     pub(crate) fn client(&self) -> Client {
         let address = self.ends.map_or(Peer::Unix, |ends| Peer::of(ends.remote));
-        Client { address, encrypted: self.encrypted, is_subrequest: false }
+        Client { address, encrypted: self.encrypted, early: false, is_subrequest: false }
     }
 }
 
@@ -147,6 +150,15 @@ pub(crate) fn dispatch(
         Target::Authority(_) => return Ok(unrouted(method_not_allowed())),
         Target::Asterisk => (request.field(FieldName::Host), b"*".as_slice(), None),
     };
+    if let Some(challenges) = ctx.shared.certificates.challenges()
+        && let Some(answer) = challenges.text(raw_path)
+    {
+        let answer = Response::with_text(200, "application/octet-stream", answer);
+        return Ok(unrouted(answer));
+    }
+    if client.early && !is_harmless(request) {
+        return Ok(unrouted(error_response(425, true)));
+    }
     let sites = &ctx.shared.config.sites;
     let site = match sites.only() {
         Some(site) => site,
@@ -196,6 +208,14 @@ pub(crate) fn dispatch(
         Ok(pass) => handle(ctx, request, &subject.with(pass.as_ref())),
         Err(stopped) => *stopped,
     })
+}
+
+/// Whether it does no harm when the request is answered more than once: a safe method without a body
+/// (RFC 8470 §3, RFC 9110 §9.2.1).
+fn is_harmless(request: &Request<'_>) -> bool {
+    let has_body = request.has(FieldName::TransferEncoding)
+        || request.field(FieldName::ContentLength).is_some_and(|length| length != b"0");
+    matches!(request.method(), Method::Get | Method::Head | Method::Options) && !has_body
 }
 
 /// Answers with what the loop's own cache has, if that may be used.

@@ -11,7 +11,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::tls::Session;
+use crate::tls::{Facts, Session};
 
 /// A connection's bytes.
 pub(crate) enum Transport {
@@ -85,6 +85,23 @@ impl Transport {
 
     pub(crate) fn is_encrypted(&self) -> bool {
         matches!(self, Self::Tls(_))
+    }
+
+    /// Whether what was read may be sent again by others: the handshake of TLS has not ended.
+    #[inline]
+    pub(crate) fn is_early(&self) -> bool {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => false,
+            Self::Tls(session) => session.is_early(),
+        }
+    }
+
+    /// What is known of the encryption; `None` when there is none.
+    pub(crate) fn tls(&self) -> Option<Facts> {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => None,
+            Self::Tls(session) => Some(session.facts()),
+        }
     }
 
     /// The addresses of both ends; `None` by a Unix socket.

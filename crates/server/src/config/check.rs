@@ -12,7 +12,7 @@ use super::file::{self, File, OneOrMany, Site as FileSite, TlsTable};
 use super::gates;
 use super::pattern::Pattern;
 use super::sites::{Defaults, Site, SiteRoute, Sites};
-use super::tls::{self, Tls};
+use super::tls::{self, Surroundings, Tls};
 use super::{
     AccessLog, Address, Cache, Config, Directory, ErrorLog, ErrorLogPlace, Http1, Listen,
     ReverseDns, Server, Span, Traces,
@@ -27,7 +27,13 @@ pub(super) fn check(file: File, source: &Source<'_>) -> Result<Config, Vec<Probl
         Checker { source, problems: Vec::new(), directories: Vec::new(), users: Vec::new() };
     let server = checker.server(&file.server);
     let listen = checker.listen(&file);
-    let sites = checker.sites(file.site, server.cache.file);
+    let around = Around {
+        cache_file: server.cache.file,
+        state: &server.state,
+        tls: listen.iter().any(|listen| listen.tls),
+        plain: listen.iter().any(|listen| !listen.tls),
+    };
+    let sites = checker.sites(file.site, &around);
     let Checker { problems, directories, users, .. } = checker;
     if problems.is_empty() {
         Ok(Config {
@@ -42,6 +48,16 @@ pub(super) fn check(file: File, source: &Source<'_>) -> Result<Config, Vec<Probl
     } else {
         Err(problems)
     }
+}
+
+/// What sites depend on besides themselves.
+struct Around<'a> {
+    cache_file: u64,
+    state: &'a Path,
+    /// Whether some listener speaks TLS.
+    tls: bool,
+    /// Whether some listener does not.
+    plain: bool,
 }
 
 struct Checker<'a> {
@@ -82,6 +98,10 @@ impl Checker<'_> {
             connections_per_address: server.connections_per_address.as_deref().copied(),
             stop_timeout: server.stop_timeout.map_or(Duration::from_secs(30), |span| span.0),
             server_field: server.server_field.unwrap_or(true),
+            state: server
+                .state
+                .as_ref()
+                .map_or("/var/lib/dunlin".into(), |state| self.absolute(state)),
             trusted_proxies: gates::networks(
                 "trusted_proxies",
                 server.trusted_proxies.as_deref().unwrap_or_default(),
@@ -327,7 +347,7 @@ impl Checker<'_> {
         })
     }
 
-    fn sites(&mut self, file: Vec<FileSite>, cache_file: u64) -> Sites {
+    fn sites(&mut self, file: Vec<FileSite>, around: &Around<'_>) -> Sites {
         let mut sites = Sites::default();
         if file.is_empty() {
             self.problem(
@@ -337,7 +357,7 @@ impl Checker<'_> {
         }
         for (index, site) in file.into_iter().enumerate() {
             let place = site.place();
-            let site = self.site(index, site, cache_file);
+            let site = self.site(index, site, around);
             if let Err(what) = sites.add(site) {
                 self.problem(&place, what);
             }
@@ -345,7 +365,7 @@ impl Checker<'_> {
         sites
     }
 
-    fn site(&mut self, index: usize, site: FileSite, cache_file: u64) -> Site {
+    fn site(&mut self, index: usize, site: FileSite, around: &Around<'_>) -> Site {
         let place = site.place();
         let hosts = site.host.map_or_else(Vec::new, |host| self.hosts(host));
         let root = site.root.map(|root| self.root(&root));
@@ -390,18 +410,20 @@ impl Checker<'_> {
             let what = "a site has no root, and no route for \"/*\" that says what to answer";
             self.problem(&place, what);
         }
-        let defaults = Defaults { root: root.unwrap_or_default(), cache_file };
-        let tls = site.tls.map(|table| Arc::new(self.tls(&table)));
+        let defaults = Defaults { root: root.unwrap_or_default(), cache_file: around.cache_file };
+        let tls = site.tls.map(|table| Arc::new(self.tls(&table, &hosts, around)));
         let mut report = |place: &Place, what| self.problem(place, what);
         let mut site = Site::new(index, hosts, &defaults, routes, &mut report);
         site.tls = tls;
         site
     }
 
-    fn tls(&mut self, table: &At<TlsTable>) -> Tls {
+    fn tls(&mut self, table: &At<TlsTable>, hosts: &[String], around: &Around<'_>) -> Tls {
+        let around =
+            Surroundings { hosts, state: around.state, listeners: (around.tls, around.plain) };
         let problem = self.source.problem(table.span.as_ref(), String::new());
         let source = self.source;
-        tls::read(table, |path| absolute(source, path), problem, &mut |place, what| {
+        tls::read(table, &around, |path| absolute(source, path), problem, &mut |place, what| {
             self.problem(place, what);
         })
     }

@@ -36,6 +36,9 @@ pub fn explain(config: &Config, file: &Path, url: &str) -> Result<String, String
         None => "it is for every other host",
     };
     let _ = writeln!(text, "site      {} ({by})", site.name);
+    if let Some(tls) = &site.tls {
+        let _ = writeln!(text, "tls       {}", tls.describe());
+    }
     let mut decoded = Vec::new();
     if let Err(error) = path::decode(raw_path, &mut decoded) {
         let status = if error == path::PathError::EncodedSlash { 404 } else { 400 };

@@ -56,6 +56,9 @@ pub struct Server {
     pub stop_timeout: Option<Span>,
     /// Whether responses carry `Server: dunlin`. True when absent.
     pub server_field: Option<bool>,
+    /// Directory in which the server keeps what has to outlive it: accounts and certificates of ACME.
+    /// `/var/lib/dunlin` when absent.
+    pub state: Option<At<PathBuf>>,
     /// Networks of proxies that are believed what `Forwarded` or `X-Forwarded-For` and
     /// `X-Forwarded-Proto` say of the client. None when absent.
     pub trusted_proxies: Option<Vec<At<String>>>,
@@ -283,13 +286,24 @@ pub struct Site {
 pub struct TlsTable {
     /// Files in PEM form with the certificate and those that lead to its authority; several for keys
     /// of several kinds, the preferred first.
-    #[schemars(with = "OneOrManySchema")]
-    pub certificate: At<OneOrMany<String>>,
+    #[schemars(with = "Option<OneOrManySchema>")]
+    pub certificate: Option<At<OneOrMany<String>>>,
     /// Files in PEM form with the keys, in the same order.
-    #[schemars(with = "OneOrManySchema")]
-    pub key: At<OneOrMany<String>>,
+    #[schemars(with = "Option<OneOrManySchema>")]
+    pub key: Option<At<OneOrMany<String>>>,
+    /// Where the certificate is obtained, and renewed before it ends, instead of `certificate` and `key`:
+    /// by ACME (RFC 8555), for every name in `host`.
+    pub acme: Option<At<AcmeTable>>,
+    /// Whether clients that come again may ask with their first message (0-RTT): only safe methods without a
+    /// body are answered before the end of the handshake, others get 425. Sessions are then kept in memory,
+    /// each for one use. False when absent.
+    pub early_data: Option<At<bool>>,
     /// File with an OCSP response in DER form, which is handed to clients.
     pub ocsp: Option<At<PathBuf>>,
+    /// The cipher suites that may be used, the preferred first, by OpenSSL's or IANA's names:
+    /// `TLS_AES_128_GCM_SHA256`, `ECDHE-ECDSA-AES128-GCM-SHA256`. All that rustls holds for safe, in the client's
+    /// order, when absent.
+    pub ciphers: Option<At<Vec<At<String>>>>,
     /// Oldest version that is spoken. `1.2` when absent.
     #[serde(default)]
     pub min_version: TlsVersion,
@@ -309,15 +323,89 @@ impl TlsTable {
             At::nowhere(OneOrMany(vec![At::nowhere(path.display().to_string())]))
         };
         Self {
-            certificate: one(certificate),
-            key: one(key),
+            certificate: Some(one(certificate)),
+            key: Some(one(key)),
+            acme: None,
             ocsp: None,
+            early_data: None,
+            ciphers: None,
             min_version: TlsVersion::default(),
             client_authority: None,
             client_required: None,
             client_revoked: None,
         }
     }
+}
+
+/// How a certificate is obtained by ACME (RFC 8555).
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(
+    deny_unknown_fields,
+    default,
+    expecting = "a table such as { contact = \"admin@example.com\" }"
+)]
+pub struct AcmeTable {
+    /// Address of mail that the authority may write to; none when absent.
+    pub contact: Option<At<String>>,
+    /// The authority's directory. Let's Encrypt's, `https://acme-v02.api.letsencrypt.org/directory`, when
+    /// absent. Its terms of service have to be those that you agree to.
+    pub directory: Option<At<String>>,
+    /// File in PEM form with the authorities by which the directory's own certificate is judged; the
+    /// system's when absent.
+    pub authority: Option<At<PathBuf>>,
+    /// How it is proven that the names are this server's: `tls-alpn-01` on a listener with TLS (the
+    /// authority comes to port 443), `http-01` on one without (port 80). When absent, whichever listeners
+    /// there are for, in turn when one fails.
+    pub challenge: Option<At<AcmeChallenge>>,
+}
+
+/// How it is proven to an authority that a name is this server's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+pub enum AcmeChallenge {
+    /// A handshake of TLS for the name (RFC 8737).
+    #[serde(rename = "tls-alpn-01")]
+    TlsAlpn01,
+    /// A file below `/.well-known/acme-challenge/` (RFC 8555 §8.3).
+    #[serde(rename = "http-01")]
+    Http01,
+}
+
+/// What browsers remember (RFC 6797 §6.1).
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HstsTable {
+    /// How long they remember it.
+    pub age: Span,
+    /// Whether it holds for all names below the host's, too. False when absent.
+    #[serde(default)]
+    pub subdomains: bool,
+    /// Whether it may go into the lists that browsers come with. False when absent.
+    #[serde(default)]
+    pub preload: bool,
+}
+
+/// What browsers remember, in either form.
+#[derive(Debug, Clone)]
+pub struct Hsts(pub HstsTable);
+
+#[derive(JsonSchema)]
+#[schemars(rename = "Hsts", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum HstsSchema {
+    Age(Span),
+    Table(HstsTable),
+}
+
+/// The port of https to which requests are sent; `None` when they are not.
+#[derive(Debug, Clone, Copy)]
+pub struct RedirectHttps(pub Option<u16>);
+
+#[derive(JsonSchema)]
+#[schemars(rename = "RedirectHttps", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum RedirectHttpsSchema {
+    Switch(bool),
+    Port(u16),
 }
 
 /// A version of TLS.
@@ -448,6 +536,14 @@ route! {
     allow: Vec<At<String>>,
     /// Networks whose clients are refused (403).
     deny: Vec<At<String>>,
+    /// Tells browsers to come by TLS only from now on (`Strict-Transport-Security`, RFC 6797): how long they
+    /// remember it, such as `365d`, or a table. It is said over TLS only.
+    #[schemars(with = "Option<HstsSchema>")]
+    hsts: Hsts,
+    /// Sends requests without TLS to the same address by https (308): true for port 443, or the port.
+    /// Challenges of ACME are answered all the same.
+    #[schemars(with = "Option<RedirectHttpsSchema>")]
+    redirect_https: RedirectHttps,
     /// Find out who asks: `{ basic = "USERS" }` or `{ forward = "URL" }`; `false` ends what a more
     /// general route says.
     #[schemars(with = "Option<AuthSchema>")]

@@ -10,9 +10,11 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::at::At;
 use super::file::{
-    AccessLog, AccessLogTable, Auth, AuthTable, CodingName, Codings, OneOrMany, RateLimitTable,
-    RateLimits, RecordFormat, RecordRules, RecordsTable, RouteCache, RouteCacheTable,
+    AccessLog, AccessLogTable, Auth, AuthTable, CodingName, Codings, Hsts, HstsTable, OneOrMany,
+    RateLimitTable, RateLimits, RecordFormat, RecordRules, RecordsTable, RedirectHttps, RouteCache,
+    RouteCacheTable,
 };
+use super::units::Span;
 
 /// A value that has more than one form; each form has its own error texts, which an untagged enum
 /// would lose.
@@ -25,6 +27,10 @@ trait Forms: Sized {
 
     fn from_bool<E: Error>(value: bool) -> Result<Self, E> {
         Err(E::invalid_type(serde::de::Unexpected::Bool(value), &Self::EXPECTED))
+    }
+
+    fn from_number<E: Error>(value: i64) -> Result<Self, E> {
+        Err(E::invalid_type(serde::de::Unexpected::Signed(value), &Self::EXPECTED))
     }
 
     fn from_map<'de, A: MapAccess<'de>>(_: A) -> Result<Self, A::Error> {
@@ -57,6 +63,10 @@ impl<'de, T: Forms> Visitor<'de> for FormsVisitor<T> {
         T::from_bool(value)
     }
 
+    fn visit_i64<E: Error>(self, value: i64) -> Result<T, E> {
+        T::from_number(value)
+    }
+
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
         T::from_map(map)
     }
@@ -83,7 +93,9 @@ deserialize_forms!(
     RecordRules,
     RateLimits,
     Codings,
-    OneOrMany<String>
+    OneOrMany<String>,
+    Hsts,
+    RedirectHttps
 );
 
 impl Forms for AccessLog {
@@ -95,6 +107,34 @@ impl Forms for AccessLog {
 
     fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
         AccessLogTable::deserialize(MapAccessDeserializer::new(map)).map(Self)
+    }
+}
+
+impl Forms for Hsts {
+    const EXPECTED: &'static str = "a time such as \"365d\" or a table";
+
+    fn from_str<E: Error>(text: &str) -> Result<Self, E> {
+        let age = Span::deserialize(serde::de::value::StrDeserializer::new(text))?;
+        Ok(Self(HstsTable { age, subdomains: false, preload: false }))
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        HstsTable::deserialize(MapAccessDeserializer::new(map)).map(Self)
+    }
+}
+
+impl Forms for RedirectHttps {
+    const EXPECTED: &'static str = "true, false or a port";
+
+    fn from_bool<E: Error>(value: bool) -> Result<Self, E> {
+        Ok(Self(value.then_some(443)))
+    }
+
+    fn from_number<E: Error>(value: i64) -> Result<Self, E> {
+        match u16::try_from(value) {
+            Ok(port) if port > 0 => Ok(Self(Some(port))),
+            _ => Err(E::invalid_value(serde::de::Unexpected::Signed(value), &Self::EXPECTED)),
+        }
     }
 }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use dunlin_http::semantics::{is_field_value, is_token};
 
 use super::at::{At, Place};
-use super::file::{self, AuthTable, Route};
+use super::file::{self, AuthTable, HstsTable, Route};
 use super::limits::{limit, throttle};
 use super::settings::Report;
-use crate::gate::{Access, Auth, Basic, Forward, Gates, Methods, Network, Target};
+use crate::gate::{Access, Auth, Basic, Forward, Gates, Https, Methods, Network, Target};
 
 /// The gates that `route` asks for; `None` when there are none. What is wrong is told to `report`.
 pub(super) fn read(route: &Route, report: Report<'_>) -> Option<Arc<Gates>> {
@@ -25,7 +25,7 @@ pub(super) fn read(route: &Route, report: Report<'_>) -> Option<Arc<Gates>> {
     let limits = limits.map(|table| limit(table, report)).collect();
     let throttle = route.throttle.as_ref().map(|table| throttle(table, report));
     let auth = auth(route, report);
-    let gates = Gates { access, methods, auth, limits, throttle };
+    let gates = Gates { https: https(route, report), access, methods, auth, limits, throttle };
     (!gates.is_empty()).then(|| Arc::new(gates))
 }
 
@@ -109,6 +109,21 @@ fn challenge(table: &AuthTable, report: Report<'_>) -> String {
         report(&at.span, what);
     }
     format!("Basic realm=\"{realm}\", charset=\"UTF-8\"")
+}
+
+fn https(route: &Route, report: Report<'_>) -> Option<Https> {
+    let redirect = route.redirect_https.as_ref().and_then(|redirect| redirect.value.0);
+    let strict = route.hsts.as_ref().map(|hsts| {
+        let HstsTable { age, subdomains, preload } = &hsts.value.0;
+        // What the list of browsers asks for (hstspreload.org).
+        if *preload && !(*subdomains && age.0.as_secs() >= 31_536_000) {
+            report(&hsts.span, "hsts: preload needs subdomains = true and an age of 365d".into());
+        }
+        let directives = [("; includeSubDomains", *subdomains), ("; preload", *preload)];
+        let directives = directives.iter().filter(|(_, wanted)| *wanted).map(|(name, _)| *name);
+        format!("max-age={}{}", age.0.as_secs(), directives.collect::<String>())
+    });
+    (redirect.is_some() || strict.is_some()).then_some(Https { strict, redirect })
 }
 
 fn methods(route: &Route, report: Report<'_>) -> Option<Methods> {

@@ -34,14 +34,17 @@ use crate::gate::Network;
 pub(crate) use check::descriptor_limit;
 pub use error::Problem;
 use error::Source;
+pub(crate) use error::nearest;
 pub use explain::explain;
 use file::At;
-pub use file::{ConnectionUse as Persistence, EtagKind, ScriptKind, Symlinks, TlsVersion};
+pub use file::{
+    AcmeChallenge, ConnectionUse as Persistence, EtagKind, ScriptKind, Symlinks, TlsVersion,
+};
 pub use script::{Address, Language, Local, Mapping, Remote, Script, Workers};
 pub use settings::{CacheRules, Records, Redirect, Respond, Settings, TryStep};
 pub use sites::{Site, Sites};
 pub use template::Template;
-pub use tls::{ClientCertificates, Tls};
+pub use tls::{Acme, ClientCertificates, Tls};
 pub use units::{Rate, Size, Span};
 pub use users::Owner;
 
@@ -96,6 +99,8 @@ pub struct Server {
     pub stop_timeout: Duration,
     /// Whether responses carry `Server`.
     pub server_field: bool,
+    /// Directory of what has to outlive the server.
+    pub state: PathBuf,
     /// Proxies that are believed what they say of the client.
     pub trusted_proxies: Vec<Network>,
     /// The HTTP/1 engine's settings.

@@ -20,8 +20,8 @@ use dunlin_http::{Head, Request};
 use tokio::io::ReadBuf;
 
 use self::work::Work;
-use crate::event_loop::{Buffers, Loop, Served};
-use crate::gate::ConnectionPace;
+use crate::event_loop::{Buffers, From, Loop, Served};
+use crate::gate::{Client, ConnectionPace};
 use crate::record::{Opening, Track};
 use crate::transport::{Ends, Peer, Transport};
 
@@ -77,6 +77,18 @@ impl Link<'_> {
     /// The addresses of client and server.
     fn ends(&self) -> io::Result<Option<Ends>> {
         self.proxied.map_or_else(|| self.stream.ends(), |proxied| Ok(Some(*proxied)))
+    }
+}
+
+impl Link<'_> {
+    fn client(&self) -> Client {
+        let stream = &self.stream;
+        Client {
+            address: self.peer,
+            encrypted: stream.is_encrypted(),
+            early: stream.is_early(),
+            is_subrequest: false,
+        }
     }
 }
 
@@ -349,6 +361,7 @@ impl Connection {
     }
 
     fn record(&self, link: &Link<'_>, request: &Request<'_>, track: &Track, served: &Served) {
-        link.ctx.record(request, link.peer, link.serial, track, served);
+        let from = From { peer: link.peer, connection: link.serial, stream: link.stream };
+        link.ctx.record(request, &from, track, served);
     }
 }

@@ -93,7 +93,9 @@ fn send_encrypted(
             }
             Some(Piece::File(file, range)) => {
                 let taken = COPY.with_borrow_mut(|buffer| {
-                    let copy = match read_ahead(file, range, ENCRYPTED_STRETCH, buffer)? {
+                    // Head and content together fill whole records.
+                    let room = ENCRYPTED_STRETCH - rest.len().min(ENCRYPTED_STRETCH / 2);
+                    let copy = match read_ahead(file, range, room, buffer)? {
                         Ahead::Bytes(copy) => copy,
                         Ahead::Not(state) => return Ok(Err(state)),
                     };

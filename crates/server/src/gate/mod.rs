@@ -5,6 +5,7 @@ mod access;
 mod auth;
 mod bandwidth;
 mod concurrency;
+mod https;
 mod methods;
 mod network;
 mod pass;
@@ -24,6 +25,7 @@ pub(crate) use self::bandwidth::{
     Bandwidth, BandwidthCounts, BandwidthRules, ConnectionPace, Pacer,
 };
 pub(crate) use self::concurrency::{Concurrency, ConcurrencyCounts, ConcurrencyRules};
+pub(crate) use self::https::Https;
 pub(crate) use self::methods::Methods;
 pub(crate) use self::network::Network;
 pub(crate) use self::pass::{Client, Pass};
@@ -35,6 +37,7 @@ use crate::response::Response;
 /// The gates of a route, each absent when the route does not ask for it.
 #[derive(Debug, Default)]
 pub struct Gates {
+    pub(crate) https: Option<Https>,
     pub(crate) access: Option<Access>,
     pub(crate) methods: Option<Methods>,
     pub(crate) auth: Option<Auth>,
@@ -43,7 +46,9 @@ pub struct Gates {
 }
 
 /// The gates in the order in which they are asked.
-const ORDER: [fn(&Gates, &Asker<'_, '_>) -> Verdict; 6] = [
+const ORDER: [fn(&Gates, &Asker<'_, '_>) -> Verdict; 7] = [
+    // Nothing is asked of a client in the clear that is to come by TLS.
+    |gates, asker| gates.https.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
     |gates, asker| gates.access.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
     |gates, asker| gates.methods.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
     |gates, asker| gates.auth.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
@@ -94,9 +99,9 @@ impl Refused {
 impl Gates {
     /// Whether there is nothing to ask for.
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { access, methods, auth, limits, throttle } = self;
+        let Self { https, access, methods, auth, limits, throttle } = self;
         let limited = throttle.is_some() || !limits.is_empty();
-        access.is_none() && methods.is_none() && auth.is_none() && !limited
+        https.is_none() && access.is_none() && methods.is_none() && auth.is_none() && !limited
     }
 
     /// Asks only those gates that ask for who comes, and count nothing.
@@ -115,7 +120,8 @@ impl Gates {
         let limits: Vec<_> = self.limits.iter().map(|limit| limit.rules().to_string()).collect();
         let limits = (!limits.is_empty()).then(|| ("limit", limits.join(", ")));
         let throttle = self.throttle.iter().map(|gate| ("throttle", gate.to_string()));
-        access.chain(methods).chain(auth).chain(limits).chain(throttle).collect()
+        let https = self.https.iter().flat_map(Https::describe);
+        https.chain(access).chain(methods).chain(auth).chain(limits).chain(throttle).collect()
     }
 
     /// Asks the gates from the one with that number on. When one has the request wait, its number

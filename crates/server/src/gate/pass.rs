@@ -15,6 +15,8 @@ use crate::transport::{Ends, Peer};
 pub(crate) struct Client {
     pub(crate) address: Peer,
     pub(crate) encrypted: bool,
+    /// What it asks may be asked again by others (RFC 8470).
+    pub(crate) early: bool,
     /// The server itself asks, to find out who somebody is.
     pub(crate) is_subrequest: bool,
 }

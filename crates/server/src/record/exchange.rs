@@ -3,6 +3,7 @@
 use crate::transport::Peer;
 
 use super::{Course, Times};
+use crate::tls::Facts;
 
 /// One request and its response, borrowed from the connection while they are recorded.
 ///
@@ -48,11 +49,18 @@ pub(crate) struct Exchange<'a> {
     pub(crate) connection: u64,
     /// Where the time went.
     pub(crate) times: Times,
+    /// What is known of the encryption; `None` when there is none.
+    pub(crate) tls: Option<Facts>,
     /// What a script told, where one was asked.
     pub(crate) course: Option<&'a Course>,
 }
 
 impl<'a> Exchange<'a> {
+    /// Whose certificate the client has shown.
+    pub(crate) fn tls_client(&self) -> Option<&[u8]> {
+        Some(self.tls.as_ref()?.client.as_ref()?.subject.as_bytes())
+    }
+
     /// The number by which scripts and logs know the request; only those of scripts have one.
     pub(crate) fn request_id(&self) -> Option<&'a str> {
         self.course.map(Course::id).filter(|id| !id.is_empty())
@@ -108,6 +116,7 @@ pub(super) mod tests {
             coding: "gzip",
             connection: 42,
             times: Times { head: 12, handler: Some(345), ..Times::default() },
+            tls: None,
             course: None,
         }
     }

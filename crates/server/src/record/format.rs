@@ -163,6 +163,10 @@ fn write_json(exchange: &Exchange<'_>, time: &mut TimeCache, out: &mut Vec<u8>) 
         number(micros, out);
     }
     out.push(b'}');
+    let tls = exchange.tls.as_ref();
+    json_member(b",\"tls_protocol\":", tls.map(|tls| tls.protocol.as_bytes()), out);
+    json_member(b",\"tls_cipher\":", tls.map(|tls| tls.cipher.as_bytes()), out);
+    json_member(b",\"tls_client_subject\":", exchange.tls_client(), out);
     if let (Some(course), Some(id)) = (exchange.course, exchange.request_id()) {
         json_course(course, id, out);
     }
@@ -338,6 +342,9 @@ mod tests {
             "site": "main",
             "cache": "hit",
             "coding": "gzip",
+            "tls_protocol": null,
+            "tls_cipher": null,
+            "tls_client_subject": null,
         });
         assert_eq!(json, expected);
     }

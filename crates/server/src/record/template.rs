@@ -10,7 +10,8 @@ use super::{Exchange, TimeCache};
 ///
 /// The placeholders are `{remote} {remote_name} {user} {time} {time_iso} {method} {target}
 /// {path} {query} {protocol} {status} {bytes} {referer} {user_agent} {host} {duration_us}
-/// {duration_ms} {connection} {site} {cache} {coding} {request_id}`. What is absent is written as `-`.
+/// {duration_ms} {connection} {site} {cache} {coding} {request_id} {tls_protocol} {tls_cipher}
+/// {tls_client_subject} {tls_client_verify}`. What is absent is written as `-`.
 ///
 /// Text of the client is escaped so that it can end neither the line nor a field, be the field
 /// between double quotes, spaces or tabs: outside quotes a space becomes `\x20`. Other
@@ -126,11 +127,16 @@ fields! {
     Site = "site",
     Cache = "cache",
     Coding = "coding",
+    TlsProtocol = "tls_protocol",
+    TlsCipher = "tls_cipher",
+    TlsClientSubject = "tls_client_subject",
+    TlsClientVerify = "tls_client_verify",
     RequestId = "request_id",
 }
 
 impl Field {
     fn write(self, quoted: bool, exchange: &Exchange<'_>, time: &mut TimeCache, out: &mut Vec<u8>) {
+        let tls = exchange.tls.as_ref();
         let text = if quoted { quoted_or_dash } else { bare_or_dash };
         match self {
             Self::Remote => address(exchange.peer, out),
@@ -155,6 +161,10 @@ impl Field {
             Self::Site => text(Some(exchange.site.as_bytes()), out),
             Self::Cache => escape::bare(exchange.cache.as_bytes(), out),
             Self::Coding => escape::bare(exchange.coding.as_bytes(), out),
+            Self::TlsProtocol => text(tls.map(|tls| tls.protocol.as_bytes()), out),
+            Self::TlsCipher => text(tls.map(|tls| tls.cipher.as_bytes()), out),
+            Self::TlsClientSubject => text(exchange.tls_client(), out),
+            Self::TlsClientVerify => text(tls.map(|tls| tls.verified().as_bytes()), out),
             Self::RequestId => text(exchange.request_id().map(str::as_bytes), out),
         }
     }

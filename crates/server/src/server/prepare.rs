@@ -196,5 +196,8 @@ fn certificates(config: &Config) -> Result<Arc<Certificates>, StartError> {
     }
     let certificates = Arc::new(Certificates::load(config).map_err(fail)?);
     certificates.follow().map_err(|error| fail(format!("following certificates: {error}")))?;
+    certificates
+        .obtain(config)
+        .map_err(|error| fail(format!("obtaining certificates: {error}")))?;
     Ok(certificates)
 }

@@ -1,25 +1,36 @@
 //! From the files of a site's certificates to what rustls answers handshakes with.
 
+use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::{
-    ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, ServerSessionMemoryCache,
+    WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion, version};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::error::X509Error;
 use x509_parser::extensions::GeneralName;
 use x509_parser::time::ASN1Time;
 
+use super::acme::{self, Outcome};
 use crate::config::{ClientCertificates, Tls, TlsVersion};
 
 /// The cryptography that TLS uses.
-fn provider() -> Arc<CryptoProvider> {
+pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
+
+/// Bytes of early data that one client may send.
+const EARLY_DATA: u32 = 16 * 1024;
+/// Sessions of one site that are remembered where there is early data.
+const SESSIONS: usize = 10_000;
 
 /// What a site answers handshakes with.
 pub(super) struct Answering {
@@ -46,17 +57,28 @@ pub(super) fn answering(settings: &Tls, name: &str) -> Result<Arc<Answering>, St
 }
 
 fn server_config(settings: &Tls, name: &str) -> Result<ServerConfig, String> {
-    let provider = provider();
+    let mut provider = CryptoProvider::clone(&provider());
+    if let Some(wanted) = &settings.ciphers {
+        let all = std::mem::take(&mut provider.cipher_suites);
+        let find = |name| all.iter().find(|suite| suite.suite() == name).copied();
+        provider.cipher_suites = wanted.iter().copied().filter_map(find).collect();
+    }
+    let provider = Arc::new(provider);
     let mut keys = Vec::new();
     for (certificate, key) in &settings.certificates {
         keys.push(Arc::new(load(&provider, certificate, key, settings.ocsp.as_deref())?));
     }
-    let versions: &[&SupportedProtocolVersion] = match settings.min_version {
+    let known: &[&SupportedProtocolVersion] = match settings.min_version {
         TlsVersion::Tls12 => &[&version::TLS13, &version::TLS12],
         TlsVersion::Tls13 => &[&version::TLS13],
     };
+    // A version without any suite would be agreed upon, and then fail.
+    let has_suite = |version: &&&SupportedProtocolVersion| {
+        provider.cipher_suites.iter().any(|suite| suite.version() == **version)
+    };
+    let versions: Vec<_> = known.iter().filter(has_suite).copied().collect();
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_protocol_versions(versions)
+        .with_protocol_versions(&versions)
         .map_err(|error| error.to_string())?;
     let builder = match &settings.clients {
         None => builder.with_no_client_auth(),
@@ -64,10 +86,17 @@ fn server_config(settings: &Tls, name: &str) -> Result<ServerConfig, String> {
     };
     let mut config = builder.with_cert_resolver(Arc::new(Keys(keys)));
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.ignore_client_order = settings.ciphers.is_some();
     // Sessions are resumed by tickets, whose keys change every six hours; the server keeps nothing.
-    config.ticketer =
-        rustls::crypto::aws_lc_rs::Ticketer::new().map_err(|error| format!("{name}: {error}"))?;
-    config.session_storage = Arc::new(NoServerSessionStorage {});
+    if settings.early_data {
+        // What is resumed once is forgotten: nobody can send the same early data again.
+        config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
+        config.max_early_data_size = EARLY_DATA;
+    } else {
+        let ticketer = rustls::crypto::aws_lc_rs::Ticketer::new();
+        config.ticketer = ticketer.map_err(|error| format!("{name}: {error}"))?;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+    }
     config.send_tls13_tickets = 1;
     // Most answers are there before the handshake's last message.
     config.send_half_rtt_data = settings.clients.is_none();
@@ -99,7 +128,11 @@ fn load(
     Ok(certified)
 }
 
-fn chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+/// The certificates in a file in PEM form.
+///
+/// # Errors
+/// Why there is none.
+pub(super) fn chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let wrong = |error| format!("certificate {}: {}", file.display(), told(&error));
     let chain: Vec<_> = CertificateDer::pem_file_iter(file)
         .map_err(wrong)?
@@ -165,14 +198,81 @@ impl ResolvesServerCert for Keys {
 /// # Errors
 /// Which file cannot be read as a certificate.
 pub(super) fn describe(settings: &Tls) -> Result<Vec<String>, String> {
-    settings.certificates.iter().map(|(file, _)| one_line(file)).collect()
+    let Some(acme) = &settings.acme else {
+        return settings.certificates.iter().map(|(file, _)| one_line(file)).collect();
+    };
+    let names = acme.names.join(", ");
+    let file = acme.file();
+    let mut line = match one_line(&file) {
+        Ok(line) => format!("{line}, renewal on {}", date(acme::renewal(&file))),
+        Err(_) => {
+            format!("certificate for {names}: not there yet, to be had from {}", acme.directory)
+        }
+    };
+    if let Some(outcome) = Outcome::read(&acme.outcome()) {
+        let (failed, next) = (date(outcome.failed_at()), date(outcome.next_try()));
+        let times = outcome.failures;
+        let _ = write!(
+            line,
+            "; tried {times} times, last on {failed}: {}; next try {next}",
+            outcome.error
+        );
+    }
+    Ok(vec![line])
+}
+
+/// Whether a file holds a certificate and the key that belongs to it.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn check_pair(file: &Path) -> Result<(), String> {
+    load(&provider(), file, file, None).map(drop)
+}
+
+/// For how long a certificate is good.
+pub(super) struct Validity {
+    pub(super) from: SystemTime,
+    pub(super) until: SystemTime,
+    /// A byte that is another in every certificate.
+    pub(super) spread: u8,
+}
+
+/// For how long the first certificate of a file is good.
+///
+/// # Errors
+/// Why it cannot be read.
+pub(super) fn validity(file: &Path) -> Result<Validity, String> {
+    let chain = chain(file)?;
+    let first = chain.first().map(AsRef::as_ref).unwrap_or_default();
+    let certificate = parse(file, first)?;
+    let time = |time: ASN1Time| {
+        UNIX_EPOCH + Duration::from_secs(u64::try_from(time.timestamp()).unwrap_or_default())
+    };
+    let validity = certificate.validity();
+    Ok(Validity {
+        from: time(validity.not_before),
+        until: time(validity.not_after),
+        spread: first.last().copied().unwrap_or_default(),
+    })
+}
+
+fn parse<'a>(file: &Path, text: &'a [u8]) -> Result<X509Certificate<'a>, String> {
+    let parsed = x509_parser::parse_x509_certificate(text);
+    let told = |error| format!("certificate {}: {error}", file.display());
+    parsed.map(|(_, certificate)| certificate).map_err(told)
+}
+
+/// A time as it is told to people.
+pub(super) fn date(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let time = ASN1Time::from_timestamp(i64::try_from(seconds).unwrap_or_default());
+    time.and_then(|time| time.to_rfc2822().map_err(|_| X509Error::InvalidDate))
+        .unwrap_or_else(|error| error.to_string())
 }
 
 fn one_line(file: &Path) -> Result<String, String> {
     let chain = chain(file)?;
-    let first = chain.first().map(AsRef::as_ref).unwrap_or_default();
-    let (_, certificate) = x509_parser::parse_x509_certificate(first)
-        .map_err(|error| format!("certificate {}: {error}", file.display()))?;
+    let certificate = parse(file, chain.first().map(AsRef::as_ref).unwrap_or_default())?;
     let until = certificate.validity().not_after;
     let names = certificate.subject_alternative_name().ok().flatten();
     let names: Vec<String> = names

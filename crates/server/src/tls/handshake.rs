@@ -4,10 +4,11 @@ use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
+use rustls::ServerConfig;
 use rustls::server::{AcceptedAlert, Acceptor, ClientHello};
 use tokio::net::TcpStream;
 
-use super::certificate::Answering;
+use super::acme::ALPN;
 use super::{Certificates, Session};
 use crate::config::Config;
 
@@ -34,13 +35,15 @@ pub(crate) async fn handshake(
             if session.poll_flush(cx)?.is_pending() {
                 return std::task::Poll::Pending;
             }
-            if !session.tls.is_handshaking() {
+            // With early data the answer need not wait for the end.
+            if !session.tls.is_handshaking() || session.tls.early_data().is_some() {
                 return std::task::Poll::Ready(io::Result::Ok(()));
             }
             std::task::ready!(session.poll_arrive(cx))?;
         }
     })
     .await?;
+    session.see_client();
     Ok(session)
 }
 
@@ -77,17 +80,20 @@ async fn hello(
         match acceptor.accept() {
             Ok(None) => {}
             Ok(Some(accepted)) => {
-                let found = choose(&accepted.client_hello(), config, certificates);
+                let found = choose(&accepted.client_hello(), config, certificates, http2);
                 let Some(found) = found else {
                     // unrecognized_name, fatal (RFC 6066 §3).
                     let _ = tcp.try_write(&[21, 3, 3, 0, 2, 2, 112]);
                     let what = "no site with a certificate has that name";
                     return Err(io::Error::new(ErrorKind::InvalidData, what));
                 };
-                let connection = accepted.into_connection(found.config(http2));
+                let connection = accepted.into_connection(found);
                 let mut connection = connection.map_err(|refused| refuse(&tcp, refused))?;
                 connection.set_buffer_limit(None);
-                return Ok(Session::new(tcp, connection));
+                let mut session = Session::new(tcp, connection);
+                // Early data may have come with the first message.
+                session.take_in(&[])?;
+                return Ok(session);
             }
             Err(refused) => return Err(refuse(&tcp, refused)),
         }
@@ -102,17 +108,24 @@ fn refuse(tcp: &TcpStream, (error, mut alert): (rustls::Error, AcceptedAlert)) -
     io::Error::new(ErrorKind::InvalidData, error)
 }
 
-/// The site that the client names, or the one for every other host.
+/// What belongs to the site that the client names, or to the one for every other host.
 fn choose(
     hello: &ClientHello<'_>,
     config: &Config,
     certificates: &Certificates,
-) -> Option<Arc<Answering>> {
+    http2: bool,
+) -> Option<Arc<ServerConfig>> {
     let name = hello.server_name().unwrap_or_default();
-    match config.sites.find(name.as_bytes()) {
+    if let Some(challenges) = certificates.challenges()
+        && hello.alpn().is_some_and(|mut offered| offered.all(|protocol| protocol == ALPN))
+    {
+        return challenges.handshake(name);
+    }
+    let found = match config.sites.find(name.as_bytes()) {
         Some(site) => certificates.of_site(site.index),
         // A client that names no host has to get some certificate.
         None if name.is_empty() => certificates.first(),
         None => None,
-    }
+    };
+    Some(found?.config(http2))
 }

@@ -1,6 +1,8 @@
 //! TLS: certificates, and connections that are encrypted.
 
+mod acme;
 mod certificate;
+mod facts;
 mod handshake;
 mod session;
 
@@ -10,7 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime};
 
+use self::acme::Challenges;
 use self::certificate::Answering;
+pub(crate) use self::facts::{Facts, cipher};
 pub(crate) use self::handshake::handshake;
 pub(crate) use self::session::Session;
 use crate::config::{Config, Tls};
@@ -23,14 +27,19 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) struct Certificates {
     /// By the site's number.
     sites: Vec<Option<SiteTls>>,
-    /// Others are in use, so that the files are of no interest any more.
-    retired: AtomicBool,
+    /// What authorities ask for; `None` when no certificate is obtained.
+    challenges: Option<Arc<Challenges>>,
+    /// Others are in use, so that neither the files are of any interest any more, nor what could be obtained.
+    retired: Arc<AtomicBool>,
 }
 
 struct SiteTls {
     name: String,
     settings: Arc<Tls>,
-    current: RwLock<Arc<Answering>>,
+    /// `None` for as long as none was obtained.
+    current: RwLock<Option<Arc<Answering>>>,
+    /// That there is none was told.
+    lack_said: AtomicBool,
     /// The files as they were when they were last looked at.
     seen: Mutex<Vec<Stamp>>,
 }
@@ -58,13 +67,26 @@ impl Certificates {
                 Some(settings) => Some(SiteTls::load(site.name.clone(), Arc::clone(settings))?),
             });
         }
-        Ok(Self { sites, retired: AtomicBool::new(false) })
+        let obtains = |site: &SiteTls| site.settings.acme.is_some();
+        let obtains = sites.iter().flatten().any(obtains);
+        let challenges = obtains.then(Challenges::of_process);
+        Ok(Self { sites, challenges, retired: Arc::default() })
+    }
+
+    /// What authorities ask for; `None` when no certificate is obtained.
+    #[inline]
+    pub(crate) fn challenges(&self) -> Option<&Arc<Challenges>> {
+        self.challenges.as_ref()
     }
 
     /// What a site answers handshakes with.
     fn of_site(&self, index: usize) -> Option<Arc<Answering>> {
         let site = self.sites.get(index)?.as_ref()?;
-        Some(Arc::clone(&site.current.read().unwrap_or_else(PoisonError::into_inner)))
+        let current = site.current.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if current.is_none() && !site.lack_said.swap(true, Ordering::Relaxed) {
+            tracing::warn!(site = site.name, "handshakes are refused until there is a certificate");
+        }
+        current
     }
 
     /// What answers a client that names no site where there is none for every host.
@@ -73,7 +95,7 @@ impl Certificates {
         self.of_site(first)
     }
 
-    /// Ends [`Certificates::follow`].
+    /// Ends [`Certificates::follow`] and [`Certificates::obtain`].
     pub(crate) fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);
     }
@@ -104,14 +126,45 @@ impl Certificates {
         };
         std::thread::Builder::new().name("certificates".into()).spawn(follow).map(drop)
     }
+
+    /// Begins to obtain the certificates that are to be had by ACME.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub(crate) fn obtain(&self, config: &Config) -> std::io::Result<()> {
+        match &self.challenges {
+            Some(challenges) => acme::start(config, challenges, &self.retired),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Certificates {
+    fn drop(&mut self) {
+        self.retire();
+    }
 }
 
 impl SiteTls {
     fn load(name: String, settings: Arc<Tls>) -> Result<Self, String> {
         // Looked at before they are read: what changes meanwhile is read once more.
         let seen = stamps(&settings);
-        let current = certificate::answering(&settings, &name)?;
-        Ok(Self { name, settings, current: RwLock::new(current), seen: Mutex::new(seen) })
+        let current = match certificate::answering(&settings, &name) {
+            Ok(answering) => Some(answering),
+            // Another will be obtained.
+            Err(error) if is_to_be_obtained(&settings) => {
+                tracing::info!(site = name, "there is no certificate yet: {error}");
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Self {
+            name,
+            settings,
+            current: RwLock::new(current),
+            lack_said: AtomicBool::new(false),
+            seen: Mutex::new(seen),
+        })
     }
 
     fn look(&self) {
@@ -123,7 +176,8 @@ impl SiteTls {
         *seen = now;
         match certificate::answering(&self.settings, &self.name) {
             Ok(config) => {
-                *self.current.write().unwrap_or_else(PoisonError::into_inner) = config;
+                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(config);
+                self.lack_said.store(false, Ordering::Relaxed);
                 tracing::info!(site = self.name, "the certificate was renewed from its files");
             }
             Err(error) => {
@@ -134,6 +188,11 @@ impl SiteTls {
             }
         }
     }
+}
+
+/// Whether what is missing is a certificate that will be obtained.
+fn is_to_be_obtained(settings: &Tls) -> bool {
+    settings.acme.as_ref().is_some_and(|acme| certificate::check_pair(&acme.file()).is_err())
 }
 
 fn stamps(settings: &Tls) -> Vec<Stamp> {
@@ -150,6 +209,12 @@ fn stamps(settings: &Tls) -> Vec<Stamp> {
 /// # Errors
 /// What is wrong with them.
 pub(crate) fn examine(settings: &Tls) -> Result<Vec<String>, String> {
-    certificate::answering(settings, "")?;
+    if let Some(acme) = &settings.acme {
+        acme::roots(acme.authority.as_deref())?;
+    }
+    match certificate::answering(settings, "") {
+        Err(error) if !is_to_be_obtained(settings) => return Err(error),
+        _ => {}
+    }
     certificate::describe(settings)
 }

@@ -9,7 +9,7 @@ use super::body::{Deferred, TOO_LARGE};
 use super::{Connection, Handling, INLINE_BODY, LogLater, Next, Parts};
 use crate::cache::Stored;
 use crate::config::Persistence as Personality;
-use crate::event_loop::Served;
+use crate::event_loop::{From, Served};
 use crate::gate::Client;
 use crate::handler::{admin, file};
 use crate::record::Track;
@@ -36,7 +36,13 @@ impl Connection {
     }
 
     fn client(&self) -> Client {
-        Client { address: self.peer, encrypted: self.stream.is_encrypted(), is_subrequest: false }
+        let stream = &self.stream;
+        Client {
+            address: self.peer,
+            encrypted: stream.is_encrypted(),
+            early: stream.is_early(),
+            is_subrequest: false,
+        }
     }
 
     pub(super) fn decide_persistence(&mut self, request: &Request<'_>) {
@@ -288,7 +294,8 @@ impl Connection {
     }
 
     pub(super) fn record(&self, request: &Request<'_>, track: &Track, served: &Served) {
-        self.ctx.record(request, self.peer, self.serial, track, served);
+        let from = From { peer: self.peer, connection: self.serial, stream: &self.stream };
+        self.ctx.record(request, &from, track, served);
     }
 }
 

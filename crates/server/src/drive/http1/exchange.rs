@@ -121,6 +121,7 @@ impl Connection {
             length,
             ends,
             encrypted: self.stream.is_encrypted(),
+            tls: self.stream.tls(),
             course: Rc::clone(&course),
             redirects: 0,
             early_hints: early_hints.clone(),

@@ -13,7 +13,6 @@ use super::{Connection, Link, Parts};
 use crate::cache::Stored;
 use crate::early_hints::EarlyHints;
 use crate::event_loop::Served;
-use crate::gate::Client;
 use crate::handler::file;
 use crate::record::{Course, Track};
 use crate::response::{Body, Piece, Response};
@@ -35,11 +34,7 @@ impl Connection {
         let Parts { out, head, text, path } = parts;
         let request = Request::new(text, head);
         let track = link.ctx.track(&request, self.first_byte, link.opening);
-        let client = Client {
-            address: link.peer,
-            encrypted: link.stream.is_encrypted(),
-            is_subrequest: false,
-        };
+        let client = link.client();
         let routed = match route::dispatch(link.ctx, client, Origin::Client, &request, path) {
             Ok(routed) => routed,
             Err(refusal) => return self.refuse(link, id, refusal, (&request, track), out),
@@ -102,6 +97,7 @@ impl Connection {
                     length,
                     ends,
                     encrypted: link.stream.is_encrypted(),
+                    tls: link.stream.tls(),
                     course,
                     redirects: 0,
                     early_hints,

@@ -224,6 +224,7 @@ async fn within(ctx: &Rc<Loop>, pass: &Pass, message: &[u8]) -> io::Result<Respo
                 length: BodyLength::None,
                 ends: pass.ends(),
                 encrypted: client.encrypted,
+                tls: None,
                 course: Rc::new(Course::new(Instant::now(), None)),
                 // What decides has nothing to tell the client.
                 early_hints: EarlyHints::new(false),

@@ -13,6 +13,7 @@ use super::locate::Located;
 use super::trace;
 use crate::config::Mapping;
 use crate::route::Incoming;
+use crate::tls::Facts;
 use crate::transport::{Peer, UNIX};
 
 /// Where programs are looked for when the server itself was not told.
@@ -58,6 +59,9 @@ pub(super) fn variables(
     list.add("REQUEST_SCHEME", if client.encrypted { "https" } else { "http" });
     if client.encrypted {
         list.add("HTTPS", "on");
+    }
+    if let Some(tls) = &incoming.tls {
+        list.encryption(tls);
     }
     list.add("REQUEST_URI", request_uri(call));
     list.add("QUERY_STRING", subject.query.as_deref().unwrap_or_default());
@@ -106,6 +110,10 @@ pub(super) fn variables(
     // PHP's interpreter runs only when a server says that the request came through it.
     list.add("REDIRECT_STATUS", "200");
     list.fields(&request, call.rules.authorization);
+    if incoming.tls.as_ref().is_some_and(|tls| tls.early) {
+        // RFC 8470 §5.1.
+        list.set("HTTP_EARLY_DATA", "1");
+    }
     let (id, parent) = (incoming.course.id(), trace::traceparent(&request, &incoming.course));
     list.set("HTTP_X_REQUEST_ID", id);
     list.set("HTTP_TRACEPARENT", &parent);
@@ -219,6 +227,18 @@ impl Variables {
         if !value.contains(&0) {
             let (name, value) = (self.push(name.as_ref()), self.push(value));
             self.entries.push((name, value));
+        }
+    }
+
+    /// As Apache's mod_ssl names them.
+    fn encryption(&mut self, tls: &Facts) {
+        self.add("SSL_PROTOCOL", tls.protocol);
+        self.add("SSL_CIPHER", tls.cipher);
+        self.add("SSL_CLIENT_VERIFY", tls.verified());
+        if let Some(client) = &tls.client {
+            self.add("SSL_CLIENT_S_DN", &client.subject);
+            self.add("SSL_CLIENT_I_DN", &client.issuer);
+            self.add("SSL_CLIENT_M_SERIAL", &client.serial);
         }
     }
 

@@ -1,0 +1,132 @@
+//! What is kept on disk: accounts, certificates, and how the last try went.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+/// How the last tries to obtain a certificate went. Without a failure there is no file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    /// Failures since the last success.
+    pub(crate) failures: u32,
+    /// Those among them in which the authority refused.
+    pub(super) refused: u32,
+    /// Those since it was last heard.
+    pub(super) unheard: u32,
+    /// What the last one was.
+    pub(crate) error: String,
+    /// Seconds since 1970.
+    pub(super) failed_at: u64,
+    pub(super) next_try: u64,
+}
+
+impl Outcome {
+    /// What one more failure makes of it; the next try comes after what `pause` says of the outcome.
+    pub(super) fn failed(
+        mut self,
+        error: &str,
+        unheard: bool,
+        pause: impl FnOnce(&Self) -> Duration,
+    ) -> Self {
+        self.failures = self.failures.saturating_add(1);
+        self.refused = self.refused.saturating_add(u32::from(!unheard));
+        self.unheard = if unheard { self.unheard.saturating_add(1) } else { 0 };
+        error.clone_into(&mut self.error);
+        let now = SystemTime::now();
+        self.failed_at = seconds(now);
+        self.next_try = seconds(now + pause(&self));
+        self
+    }
+
+    /// What the file tells; nothing when there is none, or it cannot be understood.
+    pub(crate) fn read(file: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(file).ok()?).ok()
+    }
+
+    pub(crate) fn failed_at(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(self.failed_at)
+    }
+
+    pub(crate) fn next_try(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(self.next_try)
+    }
+
+    pub(super) fn write(&self, file: &Path) -> io::Result<()> {
+        replace(file, &serde_json::to_vec_pretty(self)?, |_| Ok(()))
+    }
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// Puts `content` in the place of the file: all of it or nothing, whatever happens meanwhile, and for nobody
+/// else to read. `check` looks at the new file first.
+///
+/// # Errors
+/// What could not be written, or what `check` says.
+pub(super) fn replace(
+    file: &Path,
+    content: &[u8],
+    check: impl FnOnce(&Path) -> Result<(), String>,
+) -> io::Result<()> {
+    let folder = file.parent().unwrap_or(Path::new("."));
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let fresh = folder.join(name);
+    // What an earlier end in the middle has left may have another mode.
+    let _ = fs::remove_file(&fresh);
+    let mut options = fs::OpenOptions::new();
+    let mut opened = options.write(true).create_new(true).mode(0o600).open(&fresh)?;
+    opened.write_all(content)?;
+    opened.sync_all()?;
+    if let Err(what) = check(&fresh) {
+        let _ = fs::remove_file(&fresh);
+        return Err(io::Error::other(what));
+    }
+    fs::rename(&fresh, file)?;
+    fs::File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a/b/c.pem");
+        replace(&file, b"one", |_| Ok(())).unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        let folder_mode = fs::metadata(file.parent().unwrap()).unwrap().permissions().mode();
+        assert_eq!(folder_mode & 0o777, 0o700);
+        // What a crash left behind is in nobody's way.
+        fs::write(file.with_extension("pem.new"), b"half").unwrap();
+        assert!(replace(&file, b"bad", |_| Err("no".into())).is_err());
+        assert_eq!(fs::read(&file).unwrap(), b"one");
+        replace(&file, b"two", |_| Ok(())).unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"two");
+        assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn an_outcome_is_read_as_it_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.json");
+        assert_eq!(Outcome::read(&file), None);
+        let minute = |_: &Outcome| Duration::from_secs(60);
+        let outcome =
+            Outcome::default().failed("no answer", true, minute).failed("no", false, minute);
+        assert_eq!((outcome.failures, outcome.refused, outcome.unheard), (2, 1, 0));
+        outcome.write(&file).unwrap();
+        assert_eq!(Outcome::read(&file), Some(outcome.clone()));
+        assert_eq!(outcome.next_try().duration_since(outcome.failed_at()).unwrap().as_secs(), 60);
+    }
+}

@@ -1,0 +1,182 @@
+//! What is known of a connection that is encrypted.
+
+use std::fmt::Write;
+use std::rc::Rc;
+
+use rustls::pki_types::CertificateDer;
+use rustls::{CipherSuite, ProtocolVersion, ServerConnection};
+use x509_parser::x509::X509Name;
+
+/// What is known of a connection that is encrypted, for logs and scripts.
+#[derive(Debug, Clone)]
+pub(crate) struct Facts {
+    /// `TLSv1.3` or `TLSv1.2`.
+    pub(crate) protocol: &'static str,
+    /// The cipher suite by OpenSSL's name.
+    pub(crate) cipher: &'static str,
+    /// The handshake has not ended yet: what was asked may be asked again by others.
+    pub(crate) early: bool,
+    /// The client's certificate, which was verified.
+    pub(crate) client: Option<Rc<ClientCertificate>>,
+}
+
+/// A client's certificate.
+#[derive(Debug)]
+pub(crate) struct ClientCertificate {
+    /// Whose it is, in the form of RFC 4514.
+    pub(crate) subject: String,
+    /// Who has signed it.
+    pub(crate) issuer: String,
+    /// Its number, in hexadecimal digits.
+    pub(crate) serial: String,
+}
+
+impl Facts {
+    /// `SUCCESS` when the client has shown a certificate that was verified, `NONE` when it has shown none. A
+    /// client with any other is refused.
+    pub(crate) fn verified(&self) -> &'static str {
+        if self.client.is_some() { "SUCCESS" } else { "NONE" }
+    }
+
+    pub(super) fn new(tls: &ServerConnection, client: Option<&Rc<ClientCertificate>>) -> Self {
+        let protocol = match tls.protocol_version() {
+            Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
+            _ => "TLSv1.3",
+        };
+        let suite = tls.negotiated_cipher_suite();
+        let cipher = suite.map_or("-", |suite| cipher_name(suite.suite()));
+        Self { protocol, cipher, early: tls.is_handshaking(), client: client.cloned() }
+    }
+}
+
+impl ClientCertificate {
+    /// `None` when it cannot be understood; whoever verified it could.
+    pub(super) fn read(certificate: &CertificateDer<'_>) -> Option<Self> {
+        let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+        Some(Self {
+            subject: distinguished_name(parsed.subject()),
+            issuer: distinguished_name(parsed.issuer()),
+            serial: parsed.raw_serial().iter().fold(String::new(), |mut text, byte| {
+                let _ = write!(text, "{byte:02X}");
+                text
+            }),
+        })
+    }
+}
+
+/// The suites that there are, with OpenSSL's names of them.
+const CIPHERS: [(CipherSuite, &str); 9] = [
+    (CipherSuite::TLS13_AES_256_GCM_SHA384, "TLS_AES_256_GCM_SHA384"),
+    (CipherSuite::TLS13_AES_128_GCM_SHA256, "TLS_AES_128_GCM_SHA256"),
+    (CipherSuite::TLS13_CHACHA20_POLY1305_SHA256, "TLS_CHACHA20_POLY1305_SHA256"),
+    (CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, "ECDHE-ECDSA-AES256-GCM-SHA384"),
+    (CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, "ECDHE-ECDSA-AES128-GCM-SHA256"),
+    (CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, "ECDHE-ECDSA-CHACHA20-POLY1305"),
+    (CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, "ECDHE-RSA-AES256-GCM-SHA384"),
+    (CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, "ECDHE-RSA-AES128-GCM-SHA256"),
+    (CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256, "ECDHE-RSA-CHACHA20-POLY1305"),
+];
+
+fn cipher_name(suite: CipherSuite) -> &'static str {
+    CIPHERS.iter().find(|(other, _)| *other == suite).map_or("-", |(_, name)| name)
+}
+
+/// The suite of that name, as OpenSSL, IANA or rustls name it.
+///
+/// # Errors
+/// That there is none, with the nearest name.
+pub(crate) fn cipher(name: &str) -> Result<CipherSuite, String> {
+    let iana =
+        |suite: CipherSuite| suite.as_str().unwrap_or_default().replacen("TLS13_", "TLS_", 1);
+    let found = CIPHERS.iter().find(|(suite, openssl)| {
+        *openssl == name || suite.as_str() == Some(name) || iana(*suite) == name
+    });
+    let names: Vec<&str> = CIPHERS.iter().map(|(_, name)| *name).collect();
+    found.map(|(suite, _)| *suite).ok_or_else(|| match crate::config::nearest(name, &names) {
+        Some(nearest) => format!("there is no cipher suite {name:?}; did you mean {nearest:?}?"),
+        None => format!("there is no cipher suite {name:?}; there are {}", names.join(", ")),
+    })
+}
+
+/// The name in the form of RFC 4514: its last part first.
+fn distinguished_name(name: &X509Name<'_>) -> String {
+    let mut text = String::new();
+    let parts: Vec<_> = name.iter().collect();
+    for part in parts.iter().rev() {
+        for (number, attribute) in part.iter().enumerate() {
+            if !text.is_empty() {
+                text.push(if number == 0 { ',' } else { '+' });
+            }
+            let kind = attribute.attr_type();
+            let registry = x509_parser::objects::oid_registry();
+            match x509_parser::objects::oid2abbrev(kind, registry) {
+                Ok(short) => text.push_str(short),
+                Err(_) => text.push_str(&kind.to_id_string()),
+            }
+            text.push('=');
+            match attribute.as_str() {
+                Ok(value) => escape(value, &mut text),
+                Err(_) => {
+                    text.push('#');
+                    for byte in attribute.as_slice() {
+                        let _ = write!(text, "{byte:02x}");
+                    }
+                }
+            }
+        }
+    }
+    text
+}
+
+/// RFC 4514 §2.4.
+fn escape(value: &str, text: &mut String) {
+    let last = value.chars().count().saturating_sub(1);
+    for (at, character) in value.chars().enumerate() {
+        match character {
+            '"' | '+' | ',' | ';' | '<' | '>' | '\\' => text.extend(['\\', character]),
+            ' ' | '#' if at == 0 => text.extend(['\\', character]),
+            ' ' if at == last => text.push_str("\\ "),
+            character if character.is_control() => {
+                let mut bytes = [0; 4];
+                for byte in character.encode_utf8(&mut bytes).bytes() {
+                    let _ = write!(text, "\\{byte:02X}");
+                }
+            }
+            character => text.push(character),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_escaped() {
+        let escaped = |value: &str| {
+            let mut text = String::new();
+            escape(value, &mut text);
+            text
+        };
+        assert_eq!(escaped("James \"Jim\" Smith, III"), "James \\\"Jim\\\" Smith\\, III");
+        assert_eq!(escaped(" #a\r\n "), "\\ #a\\0D\\0A\\ ");
+        assert_eq!(escaped("#Lučić"), "\\#Lučić");
+    }
+
+    #[test]
+    fn suites_are_known_by_every_name() {
+        let suite = CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256;
+        for name in ["ECDHE-RSA-AES128-GCM-SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"] {
+            assert_eq!(cipher(name), Ok(suite));
+        }
+        for name in ["TLS_AES_128_GCM_SHA256", "TLS13_AES_128_GCM_SHA256"] {
+            assert_eq!(cipher(name), Ok(CipherSuite::TLS13_AES_128_GCM_SHA256));
+        }
+        let error = cipher("ECDHE-RSA-AES128-GCM-SHA265").unwrap_err();
+        assert!(error.ends_with("did you mean \"ECDHE-RSA-AES128-GCM-SHA256\"?"), "{error}");
+        // Whatever the library has can be named.
+        for suite in super::super::certificate::provider().cipher_suites.iter() {
+            assert_ne!(cipher_name(suite.suite()), "-");
+        }
+    }
+}

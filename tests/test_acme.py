@@ -1,0 +1,229 @@
+"""Certificates that are obtained and renewed by ACME, from a real authority (Pebble)."""
+
+import json
+import os
+import shutil
+import socket
+import socketserver
+import ssl
+import struct
+import subprocess
+import threading
+import urllib.request
+from pathlib import Path
+
+import pytest
+from conftest import DUNLIN, read_response, wait_until, write
+from test_tls import certificate
+
+PEBBLE = shutil.which("pebble") or str(Path(os.environ.get("GOBIN", Path.home() / "go" / "bin")) / "pebble")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Names(socketserver.StreamRequestHandler):
+    """A resolver, spoken to by TCP, for which every name is this machine."""
+
+    def handle(self):
+        while prefix := self.rfile.read(2):
+            query = self.rfile.read(struct.unpack("!H", prefix)[0])
+            end = query.index(b"\0", 12) + 5
+            is_address = struct.unpack("!H", query[end - 4 : end - 2])[0] == 1
+            record = b"\xc0\x0c" + struct.pack("!HHIH", 1, 1, 0, 4) + bytes([127, 0, 0, 1])
+            answer = query[:2] + struct.pack("!HHHHH", 0x8180, 1, int(is_address), 0, 0) + query[12:end]
+            answer += record if is_address else b""
+            self.wfile.write(struct.pack("!H", len(answer)) + answer)
+
+
+class Authority:
+    """Pebble, which comes to the given ports for its proofs."""
+
+    def __init__(self, folder):
+        self.folder, self.process = folder, None
+        self.port, self.management = free_port(), free_port()
+        ca = certificate(folder, "ca")
+        self.trust, self.own = ca[0], certificate(folder, "pebble", issuer=ca)
+        self.directory = f"https://localhost:{self.port}/dir"
+        self.names = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Names)
+        self.names.daemon_threads = True
+        threading.Thread(target=self.names.serve_forever, daemon=True).start()
+
+    def start(self, http=1, tls=1, life=7776000):
+        settings = {
+            "listenAddress": f"127.0.0.1:{self.port}",
+            "managementListenAddress": f"127.0.0.1:{self.management}",
+            "certificate": str(self.own[0]), "privateKey": str(self.own[1]),
+            "httpPort": http, "tlsPort": tls, "ocspResponderURL": "",
+            "keyAlgorithm": "ecdsa",
+            "profiles": {"default": {"description": "for the tests", "validityPeriod": life}},
+        }
+        file = self.folder / "pebble.json"
+        file.write_text(json.dumps({"pebble": settings}))
+        with (self.folder / "pebble.log").open("a") as log:
+            self.process = subprocess.Popen(
+                [PEBBLE, "-config", file, "-dnsserver", "127.0.0.1:%d" % self.names.server_address[1]],
+                stdout=log, stderr=log, env={**os.environ, "PEBBLE_VA_NOSLEEP": "1"},
+            )
+        wait_until(self.root, "Pebble answers")
+
+    def root(self):
+        """The authority's own certificate; another after each start."""
+        trusting = ssl.create_default_context(cafile=str(self.trust))
+        try:
+            with urllib.request.urlopen(f"https://localhost:{self.management}/roots/0", context=trusting) as answer:
+                return answer.read().decode()
+        except OSError:
+            assert self.process.poll() is None, (self.folder / "pebble.log").read_text()
+            return None
+
+    def stop(self):
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+
+@pytest.fixture
+def authority(tmp_path):
+    made = Authority(tmp_path)
+    yield made
+    made.stop()
+    made.names.shutdown()
+    made.names.server_close()
+
+
+@pytest.fixture
+def start(tmp_path, serve, site, authority):
+    """Starts a server with a site whose certificate is to be obtained, and one that has its own."""
+    own = certificate(tmp_path, "own", ("own.example",))
+    write(site / "hello.txt", b"hello\n")
+
+    def begin(more="", listeners=("true", "false"), ports=(0, 0)):
+        addresses = "".join(
+            f'[[listen]]\naddress = "127.0.0.1:{port}"\ntls = {tls}\n' for tls, port in zip(listeners, ports)
+        )
+        server = serve(
+            text=f'[server]\nthreads = 1\nstate = "state"\n{addresses}'
+            f'[[site]]\nhost = ["a.example", "b.example"]\nroot = "{site}"\n'
+            f'tls = {{ acme = {{ contact = "admin@a.example", directory = "{authority.directory}", authority = "{authority.trust}", {more} }} }}\n'
+            f'[[site]]\nhost = "own.example"\nroot = "{site}"\n'
+            f'tls = {{ certificate = "{own[0]}", key = "{own[1]}" }}\n'
+        )
+        server.plain = int(server.process.stdout.readline().decode().rsplit(":", 1)[1].strip("/\n"))
+        return server
+
+    begin.own = own[0]
+    return begin
+
+
+def handshake(server, name, root):
+    """The certificate that is shown for a name, if the authority `root` vouches for it."""
+    if not root:
+        return None
+    made = ssl.create_default_context(cadata=root)
+    try:
+        with socket.create_connection(server.address, timeout=15) as plain:
+            with made.wrap_socket(plain, server_hostname=name) as connection:
+                shown = connection.getpeercert(binary_form=True)
+                connection.sendall(f"GET /hello.txt HTTP/1.1\r\nHost: {name}\r\n\r\n".encode())
+                assert read_response(connection)[2] == b"hello\n"
+                return shown
+    except (ssl.SSLError, ConnectionError):
+        return None
+
+
+def check(tmp_path, number=0):
+    done = subprocess.run(
+        [DUNLIN, "check", "--config", tmp_path / f"dunlin-{number}.toml"], capture_output=True, text=True, timeout=30
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("challenge", ["tls-alpn-01", "http-01"])
+def test_a_certificate_is_obtained_and_kept_over_a_restart(tmp_path, start, authority, challenge):
+    # The authority is not there yet.
+    server = start(f'challenge = "{challenge}"')
+    server.logged("the certificate was not obtained, there is none yet")
+    assert handshake(server, "own.example", start.own.read_text())
+    assert handshake(server, "a.example", start.own.read_text()) is None
+    server.logged("handshakes are refused until there is a certificate")
+    told = check(tmp_path)
+    assert "not there yet" in told and "tried 1 times" in told and "next try" in told
+    if challenge == "http-01":
+        authority.start(http=server.plain)
+    else:
+        authority.start(tls=server.port)
+    shown = wait_until(lambda: handshake(server, "a.example", authority.root()), "a certificate", 25)
+    assert handshake(server, "b.example", authority.root()) == shown
+    assert handshake(server, "own.example", start.own.read_text())
+    files = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
+    assert len(files) == 2 and all(path.stat().st_mode & 0o777 == 0o600 for path in files), files
+    told = check(tmp_path)
+    assert "for a.example, b.example: until" in told and "renewal on" in told and "tried" not in told
+    # It is kept: nobody is asked again.
+    root = authority.root()
+    server.stop()
+    authority.stop()
+    again = start(f'challenge = "{challenge}"')
+    assert handshake(again, "a.example", root) == shown
+    assert "is ordered" not in again.log
+
+
+def test_it_is_renewed_and_outlives_its_authority(tmp_path, start, authority):
+    first_port = free_port()
+    authority.start(tls=first_port, life=7)
+    server = start('challenge = "tls-alpn-01"', ports=(first_port, 0))
+    first = wait_until(lambda: handshake(server, "a.example", authority.root()), "a certificate")
+    made = ssl.create_default_context(cadata=authority.root())
+    kept = made.wrap_socket(socket.create_connection(server.address), server_hostname="a.example")
+    second = wait_until(
+        lambda: (shown := handshake(server, "a.example", authority.root())) not in (None, first) and shown, "renewal"
+    )
+    # Who was connected goes on.
+    kept.sendall(b"GET /hello.txt HTTP/1.1\r\nHost: a.example\r\n\r\n")
+    assert read_response(kept)[2] == b"hello\n"
+    assert second
+    root = authority.root()
+    authority.stop()
+    server.logged("the certificate was not obtained, the one that is there stays")
+    assert handshake(server, "a.example", root)
+    assert "Connection refused" in check(tmp_path)
+    # It comes back without any memory: the account is made anew.
+    authority.start(tls=first_port, life=3600)
+    wait_until(lambda: handshake(server, "a.example", authority.root()), "a certificate of the new root", 25)
+    assert "tried" not in check(tmp_path)
+
+
+def test_when_one_proof_fails_the_other_is_tried(start, authority):
+    plain = free_port()
+    authority.start(http=plain, tls=free_port())
+    server = start(ports=(0, plain))
+    wait_until(lambda: handshake(server, "a.example", authority.root()), "a certificate", 40)
+    assert "kind=TlsAlpn01" in server.log and "kind=Http01" in server.log, server.log
+    assert "for the tls-alpn-01 challenge" in server.log, server.log
+
+
+def test_a_site_that_cannot_have_one_is_an_error_with_its_place(tmp_path):
+    def problem(site, listen="tls = true"):
+        file = tmp_path / "bad.toml"
+        file.write_text(f'[[listen]]\naddress = "127.0.0.1:0"\n{listen}\n[[site]]\nroot = "."\n{site}\n')
+        done = subprocess.run([DUNLIN, "check", "-c", file], capture_output=True, text=True)
+        assert done.returncode == 1
+        return done.stderr
+
+    assert ":6:16: acme: the site has no `host`" in problem("tls = { acme = {} }")
+    assert "wildcard" in problem('host = "*.example.com"\ntls = { acme = {} }')
+    assert "not for addresses" in problem('host = "127.0.0.1"\ntls = { acme = {} }')
+    assert "https://" in problem('host = "a.example"\ntls = { acme = { directory = "http://x/" } }')
+    assert "no listener is without TLS" in problem('host = "a.example"\ntls = { acme = { challenge = "http-01" } }')
+    assert "did you mean `http-01`" in problem('host = "a.example"\ntls = { acme = { challenge = "http-1" } }')
+    assert "either named or obtained" in problem(
+        'host = "a.example"\ntls = { acme = {}, certificate = "a", key = "b" }'
+    )
+    assert "there is no certificate" in problem("tls = {}")
+    assert "has no key" in problem('tls = { certificate = "a" }')
