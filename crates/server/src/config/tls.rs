@@ -71,7 +71,7 @@ impl Tls {
             parts.push("TLS 1.3 only".into());
         }
         if let Some(ciphers) = &self.ciphers {
-            let names = ciphers.iter().filter_map(rustls::CipherSuite::as_str);
+            let names = ciphers.iter().filter_map(CipherSuite::as_str);
             parts.push(names.collect::<Vec<_>>().join(" "));
         }
         if self.early_data {
