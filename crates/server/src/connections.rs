@@ -32,12 +32,26 @@ pub(crate) enum Waiting {
 }
 
 /// How many things a connection can wait for.
-pub(crate) const STATES: usize = 7;
+pub(crate) const STATES: usize = 8;
 
 impl Waiting {
     /// The states in words, for those who look at the server.
     pub(crate) const NAMES: [&str; STATES] =
-        ["idle", "head", "body", "send", "handler", "streams", "linger"];
+        ["idle", "head", "body", "send", "handler", "throttle", "streams", "linger"];
+
+    /// Its place among [`Waiting::NAMES`].
+    fn state(self) -> usize {
+        match self {
+            Self::Idle | Self::Resting => 0,
+            Self::Head => 1,
+            Self::Body => 2,
+            Self::Send => 3,
+            Self::Handler => 4,
+            Self::Throttle => 5,
+            Self::Streams => 6,
+            Self::Linger => 7,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -110,7 +124,7 @@ impl Connections {
         let mut idlest = u64::MAX;
         let mut counts = [0; STATES];
         for (_, slot) in self.slots.borrow().iter() {
-            counts[slot.waiting as usize] += 1;
+            counts[slot.waiting.state()] += 1;
             if slot.waiting == Waiting::Idle {
                 idlest = idlest.min(slot.deadline);
             }
