@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::cascade::gather;
-use super::file::{Route, ScriptKind};
+use super::file::{Route, ScriptKind, ScriptTable};
 use super::pattern::Pattern;
 use super::route_table::RouteTable;
 use super::settings::{Patterns, Report, Settings};
@@ -184,6 +184,18 @@ impl Site {
             let directory = script.directory.as_ref()?;
             Some((directory.as_path(), path.map(|(_, value)| value.value.as_str())))
         })
+    }
+
+    /// Its scripts, as they are written.
+    pub(super) fn scripts(&self) -> impl Iterator<Item = &ScriptTable> {
+        self.routes.iter().filter_map(|route| Some(&route.route.script.as_ref()?.value))
+    }
+
+    /// The directories in which converted files are written beside their sources.
+    pub(super) fn roots_with_records(&self) -> Vec<PathBuf> {
+        let all = self.routes.iter().map(|route| self.table.find(route.pattern.prefix()));
+        let written = |settings: &&Arc<Settings>| settings.records.is_some_and(|rules| rules.write);
+        all.filter(written).map(|settings| settings.root.clone()).collect()
     }
 
     /// The numbers of its scripts; see [`super::Script::id`].
