@@ -37,6 +37,7 @@ impl Config {
         if let ErrorLogPlace::File(path) = &self.server.error_log.place {
             places.write.push(folder(path));
         }
+        places.write.extend(self.state_directory().map(Path::to_owned));
         places.read.extend(self.users.iter().map(|(path, _)| folder(path)));
         for site in self.sites.iter() {
             let tls = site.tls.iter().flat_map(|tls| tls.files());
@@ -66,6 +67,12 @@ impl Config {
             list.dedup();
         }
         Some(places)
+    }
+
+    /// The directory that the server keeps what it obtains in; `None` when it obtains nothing.
+    pub(crate) fn state_directory(&self) -> Option<&Path> {
+        let mut sites = self.sites.iter().filter_map(|site| site.tls.as_ref());
+        sites.any(|tls| tls.acme.is_some()).then_some(&*self.server.state)
     }
 
     /// What the server gives up, a line for each.

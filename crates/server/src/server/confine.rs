@@ -6,6 +6,7 @@
 //! takes root is open; the system's library does that for all threads.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use landlock::{
@@ -24,6 +25,10 @@ use crate::config::{Config, Places};
 /// What was asked for and cannot be had.
 pub(super) fn confine_files_and_calls(config: &Config) -> Result<(), StartError> {
     let server = &config.server;
+    // Later it would be out of reach, or another user's.
+    if let Some(state) = config.state_directory().filter(|state| !state.exists()) {
+        make_private(state, config)?;
+    }
     if server.no_new_privs {
         rustix::thread::set_no_new_privs(true)
             .map_err(|error| fail(format!("no_new_privs: {error}")))?;
@@ -42,6 +47,18 @@ pub(super) fn confine_files_and_calls(config: &Config) -> Result<(), StartError>
         let program = filter.and_then(seccompiler::BpfProgram::try_from);
         let program = program.map_err(|error| fail(format!("seccomp: {error}")))?;
         seccompiler::apply_filter(&program).map_err(|error| fail(format!("seccomp: {error}")))?;
+    }
+    Ok(())
+}
+
+/// Makes a directory that only the server's user-to-be may look into.
+fn make_private(path: &Path, config: &Config) -> Result<(), StartError> {
+    let explain = |error: std::io::Error| fail(format!("{}: {error}", path.display()));
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(explain)?;
+    if let Some(Identity { uid: Some(uid), gid, .. }) =
+        identity(config.server.user.as_deref(), config.server.group.as_deref())?
+    {
+        std::os::unix::fs::chown(path, Some(uid.as_raw()), Some(gid.as_raw())).map_err(explain)?;
     }
     Ok(())
 }
