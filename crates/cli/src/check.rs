@@ -58,6 +58,9 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
                 count(config.sites.iter().map(|site| site.route_count()).sum(), "route"),
             ];
             println!("{} is fine: {}", file.display(), counts.join(", "));
+            for line in config.confinement() {
+                println!("{line}");
+            }
             for line in config.certificates() {
                 println!("{line}");
             }

@@ -1,5 +1,6 @@
 //! Starting, changing and stopping: sockets, loops, signals and commands.
 
+mod confine;
 mod handover;
 mod listeners;
 mod notify;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, LocalOptions, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
+pub(crate) use self::confine::check_identity;
 use self::handover::Successor;
 pub use self::handover::Takeover;
 use self::listeners::{Change, Listeners, Port};
@@ -125,6 +127,7 @@ impl Server {
         };
         let (runtime, control) =
             Control::new().map_err(|error| fail(format!("receiving signals: {error}")))?;
+        confine::confine_files_and_calls(&config)?;
         let generation = Generation::first(config, control.commands())?;
         let config = Arc::clone(&generation.shared.config);
         let threads = config.server.threads;
@@ -137,6 +140,7 @@ impl Server {
         let (ports, _) = listeners
             .change(plan)
             .map_err(|error| fail(format!("handing out listeners: {error}")))?;
+        confine::become_user(&config)?;
         let alive = Arc::new(AtomicUsize::new(threads));
         let mut loops = Vec::new();
         for number in 0..threads {

@@ -14,7 +14,7 @@ use super::pattern::Pattern;
 use super::sites::{Defaults, Site, SiteRoute, Sites};
 use super::tls::{self, Surroundings, Tls};
 use super::{
-    AccessLog, Address, Cache, Config, Directory, ErrorLog, ErrorLogPlace, Http1, Listen,
+    AccessLog, Address, Cache, Config, Directory, ErrorLog, ErrorLogPlace, Http1, Listen, Places,
     ReverseDns, Server, Span, Traces,
 };
 use crate::client::Client;
@@ -84,6 +84,11 @@ impl Checker<'_> {
                 std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
             }),
             access_log: self.access_log(server),
+            user: server.user.as_ref().map(|user| user.value.clone()),
+            group: server.group.as_ref().map(|group| group.value.clone()),
+            no_new_privs: self.no_new_privs(server),
+            landlock: server.landlock.as_ref().map(|table| self.landlock(table)),
+            seccomp: server.seccomp.as_deref().copied().unwrap_or(false),
             pid_file: server.pid_file.as_ref().map(|path| {
                 let path = (self.absolute(path), &path.span);
                 if let Some(folder) = path.0.parent() {
@@ -152,6 +157,27 @@ impl Checker<'_> {
             }
         }
         keys.iter().map(|key| key.value.clone()).collect()
+    }
+
+    fn no_new_privs(&mut self, server: &file::Server) -> bool {
+        let needed = server.landlock.is_some() || server.seccomp.as_deref() == Some(&true);
+        if let Some(set) = server.no_new_privs.as_ref().filter(|set| needed && !set.value) {
+            self.problem(&set.span, "no_new_privs is needed by landlock and seccomp");
+        }
+        server.no_new_privs.as_deref().copied().unwrap_or(needed)
+    }
+
+    /// Paths that are not there are told: they would be out of reach when they come.
+    fn landlock(&mut self, table: &file::Landlock) -> Places {
+        let mut list = |paths: &[At<PathBuf>]| {
+            let absolute = |path: &At<PathBuf>| self.absolute(path);
+            let all: Vec<PathBuf> = paths.iter().map(absolute).collect();
+            for (path, named) in all.iter().zip(paths) {
+                self.look_up_later("landlock", path, &named.span);
+            }
+            all
+        };
+        Places { read: list(&table.read), write: list(&table.write), execute: list(&table.execute) }
     }
 
     fn http1(&mut self, http1: &file::Http1) -> Http1 {

@@ -39,6 +39,20 @@ pub struct Server {
     /// reload`, `dunlin upgrade`, `dunlin watch`, `dunlin top`); only its own user can reach it. None
     /// when absent.
     pub admin: Option<At<PathBuf>>,
+    /// User that the server becomes when its sockets, logs and certificates are open. The one that starts
+    /// it when absent.
+    pub user: Option<At<String>>,
+    /// Group that it becomes, instead of the user's own.
+    pub group: Option<At<String>>,
+    /// Whether the server and its scripts can never gain privileges by what they start (`sudo` and the
+    /// like). True with `landlock` or `seccomp`, else false when absent.
+    pub no_new_privs: Option<At<bool>>,
+    /// Files that the server and its scripts may use at all, besides those that the configuration names
+    /// and those of the system; all others are out of reach (Landlock). Every file when absent.
+    pub landlock: Option<Landlock>,
+    /// Whether calls of the system that a web site has no use for (mount, ptrace, kernel modules, ...)
+    /// are refused to the server and its scripts. False when absent.
+    pub seccomp: Option<At<bool>>,
     /// File in which the number of the server's process stands while it runs. None when absent.
     pub pid_file: Option<At<PathBuf>>,
     /// What the error log tells, and where it goes.
@@ -73,6 +87,19 @@ pub struct Server {
     pub redact_query: Option<Vec<At<String>>>,
     /// Look up the names of clients for the log; not done when the table is absent.
     pub reverse_dns: Option<ReverseDns>,
+}
+
+/// Files besides those that the configuration names: each a file, or a directory with all that is
+/// beneath it.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Landlock {
+    /// What may be read.
+    pub read: Vec<At<PathBuf>>,
+    /// What may be written, made and removed.
+    pub write: Vec<At<PathBuf>>,
+    /// Programs that may be run, and what they read.
+    pub execute: Vec<At<PathBuf>>,
 }
 
 /// Where the access log goes.

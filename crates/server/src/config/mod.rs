@@ -6,6 +6,7 @@
 mod at;
 mod cascade;
 mod check;
+mod confinement;
 mod error;
 mod explain;
 pub mod file;
@@ -32,6 +33,7 @@ use std::time::Duration;
 
 use crate::gate::Network;
 pub(crate) use check::descriptor_limit;
+pub use confinement::Places;
 pub use error::Problem;
 use error::Source;
 pub(crate) use error::nearest;
@@ -83,6 +85,16 @@ pub struct Server {
     pub threads: usize,
     /// Where the access log goes; `None` when there is none.
     pub access_log: Option<AccessLog>,
+    /// The user that it becomes.
+    pub user: Option<String>,
+    /// The group that it becomes.
+    pub group: Option<String>,
+    /// Whether no privileges can be gained by what is started.
+    pub no_new_privs: bool,
+    /// The files that may be used besides those that are named elsewhere; `None` for all.
+    pub landlock: Option<Places>,
+    /// Whether calls that nobody needs are refused.
+    pub seccomp: bool,
     /// Where the number of the process stands.
     pub pid_file: Option<PathBuf>,
     /// The Unix socket at which it takes commands.
@@ -372,6 +384,10 @@ impl Config {
                 ),
             }
         }
+        let Server { user, group, .. } = &self.server;
+        if let Err(what) = crate::server::check_identity(user.as_deref(), group.as_deref()) {
+            problems.push(Problem::of_file(&self.path, &what));
+        }
         if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
 
@@ -406,6 +422,11 @@ impl Config {
         let (now, then) = (&self.server, &before.server);
         [
             ("server.threads", now.threads != then.threads),
+            ("server.user", now.user != then.user),
+            ("server.group", now.group != then.group),
+            ("server.no_new_privs", now.no_new_privs != then.no_new_privs),
+            ("server.landlock", self.places() != before.places()),
+            ("server.seccomp", now.seccomp != then.seccomp),
             ("server.pid_file", now.pid_file != then.pid_file),
             ("server.error_log.format", now.error_log.format != then.error_log.format),
             ("server.error_log.path", now.error_log.place != then.error_log.place),
@@ -438,7 +459,11 @@ impl Config {
 
 impl Directory {
     fn problem(&self) -> Option<Problem> {
-        let error = std::fs::read_dir(&self.path).err()?;
+        let error = match self.key {
+            // A file will do.
+            "landlock" => std::fs::metadata(&self.path).err()?,
+            _ => std::fs::read_dir(&self.path).err()?,
+        };
         let advice = match error.kind() {
             _ if self.key == "root" => "",
             std::io::ErrorKind::NotFound => "; check that the folder exists",

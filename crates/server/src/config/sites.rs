@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::cascade::gather;
-use super::file::{Route, ScriptKind};
+use super::file::{Route, ScriptKind, ScriptTable};
 use super::pattern::Pattern;
 use super::route_table::RouteTable;
 use super::settings::{Patterns, Report, Settings};
@@ -195,6 +195,18 @@ impl Site {
     /// Whether one of its routes shows the status.
     pub(super) fn shows_status(&self) -> bool {
         self.routes.iter().any(|route| route.route.status.as_deref() == Some(&true))
+    }
+
+    /// Its scripts, as they are written.
+    pub(super) fn scripts(&self) -> impl Iterator<Item = &ScriptTable> {
+        self.routes.iter().filter_map(|route| Some(&route.route.script.as_ref()?.value))
+    }
+
+    /// The directories in which converted files are written beside their sources.
+    pub(super) fn roots_with_records(&self) -> Vec<PathBuf> {
+        let all = self.routes.iter().map(|route| self.table.find(route.pattern.prefix()));
+        let written = |settings: &&Arc<Settings>| settings.records.is_some_and(|rules| rules.write);
+        all.filter(written).map(|settings| settings.root.clone()).collect()
     }
 
     /// The numbers of its scripts; see [`super::Script::id`].

@@ -82,6 +82,7 @@ fn configuration(shared: &Shared) -> Response {
         "threads": config.server.threads,
         "listeners": listeners,
         "sites": config.sites.iter().map(|site| &site.name).collect::<Vec<_>>(),
+        "confinement": config.confinement(),
         "text": config.text(),
     });
     Response::with_text(200, "application/json", format!("{text:#}\n"))

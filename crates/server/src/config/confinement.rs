@@ -1,0 +1,104 @@
+//! What a configuration needs of the system, and what can therefore be given up.
+
+use std::path::{Path, PathBuf};
+
+use super::{Address, Config, ErrorLogPlace};
+
+/// Files that may be used: each a file, or a directory with all that is beneath it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Places {
+    /// What may be read.
+    pub read: Vec<PathBuf>,
+    /// What may be written, made and removed.
+    pub write: Vec<PathBuf>,
+    /// What may be run, and read.
+    pub execute: Vec<PathBuf>,
+}
+
+impl Config {
+    /// Every file that the configuration names, with those that it adds; `None` when files are not
+    /// confined.
+    pub fn places(&self) -> Option<Places> {
+        let mut places = self.server.landlock.clone()?;
+        // A file is replaced by another of its name: its folder is what stays.
+        let folder = |path: &Path| path.parent().unwrap_or(path).to_owned();
+        if !self.path.as_os_str().is_empty() {
+            places.read.push(folder(&self.path));
+        }
+        for directory in &self.directories {
+            let path = directory.path.clone();
+            match directory.key {
+                "access_log" | "pid_file" => places.write.push(path),
+                "directory" => places.execute.push(path),
+                "landlock" => {}
+                _ => places.read.push(path),
+            }
+        }
+        if let ErrorLogPlace::File(path) = &self.server.error_log.place {
+            places.write.push(folder(path));
+        }
+        places.write.extend(self.state_directory().map(Path::to_owned));
+        places.read.extend(self.users.iter().map(|(path, _)| folder(path)));
+        for site in self.sites.iter() {
+            let tls = site.tls.iter().flat_map(|tls| tls.files());
+            places.read.extend(tls.map(|path| folder(path)));
+            for script in site.scripts() {
+                let programs = script.command.iter().flat_map(|command| command.first());
+                for program in programs.chain(&script.interpreter) {
+                    if program.contains('/') {
+                        places.execute.push(program.value.clone().into());
+                    }
+                }
+                // Where a root holds scripts and files alike, the scripts are run.
+                places.execute.extend(script.root.iter().map(|root| root.value.clone()));
+            }
+            let written = site.roots_with_records();
+            places.write.extend(written);
+        }
+        for listen in &self.listen {
+            if let Address::Unix(path) = &listen.address {
+                places.write.push(folder(path));
+            }
+        }
+        // For a new process that takes over.
+        places.execute.extend(std::env::current_exe());
+        for list in [&mut places.read, &mut places.write, &mut places.execute] {
+            list.sort();
+            list.dedup();
+        }
+        Some(places)
+    }
+
+    /// The directory that the server keeps what it obtains in; `None` when it obtains nothing.
+    pub(crate) fn state_directory(&self) -> Option<&Path> {
+        let mut sites = self.sites.iter().filter_map(|site| site.tls.as_ref());
+        sites.any(|tls| tls.acme.is_some()).then_some(&*self.server.state)
+    }
+
+    /// What the server gives up, a line for each.
+    pub fn confinement(&self) -> Vec<String> {
+        let server = &self.server;
+        let mut lines = Vec::new();
+        match (&server.user, &server.group) {
+            (Some(user), Some(group)) => lines.push(format!("user {user}, group {group}")),
+            (Some(user), None) => lines.push(format!("user {user}")),
+            (None, Some(group)) => lines.push(format!("group {group}")),
+            (None, None) => {}
+        }
+        if server.no_new_privs {
+            lines.push("no new privileges".into());
+        }
+        if let Some(places) = self.places() {
+            let list = |paths: &[PathBuf]| {
+                paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+            };
+            lines.push(format!("landlock: reads {}", list(&places.read)));
+            lines.push(format!("landlock: writes {}", list(&places.write)));
+            lines.push(format!("landlock: runs {}", list(&places.execute)));
+        }
+        if server.seccomp {
+            lines.push("seccomp: calls that a web site has no use for are refused".into());
+        }
+        lines
+    }
+}

@@ -1,0 +1,243 @@
+//! Confinement: what the server gives up before it serves, so that a fault in it, or in a script, is
+//! worth less to an attacker.
+//!
+//! Landlock, `no_new_privs` and the filter of system calls hold for a thread and those that it starts,
+//! so that they are applied while there is one thread only. Users are changed once everything that
+//! takes root is open; the system's library does that for all threads.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+use landlock::{
+    ABI, Access, AccessFs, BitFlags, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus,
+    path_beneath_rules,
+};
+use nix::unistd::{Gid, Group, Uid, User, getegid, geteuid, initgroups, setgid, setuid};
+use seccompiler::{SeccompAction, SeccompFilter, TargetArch};
+
+use super::{StartError, fail};
+use crate::config::{Config, Places};
+
+/// Gives up what can be given up before anything is opened.
+///
+/// # Errors
+/// What was asked for and cannot be had.
+pub(super) fn confine_files_and_calls(config: &Config) -> Result<(), StartError> {
+    let server = &config.server;
+    // Later it would be out of reach, or another user's.
+    if let Some(state) = config.state_directory().filter(|state| !state.exists()) {
+        make_private(state, config)?;
+    }
+    if server.no_new_privs {
+        rustix::thread::set_no_new_privs(true)
+            .map_err(|error| fail(format!("no_new_privs: {error}")))?;
+    }
+    if let Some(places) = config.places() {
+        confine_files(&places).map_err(|what| fail(format!("landlock: {what}")))?;
+    }
+    if server.seccomp {
+        let filter = SeccompFilter::new(
+            DENIED.iter().map(|&call| (call, Vec::new())).collect::<BTreeMap<_, _>>(),
+            SeccompAction::Allow,
+            SeccompAction::Errno(libc::EPERM as u32),
+            TargetArch::try_from(std::env::consts::ARCH)
+                .map_err(|error| fail(format!("seccomp: {error}")))?,
+        );
+        let program = filter.and_then(seccompiler::BpfProgram::try_from);
+        let program = program.map_err(|error| fail(format!("seccomp: {error}")))?;
+        seccompiler::apply_filter(&program).map_err(|error| fail(format!("seccomp: {error}")))?;
+    }
+    Ok(())
+}
+
+/// Makes a directory that only the server's user-to-be may look into.
+fn make_private(path: &Path, config: &Config) -> Result<(), StartError> {
+    let explain = |error: std::io::Error| fail(format!("{}: {error}", path.display()));
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(explain)?;
+    if let Some(Identity { uid: Some(uid), gid, .. }) =
+        identity(config.server.user.as_deref(), config.server.group.as_deref())?
+    {
+        std::os::unix::fs::chown(path, Some(uid.as_raw()), Some(gid.as_raw())).map_err(explain)?;
+    }
+    Ok(())
+}
+
+/// Becomes the user that the configuration names. There is no way back.
+///
+/// # Errors
+/// When there is no such user, or this process may not become it.
+pub(super) fn become_user(config: &Config) -> Result<(), StartError> {
+    let server = &config.server;
+    let Some(identity) = identity(server.user.as_deref(), server.group.as_deref())? else {
+        return Ok(());
+    };
+    let Identity { name, uid, gid } = identity;
+    // So it is after another process of the server has handed over.
+    if (uid.is_none_or(|uid| uid == geteuid())) && gid == getegid() {
+        return Ok(());
+    }
+    let explain = |error: nix::Error| {
+        let hint =
+            if error == nix::Error::EPERM { "; only root can become another user" } else { "" };
+        fail(format!("becoming {name}: {error}{hint}"))
+    };
+    if let Some(user) = server.user.as_deref().filter(|_| uid.is_some()) {
+        let user = std::ffi::CString::new(user).map_err(|error| fail(error.to_string()))?;
+        initgroups(&user, gid).map_err(explain)?;
+    }
+    setgid(gid).map_err(explain)?;
+    if let Some(uid) = uid {
+        setuid(uid).map_err(explain)?;
+        if !uid.is_root() && setuid(Uid::from_raw(0)).is_ok() {
+            return Err(fail(format!("becoming {name}: the way back to root is open")));
+        }
+    }
+    Ok(())
+}
+
+struct Identity {
+    name: String,
+    uid: Option<Uid>,
+    gid: Gid,
+}
+
+fn identity(user: Option<&str>, group: Option<&str>) -> Result<Option<Identity>, StartError> {
+    let group = match group {
+        None => None,
+        Some(name) => {
+            let found = Group::from_name(name).ok().flatten();
+            Some(found.ok_or_else(|| fail(format!("group: there is no group {name:?}")))?.gid)
+        }
+    };
+    let Some(name) = user else {
+        let named = |gid: Gid| Identity { name: format!("of group {gid}"), uid: None, gid };
+        return Ok(group.map(named));
+    };
+    let user = User::from_name(name).ok().flatten();
+    let user = user.ok_or_else(|| fail(format!("user: there is no user {name:?}")))?;
+    let gid = group.unwrap_or(user.gid);
+    Ok(Some(Identity { name: format!("user {name}"), uid: Some(user.uid), gid }))
+}
+
+/// Whether there are such users and groups.
+///
+/// # Errors
+/// The first that there is not.
+pub(crate) fn check_identity(user: Option<&str>, group: Option<&str>) -> Result<(), String> {
+    identity(user, group).map(drop).map_err(|error| error.to_string())
+}
+
+/// Lets this thread, and all that it starts, use no other files than those.
+fn confine_files(places: &Places) -> Result<(), String> {
+    // What later versions add is only of use where the kernel knows it.
+    let abi = ABI::V5;
+    let read = AccessFs::from_read(abi) & !BitFlags::from(AccessFs::Execute);
+    let execute = AccessFs::from_read(abi);
+    // Without devices: those need not be made.
+    let write =
+        AccessFs::from_all(abi) & !(AccessFs::Execute | AccessFs::MakeChar | AccessFs::MakeBlock);
+    let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
+    let explain = |error: landlock::RulesetError| error.to_string();
+    let mut rules = Ruleset::default()
+        .handle_access(AccessFs::from_all(abi))
+        .map_err(explain)?
+        .create()
+        .map_err(explain)?;
+    for (paths, access) in
+        [(&places.read, read), (&places.execute, execute), (&places.write, write)]
+    {
+        rules = rules.add_rules(path_beneath_rules(paths, access)).map_err(explain)?;
+    }
+    let always: [(&[&str], BitFlags<AccessFs>); 4] =
+        [(&PROGRAMS, execute), (&SETTINGS, read), (&DEVICES, device), (&SCRATCH, write)];
+    for (paths, access) in always {
+        let there = paths.iter().filter(|path| Path::new(path).exists());
+        rules = rules.add_rules(path_beneath_rules(there, access)).map_err(explain)?;
+    }
+    let status = rules.restrict_self().map_err(explain)?;
+    match status.ruleset {
+        RulesetStatus::NotEnforced => Err("the kernel does not have it".into()),
+        RulesetStatus::PartiallyEnforced => {
+            tracing::info!("landlock: the kernel knows an older form of it, which is in force");
+            Ok(())
+        }
+        RulesetStatus::FullyEnforced => Ok(()),
+    }
+}
+
+/// Where programs and their libraries are.
+const PROGRAMS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt"];
+/// What programs commonly read: none of it is secret.
+const SETTINGS: [&str; 24] = [
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/gai.conf",
+    "/etc/group",
+    "/etc/host.conf",
+    "/etc/hostname",
+    "/etc/hosts",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/locale.alias",
+    "/etc/localtime",
+    "/etc/mime.types",
+    "/etc/nsswitch.conf",
+    "/etc/passwd",
+    "/etc/perl",
+    "/etc/php",
+    "/etc/protocols",
+    "/etc/python3",
+    "/etc/resolv.conf",
+    "/etc/services",
+    "/etc/ssl/certs",
+    "/run/systemd/resolve",
+    "/proc",
+];
+const DEVICES: [&str; 6] =
+    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+/// Where the cache's copies, spooled bodies and workers' sockets are.
+const SCRATCH: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
+
+/// Calls that neither the server nor a script of a web site has a use for, and that attacks are made
+/// of. A list of all that is needed would have to know every script: filters are inherited.
+const DENIED: [i64; 37] = [
+    libc::SYS_acct,
+    libc::SYS_add_key,
+    libc::SYS_adjtimex,
+    libc::SYS_bpf,
+    libc::SYS_clock_adjtime,
+    libc::SYS_clock_settime,
+    libc::SYS_delete_module,
+    libc::SYS_finit_module,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fsopen,
+    libc::SYS_fspick,
+    libc::SYS_init_module,
+    libc::SYS_kexec_file_load,
+    libc::SYS_kexec_load,
+    libc::SYS_keyctl,
+    libc::SYS_mount,
+    libc::SYS_move_mount,
+    libc::SYS_move_pages,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_open_tree,
+    libc::SYS_perf_event_open,
+    libc::SYS_pivot_root,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_ptrace,
+    libc::SYS_reboot,
+    libc::SYS_request_key,
+    libc::SYS_setdomainname,
+    libc::SYS_sethostname,
+    libc::SYS_setns,
+    libc::SYS_settimeofday,
+    libc::SYS_swapoff,
+    libc::SYS_swapon,
+    libc::SYS_syslog,
+    libc::SYS_umount2,
+    libc::SYS_userfaultfd,
+];
