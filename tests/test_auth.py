@@ -170,11 +170,12 @@ def test_scripts_know_the_user_and_routes_may_leave_the_question_out(serve, site
         respond = {{ body = "free" }}
         """
     )
-    assert server.get("/who", basic("md5", "m"))[2] == b"md5 Basic ."
+    assert b"md5 Basic ." in server.get("/who", basic("md5", "m"))[2]
     assert server.get("/free")[2] == b"free"
     # The body waits for the answer to who it is.
     head = f"POST /who HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 4\r\n{basic('argon', 'a')}\r\n\r\n"
-    assert parse(server.exchange(head.encode() + b"body"))[2] == b"argon Basic .body"
+    answer = server.exchange(head.encode() + b"body")
+    assert b"argon Basic ." in answer and b"body" in answer
     head = f"POST /who HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nExpect: 100-continue\r\n{basic('argon', 'no')}\r\n\r\n"
     assert server.exchange(head.encode()).startswith(b"HTTP/1.1 401")
 

@@ -29,6 +29,7 @@ def check(tmp_path, text, *arguments):
     file = tmp_path / "dunlin.toml"
     file.write_text(text)
     (tmp_path / "www").mkdir(exist_ok=True)
+    (tmp_path / "users").touch()
     done = subprocess.run(
         [DUNLIN, "check", "--config", str(file), *arguments], capture_output=True, text=True
     )

@@ -23,7 +23,7 @@ mod stream;
 mod tls;
 mod transport;
 
-pub use handler::script::{LAUNCH, cold_programs, launch};
+pub use handler::script::{LAUNCH, SCRIPTS, cold_programs, launch};
 /// What the status route tells, as `status.json` has it.
 pub mod status {
     pub use crate::handler::status::{

@@ -12,7 +12,8 @@ use tracing::{Event, Level, Metadata};
 use tracing_subscriber::layer::{Context, Filter};
 
 /// Lets a message pass once in a [`WINDOW`], and at most [`MOST`] of one kind; the end of the window
-/// tells how many there were besides. What is only for debugging passes always.
+/// tells how many there were besides. What is only for debugging passes always, and so does what scripts
+/// write, of which each line belongs to those around it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Repeats;
 
@@ -51,7 +52,8 @@ impl<S> Filter<S> for Repeats {
 
     fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
         let metadata = event.metadata();
-        if *metadata.level() > Level::INFO || metadata.target() == OWN {
+        let passes = [OWN, dunlin_server::SCRIPTS].contains(&metadata.target());
+        if *metadata.level() > Level::INFO || passes {
             return true;
         }
         let mut text = Text(String::new());

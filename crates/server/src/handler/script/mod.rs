@@ -32,6 +32,7 @@ pub(crate) use self::host::Links;
 pub use self::launch::{LAUNCH, launch};
 use self::locate::Found;
 pub(crate) use self::pool::Pools;
+pub use self::stderr::SCRIPTS;
 pub use self::warm::cold_programs;
 use crate::config::Script;
 use crate::event_loop::Loop;

@@ -6,6 +6,9 @@ use tokio::net::unix::pipe;
 
 use crate::record::Course;
 
+/// The target of lines in the error log that scripts have written.
+pub const SCRIPTS: &str = "dunlin::scripts";
+
 /// Bytes of a line that are told.
 const LINE: usize = 4 * 1024;
 /// Bytes of one process that are told; what follows is read and dropped. Of a worker, in each
@@ -128,9 +131,9 @@ impl<'a, A: About> Lines<'a, A> {
             match self.about.request() {
                 Some(course) => {
                     course.add_error(&text);
-                    tracing::warn!(script, pid, request_id = course.id(), "stderr: {text}");
+                    tracing::warn!(target: SCRIPTS, script, pid, request_id = course.id(), "stderr: {text}");
                 }
-                None => tracing::warn!(script, pid, "stderr: {text}"),
+                None => tracing::warn!(target: SCRIPTS, script, pid, "stderr: {text}"),
             }
         }
         self.line.clear();
@@ -142,7 +145,7 @@ impl<'a, A: About> Lines<'a, A> {
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > 0 {
             let Self { script, pid, .. } = self;
-            tracing::warn!(script, pid, "stderr: {dropped} more bytes were left out");
+            tracing::warn!(target: SCRIPTS, script, pid, "stderr: {dropped} more bytes were left out");
         }
     }
 }
