@@ -224,6 +224,8 @@ def test_past_the_limit_newcomers_wait(serve, page):
     for connection in held:
         connection.sendall(GET)
         assert read_response(connection)[0] == 200
+        # Those who wait for nothing would have to give way.
+        connection.sendall(GET[:5])
     late = server.connect()
     late.sendall(GET)
     late.settimeout(0.3)
@@ -244,9 +246,11 @@ def test_without_descriptors_accepting_pauses_and_recovers(serve, page):
     first = server.connect()
     first.sendall(GET)
     assert read_response(first)[0] == 200
+    # Who waits for nothing would have to give way.
+    first.sendall(GET[:5])
     crowd = [server.connect() for _ in range(100)]
     wait_until(lambda: "accepting pauses" in server.log, "the pause to be said")
-    first.sendall(GET)
+    first.sendall(GET[5:])
     assert read_response(first)[0] == 200, "those who are connected are served"
     for connection in crowd:
         connection.close()

@@ -102,9 +102,9 @@ def test_the_admin_socket_tells_and_takes_commands(serve, site, tmp_path, admin)
     assert ask(admin, "/reopen", "POST")[0] == 200
     # Whoever has all places cannot keep the administrator out.
     held = [server.connect() for _ in range(3)]
-    for connection in held[:2]:
-        connection.sendall(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert read_response(connection)[0] == 200
+    for connection in held:
+        # Those who wait for nothing would have to give way.
+        connection.sendall(b"GET /a HTTP/1.1\r\n")
     assert run("reload", "--admin", str(admin))[0] == 0
     for connection in held:
         connection.close()

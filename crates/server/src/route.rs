@@ -157,7 +157,8 @@ pub(crate) fn dispatch(
         return Ok(unrouted(answer));
     }
     if client.early && !is_harmless(request) {
-        return Ok(unrouted(error_response(425, true)));
+        // Its body, if it has one, is read and thrown away like that of any early answer.
+        return Ok(Routed { body_limit: EARLY_BODY, ..unrouted(error_response(425, true)) });
     }
     let sites = &ctx.shared.config.sites;
     let site = match sites.only() {
@@ -416,6 +417,9 @@ fn unrouted(response: Response) -> Routed {
         pass: None,
     }
 }
+
+/// Bytes of a body that may come with early data; more of it is not accepted.
+const EARLY_BODY: u64 = 16 * 1024;
 
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 
