@@ -23,6 +23,7 @@ TABLES = [
     ("`[server.http1]`", "Http1"),
     ("`[server.cache]`", "Cache"),
     ("`[server.reverse_dns]`", "ReverseDns"),
+    ("`[server.landlock]`", "Landlock"),
     ("`[server.traces]`", "Traces"),
     ("`[[listen]]`", "Listen"),
     ("`[[site]]`", "Site"),

@@ -212,7 +212,7 @@ fn what_is_wrong_in_a_route_is_told_with_its_line_and_column() {
         ),
         (
             "script = { kind = 'psgi', application = '' }",
-            "14:49: script: application names no file such as",
+            "14:41: script: application names no file such as",
         ),
         (
             "script = { kind = 'wsgi' }",

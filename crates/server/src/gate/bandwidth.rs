@@ -408,8 +408,8 @@ mod tests {
         let (mut now, mut answers) = (SECOND, 0);
         while now < 2 * SECOND {
             let mut pacer = throttle.enter().unwrap().pacer(&Rc::default()).unwrap();
-            while pacer.advance(now, 100).is_err() {
-                now += 1_000_000;
+            while let Err(until) = pacer.advance(now, 100) {
+                now = until;
             }
             answers += 1;
         }

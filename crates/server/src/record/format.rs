@@ -342,6 +342,7 @@ mod tests {
             "site": "main",
             "cache": "hit",
             "coding": "gzip",
+            "phases": { "head_us": 12, "handler_us": 345 },
             "tls_protocol": null,
             "tls_cipher": null,
             "tls_client_subject": null,
