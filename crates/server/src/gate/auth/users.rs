@@ -32,7 +32,7 @@ struct State {
     stamp: Option<Stamp>,
     /// When the file was last looked at.
     looked: Option<Instant>,
-    /// By what the client sent, as [`UserFile::proof`] makes it.
+    /// By what the client sent, as `basic::proof` makes it.
     proven: HashMap<[u8; 32], Proven>,
     /// It was said that the file cannot be read.
     said: bool,
