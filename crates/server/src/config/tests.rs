@@ -286,7 +286,7 @@ fn what_is_wrong_in_a_route_is_told_with_its_line_and_column() {
         ),
         (
             "script = { kind = 'cgiplus', directory = 'x', interpreter = 'perl' }",
-            "14:61: script: `interpreter` belongs to kinds \"wsgi\", \"asgi\" and \"rte\"",
+            "14:61: script: `interpreter` belongs to kinds \"wsgi\", \"asgi\", \"psgi\" and \"rte\"",
         ),
         (
             "script = { kind = 'rte', directory = 'x', interpreter = '/bin/ruby' }",
