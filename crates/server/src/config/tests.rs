@@ -366,10 +366,13 @@ fn what_is_wrong_in_a_route_is_told_with_its_line_and_column() {
         ),
         ("ranges = -1", "14:10: ranges: invalid value: integer `-1`, expected a whole number"),
         (
-            "throttle = 1",
-            "14:1: there is no key `throttle` in [[site.route]]; the keys are: path, root",
+            "proxy_pass = 1",
+            "14:1: there is no key `proxy_pass` in [[site.route]]; the keys are: path, root",
         ),
-        ("auth = { basic = 'x' }", "14:1: there is no key `auth` in [[site.route]]; the keys"),
+        (
+            "auth = { basic = 'x', forward = '/y' }",
+            "14:33: auth: either `basic` or `forward` decides",
+        ),
         ("allow = []", "14:9: allow: the list is empty"),
         ("deny = ['1.2.3.4/33']", "14:9: deny: \"1.2.3.4/33\" is no network"),
         ("methods = ['get']", "14:12: methods: \"get\" is not \"GET\""),
