@@ -1,12 +1,12 @@
 //! `dunlin reload`, `dunlin upgrade`: commands to a running server, by its admin socket.
 
-use std::io::{self, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use dunlin_server::client::Client;
 use dunlin_server::config::{Config, Overrides};
 
 use crate::check::default_file;
@@ -27,13 +27,12 @@ pub(crate) struct Arguments {
 
 /// Gives the command at `path` and prints what came of it.
 pub(crate) fn run(path: &str, arguments: &Arguments) -> ExitCode {
-    let answer = arguments.socket().and_then(|socket| ask(&socket, "POST", path));
-    match answer {
-        Ok(Answer { status: 200, body }) => {
+    match arguments.socket().and_then(|socket| command(&socket, path)) {
+        Ok((true, body)) => {
             print!("{body}");
             ExitCode::SUCCESS
         }
-        Ok(Answer { body, .. }) => {
+        Ok((false, body)) => {
             eprint!("dunlin: {body}");
             ExitCode::FAILURE
         }
@@ -75,34 +74,21 @@ pub(crate) fn socket_of(config: Option<&Path>) -> Result<PathBuf, String> {
     })
 }
 
-/// What a server answered.
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) body: String,
-}
-
-/// One request to the server at `socket`.
+/// Gives the command at `path` to the server at `socket`: whether it was done, and what the server says.
 ///
 /// # Errors
 /// When there is no answer.
-pub(crate) fn ask(socket: &Path, method: &str, path: &str) -> Result<Answer, String> {
+fn command(socket: &Path, path: &str) -> Result<(bool, String), String> {
     let explain = |error: io::Error| {
         let hint = match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => "; no server runs there",
             io::ErrorKind::PermissionDenied => "; only the server's own user may use it",
             _ => "",
         };
-        format!("{}: {error}{hint}", socket.display())
+        format!("{error}{hint}")
     };
-    let mut stream = UnixStream::connect(socket).map_err(explain)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(explain)?;
-    let request = format!("{method} {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).map_err(explain)?;
-    let mut text = Vec::new();
-    stream.read_to_end(&mut text).map_err(explain)?;
-    let text = String::from_utf8_lossy(&text);
-    let malformed = || format!("{}: that is no answer of a server", socket.display());
-    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(malformed)?;
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    Ok(Answer { status: status.ok_or_else(malformed)?, body: body.to_owned() })
+    let client = Client::new(&socket.display().to_string())?.with_timeout(Some(PATIENCE));
+    let answer = client.post(path, "text/plain", b"").map_err(explain)?;
+    let is_done = answer.status == 200;
+    Ok((is_done, answer.text().map_err(explain)?))
 }

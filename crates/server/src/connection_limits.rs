@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::gate::rate::client;
 use crate::transport::Peer;
 
 /// How many connections each address has, over all loops. Of IPv6 a network of /64 counts as one.
@@ -55,7 +54,7 @@ impl PerAddress {
 
     /// A place for a connection of that address; `None` when it has as many as it may.
     pub(crate) fn enter(self: &Arc<Self>, peer: Peer) -> Option<AddressPlace> {
-        let address = client(peer);
+        let address = peer.network();
         let mut shard = self.shard(address);
         let count = shard.entry(address).or_insert(0);
         let most = self.most.load(Ordering::Relaxed);

@@ -22,6 +22,7 @@ mod server;
 mod stream;
 mod tls;
 mod transport;
+mod whole_answer;
 
 pub use handler::script::{LAUNCH, SCRIPTS, cold_programs, launch};
 /// What the status route tells, as `status.json` has it.

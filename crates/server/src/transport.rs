@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -33,6 +33,18 @@ impl Peer {
     /// A client at that address.
     pub(crate) fn of(address: SocketAddr) -> Self {
         Self::Ip(address.ip().to_canonical())
+    }
+
+    /// What stands for one client among addresses: of IPv6 the network of /64, of which each client has
+    /// all addresses to itself.
+    pub(crate) fn network(self) -> Self {
+        match self {
+            Self::Ip(IpAddr::V6(address)) => {
+                let network = address.to_bits() >> 64 << 64;
+                Self::Ip(IpAddr::V6(Ipv6Addr::from_bits(network)))
+            }
+            other => other,
+        }
     }
 
     /// Its address, if it has one.
@@ -226,5 +238,22 @@ impl Transport {
         if let Self::Tls(session) = self {
             session.close();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_an_address_or_a_network_of_ipv6() {
+        let same = |a: &str, b: &str| {
+            let peer = |text: &str| Peer::of(SocketAddr::new(text.parse().unwrap(), 0)).network();
+            peer(a) == peer(b)
+        };
+        assert!(same("2001:db8::1", "2001:db8::ffff:0:0:1"));
+        assert!(!same("2001:db8::1", "2001:db8:0:1::1"));
+        assert!(!same("192.0.2.1", "192.0.2.2"));
+        assert!(same("192.0.2.1", "::ffff:192.0.2.1"));
     }
 }

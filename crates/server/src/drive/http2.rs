@@ -21,7 +21,7 @@ use tokio::io::ReadBuf;
 
 use self::work::Work;
 use crate::event_loop::{Buffers, From, Loop, Served};
-use crate::gate::{Client, ConnectionPace};
+use crate::gate::ConnectionPace;
 use crate::record::{Opening, Track};
 use crate::transport::{Ends, Peer, Transport};
 
@@ -77,18 +77,6 @@ impl Link<'_> {
     /// The addresses of client and server.
     fn ends(&self) -> io::Result<Option<Ends>> {
         self.proxied.map_or_else(|| self.stream.ends(), |proxied| Ok(Some(*proxied)))
-    }
-}
-
-impl Link<'_> {
-    fn client(&self) -> Client {
-        let stream = &self.stream;
-        Client {
-            address: self.peer,
-            encrypted: stream.is_encrypted(),
-            early: stream.is_early(),
-            is_subrequest: false,
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use dunlin_http::{FieldLines, Request};
 
 use super::bandwidth::{ConnectionPace, Pacer, Sender};
 use super::network::{Network, forwarded_address};
-use crate::transport::{Ends, Peer};
+use crate::transport::{Ends, Peer, Transport};
 
 /// The other side of a connection.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +22,12 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    /// The other side of that connection.
+    pub(crate) fn of(address: Peer, stream: &Transport) -> Self {
+        let (encrypted, early) = (stream.is_encrypted(), stream.is_early());
+        Self { address, encrypted, early, is_subrequest: false }
+    }
+
     /// The client behind proxies, as they tell of it, when they are trusted.
     pub(crate) fn behind(self, request: &Request<'_>, trusted: &[Network]) -> Self {
         let is_trusted = match self.address {

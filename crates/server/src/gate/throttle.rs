@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::bandwidth::{Bandwidth, BandwidthCounts};
 use super::concurrency::{Concurrency, ConcurrencyCounts, Entry};
-use super::rate::{RateCounts, client};
+use super::rate::RateCounts;
 use super::{Asker, Refused, Verdict};
 
 /// The throttle of a route, which all loops share.
@@ -50,7 +50,7 @@ impl Throttle {
         let Some(throttle) = &self.concurrency else { return Verdict::Pass };
         let owner = match (self.share, asker.pass.user()) {
             (Share::User, Some(user)) => self.hasher.hash_one(user),
-            _ => self.hasher.hash_one(client(asker.pass.client.address)),
+            _ => self.hasher.hash_one(asker.pass.client.address.network()),
         };
         match throttle.enter(Some(owner)) {
             Entry::Run(place) => {

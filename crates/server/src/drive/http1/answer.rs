@@ -29,19 +29,10 @@ impl Connection {
             let routed = admin::answer(&self.ctx, &request);
             return self.reply(&request, routed, None, output);
         }
-        match route::dispatch(&self.ctx, self.client(), Origin::Client, &request, path) {
+        let client = Client::of(self.peer, &self.stream);
+        match route::dispatch(&self.ctx, client, Origin::Client, &request, path) {
             Ok(routed) => self.reply(&request, routed, track, output),
             Err(refusal) => Some(self.refuse(refusal, Some((&request, track)), output)),
-        }
-    }
-
-    fn client(&self) -> Client {
-        let stream = &self.stream;
-        Client {
-            address: self.peer,
-            encrypted: stream.is_encrypted(),
-            early: stream.is_early(),
-            is_subrequest: false,
         }
     }
 

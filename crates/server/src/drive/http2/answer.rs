@@ -13,6 +13,7 @@ use super::{Connection, Link, Parts};
 use crate::cache::Stored;
 use crate::early_hints::EarlyHints;
 use crate::event_loop::Served;
+use crate::gate::Client;
 use crate::handler::file;
 use crate::record::{Course, Track};
 use crate::response::{Body, Piece, Response};
@@ -34,7 +35,7 @@ impl Connection {
         let Parts { out, head, text, path } = parts;
         let request = Request::new(text, head);
         let track = link.ctx.track(&request, self.first_byte, link.opening);
-        let client = link.client();
+        let client = Client::of(link.peer, link.stream);
         let routed = match route::dispatch(link.ctx, client, Origin::Client, &request, path) {
             Ok(routed) => routed,
             Err(refusal) => return self.refuse(link, id, refusal, (&request, track), out),

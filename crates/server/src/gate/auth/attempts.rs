@@ -2,7 +2,6 @@
 //! from asking.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,7 @@ use crate::transport::Peer;
 /// it.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
-    failures: Mutex<HashMap<u128, Failures>>,
+    failures: Mutex<HashMap<Peer, Failures>>,
 }
 
 #[derive(Debug)]
@@ -26,15 +25,6 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// Addresses that are remembered.
 const MOST: usize = 16 * 1024;
 
-fn key(client: Peer) -> u128 {
-    match client {
-        Peer::Ip(IpAddr::V4(address)) => address.to_ipv6_mapped().to_bits(),
-        Peer::Ip(IpAddr::V6(address)) => address.to_bits() >> 64 << 64,
-        // All of this machine are one; no client has the address that this stands for.
-        Peer::Unix => 0,
-    }
-}
-
 impl Attempts {
     /// Counts an attempt of that address before it is looked at, so that many at once are counted too.
     ///
@@ -45,12 +35,12 @@ impl Attempts {
         if failures.len() >= MOST {
             failures.retain(|_, one| now.duration_since(one.since) < WINDOW);
         }
-        if failures.len() >= MOST && !failures.contains_key(&key(address)) {
+        if failures.len() >= MOST && !failures.contains_key(&address.network()) {
             // So many have failed within a minute. Whoever is forgotten may begin anew.
             let one = failures.keys().next().copied();
             one.and_then(|one| failures.remove(&one));
         }
-        let one = failures.entry(key(address)).or_insert(Failures { count: 0, since: now });
+        let one = failures.entry(address.network()).or_insert(Failures { count: 0, since: now });
         let age = now.duration_since(one.since);
         if age >= WINDOW {
             *one = Failures { count: 0, since: now };
@@ -65,7 +55,7 @@ impl Attempts {
     /// The attempt was none to be counted.
     pub(crate) fn forgive(&self, address: Peer) {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(one) = failures.get_mut(&key(address)) {
+        if let Some(one) = failures.get_mut(&address.network()) {
             one.count = one.count.saturating_sub(1);
         }
     }

@@ -9,11 +9,10 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use dunlin_http::http1::client::{LastHead, ResponseEvent, ResponseReader};
 use dunlin_http::http1::{BodyLength, Connection};
 use dunlin_http::semantics::{is_field_value, is_token};
 use dunlin_http::{FieldLines, Head, Request};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::early_hints::EarlyHints;
@@ -24,6 +23,7 @@ use crate::record::Course;
 use crate::response::{Piece, Response};
 use crate::route::{self, Incoming, Origin, Reply};
 use crate::stream;
+use crate::whole_answer::{WholeAnswer, receive};
 
 /// Somebody else who decides.
 #[derive(Debug)]
@@ -247,50 +247,18 @@ async fn talk(
     message: &[u8],
 ) -> io::Result<Response> {
     peer.write_all(message).await?;
-    let (mut reader, mut last) = (ResponseReader::default(), LastHead::default());
-    let mut answer = None;
-    let (mut input, mut at, mut body) = (Vec::with_capacity(4096), 0, Vec::new());
-    loop {
-        let rest = &input[at..];
-        let wrong = |what: &'static str| io::Error::new(io::ErrorKind::InvalidData, what);
-        let (used, event) =
-            reader.next(rest, false, &mut last).map_err(|malformed| wrong(malformed.0))?;
-        match event {
-            ResponseEvent::Head { status, .. } => {
-                answer = Some(response(status, &rest[..used]).ok_or_else(|| wrong("bad fields"))?);
-            }
-            ResponseEvent::Data(bytes) => body.extend_from_slice(bytes),
-            ResponseEvent::End { .. } => break,
-            ResponseEvent::More => {
-                if input.len() > LARGEST {
-                    return Err(wrong("its answer is too large"));
-                }
-                at += used;
-                if peer.read_buf(&mut input).await? == 0 {
-                    match reader.ends_at_close() {
-                        true => break,
-                        false => return Err(io::ErrorKind::UnexpectedEof.into()),
-                    }
-                }
-                continue;
-            }
-        }
-        at += used;
-    }
-    let mut answer = answer.ok_or(io::ErrorKind::UnexpectedEof)?;
-    answer.body.push(Piece::Memory(body.into()));
-    Ok(answer)
+    let answer = receive(&mut peer, false, LARGEST).await?;
+    let bad = || io::Error::new(io::ErrorKind::InvalidData, "bad fields");
+    let mut response = response(&answer).ok_or_else(bad)?;
+    response.body.push(Piece::Memory(answer.body.into()));
+    Ok(response)
 }
 
 /// Status and fields as the client may have them.
-fn response(status: u16, head: &[u8]) -> Option<Response> {
-    let mut response = Response::new(status);
-    for line in head.split(|&byte| byte == b'\n').skip(1).map(<[u8]>::trim_ascii_end) {
-        if line.is_empty() {
-            continue;
-        }
-        let colon = memchr::memchr(b':', line)?;
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+fn response(answer: &WholeAnswer) -> Option<Response> {
+    let mut response = Response::new(answer.status);
+    for field in answer.fields() {
+        let (name, value) = field?;
         if !is_token(name) || !is_field_value(value) {
             return None;
         }

@@ -7,16 +7,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin_http::http1::client::{LastHead, ResponseEvent, ResponseReader};
 use http::{Request, Response, header};
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::tls::certificate::{chain, provider};
+use crate::whole_answer::{WholeAnswer, receive};
 
 /// The longest that one request may take.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -100,7 +100,8 @@ async fn exchange(
     let mut text = request_head(&head, body.len());
     text.extend_from_slice(&body);
     stream.write_all(&text).await?;
-    receive(&mut stream, head.method == http::Method::HEAD).await
+    let head_only = head.method == http::Method::HEAD;
+    finish(receive(&mut stream, head_only, MOST).await?)
 }
 
 fn request_head(head: &http::request::Parts, length: usize) -> Vec<u8> {
@@ -126,55 +127,12 @@ fn request_head(head: &http::request::Parts, length: usize) -> Vec<u8> {
     text
 }
 
-/// Reads one answer to its end.
-async fn receive(
-    stream: &mut (impl AsyncReadExt + Unpin),
-    head_only: bool,
-) -> io::Result<BytesResponse> {
-    let malformed = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
-    let (mut reader, mut last) = (ResponseReader::default(), LastHead::default());
-    let (mut input, mut body) = (Vec::with_capacity(8192), Vec::new());
-    let mut answer = Response::builder();
-    loop {
-        let event = reader.next(&input, head_only, &mut last);
-        let (used, event) = event.map_err(|error| malformed(error.0))?;
-        let wants_more = match event {
-            ResponseEvent::More => true,
-            ResponseEvent::Head { status, .. } => {
-                answer = answer.status(status);
-                for (name, value) in fields(&input[..used]) {
-                    answer = answer.header(name, value);
-                }
-                false
-            }
-            ResponseEvent::Data(data) => {
-                body.extend_from_slice(data);
-                false
-            }
-            ResponseEvent::End { .. } => return finish(answer, body),
-        };
-        input.drain(..used);
-        if body.len() + input.len() > MOST {
-            return Err(malformed("the answer is larger than 1 MB"));
-        }
-        if wants_more && stream.read_buf(&mut input).await? == 0 {
-            if reader.ends_at_close() {
-                return finish(answer, body);
-            }
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
+/// The answer as the protocol takes it. A line that is no field is left out.
+fn finish(answer: WholeAnswer) -> io::Result<BytesResponse> {
+    let mut response = Response::builder().status(answer.status);
+    for (name, value) in answer.fields().flatten() {
+        response = response.header(name, value);
     }
-}
-
-fn finish(answer: http::response::Builder, body: Vec<u8>) -> io::Result<BytesResponse> {
-    let (parts, ()) = answer.body(()).map_err(io::Error::other)?.into_parts();
-    Ok(BytesResponse { parts, body: Box::new(bytes::Bytes::from(body)) })
-}
-
-/// The fields of a head, without its first line.
-fn fields(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    head.split(|&byte| byte == b'\n').skip(1).filter_map(|line| {
-        let colon = memchr::memchr(b':', line)?;
-        Some((&line[..colon], line[colon + 1..].trim_ascii()))
-    })
+    let (parts, ()) = response.body(()).map_err(io::Error::other)?.into_parts();
+    Ok(BytesResponse { parts, body: Box::new(bytes::Bytes::from(answer.body)) })
 }
