@@ -15,6 +15,8 @@ pub(super) struct Pace {
     late: bool,
     short: bool,
     windows: u32,
+    /// For when the connection is to be woken.
+    waits_until: u64,
 }
 
 /// A connection that conforms has had this share of its pace in each window.
@@ -39,12 +41,14 @@ impl Pace {
             late: false,
             short: false,
             windows: 0,
+            waits_until: 0,
         }
     }
 
     /// A request has been sent.
     pub(super) fn ask(&mut self, now: u64) {
         self.asked = now;
+        self.waits_until = 0;
         self.began = 0;
         self.read = 0;
     }
@@ -60,6 +64,12 @@ impl Pace {
         };
         let next = due(self.read);
         if next <= now { Ok(step as usize) } else { Err(next) }
+    }
+
+    /// Whether a timer for that moment is still to be set: events come in between, and each would
+    /// set one more that never ends.
+    pub(super) fn begins_to_wait(&mut self, due: u64) -> bool {
+        std::mem::replace(&mut self.waits_until, due) != due
     }
 
     /// That many bytes were read.

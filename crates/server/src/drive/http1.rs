@@ -14,7 +14,6 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
 
 use dunlin_http::http1::{self, Refusal};
 use dunlin_http::{Head, OwnedRequest};
@@ -29,7 +28,7 @@ use crate::connections::Waiting;
 use crate::event_loop::{Buffers, Loop, Served};
 use crate::gate::ConnectionPace;
 use crate::listen::{Accepted, Permit};
-use crate::record::{Opening, Track};
+use crate::record::{Arrival, Opening, Track};
 use crate::response::Body;
 use crate::route::Job;
 use crate::transport::{Ends, Peer, Transport};
@@ -60,7 +59,7 @@ pub(crate) struct Connection {
     /// Whether requests are commands to the server.
     is_admin: bool,
     /// When the first of the bytes that are being answered was read, when anybody wants to know.
-    first_byte: Option<Instant>,
+    arrival: Option<Arrival>,
     /// How the connection began, until its first request.
     opening: Option<Opening>,
     /// Whether HTTP/2 may be spoken on this listener.
@@ -173,7 +172,7 @@ impl Connection {
             registered: false,
             early_reads: 2,
             is_admin: start == Start::Admin,
-            first_byte: None,
+            arrival: None,
             opening,
             http2: start == Start::Either,
             stage: Stage::Receive,
@@ -227,8 +226,8 @@ impl Connection {
                 self.ctx.look_for_changes();
             }
             let fresh = read.filled();
-            if self.ctx.is_tracking() && (self.unread.is_empty() || self.first_byte.is_none()) {
-                self.first_byte = Some(Instant::now());
+            if self.ctx.is_tracking() {
+                self.arrival = Some(Arrival::read(self.arrival, self.unread.is_empty()));
             }
             let step = if self.unread.is_empty() {
                 self.take_in(fresh, parts)
@@ -301,7 +300,7 @@ impl Connection {
             Next::Receive => {
                 self.stage = Stage::Receive;
                 self.early_reads = 2;
-                self.first_byte = None;
+                self.arrival = None;
                 self.resume = !self.unread.is_empty();
                 self.await_more(true);
             }

@@ -22,7 +22,7 @@ impl Connection {
     pub(super) fn answer(&mut self, bytes: &[u8], parts: &mut Parts<'_>) -> Option<Next> {
         let Parts { output, head, path } = parts;
         let request = Request::new(bytes, head);
-        let track = self.ctx.track(&request, self.first_byte, &mut self.opening);
+        let track = self.ctx.track(&request, self.arrival, &mut self.opening);
         self.requests += 1;
         self.decide_persistence(&request);
         if self.is_admin {
@@ -148,7 +148,7 @@ impl Connection {
             None => {
                 let head = Head::default();
                 let request = Request::new(b"", &head);
-                let track = self.ctx.track(&request, self.first_byte, &mut self.opening);
+                let track = self.ctx.track(&request, self.arrival, &mut self.opening);
                 (log_later(&request, track), false)
             }
         };

@@ -100,7 +100,7 @@ fn keep_in_front(ctx: &Loop, subject: &Subject<'_>, resource: Arc<Resource>) -> 
     if subject.settings.internal {
         return Rc::new(hit);
     }
-    ctx.front.borrow_mut().insert(store, subject.site.serial, subject.raw_path, hit)
+    ctx.front.borrow_mut().insert(store, hit)
 }
 
 fn hit(subject: &Subject<'_>, resource: Arc<Resource>) -> Hit {
@@ -109,7 +109,7 @@ fn hit(subject: &Subject<'_>, resource: Arc<Resource>) -> Hit {
         true => None,
         false => subject.site.route(&own).gates.clone(),
     };
-    Hit::new(resource, gates)
+    Hit::new((subject.site.serial, subject.raw_path), resource, gates)
 }
 
 /// Answers with a resource that may be used now, once the gates of its own path were asked as far as
