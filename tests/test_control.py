@@ -11,6 +11,7 @@ import time
 
 import pytest
 from conftest import DUNLIN, parse, read_all, read_response, wait_until, write
+from test_tls import certificate
 
 CGI = '#!/bin/sh\necho "Content-Type: text/plain"\necho\nenv | sort\n'
 
@@ -311,15 +312,32 @@ def test_another_process_takes_over_or_all_stays(serve, site, tmp_path, admin):
     assert not path.exists() and not admin.exists() and not number.exists()
 
 
-def test_no_request_fails_while_all_changes(serve, site, tmp_path, admin):
+LOADS = {
+    "http1": ("-c", "20"),
+    "http2": ("-c", "8", "--http2", "--streams", "8"),
+    "https2": ("-c", "8", "--http2", "--streams", "8", "--insecure"),
+}
+
+
+@pytest.mark.parametrize("kind", LOADS)
+def test_no_request_fails_while_all_changes(serve, site, tmp_path, admin, kind):
     """Seconds of load with reloads that change routes and listeners, and two upgrades."""
     write(site / "a", "x" * 1000)
-    seconds = float(os.environ.get("DUNLIN_CHANGE_SECONDS", "10"))
-    text = site_text(site)
-    here = Site(serve, tmp_path, admin, text)
+    seconds = float(os.environ.get("DUNLIN_CHANGE_SECONDS", "6"))
+
+    pair = certificate(tmp_path, "own")
+
+    def text(route="", more=""):
+        if kind != "https2":
+            return site_text(site, route) + more
+        tls = f'[site.tls]\ncertificate = "{pair[0]}"\nkey = "{pair[1]}"\n[[site.route]]'
+        whole = site_text(site, route, 'address = "127.0.0.1:0"\ntls = true') + more
+        return whole.replace("[[site.route]]", tls, 1)
+
+    here = Site(serve, tmp_path, admin, text())
     outcome = tmp_path / "load.json"
     load = subprocess.Popen(
-        [DUNLIN, "load", f"{here.server.url}/a", "-c", "20", "-d", f"{seconds}s", "--verify"]
+        [DUNLIN, "load", f"{here.server.url}/a", *LOADS[kind], "-d", f"{seconds}s", "--verify"]
         + ["--json", str(outcome)],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )
@@ -333,16 +351,16 @@ def test_no_request_fails_while_all_changes(serve, site, tmp_path, admin):
                 last, upgrades = pid_of(admin), upgrades + 1
             elif passed < seconds - 1:
                 extra = f'[[listen]]\naddress = "127.0.0.1:{free_port()}"\n' if reloads % 2 else ""
-                fields = f'set_fields = {{ X-Generation = "{reloads}" }}'
-                here.reload(site_text(site, fields) + extra)
+                here.reload(text(f'set_fields = {{ X-Generation = "{reloads}" }}', extra))
                 reloads += 1
             time.sleep(min(1, seconds / 20))
         told = json.loads(outcome.read_text())
-        counts = {key: told[key] for key in ("requests", "errors", "errors_by_kind", "status")}
+        counts = {key: told[key] for key in ("requests", "errors", "errors_by_kind", "status", "connections")}
         print(json.dumps({"reloads": reloads, "upgrades": upgrades, **counts}))
         assert upgrades == 2 and reloads > 5
         assert told["requests"] > 1000 and told["errors"] == 0, counts
         assert set(told["status"]) == {"200"}, counts
+        assert told["connections"]["closed_by_server"] >= 16, "both upgrades ended all connections"
     finally:
         load.kill()
         if last != here.server.pid:
