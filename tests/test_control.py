@@ -254,6 +254,71 @@ def test_workers_stay_where_nothing_changed(serve, site, tmp_path, admin):
     assert here.server.get("/app/")[0] == 200
 
 
+def test_check_tells_what_a_reload_would_change(serve, site, tmp_path, admin):
+    app = tmp_path / "app"
+    write(app / "app.py", "def application(environ, start):\n    start('200 OK', [])\n    return [b'x']\n")
+    other = tmp_path / "other.sock"
+
+    def text(processes, more="", listen="", route="cache_control = 'no-cache'"):
+        script = f'{{ kind = "wsgi", directory = "{app}", application = "app:application", processes = {processes} }}'
+        workers = f'[[site.route]]\npath = "/app/*"\nscript = {script}\n'
+        second = f'[[site]]\nhost = "b.example"\nroot = "{site}"\n'
+        return site_text(site, route) + workers + more + second + listen
+
+    here = Site(serve, tmp_path, admin, text(1, listen=listen_unix(other)))
+
+    def diff(*arguments):
+        code, out, error = run("check", "-c", str(here.file), "--diff", *arguments)
+        assert code == 0, error
+        return out.splitlines()
+
+    assert diff() == ["nothing would change"]
+    here.file.write_text(
+        here.head.replace("threads = 2", "threads = 1\nstop_timeout = '3s'\ncache = { size = '1MiB' }")
+        + text(2, '[[site.route]]\npath = "/new/*"\nlisting = true\n', route="cache_control = 'no-store'")
+        + listen_unix(tmp_path / "third.sock") + f'[[site]]\nhost = "c.example"\nroot = "{site}"\n'
+    )
+    told = diff()
+    assert told == [
+        f"listener  unix:{tmp_path}/third.sock is opened",
+        f"listener  unix:{other} is closed; who has connected stays",
+        'setting   server.cache: absent -> { size = "1MiB" }',
+        'setting   server.stop_timeout: absent -> "3s"',
+        "setting   server.threads: 2 -> 1; in force after a restart only",
+        "site      default is made anew: what is cached of its files is let go",
+        'setting   default /*: cache_control: "no-cache" -> "no-store"',
+        "setting   default /app/*: script.processes: 1 -> 2",
+        "route     default /new/* is added",
+        "site      b.example is made anew: what is cached of its files is let go",
+        "site      c.example is added, with 0 routes",
+        "scripts   default /app/* (wsgi) begin anew; those of before finish what they do",
+    ]
+    # The same as what a reload then does, and nothing is left to change.
+    said = run("reload", "--admin", str(admin))[1]
+    assert "0 of 3 sites as before" in said and "third.sock" in said and "only: server.threads" in said
+    assert diff() == ["nothing would change"]
+    old = tmp_path / "old.toml"
+    old.write_text(here.head + site_text(site))
+    told = diff(str(old))
+    assert "scripts   default /app/* (wsgi) are added" in told and "site      b.example is added, with 0 routes" in told
+    # What is wrong is told instead.
+    here.file.write_text("[")
+    code, out, error = run("check", "-c", str(here.file), "--diff", "--admin", str(admin))
+    assert code == 1 and not out and "dunlin-0.toml:1:" in error
+    code, out, error = run("check", "-c", str(old), "--diff", "--admin", str(tmp_path / "none"))
+    assert code == 1 and "not reached" in error
+
+
+def test_a_diff_knows_of_the_command_line(serve, site, tmp_path, admin):
+    text = f'[server]\nadmin = "{admin}"\nthreads = 1\n' + site_text(site)
+    server = serve(text=text, arguments=["--listen", "127.0.0.1:0", "--threads", "1"])
+    file = tmp_path / "dunlin-0.toml"
+    file.write_text(text.replace("threads = 1", "threads = 3").replace("127.0.0.1:0", "127.0.0.1:8099"))
+    code, out, error = run("check", "-c", str(file), "--diff")
+    assert out == "setting   server.threads: 1 -> 3; the command line says otherwise\n", (out, error)
+    assert server.stop() == 0
+
+
 def pid_of(admin):
     return json.loads(ask(admin, "/config")[2])["pid"]
 

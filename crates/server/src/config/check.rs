@@ -14,8 +14,8 @@ use super::pattern::Pattern;
 use super::sites::{Defaults, Site, SiteRoute, Sites};
 use super::tls::{self, Surroundings, Tls};
 use super::{
-    AccessLog, Address, Cache, Config, Directory, ErrorLog, ErrorLogPlace, Http1, Listen, Places,
-    ReverseDns, Server, Span, Traces,
+    AccessLog, Address, Cache, Config, Directory, ErrorLog, ErrorLogPlace, Http1, Listen,
+    Overrides, Places, ReverseDns, Server, Span, Traces,
 };
 use crate::client::Client;
 use crate::record::Format;
@@ -44,6 +44,7 @@ pub(super) fn check(file: File, source: &Source<'_>) -> Result<Config, Vec<Probl
             users,
             path: source.path.to_owned(),
             text: source.text.into(),
+            overrides: Overrides::default(),
         })
     } else {
         Err(problems)

@@ -7,6 +7,7 @@ mod at;
 mod cascade;
 mod check;
 mod confinement;
+mod diff;
 mod error;
 mod explain;
 pub mod file;
@@ -31,9 +32,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::gate::Network;
 pub(crate) use check::descriptor_limit;
 pub use confinement::Places;
+pub use diff::diff;
 pub use error::Problem;
 use error::Source;
 pub(crate) use error::nearest;
@@ -66,6 +70,8 @@ pub struct Config {
     users: Vec<(PathBuf, Problem)>,
     /// The file; empty when there is none.
     text: Box<str>,
+    /// What the command line says instead of the file.
+    overrides: Overrides,
 }
 
 /// A directory that has to be there.
@@ -246,7 +252,8 @@ pub struct Listen {
 }
 
 /// What the command line says instead of the file.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Overrides {
     /// Addresses; those of the file when empty.
     pub listen: Vec<String>,
@@ -259,6 +266,35 @@ pub struct Overrides {
 }
 
 impl Overrides {
+    /// The same wherever it is read: the command line's paths are relative to where it was typed.
+    #[must_use]
+    pub fn absolute(mut self) -> Self {
+        let absolute = |path: &str| match std::path::absolute(path) {
+            Ok(path) => path.display().to_string(),
+            Err(_) => path.to_owned(),
+        };
+        for address in &mut self.listen {
+            if let Some(path) = address.strip_prefix("unix:") {
+                *address = format!("unix:{}", absolute(path));
+            }
+        }
+        if let Some(path) =
+            self.access_log.as_mut().filter(|path| !["-", "off"].contains(&&***path))
+        {
+            *path = absolute(path);
+        }
+        self
+    }
+
+    /// Whether they say something of a key of `[server]`.
+    fn has(&self, key: &str) -> bool {
+        match key.split('.').next() {
+            Some("threads") => self.threads.is_some(),
+            Some("access_log") => self.access_log.is_some(),
+            _ => false,
+        }
+    }
+
     /// Puts them in the place of what the file says.
     fn apply(&self, file: &mut file::File) -> Result<(), Vec<Problem>> {
         let unusable = |address: &&String| check::parse_address(address).is_empty();
@@ -277,13 +313,7 @@ impl Overrides {
         }
         if !self.listen.is_empty() {
             let listen = |address: &String| file::Listen {
-                // The command line's paths are relative to where it was typed.
-                address: At::nowhere(
-                    match address.strip_prefix("unix:").map(std::path::absolute) {
-                        Some(Ok(path)) => format!("unix:{}", path.display()),
-                        _ => address.clone(),
-                    },
-                ),
+                address: At::nowhere(address.clone()),
                 mode: None,
                 backlog: None,
                 tls: None,
@@ -306,12 +336,7 @@ impl Overrides {
         }
         if let Some(path) = &self.access_log {
             let format = file.server.access_log.take().and_then(|log| log.value.0.format);
-            // The command line's paths are relative to where it was typed.
-            let path = match path.as_str() {
-                "-" | "off" => PathBuf::from(path),
-                path => std::path::absolute(path).unwrap_or_else(|_| path.into()),
-            };
-            let table = file::AccessLogTable { path: At::nowhere(path), format };
+            let table = file::AccessLogTable { path: At::nowhere(path.into()), format };
             file.server.access_log = Some(At::nowhere(file::AccessLog(table)));
         }
         Ok(())
@@ -339,8 +364,10 @@ impl Config {
     pub fn parse(text: &str, path: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
         let source = Source { path, text };
         let mut file = read::read(&source).map_err(Problem::sorted)?;
+        let overrides = overrides.clone().absolute();
         overrides.apply(&mut file)?;
-        check::check(file, &source).map_err(Problem::sorted)
+        let config = check::check(file, &source).map_err(Problem::sorted)?;
+        Ok(Self { overrides, ..config })
     }
 
     /// The configuration that serves `directory` without any file: listings and compression on,
@@ -355,10 +382,11 @@ impl Config {
         let route = file::Route { listing: Some(At::nowhere(true)), ..Default::default() };
         let root = Some(At::nowhere(directory.to_owned()));
         file.site.push(file::Site { root, route: vec![route], ..Default::default() });
+        let overrides = overrides.clone().absolute();
         overrides.apply(&mut file)?;
         let config = check::check(file, &Source { path: Path::new(""), text: "" })?;
         config.verify_files()?;
-        Ok(config)
+        Ok(Self { overrides, ..config })
     }
 
     /// Checks that each root, and the folder of the access log, is a directory that can be read, and that
@@ -445,6 +473,11 @@ impl Config {
     /// The text of its file; empty when there is none.
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// What the command line says instead of the file.
+    pub fn overrides(&self) -> &Overrides {
+        &self.overrides
     }
 
     /// The JSON Schema of the file.
