@@ -354,7 +354,7 @@ def test_another_process_takes_over_or_all_stays(serve, site, tmp_path, admin):
         assert read_response(idle)[1].get("connection") is None
         code, said, error = run("upgrade", "--admin", str(admin))
         assert code == 0 and "handed over to process" in said, error
-        second = pid_of(admin)
+        second = wait_until(lambda: (pid := pid_of(admin)) != first and pid, "the new process")
         try:
             assert second != first and number.read_text() == f"{second}\n"
             for _ in range(20):
@@ -413,7 +413,8 @@ def test_no_request_fails_while_all_changes(serve, site, tmp_path, admin, kind):
             if upgrades < 2 and passed > seconds * (upgrades + 1) / 4:
                 code, out, error = run("upgrade", "--admin", str(admin))
                 assert code == 0, (out, error)
-                last, upgrades = pid_of(admin), upgrades + 1
+                last = wait_until(lambda: (pid := pid_of(admin)) != last and pid, "the new process")
+                upgrades += 1
             elif passed < seconds - 1:
                 extra = f'[[listen]]\naddress = "127.0.0.1:{free_port()}"\n' if reloads % 2 else ""
                 here.reload(text(f'set_fields = {{ X-Generation = "{reloads}" }}', extra))

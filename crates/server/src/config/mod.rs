@@ -13,6 +13,7 @@ mod explain;
 pub mod file;
 mod forms;
 mod gates;
+mod jail;
 mod limits;
 mod pattern;
 mod read;
@@ -46,6 +47,7 @@ use file::At;
 pub use file::{
     AcmeChallenge, ConnectionUse as Persistence, EtagKind, ScriptKind, Symlinks, TlsVersion,
 };
+pub(crate) use jail::Jail;
 pub use script::{Address, Language, Local, Mapping, Remote, Script, Workers};
 pub use settings::{CacheRules, Records, Redirect, Respond, Settings, TryStep};
 pub use sites::{Site, Sites};
@@ -95,6 +97,10 @@ pub struct Server {
     pub user: Option<String>,
     /// The group that it becomes.
     pub group: Option<String>,
+    /// The directory that becomes all the files there are, as it is called from outside.
+    pub chroot: Option<PathBuf>,
+    /// What the process may use at most.
+    pub limits: Limits,
     /// Whether no privileges can be gained by what is started.
     pub no_new_privs: bool,
     /// The files that may be used besides those that are named elsewhere; `None` for all.
@@ -131,6 +137,19 @@ pub struct Server {
     pub redact_query: Vec<String>,
     /// Names of clients for the log; `None` when they are not looked up.
     pub reverse_dns: Option<ReverseDns>,
+}
+
+/// What the process may use at most; `None` for what it was started with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Open descriptors.
+    pub open_files: Option<u64>,
+    /// Bytes of what is left of a process that crashes.
+    pub core: Option<u64>,
+    /// Processes and threads of its user.
+    pub processes: Option<u64>,
+    /// Bytes of address space.
+    pub memory: Option<u64>,
 }
 
 /// Where traces of requests go.
@@ -349,11 +368,19 @@ impl Config {
     /// # Errors
     /// Every problem that could be found, each with its place.
     pub fn load(path: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| vec![Problem::of_file(path, &error.to_string())])?;
-        let config = Self::parse(&text, path, overrides)?;
+        let config = Self::parse(&read(path)?, path, overrides)?;
         config.verify_files()?;
         Ok(config)
+    }
+
+    /// The same for a process that is going to serve by it: where the file names a directory that becomes
+    /// all the files there are, paths mean what they will mean inside, and
+    /// [`Config::verify_files`] is to be called there.
+    ///
+    /// # Errors
+    /// Every problem that could be found, each with its place.
+    pub fn load_to_serve(path: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
+        Self::parse_for(&read(path)?, path, overrides, true)
     }
 
     /// Checks `text`, the content of the file at `path`; relative paths in it are relative to
@@ -362,11 +389,21 @@ impl Config {
     /// # Errors
     /// Every problem that could be found, each with its place.
     pub fn parse(text: &str, path: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
+        Self::parse_for(text, path, overrides, Jail::entered().is_some())
+    }
+
+    /// `inside`: paths are to mean what they do inside the directory that the file names, if any.
+    fn parse_for(
+        text: &str,
+        path: &Path,
+        overrides: &Overrides,
+        inside: bool,
+    ) -> Result<Self, Vec<Problem>> {
         let source = Source { path, text };
         let mut file = read::read(&source).map_err(Problem::sorted)?;
         let overrides = overrides.clone().absolute();
         overrides.apply(&mut file)?;
-        let config = check::check(file, &source).map_err(Problem::sorted)?;
+        let config = check::check(file, &source, inside).map_err(Problem::sorted)?;
         Ok(Self { overrides, ..config })
     }
 
@@ -384,7 +421,7 @@ impl Config {
         file.site.push(file::Site { root, route: vec![route], ..Default::default() });
         let overrides = overrides.clone().absolute();
         overrides.apply(&mut file)?;
-        let config = check::check(file, &Source { path: Path::new(""), text: "" })?;
+        let config = check::check(file, &Source { path: Path::new(""), text: "" }, false)?;
         config.verify_files()?;
         Ok(Self { overrides, ..config })
     }
@@ -413,7 +450,10 @@ impl Config {
             }
         }
         let Server { user, group, .. } = &self.server;
-        if let Err(what) = crate::server::check_identity(user.as_deref(), group.as_deref()) {
+        // Inside, nobody may be known by name; who it is was decided before.
+        if Jail::entered().is_none()
+            && let Err(what) = crate::server::check_identity(user.as_deref(), group.as_deref())
+        {
             problems.push(Problem::of_file(&self.path, &what));
         }
         if problems.is_empty() { Ok(()) } else { Err(problems) }
@@ -452,6 +492,8 @@ impl Config {
             ("server.threads", now.threads != then.threads),
             ("server.user", now.user != then.user),
             ("server.group", now.group != then.group),
+            ("server.chroot", now.chroot != then.chroot),
+            ("server.limits", now.limits != then.limits),
             ("server.no_new_privs", now.no_new_privs != then.no_new_privs),
             ("server.landlock", self.places() != before.places()),
             ("server.seccomp", now.seccomp != then.seccomp),
@@ -470,9 +512,23 @@ impl Config {
         (!self.path.as_os_str().is_empty()).then_some(&*self.path)
     }
 
+    /// Where its file is, whole and as it is called from outside; `None` when there is none.
+    pub(crate) fn whole_path(&self) -> Option<PathBuf> {
+        let path = self.path()?;
+        Some(match Jail::entered() {
+            Some(jail) => jail.whole(path),
+            None => std::path::absolute(path).unwrap_or_else(|_| path.into()),
+        })
+    }
+
     /// The text of its file; empty when there is none.
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// The directory that becomes all the files there are, if any.
+    pub(crate) fn jail(&self) -> Option<Jail> {
+        self.server.chroot.as_deref().map(Jail::new)
     }
 
     /// What the command line says instead of the file.
@@ -488,6 +544,13 @@ impl Config {
     fn schema_value() -> serde_json::Value {
         schemars::schema_for!(file::File).to_value()
     }
+}
+
+/// The file's text, wherever this process is.
+fn read(path: &Path) -> Result<String, Vec<Problem>> {
+    let text = jail::reach(path)
+        .and_then(|path| std::fs::read_to_string(path).map_err(|error| error.to_string()));
+    text.map_err(|what| vec![Problem::of_file(path, &what)])
 }
 
 impl Directory {

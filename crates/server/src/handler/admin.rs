@@ -75,7 +75,7 @@ fn configuration(shared: &Shared) -> Response {
         .collect();
     let loaded = shared.loaded.duration_since(UNIX_EPOCH).unwrap_or_default();
     // Whoever asks may be in another directory.
-    let file = config.path().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.into()));
+    let file = config.whole_path();
     let text = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
