@@ -19,6 +19,7 @@ use tokio::runtime::{Builder, LocalOptions, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use self::confine::check_identity;
+pub use self::confine::{Confined, confine};
 use self::handover::Successor;
 pub use self::handover::Takeover;
 use self::listeners::{Change, Listeners, Port};
@@ -71,8 +72,8 @@ pub struct Server {
 struct Running {
     origin: Box<dyn Origin>,
     manager: Manager,
-    /// This program as it was found when it was started: another may stand there by now.
-    program: PathBuf,
+    /// See [`Confined`].
+    program: Option<PathBuf>,
     generation: Generation,
     listeners: Listeners,
     loops: Vec<LoopHandle>,
@@ -113,13 +114,13 @@ impl Server {
     /// One line for the first thing that failed: what, where, and what to do about it.
     pub fn start(
         config: Config,
+        confined: Confined,
         origin: Box<dyn Origin>,
         takeover: Option<&mut Takeover>,
     ) -> Result<Self, StartError> {
         raise_descriptor_limit();
         let manager = Manager::from_environment();
-        let program = std::env::current_exe()
-            .map_err(|error| fail(format!("finding this program's file: {error}")))?;
+        let program = confined.program.clone();
         let mut inherited = match takeover {
             Some(takeover) => std::mem::take(&mut takeover.inherited),
             None => handover::from_systemd()
@@ -127,7 +128,7 @@ impl Server {
         };
         let (runtime, control) =
             Control::new().map_err(|error| fail(format!("receiving signals: {error}")))?;
-        confine::confine_files_and_calls(&config)?;
+        confine::confine_files_and_calls(&config, &confined)?;
         let generation = Generation::first(config, control.commands())?;
         let config = Arc::clone(&generation.shared.config);
         let threads = config.server.threads;
@@ -140,7 +141,7 @@ impl Server {
         let (ports, _) = listeners
             .change(plan)
             .map_err(|error| fail(format!("handing out listeners: {error}")))?;
-        confine::become_user(&config)?;
+        confine::become_user(&config, confined)?;
         let alive = Arc::new(AtomicUsize::new(threads));
         let mut loops = Vec::new();
         for number in 0..threads {
@@ -243,8 +244,11 @@ impl Running {
     async fn hand_over(&self) -> Result<String, String> {
         let unchanged =
             |why: &dyn fmt::Display| format!("not handed over, this process goes on: {why}");
-        let successor = Successor::start(&self.program, self.listeners.iter())
-            .map_err(|error| unchanged(&error))?;
+        let program = self.program.as_deref().ok_or_else(|| {
+            unchanged(&"the program is outside of what the server can reach (chroot)")
+        })?;
+        let successor =
+            Successor::start(program, self.listeners.iter()).map_err(|error| unchanged(&error))?;
         let pid = successor.pid();
         let served = tokio::task::spawn_blocking(move || successor.wait()).await;
         served.map_err(|error| unchanged(&error))?.map_err(|why| unchanged(&why))?;

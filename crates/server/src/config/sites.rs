@@ -214,6 +214,15 @@ impl Site {
         self.routes.iter().filter_map(|route| Some(route.route.script.as_ref()?.id))
     }
 
+    /// The same with what to call them: site, route and kind.
+    pub(super) fn named_scripts(&self) -> impl Iterator<Item = (usize, String)> {
+        self.routes.iter().filter_map(|SiteRoute { route, .. }| {
+            let script = route.script.as_ref()?;
+            let kind = script.kind.value.as_str();
+            Some((script.id, format!("{} {} ({kind})", self.name, route.path.value)))
+        })
+    }
+
     /// How many routes it has.
     pub fn route_count(&self) -> usize {
         self.routes.len()

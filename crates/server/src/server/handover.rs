@@ -20,7 +20,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
-use crate::config::Address;
+use crate::config::{Address, Jail};
 use crate::listen::{self, ListenSocket};
 
 /// What tells a process that another hands over to it: the number of that other, its parent.
@@ -78,7 +78,10 @@ impl Takeover {
                     let sockets = descriptors.into_iter().map(socket).collect::<io::Result<_>>()?;
                     inherited.push(Inherited { address, sockets });
                 }
-                Some((&END, _)) => return Ok(Some(Self { parent, inherited })),
+                Some((&END, _)) => {
+                    Jail::continue_inside();
+                    return Ok(Some(Self { parent, inherited }));
+                }
                 _ => return Err(io::ErrorKind::InvalidData.into()),
             }
         }
@@ -155,6 +158,7 @@ impl Successor {
         let process = Command::new(program)
             .args(std::env::args_os().skip(1))
             .env(VARIABLE, std::process::id().to_string())
+            .envs(Jail::entered().into_iter().flat_map(Jail::variables))
             // The manager's watch is over the service, whichever its process is.
             .env_remove("WATCHDOG_PID")
             .stdin(other)
