@@ -38,8 +38,9 @@ pub(crate) struct Connection {
     ctx: Rc<Loop>,
     stream: Transport,
     peer: Peer,
-    /// What a proxy said of the addresses of client and server.
-    proxied: Option<Box<Ends>>,
+    /// The addresses of client and server: what a proxy said, or what the system has said when they were
+    /// first asked for.
+    known_ends: Option<Box<Ends>>,
     serial: u64,
     slot: usize,
     requests: u64,
@@ -160,7 +161,7 @@ impl Connection {
             ctx,
             stream,
             peer,
-            proxied,
+            known_ends: proxied,
             serial,
             slot,
             requests: 0,
@@ -187,8 +188,11 @@ impl Connection {
     }
 
     /// The addresses of client and server.
-    fn ends(&self) -> io::Result<Option<Ends>> {
-        self.proxied.as_deref().map_or_else(|| self.stream.ends(), |proxied| Ok(Some(*proxied)))
+    fn ends(&mut self) -> io::Result<Option<Ends>> {
+        if self.known_ends.is_none() {
+            self.known_ends = self.stream.ends()?.map(Box::new);
+        }
+        Ok(self.known_ends.as_deref().copied())
     }
 
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Step> {

@@ -89,7 +89,12 @@ impl ScriptHead {
         if !is_token(name) || !is_field_value(value) {
             return Err(malformed());
         }
-        match name.to_ascii_lowercase().as_slice() {
+        let mut lower = [0; LONGEST];
+        // Longer than all that are known here.
+        let lower = lower.get_mut(..name.len()).unwrap_or_default();
+        lower.copy_from_slice(&name[..lower.len()]);
+        lower.make_ascii_lowercase();
+        match &*lower {
             b"status" => {
                 if self.status.is_some() {
                     return Err("its header has more than one Status".into());
@@ -147,6 +152,8 @@ impl ScriptHead {
     }
 }
 
+/// Bytes of the longest name of a field that is dealt with here.
+const LONGEST: usize = 17;
 const EARLY_HINTS: u16 = 103;
 
 /// `NNN` or `NNN reason`.

@@ -90,7 +90,7 @@ async fn respond(call: Call, incoming: Incoming) -> Response {
     }
     hint(&call, &incoming);
     let answer = match call.rules.kind {
-        kind if kind.is_cgi() => cgi::attempt(&call, incoming, &mut name).await,
+        kind if kind.is_cgi() => Box::pin(cgi::attempt(&call, incoming, &mut name)).await,
         _ => by_workers(&call, incoming, &mut name).await,
     };
     let failure = match answer {
@@ -101,7 +101,7 @@ async fn respond(call: Call, incoming: Incoming) -> Response {
     let request = call.request.as_request();
     let mut response = match failure.status() {
         500.. if call.rules.show_errors => failure.shown(&request, &name, &course),
-        _ => failure.into_response(&call.ctx, &request, &call.subject.borrow()).await,
+        _ => Box::pin(failure.into_response(&call.ctx, &request, &call.subject.borrow())).await,
     };
     if call.rules.tell_request_id {
         response.fields.set("X-Request-Id", course.id());
@@ -133,7 +133,7 @@ async fn by_workers(
         Found::Directory => return Ok(to_slash(&request, &call.subject.borrow())),
         Found::File if matches!(request.method(), Method::Get | Method::Head) => {
             let reply = file::answer(&call.ctx, &request, &call.subject.borrow());
-            return Ok(file::into_response(&request, reply).await);
+            return Ok(Box::pin(file::into_response(&request, reply)).await);
         }
         Found::File => return Err(Failure::Status(405)),
     };
@@ -142,9 +142,12 @@ async fn by_workers(
     }
     let name = Arc::from(&**name);
     match call.rules.kind {
-        kind if kind.has_host() => host::attempt(call, incoming, &located, &name).await,
-        kind if kind.is_by_streams() => cgiplus::attempt(call, incoming, &located, &name).await,
-        _ => socket::attempt(call, incoming, &located, &name).await,
+        // Apart, so that what is kept of one kind has no room for every other.
+        kind if kind.has_host() => Box::pin(host::attempt(call, incoming, &located, &name)).await,
+        kind if kind.is_by_streams() => {
+            Box::pin(cgiplus::attempt(call, incoming, &located, &name)).await
+        }
+        _ => Box::pin(socket::attempt(call, incoming, &located, &name)).await,
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::pending;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -126,7 +126,7 @@ impl<'a, S: Source> Output<'a, S> {
     /// answer comes, within the limits of `rules`.
     pub(super) async fn carry(
         &self,
-        feeding: impl Future<Output = ()>,
+        mut feeding: Pin<&mut impl Future<Output = ()>>,
         fed: &mut bool,
         is_whole_message: bool,
         rules: &Script,
@@ -134,7 +134,6 @@ impl<'a, S: Source> Output<'a, S> {
         if *fed {
             self.course.handed_over.set(Some(self.course.started()));
         }
-        let mut feeding = pin!(feeding);
         let mut answering = pin!(self.answer(is_whole_message));
         let mut watching = pin!(self.watch(rules));
         loop {
@@ -164,7 +163,7 @@ impl<'a, S: Source> Output<'a, S> {
     /// Reads the answer and hands it over.
     pub(super) async fn answer(&self, is_whole_message: bool) -> Result<(), Failure> {
         if is_whole_message {
-            return self.message().await;
+            return Box::pin(self.message()).await;
         }
         let mut buffer = Vec::new();
         let mut head = self.head(&mut buffer).await?;
@@ -183,7 +182,8 @@ impl<'a, S: Source> Output<'a, S> {
         }
         let stated = head.content_length.filter(|_| !self.is_bodiless);
         self.give(Answer::Streamed(head));
-        self.stream(buffer.into(), stated).await
+        // Apart, so that what is kept of an answer that needs none of it is small.
+        Box::pin(self.stream(buffer.into(), stated)).await
     }
 
     /// Reads the header of the answer, and hands over what comes before it; `buffer` is left with what

@@ -44,11 +44,12 @@ pub(super) async fn response(
     let response = match answer {
         Answer::Local(target) => {
             body.discard();
-            return redirect::follow(call, incoming, &target, Origin::Client).await;
+            let followed = redirect::follow(call, incoming, &target, Origin::Client);
+            return Box::pin(followed).await;
         }
         Answer::Instead(head, instead) => {
             body.discard();
-            instead::respond(call, incoming, head, instead).await?
+            Box::pin(instead::respond(call, incoming, head, instead)).await?
         }
         Answer::Message(status) => {
             let mut response = Response::new(status);
