@@ -471,3 +471,78 @@ print("told")
     if "Operation not permitted" in done.stderr and "unshare" in done.stderr:
         pytest.skip("a mount namespace needs root")
     assert done.stdout == "told\n", done.stdout + done.stderr
+
+
+def test_limits_tell_what_they_do(serve, site, tmp_path):
+    write(site / "big", "x" * 3_000_000)
+    write(site / "a", "x")
+    go = tmp_path / "go"
+    script = write(tmp_path / "cgi" / "wait", f"#!/bin/sh\nwhile [ ! -e {go} ]; do sleep 0.02; done\necho\necho done\n")
+    script.chmod(0o755)
+    cgi = f'script = {{ kind = "cgi", directory = "{script.parent}" }}'
+    server = serve(
+        server="connections_per_address = 10",
+        more=STATUS
+        + f'[[site.route]]\npath = "/one/*"\n{cgi}\nthrottle = {{ concurrent = 1, queue = 1 }}\n'
+        + f'[[site.route]]\npath = "/dry/*"\n{cgi}\nthrottle = {{ concurrent = 1, queue = 1, dry_run = true }}\n'
+        + '[[site.route]]\npath = "/big"\nthrottle = { bandwidth = "400KB/s", minimum = "300KB/s" }\n'
+        + '[[site.route]]\npath = "/a"\nlimit = { requests = "3/h" }\n',
+    )
+    answers = {server.get("/a")[0] for _ in range(5)}
+    assert answers == {200, 429}
+
+    def report():
+        told = json.loads(server.get("/status/status.json")[2])
+        return told, {limits["route"]: limits for limits in told["limits"]}
+
+    def ask(path):
+        connection = server.connect()
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        return connection
+
+    held = [ask("/one/wait") for _ in range(2)]
+    wait_until(lambda: report()[1]["/one/*"]["concurrency"]["waiting"] == 1, "one that waits")
+    assert server.get("/one/wait")[0] == 503
+    held += [ask("/dry/wait") for _ in range(3)] + [ask("/big")]
+    held[-1].recv(100)
+    assert server.get("/big")[0] == 503
+    wait_until(lambda: report()[1]["/dry/*"]["concurrency"]["running"] == 3, "all to run")
+    told, routes = report()
+    throttle = routes["/one/*"]["concurrency"]
+    assert (throttle["running"], throttle["waiting"], throttle["refused"], throttle["dry_run"]) == (1, 1, 1, False)
+    dry = routes["/dry/*"]["concurrency"]
+    assert (dry["running"], dry["waiting"], dry["queued"], dry["refused"], dry["dry_run"]) == (3, 0, 1, 1, True)
+    bandwidth = routes["/big"]["bandwidth"]
+    assert (bandwidth["sending"], bandwidth["refused"]) == (1, 1) and 0 < bandwidth["sent"] < 3_000_000
+    [rate] = routes["/a"]["rates"]
+    assert (rate["passed"], rate["refused"]) == (3, 2) and "3" in rate["rule"]
+    assert routes.keys() == {"/one/*", "/dry/*", "/big", "/a"}
+    # The same for Prometheus.
+    found = metrics(server)
+    one = {"http_route": "/one/*", "dunlin_site": "default"}
+    assert total(found, "dunlin_throttle_running", **one) == total(found, "dunlin_throttle_waiting", **one) == 1
+    name = "dunlin_throttle_requests_total"
+    assert total(found, name, result="refused", dry_run="false", **one) == 1
+    assert total(found, name, result="refused", dry_run="true", http_route="/dry/*") == 1
+    assert total(found, "dunlin_bandwidth_sending", http_route="/big") == 1
+    assert total(found, "dunlin_bandwidth_refused_total", http_route="/big") == 1
+    assert total(found, "dunlin_bandwidth_sent_bytes_total", http_route="/big") > 0
+    name = "dunlin_limit_requests_total"
+    assert (total(found, name, result="passed"), total(found, name, result="refused")) == (3, 2)
+    samples(server.get("/status/metrics", "Accept: application/openmetrics-text")[2].decode(), openmetrics)
+    # Connections beyond their address's.
+    more = [server.connect() for _ in range(8)]
+    for connection in more + held:
+        connection.close()
+    go.touch()
+
+    def after():
+        try:
+            told, routes = report()
+        except (ConnectionError, IndexError):
+            return None
+        at_rest = routes["/one/*"]["concurrency"]["running"] == 0
+        return at_rest and told["connections"]["refused"] >= 1 and told
+
+    wait_until(after, "the end of all")
+    assert total(metrics(server), "dunlin_connections_closed_total", limit="address") >= 1

@@ -28,7 +28,7 @@ use self::prepare::Generation;
 use crate::config::{Config, Problem};
 use crate::control::{Action, Command, Control, Event};
 use crate::event_loop::{Shared, Thread};
-use crate::gate::{BandwidthCounts, ConcurrencyCounts, RateCounts, RouteCounts};
+use crate::gate::{BandwidthCounts, ConcurrencyCounts, Limited, RateCounts, RouteCounts};
 use crate::listen::{self, Door};
 
 /// Why the server did not start, or did not change.
@@ -439,9 +439,8 @@ fn tell_of_connections(shared: &Shared) {
 fn tell_of_limits(shared: &Shared) {
     for counts in shared.config.sites.iter().flat_map(|site| site.limits()) {
         let RouteCounts { site, route, concurrency, bandwidth, limits } = counts;
-        if let Some(ConcurrencyCounts { served, queued, overdue, refused, expired, left, .. }) =
-            concurrency
-        {
+        if let Some(Limited { counts, .. }) = concurrency {
+            let ConcurrencyCounts { served, queued, overdue, refused, expired, left, .. } = counts;
             tracing::info!(
                 site,
                 route,
@@ -454,10 +453,11 @@ fn tell_of_limits(shared: &Shared) {
                 "the throttle of requests, at the end"
             );
         }
-        if let Some(BandwidthCounts { sent, refused, .. }) = bandwidth {
+        if let Some(Limited { counts: BandwidthCounts { sent, refused, .. }, .. }) = bandwidth {
             tracing::info!(site, route, sent, refused, "the throttle of bandwidth, at the end");
         }
-        for (limit, RateCounts { passed, refused }) in limits {
+        for Limited { rule: limit, counts, .. } in limits {
+            let RateCounts { passed, refused } = counts;
             tracing::info!(site, route, limit, passed, refused, "a limit of requests, at the end");
         }
     }

@@ -1,5 +1,6 @@
 //! Limits and throttles of a route, from the file to what all loops share.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use super::settings::Report;
 use super::sites::{Site, SiteRoute};
 use super::units::Rate;
 use crate::gate::{
-    Bandwidth, BandwidthRules, By, Concurrency, ConcurrencyRules, RateLimit, RateRules,
+    Bandwidth, BandwidthRules, By, Concurrency, ConcurrencyRules, Limited, RateLimit, RateRules,
     RouteCounts, Share, Throttle,
 };
 
@@ -166,19 +167,23 @@ impl Site {
             let limits = route.limit.iter().flat_map(|limits| &limits.0);
             let limits: Vec<_> = limits
                 .filter_map(|table| table.made.get())
-                .map(|limit| (limit.rules().to_string(), limit.counts()))
+                .map(|limit| limited(limit.rules(), limit.rules().dry_run, limit.counts()))
                 .collect();
             (throttle.is_some() || !limits.is_empty()).then(|| RouteCounts {
                 site: self.name.clone(),
                 route: route.path.value.clone(),
                 concurrency: throttle
                     .and_then(|throttle| throttle.concurrency.as_ref())
-                    .map(|gate| gate.counts()),
+                    .map(|gate| limited(gate.rules(), gate.rules().dry_run, gate.counts())),
                 bandwidth: throttle
                     .and_then(|throttle| throttle.bandwidth.as_ref())
-                    .map(|gate| gate.counts()),
+                    .map(|gate| limited(gate.rules(), gate.rules().dry_run, gate.counts())),
                 limits,
             })
         })
     }
+}
+
+fn limited<C>(rules: &impl Display, dry_run: bool, counts: C) -> Limited<C> {
+    Limited { rule: rules.to_string(), dry_run, counts }
 }

@@ -2,6 +2,7 @@
 //! requests as they happen.
 
 mod exposition;
+mod limits;
 mod page;
 mod report;
 
@@ -14,6 +15,7 @@ use dunlin_http::{FieldName, Request};
 use percent_encoding::percent_decode;
 
 use self::exposition::Form;
+pub use self::limits::{Bandwidth, Concurrency, Rate, RouteLimits};
 pub use self::report::{
     Cache, Client, Connections, ProcessReport, Report, Requests, Route, Scripts, ServerReport, Tls,
 };
