@@ -477,7 +477,7 @@ def test_limits_tell_what_they_do(serve, site, tmp_path):
     write(site / "big", "x" * 3_000_000)
     write(site / "a", "x")
     go = tmp_path / "go"
-    script = write(tmp_path / "cgi" / "wait", f"#!/bin/sh\nwhile [ ! -e {go} ]; do sleep 0.02; done\necho\necho done\n")
+    script = write(tmp_path / "cgi" / "wait", f"#!/bin/sh\nwhile [ ! -e {go} ]; do sleep 0.02; done\necho Content-Type: text/plain\necho\necho done\n")
     script.chmod(0o755)
     cgi = f'script = {{ kind = "cgi", directory = "{script.parent}" }}'
     server = serve(

@@ -51,11 +51,11 @@ fn fail(what: impl Into<String>) -> StartError {
 
 /// Where the configuration comes from, for when it is to be read anew.
 pub trait Origin: Send {
-    /// Reads and checks it.
+    /// Reads and checks it anew, for a server that goes by `before`.
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    fn read(&self) -> Result<Config, Vec<Problem>>;
+    fn read(&self, before: &Config) -> Result<Config, Vec<Problem>>;
 
     /// Is told of the configuration that is in force from now on.
     fn adopted(&self, config: &Config);
@@ -307,12 +307,11 @@ impl Running {
     async fn reload(&mut self) -> Result<String, String> {
         let unchanged =
             |what: &dyn fmt::Display| format!("not reloaded, what was in force stays: {what}");
-        let mut config = self.origin.read().map_err(|problems| {
+        let before = Arc::clone(&self.generation.shared.config);
+        let config = self.origin.read(&before).map_err(|problems| {
             let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
             unchanged(&lines.join("\n"))
         })?;
-        let before = Arc::clone(&self.generation.shared.config);
-        config.keep_unchanged_sites(&before);
         let restart = config.needs_restart(&before);
         let next = self.generation.next(config).map_err(|error| unchanged(&error))?;
         let config = Arc::clone(&next.shared.config);

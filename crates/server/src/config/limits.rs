@@ -7,7 +7,7 @@ use std::time::Duration;
 use dunlin_http::semantics::is_token;
 
 use super::at::At;
-use super::file::{RateLimitTable, ShareBy, ThrottleTable};
+use super::file::{Auth, RateLimitTable, Route, ShareBy, ThrottleTable};
 use super::settings::Report;
 use super::sites::{Site, SiteRoute};
 use super::units::Rate;
@@ -157,6 +157,32 @@ fn concurrency(table: &ThrottleTable, report: Report<'_>) -> Option<ConcurrencyR
         share: number(&table.share),
         dry_run: table.dry_run.unwrap_or(false),
     })
+}
+
+impl Route {
+    /// Goes on with what is known of clients where the same route of an earlier configuration has tables
+    /// that say the same: what they have used up of limits, who runs and waits, and who has failed to
+    /// log in.
+    pub(super) fn keep_state(&mut self, before: &Self) {
+        if let (Some(now), Some(then)) = (&mut self.throttle, &before.throttle)
+            && now.value == then.value
+        {
+            now.value.made = then.made.clone();
+        }
+        let mut then: Vec<_> = before.limit.iter().flat_map(|limits| &limits.value.0).collect();
+        for now in self.limit.iter_mut().flat_map(|limits| &mut limits.value.0) {
+            if let Some(at) = then.iter().position(|then| *then == now) {
+                now.made = then.remove(at).made.clone();
+            }
+        }
+        if let Some(At { value: Auth::Table(now), .. }) = &mut self.auth
+            && let Some(At { value: Auth::Table(then), .. }) = &before.auth
+            && now.basic == then.basic
+        {
+            now.users = Arc::clone(&then.users);
+            now.failures = Arc::clone(&then.failures);
+        }
+    }
 }
 
 impl Site {
