@@ -156,6 +156,36 @@ def test_requests_are_watched_as_they_happen(serve, site):
     assert "\x1b[33m404\x1b[0m" in errors.lines()[0]
 
 
+def test_requests_are_watched_as_they_begin_where_that_is_asked_for(serve, site, tmp_path):
+    go = tmp_path / "go"
+    script = write(tmp_path / "cgi" / "wait", f"#!/bin/sh\nwhile [ ! -e {go} ]; do sleep 0.02; done\necho Content-Type: text/plain\necho\necho done\n")
+    script.chmod(0o755)
+    server = serve(more=STATUS + f'[[site.route]]\npath = "/cgi/*"\nscript = {{ kind = "cgi", directory = "{script.parent}" }}\n')
+    both = Watch(server, "-n", "2", "--json", "--begins", "--level", "heads", "path~wait")
+    shown = Watch(server, "-n", "2", "--begins", "path~wait")
+    ends = Watch(server, "-n", "2", "--json", "path~wait")
+    watched(server, 3)
+    url = f"{server.url}/cgi/wait"
+    held = [
+        subprocess.Popen(["curl", "-s", url, "-H", "X-A: b", "-H", "Cookie: secret"], stdout=subprocess.PIPE),
+        subprocess.Popen(["curl", "-s", "--http2-prior-knowledge", url + "?token=secret"], stdout=subprocess.PIPE),
+    ]
+    begun = [json.loads(both.process.stdout.readline()) for _ in held]
+    assert [event["begins"] for event in begun] == [True, True] and not go.exists()
+    assert {event["protocol"] for event in begun} == {"HTTP/1.1", "HTTP/2.0"}
+    assert all(event["route"] == "/cgi/*" and event["site"] == "default" for event in begun)
+    assert "secret" not in json.dumps(begun) and ["X-A", "b"] in begun[0]["fields"] + begun[1]["fields"]
+    go.touch()
+    for client in held:
+        assert client.communicate(timeout=20)[0] == b"done\n"
+    finished = [json.loads(line) for line in both.lines()]
+    assert len(finished) == 2 and all("begins" not in event and event["status"] == 200 for event in finished)
+    assert {event["connection"] for event in finished} == {event["connection"] for event in begun}
+    lines = shown.lines()
+    assert len(lines) == 4 and all(re.search(r"127\.0\.0\.1 +\.\.\.  +GET ", line) for line in lines[:2]), lines
+    assert [json.loads(line)["status"] for line in ends.lines()] == [200, 200], "only who asks is told"
+
+
 def test_a_slow_watcher_loses_lines_and_holds_up_nobody(serve, site):
     write(site / "a.txt", "x")
     server = serve(more=STATUS)
