@@ -1,5 +1,6 @@
 """Commands to a running server: Unix sockets, the admin socket, reload, upgrade."""
 
+import base64
 import json
 import os
 import signal
@@ -317,6 +318,60 @@ def test_a_diff_knows_of_the_command_line(serve, site, tmp_path, admin):
     code, out, error = run("check", "-c", str(file), "--diff")
     assert out == "setting   server.threads: 1 -> 3; the command line says otherwise\n", (out, error)
     assert server.stop() == 0
+
+
+def test_limits_go_on_where_they_did_not_change(serve, site, tmp_path, admin):
+    write(site / "a", "x")
+    go = tmp_path / "go"
+    script = write(tmp_path / "cgi" / "wait", f"#!/bin/sh\nwhile [ ! -e {go} ]; do sleep 0.02; done\necho Content-Type: text/plain\necho\necho done\n")
+    script.chmod(0o755)
+    users = tmp_path / "users"
+    subprocess.run([DUNLIN, "passwd", str(users), "ann"], input="secret\n", text=True, check=True, capture_output=True)
+
+    def text(field, limit="3/h", queue=5, attempts=2):
+        return (
+            site_text(site, f'set_fields = {{ X-Field = "{field}" }}')
+            + f'[[site.route]]\npath = "/a"\nlimit = {{ requests = "{limit}" }}\n'
+            + f'[[site.route]]\npath = "/cgi/*"\nscript = {{ kind = "cgi", directory = "{script.parent}" }}\n'
+            + f"throttle = {{ concurrent = 1, queue = {queue} }}\n"
+            + f'[[site.route]]\npath = "/auth"\nauth = {{ basic = "{users}", attempts = {attempts} }}\n'
+        )
+
+    here = Site(serve, tmp_path, admin, text("one"))
+
+    def asks(path="/a", *fields):
+        return here.server.get(path, *fields)[0]
+
+    def begin():
+        connection = here.server.connect()
+        connection.sendall(b"GET /cgi/wait HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        return connection
+
+    def throttle():
+        routes = json.loads(ask(admin, "/status.json")[2])["limits"]
+        return next(route["concurrency"] for route in routes if route["route"] == "/cgi/*")
+
+    wrong = "Authorization: Basic " + base64.b64encode(b"ann:wrong").decode()
+    assert [asks() for _ in range(4)] == [200, 200, 200, 429]
+    assert [asks("/auth", wrong) for _ in range(3)] == [401, 401, 429]
+    held = [begin(), begin()]
+    wait_until(lambda: throttle()["waiting"] == 1, "one that waits")
+    assert "0 of 1 sites as before" in here.reload(text("two"))
+    assert asks() == 429 and asks("/auth", wrong) == 429
+    held.append(begin())
+    found = wait_until(lambda: (now := throttle())["waiting"] == 2 and now, "two that wait")
+    assert found["running"] == 1, "who runs under the old configuration counts under the new one"
+    go.touch()
+    for connection in held:
+        assert b"200 OK" in read_all(connection)
+        connection.close()
+    assert throttle()["served"] == 3
+    # Another limit begins anew; the other one stays as it is.
+    here.reload(text("two", limit="4/h"))
+    assert [asks() for _ in range(5)] == [200, 200, 200, 200, 429]
+    assert throttle()["served"] == 3
+    here.reload(text("two", limit="4/h", queue=6))
+    assert asks() == 429 and throttle()["served"] == 0
 
 
 def pid_of(admin):

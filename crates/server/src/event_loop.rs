@@ -142,6 +142,17 @@ pub(crate) struct Served {
     pub(crate) coding: &'static str,
 }
 
+/// When a request is told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    /// To those who watch, when it begins.
+    Begin,
+    End {
+        is_logged: bool,
+        is_watched: bool,
+    },
+}
+
 const BUFFER: usize = 64 * 1024;
 
 impl Default for Buffers {
@@ -468,6 +479,17 @@ impl Loop {
         }
     }
 
+    /// A request was routed and is going to be answered: tells whoever wants to hear of that.
+    #[inline]
+    pub(crate) fn begin(&self, request: &Request<'_>, from: &From<'_>, track: &Track) {
+        if self.shared.hub.is_told_of_beginnings() {
+            let nothing = Served { status: 0, bytes: 0, cache: "-", coding: "-" };
+            let peer = track.pass.as_deref().map_or(from.peer, |pass| pass.client.address);
+            let from = From { peer, ..*from };
+            self.tell(request, &from, track, &nothing, Instant::now(), Moment::Begin);
+        }
+    }
+
     /// Takes the finished exchange: counts it, writes its log line, and tells whoever watches.
     #[inline]
     pub(crate) fn record(
@@ -497,7 +519,8 @@ impl Loop {
         let is_watched = self.shared.hub.is_watched();
         if is_logged || is_watched || track.span.is_some() {
             let from = From { peer, ..*from };
-            self.tell(request, &from, track, served, end, (is_logged, is_watched));
+            let moment = Moment::End { is_logged, is_watched };
+            self.tell(request, &from, track, served, end, moment);
         }
     }
 
@@ -509,7 +532,7 @@ impl Loop {
         track: &Track,
         served: &Served,
         end: Instant,
-        (is_logged, is_watched): (bool, bool),
+        moment: Moment,
     ) {
         let Shared { reverse_dns, redactor, config, .. } = &*self.shared;
         let peer = from.peer;
@@ -540,6 +563,9 @@ impl Loop {
             tls: from.stream.tls(),
             course: track.course.as_deref(),
         };
+        let begins = moment == Moment::Begin;
+        let is_logged = matches!(moment, Moment::End { is_logged: true, .. });
+        let is_watched = begins || matches!(moment, Moment::End { is_watched: true, .. });
         if is_logged && let Some(log) = &mut *self.log.borrow_mut() {
             log.record(&exchange);
         }
@@ -548,8 +574,11 @@ impl Loop {
         }
         let (_, route) = named(track.follow.label);
         if is_watched {
-            let seen = Seen { exchange: &exchange, route: &route, request: Some(request) };
+            let seen = Seen { begins, exchange: &exchange, route: &route, request: Some(request) };
             self.shared.hub.tell(&seen, &mut self.time.borrow_mut());
+        }
+        if begins {
+            return;
         }
         if let (Some(tracer), Some(span)) = (&self.shared.tracer, &track.span) {
             tracer.end(span, &exchange, &exchange.times, &route);

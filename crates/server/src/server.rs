@@ -28,7 +28,7 @@ use self::prepare::Generation;
 use crate::config::{Config, Problem};
 use crate::control::{Action, Command, Control, Event};
 use crate::event_loop::{Shared, Thread};
-use crate::gate::{BandwidthCounts, ConcurrencyCounts, RateCounts, RouteCounts};
+use crate::gate::{BandwidthCounts, ConcurrencyCounts, Limited, RateCounts, RouteCounts};
 use crate::listen::{self, Door};
 
 /// Why the server did not start, or did not change.
@@ -51,11 +51,11 @@ fn fail(what: impl Into<String>) -> StartError {
 
 /// Where the configuration comes from, for when it is to be read anew.
 pub trait Origin: Send {
-    /// Reads and checks it.
+    /// Reads and checks it anew, for a server that goes by `before`.
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    fn read(&self) -> Result<Config, Vec<Problem>>;
+    fn read(&self, before: &Config) -> Result<Config, Vec<Problem>>;
 
     /// Is told of the configuration that is in force from now on.
     fn adopted(&self, config: &Config);
@@ -307,12 +307,11 @@ impl Running {
     async fn reload(&mut self) -> Result<String, String> {
         let unchanged =
             |what: &dyn fmt::Display| format!("not reloaded, what was in force stays: {what}");
-        let mut config = self.origin.read().map_err(|problems| {
+        let before = Arc::clone(&self.generation.shared.config);
+        let config = self.origin.read(&before).map_err(|problems| {
             let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
             unchanged(&lines.join("\n"))
         })?;
-        let before = Arc::clone(&self.generation.shared.config);
-        config.keep_unchanged_sites(&before);
         let restart = config.needs_restart(&before);
         let next = self.generation.next(config).map_err(|error| unchanged(&error))?;
         let config = Arc::clone(&next.shared.config);
@@ -439,9 +438,8 @@ fn tell_of_connections(shared: &Shared) {
 fn tell_of_limits(shared: &Shared) {
     for counts in shared.config.sites.iter().flat_map(|site| site.limits()) {
         let RouteCounts { site, route, concurrency, bandwidth, limits } = counts;
-        if let Some(ConcurrencyCounts { served, queued, overdue, refused, expired, left, .. }) =
-            concurrency
-        {
+        if let Some(Limited { counts, .. }) = concurrency {
+            let ConcurrencyCounts { served, queued, overdue, refused, expired, left, .. } = counts;
             tracing::info!(
                 site,
                 route,
@@ -454,10 +452,11 @@ fn tell_of_limits(shared: &Shared) {
                 "the throttle of requests, at the end"
             );
         }
-        if let Some(BandwidthCounts { sent, refused, .. }) = bandwidth {
+        if let Some(Limited { counts: BandwidthCounts { sent, refused, .. }, .. }) = bandwidth {
             tracing::info!(site, route, sent, refused, "the throttle of bandwidth, at the end");
         }
-        for (limit, RateCounts { passed, refused }) in limits {
+        for Limited { rule: limit, counts, .. } in limits {
+            let RateCounts { passed, refused } = counts;
             tracing::info!(site, route, limit, passed, refused, "a limit of requests, at the end");
         }
     }

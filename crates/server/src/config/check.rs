@@ -12,7 +12,7 @@ use super::error::{Problem, Source};
 use super::file::{self, File, OneOrMany, Site as FileSite, TlsTable};
 use super::gates;
 use super::pattern::Pattern;
-use super::sites::{Defaults, Site, SiteRoute, Sites};
+use super::sites::{DEFAULT_SITE, Defaults, Site, SiteRoute, Sites};
 use super::tls::{self, Surroundings, Tls};
 use super::{
     AccessLog, Address, Cache, Config, Directory, ErrorLog, ErrorLogPlace, Http1, Jail, Limits,
@@ -23,13 +23,25 @@ use crate::record::Format;
 use crate::record::redact::DEFAULT_KEYS;
 
 /// Checks `file`, which was read from `source`. Nothing is looked up on the disk.
+/// What is known of clients by `before` is kept where that did not change.
 /// `inside`: paths are to mean what they do inside the directory that the file names, if any.
-pub(super) fn check(file: File, source: &Source<'_>, inside: bool) -> Result<Config, Vec<Problem>> {
+pub(super) fn check(
+    file: File,
+    source: &Source<'_>,
+    inside: bool,
+    before: Option<&Config>,
+) -> Result<Config, Vec<Problem>> {
     let configured = file.server.chroot.as_deref().map(|path| absolute(source, path));
     let jail = Jail::entered().cloned().or_else(|| configured.as_deref().map(Jail::new));
     let paths = &Paths { source, jail, inside, outside: RefCell::default() };
-    let mut checker =
-        Checker { source, paths, problems: Vec::new(), directories: Vec::new(), users: Vec::new() };
+    let mut checker = Checker {
+        source,
+        paths,
+        before,
+        problems: Vec::new(),
+        directories: Vec::new(),
+        users: Vec::new(),
+    };
     let server = checker.server(&file.server);
     let listen = checker.listen(&file);
     let around = Around {
@@ -70,6 +82,7 @@ struct Around<'a> {
 struct Checker<'a> {
     source: &'a Source<'a>,
     paths: &'a Paths<'a>,
+    before: Option<&'a Config>,
     problems: Vec<Problem>,
     directories: Vec<Directory>,
     users: Vec<(PathBuf, Problem)>,
@@ -480,6 +493,10 @@ impl Checker<'_> {
                 let mut hasher = DefaultHasher::new();
                 (&hosts, &route.path.value, format!("{:?}", script.value)).hash(&mut hasher);
                 script.value.id = hasher.finish() as usize;
+            }
+            let name = hosts.first().map_or(DEFAULT_SITE, String::as_str);
+            if let Some(before) = self.before.and_then(|it| it.sites.route(name, &route.path)) {
+                route.keep_state(before);
             }
             routes.push(SiteRoute { pattern, route });
         }

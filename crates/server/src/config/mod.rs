@@ -373,6 +373,23 @@ impl Config {
         Ok(config)
     }
 
+    /// The same for a server that goes by `before`: what did not change, and what is known of clients where
+    /// limits did not, is kept.
+    ///
+    /// # Errors
+    /// Every problem that could be found, each with its place.
+    pub fn load_after(
+        before: &Self,
+        path: &Path,
+        overrides: &Overrides,
+    ) -> Result<Self, Vec<Problem>> {
+        let inside = Jail::entered().is_some();
+        let mut config = Self::parse_for(&read(path)?, path, overrides, inside, Some(before))?;
+        config.verify_files()?;
+        config.keep_unchanged_sites(before);
+        Ok(config)
+    }
+
     /// The same for a process that is going to serve by it: where the file names a directory that becomes
     /// all the files there are, paths mean what they will mean inside, and
     /// [`Config::verify_files`] is to be called there.
@@ -380,7 +397,7 @@ impl Config {
     /// # Errors
     /// Every problem that could be found, each with its place.
     pub fn load_to_serve(path: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
-        Self::parse_for(&read(path)?, path, overrides, true)
+        Self::parse_for(&read(path)?, path, overrides, true, None)
     }
 
     /// Checks `text`, the content of the file at `path`; relative paths in it are relative to
@@ -389,7 +406,7 @@ impl Config {
     /// # Errors
     /// Every problem that could be found, each with its place.
     pub fn parse(text: &str, path: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
-        Self::parse_for(text, path, overrides, Jail::entered().is_some())
+        Self::parse_for(text, path, overrides, Jail::entered().is_some(), None)
     }
 
     /// `inside`: paths are to mean what they do inside the directory that the file names, if any.
@@ -398,12 +415,13 @@ impl Config {
         path: &Path,
         overrides: &Overrides,
         inside: bool,
+        before: Option<&Self>,
     ) -> Result<Self, Vec<Problem>> {
         let source = Source { path, text };
         let mut file = read::read(&source).map_err(Problem::sorted)?;
         let overrides = overrides.clone().absolute();
         overrides.apply(&mut file)?;
-        let config = check::check(file, &source, inside).map_err(Problem::sorted)?;
+        let config = check::check(file, &source, inside, before).map_err(Problem::sorted)?;
         Ok(Self { overrides, ..config })
     }
 
@@ -421,7 +439,8 @@ impl Config {
         file.site.push(file::Site { root, route: vec![route], ..Default::default() });
         let overrides = overrides.clone().absolute();
         overrides.apply(&mut file)?;
-        let config = check::check(file, &Source { path: Path::new(""), text: "" }, false)?;
+        let source = Source { path: Path::new(""), text: "" };
+        let config = check::check(file, &source, false, None)?;
         config.verify_files()?;
         Ok(Self { overrides, ..config })
     }
@@ -472,7 +491,7 @@ impl Config {
 
     /// Keeps the sites of `before` whose tables say the same in both files, so that what is known of
     /// their files and scripts stays known.
-    pub fn keep_unchanged_sites(&mut self, before: &Self) {
+    pub(crate) fn keep_unchanged_sites(&mut self, before: &Self) {
         let (Ok(now), Ok(then)) = (self.text.parse(), before.text.parse()) else { return };
         let (now, then): (toml::Table, toml::Table) = (now, then);
         // What is kept of a file in memory follows these too.

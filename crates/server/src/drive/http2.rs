@@ -73,6 +73,11 @@ pub(super) struct Link<'a> {
 }
 
 impl Link<'_> {
+    /// Where its requests come from.
+    fn from(&self) -> From<'_> {
+        From { peer: self.peer, connection: self.serial, stream: self.stream }
+    }
+
     /// The addresses of client and server.
     fn ends(&self) -> io::Result<Option<Ends>> {
         self.proxied.map_or_else(|| self.stream.ends(), |proxied| Ok(Some(*proxied)))
@@ -348,7 +353,6 @@ impl Connection {
     }
 
     fn record(&self, link: &Link<'_>, request: &Request<'_>, track: &Track, served: &Served) {
-        let from = From { peer: link.peer, connection: link.serial, stream: link.stream };
-        link.ctx.record(request, &from, track, served);
+        link.ctx.record(request, &link.from(), track, served);
     }
 }

@@ -31,7 +31,7 @@ pub(crate) use self::methods::Methods;
 pub(crate) use self::network::Network;
 pub(crate) use self::pass::{Client, Pass};
 pub(crate) use self::rate::{By, RateCounts, RateLimit, RateRules};
-pub(crate) use self::throttle::{RouteCounts, Share, Throttle};
+pub(crate) use self::throttle::{Limited, RouteCounts, Share, Throttle};
 use crate::event_loop::Loop;
 use crate::response::Response;
 

@@ -60,6 +60,9 @@ impl Connection {
     ) -> Option<Next> {
         let route::Routed { reply, site, body_limit, reads_body, log, follow, pass } = routed;
         let track = Track::routed(track, site, pass, log, follow);
+        if let Some(track) = &track {
+            self.ctx.begin(request, &self.from(), track);
+        }
         let reply = match &track {
             Some(track) if track.has_fields() => file::unprepared(request, reply),
             _ => reply,
@@ -299,8 +302,12 @@ impl Connection {
     }
 
     pub(super) fn record(&self, request: &Request<'_>, track: &Track, served: &Served) {
-        let from = From { peer: self.peer, connection: self.serial, stream: &self.stream };
-        self.ctx.record(request, &from, track, served);
+        self.ctx.record(request, &self.from(), track, served);
+    }
+
+    /// Where its requests come from.
+    fn from(&self) -> From<'_> {
+        From { peer: self.peer, connection: self.serial, stream: &self.stream }
     }
 }
 

@@ -42,6 +42,9 @@ impl Connection {
         };
         let route::Routed { reply, site, body_limit, reads_body, log, follow, pass } = routed;
         let track = Track::routed(track, site, pass, log, follow);
+        if let Some(track) = &track {
+            link.ctx.begin(&request, &link.from(), track);
+        }
         let reply = match &track {
             Some(track) if track.has_fields() => file::unprepared(&request, reply),
             _ => reply,
