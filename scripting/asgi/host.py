@@ -197,8 +197,7 @@ class Request:
                 traceback.print_exc()
                 sys.stderr.flush()
             if not self.complete and not self.begun:
-                head = encode(500, [(b"content-type", b"text/plain")])
-                self.finish(WHOLE, head + b"The application failed.\n")
+                self.finish(WHOLE, encode(500, [(b"dunlin-failed", b"1")]))
         finally:
             if not self.complete:
                 self.finish(END, b"the client has left" if self.gone else b"the application failed")

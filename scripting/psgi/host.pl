@@ -242,7 +242,7 @@ sub run {
         if ($request->{begun}) {
             finish($request, LAST, $left ? 'the client has left' : 'the application failed');
         } else {
-            finish($request, WHOLE, "Status: 500\nContent-Type: text/plain\n\nThe application failed.\n");
+            finish($request, WHOLE, "Status: 500\nDunlin-Failed: 1\n\n");
         }
     }
     # A writer that was let go without its end has been finished, and seen to be cut, by its own end.

@@ -304,8 +304,8 @@ class Answer:
             traceback.print_exc()
             sys.stderr.flush()
             if not self.begun:
-                head = encode("500 Internal Server Error", [("Content-Type", "text/plain")])
-                connection.send(ident, WHOLE, head + b"The application failed.\n")
+                head = encode("500 Internal Server Error", [("Dunlin-Failed", "1")])
+                connection.send(ident, WHOLE, head)
                 return
             reason = b"the application failed"
         finally:

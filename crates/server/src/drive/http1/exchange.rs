@@ -26,8 +26,6 @@ use crate::stream;
 pub(super) struct Exchange {
     /// Until the handler has answered.
     job: Option<Job>,
-    /// The handler's answer, until it is sent.
-    answer: Option<Response>,
     /// What is sent before the handler's answer.
     early_hints: EarlyHints,
     /// Until the request's body has ended.
@@ -133,7 +131,6 @@ impl Connection {
         }
         Next::Exchange(Box::new(Exchange {
             job: Some(job),
-            answer: None,
             early_hints,
             upload,
             download: None,
@@ -286,10 +283,6 @@ impl Connection {
 
     /// Has the handler go on to its answer.
     fn work(&mut self, cx: &mut Context<'_>, exchange: &mut Exchange) -> Moved {
-        if let Some(response) = exchange.answer.take() {
-            let log = exchange.log.take();
-            return Moved::Over(self.conclude_exchange(exchange, response, log));
-        }
         let Some(job) = &mut exchange.job else { return Moved::No };
         let answer = job.as_mut().poll(cx);
         let hints = exchange.early_hints.take(cx);
@@ -311,11 +304,8 @@ impl Connection {
                 Moved::Yes
             }
             None => {
-                // Sent in this connection's next turn: workers answer many requests at once, and clients
-                // that are told one right after the other need fewer wake-ups.
-                exchange.answer = Some(response);
-                cx.waker().wake_by_ref();
-                Moved::No
+                let log = exchange.log.take();
+                Moved::Over(self.conclude_exchange(exchange, response, log))
             }
         }
     }
@@ -419,7 +409,7 @@ impl Connection {
         }
         exchange.output.clear();
         exchange.at = 0;
-        if exchange.job.is_none() && exchange.answer.is_none() && exchange.download.is_none() {
+        if exchange.job.is_none() && exchange.download.is_none() {
             return Moved::Over(self.end_exchange(exchange));
         }
         moved
@@ -467,7 +457,7 @@ impl Connection {
         self.engine.close();
         self.linger = true;
         exchange.upload = None;
-        if exchange.job.take().is_none() && exchange.answer.take().is_none() {
+        if exchange.job.take().is_none() {
             return Next::Abort;
         }
         let log = exchange.log.take();

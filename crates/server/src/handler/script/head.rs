@@ -16,6 +16,8 @@ pub(super) struct ScriptHead {
     pub(super) instead: Option<Instead>,
     /// Every other field that goes to the client; Location too, when it is for the client.
     pub(super) fields: FieldLines,
+    /// The host of the script says that it has failed.
+    pub(super) failed: bool,
     /// There was another field than Location and Content-Type.
     others: bool,
 }
@@ -126,6 +128,10 @@ impl ScriptHead {
                 if self.fields.get("Content-Type").is_some() {
                     return Err("its header has more than one Content-Type".into());
                 }
+            }
+            b"dunlin-failed" => {
+                self.failed = true;
+                return Ok(());
             }
             b"x-accel-redirect" => return self.instead(Instead::Path(value.to_vec())),
             b"x-sendfile" => return self.instead(Instead::File(value.to_vec())),

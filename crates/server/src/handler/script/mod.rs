@@ -22,8 +22,10 @@ mod trace;
 mod warm;
 mod workers;
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use dunlin_http::semantics::Method;
 use dunlin_http::{FieldLines, OwnedRequest, Request};
@@ -34,6 +36,7 @@ use self::locate::Found;
 pub(crate) use self::pool::Pools;
 pub use self::stderr::SCRIPTS;
 pub use self::warm::cold_programs;
+use self::workers::Worker;
 use crate::config::Script;
 use crate::event_loop::Loop;
 use crate::gate::{Client, Pass};
@@ -58,6 +61,7 @@ pub(crate) fn answer(
         subject: subject.to_owned(),
         pass: subject.pass.cloned(),
         rules: Arc::clone(rules),
+        witness: RefCell::default(),
     };
     Reply::Exchange(Box::new(move |incoming| Box::pin(respond(call, incoming))))
 }
@@ -69,9 +73,28 @@ struct Call {
     subject: OwnedSubject,
     pass: Option<Rc<Pass>>,
     rules: Arc<Script>,
+    /// The worker that was last asked, and when, where what it writes to its standard error is to be shown.
+    witness: RefCell<Option<(Arc<Worker>, Instant)>>,
 }
 
 impl Call {
+    /// The worker is asked.
+    fn asks(&self, worker: &Arc<Worker>) {
+        if self.rules.show_errors {
+            self.witness.replace(Some((Arc::clone(worker), Instant::now())));
+        }
+    }
+
+    /// Has the request know what the worker that was last asked has written since.
+    async fn hear_witness(&self, course: &Course) {
+        let witness = self.witness.take();
+        if let Some((worker, since)) = witness
+            && let Some(errors) = &worker.errors
+        {
+            errors.tell(since, course).await;
+        }
+    }
+
     /// Who asks.
     fn client(&self, incoming: &Incoming) -> Client {
         let pass = self.pass.as_ref();
@@ -98,6 +121,7 @@ async fn respond(call: Call, incoming: Incoming) -> Response {
         Err(failure) => failure,
     };
     failure.tell(&name, course.id());
+    Box::pin(call.hear_witness(&course)).await;
     let request = call.request.as_request();
     let mut response = match failure.status() {
         500.. if call.rules.show_errors => failure.shown(&request, &name, &course),
@@ -165,6 +189,8 @@ enum Failure {
     Broken(String),
     /// What the script said is no answer.
     Malformed(String),
+    /// Its host says that it has failed.
+    Failed,
     /// What the configuration answers with.
     Status(u16),
     /// The variables are more than the protocol can carry.
@@ -189,7 +215,7 @@ impl Failure {
             Self::Busy | Self::Refused(_) => 503,
             Self::Status(status) => *status,
             Self::TooLarge => 431,
-            Self::Broken(_) => 500,
+            Self::Broken(_) | Self::Failed => 500,
             Self::Malformed(_) | Self::Lost(_) | Self::Unreachable(_) | Self::Abandoned => 502,
             Self::Late(_) => 504,
         }
@@ -218,6 +244,7 @@ impl Failure {
             | Self::Unreachable(reason) => {
                 tracing::error!(script, request_id, "no valid answer: {reason}");
             }
+            Self::Failed => tracing::error!(script, request_id, "the script has failed"),
             Self::Late(reason) => {
                 tracing::error!(script, request_id, "the script was ended: {reason}");
             }
@@ -234,6 +261,7 @@ impl Failure {
             | Self::Refused(reason)
             | Self::Unreachable(reason) => reason,
             Self::Late(reason) => *reason,
+            Self::Failed => "the script has failed",
             _ => "too many requests wait",
         };
         let facts = [("script", script), ("request", course.id()), ("reason", reason)];

@@ -74,6 +74,7 @@ pub(super) async fn attempt(
     loop {
         let mut lease = pool.lease(shared, name).await?;
         let pid = lease.worker.pid;
+        call.asks(&lease.worker);
         let link = match call.ctx.links.to(&lease.worker).await {
             Ok(link) => link,
             // It has just ended, and could be told of nothing: another one may have the request.
