@@ -4,6 +4,7 @@ mod acme;
 mod certificate;
 mod facts;
 mod handshake;
+mod seal;
 mod session;
 
 use std::fmt;
