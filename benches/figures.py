@@ -27,6 +27,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import idle
 import servers
 
 SIZES = {"0": 0, "1k": 1024, "16k": 16384, "64k": 65536, "4m": 4 << 20}
@@ -227,34 +228,40 @@ class Bench:
 
     def idle_memory(self):
         resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-        print("\n### 10,000 idle connections\n\n| server | bytes of memory each |\n| --- | ---: |")
-        for name in ("dunlin", "nginx", "h2o"):
-            server = self.start(name)
-            try:
-                self.verify(server, "/1k.bin")
-                time.sleep(0.5)
-                before = server.memory()
-                held = []
-                for n in range(10_000):
-                    connection = socket.socket()
-                    connection.bind((f"127.0.0.{2 + n % 8}", 0))
-                    connection.connect(("127.0.0.1", server.port))
-                    connection.sendall(b"GET /1k.bin HTTP/1.1\r\nHost: x\r\n\r\n")
-                    got = b""
-                    while len(got) < 1024 or not got.partition(b"\r\n\r\n")[2][1023:]:
-                        got += connection.recv(65536)
-                    held.append(connection)
-                time.sleep(1)
-                each = (server.memory() - before) / len(held)
+        kinds = {
+            "HTTP/1.1": (10_000, "≤ 1.2 KB", 1229, ("dunlin", "nginx", "h2o")),
+            "HTTP/2": (10_000, None, None, ("dunlin", "nginx", "h2o")),
+            "HTTP/1.1 over TLS": (10_000, "≤ 8 KB", 8192, ("dunlin", "nginx", "h2o")),
+            "HTTP/2 over TLS": (10_000, None, None, ("dunlin", "nginx", "h2o")),
+        }
+        for kind, (count, target, bound, names) in kinds.items():
+            print(f"\n### {count:,} idle connections, {kind}\n\n| server | bytes of memory each |\n| --- | ---: |")
+            for name in names:
+                each = self.idle_bytes(name, kind, count)
                 print(f"| {name} | {each:,.0f} |", flush=True)
-                self.results[f"idle memory, {name}"] = each
-                if name == "dunlin":
-                    dunlin = each
-                for connection in held:
-                    connection.close()
-            finally:
-                server.stop()
-        self.judge("bytes of an idle connection", dunlin, dunlin <= 1229, "≤ 1.2 KB")
+                self.results[f"idle memory, {kind}, {name}"] = each
+                if name == "dunlin" and target:
+                    self.judge(f"bytes of an idle connection, {kind}", each, each <= bound, target)
+
+    def idle_bytes(self, name, kind, count):
+        """Memory of each of so many connections that have had one answer."""
+        server = self.start(name, tls=self.certificate())
+        held = []
+        try:
+            self.verify(server, "/1k.bin")
+            # What is made once, and not for each, is there after the first few.
+            for n in range(300):
+                held.append(idle.connect(server, kind, n))
+            time.sleep(1.5)
+            before = server.memory()
+            for n in range(count):
+                held.append(idle.connect(server, kind, n))
+            time.sleep(2)
+            return (server.memory() - before) / count
+        finally:
+            for connection in held:
+                connection.close()
+            server.stop()
 
     def first_byte(self):
         times = []
