@@ -17,7 +17,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::Semaphore;
 
 pub(crate) use self::challenges::{ALPN, Challenges};
-pub(crate) use self::client::roots;
+pub(crate) use self::client::{client_config, roots};
 pub(crate) use self::files::Outcome;
 use self::order::Failure;
 use super::certificate;
