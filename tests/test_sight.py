@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import signal
+import ssl
 import subprocess
 import threading
 import time
@@ -16,6 +17,7 @@ from google.protobuf import json_format
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
+from test_tls import certificate
 
 STATUS = '[[site.route]]\npath = "/status/*"\nstatus = true\n'
 
@@ -360,7 +362,7 @@ def test_secrets_stay_out_of_the_log(serve, site, tmp_path):
 class Collector:
     """A receiver of OTLP over HTTP, which reads it by OpenTelemetry's own definitions."""
 
-    def __init__(self):
+    def __init__(self, pair=None):
         self.spans, self.services, self.status = [], set(), 200
         collector = self
 
@@ -390,8 +392,13 @@ class Collector:
                 pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        if pair:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*pair)
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.server.server_port}/v1/traces"
+        scheme = "https" if pair else "http"
+        self.url = f"{scheme}://127.0.0.1:{self.server.server_port}/v1/traces"
 
 
 @pytest.fixture
@@ -429,6 +436,26 @@ def test_traces_reach_a_collector_and_join_those_of_clients_and_scripts(serve, s
     assert file.kind == 2 and 0 < file.end_time_unix_nano - file.start_time_unix_nano < 10e9
     assert attributes(script)["http.route"] == "/cgi/*" and attributes(script)["dunlin.phase.handler_us"] > 0
     wait_until(lambda: total(metrics(server), "dunlin_spans_total", result="sent") == 2, "the count")
+
+
+def test_traces_reach_a_collector_by_https_that_is_trusted(serve, site, tmp_path):
+    write(site / "a", "x")
+    authority = certificate(tmp_path, "authority")
+    collector = Collector(certificate(tmp_path, "collector", issuer=authority))
+    try:
+        server = serve(server=f'traces = {{ endpoint = "{collector.url}", authority = "{authority[0]}" }}')
+        for _ in range(3):
+            server.get("/a")
+        wait_until(lambda: len(collector.spans) == 3, "three spans")
+        stranger = certificate(tmp_path, "stranger")
+        server = serve(server=f'traces = {{ endpoint = "{collector.url}", authority = "{stranger[0]}" }}', more=STATUS)
+        server.get("/a")
+        assert "certificate" in server.logged("traces are lost").lower()
+        assert len(collector.spans) == 3
+        with pytest.raises(AssertionError, match="traces: .*none.pem"):
+            serve(server=f'traces = {{ endpoint = "{collector.url}", authority = "none.pem" }}')
+    finally:
+        collector.server.shutdown()
 
 
 def test_a_collector_that_fails_costs_spans_only(serve, site, collector):

@@ -5,12 +5,15 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_http::http1::client::{LastHead, ResponseEvent, ResponseReader};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 /// Where requests go.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Client {
     place: Place,
     /// What stands before every path; without a slash at its end.
@@ -18,11 +21,20 @@ pub struct Client {
     timeout: Option<Duration>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 enum Place {
     Socket(PathBuf),
     /// Host and port.
     Authority(String),
+    /// The same by TLS.
+    Secure(String, Secure),
+}
+
+/// What a connection by TLS begins with.
+#[derive(Debug, Clone)]
+struct Secure {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
 }
 
 /// An answer, whose body is read as it comes.
@@ -43,6 +55,7 @@ pub struct Answer {
 enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
 /// A head that is larger is no head.
@@ -62,17 +75,26 @@ impl Client {
         if !scheme.eq_ignore_ascii_case("http") {
             return Err(format!("{place:?}: only http:// is spoken"));
         }
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let legal = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
-        if authority.is_empty() || authority.contains('@') || !legal(rest) {
-            return Err(format!("{place:?} is not a URL such as \"http://127.0.0.1:8080/\""));
-        }
-        let has_port =
-            authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        let authority = if has_port { authority.to_owned() } else { format!("{authority}:80") };
-        let path = path.trim_end_matches('/');
-        let prefix = if path.is_empty() { String::new() } else { format!("/{path}") };
+        let (authority, prefix) = parts(place, rest, 80)?;
         Ok(Self { place: Place::Authority(authority), prefix, timeout })
+    }
+
+    /// A client of an `https://` URL, whose server has to be trusted by `config`; of others as
+    /// [`Client::new`].
+    ///
+    /// # Errors
+    /// When it is a URL of another kind or has no host.
+    pub(crate) fn secure(
+        place: &str,
+        config: impl FnOnce() -> Result<Arc<ClientConfig>, String>,
+    ) -> Result<Self, String> {
+        let Some(rest) = secure_rest(place) else { return Self::new(place) };
+        let (authority, prefix) = parts(place, rest, 443)?;
+        let host = authority.rsplit_once(':').map_or(&*authority, |(host, _)| host);
+        let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())
+            .map_err(|error| format!("{place:?}: {error}"))?;
+        let place = Place::Secure(authority, Secure { config: config()?, name });
+        Ok(Self { place, prefix, timeout: Some(Duration::from_secs(10)) })
     }
 
     /// With another limit of how long one reading or writing may take; `None` for no limit.
@@ -83,8 +105,19 @@ impl Client {
     }
 
     /// Whether it is one of a URL, and not of a socket's path.
-    pub(crate) fn is_of_network(&self) -> bool {
-        matches!(self.place, Place::Authority(_))
+    pub(crate) fn is_of_network(place: &str) -> bool {
+        place.contains("://")
+    }
+
+    /// Whether there can be a client of that URL.
+    ///
+    /// # Errors
+    /// Why there cannot.
+    pub(crate) fn check(place: &str) -> Result<(), String> {
+        match secure_rest(place) {
+            Some(rest) => parts(place, rest, 443).map(drop),
+            None => Self::new(place).map(drop),
+        }
     }
 
     /// Asks for `path`, which begins with a slash.
@@ -122,7 +155,15 @@ impl Client {
         .into_bytes();
         message.extend_from_slice(body.unwrap_or_default());
         stream.write_all(&message)?;
+        stream.flush()?;
         Answer::read(stream)
+    }
+
+    fn connect_to(&self, authority: &str) -> io::Result<TcpStream> {
+        let stream = connect_to_any(authority, self.timeout)?;
+        stream.set_read_timeout(self.timeout)?;
+        stream.set_write_timeout(self.timeout)?;
+        Ok(stream)
     }
 
     fn connect(&self) -> io::Result<(Stream, &str)> {
@@ -138,14 +179,37 @@ impl Client {
                 Ok((Stream::Unix(stream), "localhost"))
             }
             Place::Authority(authority) => {
-                let stream = connect_to_any(authority, self.timeout)
-                    .map_err(|error| explain(error, authority))?;
-                stream.set_read_timeout(self.timeout)?;
-                stream.set_write_timeout(self.timeout)?;
-                Ok((Stream::Tcp(stream), authority))
+                let stream = self.connect_to(authority);
+                Ok((Stream::Tcp(stream.map_err(|error| explain(error, authority))?), authority))
+            }
+            Place::Secure(authority, Secure { config, name }) => {
+                let stream = self.connect_to(authority);
+                let stream = stream.map_err(|error| explain(error, authority))?;
+                let session = ClientConnection::new(Arc::clone(config), name.clone());
+                let session = session.map_err(io::Error::other)?;
+                Ok((Stream::Tls(Box::new(StreamOwned::new(session, stream))), authority))
             }
         }
     }
+}
+
+/// What stands behind `https://`, if that is how it begins.
+fn secure_rest(place: &str) -> Option<&str> {
+    let (scheme, rest) = place.split_once("://")?;
+    scheme.eq_ignore_ascii_case("https").then_some(rest)
+}
+
+/// Host with port, and path, of what stands behind the scheme of `place`.
+fn parts(place: &str, rest: &str, port: u16) -> Result<(String, String), String> {
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let legal = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+    if authority.is_empty() || authority.contains('@') || !legal(rest) {
+        return Err(format!("{place:?} is not a URL such as \"http://127.0.0.1:8080/\""));
+    }
+    let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let authority = if has_port { authority.to_owned() } else { format!("{authority}:{port}") };
+    let path = path.trim_end_matches('/');
+    Ok((authority, if path.is_empty() { String::new() } else { format!("/{path}") }))
 }
 
 fn connect_to_any(authority: &str, timeout: Option<Duration>) -> io::Result<TcpStream> {
@@ -195,6 +259,7 @@ impl Answer {
             let result = match &mut self.stream {
                 Stream::Unix(stream) => stream.read(room),
                 Stream::Tcp(stream) => stream.read(room),
+                Stream::Tls(stream) => stream.read(room),
             };
             match result {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -257,11 +322,15 @@ impl Write for Stream {
         match self {
             Self::Unix(stream) => stream.write(bytes),
             Self::Tcp(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        match self {
+            Self::Tls(stream) => stream.flush(),
+            _ => Ok(()),
+        }
     }
 }
 

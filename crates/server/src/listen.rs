@@ -243,8 +243,7 @@ impl Gauge {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// A place, as soon as there is one. Until then nobody accepts: newcomers wait in the
-    /// kernel's backlog.
+    /// A place for somebody who waits, as soon as there is one.
     async fn permit(self: &Arc<Self>) -> Permit {
         loop {
             let freed = self.freed.notified();
@@ -289,20 +288,8 @@ pub(crate) async fn accept(
     socket: ListenSocket,
 ) -> io::Result<()> {
     let listener = Listener::new(socket)?;
-    // Nothing else of the configuration is held while nobody comes.
-    let gauge = || Some(Arc::clone(&thread.current()?.shared.gauge));
-    while let Some(gauge) = gauge() {
-        let is_admin = door.rules.borrow().admin;
-        let permit = async {
-            match is_admin {
-                true => None,
-                false => Some(gauge.permit().await),
-            }
-        };
-        let permit = tokio::select! {
-            permit = permit => permit,
-            () = door.shut(&thread) => break,
-        };
+    // Nothing of the configuration is held while nobody comes.
+    loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = door.shut(&thread) => break,
@@ -310,8 +297,21 @@ pub(crate) async fn accept(
         match accepted {
             Ok((stream, peer)) => {
                 let Some(ctx) = thread.current() else { break };
+                let gauge = Arc::clone(&ctx.shared.gauge);
+                drop(ctx);
                 let descriptor = stream.as_raw_fd();
+                // Those behind it wait in the backlog until it has a place.
+                let permit = match door.rules.borrow().admin {
+                    true => None,
+                    false => Some(gauge.permit()),
+                };
+                let permit = tokio::select! {
+                    permit = async { permit?.await.into() } => permit,
+                    // Who has come this far is served.
+                    () = door.shut(&thread) => None,
+                };
                 let permit = permit.unwrap_or_else(|| gauge.extra_permit());
+                let Some(ctx) = thread.current() else { break };
                 gauge.eviction.make_room(gauge.open());
                 begin(&ctx, stream, peer, permit, &door);
                 if descriptor >= ctx.shared.gauge.ceiling {

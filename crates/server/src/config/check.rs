@@ -154,10 +154,12 @@ impl Checker<'_> {
     }
 
     fn traces(&mut self, traces: &file::Traces) -> Traces {
-        if let Err(what) = Client::new(&traces.endpoint).and_then(|client| {
-            let named = client.is_of_network();
-            named.then_some(()).ok_or_else(|| format!("{:?} is no URL", traces.endpoint.value))
-        }) {
+        let is_url = Client::is_of_network(&traces.endpoint);
+        let usable = match is_url {
+            true => Client::check(&traces.endpoint),
+            false => Err(format!("{:?} is no URL", traces.endpoint.value)),
+        };
+        if let Err(what) = usable {
             self.problem(&traces.endpoint.span, format!("traces: {what}"));
         }
         let sample = traces.sample.as_deref().copied().unwrap_or(1.0);
@@ -166,6 +168,13 @@ impl Checker<'_> {
         }
         Traces {
             endpoint: traces.endpoint.value.clone(),
+            authority: traces.authority.as_ref().map(|path| {
+                let authority = self.absolute(path);
+                if let Some(folder) = authority.parent() {
+                    self.look_up_later("authority", folder, &path.span);
+                }
+                authority
+            }),
             sample,
             service: traces.service.clone().unwrap_or_else(|| "dunlin".into()),
         }

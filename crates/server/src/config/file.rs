@@ -256,8 +256,11 @@ pub struct Cache {
     expecting = "a table such as { endpoint = \"http://127.0.0.1:4318/v1/traces\", sample = 0.01 }"
 )]
 pub struct Traces {
-    /// URL of the collector's OTLP receiver, such as `http://127.0.0.1:4318/v1/traces`.
+    /// URL of the collector's OTLP receiver, such as `http://127.0.0.1:4318/v1/traces`, or with `https://`.
     pub endpoint: At<String>,
+    /// File of the authorities by whom the certificate of a collector by https has to be signed. Those that
+    /// the system trusts when absent.
+    pub authority: Option<At<PathBuf>>,
     /// Share of the requests that are traced, from 0 to 1, where the client has not decided in
     /// `traceparent`. 1 when absent.
     pub sample: Option<At<f64>>,

@@ -157,6 +157,8 @@ pub struct Limits {
 pub struct Traces {
     /// The URL of the collector.
     pub endpoint: String,
+    /// By whom its certificate has to be signed; `None` for those that the system trusts.
+    pub authority: Option<PathBuf>,
     /// The share of requests that are traced, from 0 to 1.
     pub sample: f64,
     /// The name of the service.

@@ -67,7 +67,9 @@ impl Tracer {
     /// # Errors
     /// When the thread cannot be started or the endpoint cannot be one.
     pub(crate) fn start(settings: &Traces) -> Result<Self, String> {
-        let client = Client::new(&settings.endpoint)?.with_timeout(Some(Duration::from_secs(5)));
+        let trusted = || crate::tls::client_config(settings.authority.as_deref());
+        let client = Client::secure(&settings.endpoint, trusted)?;
+        let client = client.with_timeout(Some(Duration::from_secs(5)));
         let (queue, spans) = sync_channel(WAITING);
         let counts = Arc::<Counts>::default();
         let exporter =

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime};
 
 use self::acme::Challenges;
+pub(crate) use self::acme::client_config;
 use self::certificate::Answering;
 pub(crate) use self::facts::{Facts, cipher};
 pub(crate) use self::handshake::handshake;

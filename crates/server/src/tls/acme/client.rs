@@ -37,13 +37,22 @@ impl Client {
     /// # Errors
     /// Why nobody could be trusted.
     pub(super) fn new(authority: Option<&Path>) -> Result<Self, String> {
-        let config = ClientConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
-            .with_root_certificates(roots(authority)?)
-            .with_no_client_auth();
-        Ok(Self { tls: TlsConnector::from(Arc::new(config)) })
+        Ok(Self { tls: TlsConnector::from(client_config(authority)?) })
     }
+}
+
+/// What a client needs that trusts who is signed by those in the file `authority`, or by those that the
+/// system trusts.
+///
+/// # Errors
+/// Why nobody could be trusted.
+pub(crate) fn client_config(authority: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
+    let config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(roots(authority)?)
+        .with_no_client_auth();
+    Ok(Arc::new(config))
 }
 
 /// By whom an authority's own certificate has to be signed.
