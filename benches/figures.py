@@ -4,7 +4,7 @@
     benches/figures.py ROW... [--rounds 5] [--seconds 2] [--json FILE]
 
 Rows: keepalive-1k random-1k pipeline-10 sizes churn cache-off access-log idle-memory first-byte
-scaling http2 tls handshakes cgi cgiplus php wsgi, or all. The server has processor 0, the load processor 1; rounds are interleaved in a random
+scaling gates metrics slowloris http2 tls handshakes cgi cgiplus php wsgi, or all. The server has processor 0, the load processor 1; rounds are interleaved in a random
 order; medians are printed. What is served is compared with the file before anything is timed, and
 a run with any error counts as none.
 """
@@ -306,6 +306,71 @@ class Bench:
             server.stop()
 
 
+    # -- gates and sight ----------------------------------------------------------------------
+
+    def gates(self):
+        users = self.folder / "users"
+        made = subprocess.run(
+            [servers.Dunlin.binary, "passwd", str(users), "ann"], input="secret", text=True, capture_output=True
+        )
+        if made.returncode:
+            raise RuntimeError(made.stderr)
+        os.chmod(users, 0o644)
+        rules = (
+            f'allow = ["127.0.0.0/8"]\nmethods = ["GET", "HEAD"]\nauth = {{ basic = "{users}" }}\n'
+            'limit = [{ requests = "100000000/s", burst = 100000000 }]\nbody_size = "1MB"\n'
+            'throttle = { concurrent = 10000, bandwidth = "100GB/s" }\n'
+        )
+        variants = {
+            "no gates": ("dunlin", {}),
+            "all gates": ("dunlin", {"gates": rules, "server": "connections_per_address = 10000"}),
+        }
+        fields = ["Authorization: Basic YW5uOnNlY3JldA=="]
+        check = lambda _, server: None
+        run = lambda _, server: self.wrk(server, "/1k.bin", 32, fields=fields)
+        r = self.compete("gates that let all pass, 1 KB, 32 connections", variants, check, run)
+        self.parts("all gates", r["no gates"], r["all gates"], 0.95)
+
+    def metrics(self):
+        variants = {"off": ("dunlin", {}), "phases and metrics": ("dunlin", {"counted": True})}
+        r = self.race("phases and metrics, 1 KB, 32 connections", [], "/1k.bin", 32, variants)
+        self.parts("phases and metrics", r["off"], r["phases and metrics"], 0.99)
+
+    def parts(self, what, without, having, least):
+        ratio = having["rate"] / without["rate"]
+        self.judge(f"{what}: requests/s against none", ratio, ratio >= least, f"≥ {least}")
+        ratio = without["cpu_us"] / having["cpu_us"]
+        self.judge(f"{what}: requests per CPU second against none", ratio, ratio >= least, f"≥ {least}")
+
+    def slowloris(self):
+        """A client that asks 200 times a second, alone and beside 5,000 connections that never end their heads."""
+        server = self.start("dunlin")
+        url = f"http://127.0.0.1:{server.port}/1k.bin"
+        load = [servers.Dunlin.binary, "load", "--rate", "200", "-c", "10", "-d", "10s", "--json", "-", url]
+        try:
+            self.verify(server, "/1k.bin")
+            results = {}
+            for what in ("alone", "beside 5,000"):
+                slow = None
+                if what != "alone":
+                    command = ["slowhttptest", "-c", "5000", "-H", "-i", "1", "-r", "2000", "-t", "GET", "-u", url, "-l", "25"]
+                    slow = subprocess.Popen(["taskset", "-c", "1", *command], stdout=subprocess.DEVNULL)
+                    time.sleep(8)
+                done = subprocess.run(["taskset", "-c", "1", *load], capture_output=True, text=True)
+                results[what] = json.loads(done.stdout)
+                if slow:
+                    held = len(subprocess.check_output(["ss", "-Htn", "state", "established", f"( sport = :{server.port} )"]).splitlines())
+                    slow.terminate()
+                    slow.wait()
+                    print(f"\n{held} slow connections were open")
+        finally:
+            server.stop()
+        print("\n### 200 requests a second beside slow clients\n\n| | errors | p50, ms | p99, ms |\n| --- | ---: | ---: | ---: |")
+        for what, r in results.items():
+            print(f"| {what} | {r['errors']} | {r['latency_ms']['p50']:.3f} | {r['latency_ms']['p99']:.3f} |")
+        ratio = results["beside 5,000"]["latency_ms"]["p99"] / results["alone"]["latency_ms"]["p99"]
+        self.judge("p99 beside 5,000 slow clients against alone", ratio, ratio <= 2, "≤ 2")
+
     # -- TLS and HTTP/2 -----------------------------------------------------------------------
 
     def certificate(self):
@@ -502,7 +567,7 @@ class Bench:
                 self.judge(f"requests/s, {kind}, against {name}", ratio, ratio >= 1, "≥ 1")
 
 
-ROWS = ["keepalive-1k", "random-1k", "pipeline-10", "sizes", "churn", "cache-off", "access-log", "idle-memory", "first-byte", "scaling", "http2", "tls", "handshakes", "cgi", "cgiplus", "php", "wsgi"]
+ROWS = ["keepalive-1k", "random-1k", "pipeline-10", "sizes", "churn", "cache-off", "access-log", "idle-memory", "first-byte", "scaling", "gates", "metrics", "slowloris", "http2", "tls", "handshakes", "cgi", "cgiplus", "php", "wsgi"]
 
 
 def main():

@@ -20,6 +20,7 @@ TABLES = [
     ("`[server]`", "Server"),
     ("`[server.access_log]`", "AccessLogTable"),
     ("`[server.error_log]`", "ErrorLog"),
+    ("`[server.limits]`", "Limits"),
     ("`[server.http1]`", "Http1"),
     ("`[server.cache]`", "Cache"),
     ("`[server.reverse_dns]`", "ReverseDns"),

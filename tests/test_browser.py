@@ -123,7 +123,8 @@ class Browser:
 @pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
 def test_the_status_page_draws_what_happens(serve, site, tmp_path):
     write(site / "a.txt", "x" * 3000)
-    server = serve(more='[[site.route]]\npath = "/status/*"\nstatus = true\n')
+    limited = '[[site.route]]\npath = "/a.txt"\nlimit = { requests = "100000/s" }\nthrottle = { concurrent = 7 }\n'
+    server = serve(more='[[site.route]]\npath = "/status/*"\nstatus = true\n' + limited)
     stop = threading.Event()
 
     def load():
@@ -142,6 +143,7 @@ def test_the_status_page_draws_what_happens(serve, site, tmp_path):
         wait_until(lambda: "127.0.0.1" in shown("clients"), "the client")
         assert "live" in shown("link") and f"process {server.pid}" in shown("about")
         assert "/status/*" in shown("routes") and re.search(r"\d+ µs|ms", shown("latency"))
+        assert "7 at once" in shown("limits") and "100000/s" in shown("limits"), shown("limits")
         drawn = "[...document.getElementById('rate-chart').getContext('2d').getImageData(0, 20, 9999, 60).data].some((v) => v)"
         assert browser.evaluate(drawn), "the chart has a line"
         # By keyboard: the key of its own, and the way through the page.

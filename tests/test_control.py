@@ -1,5 +1,6 @@
 """Commands to a running server: Unix sockets, the admin socket, reload, upgrade."""
 
+import base64
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import time
 
 import pytest
 from conftest import DUNLIN, parse, read_all, read_response, wait_until, write
+from test_tls import certificate
 
 CGI = '#!/bin/sh\necho "Content-Type: text/plain"\necho\nenv | sort\n'
 
@@ -253,6 +255,125 @@ def test_workers_stay_where_nothing_changed(serve, site, tmp_path, admin):
     assert here.server.get("/app/")[0] == 200
 
 
+def test_check_tells_what_a_reload_would_change(serve, site, tmp_path, admin):
+    app = tmp_path / "app"
+    write(app / "app.py", "def application(environ, start):\n    start('200 OK', [])\n    return [b'x']\n")
+    other = tmp_path / "other.sock"
+
+    def text(processes, more="", listen="", route="cache_control = 'no-cache'"):
+        script = f'{{ kind = "wsgi", directory = "{app}", application = "app:application", processes = {processes} }}'
+        workers = f'[[site.route]]\npath = "/app/*"\nscript = {script}\n'
+        second = f'[[site]]\nhost = "b.example"\nroot = "{site}"\n'
+        return site_text(site, route) + workers + more + second + listen
+
+    here = Site(serve, tmp_path, admin, text(1, listen=listen_unix(other)))
+
+    def diff(*arguments):
+        code, out, error = run("check", "-c", str(here.file), "--diff", *arguments)
+        assert code == 0, error
+        return out.splitlines()
+
+    assert diff() == ["nothing would change"]
+    here.file.write_text(
+        here.head.replace("threads = 2", "threads = 1\nstop_timeout = '3s'\ncache = { size = '1MiB' }")
+        + text(2, '[[site.route]]\npath = "/new/*"\nlisting = true\n', route="cache_control = 'no-store'")
+        + listen_unix(tmp_path / "third.sock") + f'[[site]]\nhost = "c.example"\nroot = "{site}"\n'
+    )
+    told = diff()
+    assert told == [
+        f"listener  unix:{tmp_path}/third.sock is opened",
+        f"listener  unix:{other} is closed; who has connected stays",
+        'setting   server.cache: absent -> { size = "1MiB" }',
+        'setting   server.stop_timeout: absent -> "3s"',
+        "setting   server.threads: 2 -> 1; in force after a restart only",
+        "site      default is made anew: what is cached of its files is let go",
+        'setting   default /*: cache_control: "no-cache" -> "no-store"',
+        "setting   default /app/*: script.processes: 1 -> 2",
+        "route     default /new/* is added",
+        "site      b.example is made anew: what is cached of its files is let go",
+        "site      c.example is added, with 0 routes",
+        "scripts   default /app/* (wsgi) begin anew; those of before finish what they do",
+    ]
+    # The same as what a reload then does, and nothing is left to change.
+    said = run("reload", "--admin", str(admin))[1]
+    assert "0 of 3 sites as before" in said and "third.sock" in said and "only: server.threads" in said
+    assert diff() == ["nothing would change"]
+    old = tmp_path / "old.toml"
+    old.write_text(here.head + site_text(site))
+    told = diff(str(old))
+    assert "scripts   default /app/* (wsgi) are added" in told and "site      b.example is added, with 0 routes" in told
+    # What is wrong is told instead.
+    here.file.write_text("[")
+    code, out, error = run("check", "-c", str(here.file), "--diff", "--admin", str(admin))
+    assert code == 1 and not out and "dunlin-0.toml:1:" in error
+    code, out, error = run("check", "-c", str(old), "--diff", "--admin", str(tmp_path / "none"))
+    assert code == 1 and "not reached" in error
+
+
+def test_a_diff_knows_of_the_command_line(serve, site, tmp_path, admin):
+    text = f'[server]\nadmin = "{admin}"\nthreads = 1\n' + site_text(site)
+    server = serve(text=text, arguments=["--listen", "127.0.0.1:0", "--threads", "1"])
+    file = tmp_path / "dunlin-0.toml"
+    file.write_text(text.replace("threads = 1", "threads = 3").replace("127.0.0.1:0", "127.0.0.1:8099"))
+    code, out, error = run("check", "-c", str(file), "--diff")
+    assert out == "setting   server.threads: 1 -> 3; the command line says otherwise\n", (out, error)
+    assert server.stop() == 0
+
+
+def test_limits_go_on_where_they_did_not_change(serve, site, tmp_path, admin):
+    write(site / "a", "x")
+    go = tmp_path / "go"
+    script = write(tmp_path / "cgi" / "wait", f"#!/bin/sh\nwhile [ ! -e {go} ]; do sleep 0.02; done\necho Content-Type: text/plain\necho\necho done\n")
+    script.chmod(0o755)
+    users = tmp_path / "users"
+    subprocess.run([DUNLIN, "passwd", str(users), "ann"], input="secret\n", text=True, check=True, capture_output=True)
+
+    def text(field, limit="3/h", queue=5, attempts=2):
+        return (
+            site_text(site, f'set_fields = {{ X-Field = "{field}" }}')
+            + f'[[site.route]]\npath = "/a"\nlimit = {{ requests = "{limit}" }}\n'
+            + f'[[site.route]]\npath = "/cgi/*"\nscript = {{ kind = "cgi", directory = "{script.parent}" }}\n'
+            + f"throttle = {{ concurrent = 1, queue = {queue} }}\n"
+            + f'[[site.route]]\npath = "/auth"\nauth = {{ basic = "{users}", attempts = {attempts} }}\n'
+        )
+
+    here = Site(serve, tmp_path, admin, text("one"))
+
+    def asks(path="/a", *fields):
+        return here.server.get(path, *fields)[0]
+
+    def begin():
+        connection = here.server.connect()
+        connection.sendall(b"GET /cgi/wait HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        return connection
+
+    def throttle():
+        routes = json.loads(ask(admin, "/status.json")[2])["limits"]
+        return next(route["concurrency"] for route in routes if route["route"] == "/cgi/*")
+
+    wrong = "Authorization: Basic " + base64.b64encode(b"ann:wrong").decode()
+    assert [asks() for _ in range(4)] == [200, 200, 200, 429]
+    assert [asks("/auth", wrong) for _ in range(3)] == [401, 401, 429]
+    held = [begin(), begin()]
+    wait_until(lambda: throttle()["waiting"] == 1, "one that waits")
+    assert "0 of 1 sites as before" in here.reload(text("two"))
+    assert asks() == 429 and asks("/auth", wrong) == 429
+    held.append(begin())
+    found = wait_until(lambda: (now := throttle())["waiting"] == 2 and now, "two that wait")
+    assert found["running"] == 1, "who runs under the old configuration counts under the new one"
+    go.touch()
+    for connection in held:
+        assert b"200 OK" in read_all(connection)
+        connection.close()
+    assert throttle()["served"] == 3
+    # Another limit begins anew; the other one stays as it is.
+    here.reload(text("two", limit="4/h"))
+    assert [asks() for _ in range(5)] == [200, 200, 200, 200, 429]
+    assert throttle()["served"] == 3
+    here.reload(text("two", limit="4/h", queue=6))
+    assert asks() == 429 and throttle()["served"] == 0
+
+
 def pid_of(admin):
     return json.loads(ask(admin, "/config")[2])["pid"]
 
@@ -288,7 +409,7 @@ def test_another_process_takes_over_or_all_stays(serve, site, tmp_path, admin):
         assert read_response(idle)[1].get("connection") is None
         code, said, error = run("upgrade", "--admin", str(admin))
         assert code == 0 and "handed over to process" in said, error
-        second = pid_of(admin)
+        second = wait_until(lambda: (pid := pid_of(admin)) != first and pid, "the new process")
         try:
             assert second != first and number.read_text() == f"{second}\n"
             for _ in range(20):
@@ -311,15 +432,32 @@ def test_another_process_takes_over_or_all_stays(serve, site, tmp_path, admin):
     assert not path.exists() and not admin.exists() and not number.exists()
 
 
-def test_no_request_fails_while_all_changes(serve, site, tmp_path, admin):
+LOADS = {
+    "http1": ("-c", "20"),
+    "http2": ("-c", "8", "--http2", "--streams", "8"),
+    "https2": ("-c", "8", "--http2", "--streams", "8", "--insecure"),
+}
+
+
+@pytest.mark.parametrize("kind", LOADS)
+def test_no_request_fails_while_all_changes(serve, site, tmp_path, admin, kind):
     """Seconds of load with reloads that change routes and listeners, and two upgrades."""
     write(site / "a", "x" * 1000)
-    seconds = float(os.environ.get("DUNLIN_CHANGE_SECONDS", "10"))
-    text = site_text(site)
-    here = Site(serve, tmp_path, admin, text)
+    seconds = float(os.environ.get("DUNLIN_CHANGE_SECONDS", "6"))
+
+    pair = certificate(tmp_path, "own")
+
+    def text(route="", more=""):
+        if kind != "https2":
+            return site_text(site, route) + more
+        tls = f'[site.tls]\ncertificate = "{pair[0]}"\nkey = "{pair[1]}"\n[[site.route]]'
+        whole = site_text(site, route, 'address = "127.0.0.1:0"\ntls = true') + more
+        return whole.replace("[[site.route]]", tls, 1)
+
+    here = Site(serve, tmp_path, admin, text())
     outcome = tmp_path / "load.json"
     load = subprocess.Popen(
-        [DUNLIN, "load", f"{here.server.url}/a", "-c", "20", "-d", f"{seconds}s", "--verify"]
+        [DUNLIN, "load", f"{here.server.url}/a", *LOADS[kind], "-d", f"{seconds}s", "--verify"]
         + ["--json", str(outcome)],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )
@@ -330,19 +468,20 @@ def test_no_request_fails_while_all_changes(serve, site, tmp_path, admin):
             if upgrades < 2 and passed > seconds * (upgrades + 1) / 4:
                 code, out, error = run("upgrade", "--admin", str(admin))
                 assert code == 0, (out, error)
-                last, upgrades = pid_of(admin), upgrades + 1
+                last = wait_until(lambda: (pid := pid_of(admin)) != last and pid, "the new process")
+                upgrades += 1
             elif passed < seconds - 1:
                 extra = f'[[listen]]\naddress = "127.0.0.1:{free_port()}"\n' if reloads % 2 else ""
-                fields = f'set_fields = {{ X-Generation = "{reloads}" }}'
-                here.reload(site_text(site, fields) + extra)
+                here.reload(text(f'set_fields = {{ X-Generation = "{reloads}" }}', extra))
                 reloads += 1
             time.sleep(min(1, seconds / 20))
         told = json.loads(outcome.read_text())
-        counts = {key: told[key] for key in ("requests", "errors", "errors_by_kind", "status")}
+        counts = {key: told[key] for key in ("requests", "errors", "errors_by_kind", "status", "connections")}
         print(json.dumps({"reloads": reloads, "upgrades": upgrades, **counts}))
         assert upgrades == 2 and reloads > 5
         assert told["requests"] > 1000 and told["errors"] == 0, counts
         assert set(told["status"]) == {"200"}, counts
+        assert told["connections"]["closed_by_server"] >= 16, "both upgrades ended all connections"
     finally:
         load.kill()
         if last != here.server.pid:

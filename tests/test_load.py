@@ -5,12 +5,14 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import threading
 import time
 
 import pytest
 from conftest import DUNLIN, wait_until
+from http2_client import DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PREFACE, SETTINGS, frame
 
 
 def load(*arguments, code=0, **options):
@@ -253,3 +255,65 @@ def test_http2_counts_like_http1(serve, files, tmp_path):
     finally:
         nginx.terminate()
         nginx.wait(20)
+
+
+class Leaver:
+    """An HTTP/2 server by hand: on each connection it answers `answers` streams and then says that no
+    other one is served, which is not the last word on what is under way."""
+
+    def __init__(self, answers, code=0):
+        self.answers, self.code, self.served = answers, code, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}/a"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client):
+        with client, client.makefile("rb") as read:
+            if read.read(len(PREFACE)) != PREFACE:
+                return
+            client.sendall(frame(SETTINGS))
+            waiting = []
+            while len(head := read.read(9)) == 9:
+                kind, stream = head[3], int.from_bytes(head[5:], "big")
+                read.read(int.from_bytes(head[:3], "big"))
+                if kind != HEADERS:
+                    continue
+                if stream < 2 * self.answers:
+                    self._answer(client, stream)
+                    continue
+                # The end is told while two requests are under way, one of which is answered after it.
+                waiting.append(stream)
+                if len(waiting) == 2:
+                    last = waiting[0] if self.answers else 0
+                    client.sendall(frame(GOAWAY, 0, 0, struct.pack(">II", last, self.code)))
+                    if self.answers:
+                        self._answer(client, last)
+
+    def _answer(self, client, stream):
+        client.sendall(frame(HEADERS, END_HEADERS, stream, b"\x88") + frame(DATA, END_STREAM, stream, b"x"))
+        self.served += 1
+
+
+def test_http2_requests_that_a_leaving_server_did_not_take_are_sent_anew():
+    server = Leaver(10)
+    o = outcome(server.url, "--http2", "--streams", 2, "-c", 1, "-d", "1s")
+    assert o["errors"] == 0 and o["requests"] > 50 and set(o["status"]) == {"200"}, o["errors_by_kind"]
+    # What is under way at the end of the time is answered or not.
+    assert server.served - 1 <= o["requests"] <= server.served
+    assert o["connections"]["opened"] > 3 and o["requests"] / o["connections"]["opened"] <= 11
+    count = outcome(server.url, "--http2", "--streams", 2, "-c", 1, "-n", 101)
+    assert (count["requests"], count["errors"], count["connections"]["opened"]) == (101, 0, 10)
+
+
+def test_http2_servers_that_leave_in_anger_or_at_once_are_told_of():
+    for server in (Leaver(10, code=11), Leaver(0)):
+        o = outcome(server.url, "--http2", "--streams", 2, "-c", 1, "-d", "1s", code=1)
+        assert o["errors_by_kind"].keys() == {"closed"} and o["errors"] > 1

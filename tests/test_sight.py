@@ -156,6 +156,36 @@ def test_requests_are_watched_as_they_happen(serve, site):
     assert "\x1b[33m404\x1b[0m" in errors.lines()[0]
 
 
+def test_requests_are_watched_as_they_begin_where_that_is_asked_for(serve, site, tmp_path):
+    go = tmp_path / "go"
+    script = write(tmp_path / "cgi" / "wait", f"#!/bin/sh\nwhile [ ! -e {go} ]; do sleep 0.02; done\necho Content-Type: text/plain\necho\necho done\n")
+    script.chmod(0o755)
+    server = serve(more=STATUS + f'[[site.route]]\npath = "/cgi/*"\nscript = {{ kind = "cgi", directory = "{script.parent}" }}\n')
+    both = Watch(server, "-n", "2", "--json", "--begins", "--level", "heads", "path~wait")
+    shown = Watch(server, "-n", "2", "--begins", "path~wait")
+    ends = Watch(server, "-n", "2", "--json", "path~wait")
+    watched(server, 3)
+    url = f"{server.url}/cgi/wait"
+    held = [
+        subprocess.Popen(["curl", "-s", url, "-H", "X-A: b", "-H", "Cookie: secret"], stdout=subprocess.PIPE),
+        subprocess.Popen(["curl", "-s", "--http2-prior-knowledge", url + "?token=secret"], stdout=subprocess.PIPE),
+    ]
+    begun = [json.loads(both.process.stdout.readline()) for _ in held]
+    assert [event["begins"] for event in begun] == [True, True] and not go.exists()
+    assert {event["protocol"] for event in begun} == {"HTTP/1.1", "HTTP/2.0"}
+    assert all(event["route"] == "/cgi/*" and event["site"] == "default" for event in begun)
+    assert "secret" not in json.dumps(begun) and ["X-A", "b"] in begun[0]["fields"] + begun[1]["fields"]
+    go.touch()
+    for client in held:
+        assert client.communicate(timeout=20)[0] == b"done\n"
+    finished = [json.loads(line) for line in both.lines()]
+    assert len(finished) == 2 and all("begins" not in event and event["status"] == 200 for event in finished)
+    assert {event["connection"] for event in finished} == {event["connection"] for event in begun}
+    lines = shown.lines()
+    assert len(lines) == 4 and all(re.search(r"127\.0\.0\.1 +\.\.\.  +GET ", line) for line in lines[:2]), lines
+    assert [json.loads(line)["status"] for line in ends.lines()] == [200, 200], "only who asks is told"
+
+
 def test_a_slow_watcher_loses_lines_and_holds_up_nobody(serve, site):
     write(site / "a.txt", "x")
     server = serve(more=STATUS)
@@ -471,3 +501,78 @@ print("told")
     if "Operation not permitted" in done.stderr and "unshare" in done.stderr:
         pytest.skip("a mount namespace needs root")
     assert done.stdout == "told\n", done.stdout + done.stderr
+
+
+def test_limits_tell_what_they_do(serve, site, tmp_path):
+    write(site / "big", "x" * 3_000_000)
+    write(site / "a", "x")
+    go = tmp_path / "go"
+    script = write(tmp_path / "cgi" / "wait", f"#!/bin/sh\nwhile [ ! -e {go} ]; do sleep 0.02; done\necho Content-Type: text/plain\necho\necho done\n")
+    script.chmod(0o755)
+    cgi = f'script = {{ kind = "cgi", directory = "{script.parent}" }}'
+    server = serve(
+        server="connections_per_address = 10",
+        more=STATUS
+        + f'[[site.route]]\npath = "/one/*"\n{cgi}\nthrottle = {{ concurrent = 1, queue = 1 }}\n'
+        + f'[[site.route]]\npath = "/dry/*"\n{cgi}\nthrottle = {{ concurrent = 1, queue = 1, dry_run = true }}\n'
+        + '[[site.route]]\npath = "/big"\nthrottle = { bandwidth = "400KB/s", minimum = "300KB/s" }\n'
+        + '[[site.route]]\npath = "/a"\nlimit = { requests = "3/h" }\n',
+    )
+    answers = {server.get("/a")[0] for _ in range(5)}
+    assert answers == {200, 429}
+
+    def report():
+        told = json.loads(server.get("/status/status.json")[2])
+        return told, {limits["route"]: limits for limits in told["limits"]}
+
+    def ask(path):
+        connection = server.connect()
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        return connection
+
+    held = [ask("/one/wait") for _ in range(2)]
+    wait_until(lambda: report()[1]["/one/*"]["concurrency"]["waiting"] == 1, "one that waits")
+    assert server.get("/one/wait")[0] == 503
+    held += [ask("/dry/wait") for _ in range(3)] + [ask("/big")]
+    held[-1].recv(100)
+    assert server.get("/big")[0] == 503
+    wait_until(lambda: report()[1]["/dry/*"]["concurrency"]["running"] == 3, "all to run")
+    told, routes = report()
+    throttle = routes["/one/*"]["concurrency"]
+    assert (throttle["running"], throttle["waiting"], throttle["refused"], throttle["dry_run"]) == (1, 1, 1, False)
+    dry = routes["/dry/*"]["concurrency"]
+    assert (dry["running"], dry["waiting"], dry["queued"], dry["refused"], dry["dry_run"]) == (3, 0, 1, 1, True)
+    bandwidth = routes["/big"]["bandwidth"]
+    assert (bandwidth["sending"], bandwidth["refused"]) == (1, 1) and 0 < bandwidth["sent"] < 3_000_000
+    [rate] = routes["/a"]["rates"]
+    assert (rate["passed"], rate["refused"]) == (3, 2) and "3" in rate["rule"]
+    assert routes.keys() == {"/one/*", "/dry/*", "/big", "/a"}
+    # The same for Prometheus.
+    found = metrics(server)
+    one = {"http_route": "/one/*", "dunlin_site": "default"}
+    assert total(found, "dunlin_throttle_running", **one) == total(found, "dunlin_throttle_waiting", **one) == 1
+    name = "dunlin_throttle_requests_total"
+    assert total(found, name, result="refused", dry_run="false", **one) == 1
+    assert total(found, name, result="refused", dry_run="true", http_route="/dry/*") == 1
+    assert total(found, "dunlin_bandwidth_sending", http_route="/big") == 1
+    assert total(found, "dunlin_bandwidth_refused_total", http_route="/big") == 1
+    assert total(found, "dunlin_bandwidth_sent_bytes_total", http_route="/big") > 0
+    name = "dunlin_limit_requests_total"
+    assert (total(found, name, result="passed"), total(found, name, result="refused")) == (3, 2)
+    samples(server.get("/status/metrics", "Accept: application/openmetrics-text")[2].decode(), openmetrics)
+    # Connections beyond their address's.
+    more = [server.connect() for _ in range(8)]
+    for connection in more + held:
+        connection.close()
+    go.touch()
+
+    def after():
+        try:
+            told, routes = report()
+        except (ConnectionError, IndexError):
+            return None
+        at_rest = routes["/one/*"]["concurrency"]["running"] == 0
+        return at_rest and told["connections"]["refused"] >= 1 and told
+
+    wait_until(after, "the end of all")
+    assert total(metrics(server), "dunlin_connections_closed_total", limit="address") >= 1

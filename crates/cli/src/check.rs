@@ -4,7 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use dunlin_server::config::{Config, Overrides, explain};
+use dunlin_server::client::Client;
+use dunlin_server::config::{Config, Overrides, diff, explain};
+use serde::Deserialize;
+
+use crate::admin::socket_of;
+use crate::remote::expect_ok;
 
 /// What `dunlin check` is told.
 #[derive(Args)]
@@ -16,8 +21,14 @@ pub(crate) struct Arguments {
     /// Tell which site and routes hold for this URL or path, and where each setting comes from
     #[arg(long, value_name = "URL")]
     explain: Option<String>,
+    /// Tell what a reload would change: of the server that runs, or of one that went by the file OLD
+    #[arg(long, value_name = "OLD", conflicts_with = "explain")]
+    diff: Option<Option<PathBuf>>,
+    /// The admin socket of the server that runs; the one that the configuration names when absent
+    #[arg(long, value_name = "SOCKET", requires = "diff")]
+    admin: Option<PathBuf>,
     /// Print the JSON Schema of the configuration, for editors
-    #[arg(long, conflicts_with_all = ["config", "explain"])]
+    #[arg(long, conflicts_with_all = ["config", "explain", "diff"])]
     schema: bool,
 }
 
@@ -25,6 +36,8 @@ const EXAMPLES: &str = "\
 Examples:
   dunlin check                                          the file that is there
   dunlin check -c site.toml --explain http://a.example/docs/
+  dunlin check -c new.toml --diff                       what `dunlin reload` would change, were this the file
+  dunlin check -c new.toml --diff old.toml              the same between two files
   dunlin check --schema > dunlin.schema.json
 
 Each problem is one line: FILE:LINE:COLUMN: what is wrong.";
@@ -41,7 +54,16 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         );
         return ExitCode::FAILURE;
     };
-    let config = match Config::load(&file, &Overrides::default()) {
+    let before = match arguments.before(&file) {
+        Ok(before) => before,
+        Err(error) => {
+            eprintln!("dunlin: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    // Whatever the command line of the server that runs says holds after a reload, too.
+    let overrides = before.as_ref().map(|before| before.overrides().clone()).unwrap_or_default();
+    let config = match Config::load(&file, &overrides) {
         Ok(config) => config,
         Err(problems) => {
             for problem in problems {
@@ -50,6 +72,14 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    if let Some(before) = before {
+        let lines = diff(&before, config);
+        if lines.is_empty() {
+            println!("nothing would change");
+        }
+        lines.iter().for_each(|line| println!("{line}"));
+        return ExitCode::SUCCESS;
+    }
     match &arguments.explain {
         None => {
             let counts = [
@@ -79,6 +109,50 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
                 ExitCode::from(2)
             }
         },
+    }
+}
+
+impl Arguments {
+    /// What `file` is to be compared with, when it is to be.
+    fn before(&self, file: &Path) -> Result<Option<Config>, String> {
+        let Some(old) = &self.diff else { return Ok(None) };
+        let (path, text, overrides) = match old {
+            Some(old) => {
+                let text = std::fs::read_to_string(old)
+                    .map_err(|error| format!("{}: {error}", old.display()))?;
+                (old.clone(), text, Overrides::default())
+            }
+            None => {
+                let socket = match &self.admin {
+                    Some(socket) => socket.clone(),
+                    None => socket_of(Some(file))?,
+                };
+                let running = Running::ask(&socket)?;
+                let path = running.file.ok_or("the server that runs goes by no file")?;
+                (path, running.text, running.overrides)
+            }
+        };
+        Config::parse(&text, &path, &overrides).map(Some).map_err(|problems| {
+            let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            format!("what it is compared with is not understood:\n{}", lines.join("\n"))
+        })
+    }
+}
+
+/// What a server tells of its configuration.
+#[derive(Deserialize)]
+struct Running {
+    file: Option<PathBuf>,
+    text: String,
+    #[serde(default)]
+    overrides: Overrides,
+}
+
+impl Running {
+    fn ask(socket: &Path) -> Result<Self, String> {
+        let client = Client::new(&socket.display().to_string())?;
+        let text = expect_ok(client.get("/config"))?.text().map_err(|error| error.to_string())?;
+        serde_json::from_str(&text).map_err(|error| format!("the server's answer: {error}"))
     }
 }
 

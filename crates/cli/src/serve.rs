@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use dunlin_server::config::{Config, Overrides, Problem};
+use dunlin_server::config::{Config, ErrorLogPlace, Overrides, Problem};
 use dunlin_server::{Origin, Server, Takeover};
 
 use crate::{logging, self_signed};
@@ -70,19 +70,9 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         ExitCode::FAILURE
     };
     let source = source(arguments, certificate.as_ref());
-    let config = match source.read() {
-        Ok(config) => config,
-        Err(problems) => {
-            let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
-            return refuse(takeover, &lines);
-        }
-    };
-    if let Err(error) = logging::start(&config.server.error_log) {
-        return refuse(takeover, &[error]);
-    }
-    let server = match Server::start(config, Box::new(source), takeover.as_mut()) {
+    let server = match start(source, takeover.as_mut()) {
         Ok(server) => server,
-        Err(error) => return refuse(takeover, &[error.to_string()]),
+        Err(lines) => return refuse(takeover, &lines),
     };
     for url in server.urls() {
         println!("{url}");
@@ -96,6 +86,29 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     server.run_until_signal(takeover);
     logging::finish();
     ExitCode::SUCCESS
+}
+
+/// From the configuration to a server that serves. What is in the way, line by line.
+fn start(source: Source, takeover: Option<&mut Takeover>) -> Result<Server, Vec<String>> {
+    let lines =
+        |problems: Vec<Problem>| problems.iter().map(Problem::to_string).collect::<Vec<_>>();
+    let config = match &source.config {
+        Some(file) => Config::load_to_serve(file, &source.overrides).map_err(lines)?,
+        None => Config::for_directory(&source.directory, &source.overrides).map_err(lines)?,
+    };
+    let log = &config.server.error_log;
+    let is_journal = log.place == ErrorLogPlace::Journald;
+    // The journal is reached from outside, files from where the server will be.
+    if is_journal {
+        logging::start(log).map_err(|error| vec![error])?;
+    }
+    let confined = dunlin_server::confine(&config).map_err(|error| vec![error.to_string()])?;
+    config.verify_files().map_err(lines)?;
+    if !is_journal {
+        logging::start(log).map_err(|error| vec![error])?;
+    }
+    Server::start(config, confined, Box::new(source), takeover)
+        .map_err(|error| vec![error.to_string()])
 }
 
 /// Where the configuration comes from.
@@ -119,9 +132,9 @@ fn source(arguments: &Arguments, certificate: Option<&(PathBuf, PathBuf)>) -> So
 }
 
 impl Origin for Source {
-    fn read(&self) -> Result<Config, Vec<Problem>> {
+    fn read(&self, before: &Config) -> Result<Config, Vec<Problem>> {
         match &self.config {
-            Some(file) => Config::load(file, &self.overrides),
+            Some(file) => Config::load_after(before, file, &self.overrides),
             None => Config::for_directory(&self.directory, &self.overrides),
         }
     }

@@ -19,7 +19,10 @@ pub(crate) struct Arguments {
     /// How much is told of each request
     #[arg(long, short, value_enum, default_value = "line")]
     level: Level,
-    /// Stop after so many requests
+    /// Tell of requests as they begin, too: what hangs is seen
+    #[arg(long, short)]
+    begins: bool,
+    /// Stop after so many requests that have ended
     #[arg(long, short = 'n', value_name = "N")]
     count: Option<u64>,
     /// Print what the server sends: one JSON object a line
@@ -39,6 +42,7 @@ const EXAMPLES: &str = "\
 Examples:
   dunlin watch                                        every request, as it ends
   dunlin watch 'status>=500 && path~\"/api\" && ms>100' slow failures of one part of a site
+  dunlin watch --begins path~app                       also as they begin
   dunlin watch --level phases address==192.0.2.7      where one client's time goes
   dunlin watch --admin http://127.0.0.1:8080/status/  by a status route";
 
@@ -85,7 +89,8 @@ fn watch(arguments: &Arguments) -> Result<ExitCode, String> {
     };
     let level =
         arguments.level.to_possible_value().map_or_else(String::new, |v| v.get_name().into());
-    let answer = client.get(&format!("/watch?level={level}&filter={}", encode(&filter)));
+    let (begins, filter) = (arguments.begins, encode(&filter));
+    let answer = client.get(&format!("/watch?level={level}&begins={begins}&filter={filter}"));
     let mut lines = BufReader::new(expect_ok(answer)?);
     let show = Show { level: arguments.level, colored: arguments.is_colored() };
     let (mut line, mut out, mut left) = (Vec::new(), io::stdout(), arguments.count);
@@ -101,7 +106,7 @@ fn watch(arguments: &Arguments) -> Result<ExitCode, String> {
             Err(error) => return Err(error.to_string()),
         }
         let event: Value = serde_json::from_slice(&line).map_err(|error| error.to_string())?;
-        if event.get("lost").is_none() {
+        if event.get("lost").is_none() && event.get("begins").is_none() {
             left = left.map(|left| left - 1);
         }
         let written = match arguments.json {
@@ -150,6 +155,7 @@ impl Show {
         let number = |key: &str| event[key].as_u64().unwrap_or(0);
         let status = number("status");
         let color = match status {
+            0 => DIM,
             200..=299 => GREEN,
             300..=399 => CYAN,
             400..=498 => YELLOW,
@@ -157,13 +163,15 @@ impl Show {
         };
         let time = text("time");
         let clock = time.split_once('T').map_or(&*time, |(_, clock)| clock.trim_end_matches('Z'));
+        let (status, took_, size_) = match event.get("begins") {
+            Some(_) => ("...".to_owned(), String::new(), String::new()),
+            None => (status.to_string(), took(number("duration_us")), size(number("bytes"))),
+        };
         let mut line = format!(
-            "{} {:<15} {} {:>9} {:>8}  {} {}{}",
+            "{} {:<15} {} {took_:>9} {size_:>8}  {} {}{}",
             self.paint(DIM, clock),
             text("remote"),
-            self.paint(color, &status.to_string()),
-            took(number("duration_us")),
-            size(number("bytes")),
+            self.paint(color, &status),
             self.paint(BOLD, &text("method")),
             self.paint(DIM, &text("host")),
             text("target"),

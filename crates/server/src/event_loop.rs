@@ -8,7 +8,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use dunlin_http::http1::Limits;
 use dunlin_http::{FieldName, Head, Request};
@@ -28,7 +28,7 @@ use crate::record::metrics::{Finished, Key, LoopMetrics, Metrics, named};
 use crate::record::redact::Redactor;
 use crate::record::traces::Tracer;
 use crate::record::watch::{Hub, Seen};
-use crate::record::{AccessLog, Exchange, LoopLog, Opening, ReverseDns, TimeCache, Track};
+use crate::record::{AccessLog, Arrival, Exchange, LoopLog, Opening, ReverseDns, TimeCache, Track};
 use crate::tls::Certificates;
 use crate::transport::{Peer, Transport};
 
@@ -140,6 +140,17 @@ pub(crate) struct Served {
     pub(crate) bytes: u64,
     pub(crate) cache: &'static str,
     pub(crate) coding: &'static str,
+}
+
+/// When a request is told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    /// To those who watch, when it begins.
+    Begin,
+    End {
+        is_logged: bool,
+        is_watched: bool,
+    },
 }
 
 const BUFFER: usize = 64 * 1024;
@@ -429,13 +440,13 @@ impl Loop {
     pub(crate) fn track(
         &self,
         request: &Request<'_>,
-        first_byte: Option<Instant>,
+        arrival: Option<Arrival>,
         opening: &mut Option<Opening>,
     ) -> Option<Track> {
         if !self.is_tracking() {
             return None;
         }
-        let mut track = Track::new(first_byte, opening.take());
+        let mut track = Track::new(arrival, opening.take());
         if let Some(tracer) = &self.shared.tracer {
             track.span = tracer.begin(request);
         }
@@ -468,6 +479,17 @@ impl Loop {
         }
     }
 
+    /// A request was routed and is going to be answered: tells whoever wants to hear of that.
+    #[inline]
+    pub(crate) fn begin(&self, request: &Request<'_>, from: &From<'_>, track: &Track) {
+        if self.shared.hub.is_told_of_beginnings() {
+            let nothing = Served { status: 0, bytes: 0, cache: "-", coding: "-" };
+            let peer = track.pass.as_deref().map_or(from.peer, |pass| pass.client.address);
+            let from = From { peer, ..*from };
+            self.tell(request, &from, track, &nothing, Instant::now(), Moment::Begin);
+        }
+    }
+
     /// Takes the finished exchange: counts it, writes its log line, and tells whoever watches.
     #[inline]
     pub(crate) fn record(
@@ -497,7 +519,8 @@ impl Loop {
         let is_watched = self.shared.hub.is_watched();
         if is_logged || is_watched || track.span.is_some() {
             let from = From { peer, ..*from };
-            self.tell(request, &from, track, served, end, (is_logged, is_watched));
+            let moment = Moment::End { is_logged, is_watched };
+            self.tell(request, &from, track, served, end, moment);
         }
     }
 
@@ -509,14 +532,13 @@ impl Loop {
         track: &Track,
         served: &Served,
         end: Instant,
-        (is_logged, is_watched): (bool, bool),
+        moment: Moment,
     ) {
         let Shared { reverse_dns, redactor, config, .. } = &*self.shared;
         let peer = from.peer;
         let name = reverse_dns.as_ref().and_then(|dns| dns.name(peer.ip()?));
         let duration = end.saturating_duration_since(track.phases.first_byte);
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let began = now.saturating_sub(duration);
+        let began = self.clock.since_1970(track.phases.first_byte);
         let referer = request.field(FieldName::Referer).map(|referer| redactor.target(referer));
         let exchange = Exchange {
             peer,
@@ -541,6 +563,9 @@ impl Loop {
             tls: from.stream.tls(),
             course: track.course.as_deref(),
         };
+        let begins = moment == Moment::Begin;
+        let is_logged = matches!(moment, Moment::End { is_logged: true, .. });
+        let is_watched = begins || matches!(moment, Moment::End { is_watched: true, .. });
         if is_logged && let Some(log) = &mut *self.log.borrow_mut() {
             log.record(&exchange);
         }
@@ -549,8 +574,11 @@ impl Loop {
         }
         let (_, route) = named(track.follow.label);
         if is_watched {
-            let seen = Seen { exchange: &exchange, route: &route, request: Some(request) };
+            let seen = Seen { begins, exchange: &exchange, route: &route, request: Some(request) };
             self.shared.hub.tell(&seen, &mut self.time.borrow_mut());
+        }
+        if begins {
+            return;
         }
         if let (Some(tracer), Some(span)) = (&self.shared.tracer, &track.span) {
             tracer.end(span, &exchange, &exchange.times, &route);

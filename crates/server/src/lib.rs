@@ -28,9 +28,9 @@ pub use handler::script::{LAUNCH, SCRIPTS, cold_programs, launch};
 /// What the status route tells, as `status.json` has it.
 pub mod status {
     pub use crate::handler::status::{
-        Cache, Client, Connections, ProcessReport, Report, Requests, Route, Scripts, ServerReport,
-        Tls,
+        Bandwidth, Cache, Client, Concurrency, Connections, ProcessReport, Rate, Report, Requests,
+        Route, RouteLimits, Scripts, ServerReport, Tls,
     };
 }
 pub use record::watch::{Filter, FilterError};
-pub use server::{Origin, Server, StartError, Takeover};
+pub use server::{Confined, Origin, Server, StartError, Takeover, confine};

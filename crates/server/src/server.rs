@@ -19,6 +19,7 @@ use tokio::runtime::{Builder, LocalOptions, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use self::confine::check_identity;
+pub use self::confine::{Confined, confine};
 use self::handover::Successor;
 pub use self::handover::Takeover;
 use self::listeners::{Change, Listeners, Port};
@@ -27,7 +28,7 @@ use self::prepare::Generation;
 use crate::config::{Config, Problem};
 use crate::control::{Action, Command, Control, Event};
 use crate::event_loop::{Shared, Thread};
-use crate::gate::{BandwidthCounts, ConcurrencyCounts, RateCounts, RouteCounts};
+use crate::gate::{BandwidthCounts, ConcurrencyCounts, Limited, RateCounts, RouteCounts};
 use crate::listen::{self, Door};
 
 /// Why the server did not start, or did not change.
@@ -50,11 +51,11 @@ fn fail(what: impl Into<String>) -> StartError {
 
 /// Where the configuration comes from, for when it is to be read anew.
 pub trait Origin: Send {
-    /// Reads and checks it.
+    /// Reads and checks it anew, for a server that goes by `before`.
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    fn read(&self) -> Result<Config, Vec<Problem>>;
+    fn read(&self, before: &Config) -> Result<Config, Vec<Problem>>;
 
     /// Is told of the configuration that is in force from now on.
     fn adopted(&self, config: &Config);
@@ -71,8 +72,8 @@ pub struct Server {
 struct Running {
     origin: Box<dyn Origin>,
     manager: Manager,
-    /// This program as it was found when it was started: another may stand there by now.
-    program: PathBuf,
+    /// See [`Confined`].
+    program: Option<PathBuf>,
     generation: Generation,
     listeners: Listeners,
     loops: Vec<LoopHandle>,
@@ -113,13 +114,13 @@ impl Server {
     /// One line for the first thing that failed: what, where, and what to do about it.
     pub fn start(
         config: Config,
+        confined: Confined,
         origin: Box<dyn Origin>,
         takeover: Option<&mut Takeover>,
     ) -> Result<Self, StartError> {
         raise_descriptor_limit();
         let manager = Manager::from_environment();
-        let program = std::env::current_exe()
-            .map_err(|error| fail(format!("finding this program's file: {error}")))?;
+        let program = confined.program.clone();
         let mut inherited = match takeover {
             Some(takeover) => std::mem::take(&mut takeover.inherited),
             None => handover::from_systemd()
@@ -127,7 +128,7 @@ impl Server {
         };
         let (runtime, control) =
             Control::new().map_err(|error| fail(format!("receiving signals: {error}")))?;
-        confine::confine_files_and_calls(&config)?;
+        confine::confine_files_and_calls(&config, &confined)?;
         let generation = Generation::first(config, control.commands())?;
         let config = Arc::clone(&generation.shared.config);
         let threads = config.server.threads;
@@ -140,7 +141,7 @@ impl Server {
         let (ports, _) = listeners
             .change(plan)
             .map_err(|error| fail(format!("handing out listeners: {error}")))?;
-        confine::become_user(&config)?;
+        confine::become_user(&config, confined)?;
         let alive = Arc::new(AtomicUsize::new(threads));
         let mut loops = Vec::new();
         for number in 0..threads {
@@ -243,8 +244,11 @@ impl Running {
     async fn hand_over(&self) -> Result<String, String> {
         let unchanged =
             |why: &dyn fmt::Display| format!("not handed over, this process goes on: {why}");
-        let successor = Successor::start(&self.program, self.listeners.iter())
-            .map_err(|error| unchanged(&error))?;
+        let program = self.program.as_deref().ok_or_else(|| {
+            unchanged(&"the program is outside of what the server can reach (chroot)")
+        })?;
+        let successor =
+            Successor::start(program, self.listeners.iter()).map_err(|error| unchanged(&error))?;
         let pid = successor.pid();
         let served = tokio::task::spawn_blocking(move || successor.wait()).await;
         served.map_err(|error| unchanged(&error))?.map_err(|why| unchanged(&why))?;
@@ -303,12 +307,11 @@ impl Running {
     async fn reload(&mut self) -> Result<String, String> {
         let unchanged =
             |what: &dyn fmt::Display| format!("not reloaded, what was in force stays: {what}");
-        let mut config = self.origin.read().map_err(|problems| {
+        let before = Arc::clone(&self.generation.shared.config);
+        let config = self.origin.read(&before).map_err(|problems| {
             let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
             unchanged(&lines.join("\n"))
         })?;
-        let before = Arc::clone(&self.generation.shared.config);
-        config.keep_unchanged_sites(&before);
         let restart = config.needs_restart(&before);
         let next = self.generation.next(config).map_err(|error| unchanged(&error))?;
         let config = Arc::clone(&next.shared.config);
@@ -435,9 +438,8 @@ fn tell_of_connections(shared: &Shared) {
 fn tell_of_limits(shared: &Shared) {
     for counts in shared.config.sites.iter().flat_map(|site| site.limits()) {
         let RouteCounts { site, route, concurrency, bandwidth, limits } = counts;
-        if let Some(ConcurrencyCounts { served, queued, overdue, refused, expired, left, .. }) =
-            concurrency
-        {
+        if let Some(Limited { counts, .. }) = concurrency {
+            let ConcurrencyCounts { served, queued, overdue, refused, expired, left, .. } = counts;
             tracing::info!(
                 site,
                 route,
@@ -450,10 +452,11 @@ fn tell_of_limits(shared: &Shared) {
                 "the throttle of requests, at the end"
             );
         }
-        if let Some(BandwidthCounts { sent, refused, .. }) = bandwidth {
+        if let Some(Limited { counts: BandwidthCounts { sent, refused, .. }, .. }) = bandwidth {
             tracing::info!(site, route, sent, refused, "the throttle of bandwidth, at the end");
         }
-        for (limit, RateCounts { passed, refused }) in limits {
+        for Limited { rule: limit, counts, .. } in limits {
+            let RateCounts { passed, refused } = counts;
             tracing::info!(site, route, limit, passed, refused, "a limit of requests, at the end");
         }
     }

@@ -1,7 +1,7 @@
 //! A loop that speaks HTTP/2: as many streams as asked for on each connection, each with one request after the
 //! other. The figures are the same as those of HTTP/1.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -51,6 +51,55 @@ struct State {
     /// No more will be due.
     scheduled: bool,
     learned: Vec<Option<Expected>>,
+}
+
+/// What became of a connection.
+#[derive(Default)]
+struct Course {
+    answers: Cell<u64>,
+    /// Why no stream of it can be used any more.
+    ended: Cell<Option<Ended>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// The server said that it takes no further requests (GOAWAY).
+    GoneAway,
+    Failed,
+}
+
+impl Course {
+    /// The worse of the reasons stays.
+    fn end(&self, how: Ended) {
+        if self.ended.get() != Some(Ended::Failed) {
+            self.ended.set(Some(how));
+        }
+    }
+}
+
+/// Why a request has no answer.
+enum Failed {
+    /// The server ended the connection in good order and said that it has not looked at this request, which
+    /// may be sent on another one (RFC 9113 §6.8).
+    NotServed,
+    For(ErrorKind),
+}
+
+impl From<h2::Error> for Failed {
+    fn from(error: h2::Error) -> Self {
+        let is_polite = error.reason() == Some(h2::Reason::NO_ERROR);
+        Self::For(match error.get_io() {
+            Some(error) => ErrorKind::of(error, ErrorKind::Closed),
+            // The h2 crate gives this error to streams above the last that is served and to
+            // those that were not opened yet; what was below ends with an answer or another error.
+            None if error.is_go_away() && error.is_remote() && is_polite => {
+                return Self::NotServed;
+            }
+            None if error.is_go_away() => ErrorKind::Closed,
+            None if error.is_reset() => ErrorKind::Reset,
+            None => ErrorKind::Protocol,
+        })
+    }
 }
 
 /// Runs the loop to its end: what it counted, and when it ended.
@@ -184,17 +233,24 @@ impl Shared<'_> {
         while self.state.borrow().left > 0 && self.clock.now() < self.ends {
             match tokio::time::timeout(timeout, self.open()).await {
                 Ok(Ok(client)) => {
+                    let course = Course::default();
                     let streams = (0..u64::from(self.job.plan.streams)).map(|stream| {
-                        self.stream(
-                            client.clone(),
-                            number * u64::from(self.job.plan.streams) + stream,
-                        )
+                        let number = number * u64::from(self.job.plan.streams) + stream;
+                        self.stream(client.clone(), number, &course)
                     });
                     futures_util::future::join_all(streams).await;
-                    self.state.borrow_mut().tally.closed_by_server += 1;
-                    if self.is_done() {
-                        self.state.borrow_mut().tally.closed_by_server -= 1;
+                    let ended = course.ended.get();
+                    if ended.is_none() && self.is_done() {
                         return;
+                    }
+                    self.state.borrow_mut().tally.closed_by_server += 1;
+                    if ended == Some(Ended::GoneAway) {
+                        if course.answers.get() > 0 {
+                            continue;
+                        }
+                        // Or a server that does nothing else would be asked for ever.
+                        self.fault(ErrorKind::Closed);
+                        self.spend();
                     }
                 }
                 Ok(Err(error)) => {
@@ -283,8 +339,19 @@ impl Shared<'_> {
         }
     }
 
-    /// Requests one after the other, until there are no more or the connection fails.
-    async fn stream(&self, mut client: SendRequest<Bytes>, number: u64) {
+    /// Takes back a request that was not served: it will be sent again.
+    fn again(&self, due: u64) {
+        let mut state = self.state.borrow_mut();
+        // No limit stays none.
+        state.left = state.left.saturating_add(1);
+        if !matches!(self.job.plan.model, Model::Closed { .. }) {
+            state.due.push_front(due);
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Requests one after the other, until there are no more or the connection ends.
+    async fn stream(&self, mut client: SendRequest<Bytes>, number: u64, course: &Course) {
         let plan = &self.job.plan;
         let mut chooser = Chooser::new(
             &plan.choice,
@@ -309,17 +376,20 @@ impl Shared<'_> {
             let url = chooser.draw();
             let result = tokio::time::timeout(timeout, self.exchange(&mut client, url, due)).await;
             self.state.borrow_mut().in_flight -= 1;
-            match result {
-                Ok(Ok(())) => {}
-                Ok(Err(kind)) => {
-                    self.fault(kind);
-                    return;
+            let failed = match result {
+                Ok(Ok(())) => None,
+                Ok(Err(Failed::NotServed)) => {
+                    course.end(Ended::GoneAway);
+                    return self.again(due);
                 }
-                Err(_) => {
-                    self.fault(ErrorKind::Timeout);
-                    return;
-                }
+                Ok(Err(Failed::For(kind))) => Some(kind),
+                Err(_) => Some(ErrorKind::Timeout),
+            };
+            if let Some(kind) = failed {
+                course.end(Ended::Failed);
+                return self.fault(kind);
             }
+            course.answers.set(course.answers.get() + 1);
             if let Model::Closed { think_seconds } = plan.model
                 && think_seconds > 0.0
             {
@@ -333,29 +403,23 @@ impl Shared<'_> {
         client: &mut SendRequest<Bytes>,
         url: usize,
         due: u64,
-    ) -> Result<(), ErrorKind> {
-        let kind = |error: h2::Error| match error.get_io() {
-            Some(error) => ErrorKind::of(error, ErrorKind::Closed),
-            None if error.is_go_away() => ErrorKind::Closed,
-            None if error.is_reset() => ErrorKind::Reset,
-            None => ErrorKind::Protocol,
-        };
-        std::future::poll_fn(|cx| client.poll_ready(cx)).await.map_err(kind)?;
-        let (request, body) = self.job.http2_request(url).ok_or(ErrorKind::Other)?;
+    ) -> Result<(), Failed> {
+        std::future::poll_fn(|cx| client.poll_ready(cx)).await?;
+        let (request, body) = self.job.http2_request(url).ok_or(Failed::For(ErrorKind::Other))?;
         let head_only = request.method() == http::Method::HEAD;
         let sent = self.clock.now();
-        let (response, mut sender) = client.send_request(request, body.is_empty()).map_err(kind)?;
+        let (response, mut sender) = client.send_request(request, body.is_empty())?;
         if !body.is_empty() {
-            sender.send_data(body, true).map_err(kind)?;
+            sender.send_data(body, true)?;
         }
-        let response = response.await.map_err(kind)?;
+        let response = response.await?;
         let first_byte = self.clock.now();
         let status = response.status().as_u16();
         let mut stream = response.into_body();
         let (mut length, mut digest) = (0, Digest::default());
         while let Some(piece) = stream.data().await {
-            let piece = piece.map_err(kind)?;
-            stream.flow_control().release_capacity(piece.len()).map_err(kind)?;
+            let piece = piece?;
+            stream.flow_control().release_capacity(piece.len())?;
             length += piece.len() as u64;
             if self.job.plan.verify != Verify::Status {
                 digest.update(&piece);

@@ -1,5 +1,6 @@
 //! From the file as it is written to the configuration that the server works with.
 
+use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -11,20 +12,36 @@ use super::error::{Problem, Source};
 use super::file::{self, File, OneOrMany, Site as FileSite, TlsTable};
 use super::gates;
 use super::pattern::Pattern;
-use super::sites::{Defaults, Site, SiteRoute, Sites};
+use super::sites::{DEFAULT_SITE, Defaults, Site, SiteRoute, Sites};
 use super::tls::{self, Surroundings, Tls};
 use super::{
-    AccessLog, Address, Cache, Config, Directory, ErrorLog, ErrorLogPlace, Http1, Listen, Places,
-    ReverseDns, Server, Span, Traces,
+    AccessLog, Address, Cache, Config, Directory, ErrorLog, ErrorLogPlace, Http1, Jail, Limits,
+    Listen, Overrides, Places, ReverseDns, Server, Span, Traces,
 };
 use crate::client::Client;
 use crate::record::Format;
 use crate::record::redact::DEFAULT_KEYS;
 
 /// Checks `file`, which was read from `source`. Nothing is looked up on the disk.
-pub(super) fn check(file: File, source: &Source<'_>) -> Result<Config, Vec<Problem>> {
-    let mut checker =
-        Checker { source, problems: Vec::new(), directories: Vec::new(), users: Vec::new() };
+/// What is known of clients by `before` is kept where that did not change.
+/// `inside`: paths are to mean what they do inside the directory that the file names, if any.
+pub(super) fn check(
+    file: File,
+    source: &Source<'_>,
+    inside: bool,
+    before: Option<&Config>,
+) -> Result<Config, Vec<Problem>> {
+    let configured = file.server.chroot.as_deref().map(|path| absolute(source, path));
+    let jail = Jail::entered().cloned().or_else(|| configured.as_deref().map(Jail::new));
+    let paths = &Paths { source, jail, inside, outside: RefCell::default() };
+    let mut checker = Checker {
+        source,
+        paths,
+        before,
+        problems: Vec::new(),
+        directories: Vec::new(),
+        users: Vec::new(),
+    };
     let server = checker.server(&file.server);
     let listen = checker.listen(&file);
     let around = Around {
@@ -34,6 +51,7 @@ pub(super) fn check(file: File, source: &Source<'_>) -> Result<Config, Vec<Probl
         plain: listen.iter().any(|listen| !listen.tls),
     };
     let sites = checker.sites(file.site, &around);
+    checker.tell_of_paths_outside();
     let Checker { problems, directories, users, .. } = checker;
     if problems.is_empty() {
         Ok(Config {
@@ -44,6 +62,7 @@ pub(super) fn check(file: File, source: &Source<'_>) -> Result<Config, Vec<Probl
             users,
             path: source.path.to_owned(),
             text: source.text.into(),
+            overrides: Overrides::default(),
         })
     } else {
         Err(problems)
@@ -62,6 +81,8 @@ struct Around<'a> {
 
 struct Checker<'a> {
     source: &'a Source<'a>,
+    paths: &'a Paths<'a>,
+    before: Option<&'a Config>,
     problems: Vec<Problem>,
     directories: Vec<Directory>,
     users: Vec<(PathBuf, Problem)>,
@@ -86,6 +107,8 @@ impl Checker<'_> {
             access_log: self.access_log(server),
             user: server.user.as_ref().map(|user| user.value.clone()),
             group: server.group.as_ref().map(|group| group.value.clone()),
+            chroot: self.chroot(server),
+            limits: self.limits(&server.limits),
             no_new_privs: self.no_new_privs(server),
             landlock: server.landlock.as_ref().map(|table| self.landlock(table)),
             seccomp: server.seccomp.as_deref().copied().unwrap_or(false),
@@ -103,10 +126,10 @@ impl Checker<'_> {
             connections_per_address: server.connections_per_address.as_deref().copied(),
             stop_timeout: server.stop_timeout.map_or(Duration::from_secs(30), |span| span.0),
             server_field: server.server_field.unwrap_or(true),
-            state: server
-                .state
-                .as_ref()
-                .map_or("/var/lib/dunlin".into(), |state| self.absolute(state)),
+            state: server.state.as_ref().map_or_else(
+                || self.paths.by_default("var/lib/dunlin"),
+                |state| self.absolute(state),
+            ),
             trusted_proxies: gates::networks(
                 "trusted_proxies",
                 server.trusted_proxies.as_deref().unwrap_or_default(),
@@ -117,7 +140,10 @@ impl Checker<'_> {
                 size: cache.size.map_or(128 << 20, |size| size.0 as usize),
                 file: cache.file.map_or(256_000, |size| size.0),
                 entries: cache.entries.unwrap_or(50_000),
-                descriptors: cache.descriptors.unwrap_or_else(|| descriptor_limit() / 4),
+                descriptors: cache.descriptors.unwrap_or_else(|| {
+                    let limit = server.limits.open_files.as_deref();
+                    limit.copied().unwrap_or_else(descriptor_limit) / 4
+                }),
                 revalidate: cache.revalidate.map_or(Duration::from_secs(5), |span| span.0),
                 notify: cache.notify.unwrap_or(true),
             },
@@ -157,6 +183,47 @@ impl Checker<'_> {
             }
         }
         keys.iter().map(|key| key.value.clone()).collect()
+    }
+
+    fn chroot(&mut self, server: &file::Server) -> Option<PathBuf> {
+        let path = server.chroot.as_ref()?;
+        if server.user.as_deref().is_none_or(|user| user == "root") {
+            let what = "chroot holds nobody who is root; set `user` to another";
+            self.problem(&path.span, what);
+        }
+        let directory = absolute(self.source, path);
+        self.look_up_later("chroot", &self.paths.translated(&directory), &path.span);
+        Some(directory)
+    }
+
+    fn limits(&mut self, limits: &file::Limits) -> Limits {
+        self.range("limits.open_files", &limits.open_files, 32, MOST_OF_A_LIMIT);
+        self.range("limits.processes", &limits.processes, 1, MOST_OF_A_LIMIT);
+        if let Some(memory) = limits.memory.as_ref().filter(|memory| memory.0 == 0) {
+            self.problem(&memory.span, "limits.memory is 0, so that nothing could start");
+        }
+        let number = |number: &Option<At<usize>>| Some(number.as_deref().copied()? as u64);
+        Limits {
+            open_files: number(&limits.open_files),
+            core: limits.core.map(|core| core.0),
+            processes: number(&limits.processes),
+            memory: limits.memory.as_deref().map(|memory| memory.0),
+        }
+    }
+
+    /// Files that a server in a directory of its own could not come by.
+    fn tell_of_paths_outside(&mut self) {
+        let outside = self.paths.outside.take();
+        let Some(jail) = &self.paths.jail else { return };
+        let directory = jail.directory().display();
+        for path in outside {
+            let start = self.source.text.find(&format!("{:?}", path.display().to_string()));
+            let what = format!(
+                "{} is outside of chroot {directory}; what the configuration names has to be inside",
+                path.display()
+            );
+            self.problem(&start.map(|start| start..start), what);
+        }
     }
 
     fn no_new_privs(&mut self, server: &file::Server) -> bool {
@@ -416,11 +483,20 @@ impl Checker<'_> {
             {
                 path.value = self.users(path);
             }
+            if let Some(At { value: file::Auth::Table(table), .. }) = &mut route.auth
+                && let Some(forward) = &mut table.forward
+            {
+                self.socket_in(&mut forward.value);
+            }
             if let Some(script) = &mut route.script {
                 self.script(&mut script.value);
                 let mut hasher = DefaultHasher::new();
                 (&hosts, &route.path.value, format!("{:?}", script.value)).hash(&mut hasher);
                 script.value.id = hasher.finish() as usize;
+            }
+            let name = hosts.first().map_or(DEFAULT_SITE, String::as_str);
+            if let Some(before) = self.before.and_then(|it| it.sites.route(name, &route.path)) {
+                route.keep_state(before);
             }
             routes.push(SiteRoute { pattern, route });
         }
@@ -448,8 +524,8 @@ impl Checker<'_> {
         let around =
             Surroundings { hosts, state: around.state, listeners: (around.tls, around.plain) };
         let problem = self.source.problem(table.span.as_ref(), String::new());
-        let source = self.source;
-        tls::read(table, &around, |path| absolute(source, path), problem, &mut |place, what| {
+        let paths = self.paths;
+        tls::read(table, &around, |path| paths.absolute(path), problem, &mut |place, what| {
             self.problem(place, what);
         })
     }
@@ -469,6 +545,9 @@ impl Checker<'_> {
         }
         if script.kind.value.has_host() && directory.is_none() {
             *directory = Some(At::nowhere(self.absolute(Path::new(""))));
+        }
+        for address in script.connect.iter_mut().flat_map(|connect| &mut connect.value) {
+            self.socket_in(&mut address.value);
         }
         // A bare name is looked for where programs are.
         let program = command.as_mut().and_then(|command| command.value.first_mut());
@@ -539,17 +618,70 @@ impl Checker<'_> {
         self.directories.push(Directory { key, path: path.to_owned(), problem });
     }
 
-    /// Paths in the file are relative to the file.
     fn absolute(&self, path: &Path) -> PathBuf {
-        absolute(self.source, path)
+        self.paths.absolute(path)
+    }
+
+    /// The path in an address such as `unix:/run/app.sock`; others stay as they are.
+    fn socket_in(&self, address: &mut String) {
+        if let Some(rest) = address.strip_prefix("unix:")
+            && self.paths.jail.is_some()
+        {
+            let (path, more) = rest.split_once(':').map_or((rest, None), |(p, m)| (p, Some(m)));
+            let path = self.absolute(Path::new(path));
+            let more = more.map_or(String::new(), |more| format!(":{more}"));
+            *address = format!("unix:{}{more}", path.display());
+        }
     }
 }
 
+/// What paths mean.
+struct Paths<'a> {
+    source: &'a Source<'a>,
+    /// The directory that the server is or will be in.
+    jail: Option<Jail>,
+    /// Whether they are to be called as they are in there.
+    inside: bool,
+    /// Those that are not in it.
+    outside: RefCell<Vec<PathBuf>>,
+}
+
+impl Paths<'_> {
+    /// Paths in the file are relative to the file.
+    fn absolute(&self, path: &Path) -> PathBuf {
+        let whole = absolute(self.source, path);
+        let Some(jail) = &self.jail else { return whole };
+        if jail.within(&whole).is_none() {
+            self.outside.borrow_mut().push(path.to_owned());
+        }
+        self.translated(&whole)
+    }
+
+    /// What a path of outside is called here.
+    fn translated(&self, whole: &Path) -> PathBuf {
+        let jail = self.jail.as_ref().filter(|_| self.inside);
+        jail.and_then(|jail| jail.within(whole)).unwrap_or_else(|| whole.to_owned())
+    }
+
+    /// A path that the file does not name: it is inside, if there is an inside.
+    fn by_default(&self, path: &str) -> PathBuf {
+        let root = self.jail.as_ref().map_or(Path::new("/"), Jail::directory);
+        self.translated(&root.join(path))
+    }
+}
+
+/// A path of the file, from outside.
 fn absolute(source: &Source<'_>, path: &Path) -> PathBuf {
     let folder = source.path.parent().unwrap_or(Path::new(""));
     let joined = folder.join(path);
-    std::path::absolute(&joined).unwrap_or(joined)
+    match Jail::entered() {
+        Some(jail) => jail.whole(&joined),
+        None => std::path::absolute(&joined).unwrap_or(joined),
+    }
 }
+
+/// What the system takes, without meaning no limit at all.
+const MOST_OF_A_LIMIT: usize = usize::MAX >> 1;
 
 impl FileSite {
     /// A place by which to find it.

@@ -23,8 +23,10 @@ impl Config {
         let mut places = self.server.landlock.clone()?;
         // A file is replaced by another of its name: its folder is what stays.
         let folder = |path: &Path| path.parent().unwrap_or(path).to_owned();
-        if !self.path.as_os_str().is_empty() {
-            places.read.push(folder(&self.path));
+        if !self.path.as_os_str().is_empty()
+            && let Ok(path) = super::jail::reach(&self.path)
+        {
+            places.read.push(folder(&path));
         }
         for directory in &self.directories {
             let path = directory.path.clone();
@@ -63,8 +65,11 @@ impl Config {
                 places.write.push(folder(path));
             }
         }
-        // For a new process that takes over.
-        places.execute.extend(std::env::current_exe());
+        // For a new process that takes over; inside of a directory of its own, its file is among others
+        // that are named.
+        if self.server.chroot.is_none() {
+            places.execute.extend(std::env::current_exe());
+        }
         for list in [&mut places.read, &mut places.write, &mut places.execute] {
             list.sort();
             list.dedup();
@@ -82,6 +87,21 @@ impl Config {
     pub fn confinement(&self) -> Vec<String> {
         let server = &self.server;
         let mut lines = Vec::new();
+        let limits = &server.limits;
+        let list = [
+            ("open files", limits.open_files),
+            ("core", limits.core),
+            ("processes", limits.processes),
+            ("memory", limits.memory),
+        ];
+        let list: Vec<_> =
+            list.iter().filter_map(|(key, most)| Some(format!("{key} {}", (*most)?))).collect();
+        if !list.is_empty() {
+            lines.push(format!("limits: {}", list.join(", ")));
+        }
+        if let Some(directory) = &server.chroot {
+            lines.push(format!("chroot {}", directory.display()));
+        }
         match (&server.user, &server.group) {
             (Some(user), Some(group)) => lines.push(format!("user {user}, group {group}")),
             (Some(user), None) => lines.push(format!("user {user}")),

@@ -44,6 +44,12 @@ pub struct Server {
     pub user: Option<At<String>>,
     /// Group that it becomes, instead of the user's own.
     pub group: Option<At<String>>,
+    /// Directory that becomes all the files there are to the server and its scripts (`chroot`). Everything
+    /// that the configuration names has to be in it, and is named as from outside; `user` has to be
+    /// set. None when absent.
+    pub chroot: Option<At<PathBuf>>,
+    /// What the server's process, and each of its scripts, may use at most (`setrlimit`).
+    pub limits: Limits,
     /// Whether the server and its scripts can never gain privileges by what they start (`sudo` and the
     /// like). True with `landlock` or `seccomp`, else false when absent.
     pub no_new_privs: Option<At<bool>>,
@@ -87,6 +93,22 @@ pub struct Server {
     pub redact_query: Option<Vec<At<String>>>,
     /// Look up the names of clients for the log; not done when the table is absent.
     pub reverse_dns: Option<ReverseDns>,
+}
+
+/// What the server's process, and each of its scripts, may use at most.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Open descriptors: connections, files, pipes. All that the system allows when absent.
+    pub open_files: Option<At<usize>>,
+    /// Size of what is left of a process that crashes; `0` for nothing. As it was started when absent.
+    pub core: Option<Size>,
+    /// Processes and threads of the server's user, whoever has started them; root is not bound by it. As it
+    /// was started when absent.
+    pub processes: Option<At<usize>>,
+    /// Address space of each process; scripts may have less (`memory` of a script). As it was started when
+    /// absent.
+    pub memory: Option<At<Size>>,
 }
 
 /// Files besides those that the configuration names: each a file, or a directory with all that is
@@ -605,7 +627,7 @@ route! {
 }
 
 /// How many requests may come in a time.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RateLimitTable {
     /// So many in a second, minute, hour or day: `10/s`, `100/m`, `1000/h`, `5000/d`.
@@ -640,7 +662,7 @@ enum RateLimitsSchema {
 }
 
 /// How many requests run at once, and how fast answers are sent.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ThrottleTable {
     /// Rate at which the bodies of all answers of the route are sent together: `400KB/s`. It is shared
@@ -695,6 +717,13 @@ impl<T> Made<T> {
 
     pub(super) fn get(&self) -> Option<&Arc<T>> {
         self.0.get()
+    }
+}
+
+/// Tables are the same that say the same.
+impl<T> PartialEq for Made<T> {
+    fn eq(&self, _: &Self) -> bool {
+        true
     }
 }
 

@@ -1,17 +1,18 @@
 //! Limits and throttles of a route, from the file to what all loops share.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_http::semantics::is_token;
 
 use super::at::At;
-use super::file::{RateLimitTable, ShareBy, ThrottleTable};
+use super::file::{Auth, RateLimitTable, Route, ShareBy, ThrottleTable};
 use super::settings::Report;
 use super::sites::{Site, SiteRoute};
 use super::units::Rate;
 use crate::gate::{
-    Bandwidth, BandwidthRules, By, Concurrency, ConcurrencyRules, RateLimit, RateRules,
+    Bandwidth, BandwidthRules, By, Concurrency, ConcurrencyRules, Limited, RateLimit, RateRules,
     RouteCounts, Share, Throttle,
 };
 
@@ -158,6 +159,32 @@ fn concurrency(table: &ThrottleTable, report: Report<'_>) -> Option<ConcurrencyR
     })
 }
 
+impl Route {
+    /// Goes on with what is known of clients where the same route of an earlier configuration has tables
+    /// that say the same: what they have used up of limits, who runs and waits, and who has failed to
+    /// log in.
+    pub(super) fn keep_state(&mut self, before: &Self) {
+        if let (Some(now), Some(then)) = (&mut self.throttle, &before.throttle)
+            && now.value == then.value
+        {
+            now.value.made = then.made.clone();
+        }
+        let mut then: Vec<_> = before.limit.iter().flat_map(|limits| &limits.value.0).collect();
+        for now in self.limit.iter_mut().flat_map(|limits| &mut limits.value.0) {
+            if let Some(at) = then.iter().position(|then| *then == now) {
+                now.made = then.remove(at).made.clone();
+            }
+        }
+        if let Some(At { value: Auth::Table(now), .. }) = &mut self.auth
+            && let Some(At { value: Auth::Table(then), .. }) = &before.auth
+            && now.basic == then.basic
+        {
+            now.users = Arc::clone(&then.users);
+            now.failures = Arc::clone(&then.failures);
+        }
+    }
+}
+
 impl Site {
     /// What the limits of its routes do and have done.
     pub(crate) fn limits(&self) -> impl Iterator<Item = RouteCounts> {
@@ -166,19 +193,23 @@ impl Site {
             let limits = route.limit.iter().flat_map(|limits| &limits.0);
             let limits: Vec<_> = limits
                 .filter_map(|table| table.made.get())
-                .map(|limit| (limit.rules().to_string(), limit.counts()))
+                .map(|limit| limited(limit.rules(), limit.rules().dry_run, limit.counts()))
                 .collect();
             (throttle.is_some() || !limits.is_empty()).then(|| RouteCounts {
                 site: self.name.clone(),
                 route: route.path.value.clone(),
                 concurrency: throttle
                     .and_then(|throttle| throttle.concurrency.as_ref())
-                    .map(|gate| gate.counts()),
+                    .map(|gate| limited(gate.rules(), gate.rules().dry_run, gate.counts())),
                 bandwidth: throttle
                     .and_then(|throttle| throttle.bandwidth.as_ref())
-                    .map(|gate| gate.counts()),
+                    .map(|gate| limited(gate.rules(), gate.rules().dry_run, gate.counts())),
                 limits,
             })
         })
     }
+}
+
+fn limited<C>(rules: &impl Display, dry_run: bool, counts: C) -> Limited<C> {
+    Limited { rule: rules.to_string(), dry_run, counts }
 }

@@ -7,11 +7,13 @@ mod at;
 mod cascade;
 mod check;
 mod confinement;
+mod diff;
 mod error;
 mod explain;
 pub mod file;
 mod forms;
 mod gates;
+mod jail;
 mod limits;
 mod pattern;
 mod read;
@@ -31,9 +33,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::gate::Network;
 pub(crate) use check::descriptor_limit;
 pub use confinement::Places;
+pub use diff::diff;
 pub use error::Problem;
 use error::Source;
 pub(crate) use error::nearest;
@@ -42,6 +47,7 @@ use file::At;
 pub use file::{
     AcmeChallenge, ConnectionUse as Persistence, EtagKind, ScriptKind, Symlinks, TlsVersion,
 };
+pub(crate) use jail::Jail;
 pub use script::{Address, Language, Local, Mapping, Remote, Script, Workers};
 pub use settings::{CacheRules, Records, Redirect, Respond, Settings, TryStep};
 pub use sites::{Site, Sites};
@@ -66,6 +72,8 @@ pub struct Config {
     users: Vec<(PathBuf, Problem)>,
     /// The file; empty when there is none.
     text: Box<str>,
+    /// What the command line says instead of the file.
+    overrides: Overrides,
 }
 
 /// A directory that has to be there.
@@ -89,6 +97,10 @@ pub struct Server {
     pub user: Option<String>,
     /// The group that it becomes.
     pub group: Option<String>,
+    /// The directory that becomes all the files there are, as it is called from outside.
+    pub chroot: Option<PathBuf>,
+    /// What the process may use at most.
+    pub limits: Limits,
     /// Whether no privileges can be gained by what is started.
     pub no_new_privs: bool,
     /// The files that may be used besides those that are named elsewhere; `None` for all.
@@ -125,6 +137,19 @@ pub struct Server {
     pub redact_query: Vec<String>,
     /// Names of clients for the log; `None` when they are not looked up.
     pub reverse_dns: Option<ReverseDns>,
+}
+
+/// What the process may use at most; `None` for what it was started with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Open descriptors.
+    pub open_files: Option<u64>,
+    /// Bytes of what is left of a process that crashes.
+    pub core: Option<u64>,
+    /// Processes and threads of its user.
+    pub processes: Option<u64>,
+    /// Bytes of address space.
+    pub memory: Option<u64>,
 }
 
 /// Where traces of requests go.
@@ -246,7 +271,8 @@ pub struct Listen {
 }
 
 /// What the command line says instead of the file.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Overrides {
     /// Addresses; those of the file when empty.
     pub listen: Vec<String>,
@@ -259,6 +285,35 @@ pub struct Overrides {
 }
 
 impl Overrides {
+    /// The same wherever it is read: the command line's paths are relative to where it was typed.
+    #[must_use]
+    pub fn absolute(mut self) -> Self {
+        let absolute = |path: &str| match std::path::absolute(path) {
+            Ok(path) => path.display().to_string(),
+            Err(_) => path.to_owned(),
+        };
+        for address in &mut self.listen {
+            if let Some(path) = address.strip_prefix("unix:") {
+                *address = format!("unix:{}", absolute(path));
+            }
+        }
+        if let Some(path) =
+            self.access_log.as_mut().filter(|path| !["-", "off"].contains(&&***path))
+        {
+            *path = absolute(path);
+        }
+        self
+    }
+
+    /// Whether they say something of a key of `[server]`.
+    fn has(&self, key: &str) -> bool {
+        match key.split('.').next() {
+            Some("threads") => self.threads.is_some(),
+            Some("access_log") => self.access_log.is_some(),
+            _ => false,
+        }
+    }
+
     /// Puts them in the place of what the file says.
     fn apply(&self, file: &mut file::File) -> Result<(), Vec<Problem>> {
         let unusable = |address: &&String| check::parse_address(address).is_empty();
@@ -277,13 +332,7 @@ impl Overrides {
         }
         if !self.listen.is_empty() {
             let listen = |address: &String| file::Listen {
-                // The command line's paths are relative to where it was typed.
-                address: At::nowhere(
-                    match address.strip_prefix("unix:").map(std::path::absolute) {
-                        Some(Ok(path)) => format!("unix:{}", path.display()),
-                        _ => address.clone(),
-                    },
-                ),
+                address: At::nowhere(address.clone()),
                 mode: None,
                 backlog: None,
                 tls: None,
@@ -306,12 +355,7 @@ impl Overrides {
         }
         if let Some(path) = &self.access_log {
             let format = file.server.access_log.take().and_then(|log| log.value.0.format);
-            // The command line's paths are relative to where it was typed.
-            let path = match path.as_str() {
-                "-" | "off" => PathBuf::from(path),
-                path => std::path::absolute(path).unwrap_or_else(|_| path.into()),
-            };
-            let table = file::AccessLogTable { path: At::nowhere(path), format };
+            let table = file::AccessLogTable { path: At::nowhere(path.into()), format };
             file.server.access_log = Some(At::nowhere(file::AccessLog(table)));
         }
         Ok(())
@@ -324,11 +368,36 @@ impl Config {
     /// # Errors
     /// Every problem that could be found, each with its place.
     pub fn load(path: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| vec![Problem::of_file(path, &error.to_string())])?;
-        let config = Self::parse(&text, path, overrides)?;
+        let config = Self::parse(&read(path)?, path, overrides)?;
         config.verify_files()?;
         Ok(config)
+    }
+
+    /// The same for a server that goes by `before`: what did not change, and what is known of clients where
+    /// limits did not, is kept.
+    ///
+    /// # Errors
+    /// Every problem that could be found, each with its place.
+    pub fn load_after(
+        before: &Self,
+        path: &Path,
+        overrides: &Overrides,
+    ) -> Result<Self, Vec<Problem>> {
+        let inside = Jail::entered().is_some();
+        let mut config = Self::parse_for(&read(path)?, path, overrides, inside, Some(before))?;
+        config.verify_files()?;
+        config.keep_unchanged_sites(before);
+        Ok(config)
+    }
+
+    /// The same for a process that is going to serve by it: where the file names a directory that becomes
+    /// all the files there are, paths mean what they will mean inside, and
+    /// [`Config::verify_files`] is to be called there.
+    ///
+    /// # Errors
+    /// Every problem that could be found, each with its place.
+    pub fn load_to_serve(path: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
+        Self::parse_for(&read(path)?, path, overrides, true, None)
     }
 
     /// Checks `text`, the content of the file at `path`; relative paths in it are relative to
@@ -337,10 +406,23 @@ impl Config {
     /// # Errors
     /// Every problem that could be found, each with its place.
     pub fn parse(text: &str, path: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
+        Self::parse_for(text, path, overrides, Jail::entered().is_some(), None)
+    }
+
+    /// `inside`: paths are to mean what they do inside the directory that the file names, if any.
+    fn parse_for(
+        text: &str,
+        path: &Path,
+        overrides: &Overrides,
+        inside: bool,
+        before: Option<&Self>,
+    ) -> Result<Self, Vec<Problem>> {
         let source = Source { path, text };
         let mut file = read::read(&source).map_err(Problem::sorted)?;
+        let overrides = overrides.clone().absolute();
         overrides.apply(&mut file)?;
-        check::check(file, &source).map_err(Problem::sorted)
+        let config = check::check(file, &source, inside, before).map_err(Problem::sorted)?;
+        Ok(Self { overrides, ..config })
     }
 
     /// The configuration that serves `directory` without any file: listings and compression on,
@@ -355,10 +437,12 @@ impl Config {
         let route = file::Route { listing: Some(At::nowhere(true)), ..Default::default() };
         let root = Some(At::nowhere(directory.to_owned()));
         file.site.push(file::Site { root, route: vec![route], ..Default::default() });
+        let overrides = overrides.clone().absolute();
         overrides.apply(&mut file)?;
-        let config = check::check(file, &Source { path: Path::new(""), text: "" })?;
+        let source = Source { path: Path::new(""), text: "" };
+        let config = check::check(file, &source, false, None)?;
         config.verify_files()?;
-        Ok(config)
+        Ok(Self { overrides, ..config })
     }
 
     /// Checks that each root, and the folder of the access log, is a directory that can be read, and that
@@ -385,7 +469,10 @@ impl Config {
             }
         }
         let Server { user, group, .. } = &self.server;
-        if let Err(what) = crate::server::check_identity(user.as_deref(), group.as_deref()) {
+        // Inside, nobody may be known by name; who it is was decided before.
+        if Jail::entered().is_none()
+            && let Err(what) = crate::server::check_identity(user.as_deref(), group.as_deref())
+        {
             problems.push(Problem::of_file(&self.path, &what));
         }
         if problems.is_empty() { Ok(()) } else { Err(problems) }
@@ -404,7 +491,7 @@ impl Config {
 
     /// Keeps the sites of `before` whose tables say the same in both files, so that what is known of
     /// their files and scripts stays known.
-    pub fn keep_unchanged_sites(&mut self, before: &Self) {
+    pub(crate) fn keep_unchanged_sites(&mut self, before: &Self) {
         let (Ok(now), Ok(then)) = (self.text.parse(), before.text.parse()) else { return };
         let (now, then): (toml::Table, toml::Table) = (now, then);
         // What is kept of a file in memory follows these too.
@@ -424,6 +511,8 @@ impl Config {
             ("server.threads", now.threads != then.threads),
             ("server.user", now.user != then.user),
             ("server.group", now.group != then.group),
+            ("server.chroot", now.chroot != then.chroot),
+            ("server.limits", now.limits != then.limits),
             ("server.no_new_privs", now.no_new_privs != then.no_new_privs),
             ("server.landlock", self.places() != before.places()),
             ("server.seccomp", now.seccomp != then.seccomp),
@@ -442,9 +531,28 @@ impl Config {
         (!self.path.as_os_str().is_empty()).then_some(&*self.path)
     }
 
+    /// Where its file is, whole and as it is called from outside; `None` when there is none.
+    pub(crate) fn whole_path(&self) -> Option<PathBuf> {
+        let path = self.path()?;
+        Some(match Jail::entered() {
+            Some(jail) => jail.whole(path),
+            None => std::path::absolute(path).unwrap_or_else(|_| path.into()),
+        })
+    }
+
     /// The text of its file; empty when there is none.
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// The directory that becomes all the files there are, if any.
+    pub(crate) fn jail(&self) -> Option<Jail> {
+        self.server.chroot.as_deref().map(Jail::new)
+    }
+
+    /// What the command line says instead of the file.
+    pub fn overrides(&self) -> &Overrides {
+        &self.overrides
     }
 
     /// The JSON Schema of the file.
@@ -455,6 +563,13 @@ impl Config {
     fn schema_value() -> serde_json::Value {
         schemars::schema_for!(file::File).to_value()
     }
+}
+
+/// The file's text, wherever this process is.
+fn read(path: &Path) -> Result<String, Vec<Problem>> {
+    let text = jail::reach(path)
+        .and_then(|path| std::fs::read_to_string(path).map_err(|error| error.to_string()));
+    text.map_err(|what| vec![Problem::of_file(path, &what)])
 }
 
 impl Directory {

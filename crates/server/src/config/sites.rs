@@ -24,6 +24,9 @@ pub struct Sites {
     default: Option<usize>,
 }
 
+/// The name of the site that is for every other host.
+pub(super) const DEFAULT_SITE: &str = "default";
+
 /// What is served for some hosts.
 #[derive(Debug)]
 pub struct Site {
@@ -122,6 +125,13 @@ impl Sites {
         self.all.iter().any(|site| site.serial == serial)
     }
 
+    /// The route of the site of that name with that pattern.
+    pub(super) fn route(&self, site: &str, pattern: &str) -> Option<&Route> {
+        let site = self.all.iter().find(|other| other.name == site)?;
+        let route = site.routes.iter().find(|route| route.route.path.value == pattern)?;
+        Some(&route.route)
+    }
+
     /// Keeps those of `before` that are the `same` by their numbers.
     pub(super) fn keep(&mut self, before: &Self, same: impl Fn(usize) -> bool) {
         for (site, old) in self.all.iter_mut().zip(&before.all) {
@@ -154,7 +164,7 @@ impl Site {
         for route in &routes {
             settings([route], defaults, report);
         }
-        let name = hosts.first().cloned().unwrap_or_else(|| "default".into());
+        let name = hosts.first().cloned().unwrap_or_else(|| DEFAULT_SITE.into());
         let patterns: Vec<&Pattern> = routes.iter().map(|route| &route.pattern).collect();
         let make = |matching: &[usize]| {
             // Whatever is wrong has been told above: no check concerns keys of two routes.
@@ -212,6 +222,15 @@ impl Site {
     /// The numbers of its scripts; see [`super::Script::id`].
     pub(crate) fn script_ids(&self) -> impl Iterator<Item = usize> {
         self.routes.iter().filter_map(|route| Some(route.route.script.as_ref()?.id))
+    }
+
+    /// The same with what to call them: site, route and kind.
+    pub(super) fn named_scripts(&self) -> impl Iterator<Item = (usize, String)> {
+        self.routes.iter().filter_map(|SiteRoute { route, .. }| {
+            let script = route.script.as_ref()?;
+            let kind = script.kind.value.as_str();
+            Some((script.id, format!("{} {} ({kind})", self.name, route.path.value)))
+        })
     }
 
     /// How many routes it has.

@@ -13,7 +13,6 @@ mod work;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
 use dunlin_http::http2::{self, Event, Settings};
 use dunlin_http::{Head, Request};
@@ -22,7 +21,7 @@ use tokio::io::ReadBuf;
 use self::work::Work;
 use crate::event_loop::{Buffers, From, Loop, Served};
 use crate::gate::ConnectionPace;
-use crate::record::{Opening, Track};
+use crate::record::{Arrival, Opening, Track};
 use crate::transport::{Ends, Peer, Transport};
 
 /// One HTTP/2 connection, but for its socket.
@@ -42,7 +41,7 @@ pub(super) struct Connection {
     pace: Option<ConnectionPace>,
     requests: u64,
     /// When the bytes that are being answered were read.
-    first_byte: Option<Instant>,
+    arrival: Option<Arrival>,
     /// When something was last received or sent, in milliseconds of the loop's clock.
     active: u64,
     /// When bytes of a body were last sent on any stream.
@@ -74,6 +73,11 @@ pub(super) struct Link<'a> {
 }
 
 impl Link<'_> {
+    /// Where its requests come from.
+    fn from(&self) -> From<'_> {
+        From { peer: self.peer, connection: self.serial, stream: self.stream }
+    }
+
     /// The addresses of client and server.
     fn ends(&self) -> io::Result<Option<Ends>> {
         self.proxied.map_or_else(|| self.stream.ends(), |proxied| Ok(Some(*proxied)))
@@ -126,7 +130,7 @@ impl Connection {
             works: Vec::new(),
             pace: None,
             requests: 0,
-            first_byte: None,
+            arrival: None,
             active: now,
             served: now,
             incomplete_since: None,
@@ -225,8 +229,8 @@ impl Connection {
             self.early_reads = self.early_reads.saturating_sub(1);
             link.ctx.look_for_changes();
         }
-        if link.ctx.is_tracking() && (self.unread.is_empty() || self.first_byte.is_none()) {
-            self.first_byte = Some(Instant::now());
+        if link.ctx.is_tracking() {
+            self.arrival = Some(Arrival::read(self.arrival, self.unread.is_empty()));
         }
         let fresh = read.filled();
         self.active = link.ctx.clock.now();
@@ -350,7 +354,6 @@ impl Connection {
     }
 
     fn record(&self, link: &Link<'_>, request: &Request<'_>, track: &Track, served: &Served) {
-        let from = From { peer: link.peer, connection: link.serial, stream: link.stream };
-        link.ctx.record(request, &from, track, served);
+        link.ctx.record(request, &link.from(), track, served);
     }
 }

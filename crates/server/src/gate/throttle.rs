@@ -36,10 +36,19 @@ pub(crate) struct RouteCounts {
     pub(crate) site: String,
     /// The route's pattern.
     pub(crate) route: String,
-    pub(crate) concurrency: Option<ConcurrencyCounts>,
-    pub(crate) bandwidth: Option<BandwidthCounts>,
-    /// By the limit, as it is described.
-    pub(crate) limits: Vec<(String, RateCounts)>,
+    pub(crate) concurrency: Option<Limited<ConcurrencyCounts>>,
+    pub(crate) bandwidth: Option<Limited<BandwidthCounts>>,
+    pub(crate) limits: Vec<Limited<RateCounts>>,
+}
+
+/// What one limit does and has done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Limited<C> {
+    /// The limit, as it is described.
+    pub(crate) rule: String,
+    /// Whether it only counts.
+    pub(crate) dry_run: bool,
+    pub(crate) counts: C,
 }
 
 /// Seconds after which a share of a ceiling may be large enough.
@@ -52,7 +61,7 @@ impl Throttle {
             (Share::User, Some(user)) => self.hasher.hash_one(user),
             _ => self.hasher.hash_one(asker.pass.client.address.network()),
         };
-        match throttle.enter(Some(owner)) {
+        match throttle.enter(Some(owner), asker.now) {
             Entry::Run(place) => {
                 asker.pass.hold(place);
                 Verdict::Pass

@@ -74,10 +74,13 @@ fn configuration(shared: &Shared) -> Response {
         })
         .collect();
     let loaded = shared.loaded.duration_since(UNIX_EPOCH).unwrap_or_default();
+    // Whoever asks may be in another directory.
+    let file = config.whole_path();
     let text = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
-        "file": config.path().map(|path| path.display().to_string()),
+        "file": file.map(|path| path.display().to_string()),
+        "overrides": config.overrides(),
         "loaded": loaded.as_secs(),
         "threads": config.server.threads,
         "listeners": listeners,

@@ -6,28 +6,103 @@
 //! takes root is open; the system's library does that for all threads.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::fmt;
+use std::fs::File;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
+use std::path::{Path, PathBuf};
 
 use landlock::{
     ABI, Access, AccessFs, BitFlags, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus,
     path_beneath_rules,
 };
-use nix::unistd::{Gid, Group, Uid, User, getegid, geteuid, initgroups, setgid, setuid};
+use nix::unistd::{
+    Gid, Group, Uid, User, getegid, geteuid, getgrouplist, setgid, setgroups, setuid,
+};
+use rustix::fs::OFlags;
 use seccompiler::{SeccompAction, SeccompFilter, TargetArch};
 
 use super::{StartError, fail};
-use crate::config::{Config, Places};
+use crate::config::{Config, ErrorLogPlace, Jail, Limits, Places, Server};
+
+/// What a start needs of the world that the server has left.
+pub struct Confined {
+    /// Whom it becomes.
+    identity: Option<Identity>,
+    /// This program as it was found when it was started: another may stand there by now. `None` when
+    /// it cannot be found again.
+    pub(super) program: Option<PathBuf>,
+}
+
+impl fmt::Debug for Confined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.program.fmt(f)
+    }
+}
+
+/// Takes what `config` allows of resources, and goes into the directory that it names, if any: from then on
+/// there are no other files.
+///
+/// # Errors
+/// What was asked for and cannot be had.
+pub fn confine(config: &Config) -> Result<Confined, StartError> {
+    let Server { user, group, limits, .. } = &config.server;
+    set_limits(limits)?;
+    let called = || std::env::args_os().next().map(PathBuf::from).filter(|path| path.is_absolute());
+    // Inside, the first is not to be had where `/proc` is not.
+    let program = std::env::current_exe().ok().or_else(called);
+    if Jail::entered().is_some() {
+        // The process before has become whom it had to.
+        return Ok(Confined { identity: None, program });
+    }
+    let identity = identity(user.as_deref(), group.as_deref())?;
+    let Some(jail) = config.jail() else { return Ok(Confined { identity, program }) };
+    let program = program.and_then(|program| jail.within(&program));
+    let directory = jail.directory().to_owned();
+    let explain = |error: rustix::io::Errno| {
+        let hint = if error == rustix::io::Errno::PERM { "; only root can do that" } else { "" };
+        fail(format!("chroot {}: {error}{hint}", directory.display()))
+    };
+    rustix::process::chroot(&directory).map_err(explain)?;
+    // Else what is outside could be reached from here.
+    rustix::process::chdir("/").map_err(explain)?;
+    jail.entered_by_now();
+    Ok(Confined { identity, program })
+}
+
+fn set_limits(limits: &Limits) -> Result<(), StartError> {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let all = [
+        ("open_files", Resource::Nofile, limits.open_files),
+        ("core", Resource::Core, limits.core),
+        ("processes", Resource::Nproc, limits.processes),
+        ("memory", Resource::As, limits.memory),
+    ];
+    for (key, resource, most) in all {
+        let Some(most) = most else { continue };
+        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) }).map_err(
+            |error| {
+                let raised = error == rustix::io::Errno::PERM;
+                let hint =
+                    if raised { "; only root can raise what it was started with" } else { "" };
+                fail(format!("limits: {key} = {most}: {error}{hint}"))
+            },
+        )?;
+    }
+    Ok(())
+}
 
 /// Gives up what can be given up before anything is opened.
 ///
 /// # Errors
 /// What was asked for and cannot be had.
-pub(super) fn confine_files_and_calls(config: &Config) -> Result<(), StartError> {
+pub(super) fn confine_files_and_calls(
+    config: &Config,
+    confined: &Confined,
+) -> Result<(), StartError> {
     let server = &config.server;
     // Later it would be out of reach, or another user's.
     if let Some(state) = config.state_directory().filter(|state| !state.exists()) {
-        make_private(state, config)?;
+        make_private(state, confined.identity.as_ref())?;
     }
     if server.no_new_privs {
         rustix::thread::set_no_new_privs(true)
@@ -52,12 +127,10 @@ pub(super) fn confine_files_and_calls(config: &Config) -> Result<(), StartError>
 }
 
 /// Makes a directory that only the server's user-to-be may look into.
-fn make_private(path: &Path, config: &Config) -> Result<(), StartError> {
+fn make_private(path: &Path, identity: Option<&Identity>) -> Result<(), StartError> {
     let explain = |error: std::io::Error| fail(format!("{}: {error}", path.display()));
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(explain)?;
-    if let Some(Identity { uid: Some(uid), gid, .. }) =
-        identity(config.server.user.as_deref(), config.server.group.as_deref())?
-    {
+    if let Some(Identity { uid: Some(uid), gid, .. }) = identity {
         std::os::unix::fs::chown(path, Some(uid.as_raw()), Some(gid.as_raw())).map_err(explain)?;
     }
     Ok(())
@@ -67,12 +140,8 @@ fn make_private(path: &Path, config: &Config) -> Result<(), StartError> {
 ///
 /// # Errors
 /// When there is no such user, or this process may not become it.
-pub(super) fn become_user(config: &Config) -> Result<(), StartError> {
-    let server = &config.server;
-    let Some(identity) = identity(server.user.as_deref(), server.group.as_deref())? else {
-        return Ok(());
-    };
-    let Identity { name, uid, gid } = identity;
+pub(super) fn become_user(config: &Config, confined: Confined) -> Result<(), StartError> {
+    let Some(Identity { name, uid, gid, groups }) = confined.identity else { return Ok(()) };
     // So it is after another process of the server has handed over.
     if (uid.is_none_or(|uid| uid == geteuid())) && gid == getegid() {
         return Ok(());
@@ -82,9 +151,11 @@ pub(super) fn become_user(config: &Config) -> Result<(), StartError> {
             if error == nix::Error::EPERM { "; only root can become another user" } else { "" };
         fail(format!("becoming {name}: {error}{hint}"))
     };
-    if let Some(user) = server.user.as_deref().filter(|_| uid.is_some()) {
-        let user = std::ffi::CString::new(user).map_err(|error| fail(error.to_string()))?;
-        initgroups(&user, gid).map_err(explain)?;
+    if let Some(uid) = uid {
+        give_logs(config, uid, gid);
+    }
+    if uid.is_some() {
+        setgroups(&groups).map_err(explain)?;
     }
     setgid(gid).map_err(explain)?;
     if let Some(uid) = uid {
@@ -96,10 +167,41 @@ pub(super) fn become_user(config: &Config) -> Result<(), StartError> {
     Ok(())
 }
 
+/// Lets the user that the server becomes open its logs anew: after a rotation, and in a process that
+/// takes over.
+fn give_logs(config: &Config, uid: Uid, gid: Gid) {
+    let server = &config.server;
+    let access = server.access_log.as_ref().map(|log| &*log.path);
+    let error = match &server.error_log.place {
+        ErrorLogPlace::File(path) => Some(&**path),
+        _ => None,
+    };
+    for path in access.into_iter().chain(error).filter(|path| path.is_absolute()) {
+        // The folder may be that user's already: what stands there may be a link to anything.
+        let given = File::options()
+            .append(true)
+            .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
+            .open(path)
+            .and_then(|file| {
+                let facts = file.metadata()?;
+                match (facts.is_file(), facts.nlink()) {
+                    (true, 1) => fchown(&file, Some(uid.as_raw()), Some(gid.as_raw())),
+                    (true, _) => Err(std::io::Error::other("it has other names, too")),
+                    (false, _) => Ok(()),
+                }
+            });
+        if let Err(error) = given {
+            tracing::warn!("{} stays another user's: {error}", path.display());
+        }
+    }
+}
+
 struct Identity {
     name: String,
     uid: Option<Uid>,
     gid: Gid,
+    /// All of its groups; those of the process stay when there is no user.
+    groups: Vec<Gid>,
 }
 
 fn identity(user: Option<&str>, group: Option<&str>) -> Result<Option<Identity>, StartError> {
@@ -111,13 +213,22 @@ fn identity(user: Option<&str>, group: Option<&str>) -> Result<Option<Identity>,
         }
     };
     let Some(name) = user else {
-        let named = |gid: Gid| Identity { name: format!("of group {gid}"), uid: None, gid };
+        let named = |gid: Gid| Identity {
+            name: format!("of group {gid}"),
+            uid: None,
+            gid,
+            groups: Vec::new(),
+        };
         return Ok(group.map(named));
     };
     let user = User::from_name(name).ok().flatten();
     let user = user.ok_or_else(|| fail(format!("user: there is no user {name:?}")))?;
     let gid = group.unwrap_or(user.gid);
-    Ok(Some(Identity { name: format!("user {name}"), uid: Some(user.uid), gid }))
+    // Looked up while the system's files are there.
+    let text = std::ffi::CString::new(name).map_err(|error| fail(error.to_string()))?;
+    let groups = getgrouplist(&text, gid)
+        .map_err(|error| fail(format!("user: the groups of {name:?}: {error}")))?;
+    Ok(Some(Identity { name: format!("user {name}"), uid: Some(user.uid), gid, groups }))
 }
 
 /// Whether there are such users and groups.

@@ -20,8 +20,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
-use crate::config::Address;
-use crate::listen::ListenSocket;
+use crate::config::{Address, Jail};
+use crate::listen::{self, ListenSocket};
 
 /// What tells a process that another hands over to it: the number of that other, its parent.
 const VARIABLE: &str = "DUNLIN_HANDOVER";
@@ -78,7 +78,10 @@ impl Takeover {
                     let sockets = descriptors.into_iter().map(socket).collect::<io::Result<_>>()?;
                     inherited.push(Inherited { address, sockets });
                 }
-                Some((&END, _)) => return Ok(Some(Self { parent, inherited })),
+                Some((&END, _)) => {
+                    Jail::continue_inside();
+                    return Ok(Some(Self { parent, inherited }));
+                }
                 _ => return Err(io::ErrorKind::InvalidData.into()),
             }
         }
@@ -125,7 +128,7 @@ pub(super) fn from_systemd() -> io::Result<Vec<Inherited>> {
         match &socket {
             ListenSocket::Tcp(socket) => {
                 socket.set_nonblocking(true)?;
-                socket2::SockRef::from(socket).set_tcp_nodelay(true)?;
+                listen::tune(socket2::SockRef::from(socket))?;
             }
             ListenSocket::Unix(socket) => socket.set_nonblocking(true)?,
         }
@@ -155,6 +158,7 @@ impl Successor {
         let process = Command::new(program)
             .args(std::env::args_os().skip(1))
             .env(VARIABLE, std::process::id().to_string())
+            .envs(Jail::entered().into_iter().flat_map(Jail::variables))
             // The manager's watch is over the service, whichever its process is.
             .env_remove("WATCHDOG_PID")
             .stdin(other)

@@ -63,7 +63,7 @@ impl Listeners {
         for rules in wanted {
             let known = self.open.iter().find(|open| {
                 let taken = plan.wanted.iter().any(|other| other.id == open.id);
-                !taken && open.rules.address == rules.address && open.rules.admin == rules.admin
+                !taken && open.rules.is_same_socket(rules)
             });
             let open = match known {
                 Some(open) => {

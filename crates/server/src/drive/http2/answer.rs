@@ -34,7 +34,7 @@ impl Connection {
     ) {
         let Parts { out, head, text, path } = parts;
         let request = Request::new(text, head);
-        let track = link.ctx.track(&request, self.first_byte, link.opening);
+        let track = link.ctx.track(&request, self.arrival, link.opening);
         let client = Client::of(link.peer, link.stream);
         let routed = match route::dispatch(link.ctx, client, Origin::Client, &request, path) {
             Ok(routed) => routed,
@@ -42,6 +42,9 @@ impl Connection {
         };
         let route::Routed { reply, site, body_limit, reads_body, log, follow, pass } = routed;
         let track = Track::routed(track, site, pass, log, follow);
+        if let Some(track) = &track {
+            link.ctx.begin(&request, &link.from(), track);
+        }
         let reply = match &track {
             Some(track) if track.has_fields() => file::unprepared(&request, reply),
             _ => reply,
@@ -118,7 +121,7 @@ impl Connection {
     ) {
         let head = Head::default();
         let request = Request::new(b"", &head);
-        let track = link.ctx.track(&request, self.first_byte, link.opening);
+        let track = link.ctx.track(&request, self.arrival, link.opening);
         self.refuse(link, id, refusal, (&request, track), parts.out);
     }
 

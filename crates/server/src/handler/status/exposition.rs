@@ -36,6 +36,7 @@ pub(super) fn render(report: &Report, counts: &Counts, form: Form) -> String {
     out.connections(report);
     out.cache(report);
     out.scripts(report);
+    out.limits(report);
     out.process(report);
     if form == Form::OpenMetrics {
         out.text.push_str("# EOF\n");
@@ -88,6 +89,11 @@ impl Exposition {
         self.gauge("dunlin_connections_limit", "Most open connections.", report.connections.most);
         let help = "Connections that were accepted.";
         self.counter("dunlin_connections_accepted", help, report.connections.accepted);
+        let name = "dunlin_connections_closed";
+        self.family(name, "counter", "Connections that limits have cost, by which one.");
+        let (evicted, refused) = (report.connections.evicted, report.connections.refused);
+        line!(self, "{name}_total{{limit=\"idlest\"}} {evicted}");
+        line!(self, "{name}_total{{limit=\"address\"}} {refused}");
         let tls = &report.tls;
         let name = "dunlin_tls_handshakes";
         self.family(name, "counter", "TLS handshakes by what came of them.");
@@ -134,6 +140,78 @@ impl Exposition {
             for pool in &report.scripts {
                 let (label, kind, value) = (escape(&pool.name), &pool.kind, of(pool));
                 line!(self, "{name}{{pool=\"{label}\",kind=\"{kind}\"}} {value}");
+            }
+        }
+    }
+
+    fn limits(&mut self, report: &Report) {
+        let routes = || {
+            report.limits.iter().map(|limits| {
+                let (site, route) = (escape(&limits.site), escape(&limits.route));
+                (format!("dunlin_site=\"{site}\",http_route=\"{route}\""), limits)
+            })
+        };
+        let throttles = || routes().filter_map(|(at, of)| Some((at, of.concurrency.as_ref()?)));
+        self.family("dunlin_throttle_running", "gauge", "Requests that run under a throttle.");
+        for (at, throttle) in throttles() {
+            line!(self, "dunlin_throttle_running{{{at}}} {}", throttle.running);
+        }
+        self.family(
+            "dunlin_throttle_waiting",
+            "gauge",
+            "Requests that wait in a throttle's queue.",
+        );
+        for (at, throttle) in throttles() {
+            line!(self, "dunlin_throttle_waiting{{{at}}} {}", throttle.waiting);
+        }
+        let name = "dunlin_throttle_requests";
+        let help = "Requests by what a throttle did with them, or would have done in a dry run.";
+        self.family(name, "counter", help);
+        for (at, of) in throttles() {
+            let results = [
+                ("served", of.served),
+                ("queued", of.queued),
+                ("overdue", of.overdue),
+                ("refused", of.refused),
+                ("expired", of.expired),
+                ("left", of.left),
+            ];
+            for (result, count) in results {
+                let dry_run = of.dry_run;
+                line!(
+                    self,
+                    "{name}_total{{{at},result=\"{result}\",dry_run=\"{dry_run}\"}} {count}"
+                );
+            }
+        }
+        let bandwidths = || routes().filter_map(|(at, of)| Some((at, of.bandwidth.as_ref()?)));
+        self.family("dunlin_bandwidth_sending", "gauge", "Answers that share a ceiling.");
+        for (at, of) in bandwidths() {
+            line!(self, "dunlin_bandwidth_sending{{{at}}} {}", of.sending);
+        }
+        let help = "Bytes of bodies that were let through.";
+        self.family("dunlin_bandwidth_sent_bytes", "counter", help);
+        for (at, of) in bandwidths() {
+            line!(self, "dunlin_bandwidth_sent_bytes_total{{{at}}} {}", of.sent);
+        }
+        let help = "Requests whose share of a ceiling was below the minimum.";
+        self.family("dunlin_bandwidth_refused", "counter", help);
+        for (at, of) in bandwidths() {
+            let (dry_run, refused) = (of.dry_run, of.refused);
+            line!(self, "dunlin_bandwidth_refused_total{{{at},dry_run=\"{dry_run}\"}} {refused}");
+        }
+        let name = "dunlin_limit_requests";
+        self.family(
+            name,
+            "counter",
+            "Requests within limits of how often clients ask, and beyond.",
+        );
+        for (at, of) in routes() {
+            for rate in &of.rates {
+                let at =
+                    format!("{at},limit=\"{}\",dry_run=\"{}\"", escape(&rate.rule), rate.dry_run);
+                line!(self, "{name}_total{{{at},result=\"passed\"}} {}", rate.passed);
+                line!(self, "{name}_total{{{at},result=\"refused\"}} {}", rate.refused);
             }
         }
     }

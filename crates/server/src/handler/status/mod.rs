@@ -2,6 +2,7 @@
 //! requests as they happen.
 
 mod exposition;
+mod limits;
 mod page;
 mod report;
 
@@ -14,6 +15,7 @@ use dunlin_http::{FieldName, Request};
 use percent_encoding::percent_decode;
 
 use self::exposition::Form;
+pub use self::limits::{Bandwidth, Concurrency, Rate, RouteLimits};
 pub use self::report::{
     Cache, Client, Connections, ProcessReport, Report, Requests, Route, Scripts, ServerReport, Tls,
 };
@@ -119,6 +121,7 @@ async fn events(ctx: Rc<Loop>, sender: stream::Sender) {
 fn watch(ctx: &Rc<Loop>, query: Option<&[u8]>) -> Reply {
     let filter = parameter(query, b"filter");
     let level = parameter(query, b"level");
+    let begins = parameter(query, b"begins") == "true";
     let refuse = |status, what: String| {
         Response::with_text(status, "text/plain; charset=utf-8", what + "\n").into()
     };
@@ -130,7 +133,7 @@ fn watch(ctx: &Rc<Loop>, query: Option<&[u8]>) -> Reply {
     let Some(level) = level else {
         return refuse(400, "level is none of line, phases, heads, errors".into());
     };
-    let Some(watching) = ctx.shared.hub.watch(filter, level) else {
+    let Some(watching) = ctx.shared.hub.watch(filter, level, begins) else {
         return refuse(503, "too many watch already".into());
     };
     streamed(ctx, "application/x-ndjson", |ctx, sender| hand_on(ctx, watching, sender))

@@ -137,7 +137,7 @@
     byId("latency").textContent = `${time(last("p50") || null)} · ${time(last("p99") || null)}`;
     byId("cpu").textContent = last("cpu").toFixed(last("cpu") < 10 ? 1 : 0) + " %";
     const open = now.connections.open.reduce((sum, [, count]) => sum + count, 0);
-    facts("connections", [["open", `${number(open)} of ${number(now.connections.most)}`], ...now.connections.open.filter(([, count]) => count).map(([state, count]) => ["· " + state, number(count)]), ["accepted", number(now.connections.accepted)], ["TLS handshakes", number(now.tls.full + now.tls.resumed)], ["· resumed", number(now.tls.resumed)], ["· failed", number(now.tls.failed + now.tls.late), now.tls.failed + now.tls.late > 0]]);
+    facts("connections", [["open", `${number(open)} of ${number(now.connections.most)}`], ...now.connections.open.filter(([, count]) => count).map(([state, count]) => ["· " + state, number(count)]), ["accepted", number(now.connections.accepted)], ...[["closed for newcomers", now.connections.evicted], ["beyond their address's limit", now.connections.refused]].filter(([, count]) => count).map(([name, count]) => [name, number(count), true]), ["TLS handshakes", number(now.tls.full + now.tls.resumed)], ["· resumed", number(now.tls.resumed)], ["· failed", number(now.tls.failed + now.tls.late), now.tls.failed + now.tls.late > 0]]);
     facts("answers", [["in all", number(now.requests.total)], ...now.requests.status.map(([kind, count]) => [kind, number(count), kind === "5xx"]), ...now.requests.method.map(([name, count]) => [name, number(count)]), ...now.requests.protocol.map(([name, count]) => [name, number(count)])]);
     const asked = now.cache.hits + now.cache.misses;
     facts("cache", [["hits", asked ? (now.cache.hits / asked * 100).toFixed(1) + " %" : "–"], ["files", number(now.cache.files)], ["memory", `${size(now.cache.bytes)} of ${size(now.cache.most_bytes)}`], ["descriptors", number(now.cache.descriptors)], ["evictions", number(now.cache.evictions)]]);
@@ -150,6 +150,14 @@
     table("routes", routes.map(({ route, rate, sent, p50, p99 }) => [route.site || "–", route.route || "–", number(rate), size(sent), time(p50), time(p99), number(route.requests), route.failed ? { bad: number(route.failed) } : "0"]), "No request yet.");
     byId("scripts").closest("section").hidden = !now.scripts.length;
     table("scripts", now.scripts.map((pool) => [pool.name, pool.kind, `${number(pool.processes)} of ${number(pool.most)}`, number(pool.busy), pool.waiting ? { bad: number(pool.waiting) } : "0", pool.longest ? `${time(pool.longest * 1e6)} ${pool.longest_script}` : "–"]), "");
+    const refused = (count) => count ? { bad: number(count) } : "0";
+    const limits = now.limits.flatMap((of) => [
+      of.concurrency && [of.concurrency.rule, `${number(of.concurrency.running)} run, ${number(of.concurrency.waiting)} wait`, number(of.concurrency.served), number(of.concurrency.queued), refused(of.concurrency.refused + of.concurrency.expired)],
+      of.bandwidth && [of.bandwidth.rule, `${number(of.bandwidth.sending)} are sent`, size(of.bandwidth.sent), "–", refused(of.bandwidth.refused)],
+      ...of.rates.map((rate) => [rate.rule, "–", number(rate.passed), "–", refused(rate.refused)]),
+    ].filter(Boolean).map((row) => [of.site, of.route, ...row]));
+    byId("limits").closest("section").hidden = !limits.length;
+    table("limits", limits, "");
     const clients = now.clients.map((client) => {
       const old = then.clients.find((other) => other.address === client.address) || { requests: 0, sent: 0 };
       return { client, rate: rate(client.requests, old.requests), sent: rate(client.sent, old.sent) };

@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use super::limits::{self, RouteLimits};
 use crate::connections::{STATES, Waiting};
 use crate::event_loop::{Loop, Shared};
 use crate::record::metrics::{Counts, Fine, Label, Process, Route as RouteCounts, named};
@@ -28,6 +29,8 @@ pub struct Report {
     pub clients: Vec<Client>,
     /// The pools of scripts that were asked for.
     pub scripts: Vec<Scripts>,
+    /// What the limits of routes do and have done.
+    pub limits: Vec<RouteLimits>,
     /// Lines of the access log that were lost.
     pub log_lines_lost: u64,
     /// Spans that a collector has taken, and spans that were lost.
@@ -72,6 +75,10 @@ pub struct Connections {
     pub accepted: u64,
     /// The most that may be open.
     pub most: u64,
+    /// Idle ones that were closed for newcomers.
+    pub evicted: u64,
+    /// Those that were closed at once because their address had as many as it may.
+    pub refused: u64,
     /// Open ones by what they wait for.
     pub open: Vec<(String, u64)>,
 }
@@ -206,6 +213,8 @@ impl Report {
             connections: Connections {
                 accepted: counts.accepted,
                 most: shared.gauge.most() as u64,
+                evicted: shared.gauge.eviction.evicted(),
+                refused: shared.gauge.per_address.refused(),
                 open: (0..STATES)
                     .map(|state| (Waiting::NAMES[state].into(), counts.connections[state]))
                     .collect(),
@@ -219,6 +228,7 @@ impl Report {
             routes: routes(counts),
             clients: clients(counts),
             scripts: shared.pools.report(),
+            limits: limits::report(&shared.config.sites),
             log_lines_lost: ctx.lost_lines(),
             spans: shared.tracer.as_ref().map_or((0, 0), |tracer| {
                 let counts = tracer.counts();

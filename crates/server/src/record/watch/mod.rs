@@ -14,8 +14,10 @@ pub use self::filter::{Filter, FilterError};
 use super::redact::is_secret_field;
 use super::{Exchange, Format, TimeCache};
 
-/// A finished request, as watchers see it.
+/// A request, as watchers see it.
 pub(crate) struct Seen<'a> {
+    /// It has only begun: what comes of it is not known yet, and is 0 or empty.
+    pub(crate) begins: bool,
     pub(crate) exchange: &'a Exchange<'a>,
     /// The pattern of its route.
     pub(crate) route: &'a str,
@@ -38,6 +40,8 @@ pub(crate) enum Level {
 #[derive(Debug, Default)]
 pub(crate) struct Hub {
     count: AtomicUsize,
+    /// Of these want to hear of requests as they begin.
+    of_beginnings: AtomicUsize,
     watchers: RwLock<Vec<Arc<Watcher>>>,
 }
 
@@ -46,6 +50,8 @@ pub(crate) struct Hub {
 pub(crate) struct Watcher {
     filter: Filter,
     level: Level,
+    /// Whether requests are told of as they begin, too.
+    begins: bool,
     queue: Mutex<Queue>,
     /// There is something in an empty queue.
     pub(crate) ready: Notify,
@@ -88,17 +94,35 @@ impl Hub {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// One more watcher; `None` when there are too many.
-    pub(crate) fn watch(self: &Arc<Self>, filter: Filter, level: Level) -> Option<Watching> {
+    /// Whether anybody wants to hear of requests as they begin.
+    #[inline]
+    pub(crate) fn is_told_of_beginnings(&self) -> bool {
+        self.of_beginnings.load(Ordering::Relaxed) > 0
+    }
+
+    /// One more watcher; `None` when there are too many. `begins`: it is told of requests as they begin,
+    /// too.
+    pub(crate) fn watch(
+        self: &Arc<Self>,
+        filter: Filter,
+        level: Level,
+        begins: bool,
+    ) -> Option<Watching> {
         let mut watchers = self.watchers.write().unwrap_or_else(PoisonError::into_inner);
         if watchers.len() >= MOST {
             return None;
         }
-        let watcher =
-            Arc::new(Watcher { filter, level, queue: Mutex::default(), ready: Notify::new() });
+        let (queue, ready) = (Mutex::default(), Notify::new());
+        let watcher = Arc::new(Watcher { filter, level, begins, queue, ready });
         watchers.push(Arc::clone(&watcher));
-        self.count.store(watchers.len(), Ordering::Relaxed);
+        self.count(&watchers);
         Some(Watching { hub: Arc::clone(self), watcher })
+    }
+
+    fn count(&self, watchers: &[Arc<Watcher>]) {
+        let of_beginnings = watchers.iter().filter(|watcher| watcher.begins).count();
+        self.count.store(watchers.len(), Ordering::Relaxed);
+        self.of_beginnings.store(of_beginnings, Ordering::Relaxed);
     }
 
     /// Tells whoever wants to hear of it.
@@ -126,13 +150,15 @@ impl Drop for Watching {
     fn drop(&mut self) {
         let mut watchers = self.hub.watchers.write().unwrap_or_else(PoisonError::into_inner);
         watchers.retain(|other| !Arc::ptr_eq(other, &self.watcher));
-        self.hub.count.store(watchers.len(), Ordering::Relaxed);
+        self.hub.count(&watchers);
     }
 }
 
 impl Watcher {
     fn wants(&self, seen: &Seen<'_>) -> bool {
-        (self.level != Level::Errors || seen.exchange.status >= 400) && self.filter.wants(seen)
+        (self.begins || !seen.begins)
+            && (self.level != Level::Errors || seen.exchange.status >= 400)
+            && self.filter.wants(seen)
     }
 
     /// Adds a line, which ends with a brace and a line feed, if there is room.
@@ -140,6 +166,9 @@ impl Watcher {
         let mut more = String::new();
         // Writing to a String cannot fail.
         let _ = write!(more, ",\"route\":{}", serde_json::Value::from(seen.route));
+        if seen.begins {
+            more.push_str(",\"begins\":true");
+        }
         if let (Level::Heads, Some(request)) = (self.level, seen.request) {
             let _ = write!(more, ",\"fields\":{}", fields(request));
         }
@@ -188,7 +217,7 @@ fn fields(request: &Request<'_>) -> serde_json::Value {
 impl<'a> Seen<'a> {
     #[cfg(test)]
     fn of(exchange: &'a Exchange<'a>, route: &'a str) -> Self {
-        Self { exchange, route, request: None }
+        Self { begins: false, exchange, route, request: None }
     }
 }
 
@@ -204,7 +233,8 @@ mod tests {
     #[test]
     fn only_what_is_wanted_is_told_while_somebody_watches() {
         let (hub, mut time) = (hub(), TimeCache::new());
-        let watching = hub.watch(Filter::parse("status>=500").unwrap(), Level::Line).unwrap();
+        let watching =
+            hub.watch(Filter::parse("status>=500").unwrap(), Level::Line, false).unwrap();
         assert!(hub.is_watched());
         for status in [200, 503] {
             let exchange = Exchange { status, ..sample() };
@@ -218,9 +248,29 @@ mod tests {
     }
 
     #[test]
+    fn beginnings_are_told_to_those_who_ask_for_them() {
+        let (hub, mut time) = (hub(), TimeCache::new());
+        let watch = |begins| hub.watch(Filter::parse("").unwrap(), Level::Line, begins).unwrap();
+        let ends = watch(false);
+        assert!(!hub.is_told_of_beginnings());
+        let both = watch(true);
+        assert!(hub.is_told_of_beginnings());
+        for begins in [true, false] {
+            hub.tell(&Seen { begins, ..Seen::of(&sample(), "/*") }, &mut time);
+        }
+        let told = |watching: &Watching| String::from_utf8(watching.watcher().take()).unwrap();
+        assert_eq!(
+            (told(&ends).lines().count(), told(&both).matches("\"begins\":true").count()),
+            (1, 1)
+        );
+        drop(both);
+        assert!(!hub.is_told_of_beginnings() && hub.is_watched());
+    }
+
+    #[test]
     fn what_a_slow_watcher_does_not_take_is_dropped_and_counted() {
         let (hub, mut time) = (hub(), TimeCache::new());
-        let watching = hub.watch(Filter::parse("").unwrap(), Level::Line).unwrap();
+        let watching = hub.watch(Filter::parse("").unwrap(), Level::Line, false).unwrap();
         for _ in 0..5_000 {
             hub.tell(&Seen::of(&sample(), "/*"), &mut time);
         }
@@ -235,7 +285,7 @@ mod tests {
     #[test]
     fn watchers_are_bounded() {
         let hub = hub();
-        let watch = || hub.watch(Filter::parse("").unwrap(), Level::Line);
+        let watch = || hub.watch(Filter::parse("").unwrap(), Level::Line, false);
         let all: Vec<_> = (0..MOST).map(|_| watch().unwrap()).collect();
         assert!(watch().is_none());
         drop(all);

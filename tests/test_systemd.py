@@ -1,0 +1,233 @@
+"""The service manager: sockets that it opens, what it is told, its watchdog. The tests play its part."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+from conftest import DUNLIN, parse, read_all, wait_until, write
+from test_control import ask, end, pid_of, run
+
+FIRST = 3
+
+
+class Manager:
+    """A service manager: a datagram socket that is told things, and listening sockets that it passes."""
+
+    def __init__(self, path):
+        self.address = str(path)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind("\0" + self.address[1:] if self.address.startswith("@") else self.address)
+        self.socket.settimeout(15)
+        self.told = []
+
+    def next(self):
+        """The next message, as its assignments."""
+        message = dict(line.split("=", 1) for line in self.socket.recv(4096).decode().splitlines())
+        self.told.append(message)
+        return message
+
+    def next_but_alive(self):
+        while True:
+            message = self.next()
+            if message != {"WATCHDOG": "1"}:
+                return message
+
+    def start(self, file, *sockets, names=None, environment=None, pid=None):
+        """A server that inherits `sockets` from descriptor 3 on."""
+        environment = {**os.environ, "NOTIFY_SOCKET": self.address, **(environment or {})}
+        moved = [os.dup(s.fileno()) for s in sockets]
+        high = [os.dup2(fd, 100 + n, inheritable=True) for n, fd in enumerate(moved)]
+        number = f"LISTEN_PID={pid or '$$'} LISTEN_FDS={len(sockets)} " if sockets else ""
+        names = f"LISTEN_FDNAMES={':'.join(names)} " if names else ""
+        redirect = " ".join(f"{FIRST + n}<&{fd} {fd}<&-" for n, fd in enumerate(high))
+        command = f'exec env {number}{names}"$0" serve --config "$1" {redirect}'
+        process = subprocess.Popen(
+            ["bash", "-c", command, DUNLIN, str(file)],
+            env=environment, pass_fds=high, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for fd in moved + high:
+            os.close(fd)
+        return process
+
+
+@pytest.fixture
+def manager(tmp_path):
+    manager = Manager(tmp_path / "notify.sock")
+    processes = []
+    begin = manager.start
+    manager.start = lambda *a, **k: processes.append(begin(*a, **k)) or processes[-1]
+    yield manager
+    manager.socket.close()
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+        _, error = process.communicate()
+        assert "panicked" not in error, error
+
+
+def configuration(tmp_path, site, *listen, server=""):
+    listens = "".join(f'[[listen]]\naddress = "{address}"\n' for address in listen)
+    file = tmp_path / "dunlin.toml"
+    text = f'[server]\nthreads = 2\nadmin = "{tmp_path}/admin.sock"\n{server}\n{listens}[[site]]\nroot = "{site}"\n'
+    file.write_text(text)
+    return file
+
+
+def get(connection):
+    with connection:
+        connection.settimeout(15)
+        connection.sendall(b"GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        return parse(read_all(connection))
+
+
+def test_the_manager_hears_of_start_reload_and_stop(manager, tmp_path, site):
+    write(site / "a", "x")
+    process = manager.start(configuration(tmp_path, site, "127.0.0.1:0"))
+    assert manager.next() == {"READY": "1"}
+    assert ask(tmp_path / "admin.sock", "/config")[0] == 200, "it serves when it says so"
+    for reload in (lambda: process.send_signal(signal.SIGHUP), lambda: run("reload", "--admin", f"{tmp_path}/admin.sock")):
+        before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+        reload()
+        message = manager.next()
+        after = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+        assert message.keys() == {"RELOADING", "MONOTONIC_USEC"} and message["RELOADING"] == "1"
+        assert before <= int(message["MONOTONIC_USEC"]) <= after
+        assert manager.next() == {"READY": "1"}
+    # Also when the new configuration is bad: what was in force stays.
+    (tmp_path / "dunlin.toml").write_text("[")
+    process.send_signal(signal.SIGHUP)
+    assert [manager.next().keys() >= {"RELOADING"}, manager.next()] == [True, {"READY": "1"}]
+    process.terminate()
+    assert manager.next() == {"STOPPING": "1"}
+    assert process.wait(20) == 0
+
+
+def test_a_server_that_cannot_start_is_not_ready(manager, tmp_path, site):
+    process = manager.start(configuration(tmp_path, tmp_path / "none", "127.0.0.1:0"))
+    assert process.wait(20) == 1
+    manager.socket.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        manager.socket.recv(100)
+
+
+def test_sockets_are_taken_where_a_listener_has_their_address(manager, tmp_path, site):
+    write(site / "a", "x")
+    tcp = socket.create_server(("127.0.0.1", 0), backlog=64)
+    port = tcp.getsockname()[1]
+    path = tmp_path / "site.sock"
+    unix = socket.socket(socket.AF_UNIX)
+    unix.bind(str(path))
+    unix.listen()
+    stranger = socket.create_server(("127.0.0.1", 0))
+    # Who comes before the server is there waits for it.
+    early = socket.create_connection(("127.0.0.1", port))
+    file = configuration(tmp_path, site, f"127.0.0.1:{port}", f"unix:{path}")
+    process = manager.start(file, tcp, unix, stranger, names=["web", "local", "other"])
+    tcp.close()
+    unix.close()
+    assert manager.next() == {"READY": "1"}
+    assert get(early)[0] == 200
+    for _ in range(20):
+        assert get(socket.create_connection(("127.0.0.1", port)))[0] == 200
+    local = socket.socket(socket.AF_UNIX)
+    local.connect(str(path))
+    assert get(local)[2] == b"x"
+    process.terminate()
+    _, error = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert f"127.0.0.1:{stranger.getsockname()[1]} was handed over, and no [[listen]] names it" in error
+    stranger.close()
+
+
+def test_sockets_for_another_process_are_left_alone(manager, tmp_path, site):
+    tcp = socket.create_server(("127.0.0.1", 0))
+    file = configuration(tmp_path, site, f"127.0.0.1:{tcp.getsockname()[1]}")
+    process = manager.start(file, tcp, pid=1)
+    assert process.wait(20) == 1 and "another program has it" in process.stderr.read()
+    tcp.close()
+
+
+def test_scripts_hear_nothing_of_the_manager(manager, tmp_path, site):
+    script = write(tmp_path / "cgi" / "env", "#!/bin/sh\necho Content-Type: text/plain\necho\nenv\nls -l /proc/self/fd\n")
+    script.chmod(0o755)
+    tcp = socket.create_server(("127.0.0.1", 0))
+    port = tcp.getsockname()[1]
+    file = configuration(tmp_path, site, f"127.0.0.1:{port}")
+    file.write_text(file.read_text() + f'[[site.route]]\npath = "/*"\nscript = {{ kind = "cgi", directory = "{script.parent}" }}\n')
+    manager.start(file, tcp, environment={"WATCHDOG_USEC": "10000000"})
+    tcp.close()
+    assert manager.next() == {"READY": "1"}
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(b"GET /env HTTP/1.0\r\n\r\n")
+        said = read_all(connection).decode()
+    assert "200 OK" in said and "REQUEST_METHOD=GET" in said
+    for word in ("NOTIFY_SOCKET", "LISTEN_", "WATCHDOG", "socket:"):
+        assert word not in said, said
+
+
+@pytest.mark.parametrize("kind", ["path", "abstract"])
+def test_the_watchdog_hears_that_every_loop_is_alive(tmp_path, site, kind):
+    manager = Manager(tmp_path / "n.sock" if kind == "path" else f"@dunlin-test-{os.getpid()}")
+    environment = {"WATCHDOG_USEC": "400000"}
+    process = manager.start(configuration(tmp_path, site, "127.0.0.1:0"), environment=environment)
+    try:
+        times = []
+        while len(times) < 6:
+            if manager.next() == {"WATCHDOG": "1"}:
+                times.append(time.monotonic())
+        assert {"READY": "1"} in manager.told
+        gaps = [b - a for a, b in zip(times, times[1:])]
+        assert max(gaps) < 0.4 and sum(gaps) > 0.5, gaps
+        # A process that does nothing any more says nothing either.
+        process.send_signal(signal.SIGSTOP)
+        manager.socket.settimeout(1)
+        with pytest.raises(TimeoutError):
+            for _ in range(5):
+                manager.next()
+        manager.socket.settimeout(15)
+        process.send_signal(signal.SIGCONT)
+        assert manager.next() == {"WATCHDOG": "1"}
+    finally:
+        process.kill()
+        process.communicate()
+        manager.socket.close()
+
+
+def test_the_watchdog_of_another_process_is_left_alone(manager, tmp_path, site):
+    environment = {"WATCHDOG_USEC": "100000", "WATCHDOG_PID": "1"}
+    process = manager.start(configuration(tmp_path, site, "127.0.0.1:0"), environment=environment)
+    assert manager.next() == {"READY": "1"}
+    process.send_signal(signal.SIGHUP)
+    assert manager.next().keys() >= {"RELOADING"} and manager.next() == {"READY": "1"}
+
+
+def test_the_manager_follows_an_upgrade(manager, tmp_path, site):
+    write(site / "a", "x")
+    tcp = socket.create_server(("127.0.0.1", 0))
+    port = tcp.getsockname()[1]
+    admin = tmp_path / "admin.sock"
+    environment = {"WATCHDOG_USEC": "2000000"}
+    process = manager.start(configuration(tmp_path, site, f"127.0.0.1:{port}"), tcp, environment=environment)
+    tcp.close()
+    assert manager.next_but_alive() == {"READY": "1"}
+    second = None
+    try:
+        code, out, error = run("upgrade", "--admin", str(admin))
+        assert code == 0, error
+        second = int(re.search(r"process (\d+)", out)[1])
+        assert manager.next_but_alive() == {"MAINPID": str(second), "READY": "1"}
+        assert process.wait(20) == 0
+        assert get(socket.create_connection(("127.0.0.1", port)))[0] == 200
+        manager.told.clear()
+        wait_until(lambda: manager.next() == {"WATCHDOG": "1"}, "the new process's sign of life")
+        assert pid_of(admin) == second
+        os.kill(second, signal.SIGTERM)
+        assert manager.next_but_alive() == {"STOPPING": "1"}
+        wait_until(lambda: not os.path.exists(f"/proc/{second}/fd/0"), "its end")
+    finally:
+        if second and os.path.exists(f"/proc/{second}/fd"):
+            end(second, signal.SIGKILL)
