@@ -75,8 +75,8 @@ pub(crate) struct Ends {
     pub(crate) local: SocketAddr,
 }
 
-/// What is encrypted at a time.
-const STRETCH: usize = 128 * 1024;
+/// What is encrypted at a time: all that a driver collects for one write.
+const STRETCH: usize = 192 * 1024;
 
 impl Transport {
     fn tcp(&self) -> Option<&TcpStream> {

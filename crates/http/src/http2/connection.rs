@@ -297,6 +297,7 @@ impl Connection {
     pub fn rest(&mut self) {
         if self.streams.len() == 0 {
             self.heads.rest();
+            self.streams.rest();
         }
     }
 

@@ -67,6 +67,11 @@ impl Streams {
         Some(stream)
     }
 
+    /// Lets go of the room for streams, of which there are none.
+    pub(super) fn rest(&mut self) {
+        self.list.shrink_to_fit();
+    }
+
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stream> {
         self.list.iter_mut()
     }

@@ -45,7 +45,7 @@ const LIVE_STRETCH: u64 = 1 << 20;
 /// What is copied at a time of a file that can change.
 const COPIED_STRETCH: usize = 96 << 10;
 /// What is encrypted at a time: full records (RFC 8446 §5.1).
-const ENCRYPTED_STRETCH: usize = 64 << 10;
+const ENCRYPTED_STRETCH: usize = 96 << 10;
 /// The kernel reads ahead at least this much; each such step is probed.
 const PROBE_STEP: u64 = 256 << 10;
 /// A copy of our own was written at once and is used often: its pages leave memory together.
