@@ -153,10 +153,14 @@ class Dunlin(Server):
             certificate, key = self.variant["tls"]
             listen = f'[[listen]]\naddress = "127.0.0.1:{self.tls_port}"\ntls = true\n'
             tls = f'tls = {{ certificate = "{certificate}", key = "{key}" }}\n'
+        if self.variant.get("gates"):
+            route = f'[[site.route]]\npath = "/*"\n{self.variant["gates"]}\n'
+        if self.variant.get("counted"):
+            route += '[[site.route]]\npath = "/status/*"\nstatus = true\n'
         if self.variant.get("script"):
             route = f'[[site.route]]\npath = "/s/*"\nscript = {{ {self.variant["script"]} }}\n'
         text = (
-            f'[server]\nthreads = {self.variant.get("threads", 1)}\n{log}\n'
+            f'[server]\nthreads = {self.variant.get("threads", 1)}\n{log}\n{self.variant.get("server", "")}\n'
             f'[[listen]]\naddress = "127.0.0.1:{self.port}"\n{listen}'
             f'[[site]]\nroot = "{self.root}"\n{tls}{route}'
         )

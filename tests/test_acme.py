@@ -52,7 +52,7 @@ class Authority:
         self.names.daemon_threads = True
         threading.Thread(target=self.names.serve_forever, daemon=True).start()
 
-    def start(self, http=1, tls=1, life=7776000):
+    def start(self, http=1, tls=1, life=7776000, keys=None):
         settings = {
             "listenAddress": f"127.0.0.1:{self.port}",
             "managementListenAddress": f"127.0.0.1:{self.management}",
@@ -61,6 +61,8 @@ class Authority:
             "keyAlgorithm": "ecdsa",
             "profiles": {"default": {"description": "for the tests", "validityPeriod": life}},
         }
+        if keys:
+            settings |= {"externalAccountBindingRequired": True, "externalAccountMACKeys": keys}
         file = self.folder / "pebble.json"
         file.write_text(json.dumps({"pebble": settings}))
         with (self.folder / "pebble.log").open("a") as log:
@@ -79,6 +81,11 @@ class Authority:
         except OSError:
             assert self.process.poll() is None, (self.folder / "pebble.log").read_text()
             return None
+
+    def manage(self, path, content):
+        trusting = ssl.create_default_context(cafile=str(self.trust))
+        url = f"https://localhost:{self.management}/{path}"
+        urllib.request.urlopen(url, data=json.dumps(content).encode(), context=trusting).close()
 
     def stop(self):
         if self.process:
@@ -161,8 +168,9 @@ def test_a_certificate_is_obtained_and_kept_over_a_restart(tmp_path, start, auth
     shown = wait_until(lambda: handshake(server, "a.example", authority.root()), "a certificate", 25)
     assert handshake(server, "b.example", authority.root()) == shown
     assert handshake(server, "own.example", start.own.read_text())
+    wait_until(lambda: list((tmp_path / "state").rglob("*.renewal")), "the authority is asked about renewal")
     files = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
-    assert len(files) == 2 and all(path.stat().st_mode & 0o777 == 0o600 for path in files), files
+    assert len(files) == 3 and all(path.stat().st_mode & 0o777 == 0o600 for path in files), files
     told = check(tmp_path)
     assert "for a.example, b.example: until" in told and "renewal on" in told and "tried" not in told
     # It is kept: nobody is asked again.
@@ -197,6 +205,45 @@ def test_it_is_renewed_and_outlives_its_authority(tmp_path, start, authority):
     authority.start(tls=first_port, life=3600)
     wait_until(lambda: handshake(server, "a.example", authority.root()), "a certificate of the new root", 25)
     assert "tried" not in check(tmp_path)
+
+
+def test_it_is_renewed_when_the_authority_says_so(tmp_path, start, authority):
+    port = free_port()
+    authority.start(tls=port, life=300)
+    server = start('challenge = "tls-alpn-01"', ports=(port, 0))
+    first = wait_until(lambda: handshake(server, "a.example", authority.root()), "a certificate")
+    (kept,) = wait_until(lambda: list((tmp_path / "state").rglob("*.renewal")), "the authority is asked about renewal")
+    planned = json.loads(kept.read_text())
+    # It will revoke it.
+    pem = ssl.DER_cert_to_PEM_cert(first)
+    window = {"suggestedWindow": {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"}}
+    authority.manage("set-renewal-info/", {"Certificate": pem, "ARIResponse": json.dumps(window)})
+    server.stop()
+    again = start('challenge = "tls-alpn-01"', ports=(port, 0))
+    again.logged("the authority says when the certificate is to be renewed")
+    wait_until(
+        lambda: (shown := handshake(again, "a.example", authority.root())) not in (None, first) and shown, "renewal", 25
+    )
+    # What was said of the old one is not held against the new one.
+    wait_until(lambda: json.loads(kept.read_text())["certificate"] != planned["certificate"], "it is asked anew")
+    # The order has said what it replaces.
+    assert "has been marked as replaced" in (tmp_path / "pebble.log").read_text()
+
+
+def test_an_account_is_bound_to_one_that_the_authority_knows(tmp_path, start, authority):
+    key = "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W"
+    port = free_port()
+    authority.start(tls=port, keys={"kid-1": key})
+    unknown = start('challenge = "tls-alpn-01"', ports=(port, 0))
+    unknown.logged("externalAccountRequired")
+    unknown.stop()
+    (tmp_path / "eab.key").write_text(key + "\n")
+    external = 'external_account = { id = "kid-1", key = "eab.key" }'
+    server = start(f'challenge = "tls-alpn-01", {external}', ports=(port, 0))
+    wait_until(lambda: handshake(server, "a.example", authority.root()), "a certificate", 25)
+    (tmp_path / "eab.key").write_text("no key!\n")
+    done = subprocess.run([DUNLIN, "check", "-c", tmp_path / "dunlin-1.toml"], capture_output=True, text=True)
+    assert done.returncode == 1 and "eab.key: it is not in base64url" in done.stderr, done.stderr
 
 
 def test_when_one_proof_fails_the_other_is_tried(start, authority):

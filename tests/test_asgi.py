@@ -99,7 +99,7 @@ async def fails(scope, receive, send):
 
 async def fails_late(scope, receive, send):
     await begin(send)
-    await body(send, b"x" * 100_000, True)
+    await body(send, b"x" * 300_000, True)
     raise RuntimeError("late on purpose")
 
 async def silent(scope, receive, send):

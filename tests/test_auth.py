@@ -268,3 +268,28 @@ def test_a_script_of_the_same_site_decides(serve, site):
     assert server.get("/files/x.txt")[0] == 403
     # Not from the cache either.
     assert server.get("/files/x.txt")[0] == 403
+
+
+def test_a_right_password_on_many_connections_at_once_lets_them_all_in(serve, site, users):
+    write(site / "x.txt", "x")
+    server = serve(route=f'auth = {{ basic = "{users}", attempts = 3 }}')
+    ask = f"GET /x.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{basic('argon', 'a')}\r\n\r\n"
+    wrong = ask.replace(basic("argon", "a"), basic("argon", "b"))
+
+    def all_of(request):
+        connections = [server.connect() for _ in range(32)]
+        for connection in connections:
+            connection.sendall(request.encode())
+        answers = [parse(read_all(connection))[0] for connection in connections]
+        for connection in connections:
+            connection.close()
+        return set(answers)
+
+    # More than may fail, and none of them known yet.
+    assert all_of(ask) == {200}
+    # What is wrong is wrong for all, and counts: some may ask when the first are done.
+    assert all_of(wrong) <= {401, 429}
+    for number in range(4):
+        status, _, _ = server.get("/x.txt", basic("argon", f"guess {number}"))
+    assert status == 429
+    assert server.get("/x.txt", basic("argon", "a"))[0] == 200

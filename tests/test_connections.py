@@ -8,6 +8,7 @@ import statistics
 import struct
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from conftest import read_all, read_response, wait_until, write
@@ -216,6 +217,31 @@ def test_a_client_that_takes_nothing_is_dropped(serve, site):
         events = select.poll()
         events.register(connection, 0)
         wait_until(lambda: events.poll(10), "the connection to be dropped")
+
+
+def queued(server):
+    """Bytes that the kernel holds for each of the server's connections."""
+    local = f":{server.address[1]:04X}"
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    fields = [line.split() for line in lines]
+    established = [field for field in fields if field[1].endswith(local) and field[3] == "01"]
+    return [int(field[4].partition(":")[0], 16) for field in established]
+
+
+def test_the_kernel_holds_little_for_a_client_that_reads_slowly(serve, site):
+    """Left to itself it takes megabytes for each, whatever the client has room for."""
+    with open(site / "big", "wb") as file:
+        file.truncate(64 << 20)
+    server = serve()
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect(server.address)
+        slow.sendall(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n")
+        slow.recv(1)
+        for _ in range(200):
+            slow.recv(4096)
+            (held,) = queued(server)
+            assert held <= 256 * 1024
 
 
 def test_without_descriptors_accepting_pauses_and_recovers(serve, page):

@@ -120,3 +120,40 @@ def test_lines_that_come_by_fastcgi_have_the_number_too(serve, site):
     line = next(line for line in server.logged("of one request").splitlines() if "of one request" in line)
     assert id in line
     server.stop()
+
+
+APP = 'kind = "{kind}", application = "{application}", directory = "{folder}", processes = 1'
+WRITES = "#!/bin/sh\nread line < $CGIPLUSIN\necho 'broken <here>' >&2\nexit 3\n"
+# What fails under each kind whose processes stay: file, content, path, settings of the script, status.
+FAILURES = {
+    "wsgi": ("app.py", "def application(environ, start):\n    raise RuntimeError('broken <here>')\n", "/s/", APP, 500),
+    "asgi": ("app.py", "async def application(scope, receive, send):\n    raise RuntimeError('broken <here>')\n", "/s/", APP, 500),
+    "psgi": ("app.psgi", "sub { die 'broken <here>' }\n", "/s/", APP, 500),
+    "wsgi that cannot be loaded": ("app.py", "raise RuntimeError('broken <here>')\n", "/s/", APP, 502),
+    "rte": ("fails.py", "raise RuntimeError('broken <here>')\n", "/s/fails.py", 'kind = "rte", directory = "{folder}"', 500),
+    "rte in Perl": ("fails.pl", "die 'broken <here>';\n", "/s/fails.pl", 'kind = "rte", interpreter = "perl", directory = "{folder}"', 500),
+    "cgiplus": ("fails", WRITES, "/s/fails", 'kind = "cgiplus", directory = "{folder}"', 502),
+    "fastcgi": ("fails.php", "", "/s/fails.php", 'kind = "fastcgi", command = ["sh", "-c", "sleep 0.1; echo \'broken <here>\' >&2; exit 3"], '
+                'directory = "{folder}", processes = 1', 502),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shown", [True, False])
+@pytest.mark.parametrize("name", FAILURES)
+def test_what_fails_in_a_process_that_stays_is_explained_too(serve, tmp_path, name, shown):
+    file, content, path, settings, expected = FAILURES[name]
+    folder = tmp_path / "scripts"
+    folder.mkdir()
+    (folder / file).write_text(content)
+    (folder / file).chmod(0o755)
+    application = "app.psgi" if file == "app.psgi" else "app:application"
+    settings = settings.format(kind=name.partition(" ")[0], application=application, folder=folder)
+    more = f'[[site.route]]\npath = "/s/*"\nscript = {{ {settings}, show_errors = {str(shown).lower()} }}\n'
+    server = serve(more=more)
+    status, answer, body = server.get(path)
+    assert status == expected and answer["content-type"].startswith("text/html"), body
+    assert (b"broken &lt;here&gt;" in body) == shown
+    assert bool(re.search(b"[0-9a-f]{32}", body)) == shown
+    if "dunlin-failed" in answer:
+        raise AssertionError("what the host tells the server has reached the client")
+    server.logged("broken <here>")

@@ -73,7 +73,7 @@ $pages{endless} = sub {
 };
 $pages{fails} = sub { die "on purpose\n" };
 $pages{fails_late} = sub {
-    return sub { my $writer = $_[0]->([200, $text]); $writer->write('x' x 100_000); die "late on purpose\n" };
+    return sub { my $writer = $_[0]->([200, $text]); $writer->write('x' x 300_000); die "late on purpose\n" };
 };
 $pages{unfinished} = sub { return sub { $_[0]->([200, $text])->write('part') } };
 $pages{nothing} = sub { return sub { } };

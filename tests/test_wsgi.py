@@ -100,7 +100,7 @@ def fails(environ, start_response):
 
 def fails_late(environ, start_response):
     ok(start_response)
-    yield b"x" * 100_000
+    yield b"x" * 300_000
     raise RuntimeError("late on purpose")
 
 def replaced(environ, start_response):

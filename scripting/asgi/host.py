@@ -4,6 +4,11 @@ Usage: host.py MODULE:CALLABLE, with a listening Unix socket as standard input. 
 cross the socket in frames: length of the payload and number of the request (four bytes each, the
 lowest first), kind (one byte), payload. What the tasks of one turn of the loop have to say leaves
 with one write.
+
+A request's payload has the variables in two parts, of which the first, whose length stands before it
+(four bytes), is likely to be that of an earlier request: the names of the variables in the second
+part, an empty one, and the names and values of all others. The second part is the values alone. What
+was made of a first part is kept for the next.
 """
 
 import asyncio
@@ -26,6 +31,9 @@ PART, END, WHOLE, BODY_ROOM = 1, 2, 3, 4
 # Bytes that may be under way to the other side, and how many are acknowledged at a time.
 WINDOW = 256 * 1024
 STEP = 64 * 1024
+# First parts of requests that are kept, and bytes of each at most.
+KEPT = 256
+KEPT_SIZE = 4096
 # How long the application may take to say that it has ended, in seconds.
 SHUTDOWN = 1.5
 
@@ -189,8 +197,7 @@ class Request:
                 traceback.print_exc()
                 sys.stderr.flush()
             if not self.complete and not self.begun:
-                head = encode(500, [(b"content-type", b"text/plain")])
-                self.finish(WHOLE, head + b"The application failed.\n")
+                self.finish(WHOLE, encode(500, [(b"dunlin-failed", b"1")]))
         finally:
             if not self.complete:
                 self.finish(END, b"the client has left" if self.gone else b"the application failed")
@@ -208,17 +215,42 @@ def encode(status, headers):
     return head
 
 
-def scope_of(payload):
-    parts = iter(payload.split(b"\0"))
+def header_of(name):
+    """The header that a variable is made of; None when it is not."""
+    if name.startswith(b"HTTP_"):
+        name = name[5:]
+    elif name not in (b"CONTENT_TYPE", b"CONTENT_LENGTH"):
+        return None
+    return name.replace(b"_", b"-").lower()
+
+
+def learn(part):
+    """What requests with this first part have in common: variables, headers, the names of the variables
+    that they have of their own, and the headers among these with their places."""
+    own, _, common = part.partition(b"\0\0")
+    parts = iter(common.split(b"\0"))
     variables = dict(zip(parts, parts))
+    pairs = [(header_of(name), value) for name, value in variables.items()]
+    headers = [pair for pair in pairs if pair[0]]
+    names = own.split(b"\0")
+    own_headers = [(at, header_of(name)) for at, name in enumerate(names) if header_of(name)]
+    found = variables, headers, names, own_headers
+    if len(part) <= KEPT_SIZE:
+        if len(learned) >= KEPT:
+            learned.clear()
+        learned[part] = found
+    return found
+
+
+def scope_of(payload):
+    end = 4 + int.from_bytes(payload[:4], "little")
+    part = payload[4:end]
+    variables, headers, names, own_headers = learned.get(part) or learn(part)
+    values = payload[end:].split(b"\0")
+    variables = variables.copy()
+    variables.update(zip(names, values))
+    headers = headers + [(name, values[at]) for at, name in own_headers]
     get = variables.get
-    headers = []
-    for name, value in variables.items():
-        if name.startswith(b"HTTP_"):
-            headers.append((name[5:].replace(b"_", b"-").lower(), value))
-    for name in (b"CONTENT_TYPE", b"CONTENT_LENGTH"):
-        if name in variables:
-            headers.append((name.replace(b"_", b"-").lower(), variables[name]))
     prefix = get(b"SCRIPT_NAME", b"")
     path = prefix + get(b"PATH_INFO", b"")
     return {
@@ -299,5 +331,5 @@ if __name__ == "__main__":
     sys.path[0] = os.getcwd()
     application = load(sys.argv[1])
     sys.argv[:] = [sys.argv[1]]
-    state, tasks = {}, set()
+    state, tasks, learned = {}, set(), {}
     asyncio.run(main())

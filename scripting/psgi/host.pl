@@ -200,9 +200,16 @@ sub responder {
 
 sub environment {
     my ($request) = @_;
+    # The length of the first part; names of the variables of the second part, an empty one, names and
+    # values of the others; the values of the second part.
+    my ($first, $second) = unpack 'V/a a*', $request->{payload};
+    my ($names, $others) = split /\0\0/, $first, 2;
+    my %own;
+    @own{ split /\0/, $names } = split /\0/, $second, -1;
     my %environment = (
         PATH_INFO => '',
-        split(/\0/, $request->{payload}, -1),
+        split(/\0/, $others, -1),
+        %own,
         'psgi.version' => [1, 1],
         'psgi.errors' => \*STDERR,
         'psgi.input' => (bless { request => $request }, 'Dunlin::Psgi::Input'),
@@ -235,7 +242,7 @@ sub run {
         if ($request->{begun}) {
             finish($request, LAST, $left ? 'the client has left' : 'the application failed');
         } else {
-            finish($request, WHOLE, "Status: 500\nContent-Type: text/plain\n\nThe application failed.\n");
+            finish($request, WHOLE, "Status: 500\nDunlin-Failed: 1\n\n");
         }
     }
     # A writer that was let go without its end has been finished, and seen to be cut, by its own end.

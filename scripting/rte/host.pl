@@ -143,7 +143,7 @@ sub run {
             require POSIX;
             POSIX::_exit(1);
         }
-        $answer->{buffer} = "Status: 500\nContent-Type: text/plain\n\nThe script failed.\n";
+        $answer->{buffer} = "Status: 500\nDunlin-Failed: 1\n\n";
     }
     1 while $body->fill && (($body->{buffer} = ''), 1);
     undef $body;

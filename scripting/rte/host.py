@@ -105,7 +105,7 @@ def run(variables):
         failed = True
     if failed and not output.sent:
         # Nothing has left: what was written before the failure is dropped.
-        os.write(1, b"Status: 500\nContent-Type: text/plain\n\nThe script failed.\n")
+        os.write(1, b"Status: 500\nDunlin-Failed: 1\n\n")
     elif failed:
         # The answer has begun and must not look complete.
         sys.stderr.flush()

@@ -4,11 +4,17 @@ Usage: host.py MODULE:CALLABLE THREADS, with a listening Unix socket as standard
 answers cross the socket in frames: length of the payload and number of the request (four bytes each,
 the lowest first), kind (one byte), payload. Many requests come with one read, and the answers to all
 of them leave with one write.
+
+A request's payload has the variables in two parts, of which the first, whose length stands before it
+(four bytes), is likely to be that of an earlier request: the names of the variables in the second
+part, an empty one, and the names and values of all others. The second part is the values alone. What
+was made of a first part, and of an answer's head, is kept for the next.
 """
 
 import collections
 import importlib
 import io
+import itertools
 import os
 import queue
 import select
@@ -31,7 +37,10 @@ PART, END, WHOLE, BODY_ROOM = 1, 2, 3, 4
 WINDOW = 256 * 1024
 STEP = 64 * 1024
 # Answers that are ready leave after this many seconds although others are still worked on.
-PATIENCE = 0.002
+PATIENCE = 0.005
+# First parts of requests and heads of answers that are kept, and bytes of each at most.
+KEPT = 256
+KEPT_SIZE = 4096
 
 
 class Gone(Exception):
@@ -179,6 +188,43 @@ class FileWrapper:
         return iter(lambda: self.file.read(self.size), b"")
 
 
+def learn(part):
+    """What requests with this first part have in common: the environment, with room for the values that
+    they have of their own, and the names of these."""
+    own, _, common = part.decode("latin-1").partition("\0\0")
+    names = own.split("\0")
+    parts = iter(common.split("\0"))
+    environ = dict.fromkeys(names, "")
+    environ.update(zip(parts, parts))
+    environ.update(BASE)
+    environ["wsgi.url_scheme"] = environ.get("REQUEST_SCHEME", "http")
+    if len(part) <= KEPT_SIZE:
+        if len(learned) >= KEPT:
+            learned.clear()
+        learned[part] = environ, names
+    return environ, names
+
+
+def head_of(status, headers):
+    """The bytes of a head, which many answers have alike."""
+    try:
+        key = (status, *headers)
+        head = heads.get(key)
+    except TypeError:
+        # Of something that cannot be a key.
+        return encode(status, headers)
+    if head is None:
+        head = encode(status, headers)
+        # Nothing else than texts, which are equal only when they read the same.
+        if len(head) <= KEPT_SIZE and all(
+            type(text) is str for text in itertools.chain((status,), *headers)
+        ):
+            if len(heads) >= KEPT:
+                heads.clear()
+            heads[key] = head
+    return head
+
+
 def encode(status, headers):
     head = "Status: %s\r\n%s\r\n" % (status, "".join(["%s: %s\r\n" % pair for pair in headers]))
     if head.count("\n") != len(headers) + 2:
@@ -207,7 +253,7 @@ class Answer:
                 exc_info = None
         elif self.head is not None:
             raise AssertionError("start_response was called twice without exc_info")
-        self.head = encode(status, headers)
+        self.head = head_of(status, headers)
         return self.write
 
     def write(self, data):
@@ -258,8 +304,8 @@ class Answer:
             traceback.print_exc()
             sys.stderr.flush()
             if not self.begun:
-                head = encode("500 Internal Server Error", [("Content-Type", "text/plain")])
-                connection.send(ident, WHOLE, head + b"The application failed.\n")
+                head = encode("500 Internal Server Error", [("Dunlin-Failed", "1")])
+                connection.send(ident, WHOLE, head)
                 return
             reason = b"the application failed"
         finally:
@@ -270,10 +316,11 @@ class Answer:
 
 def handle(job):
     connection, ident, payload, request = job
-    parts = iter(payload.decode("latin-1").split("\0"))
-    environ = dict(zip(parts, parts))
-    environ.update(BASE)
-    environ["wsgi.url_scheme"] = environ.get("REQUEST_SCHEME", "http")
+    end = 4 + int.from_bytes(payload[:4], "little")
+    part = payload[4:end]
+    environ, names = learned.get(part) or learn(part)
+    environ = environ.copy()
+    environ.update(zip(names, payload[end:].decode("latin-1").split("\0")))
     environ["wsgi.input"] = io.BytesIO() if request is None else io.BufferedReader(request, STEP)
     Answer(connection, ident, request).run(environ)
 
@@ -291,11 +338,11 @@ def look():
             continue
         connection = connections[descriptor]
         try:
-            data = connection.sock.recv(WINDOW)
+            count = connection.sock.recv_into(room)
         except OSError:
-            data = b""
-        if data:
-            connection.feed(data, jobs.append if THREADS == 1 else jobs.put)
+            count = 0
+        if count:
+            connection.feed(bytes(room[:count]), jobs.append if THREADS == 1 else jobs.put)
         else:
             poller.unregister(descriptor)
             del connections[descriptor]
@@ -366,7 +413,11 @@ if __name__ == "__main__":
         "wsgi.multiprocess": True,
         "wsgi.run_once": False,
         "wsgi.file_wrapper": FileWrapper,
+        "wsgi.input": None,
     }
+    learned, heads = {}, {}
+    # What is read goes here first: a new piece of memory of this size costs more than the reading.
+    room = memoryview(bytearray(WINDOW))
     if THREADS == 1:
         jobs = collections.deque()
         armed = threading.Event()

@@ -1,7 +1,7 @@
 //! A loop's idea of the time: read once a tick, used by every request in between.
 
 use std::cell::{Cell, RefCell};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin_http::semantics::date;
 use rustix::time::{ClockId, clock_gettime};
@@ -16,20 +16,28 @@ pub(crate) struct Clock {
     now: Cell<u64>,
     /// Seconds since 1970.
     unix: Cell<u64>,
+    /// One moment, by the monotonic clock and since 1970.
+    anchor: Cell<(Instant, Duration)>,
     date_line: RefCell<Vec<u8>>,
 }
 
 impl Clock {
     pub(crate) fn new() -> Self {
-        let clock =
-            Self { now: Cell::new(0), unix: Cell::new(u64::MAX), date_line: RefCell::default() };
+        let clock = Self {
+            now: Cell::new(0),
+            unix: Cell::new(u64::MAX),
+            anchor: Cell::new((Instant::now(), Duration::ZERO)),
+            date_line: RefCell::default(),
+        };
         clock.update();
         clock
     }
 
     pub(crate) fn update(&self) {
         self.now.set(monotonic_millis());
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.anchor.set((Instant::now(), since_1970));
+        let unix = since_1970.as_secs();
         if self.unix.replace(unix) != unix {
             let mut line = self.date_line.borrow_mut();
             line.clear();
@@ -49,6 +57,17 @@ impl Clock {
     #[inline]
     pub(crate) fn unix(&self) -> u64 {
         self.unix.get()
+    }
+
+    /// That moment since 1970, without asking the system: exact but for what the date was set by since the
+    /// last tick.
+    #[inline]
+    pub(crate) fn since_1970(&self, moment: Instant) -> Duration {
+        let (anchor, since_1970) = self.anchor.get();
+        match moment.checked_duration_since(anchor) {
+            Some(later) => since_1970 + later,
+            None => since_1970.saturating_sub(anchor - moment),
+        }
     }
 
     /// Hands over the `Date: …` line with its CR LF.

@@ -8,7 +8,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use dunlin_http::http1::Limits;
 use dunlin_http::{FieldName, Head, Request};
@@ -28,7 +28,7 @@ use crate::record::metrics::{Finished, Key, LoopMetrics, Metrics, named};
 use crate::record::redact::Redactor;
 use crate::record::traces::Tracer;
 use crate::record::watch::{Hub, Seen};
-use crate::record::{AccessLog, Exchange, LoopLog, Opening, ReverseDns, TimeCache, Track};
+use crate::record::{AccessLog, Arrival, Exchange, LoopLog, Opening, ReverseDns, TimeCache, Track};
 use crate::tls::Certificates;
 use crate::transport::{Peer, Transport};
 
@@ -440,13 +440,13 @@ impl Loop {
     pub(crate) fn track(
         &self,
         request: &Request<'_>,
-        first_byte: Option<Instant>,
+        arrival: Option<Arrival>,
         opening: &mut Option<Opening>,
     ) -> Option<Track> {
         if !self.is_tracking() {
             return None;
         }
-        let mut track = Track::new(first_byte, opening.take());
+        let mut track = Track::new(arrival, opening.take());
         if let Some(tracer) = &self.shared.tracer {
             track.span = tracer.begin(request);
         }
@@ -538,8 +538,7 @@ impl Loop {
         let peer = from.peer;
         let name = reverse_dns.as_ref().and_then(|dns| dns.name(peer.ip()?));
         let duration = end.saturating_duration_since(track.phases.first_byte);
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let began = now.saturating_sub(duration);
+        let began = self.clock.since_1970(track.phases.first_byte);
         let referer = request.field(FieldName::Referer).map(|referer| redactor.target(referer));
         let exchange = Exchange {
             peer,

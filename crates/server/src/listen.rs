@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
@@ -41,12 +41,26 @@ pub(crate) fn bind(address: SocketAddr, backlog: i32) -> io::Result<TcpListener>
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
-    // Inherited by each accepted socket: one system call for the life of the listener.
-    socket.set_tcp_nodelay(true)?;
+    tune(SockRef::from(&socket))?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     socket.listen(backlog)?;
     Ok(socket.into())
+}
+
+/// Bytes that the kernel takes for a connection beyond what its client has room for. Left to itself it takes
+/// a megabyte and more, even of those who read 4 KB/s: thousands of slow readers then use up the
+/// memory that all connections have, and what a fast one gets has left the processor's cache before it is
+/// sent. Less than one turn of a pipe (64 KB), so that `sendfile` stops behind its first.
+const MOST_UNSENT: u32 = 48 * 1024;
+
+/// Sets what each accepted socket inherits: one call for the life of the listener.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn tune(listener: SockRef<'_>) -> io::Result<()> {
+    listener.set_tcp_nodelay(true)?;
+    listener.set_tcp_notsent_lowat(MOST_UNSENT)
 }
 
 /// Whether `address` is free for this process alone: sharing among loops would let another server

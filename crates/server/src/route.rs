@@ -277,7 +277,7 @@ fn ask(
     let pass = Rc::new(Pass::new(client));
     let subject = &subject.with(Some(&pass));
     let Some(gates) = &subject.settings.gates else { return Ok(pass) };
-    let reply = match gates.ask(&Asker { ctx, request, pass: &pass }, 0) {
+    let reply = match gates.ask(&Asker { ctx, request, pass: &pass, now: Instant::now() }, 0) {
         (_, Verdict::Pass) => return Ok(pass),
         (_, Verdict::Refuse(refused)) => refuse(ctx, request, subject, refused),
         (number, Verdict::Wait(waiting)) => {
@@ -348,7 +348,7 @@ impl Wait {
             waiting.await?;
             let Self { ctx, pass, .. } = self;
             let request = &self.request.as_request();
-            match self.gates.ask(&Asker { ctx, request, pass }, number + 1) {
+            match self.gates.ask(&Asker { ctx, request, pass, now: Instant::now() }, number + 1) {
                 (_, Verdict::Pass) => return Ok(()),
                 (_, Verdict::Refuse(refused)) => return Err(refused),
                 (next, Verdict::Wait(longer)) => (number, waiting) = (next, longer),

@@ -76,7 +76,7 @@ pub(crate) struct Ends {
 }
 
 /// What is encrypted at a time.
-const STRETCH: usize = 64 * 1024;
+const STRETCH: usize = 128 * 1024;
 
 impl Transport {
     fn tcp(&self) -> Option<&TcpStream> {
@@ -148,14 +148,12 @@ impl Transport {
             Self::Tcp(tcp) => tcp.try_write(bytes),
             Self::Unix(unix) => unix.try_write(bytes),
             Self::Tls(session) => {
-                if !session.flush()? {
+                if !session.make_room()? {
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
                 let bytes = &bytes[..bytes.len().min(STRETCH)];
-                let count = session.encrypt(&[io::IoSlice::new(bytes)])?;
                 // What is not taken now goes before whatever comes next.
-                session.flush()?;
-                Ok(count)
+                session.write(&[io::IoSlice::new(bytes)])
             }
         }
     }

@@ -39,13 +39,14 @@ fn one(file: &Path, fixture: &Fixture, rng: &mut SplitMix64) -> io::Result<()> {
             // What it has to be served as, beside it for the comparison of bodies.
             fs::write(served_as(file), text)?;
         }
-        Content::CgiProgram | Content::FastcgiProgram => {
-            let options: &[&str] = match fixture.content {
-                Content::FastcgiProgram => &["-DFASTCGI", "-lfcgi"],
-                _ => &[],
+        Content::CgiProgram | Content::CgiplusProgram | Content::FastcgiProgram => {
+            let (options, libraries): (&[&str], &[(&str, &str)]) = match fixture.content {
+                Content::FastcgiProgram => (&["-DFASTCGI", "-lfcgi"], &[]),
+                Content::CgiplusProgram => (&["-DCGIPLUS"], &CGIPLUS),
+                _ => (&[], &[]),
             };
             // Rows without scripts do not need it; those with scripts say that it is not there.
-            if let Err(error) = compile(file, options) {
+            if let Err(error) = compile(file, options, libraries) {
                 eprintln!("  {error}");
             }
             return Ok(());
@@ -108,6 +109,10 @@ const PROGRAM: &str = r#"#ifdef FASTCGI
 #endif
 #include <stdlib.h>
 #include <string.h>
+#ifdef CGIPLUS
+#include "cgiplus.h"
+#define getenv cgiplus_variable
+#endif
 /* Answers with as many bytes as the query says; reads a body to its end. */
 static void answer(void) {
     const char *query = getenv("QUERY_STRING"), *length = getenv("CONTENT_LENGTH");
@@ -127,6 +132,9 @@ int main(int count, char **words) {
     /* Listens on its standard input, or on the socket that is named. */
     if (count > 1 && dup2(FCGX_OpenSocket(words[1], 1024), 0) != 0) return 1;
     while (FCGI_Accept() >= 0) answer();
+#elif defined CGIPLUS
+    (void)count, (void)words;
+    while (cgiplus_next()) answer();
 #else
     (void)count, (void)words;
     answer();
@@ -135,13 +143,25 @@ int main(int count, char **words) {
 }
 "#;
 
-fn compile(file: &Path, options: &[&str]) -> io::Result<()> {
-    let source = file.with_extension("c");
-    fs::write(&source, PROGRAM)?;
-    // Libraries stand behind what needs them.
-    let done =
-        Command::new("cc").arg("-O2").arg("-o").arg(file).arg(&source).args(options).output();
-    fs::remove_file(&source)?;
+/// The library that CGIplus programs are built with.
+const CGIPLUS: [(&str, &str); 2] = [
+    ("cgiplus.h", include_str!("../../../../scripting/cgiplus/cgiplus.h")),
+    ("cgiplus.c", include_str!("../../../../scripting/cgiplus/cgiplus.c")),
+];
+
+/// Compiles the program with `libraries`, named and as text.
+fn compile(file: &Path, options: &[&str], libraries: &[(&str, &str)]) -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut sources = vec![folder.path().join("program.c")];
+    fs::write(&sources[0], PROGRAM)?;
+    for (name, text) in libraries {
+        let library = folder.path().join(name);
+        fs::write(&library, text)?;
+        sources.extend(name.ends_with(".c").then_some(library));
+    }
+    // Libraries of the system stand behind what needs them.
+    let mut cc = Command::new("cc");
+    let done = cc.arg("-O2").arg("-o").arg(file).args(&sources).args(options).output();
     let done = done.map_err(|error| io::Error::other(format!("cc: {error}")))?;
     if done.status.success() {
         Ok(())

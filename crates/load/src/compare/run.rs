@@ -332,6 +332,7 @@ impl<'a> ScenarioRun<'a> {
         let plan = self.rows[row];
         let needed = match variant.script {
             Some(Script::Fastcgi) => Some(Content::FastcgiProgram),
+            Some(Script::Cgiplus) => Some(Content::CgiplusProgram),
             Some(_) => Some(Content::CgiProgram),
             None => None,
         };

@@ -71,6 +71,8 @@ pub enum Content {
     VariableRecords,
     /// A C program that answers by CGI with as many bytes as its query says.
     CgiProgram,
+    /// The same by CGIplus.
+    CgiplusProgram,
     /// The same program in a process that stays, by FastCGI; it needs libfcgi.
     FastcgiProgram,
 }

@@ -56,6 +56,8 @@ pub(super) struct Connection {
     /// It stands in the queue of those that can take a request.
     pub(super) queued: bool,
     thinking: bool,
+    /// It has been begun, and nothing has come by it; only counted at a pace.
+    silent: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -129,6 +131,7 @@ impl Connection {
             peer_ended: false,
             queued: false,
             thinking: false,
+            silent: false,
         }
     }
 
@@ -162,9 +165,16 @@ impl Connection {
             Ok(transport) => {
                 self.transport = Some(transport);
                 self.phase = Phase::Connecting;
+                self.silent = self.pace.is_some();
+                shared.silent += u32::from(self.silent);
             }
             Err(error) => self.fail(shared, &error),
         }
+    }
+
+    /// Something has come by it, or it is gone.
+    fn end_silence(&mut self, shared: &mut Shared<'_>) {
+        shared.silent -= u32::from(std::mem::take(&mut self.silent));
     }
 
     /// Something has happened to its socket.
@@ -298,11 +308,13 @@ impl Connection {
         let generation = self.generation;
         let mut buffer = std::mem::take(&mut shared.buffer);
         while self.phase == Phase::Open && self.generation == generation {
-            let most = match self.pace.as_ref().map(|pace| pace.allowance(shared.now)) {
+            let most = match self.pace.as_mut().map(|pace| (pace.allowance(shared.now), pace)) {
                 None => buffer.len(),
-                Some(Ok(most)) => most.min(buffer.len()),
-                Some(Err(due)) => {
-                    shared.timers.add(due, self.index, generation);
+                Some((Ok(most), _)) => most.min(buffer.len()),
+                Some((Err(due), pace)) => {
+                    if pace.begins_to_wait(due) {
+                        shared.timers.add(due, self.index, generation);
+                    }
                     break;
                 }
             };
@@ -351,6 +363,7 @@ impl Connection {
         shared.received(count as u64);
         if let Some(pace) = &mut self.pace {
             pace.took(shared.now, count as u64);
+            self.end_silence(shared);
         }
         if discarded {
             self.reader.skip(count as u64);
@@ -512,6 +525,7 @@ impl Connection {
             shared.spend();
         }
         self.flight.clear();
+        self.end_silence(shared);
         self.shut();
         shared.timers.add(shared.now + RETRY, self.index, self.generation);
     }
@@ -519,6 +533,7 @@ impl Connection {
     /// Closes; what follows is the model's choice.
     fn close(&mut self, shared: &mut Shared<'_>) {
         shared.record(|tally, now| tally.lifetime.saturating_record(now - self.opened));
+        self.end_silence(shared);
         self.shut();
         shared.reopen(self.index);
     }

@@ -51,6 +51,8 @@ pub(super) struct Shared<'a> {
     pub(super) think: u64,
     /// Requests in flight on all connections.
     pub(super) in_flight: u64,
+    /// With a pace: connections that have been begun and by which nothing has come.
+    pub(super) silent: u32,
     /// With a replay: which requests are due.
     pub(super) replayed: VecDeque<u32>,
     clock: Clock,
@@ -75,6 +77,9 @@ const SCAN: u64 = 100_000_000;
 const SPIN: u64 = 60_000;
 /// Connections that are begun at a time, so that the server's backlog does not overflow.
 const OPEN_AT_ONCE: usize = 256;
+/// With a pace, a crowd comes no faster than so many at a time have their first bytes: it is how many
+/// are served at once that is asked for, not how many may come in one moment.
+const MOST_SILENT: u32 = 1024;
 const EVENTS: usize = 1024;
 
 impl<'a> Worker<'a> {
@@ -120,6 +125,7 @@ impl<'a> Worker<'a> {
             verifies: plan.verify != Verify::Status,
             think,
             in_flight: 0,
+            silent: 0,
             replayed: VecDeque::new(),
             clock,
             left,
@@ -235,7 +241,7 @@ impl<'a> Worker<'a> {
             return self.assign();
         }
         for _ in 0..OPEN_AT_ONCE {
-            if self.shared.left == 0 {
+            if self.shared.left == 0 || self.shared.silent >= MOST_SILENT {
                 return;
             }
             let Some(index) = self.shared.to_open.pop() else { return };
@@ -315,8 +321,8 @@ impl<'a> Worker<'a> {
         let shared = &self.shared;
         let mut next =
             self.next_scan.min(shared.ends).min(shared.timers.next().unwrap_or(u64::MAX));
-        if !shared.to_open.is_empty() && !matches!(shared.job.plan.model, Model::OpenConnections(_))
-        {
+        let opens = !matches!(shared.job.plan.model, Model::OpenConnections(_));
+        if opens && !shared.to_open.is_empty() && shared.silent < MOST_SILENT {
             next = shared.now;
         }
         let rest = match self.next_due {

@@ -1,11 +1,14 @@
 //! The layer that one loop has to itself.
 
 use std::cell::RefCell;
+use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hashbrown::{Equivalent, HashMap};
+use hashbrown::hash_table::Entry;
+use hashbrown::{DefaultHashBuilder, HashTable};
+use smallvec::SmallVec;
 
 use super::resource::Resource;
 use super::store::Store;
@@ -15,9 +18,13 @@ use crate::config::Settings;
 use crate::gate::Gates;
 
 /// Resources by site and path as it stands in the request, before any decoding.
+///
+/// With many files what costs is memory that is in no processor's cache: the table has only references, and
+/// what is compared stands with what is used next.
 #[derive(Debug, Default)]
 pub(crate) struct Front {
-    map: HashMap<FrontKey, Rc<Hit>>,
+    table: HashTable<Rc<Hit>>,
+    hasher: DefaultHashBuilder,
     most: usize,
     retired: (usize, usize),
 }
@@ -25,6 +32,7 @@ pub(crate) struct Front {
 /// A resource as one loop holds it: counted without touching what other cores read.
 #[derive(Debug)]
 pub(crate) struct Hit {
+    key: FrontKey,
     /// What most answers need, beside each other.
     pub(crate) version: Arc<Version>,
     pub(crate) settings: Arc<Settings>,
@@ -46,11 +54,17 @@ pub(crate) struct Plain {
 }
 
 impl Hit {
-    pub(crate) fn new(resource: Arc<Resource>, gates: Option<Arc<Gates>>) -> Self {
+    /// Of a resource by that path of a site.
+    pub(crate) fn new(
+        (site, path): (usize, &[u8]),
+        resource: Arc<Resource>,
+        gates: Option<Arc<Gates>>,
+    ) -> Self {
         let identity = &resource.identity;
         let plain =
             resource.settings.expires.is_none() && matches!(identity.body, Stored::Memory(_));
         Self {
+            key: FrontKey { site, path: SmallVec::from_slice(path) },
             version: Arc::clone(&resource.version),
             settings: Arc::clone(&resource.settings),
             plain: plain.then(|| Plain {
@@ -64,42 +78,40 @@ impl Hit {
     }
 }
 
-#[derive(Debug, PartialEq, Eq, Hash)]
+/// A path as it stands in a request to a site.
+#[derive(Debug)]
 struct FrontKey {
     site: usize,
-    path: Box<[u8]>,
+    path: SmallVec<[u8; 48]>,
 }
 
-#[derive(Hash)]
-struct FrontKeyRef<'a> {
-    site: usize,
-    path: &'a [u8],
-}
-
-impl Equivalent<FrontKey> for FrontKeyRef<'_> {
-    fn equivalent(&self, key: &FrontKey) -> bool {
-        self.site == key.site && self.path == &*key.path
+impl FrontKey {
+    fn is(&self, site: usize, path: &[u8]) -> bool {
+        self.site == site && *self.path == *path
     }
 }
 
 impl Front {
     pub(crate) fn new(most: usize) -> Self {
-        Self { map: HashMap::new(), most, retired: (0, 0) }
+        Self { most, ..Self::default() }
     }
 
     /// Takes over what another knows of sites that there still are.
     pub(crate) fn take_over(&mut self, other: &RefCell<Self>, has: impl Fn(usize) -> bool) {
-        self.map = std::mem::take(&mut other.borrow_mut().map);
-        self.map.retain(|key, _| has(key.site));
-        if self.map.len() >= self.most {
-            self.map.clear();
+        let mut other = other.borrow_mut();
+        self.table = std::mem::take(&mut other.table);
+        self.hasher = other.hasher.clone();
+        self.table.retain(|hit| has(hit.key.site));
+        if self.table.len() >= self.most {
+            self.table.clear();
         }
     }
 
     /// What that path is, if it is known and may be used now (`now` in milliseconds).
     #[inline]
     pub(crate) fn get(&self, site: usize, path: &[u8], now: u64) -> Option<&Rc<Hit>> {
-        let hit = self.map.get(&FrontKeyRef { site, path })?;
+        let hash = self.hasher.hash_one((site, path));
+        let hit = self.table.find(hash, |hit| hit.key.is(site, path))?;
         if !hit.version.is_fresh(now) {
             return None;
         }
@@ -107,22 +119,28 @@ impl Front {
         Some(hit)
     }
 
-    pub(crate) fn insert(&mut self, store: &Store, site: usize, path: &[u8], hit: Hit) -> Rc<Hit> {
+    pub(crate) fn insert(&mut self, store: &Store, hit: Hit) -> Rc<Hit> {
         if store.has_retired_much(&mut self.retired) {
             self.sweep();
         }
-        if self.map.len() >= self.most {
+        if self.table.len() >= self.most {
             // Spellings of paths are the client's to choose, so that there is no end to them;
             // the store has what is needed to fill this again.
-            self.map.clear();
+            self.table.clear();
         }
         let hit = Rc::new(hit);
-        self.map.insert(FrontKey { site, path: path.into() }, Rc::clone(&hit));
+        let FrontKey { site, path } = &hit.key;
+        let hash_of = |hit: &Rc<Hit>| self.hasher.hash_one((hit.key.site, &*hit.key.path));
+        let hash = hash_of(&hit);
+        match self.table.entry(hash, |known| known.key.is(*site, path), hash_of) {
+            Entry::Occupied(mut known) => *known.get_mut() = Rc::clone(&hit),
+            Entry::Vacant(place) => drop(place.insert(Rc::clone(&hit))),
+        }
         hit
     }
 
     /// Lets go of what is not to be used any more, so that its memory is free.
     pub(crate) fn sweep(&mut self) {
-        self.map.retain(|_, hit| !hit.version.is_stale());
+        self.table.retain(|hit| !hit.version.is_stale());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::Acme;
 use super::{Address, Config, ErrorLogPlace};
 
 /// Files that may be used: each a file, or a directory with all that is beneath it.
@@ -44,6 +45,8 @@ impl Config {
         for site in self.sites.iter() {
             let tls = site.tls.iter().flat_map(|tls| tls.files());
             places.read.extend(tls.map(|path| folder(path)));
+            let acme = site.tls.iter().filter_map(|tls| tls.acme.as_ref());
+            places.read.extend(acme.flat_map(Acme::files).map(|path| folder(path)));
             for script in site.scripts() {
                 let programs = script.command.iter().flat_map(|command| command.first());
                 for program in programs.chain(&script.interpreter) {

@@ -409,6 +409,19 @@ pub struct AcmeTable {
     /// authority comes to port 443), `http-01` on one without (port 80). When absent, whichever listeners
     /// there are for, in turn when one fails.
     pub challenge: Option<At<AcmeChallenge>>,
+    /// By what an authority knows you that gives accounts to its customers only (external account binding, RFC 8555
+    /// §7.3.4): `{ id = "...", key = FILE }`, with the key's file in base64url, as the authority shows it.
+    pub external_account: Option<ExternalAccountTable>,
+}
+
+/// An account that an authority knows by other means (RFC 8555 §7.3.4).
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table such as { id = \"kid-1\", key = \"eab.key\" }")]
+pub struct ExternalAccountTable {
+    /// The key's identifier.
+    pub id: At<String>,
+    /// File with the key, in base64url.
+    pub key: At<PathBuf>,
 }
 
 /// How it is proven to an authority that a name is this server's.

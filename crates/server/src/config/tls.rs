@@ -56,8 +56,19 @@ pub struct Acme {
     pub authority: Option<PathBuf>,
     /// The proofs of control that may be used, the preferred first.
     pub challenges: Vec<AcmeChallenge>,
+    /// By what the authority knows somebody already.
+    pub external: Option<ExternalAccount>,
     /// Where the account and the certificate are kept.
     pub folder: PathBuf,
+}
+
+/// An account that an authority knows by other means (RFC 8555 §7.3.4).
+#[derive(Debug, Clone)]
+pub struct ExternalAccount {
+    /// The key's identifier.
+    pub id: String,
+    /// File with the key, in base64url.
+    pub key: PathBuf,
 }
 
 impl Tls {
@@ -218,7 +229,7 @@ fn read_acme(
     absolute: &impl Fn(&Path) -> PathBuf,
     report: Report<'_>,
 ) -> Acme {
-    let AcmeTable { contact, directory, authority, challenge } = &table.value;
+    let AcmeTable { contact, directory, authority, challenge, external_account } = &table.value;
     if around.hosts.is_empty() {
         report(
             &table.span,
@@ -267,9 +278,15 @@ fn read_acme(
         true => contact.value.clone(),
         false => format!("mailto:{}", contact.value),
     });
+    let external = external_account.as_ref().map(|table| {
+        let key = absolute(&table.key.value);
+        ExternalAccount { id: table.id.value.clone(), key }
+    });
+    let known_as = external.as_ref().map(|external| external.id.as_str());
     Acme {
         names: around.hosts.to_vec(),
-        folder: around.state.join("acme").join(account_name(url, contact.as_deref())),
+        folder: around.state.join("acme").join(account_name(url, contact.as_deref(), known_as)),
+        external,
         contact,
         directory: url.to_owned(),
         authority: authority.as_ref().map(|path| absolute(path)),
@@ -278,14 +295,20 @@ fn read_acme(
 }
 
 /// A folder's name for an account: the authority's host, and what tells it from others there.
-fn account_name(directory: &str, contact: Option<&str>) -> String {
+fn account_name(directory: &str, contact: Option<&str>, known_as: Option<&str>) -> String {
     let host = directory.split('/').nth(2).unwrap_or_default().replace([':', '[', ']'], "_");
-    let digest = Sha256::digest(format!("{directory}\n{}", contact.unwrap_or_default()));
+    let known_as = known_as.map(|id| format!("\n{id}")).unwrap_or_default();
+    let digest = Sha256::digest(format!("{directory}\n{}{known_as}", contact.unwrap_or_default()));
     let digest: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
     format!("{host}-{digest}")
 }
 
 impl Acme {
+    /// Every file that it names: they are read when something is obtained.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.authority.iter().chain(self.external.iter().map(|external| &external.key))
+    }
+
     /// The account's file.
     pub fn account(&self) -> PathBuf {
         self.folder.join("account.json")

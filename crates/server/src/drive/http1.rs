@@ -14,7 +14,6 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
 
 use dunlin_http::http1::{self, Refusal};
 use dunlin_http::{Head, OwnedRequest};
@@ -29,7 +28,7 @@ use crate::connections::Waiting;
 use crate::event_loop::{Buffers, Loop, Served};
 use crate::gate::ConnectionPace;
 use crate::listen::{Accepted, Permit};
-use crate::record::{Opening, Track};
+use crate::record::{Arrival, Opening, Track};
 use crate::response::Body;
 use crate::route::Job;
 use crate::transport::{Ends, Peer, Transport};
@@ -39,8 +38,9 @@ pub(crate) struct Connection {
     ctx: Rc<Loop>,
     stream: Transport,
     peer: Peer,
-    /// What a proxy said of the addresses of client and server.
-    proxied: Option<Box<Ends>>,
+    /// The addresses of client and server: what a proxy said, or what the system has said when they were
+    /// first asked for.
+    known_ends: Option<Box<Ends>>,
     serial: u64,
     slot: usize,
     requests: u64,
@@ -60,7 +60,7 @@ pub(crate) struct Connection {
     /// Whether requests are commands to the server.
     is_admin: bool,
     /// When the first of the bytes that are being answered was read, when anybody wants to know.
-    first_byte: Option<Instant>,
+    arrival: Option<Arrival>,
     /// How the connection began, until its first request.
     opening: Option<Opening>,
     /// Whether HTTP/2 may be spoken on this listener.
@@ -161,7 +161,7 @@ impl Connection {
             ctx,
             stream,
             peer,
-            proxied,
+            known_ends: proxied,
             serial,
             slot,
             requests: 0,
@@ -173,7 +173,7 @@ impl Connection {
             registered: false,
             early_reads: 2,
             is_admin: start == Start::Admin,
-            first_byte: None,
+            arrival: None,
             opening,
             http2: start == Start::Either,
             stage: Stage::Receive,
@@ -188,8 +188,11 @@ impl Connection {
     }
 
     /// The addresses of client and server.
-    fn ends(&self) -> io::Result<Option<Ends>> {
-        self.proxied.as_deref().map_or_else(|| self.stream.ends(), |proxied| Ok(Some(*proxied)))
+    fn ends(&mut self) -> io::Result<Option<Ends>> {
+        if self.known_ends.is_none() {
+            self.known_ends = self.stream.ends()?.map(Box::new);
+        }
+        Ok(self.known_ends.as_deref().copied())
     }
 
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
@@ -227,8 +230,8 @@ impl Connection {
                 self.ctx.look_for_changes();
             }
             let fresh = read.filled();
-            if self.ctx.is_tracking() && (self.unread.is_empty() || self.first_byte.is_none()) {
-                self.first_byte = Some(Instant::now());
+            if self.ctx.is_tracking() {
+                self.arrival = Some(Arrival::read(self.arrival, self.unread.is_empty()));
             }
             let step = if self.unread.is_empty() {
                 self.take_in(fresh, parts)
@@ -301,7 +304,7 @@ impl Connection {
             Next::Receive => {
                 self.stage = Stage::Receive;
                 self.early_reads = 2;
-                self.first_byte = None;
+                self.arrival = None;
                 self.resume = !self.unread.is_empty();
                 self.await_more(true);
             }

@@ -13,7 +13,6 @@ mod work;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
 use dunlin_http::http2::{self, Event, Settings};
 use dunlin_http::{Head, Request};
@@ -22,7 +21,7 @@ use tokio::io::ReadBuf;
 use self::work::Work;
 use crate::event_loop::{Buffers, From, Loop, Served};
 use crate::gate::ConnectionPace;
-use crate::record::{Opening, Track};
+use crate::record::{Arrival, Opening, Track};
 use crate::transport::{Ends, Peer, Transport};
 
 /// One HTTP/2 connection, but for its socket.
@@ -42,7 +41,7 @@ pub(super) struct Connection {
     pace: Option<ConnectionPace>,
     requests: u64,
     /// When the bytes that are being answered were read.
-    first_byte: Option<Instant>,
+    arrival: Option<Arrival>,
     /// When something was last received or sent, in milliseconds of the loop's clock.
     active: u64,
     /// When bytes of a body were last sent on any stream.
@@ -130,7 +129,7 @@ impl Connection {
             works: Vec::new(),
             pace: None,
             requests: 0,
-            first_byte: None,
+            arrival: None,
             active: now,
             served: now,
             incomplete_since: None,
@@ -229,8 +228,8 @@ impl Connection {
             self.early_reads = self.early_reads.saturating_sub(1);
             link.ctx.look_for_changes();
         }
-        if link.ctx.is_tracking() && (self.unread.is_empty() || self.first_byte.is_none()) {
-            self.first_byte = Some(Instant::now());
+        if link.ctx.is_tracking() {
+            self.arrival = Some(Arrival::read(self.arrival, self.unread.is_empty()));
         }
         let fresh = read.filled();
         self.active = link.ctx.clock.now();

@@ -76,7 +76,7 @@ fn send_encrypted(
     sent: &mut u64,
 ) -> io::Result<Sent> {
     loop {
-        if !session.flush()? {
+        if !session.make_room()? {
             return Ok(Sent::Blocked);
         }
         let rest = &head[*at..];
@@ -84,11 +84,11 @@ fn send_encrypted(
             None if rest.is_empty() => return Ok(Sent::All),
             None => {
                 let rest = &rest[..rest.len().min(ENCRYPTED_STRETCH)];
-                *at += session.encrypt(&[IoSlice::new(rest)])?;
+                *at += session.write(&[IoSlice::new(rest)])?;
             }
             Some(Piece::Memory(bytes)) => {
                 let bytes = &bytes[..bytes.len().min(ENCRYPTED_STRETCH)];
-                let taken = session.encrypt(&[IoSlice::new(rest), IoSlice::new(bytes)])?;
+                let taken = session.write(&[IoSlice::new(rest), IoSlice::new(bytes)])?;
                 advance(taken, head.len(), at, body, sent);
             }
             Some(Piece::File(file, range)) => {
@@ -100,7 +100,7 @@ fn send_encrypted(
                         Ahead::Not(state) => return Ok(Err(state)),
                     };
                     // Everything is taken: nothing waits from before.
-                    io::Result::Ok(Ok(session.encrypt(&[IoSlice::new(rest), IoSlice::new(copy)])?))
+                    io::Result::Ok(Ok(session.write(&[IoSlice::new(rest), IoSlice::new(copy)])?))
                 })?;
                 match taken {
                     Ok(taken) => {

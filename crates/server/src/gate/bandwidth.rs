@@ -236,6 +236,17 @@ impl Pacer {
         }
     }
 
+    /// Lets a body through that may be sent whole and at once. Otherwise it is sent in its turn, as
+    /// [`Self::poll`] says.
+    pub(crate) fn lets_through(&mut self, bytes: u64) -> bool {
+        let now = ORIGIN.elapsed().as_nanos() as u64;
+        let passes = bytes == 0 || self.advance(now, bytes).is_ok_and(|most| most >= bytes);
+        if passes {
+            self.spend(bytes);
+        }
+        passes
+    }
+
     /// Whether it is the throttle that the answer waits for.
     pub(crate) fn is_waiting(&self) -> bool {
         self.stage != Stage::Idle

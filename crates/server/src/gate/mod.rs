@@ -15,6 +15,7 @@ mod throttle;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use dunlin_http::{FieldLines, Request};
 
@@ -62,6 +63,8 @@ pub(crate) struct Asker<'a, 'r> {
     pub(crate) ctx: &'a Rc<Loop>,
     pub(crate) request: &'a Request<'r>,
     pub(crate) pass: &'a Rc<Pass>,
+    /// When it asks: the clock is read once for all gates.
+    pub(crate) now: Instant,
 }
 
 /// What a gate says.

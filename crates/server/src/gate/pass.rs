@@ -1,12 +1,13 @@
 //! Who asks, and what the gates have found out and lent.
 
-use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
+use std::sync::Arc;
 use std::time::Instant;
 
 use dunlin_http::{FieldLines, Request};
 
 use super::bandwidth::{ConnectionPace, Pacer, Sender};
+use super::concurrency::Place;
 use super::network::{Network, forwarded_address};
 use crate::transport::{Ends, Peer, Transport};
 
@@ -54,13 +55,14 @@ impl Client {
 pub(crate) struct Pass {
     /// The client, which may be behind proxies that are trusted.
     pub(crate) client: Client,
-    user: OnceCell<Box<str>>,
+    user: OnceCell<Arc<str>>,
     passed: Cell<Option<Instant>>,
     /// Of the connection: the other side's and the own. Known to those who wait.
     ends: OnceCell<Option<Ends>>,
     /// What the answer has besides the handler's fields.
     fields: RefCell<FieldLines>,
-    holds: RefCell<Vec<Box<dyn Any>>>,
+    /// Its place among those that may run at once.
+    place: OnceCell<Place>,
     /// Its place among those who share a bandwidth.
     sender: OnceCell<Sender>,
 }
@@ -73,7 +75,7 @@ impl Pass {
             passed: Cell::new(None),
             ends: OnceCell::new(),
             fields: RefCell::default(),
-            holds: RefCell::default(),
+            place: OnceCell::new(),
             sender: OnceCell::new(),
         }
     }
@@ -84,7 +86,7 @@ impl Pass {
     }
 
     /// The first who says so wins.
-    pub(crate) fn set_user(&self, user: &str) {
+    pub(crate) fn set_user(&self, user: impl Into<Arc<str>>) {
         // A second gate that authenticates has nothing to add.
         let _ = self.user.set(user.into());
     }
@@ -135,8 +137,9 @@ impl Pass {
         self.sender.get()?.pacer(connection.get_or_insert_default())
     }
 
-    /// Keeps something until the exchange ends, such as a place among those that may run at once.
-    pub(crate) fn hold(&self, held: impl Any) {
-        self.holds.borrow_mut().push(Box::new(held));
+    /// Keeps the place until the exchange ends.
+    pub(super) fn hold(&self, place: Place) {
+        // A route has one throttle.
+        let _ = self.place.set(place);
     }
 }

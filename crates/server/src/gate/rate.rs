@@ -157,24 +157,24 @@ impl RateLimit {
     }
 
     fn count(&self, asker: &Asker<'_, '_>) -> Verdict {
-        let address = || asker.pass.client.address.network();
+        let (address, now) = (|| asker.pass.client.address.network(), asker.now);
         match &self.rules.by {
-            By::Address => self.request(address()),
-            By::Route => self.request(()),
+            By::Address => self.request(address(), now),
+            By::Route => self.request((), now),
             By::User => match asker.pass.user() {
-                Some(user) => self.request(user),
-                None => self.request(address()),
+                Some(user) => self.request(user, now),
+                None => self.request(address(), now),
             },
             By::Header(name) => match field(asker, name) {
-                Some(value) => self.request(value),
-                None => self.request(address()),
+                Some(value) => self.request(value, now),
+                None => self.request(address(), now),
             },
         }
     }
 
     /// Counts a request of whoever `key` stands for.
-    pub(crate) fn request(&self, key: impl Hash) -> Verdict {
-        let now = self.origin.elapsed().as_nanos() as u64;
+    fn request(&self, key: impl Hash, now: Instant) -> Verdict {
+        let now = now.saturating_duration_since(self.origin).as_nanos() as u64;
         let mut verdict = self.request_at(self.hasher.hash_one(key), now);
         let counter = if verdict.allowed { &self.passed } else { &self.refused };
         counter.fetch_add(1, Ordering::Relaxed);

@@ -61,7 +61,7 @@ impl Throttle {
             (Share::User, Some(user)) => self.hasher.hash_one(user),
             _ => self.hasher.hash_one(asker.pass.client.address.network()),
         };
-        match throttle.enter(Some(owner)) {
+        match throttle.enter(Some(owner), asker.now) {
             Entry::Run(place) => {
                 asker.pass.hold(place);
                 Verdict::Pass

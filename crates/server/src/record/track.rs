@@ -53,6 +53,13 @@ pub(crate) struct Phases {
     pub(crate) first_out: Option<Instant>,
 }
 
+/// When the bytes of a request were read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arrival {
+    first_byte: Instant,
+    last_read: Instant,
+}
+
 /// How a connection began.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Opening {
@@ -86,13 +93,22 @@ impl Opening {
     }
 }
 
+impl Arrival {
+    /// Bytes were read now: more of what `known` tells of, unless something new begins with them.
+    pub(crate) fn read(known: Option<Self>, begins: bool) -> Self {
+        let now = Instant::now();
+        let first_byte = known.filter(|_| !begins).map_or(now, |known| known.first_byte);
+        Self { first_byte, last_read: now }
+    }
+}
+
 impl Track {
-    /// Of a request whose head is complete now. `first_byte` is when its first byte was read, where
-    /// that is known.
+    /// Of a request whose head was complete with the bytes that were read last; now, where that is not
+    /// known.
     #[inline]
-    pub(crate) fn new(first_byte: Option<Instant>, opening: Option<Opening>) -> Self {
-        let head = Instant::now();
-        let first_byte = first_byte.unwrap_or(head);
+    pub(crate) fn new(arrival: Option<Arrival>, opening: Option<Opening>) -> Self {
+        let Arrival { first_byte, last_read: head } =
+            arrival.unwrap_or_else(|| Arrival::read(None, true));
         let phases = Phases { opening, first_byte, head, first_out: None };
         let follow = Follow::default();
         Self { site: 0, pass: None, course: None, is_logged: true, follow, phases, span: None }

@@ -21,7 +21,7 @@ use rustix::net::{
 };
 
 use crate::config::{Address, Jail};
-use crate::listen::ListenSocket;
+use crate::listen::{self, ListenSocket};
 
 /// What tells a process that another hands over to it: the number of that other, its parent.
 const VARIABLE: &str = "DUNLIN_HANDOVER";
@@ -128,7 +128,7 @@ pub(super) fn from_systemd() -> io::Result<Vec<Inherited>> {
         match &socket {
             ListenSocket::Tcp(socket) => {
                 socket.set_nonblocking(true)?;
-                socket2::SockRef::from(socket).set_tcp_nodelay(true)?;
+                listen::tune(socket2::SockRef::from(socket))?;
             }
             ListenSocket::Unix(socket) => socket.set_nonblocking(true)?,
         }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::rc::Rc;
 
 use rustls::pki_types::CertificateDer;
-use rustls::{CipherSuite, ProtocolVersion, ServerConnection};
+use rustls::{CipherSuite, CommonState, ProtocolVersion};
 use x509_parser::x509::X509Name;
 
 /// What is known of a connection that is encrypted, for logs and scripts.
@@ -38,7 +38,7 @@ impl Facts {
         if self.client.is_some() { "SUCCESS" } else { "NONE" }
     }
 
-    pub(super) fn new(tls: &ServerConnection, client: Option<&Rc<ClientCertificate>>) -> Self {
+    pub(super) fn new(tls: &CommonState, client: Option<&Rc<ClientCertificate>>) -> Self {
         let protocol = match tls.protocol_version() {
             Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
             _ => "TLSv1.3",

@@ -5,10 +5,12 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
 use rustls::ServerConfig;
-use rustls::server::{AcceptedAlert, Acceptor, ClientHello};
+use rustls::server::{AcceptedAlert, Acceptor, ClientHello, UnbufferedServerConnection};
+use tokio::io::ReadBuf;
 use tokio::net::TcpStream;
 
 use super::acme::ALPN;
+use super::session::read_some;
 use super::{Certificates, Session};
 use crate::config::Config;
 
@@ -29,51 +31,46 @@ pub(crate) async fn handshake(
     certificates: &Certificates,
     http2: bool,
 ) -> io::Result<Session> {
-    let mut session = hello(tcp, config, certificates, http2).await?;
+    let (mut session, answers_early) = hello(tcp, config, certificates, http2).await?;
     poll_fn(|cx| {
-        loop {
-            if session.poll_flush(cx)?.is_pending() {
-                return std::task::Poll::Pending;
-            }
-            // With early data the answer need not wait for the end.
-            if !session.tls.is_handshaking() || session.tls.early_data().is_some() {
-                return std::task::Poll::Ready(io::Result::Ok(()));
-            }
-            std::task::ready!(session.poll_arrive(cx))?;
+        // With early data the answer need not wait for the end.
+        while session.tls.is_handshaking() && !(answers_early && session.has_waiting()) {
+            std::task::ready!(session.poll_flush(cx))?;
+            std::task::ready!(session.poll_arrive(cx, &mut ReadBuf::new(&mut [])))?;
         }
+        std::task::Poll::Ready(io::Result::Ok(()))
     })
     .await?;
     session.see_client();
     Ok(session)
 }
 
-/// Reads the client's first message and chooses the certificate by it.
+/// Reads the client's first message and chooses the certificate by it. The other value says whether anything may be
+/// sent to the client before the handshake has ended.
 async fn hello(
     tcp: TcpStream,
     config: &Config,
     certificates: &Certificates,
     http2: bool,
-) -> io::Result<Session> {
+) -> io::Result<(Session, bool)> {
     let mut acceptor = Acceptor::default();
-    let mut buffer = [0; 4096];
-    let mut read = 0;
+    let mut arrived = Vec::new();
     loop {
         tcp.readable().await?;
-        let count = match tcp.try_read(&mut buffer) {
+        let count = match read_some(&tcp, &mut arrived) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(count) => count,
             Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
             Err(error) => return Err(error),
         };
-        if read == 0 && buffer[0].is_ascii_uppercase() {
+        if arrived[0].is_ascii_uppercase() {
             let _ = tcp.try_write(PLAIN);
             return Err(io::Error::new(ErrorKind::InvalidData, "it speaks HTTP without TLS"));
         }
-        read += count;
-        if read > HELLO {
+        if arrived.len() > HELLO {
             return Err(io::Error::new(ErrorKind::InvalidData, "its first message is too long"));
         }
-        let mut rest = &buffer[..count];
+        let mut rest = &arrived[arrived.len() - count..];
         while !rest.is_empty() {
             acceptor.read_tls(&mut rest)?;
         }
@@ -87,13 +84,10 @@ async fn hello(
                     let what = "no site with a certificate has that name";
                     return Err(io::Error::new(ErrorKind::InvalidData, what));
                 };
-                let connection = accepted.into_connection(found);
-                let mut connection = connection.map_err(|refused| refuse(&tcp, refused))?;
-                connection.set_buffer_limit(None);
-                let mut session = Session::new(tcp, connection);
-                // Early data may have come with the first message.
-                session.take_in(&[])?;
-                return Ok(session);
+                let answers_early = found.send_half_rtt_data;
+                let connection = UnbufferedServerConnection::new(found);
+                let connection = connection.map_err(io::Error::other)?;
+                return Ok((Session::new(tcp, connection, arrived)?, answers_early));
             }
             Err(refused) => return Err(refuse(&tcp, refused)),
         }

@@ -4,6 +4,7 @@ mod acme;
 mod certificate;
 mod facts;
 mod handshake;
+mod seal;
 mod session;
 
 use std::fmt;
@@ -212,6 +213,9 @@ fn stamps(settings: &Tls) -> Vec<Stamp> {
 pub(crate) fn examine(settings: &Tls) -> Result<Vec<String>, String> {
     if let Some(acme) = &settings.acme {
         acme::roots(acme.authority.as_deref())?;
+        if let Some(external) = &acme.external {
+            acme::read_external_key(&external.key)?;
+        }
     }
     match certificate::answering(settings, "") {
         Err(error) if !is_to_be_obtained(settings) => return Err(error),

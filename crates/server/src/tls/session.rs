@@ -1,15 +1,17 @@
 //! An encrypted connection: plain bytes at one side, a socket at the other.
+//!
+//! rustls keeps the keys and the state of the protocol; bytes are in buffers that belong to the loop's thread. A
+//! connection has some of its own only while a record is incomplete, or while the socket does not take all.
 
 use std::cell::RefCell;
-use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use rustix::time::{ClockId, clock_gettime};
-use rustls::ServerConnection;
-use smallvec::SmallVec;
-use tokio::io::{AsyncRead, ReadBuf};
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, UnbufferedStatus};
+use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::facts::{ClientCertificate, Facts};
@@ -17,48 +19,65 @@ use super::facts::{ClientCertificate, Facts};
 /// An encrypted connection whose handshake may still be going on.
 pub(crate) struct Session {
     pub(crate) tcp: TcpStream,
-    pub(super) tls: ServerConnection,
-    /// Ciphertext that arrived while there was no room for what it says.
-    arrived: Vec<u8>,
+    pub(super) tls: UnbufferedServerConnection,
+    /// Ciphertext of which more has to arrive before it says anything.
+    pub(super) incomplete: Vec<u8>,
+    /// Plain bytes for which the reader had no room yet, from `waiting_at` on.
+    waiting: Vec<u8>,
+    waiting_at: usize,
+    /// Ciphertext that the socket has not taken.
+    pub(super) unsent: Vec<u8>,
+    /// The socket has said that it takes no more.
+    is_blocked: bool,
     /// Bytes of ciphertext that the socket has taken.
     written: u64,
     /// When something was last encrypted, in milliseconds of a coarse clock.
-    active: u64,
+    pub(super) active: u64,
     /// So many records are to be small.
-    small: u8,
+    pub(super) small: u8,
+    /// The client has said that nothing more comes.
+    has_ended: bool,
+    /// What the client sent is against the protocol: nothing can be made of the connection any more.
+    pub(super) is_broken: bool,
     /// The client's certificate, which was verified.
     client: Option<Rc<ClientCertificate>>,
 }
 
-/// Plain bytes of a small record: with what TLS adds, it fits into one segment of TCP over Ethernet, and can be
-/// decrypted as soon as that has arrived. A full one takes twelve.
-const SMALL: usize = 1350;
-/// As many small records as a connection's first flight has segments, nearly (RFC 6928).
-const SMALL_RECORDS: u8 = 8;
-/// After this time, in milliseconds, the kernel's congestion window may be that of the beginning again.
-const IDLE: u64 = 1000;
-
 /// What one read brings at most.
 const READ: usize = 32 * 1024;
-/// Plain bytes that wait to be read at most; a record holds as many.
-const WAITING: usize = 16 * 1024;
+/// Ciphertext that is kept for the rest of it to arrive: as much as a message of a handshake may have, several records
+/// long (RFC 8446 §4 would allow 16 MB).
+const INCOMPLETE: usize = 64 * 1024;
 
 thread_local! {
-    /// What arrives, before it is decrypted: connections keep no buffer for it.
-    static ARRIVING: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ].into());
+    /// What arrives, where it is decrypted: connections keep no buffer for it.
+    static ARRIVING: RefCell<Box<[u8]>> = RefCell::new(vec![0; INCOMPLETE + READ].into());
 }
 
 impl Session {
-    pub(super) fn new(tcp: TcpStream, tls: ServerConnection) -> Self {
-        Self {
+    /// `arrived`: what was read of the client's first message, and whatever came with it.
+    pub(super) fn new(
+        tcp: TcpStream,
+        tls: UnbufferedServerConnection,
+        mut arrived: Vec<u8>,
+    ) -> io::Result<Self> {
+        let mut session = Self {
             tcp,
             tls,
-            arrived: Vec::new(),
+            incomplete: Vec::new(),
+            waiting: Vec::new(),
+            waiting_at: 0,
+            unsent: Vec::new(),
+            is_blocked: false,
             written: 0,
             active: 0,
-            small: SMALL_RECORDS,
+            small: 0,
+            has_ended: false,
+            is_broken: false,
             client: None,
-        }
+        };
+        session.take_in(&mut arrived, &mut ReadBuf::new(&mut []))?;
+        Ok(session)
     }
 
     /// Reads plain bytes; none at the client's end of the connection.
@@ -68,79 +87,153 @@ impl Session {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         loop {
-            if let Some(mut early) = self.tls.early_data() {
-                let count = early.read(buffer.initialize_unfilled())?;
-                if count > 0 {
-                    buffer.advance(count);
-                    return Poll::Ready(Ok(()));
+            if self.has_waiting() {
+                let waiting = &self.waiting[self.waiting_at..];
+                let count = waiting.len().min(buffer.remaining());
+                buffer.put_slice(&waiting[..count]);
+                self.waiting_at += count;
+                if !self.has_waiting() {
+                    (self.waiting, self.waiting_at) = (Vec::new(), 0);
                 }
+                return Poll::Ready(Ok(()));
             }
-            match self.tls.reader().read(buffer.initialize_unfilled()) {
-                Ok(count) => {
-                    buffer.advance(count);
-                    return Poll::Ready(Ok(()));
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
+            if self.has_ended {
+                return Poll::Ready(Ok(()));
             }
-            ready!(self.poll_arrive(cx))?;
+            let before = buffer.filled().len();
+            ready!(self.poll_arrive(cx, buffer))?;
+            if buffer.filled().len() > before {
+                return Poll::Ready(Ok(()));
+            }
         }
     }
 
-    /// Takes in what has arrived, and sends what the protocol itself has to say.
-    pub(super) fn poll_arrive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.arrived.is_empty() {
-            let arrived = std::mem::take(&mut self.arrived);
-            return Poll::Ready(self.take_in(&arrived));
-        }
-        // That there is no room to send keeps nobody from reading.
-        if let Poll::Ready(Err(error)) = self.poll_flush(cx) {
-            return Poll::Ready(Err(error));
+    /// Takes in what has arrived; when there is nothing, sends what the protocol itself has to say.
+    pub(super) fn poll_arrive(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.is_broken {
+            return Poll::Ready(Err(ErrorKind::InvalidData.into()));
         }
         ARRIVING.with_borrow_mut(|arriving| {
-            let mut read = ReadBuf::new(arriving);
-            ready!(Pin::new(&mut self.tcp).poll_read(cx, &mut read))?;
-            let result = match read.filled() {
+            let kept = self.incomplete.len();
+            let mut read = ReadBuf::new(&mut arriving[kept..kept + READ]);
+            if Pin::new(&mut self.tcp).poll_read(cx, &mut read)?.is_pending() {
+                // That there is no room to send keeps nobody from reading.
+                return match self.poll_flush(cx) {
+                    Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                    _ => Poll::Pending,
+                };
+            }
+            let count = read.filled().len();
+            if count == 0 {
                 // An end that was not announced may be an attacker's.
-                [] => Err(ErrorKind::UnexpectedEof.into()),
-                arrived => self.take_in(arrived),
-            };
-            Poll::Ready(result)
+                return Poll::Ready(Err(ErrorKind::UnexpectedEof.into()));
+            }
+            arriving[..kept].copy_from_slice(&std::mem::take(&mut self.incomplete));
+            Poll::Ready(self.take_in(&mut arriving[..kept + count], buffer))
         })
     }
 
-    pub(super) fn take_in(&mut self, arrived: &[u8]) -> io::Result<()> {
-        let mut rest = arrived;
-        loop {
-            if !rest.is_empty() {
-                self.tls.read_tls(&mut rest)?;
+    /// Uses what has arrived: what it says to the driver goes into `buffer`, or waits for room in the next.
+    fn take_in(&mut self, arrived: &mut [u8], buffer: &mut ReadBuf<'_>) -> io::Result<()> {
+        let result = match self.process(arrived, buffer) {
+            Ok(used) if arrived.len() - used > INCOMPLETE => Err("its message is too long".into()),
+            Ok(used) => {
+                self.incomplete.extend_from_slice(&arrived[used..]);
+                return Ok(());
             }
-            match self.tls.process_new_packets() {
-                Ok(state) if state.plaintext_bytes_to_read() >= WAITING => {
-                    self.arrived.extend_from_slice(rest);
-                    return Ok(());
+            Err(error) => Err(error),
+        };
+        self.is_broken = true;
+        self.complain();
+        result.map_err(|error: Wrong| io::Error::new(ErrorKind::InvalidData, error))
+    }
+
+    /// Has rustls go through all of `arrived` that is complete; says how much that was.
+    fn process(&mut self, arrived: &mut [u8], buffer: &mut ReadBuf<'_>) -> Result<usize, Wrong> {
+        let mut used = 0;
+        loop {
+            let status = self.tls.process_tls_records(&mut arrived[used..]);
+            let UnbufferedStatus { mut discard, state } = status;
+            let mut is_done = false;
+            match state? {
+                ConnectionState::ReadTraffic(mut traffic) => {
+                    while let Some(record) = traffic.next_record() {
+                        let record = record?;
+                        discard += record.discard;
+                        deliver(record.payload, buffer, &mut self.waiting);
+                    }
                 }
-                Ok(_) if rest.is_empty() => return Ok(()),
-                Ok(_) => {}
-                Err(error) => {
-                    // The alert that says why, if there is room for it.
-                    let _ = self.flush();
-                    return Err(io::Error::new(ErrorKind::InvalidData, error));
+                ConnectionState::ReadEarlyData(mut traffic) => {
+                    while let Some(record) = traffic.next_record() {
+                        let record = record?;
+                        discard += record.discard;
+                        deliver(record.payload, buffer, &mut self.waiting);
+                    }
                 }
+                ConnectionState::EncodeTlsData(data) => encode(data, &mut self.unsent)?,
+                ConnectionState::TransmitTlsData(data) => data.done(),
+                ConnectionState::PeerClosed => {
+                    self.has_ended = true;
+                    // Whatever comes after that is nothing (RFC 8446 §6.1).
+                    return Ok(arrived.len());
+                }
+                _ => is_done = true,
+            }
+            used += discard;
+            if is_done {
+                return Ok(used);
             }
         }
+    }
+
+    /// Tells the client why its connection ends, as far as there is room for it.
+    fn complain(&mut self) {
+        while self.tls.wants_write() {
+            match self.tls.process_tls_records(&mut []).state {
+                Ok(ConnectionState::EncodeTlsData(data)) => {
+                    if encode(data, &mut self.unsent).is_err() {
+                        break;
+                    }
+                }
+                _ => break,
+            }
+        }
+        let _ = self.flush();
     }
 
     /// Sends ciphertext that is ready, as far as the socket takes it: true when all is gone.
     pub(crate) fn flush(&mut self) -> io::Result<bool> {
-        while self.tls.wants_write() {
-            match self.tls.write_tls(&mut Socket(&self.tcp)) {
-                Ok(count) => self.written += count as u64,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
-                Err(error) => return Err(error),
-            }
+        if self.unsent.is_empty() {
+            return Ok(true);
         }
-        Ok(true)
+        let unsent = std::mem::take(&mut self.unsent);
+        self.push(&unsent)
+    }
+
+    /// Whether something can be sent, which may be so before all is gone that was ready.
+    pub(crate) fn make_room(&mut self) -> io::Result<bool> {
+        Ok(!self.is_blocked || self.flush()?)
+    }
+
+    /// Sends `ciphertext` and keeps what the socket does not take: true when it took all.
+    pub(super) fn push(&mut self, ciphertext: &[u8]) -> io::Result<bool> {
+        let sent = match self.tcp.try_write(ciphertext) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+            sent => sent?,
+        };
+        self.written += sent as u64;
+        self.is_blocked = sent < ciphertext.len();
+        if self.is_blocked {
+            self.unsent.extend_from_slice(&ciphertext[sent..]);
+            // The next attempt would only be told so by the kernel.
+            let full = || -> io::Result<()> { Err(ErrorKind::WouldBlock.into()) };
+            let _ = self.tcp.try_io(Interest::WRITABLE, full);
+        }
+        Ok(!self.is_blocked)
     }
 
     /// Waits until the socket has all that was encrypted.
@@ -151,34 +244,9 @@ impl Session {
         Poll::Ready(Ok(()))
     }
 
-    /// Encrypts all of `plain`. The caller has flushed what was encrypted before, which bounds what
-    /// waits.
-    pub(crate) fn encrypt(&mut self, plain: &[IoSlice<'_>]) -> io::Result<usize> {
-        let time = clock_gettime(ClockId::MonotonicCoarse);
-        let now = time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000;
-        if now >= self.active + IDLE {
-            self.small = SMALL_RECORDS;
-        }
-        self.active = now;
-        if self.small == 0 {
-            return self.tls.writer().write_vectored(plain);
-        }
-        let mut rest: SmallVec<[&[u8]; 2]> = plain.iter().map(|slice| &**slice).collect();
-        let mut taken = 0;
-        while self.small > 0 && rest.iter().any(|slice| !slice.is_empty()) {
-            let mut record: SmallVec<[IoSlice<'_>; 2]> = SmallVec::new();
-            let mut room = SMALL;
-            for slice in &mut rest {
-                let (now, later) = slice.split_at(slice.len().min(room));
-                record.push(IoSlice::new(now));
-                room -= now.len();
-                *slice = later;
-            }
-            taken += self.tls.writer().write_vectored(&record)?;
-            self.small -= 1;
-        }
-        let rest: SmallVec<[IoSlice<'_>; 2]> = rest.into_iter().map(IoSlice::new).collect();
-        Ok(taken + self.tls.writer().write_vectored(&rest)?)
+    /// Whether something was read already that was not asked for yet.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.waiting_at < self.waiting.len()
     }
 
     /// To be called at the end of the handshake.
@@ -214,35 +282,46 @@ impl Session {
 
     /// Whether nothing waits for room in the socket.
     pub(crate) fn is_flushed(&self) -> bool {
-        !self.tls.wants_write()
+        self.unsent.is_empty()
     }
 
     /// Bytes that the socket has taken so far.
     pub(crate) fn written(&self) -> u64 {
         self.written
     }
+}
 
-    /// Says that nothing more comes (RFC 8446 §6.1), as far as there is room for it.
-    pub(crate) fn close(&mut self) {
-        self.tls.send_close_notify();
-        // A client that is gone, or takes nothing, is not told.
-        let _ = self.flush();
+/// What is wrong with what a client sent.
+type Wrong = Box<dyn std::error::Error + Send + Sync>;
+
+fn deliver(plain: &[u8], buffer: &mut ReadBuf<'_>, waiting: &mut Vec<u8>) {
+    // What waits was there before.
+    let room = if waiting.is_empty() { buffer.remaining() } else { 0 };
+    let (now, later) = plain.split_at(plain.len().min(room));
+    buffer.put_slice(now);
+    waiting.extend_from_slice(later);
+}
+
+/// Appends a message of the protocol's own.
+fn encode<Data>(
+    mut message: EncodeTlsData<'_, Data>,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
+    let start = out.len();
+    loop {
+        match message.encode(&mut out[start..]) {
+            Ok(_) => return Ok(()),
+            Err(EncodeError::InsufficientSize(lack)) => out.resize(start + lack.required_size, 0),
+            Err(error) => return Err(error),
+        }
     }
 }
 
-/// The socket as rustls writes to it.
-struct Socket<'a>(&'a TcpStream);
-
-impl Write for Socket<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.try_write(bytes)
-    }
-
-    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.try_write_vectored(slices)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+/// Reads what has come into `arrived`, by the thread's buffer; says how much it was.
+pub(super) fn read_some(tcp: &TcpStream, arrived: &mut Vec<u8>) -> io::Result<usize> {
+    ARRIVING.with_borrow_mut(|arriving| {
+        let count = tcp.try_read(&mut arriving[..READ])?;
+        arrived.extend_from_slice(&arriving[..count]);
+        Ok(count)
+    })
 }

@@ -13,18 +13,17 @@ fn program() -> PathBuf {
     std::env::current_exe().unwrap_or_default()
 }
 
-/// The one place that tells what Dunlin does not do yet.
+/// The one place that tells what Dunlin does not do.
 fn lacks(variant: &Variant) -> Option<&'static str> {
     match variant.script {
         Some(Script::InProcess) => Some("scripts do not run within the server"),
-        Some(Script::Cgiplus) => Some("CGIplus is not built yet"),
-        Some(Script::Cgi | Script::Warm | Script::Fastcgi) | None => None,
+        Some(_) | None => None,
     }
 }
 
 fn launch(site: &Site<'_>) -> io::Result<Launch> {
     let (folder, root, port) = (site.folder.display(), site.root.display(), site.port);
-    let mut server = "threads = 1\n".to_owned();
+    let mut server = "threads = 1\nconnections = 19900\n".to_owned();
     if site.variant.log || site.variant.dns {
         let format = if site.variant.dns { "{remote_name} {status}" } else { "combined" };
         server +=
@@ -50,6 +49,9 @@ fn launch(site: &Site<'_>) -> io::Result<Launch> {
         Some(Script::Fastcgi) => Some(format!(
             "kind = \"fastcgi\", command = [\"{root}/cgi-bin/hello.fcgi\"], processes = 1"
         )),
+        Some(Script::Cgiplus) => {
+            Some(format!("kind = \"cgiplus\", directory = \"{root}/plus\", processes = 1"))
+        }
         _ => None,
     };
     if let Some(script) = script {

@@ -56,7 +56,7 @@ server.bind = \"127.0.0.1\"
 server.listen-backlog = 4096
 server.max-keep-alive-requests = {requests}
 server.max-keep-alive-idle = 600
-server.max-connections = 10000
+server.max-connections = 19900
 server.max-fds = 20000
 {more}",
         modules.join(", ")

@@ -22,7 +22,7 @@ impl Connection {
     pub(super) fn answer(&mut self, bytes: &[u8], parts: &mut Parts<'_>) -> Option<Next> {
         let Parts { output, head, path } = parts;
         let request = Request::new(bytes, head);
-        let track = self.ctx.track(&request, self.first_byte, &mut self.opening);
+        let track = self.ctx.track(&request, self.arrival, &mut self.opening);
         self.requests += 1;
         self.decide_persistence(&request);
         if self.is_admin {
@@ -151,7 +151,7 @@ impl Connection {
             None => {
                 let head = Head::default();
                 let request = Request::new(b"", &head);
-                let track = self.ctx.track(&request, self.first_byte, &mut self.opening);
+                let track = self.ctx.track(&request, self.arrival, &mut self.opening);
                 (log_later(&request, track), false)
             }
         };
@@ -169,7 +169,15 @@ impl Connection {
         output: &mut Vec<u8>,
     ) -> Option<Next> {
         let Prepared { hit, coding, not_modified, cache } = prepared;
-        let pacer = track.as_ref().and_then(|track| track.pacer(&mut self.pace));
+        let mut pacer = track.as_ref().and_then(|track| track.pacer(&mut self.pace));
+        if let (Some(held), Some(plain)) = (&mut pacer, &hit.plain) {
+            let length = plain.block.len() - plain.head_length;
+            let is_short = coding == Coding::Identity && plain.block.len() <= INLINE_BODY;
+            let is_sent = is_short && !not_modified && request.method() == Method::Get;
+            if is_sent && held.lets_through(length as u64) {
+                pacer = None;
+            }
+        }
         if coding == Coding::Identity
             && pacer.is_none()
             && !not_modified
@@ -250,7 +258,13 @@ impl Connection {
         if is_head || !status::has_body(status) {
             body = Body::default();
         }
-        let pacer = log.as_ref().and_then(|log| log.track.pacer(&mut self.pace));
+        let mut pacer = log.as_ref().and_then(|log| log.track.pacer(&mut self.pace));
+        if let (Some(held), Some(bytes)) = (&mut pacer, body.as_memory())
+            && bytes.len() <= INLINE_BODY
+            && held.lets_through(bytes.len() as u64)
+        {
+            pacer = None;
+        }
         let is_inline = |bytes: &&Bytes| bytes.len() <= INLINE_BODY && pacer.is_none();
         let mut inline = 0;
         if let Some(bytes) = body.as_memory().filter(is_inline) {

@@ -50,7 +50,7 @@ impl Connection {
             ctx: &self.ctx,
             stream: &mut self.stream,
             peer: self.peer,
-            proxied: self.proxied.as_deref(),
+            proxied: self.known_ends.as_deref(),
             opening: &mut self.opening,
             serial: self.serial,
             slot: self.slot,

@@ -34,7 +34,7 @@ impl Connection {
     ) {
         let Parts { out, head, text, path } = parts;
         let request = Request::new(text, head);
-        let track = link.ctx.track(&request, self.first_byte, link.opening);
+        let track = link.ctx.track(&request, self.arrival, link.opening);
         let client = Client::of(link.peer, link.stream);
         let routed = match route::dispatch(link.ctx, client, Origin::Client, &request, path) {
             Ok(routed) => routed,
@@ -121,7 +121,7 @@ impl Connection {
     ) {
         let head = Head::default();
         let request = Request::new(b"", &head);
-        let track = link.ctx.track(&request, self.first_byte, link.opening);
+        let track = link.ctx.track(&request, self.arrival, link.opening);
         self.refuse(link, id, refusal, (&request, track), parts.out);
     }
 

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -34,17 +33,18 @@ impl Basic {
         let (Some(value), None) = (given.next(), given.next()) else {
             return Verdict::Refuse(refused(&self.challenge));
         };
-        let now = Instant::now();
         let proof = proof(value);
-        if let Some(name) = self.users.known(&self.path, &proof, now) {
-            asker.pass.set_user(&name);
+        if let Some(name) = self.users.known(&self.path, &proof, asker.now) {
+            asker.pass.set_user(name);
             return Verdict::Pass;
         }
         let Some((name, password)) = credentials(value) else {
             return Verdict::Refuse(refused(&self.challenge));
         };
         let address = asker.pass.client.address;
-        if let Err(wait) = self.attempts.begin(address, self.most_attempts, now) {
+        // A browser asks on many connections at once: what they all say is compared, and counted, once.
+        let (comparison, is_first) = self.users.comparison(&proof);
+        if is_first && let Err(wait) = self.attempts.begin(address, self.most_attempts, asker.now) {
             let seconds = wait.as_secs().max(1).to_string();
             return Verdict::Refuse(Refused::new(429).with("Retry-After", seconds));
         }
@@ -52,25 +52,33 @@ impl Basic {
         let (path, challenge) = (self.path.clone(), self.challenge.clone());
         let pass = std::rc::Rc::clone(asker.pass);
         Verdict::Wait(Box::pin(async move {
-            let Some(_place) = users.place().await else {
-                attempts.forgive(address);
-                return Err(Refused::new(503).with("Retry-After", "1"));
-            };
-            let found = {
+            let compare = async || {
+                let Some(_place) = users.place().await else { return Err(Busy) };
                 let (users, name) = (Arc::clone(&users), name.clone());
                 let compare = move || users.verify(&path, &name, &password, proof);
-                tokio::task::spawn_blocking(compare).await
+                Ok(tokio::task::spawn_blocking(compare).await.unwrap_or(false))
             };
-            if found.unwrap_or(false) {
+            let found = comparison.get_or_try_init(compare).await;
+            if is_first && !matches!(found, Ok(false)) {
                 attempts.forgive(address);
-                pass.set_user(&name);
-                return Ok(());
             }
-            tracing::info!(peer = %address, user = name, "wrong name or password");
-            Err(refused(&challenge))
+            match found {
+                Ok(true) => {
+                    pass.set_user(name);
+                    Ok(())
+                }
+                Ok(false) => {
+                    tracing::info!(peer = %address, user = name, "wrong name or password");
+                    Err(refused(&challenge))
+                }
+                Err(Busy) => Err(Refused::new(503).with("Retry-After", "1")),
+            }
         }))
     }
 }
+
+/// Too many wait for their passwords to be compared.
+struct Busy;
 
 fn refused(challenge: &str) -> Refused {
     Refused::new(401).with("WWW-Authenticate", challenge)

@@ -154,7 +154,7 @@ impl Forward {
                 Ok(answer) if (200..300).contains(&answer.status) => {
                     let user = answer.fields.get(&user_field).map(<[u8]>::to_vec);
                     if let Some(user) = user.and_then(|user| String::from_utf8(user).ok()) {
-                        pass.set_user(&user);
+                        pass.set_user(user);
                     }
                     Ok(())
                 }

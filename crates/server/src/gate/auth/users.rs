@@ -6,10 +6,10 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use crate::password::Users;
 
@@ -34,9 +34,14 @@ struct State {
     looked: Option<Instant>,
     /// By what the client sent, as `basic::proof` makes it.
     proven: HashMap<[u8; 32], Proven>,
+    /// Those that go on, by the same.
+    comparisons: HashMap<[u8; 32], Weak<OnceCell<bool>>>,
     /// It was said that the file cannot be read.
     said: bool,
 }
+
+/// Whether a name and password are right, once that is known.
+pub(super) type Comparison = Arc<OnceCell<bool>>;
 
 #[derive(Debug)]
 struct Proven {
@@ -104,6 +109,19 @@ impl UserFile {
             return None;
         }
         self.comparing.acquire().await.ok()
+    }
+
+    /// The comparison of what somebody says, which all who say the same now have in common, and whether
+    /// there was none yet.
+    pub(super) fn comparison(&self, proof: &[u8; 32]) -> (Comparison, bool) {
+        let mut state = self.state();
+        if let Some(known) = state.comparisons.get(proof).and_then(Weak::upgrade) {
+            return (known, false);
+        }
+        state.comparisons.retain(|_, comparison| comparison.strong_count() > 0);
+        let comparison = Comparison::default();
+        state.comparisons.insert(*proof, Arc::downgrade(&comparison));
+        (comparison, true)
     }
 
     /// Whose the proof is, if it was found right within the last minute and the file has not changed

@@ -10,6 +10,7 @@ mod roots;
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use dunlin_http::semantics::Method;
 use dunlin_http::{FieldLines, Request};
@@ -100,7 +101,7 @@ fn keep_in_front(ctx: &Loop, subject: &Subject<'_>, resource: Arc<Resource>) -> 
     if subject.settings.internal {
         return Rc::new(hit);
     }
-    ctx.front.borrow_mut().insert(store, subject.site.serial, subject.raw_path, hit)
+    ctx.front.borrow_mut().insert(store, hit)
 }
 
 fn hit(subject: &Subject<'_>, resource: Arc<Resource>) -> Hit {
@@ -109,7 +110,7 @@ fn hit(subject: &Subject<'_>, resource: Arc<Resource>) -> Hit {
         true => None,
         false => subject.site.route(&own).gates.clone(),
     };
-    Hit::new(resource, gates)
+    Hit::new((subject.site.serial, subject.raw_path), resource, gates)
 }
 
 /// Answers with a resource that may be used now, once the gates of its own path were asked as far as
@@ -125,7 +126,7 @@ fn answer_guarded(
         return answer_hit(ctx, request, subject, hit, cache);
     };
     let pass = subject.pass.map_or_else(|| Rc::new(Pass::new(subject.client)), Rc::clone);
-    match gates.ask_who(&Asker { ctx, request, pass: &pass }) {
+    match gates.ask_who(&Asker { ctx, request, pass: &pass, now: Instant::now() }) {
         Verdict::Pass => answer_hit(ctx, request, subject, hit, cache),
         Verdict::Refuse(refused) => route::refuse(ctx, request, subject, refused),
         Verdict::Wait(waiting) => {

@@ -1,5 +1,6 @@
 //! What a script is told of its request (RFC 3875 §4).
 
+use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -36,6 +37,26 @@ const NOT_HANDED_OVER: [&str; 12] = [
     "upgrade",
 ];
 
+/// Fields that a client sends alike with most of its requests, and many clients alike.
+const STEADY: [&str; 16] = [
+    "accept",
+    "accept-encoding",
+    "accept-language",
+    "cache-control",
+    "dnt",
+    "host",
+    "origin",
+    "priority",
+    "sec-ch-ua",
+    "sec-ch-ua-mobile",
+    "sec-ch-ua-platform",
+    "sec-fetch-dest",
+    "sec-fetch-mode",
+    "sec-fetch-site",
+    "upgrade-insecure-requests",
+    "user-agent",
+];
+
 /// The variables. `length` is that of the body, as the script will read it.
 pub(super) fn variables(
     call: &Call,
@@ -49,7 +70,8 @@ pub(super) fn variables(
     list.add("GATEWAY_INTERFACE", "CGI/1.1");
     list.add("SERVER_SOFTWARE", concat!("dunlin/", env!("CARGO_PKG_VERSION")));
     list.add("SERVER_NAME", server_name(&request, incoming));
-    list.add("SERVER_PORT", server_port(&request, incoming).to_string());
+    let mut digits = itoa::Buffer::new();
+    list.add("SERVER_PORT", digits.format(server_port(&request, incoming)));
     if let Some(ends) = incoming.ends {
         list.add("SERVER_ADDR", ends.local.ip().to_canonical().to_string());
     }
@@ -63,8 +85,8 @@ pub(super) fn variables(
     if let Some(tls) = &incoming.tls {
         list.encryption(tls);
     }
-    list.add("REQUEST_URI", request_uri(call));
-    list.add("QUERY_STRING", subject.query.as_deref().unwrap_or_default());
+    list.vary("REQUEST_URI", request_uri(call));
+    list.vary("QUERY_STRING", subject.query.as_deref().unwrap_or_default());
     list.add("SCRIPT_NAME", &located.name);
     let root = match call.rules.mapping {
         Mapping::Path => &call.rules.directory,
@@ -76,17 +98,17 @@ pub(super) fn variables(
         list.add("SCRIPT_FILENAME", located.program.as_os_str().as_bytes());
     }
     if !located.info.is_empty() {
-        list.add("PATH_INFO", &located.info);
+        list.vary("PATH_INFO", &located.info);
         let root = root.strip_suffix(b"/").unwrap_or(root);
-        list.add("PATH_TRANSLATED", [root, &located.info].concat());
+        list.vary("PATH_TRANSLATED", [root, &located.info].concat());
     }
     let remote = client.address;
     match remote.ip() {
         Some(remote) => {
             let address = remote.to_string();
             let name = call.ctx.shared.reverse_dns.as_ref().and_then(|dns| dns.name(remote));
-            list.add("REMOTE_HOST", name.as_deref().unwrap_or(&address));
-            list.add("REMOTE_ADDR", &address);
+            list.vary("REMOTE_HOST", name.as_deref().unwrap_or(&address));
+            list.vary("REMOTE_ADDR", &address);
         }
         // RFC 3875 §4.1.8 wants an address, of which there is none.
         None => list.add("REMOTE_ADDR", UNIX),
@@ -95,31 +117,35 @@ pub(super) fn variables(
     if let Some(ends) = incoming.ends
         && remote == Peer::of(ends.remote)
     {
-        list.add("REMOTE_PORT", ends.remote.port().to_string());
+        list.vary("REMOTE_PORT", digits.format(ends.remote.port()));
     }
     if let Some(user) = call.pass.as_ref().and_then(|pass| pass.user()) {
         list.add("AUTH_TYPE", "Basic");
-        list.add("REMOTE_USER", user);
+        list.vary("REMOTE_USER", user);
     }
     if let Some(length) = length {
-        list.add("CONTENT_LENGTH", length.to_string());
+        list.vary("CONTENT_LENGTH", digits.format(length));
     }
     if let Some(content_type) = request.field(FieldName::ContentType) {
-        list.add("CONTENT_TYPE", content_type);
+        list.vary("CONTENT_TYPE", content_type);
     }
     // PHP's interpreter runs only when a server says that the request came through it.
     list.add("REDIRECT_STATUS", "200");
     list.fields(&request, call.rules.authorization);
     if incoming.tls.as_ref().is_some_and(|tls| tls.early) {
         // RFC 8470 §5.1.
-        list.set("HTTP_EARLY_DATA", "1");
+        list.remove("HTTP_EARLY_DATA");
+        list.vary("HTTP_EARLY_DATA", "1");
     }
     let (id, parent) = (incoming.course.id(), trace::traceparent(&request, &incoming.course));
-    list.set("HTTP_X_REQUEST_ID", id);
-    list.set("HTTP_TRACEPARENT", &parent);
-    list.add("TRACEPARENT", &parent);
+    for (name, value) in [("HTTP_X_REQUEST_ID", id), ("HTTP_TRACEPARENT", &parent)] {
+        list.remove(name);
+        list.vary(name, value);
+    }
+    list.vary("TRACEPARENT", &parent);
     for (name, value) in &call.rules.env {
-        list.set(name, value);
+        list.remove(name);
+        list.add(name, value);
     }
     list
 }
@@ -201,18 +227,59 @@ fn server_port(request: &Request<'_>, incoming: &Incoming) -> u16 {
 }
 
 /// Names and values, in one piece of memory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Variables {
     bytes: Vec<u8>,
-    entries: Vec<(Range<usize>, Range<usize>)>,
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    name: Range<usize>,
+    value: Range<usize>,
+    /// The value is likely to be another in the next request.
+    varies: bool,
+}
+
+thread_local! {
+    /// Memory of earlier variables.
+    static SPARE: Cell<Option<(Vec<u8>, Vec<Entry>)>> = const { Cell::new(None) };
+}
+
+/// Memory that is kept for the next request.
+const KEPT: usize = 64 * 1024;
+
+impl Default for Variables {
+    fn default() -> Self {
+        let (bytes, entries) = SPARE.take().unwrap_or_default();
+        Self { bytes, entries }
+    }
+}
+
+impl Drop for Variables {
+    fn drop(&mut self) {
+        if self.bytes.capacity() <= KEPT {
+            self.bytes.clear();
+            self.entries.clear();
+            SPARE.set(Some((std::mem::take(&mut self.bytes), std::mem::take(&mut self.entries))));
+        }
+    }
 }
 
 impl Variables {
     /// Every name with its value.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.entries
-            .iter()
-            .map(|(name, value)| (&self.bytes[name.clone()], &self.bytes[value.clone()]))
+        self.entries.iter().map(|entry| self.of(entry))
+    }
+
+    /// Those whose values are likely to be the same in the next request, or those of which they are not.
+    pub(super) fn which(&self, vary: bool) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let entries = self.entries.iter().filter(move |entry| entry.varies == vary);
+        entries.map(|entry| self.of(entry))
+    }
+
+    fn of(&self, entry: &Entry) -> (&[u8], &[u8]) {
+        (&self.bytes[entry.name.clone()], &self.bytes[entry.value.clone()])
     }
 
     /// The variables as a process takes them.
@@ -221,12 +288,21 @@ impl Variables {
         self.iter().map(|(name, value)| (string(name), string(value))).collect()
     }
 
+    /// Adds a variable that is of the server, of the route, or of what a client sends alike each time.
     fn add(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
-        let value = value.as_ref();
+        self.enter(name.as_ref(), value.as_ref(), false);
+    }
+
+    /// Adds a variable of this request.
+    fn vary(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
+        self.enter(name.as_ref(), value.as_ref(), true);
+    }
+
+    fn enter(&mut self, name: &[u8], value: &[u8], varies: bool) {
         // No value of a request holds one: the engine refuses it. The system would not take it.
-        if !value.contains(&0) {
-            let (name, value) = (self.push(name.as_ref()), self.push(value));
-            self.entries.push((name, value));
+        if memchr::memchr(0, value).is_none() {
+            let (name, value) = (self.push(name), self.push(value));
+            self.entries.push(Entry { name, value, varies });
         }
     }
 
@@ -236,17 +312,15 @@ impl Variables {
         self.add("SSL_CIPHER", tls.cipher);
         self.add("SSL_CLIENT_VERIFY", tls.verified());
         if let Some(client) = &tls.client {
-            self.add("SSL_CLIENT_S_DN", &client.subject);
-            self.add("SSL_CLIENT_I_DN", &client.issuer);
-            self.add("SSL_CLIENT_M_SERIAL", &client.serial);
+            self.vary("SSL_CLIENT_S_DN", &client.subject);
+            self.vary("SSL_CLIENT_I_DN", &client.issuer);
+            self.vary("SSL_CLIENT_M_SERIAL", &client.serial);
         }
     }
 
-    /// Adds a variable, or replaces the one of that name.
-    fn set(&mut self, name: &str, value: &str) {
+    fn remove(&mut self, name: &str) {
         let bytes = &self.bytes;
-        self.entries.retain(|(other, _)| bytes[other.clone()] != *name.as_bytes());
-        self.add(name, value);
+        self.entries.retain(|entry| bytes[entry.name.clone()] != *name.as_bytes());
     }
 
     fn push(&mut self, bytes: &[u8]) -> Range<usize> {
@@ -276,17 +350,18 @@ impl Variables {
             let variable = start..self.bytes.len();
             let earlier = self.entries[first..]
                 .iter()
-                .position(|(other, _)| self.bytes[other.clone()] == self.bytes[variable.clone()]);
+                .position(|other| self.bytes[other.name.clone()] == self.bytes[variable.clone()]);
             match earlier {
                 Some(at) => {
                     let separator: &[u8] = if is("cookie") { b"; " } else { b", " };
-                    let before = &self.bytes[self.entries[first + at].1.clone()];
+                    let before = &self.bytes[self.entries[first + at].value.clone()];
                     let joined = [before, separator, value].concat();
-                    self.entries[first + at].1 = self.push(&joined);
+                    self.entries[first + at].value = self.push(&joined);
                 }
                 None => {
                     let value = self.push(value);
-                    self.entries.push((variable, value));
+                    let varies = !STEADY.iter().any(|other| is(other));
+                    self.entries.push(Entry { name: variable, value, varies });
                 }
             }
         }

@@ -16,6 +16,8 @@ pub(super) struct ScriptHead {
     pub(super) instead: Option<Instead>,
     /// Every other field that goes to the client; Location too, when it is for the client.
     pub(super) fields: FieldLines,
+    /// The host of the script says that it has failed.
+    pub(super) failed: bool,
     /// There was another field than Location and Content-Type.
     others: bool,
 }
@@ -89,7 +91,12 @@ impl ScriptHead {
         if !is_token(name) || !is_field_value(value) {
             return Err(malformed());
         }
-        match name.to_ascii_lowercase().as_slice() {
+        let mut lower = [0; LONGEST];
+        // Longer than all that are known here.
+        let lower = lower.get_mut(..name.len()).unwrap_or_default();
+        lower.copy_from_slice(&name[..lower.len()]);
+        lower.make_ascii_lowercase();
+        match &*lower {
             b"status" => {
                 if self.status.is_some() {
                     return Err("its header has more than one Status".into());
@@ -122,6 +129,10 @@ impl ScriptHead {
                     return Err("its header has more than one Content-Type".into());
                 }
             }
+            b"dunlin-failed" => {
+                self.failed = true;
+                return Ok(());
+            }
             b"x-accel-redirect" => return self.instead(Instead::Path(value.to_vec())),
             b"x-sendfile" => return self.instead(Instead::File(value.to_vec())),
             b"transfer-encoding" => {
@@ -147,6 +158,8 @@ impl ScriptHead {
     }
 }
 
+/// Bytes of the longest name of a field that is dealt with here.
+const LONGEST: usize = 17;
 const EARLY_HINTS: u16 = 103;
 
 /// `NNN` or `NNN reason`.

@@ -22,8 +22,10 @@ mod trace;
 mod warm;
 mod workers;
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use dunlin_http::semantics::Method;
 use dunlin_http::{FieldLines, OwnedRequest, Request};
@@ -34,6 +36,7 @@ use self::locate::Found;
 pub(crate) use self::pool::Pools;
 pub use self::stderr::SCRIPTS;
 pub use self::warm::cold_programs;
+use self::workers::Worker;
 use crate::config::Script;
 use crate::event_loop::Loop;
 use crate::gate::{Client, Pass};
@@ -58,6 +61,7 @@ pub(crate) fn answer(
         subject: subject.to_owned(),
         pass: subject.pass.cloned(),
         rules: Arc::clone(rules),
+        witness: RefCell::default(),
     };
     Reply::Exchange(Box::new(move |incoming| Box::pin(respond(call, incoming))))
 }
@@ -69,9 +73,28 @@ struct Call {
     subject: OwnedSubject,
     pass: Option<Rc<Pass>>,
     rules: Arc<Script>,
+    /// The worker that was last asked, and when, where what it writes to its standard error is to be shown.
+    witness: RefCell<Option<(Arc<Worker>, Instant)>>,
 }
 
 impl Call {
+    /// The worker is asked.
+    fn asks(&self, worker: &Arc<Worker>) {
+        if self.rules.show_errors {
+            self.witness.replace(Some((Arc::clone(worker), Instant::now())));
+        }
+    }
+
+    /// Has the request know what the worker that was last asked has written since.
+    async fn hear_witness(&self, course: &Course) {
+        let witness = self.witness.take();
+        if let Some((worker, since)) = witness
+            && let Some(errors) = &worker.errors
+        {
+            errors.tell(since, course).await;
+        }
+    }
+
     /// Who asks.
     fn client(&self, incoming: &Incoming) -> Client {
         let pass = self.pass.as_ref();
@@ -90,7 +113,7 @@ async fn respond(call: Call, incoming: Incoming) -> Response {
     }
     hint(&call, &incoming);
     let answer = match call.rules.kind {
-        kind if kind.is_cgi() => cgi::attempt(&call, incoming, &mut name).await,
+        kind if kind.is_cgi() => Box::pin(cgi::attempt(&call, incoming, &mut name)).await,
         _ => by_workers(&call, incoming, &mut name).await,
     };
     let failure = match answer {
@@ -98,10 +121,11 @@ async fn respond(call: Call, incoming: Incoming) -> Response {
         Err(failure) => failure,
     };
     failure.tell(&name, course.id());
+    Box::pin(call.hear_witness(&course)).await;
     let request = call.request.as_request();
     let mut response = match failure.status() {
         500.. if call.rules.show_errors => failure.shown(&request, &name, &course),
-        _ => failure.into_response(&call.ctx, &request, &call.subject.borrow()).await,
+        _ => Box::pin(failure.into_response(&call.ctx, &request, &call.subject.borrow())).await,
     };
     if call.rules.tell_request_id {
         response.fields.set("X-Request-Id", course.id());
@@ -133,7 +157,7 @@ async fn by_workers(
         Found::Directory => return Ok(to_slash(&request, &call.subject.borrow())),
         Found::File if matches!(request.method(), Method::Get | Method::Head) => {
             let reply = file::answer(&call.ctx, &request, &call.subject.borrow());
-            return Ok(file::into_response(&request, reply).await);
+            return Ok(Box::pin(file::into_response(&request, reply)).await);
         }
         Found::File => return Err(Failure::Status(405)),
     };
@@ -142,9 +166,12 @@ async fn by_workers(
     }
     let name = Arc::from(&**name);
     match call.rules.kind {
-        kind if kind.has_host() => host::attempt(call, incoming, &located, &name).await,
-        kind if kind.is_by_streams() => cgiplus::attempt(call, incoming, &located, &name).await,
-        _ => socket::attempt(call, incoming, &located, &name).await,
+        // Apart, so that what is kept of one kind has no room for every other.
+        kind if kind.has_host() => Box::pin(host::attempt(call, incoming, &located, &name)).await,
+        kind if kind.is_by_streams() => {
+            Box::pin(cgiplus::attempt(call, incoming, &located, &name)).await
+        }
+        _ => Box::pin(socket::attempt(call, incoming, &located, &name)).await,
     }
 }
 
@@ -162,6 +189,8 @@ enum Failure {
     Broken(String),
     /// What the script said is no answer.
     Malformed(String),
+    /// Its host says that it has failed.
+    Failed,
     /// What the configuration answers with.
     Status(u16),
     /// The variables are more than the protocol can carry.
@@ -186,7 +215,7 @@ impl Failure {
             Self::Busy | Self::Refused(_) => 503,
             Self::Status(status) => *status,
             Self::TooLarge => 431,
-            Self::Broken(_) => 500,
+            Self::Broken(_) | Self::Failed => 500,
             Self::Malformed(_) | Self::Lost(_) | Self::Unreachable(_) | Self::Abandoned => 502,
             Self::Late(_) => 504,
         }
@@ -215,6 +244,7 @@ impl Failure {
             | Self::Unreachable(reason) => {
                 tracing::error!(script, request_id, "no valid answer: {reason}");
             }
+            Self::Failed => tracing::error!(script, request_id, "the script has failed"),
             Self::Late(reason) => {
                 tracing::error!(script, request_id, "the script was ended: {reason}");
             }
@@ -231,6 +261,7 @@ impl Failure {
             | Self::Refused(reason)
             | Self::Unreachable(reason) => reason,
             Self::Late(reason) => *reason,
+            Self::Failed => "the script has failed",
             _ => "too many requests wait",
         };
         let facts = [("script", script), ("request", course.id()), ("reason", reason)];

@@ -3,10 +3,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::pending;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use tokio::sync::oneshot;
 use tokio::time::{sleep_until, timeout};
 
@@ -22,7 +22,7 @@ use crate::stream;
 /// What a script answers with.
 pub(super) enum Answer {
     /// All of it.
-    Whole(ScriptHead, Bytes),
+    Whole(ScriptHead, Gathered),
     /// A body that follows.
     Streamed(ScriptHead),
     /// A whole message that follows, with the status that it begins with.
@@ -51,10 +51,47 @@ pub(super) fn tell(incoming: &Incoming) -> (Tell, Told) {
 /// An answer that ends within so many bytes and so much time is sent as a whole: its length can
 /// be stated, it leaves in one write, and a script that fails in the middle of it gives an error
 /// instead of a cut answer.
-const WHOLE: usize = 64 * 1024;
+const WHOLE: usize = 128 * 1024;
 const PATIENCE: Duration = Duration::from_millis(2);
 /// Early Hints that one answer may have.
 const HINTS: usize = 8;
+
+/// Parts of an answer up to so many bytes are put together.
+const JOINED: usize = 8 * 1024;
+
+/// What has come of a body, in the pieces that it came in, which need not be copied.
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
+    pub(super) pieces: Vec<Bytes>,
+    pub(super) length: usize,
+}
+
+impl Gathered {
+    fn add(&mut self, bytes: Bytes) {
+        self.length += bytes.len();
+        match self.pieces.last_mut() {
+            _ if bytes.is_empty() => {}
+            Some(last) if last.len() + bytes.len() <= JOINED => join(last, &bytes),
+            _ => self.pieces.push(bytes),
+        }
+    }
+
+    fn truncate(&mut self, length: usize) {
+        let mut left = length.min(self.length);
+        self.length = left;
+        for piece in &mut self.pieces {
+            piece.truncate(left);
+            left -= piece.len();
+        }
+        self.pieces.retain(|piece| !piece.is_empty());
+    }
+}
+
+fn join(first: &mut Bytes, more: &[u8]) {
+    let mut joined = Vec::from(std::mem::take(first));
+    joined.extend_from_slice(more);
+    *first = joined.into();
+}
 
 /// Where a script's output comes from. Both futures may be dropped before they are ready, and
 /// nothing is lost.
@@ -126,7 +163,7 @@ impl<'a, S: Source> Output<'a, S> {
     /// answer comes, within the limits of `rules`.
     pub(super) async fn carry(
         &self,
-        feeding: impl Future<Output = ()>,
+        mut feeding: Pin<&mut impl Future<Output = ()>>,
         fed: &mut bool,
         is_whole_message: bool,
         rules: &Script,
@@ -134,7 +171,6 @@ impl<'a, S: Source> Output<'a, S> {
         if *fed {
             self.course.handed_over.set(Some(self.course.started()));
         }
-        let mut feeding = pin!(feeding);
         let mut answering = pin!(self.answer(is_whole_message));
         let mut watching = pin!(self.watch(rules));
         loop {
@@ -164,10 +200,14 @@ impl<'a, S: Source> Output<'a, S> {
     /// Reads the answer and hands it over.
     pub(super) async fn answer(&self, is_whole_message: bool) -> Result<(), Failure> {
         if is_whole_message {
-            return self.message().await;
+            return Box::pin(self.message()).await;
         }
-        let mut buffer = Vec::new();
-        let mut head = self.head(&mut buffer).await?;
+        let mut first = Bytes::new();
+        let mut head = self.head(&mut first).await?;
+        if head.failed {
+            while self.read().await.is_some() {}
+            return Err(Failure::Failed);
+        }
         if let Some(target) = head.local_redirect() {
             self.give(Answer::Local(target.to_vec()));
             while self.read().await.is_some() {}
@@ -178,17 +218,20 @@ impl<'a, S: Source> Output<'a, S> {
             while self.read().await.is_some() {}
             return Ok(());
         }
-        if timeout(PATIENCE, self.read_whole(&mut buffer)).await.unwrap_or(false) {
-            return self.whole(head, buffer).await;
+        let mut body = Gathered::default();
+        body.add(first);
+        if timeout(PATIENCE, self.read_whole(&mut body)).await.unwrap_or(false) {
+            return self.whole(head, body).await;
         }
         let stated = head.content_length.filter(|_| !self.is_bodiless);
         self.give(Answer::Streamed(head));
-        self.stream(buffer.into(), stated).await
+        // Apart, so that what is kept of an answer that needs none of it is small.
+        Box::pin(self.stream(body.pieces, stated)).await
     }
 
     /// Reads the header of the answer, and hands over what comes before it; `buffer` is left with what
     /// follows it.
-    async fn head(&self, buffer: &mut Vec<u8>) -> Result<ScriptHead, Failure> {
+    async fn head(&self, buffer: &mut Bytes) -> Result<ScriptHead, Failure> {
         let mut hints = 0;
         loop {
             match head::parse(buffer).map_err(Failure::Malformed)? {
@@ -198,15 +241,16 @@ impl<'a, S: Source> Output<'a, S> {
                         let what = format!("it sends more than {HINTS} Early Hints");
                         return Err(Failure::Malformed(what));
                     }
-                    buffer.drain(..length);
+                    buffer.advance(length);
                     self.hint(head);
                 }
                 Some((head, length)) => {
-                    buffer.drain(..length);
+                    buffer.advance(length);
                     return Ok(head);
                 }
                 None => match self.read().await {
-                    Some(bytes) => buffer.extend_from_slice(&bytes),
+                    Some(bytes) if buffer.is_empty() => *buffer = bytes,
+                    Some(bytes) => join(buffer, &bytes),
                     None => return Err(self.early_end(buffer.is_empty()).await),
                 },
             }
@@ -223,24 +267,24 @@ impl<'a, S: Source> Output<'a, S> {
     }
 
     /// Adds what comes; true when that was all.
-    async fn read_whole(&self, buffer: &mut Vec<u8>) -> bool {
-        while buffer.len() < WHOLE {
+    async fn read_whole(&self, body: &mut Gathered) -> bool {
+        while body.length < WHOLE {
             match self.read().await {
-                Some(bytes) => buffer.extend_from_slice(&bytes),
+                Some(bytes) => body.add(bytes),
                 None => return true,
             }
         }
         false
     }
 
-    async fn whole(&self, head: ScriptHead, mut body: Vec<u8>) -> Result<(), Failure> {
+    async fn whole(&self, head: ScriptHead, mut body: Gathered) -> Result<(), Failure> {
         match self.source.end().await {
             End::Cut(why) | End::Lost(why) | End::Refused(why) => {
                 return Err(Failure::Malformed(why));
             }
             End::Well | End::Status(_) => {}
         }
-        let length = body.len() as u64;
+        let length = body.length as u64;
         match head.content_length.filter(|_| !self.is_bodiless) {
             Some(stated) if length < stated => {
                 let what = format!("it wrote {length} bytes where its Content-Length is {stated}");
@@ -253,14 +297,17 @@ impl<'a, S: Source> Output<'a, S> {
             _ => {}
         }
         self.course.ended.set(Some(Instant::now()));
-        self.give(Answer::Whole(head, body.into()));
+        self.give(Answer::Whole(head, body));
         Ok(())
     }
 
     /// Hands over the body as it comes.
-    async fn stream(&self, first: Bytes, stated: Option<u64>) -> Result<(), Failure> {
-        let mut sent = first.len() as u64;
-        self.sender.push(first);
+    async fn stream(&self, first: Vec<Bytes>, stated: Option<u64>) -> Result<(), Failure> {
+        let mut sent = 0;
+        for piece in first {
+            sent += piece.len() as u64;
+            self.sender.push(piece);
+        }
         let mut told = false;
         loop {
             if stated.is_some_and(|stated| sent > stated) && !told {
@@ -318,7 +365,7 @@ impl<'a, S: Source> Output<'a, S> {
             }
         };
         self.give(Answer::Message(status));
-        self.stream(buffer.into(), None).await
+        self.stream(vec![buffer.into()], None).await
     }
 
     async fn read(&self) -> Option<Bytes> {

@@ -2,11 +2,10 @@
 
 use std::rc::Rc;
 
-use bytes::Bytes;
 use dunlin_http::semantics::Method;
 
 use super::head::ScriptHead;
-use super::output::{Answer, Told};
+use super::output::{Answer, Gathered, Told};
 use super::{Call, Failure, instead, redirect};
 use crate::handler::file::apply_edits;
 use crate::record::Course;
@@ -44,11 +43,12 @@ pub(super) async fn response(
     let response = match answer {
         Answer::Local(target) => {
             body.discard();
-            return redirect::follow(call, incoming, &target, Origin::Client).await;
+            let followed = redirect::follow(call, incoming, &target, Origin::Client);
+            return Box::pin(followed).await;
         }
         Answer::Instead(head, instead) => {
             body.discard();
-            instead::respond(call, incoming, head, instead).await?
+            Box::pin(instead::respond(call, incoming, head, instead)).await?
         }
         Answer::Message(status) => {
             let mut response = Response::new(status);
@@ -56,9 +56,9 @@ pub(super) async fn response(
             response.body = Body::streamed(stream);
             return Ok(response);
         }
-        Answer::Whole(head, bytes) => {
+        Answer::Whole(head, gathered) => {
             body.discard();
-            whole(call, head, bytes)
+            whole(call, head, gathered)
         }
         Answer::Streamed(head) => {
             let stream = Stream { source: body, length: head.content_length, is_message: false };
@@ -69,16 +69,16 @@ pub(super) async fn response(
 }
 
 /// An answer that was there as a whole before its head was sent.
-fn whole(call: &Call, head: ScriptHead, bytes: Bytes) -> Response {
+fn whole(call: &Call, head: ScriptHead, gathered: Gathered) -> Response {
     let stated = head.content_length;
-    let length = bytes.len() as u64;
+    let length = gathered.length as u64;
     let mut body = Body::default();
     if call.request.as_request().method() == Method::Head {
         // What an answer to GET would have held is not known from one without content.
         let length = stated.or((length > 0).then_some(length));
         body = Body::streamed(Stream { source: stream::empty(), length, is_message: false });
     } else {
-        body.push(Piece::Memory(bytes));
+        gathered.pieces.into_iter().for_each(|bytes| body.push(Piece::Memory(bytes)));
     }
     begin(head, body)
 }

@@ -1,8 +1,14 @@
 //! What scripts write to their standard error, line by line in the error log.
 
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::net::unix::pipe;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use super::process::GROUP_GRACE;
 
 use crate::record::Course;
 
@@ -16,6 +22,11 @@ const LINE: usize = 4 * 1024;
 const MOST: usize = 64 * 1024;
 const STRETCH: Duration = Duration::from_secs(10);
 
+/// Bytes of a worker's lines that are kept to be shown, and how long none has to come before those that
+/// did are taken for all.
+const KEPT: usize = 16 * 1024;
+const QUIET: Duration = Duration::from_millis(20);
+
 /// After so many reads, whatever else concerns the script has its turn: one that writes without
 /// end must not put off its own timeouts.
 pub(super) const TURN: u64 = 16;
@@ -24,6 +35,9 @@ pub(super) const TURN: u64 = 16;
 pub(super) trait About {
     /// The request, when it is one.
     fn request(&self) -> Option<&Course>;
+
+    /// Keeps a line that is of no known request.
+    fn keep(&self, _line: &str) {}
 }
 
 impl About for &Course {
@@ -33,11 +47,86 @@ impl About for &Course {
 }
 
 /// One request after the other, or many at once.
-pub(super) struct Requests;
+pub(super) struct Requests(Option<Arc<Recent>>);
 
 impl About for Requests {
     fn request(&self) -> Option<&Course> {
         None
+    }
+
+    fn keep(&self, line: &str) {
+        if let Some(recent) = &self.0 {
+            recent.add(line);
+        }
+    }
+}
+
+/// What a worker has written lately, where it is to be shown. It comes by another way than answers do, so
+/// that of a request it is only known that it was under way when a line came.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    state: Mutex<Kept>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    lines: VecDeque<(Instant, String)>,
+    length: usize,
+    /// No more comes.
+    closed: bool,
+}
+
+impl Recent {
+    /// No more comes.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_waiters();
+    }
+
+    /// Gives the request the lines that came since `from`, and waits a little for such as are on their way.
+    pub(super) async fn tell(&self, from: Instant, course: &Course) {
+        // More than this is not waited for; what is there then is told.
+        let _ = timeout(GROUP_GRACE, self.silence(from)).await;
+        let state = self.lock();
+        let lines = state.lines.iter().filter(|(at, _)| *at >= from);
+        lines.for_each(|(_, line)| course.add_error(line));
+    }
+
+    /// Waits until something has come since `from` and nothing follows it, or no more comes.
+    async fn silence(&self, from: Instant) {
+        loop {
+            let changed = self.changed.notified();
+            let (closed, some) = {
+                let state = self.lock();
+                (state.closed, state.lines.back().is_some_and(|(at, _)| *at >= from))
+            };
+            if closed {
+                return;
+            }
+            if !some {
+                changed.await;
+            } else if timeout(QUIET, changed).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn add(&self, line: &str) {
+        let mut state = self.lock();
+        state.length += line.len();
+        state.lines.push_back((Instant::now(), line.to_owned()));
+        while state.length > KEPT
+            && let Some((_, line)) = state.lines.pop_front()
+        {
+            state.length -= line.len();
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -68,8 +157,13 @@ impl<'a> Stderr<'a, &'a Course> {
 
 impl<'a> Stderr<'a, Requests> {
     /// The standard error of a process that stays.
-    pub(super) fn of_worker(pipe: pipe::Receiver, scripts: &'a str, pid: i32) -> Self {
-        let mut lines = Lines::new(scripts, pid, Requests);
+    pub(super) fn of_worker(
+        pipe: pipe::Receiver,
+        scripts: &'a str,
+        pid: i32,
+        recent: Option<Arc<Recent>>,
+    ) -> Self {
+        let mut lines = Lines::new(scripts, pid, Requests(recent));
         lines.stretch = Some(Instant::now());
         Self { pipe, lines }
     }
@@ -133,7 +227,10 @@ impl<'a, A: About> Lines<'a, A> {
                     course.add_error(&text);
                     tracing::warn!(target: SCRIPTS, script, pid, request_id = course.id(), "stderr: {text}");
                 }
-                None => tracing::warn!(target: SCRIPTS, script, pid, "stderr: {text}"),
+                None => {
+                    self.about.keep(&text);
+                    tracing::warn!(target: SCRIPTS, script, pid, "stderr: {text}");
+                }
             }
         }
         self.line.clear();

@@ -3,6 +3,7 @@
 //! A thread of its own keeps them: what it obtains it puts into files, which are followed like any
 //! others. Nothing that goes wrong here ends it, or the server.
 
+mod advice;
 mod challenges;
 mod client;
 mod files;
@@ -16,10 +17,12 @@ use std::time::{Duration, SystemTime};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::Semaphore;
 
+use self::advice::Advice;
 pub(crate) use self::challenges::{ALPN, Challenges};
 pub(crate) use self::client::{client_config, roots};
 pub(crate) use self::files::Outcome;
 use self::order::Failure;
+pub(crate) use self::order::read_external_key;
 use super::certificate;
 use crate::config::{Acme, Config};
 
@@ -82,9 +85,13 @@ async fn keep(
     let acme = Arc::new(acme);
     let mut last = Outcome::read(&acme.outcome());
     let mut due = last.as_ref().map(|last| last.next_try().min(last.failed_at() + AFTER_RESTART));
+    // A new certificate is not renewed before.
+    let mut earliest = SystemTime::UNIX_EPOCH;
     loop {
-        let at = due.take().unwrap_or_else(|| renewal(&acme.file()));
-        wait_until(at, &retired).await;
+        match due.take() {
+            Some(at) => wait_until(at, &retired).await,
+            None => wait_for_renewal(&acme, earliest, &retired).await,
+        }
         let Ok(_permit) = orders.acquire().await else { return };
         if retired.load(Ordering::Relaxed) {
             return;
@@ -103,10 +110,9 @@ async fn keep(
             Ok(Ok(())) => {
                 let _ = std::fs::remove_file(acme.outcome());
                 last = None;
-                let next = renewal(&acme.file()).max(SystemTime::now() + rest(&acme.file()));
-                let renewal = certificate::date(next);
+                earliest = SystemTime::now() + rest(&acme.file());
+                let renewal = certificate::date(renewal(&acme.file()).max(earliest));
                 tracing::info!(site, renewal, "the certificate was obtained");
-                due = Some(next);
                 continue;
             }
             Ok(Err(failure)) => failure,
@@ -136,6 +142,18 @@ fn tell(site: &str, acme: &Acme, outcome: &Outcome) {
     tracing::error!(site, failures, next_try, "the certificate was not obtained, {state}: {error}");
 }
 
+/// Waits until the certificate that is there is to be renewed, by our own plan or the authority's.
+async fn wait_for_renewal(acme: &Acme, earliest: SystemTime, retired: &AtomicBool) {
+    let file = acme.file();
+    loop {
+        if renewal(&file).max(earliest) <= SystemTime::now() || retired.load(Ordering::Relaxed) {
+            return;
+        }
+        let again = SystemTime::now() + advice::ask(acme).await;
+        wait_until(renewal(&file).max(earliest).min(again), retired).await;
+    }
+}
+
 async fn wait_until(at: SystemTime, retired: &AtomicBool) {
     while let Ok(left) = at.duration_since(SystemTime::now()) {
         if left.is_zero() || retired.load(Ordering::Relaxed) {
@@ -145,12 +163,18 @@ async fn wait_until(at: SystemTime, retired: &AtomicBool) {
     }
 }
 
-/// When the certificate in this file is to be renewed: when a third of its life is left, or up to a
-/// twentieth of it earlier, so that those of many servers are not renewed in one hour. Now, when there is none.
+/// When the certificate in this file is to be renewed: when the authority says so, but with a twentieth of its life
+/// left at the latest, and not before a hundredth of it has passed. When that says nothing: when a third of its life is left, or up to a twentieth of it earlier, so
+/// that those of many servers are not renewed in one hour. Now, when there is none.
 pub(super) fn renewal(file: &Path) -> SystemTime {
     let usable = certificate::check_pair(file).and_then(|()| certificate::validity(file));
     let Ok(validity) = usable else { return SystemTime::now() };
     let life = validity.until.duration_since(validity.from).unwrap_or_default();
+    if let Some(advice) = Advice::read(file) {
+        // A mistake there is no reason for a new one every hour, or for none at all.
+        let (first, last) = (life.mul_f64(0.01), life.mul_f64(0.95));
+        return advice.time(validity.spread).clamp(validity.from + first, validity.from + last);
+    }
     let earlier = f64::from(validity.spread) / 255.0 / 20.0;
     validity.from + life.mul_f64(2.0 / 3.0 - earlier)
 }

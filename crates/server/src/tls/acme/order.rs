@@ -1,14 +1,17 @@
 //! One order: from the account to the certificate.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
 use instant_acme::{
-    Account, AccountCredentials, AuthorizationStatus, ChallengeType, Error, Identifier, NewAccount,
-    NewOrder, Order, OrderStatus, RetryPolicy,
+    Account, AccountCredentials, AuthorizationStatus, ChallengeType, Error, ExternalAccountKey,
+    Identifier, NewAccount, NewOrder, Order, OrderStatus, RetryPolicy,
 };
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 
+use super::advice;
 use super::challenges::{Challenges, Shown};
 use super::client::Client;
 use super::files::replace;
@@ -72,11 +75,34 @@ pub(super) async fn obtain(
 async fn order(acme: &Acme, client: &Client) -> Result<Order, Error> {
     let account = account(acme, client).await?;
     let names: Vec<_> = acme.names.iter().cloned().map(Identifier::Dns).collect();
+    // It is told which one it renews (RFC 9773 §5), for which authorities lift limits.
+    if let Some(identifier) = advice::identifier(&acme.file()) {
+        match account.new_order(&NewOrder::new(&names).replaces(identifier)).await {
+            // Of an authority that wants to hear nothing of it, or of none that was there before.
+            Err(error) if !is_final(&error) => {
+                tracing::debug!("an order that says what it replaces: {error}");
+            }
+            order => return order,
+        }
+    }
     account.new_order(&NewOrder::new(&names)).await
 }
 
+/// Whether the same order without what it replaces would come to no more.
+fn is_final(error: &Error) -> bool {
+    match error {
+        // It was not reached.
+        Error::Other(_) => true,
+        Error::Api(problem) => {
+            let kind = problem.r#type.as_deref().unwrap_or_default();
+            is_unknown_account(problem) || kind.ends_with(":rateLimited")
+        }
+        _ => false,
+    }
+}
+
 /// The account that is kept, or a new one.
-async fn account(acme: &Acme, client: &Client) -> Result<Account, Error> {
+pub(super) async fn account(acme: &Acme, client: &Client) -> Result<Account, Error> {
     let builder = Account::builder_with_http(Box::new(client.clone()));
     let file = acme.account();
     let told = |error: std::io::Error| Error::Other(format!("{}: {error}", file.display()).into());
@@ -93,11 +119,33 @@ async fn account(acme: &Acme, client: &Client) -> Result<Account, Error> {
                 terms_of_service_agreed: true,
                 only_return_existing: false,
             };
-            let (account, credentials) = builder.create(&new, acme.directory.clone(), None).await?;
+            let external = acme.external.as_ref().map(|external| {
+                let key =
+                    read_external_key(&external.key).map_err(|error| Error::Other(error.into()));
+                Ok::<_, Error>(ExternalAccountKey::new(external.id.clone(), &key?))
+            });
+            let external = external.transpose()?;
+            let (account, credentials) =
+                builder.create(&new, acme.directory.clone(), external.as_ref()).await?;
             replace(&file, &serde_json::to_vec(&credentials)?, |_| Ok(())).map_err(told)?;
             Ok(account)
         }
         Err(error) => Err(told(error)),
+    }
+}
+
+/// The key by which the authority knows somebody already (RFC 8555 §7.3.4).
+///
+/// # Errors
+/// Why the file cannot be used.
+pub(crate) fn read_external_key(file: &Path) -> Result<Vec<u8>, String> {
+    let wrong = |what: &str| format!("external_account key {}: {what}", file.display());
+    let text = std::fs::read_to_string(file).map_err(|error| wrong(&error.to_string()))?;
+    let text = text.trim().trim_end_matches('=').replace('+', "-").replace('/', "_");
+    match BASE64_URL_SAFE_NO_PAD.decode(text) {
+        Ok(key) if !key.is_empty() => Ok(key),
+        Ok(_) => Err(wrong("it is empty")),
+        Err(error) => Err(wrong(&format!("it is not in base64url: {error}"))),
     }
 }
 

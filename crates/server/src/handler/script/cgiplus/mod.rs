@@ -48,6 +48,7 @@ pub(super) async fn attempt(
     let mut may_repeat = body.is_none() && request.method().is_idempotent();
     loop {
         let (mut lease, streams) = worker(call, &pool, name).await?;
+        call.asks(&lease.worker);
         let head = match streams.in_structs.get() {
             true => request::structs(&variables),
             false => Ok(request::records(&variables)),

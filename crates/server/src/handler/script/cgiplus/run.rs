@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, ErrorKind};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -55,8 +56,10 @@ impl Run {
         let answers = Answers::new(&ctx, streams);
         let output = Output::new(&name, answers, &sender, &course, self.is_bodiless, self.tell);
         let mut fed = body.is_none() && written == head.len();
-        let feeding = feed(&output, &head[written..], body);
-        let result = output.carry(feeding, &mut fed, self.is_whole_message, &rules).await;
+        let result = {
+            let feeding = pin!(feed(&output, &head[written..], body));
+            output.carry(feeding, &mut fed, self.is_whole_message, &rules).await
+        };
         course.tell(&name, pid);
         let closed = output.source.closed.get();
         // The end of the body may not have been heard of, but it has been reached.

@@ -8,9 +8,13 @@ use std::sync::Arc;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::io::ioctl_fionread;
+use rustix::pipe::fcntl_setpipe_size;
 use tokio::net::unix::pipe;
 
 use super::scan::Marks;
+
+/// Bytes that a worker can write ahead of the server.
+const ROOM: usize = 256 * 1024;
 
 /// The server's ends of a worker's streams.
 #[derive(Debug)]
@@ -38,6 +42,8 @@ impl Streams {
         let variables = pipe::OpenOptions::new().read_write(true).open_sender(path)?;
         let (input, stdin) = io::pipe()?;
         let (stdout, output) = io::pipe()?;
+        // Otherwise a worker with a larger answer has to wait in the middle of it. Granted or not, it works.
+        let _ = fcntl_setpipe_size(&stdout, ROOM);
         let streams = Self {
             variables,
             stdin: pipe::Sender::from_owned_fd(stdin.into())?,

@@ -7,6 +7,9 @@ const HEADER: usize = 9;
 /// A payload of more bytes is no host's.
 const MOST: usize = 1 << 20;
 
+/// Payloads up to this are copied.
+const COPIED: usize = 4 * 1024;
+
 /// To the host.
 pub(super) const REQUEST: u8 = 1;
 pub(super) const REQUEST_WITH_BODY: u8 = 2;
@@ -29,14 +32,16 @@ pub(super) enum Said {
     Room(usize),
 }
 
-/// Writes a frame.
-pub(super) fn write(id: u32, kind: u8, payload: &[u8], output: &mut Vec<u8>) {
-    // The callers' payloads are bounded.
-    let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-    output.extend_from_slice(&length.to_le_bytes());
+/// Writes a frame, to which `payload` adds what is in it.
+pub(super) fn write(id: u32, kind: u8, payload: impl FnOnce(&mut Vec<u8>), output: &mut Vec<u8>) {
+    let start = output.len();
+    output.extend_from_slice(&[0; 4]);
     output.extend_from_slice(&id.to_le_bytes());
     output.push(kind);
-    output.extend_from_slice(payload);
+    payload(output);
+    // The callers' payloads are bounded.
+    let length = u32::try_from(output.len() - start - HEADER).unwrap_or(u32::MAX);
+    output[start..start + 4].copy_from_slice(&length.to_le_bytes());
 }
 
 /// Takes a frame from the front of `bytes`; `None` when it is not all there.
@@ -46,6 +51,7 @@ pub(super) fn write(id: u32, kind: u8, payload: &[u8], output: &mut Vec<u8>) {
 pub(super) fn read(bytes: &mut BytesMut) -> Result<Option<(u32, Said)>, &'static str> {
     let Some(header) = bytes.first_chunk::<HEADER>() else { return Ok(None) };
     let &[a, b, c, d, e, f, g, h, kind] = header;
+    let id = u32::from_le_bytes([e, f, g, h]);
     let length = u32::from_le_bytes([a, b, c, d]) as usize;
     if length > MOST {
         return Err("a frame is too long");
@@ -53,16 +59,30 @@ pub(super) fn read(bytes: &mut BytesMut) -> Result<Option<(u32, Said)>, &'static
     if bytes.len() < HEADER + length {
         return Ok(None);
     }
-    let mut payload = bytes.split_to(HEADER + length);
-    payload.advance(HEADER);
+    bytes.advance(HEADER);
+    let payload = take(bytes, length);
     let said = match kind {
-        1 => Said::Part(payload.freeze()),
-        2 => Said::End(payload.freeze()),
-        3 => Said::Whole(payload.freeze()),
-        4 if length == 4 => Said::Room(payload.get_u32_le() as usize),
+        1 => Said::Part(payload),
+        2 => Said::End(payload),
+        3 => Said::Whole(payload),
+        4 => match payload.first_chunk() {
+            Some(room) if length == 4 => Said::Room(u32::from_le_bytes(*room) as usize),
+            _ => return Err("a frame is of an unknown kind"),
+        },
         _ => return Err("a frame is of an unknown kind"),
     };
-    Ok(Some((u32::from_le_bytes([e, f, g, h]), said)))
+    Ok(Some((id, said)))
+}
+
+/// The next bytes: a copy of few, so that what they were read into can be used again, and of many that
+/// memory itself.
+fn take(bytes: &mut BytesMut, length: usize) -> Bytes {
+    if length > COPIED {
+        return bytes.split_to(length).freeze();
+    }
+    let payload = Bytes::copy_from_slice(&bytes[..length]);
+    bytes.advance(length);
+    payload
 }
 
 #[cfg(test)]
@@ -87,7 +107,7 @@ mod tests {
         ) {
             let mut all = Vec::new();
             for (id, payload) in &parts {
-                write(*id, 1, payload, &mut all);
+                write(*id, 1, |output| output.extend_from_slice(payload), &mut all);
             }
             let (mut unread, mut found) = (BytesMut::new(), Vec::new());
             for piece in all.chunks(cut) {

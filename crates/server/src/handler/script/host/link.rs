@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
 use hashbrown::HashMap;
+use tokio::io::Interest;
 use tokio::net::UnixStream;
 
 use super::frame::{self, Said};
@@ -125,7 +126,12 @@ impl Link {
 
     /// Has a frame sent, together with those that are added before the loop comes to it.
     pub(super) fn send(&self, id: u32, kind: u8, payload: &[u8]) {
-        frame::write(id, kind, payload, &mut self.output.borrow_mut());
+        self.send_with(id, kind, |output| output.extend_from_slice(payload));
+    }
+
+    /// The same, of a payload that `write` adds.
+    pub(super) fn send_with(&self, id: u32, kind: u8, write: impl FnOnce(&mut Vec<u8>)) {
+        frame::write(id, kind, write, &mut self.output.borrow_mut());
         if let Some(driver) = self.driver.borrow_mut().take() {
             driver.wake();
         }
@@ -149,9 +155,15 @@ impl Link {
                 Poll::Ready(Ok(())) => {}
             }
             input.reserve(STEP);
+            let room = input.capacity() - input.len();
             match stream.try_read_buf(input) {
                 Ok(0) => return Poll::Ready("its host is gone".into()),
-                Ok(_) => {
+                Ok(count) => {
+                    if count < room {
+                        // That was all, which would otherwise cost another call to learn.
+                        let nothing = || Err::<(), _>(ErrorKind::WouldBlock.into());
+                        let _ = stream.try_io(Interest::READABLE, nothing);
+                    }
                     if let Err(why) = self.take(input) {
                         return Poll::Ready(why.into());
                     }

@@ -4,6 +4,7 @@
 mod frame;
 mod link;
 
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -43,6 +44,8 @@ const TASKS: usize = 1024;
 const AHEAD: usize = 64;
 /// Hosts that are tried when they cannot be reached.
 const ATTEMPTS: usize = 2;
+/// Bytes of a number within a request's variables.
+const LENGTH: usize = 4;
 /// Bytes of a body in one frame.
 const FRAME: usize = 64 * 1024;
 
@@ -61,7 +64,6 @@ pub(super) async fn attempt(
     let length = spool::measured(&request, &mut incoming).await?;
     let mut body = (incoming.length != BodyLength::None && length != Some(0))
         .then(|| std::mem::replace(&mut incoming.body, stream::empty()));
-    let payload = payload(&environment::variables(call, &incoming, located, length));
     let capacity = match call.rules.kind {
         ScriptKind::Asgi => Capacity { least: TASKS, most: TASKS },
         _ => Capacity { least: local.threads, most: local.threads.max(AHEAD) },
@@ -72,6 +74,7 @@ pub(super) async fn attempt(
     loop {
         let mut lease = pool.lease(shared, name).await?;
         let pid = lease.worker.pid;
+        call.asks(&lease.worker);
         let link = match call.ctx.links.to(&lease.worker).await {
             Ok(link) => link,
             // It has just ended, and could be told of nothing: another one may have the request.
@@ -88,7 +91,9 @@ pub(super) async fn attempt(
         let chosen = Instant::now();
         let entry = link.enter(lease);
         let kind = if body.is_some() { frame::REQUEST_WITH_BODY } else { frame::REQUEST };
-        link.send(entry.id(), kind, &payload);
+        let variables = environment::variables(call, &incoming, located, length);
+        link.send_with(entry.id(), kind, |output| write(&variables, output));
+        drop(variables);
         incoming.course.start(chosen);
         let (sender, receiver) = stream::channel(DOWNLOAD);
         let (tell, told) = output::tell(&incoming);
@@ -111,18 +116,32 @@ pub(super) async fn attempt(
     }
 }
 
-/// Names and values, each ended by a NUL but the last.
-fn payload(variables: &environment::Variables) -> Vec<u8> {
-    let mut payload = Vec::with_capacity(2048);
-    for (name, value) in variables.iter() {
-        if !payload.is_empty() {
-            payload.push(0);
-        }
-        payload.extend_from_slice(name);
-        payload.push(0);
-        payload.extend_from_slice(value);
+/// Writes the variables, with those apart that are likely to be the same in the next request, so that a host
+/// need not read them again: the length of the first part (four bytes, the lowest first); the names of
+/// the others, an empty one, and the names and values of the same ones; then the values of the others.
+/// All are parted by a NUL.
+fn write(variables: &environment::Variables, output: &mut Vec<u8>) {
+    let start = output.len();
+    output.extend_from_slice(&[0; LENGTH]);
+    for (name, _) in variables.which(true) {
+        output.extend_from_slice(name);
+        output.push(0);
     }
-    payload
+    for (name, value) in variables.which(false) {
+        for part in [name, value] {
+            output.push(0);
+            output.extend_from_slice(part);
+        }
+    }
+    // A head is bounded.
+    let length = u32::try_from(output.len() - start - LENGTH).unwrap_or(u32::MAX);
+    output[start..start + LENGTH].copy_from_slice(&length.to_le_bytes());
+    for (at, (_, value)) in variables.which(true).enumerate() {
+        if at > 0 {
+            output.push(0);
+        }
+        output.extend_from_slice(value);
+    }
 }
 
 /// One request that a host has.
@@ -145,7 +164,7 @@ impl Run {
         let entry = Rc::clone(&answers.entry);
         let output = Output::new(&name, answers, &sender, &course, self.is_bodiless, tell);
         let mut fed = body.is_none();
-        let result = output.carry(feed(&output, &entry, body), &mut fed, false, &rules).await;
+        let result = output.carry(pin!(feed(&output, &entry, body)), &mut fed, false, &rules).await;
         course.tell(&name, self.pid);
         if let Err(failure) = result {
             if matches!(failure, Failure::Late(_)) {

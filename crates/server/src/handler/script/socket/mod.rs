@@ -129,10 +129,14 @@ async fn connect(
                 if let Some(kept) = lease.take_kept()
                     && let Ok(link) = kept.into_link()
                 {
+                    call.asks(&lease.worker);
                     return Ok((Held::Local(lease), link));
                 }
                 match UnixStream::connect(&lease.worker.socket).await {
-                    Ok(stream) => return Ok((Held::Local(lease), Link::Unix(stream))),
+                    Ok(stream) => {
+                        call.asks(&lease.worker);
+                        return Ok((Held::Local(lease), Link::Unix(stream)));
+                    }
                     // It has just ended, and could be told of nothing.
                     Err(error) => {
                         lease.lose();

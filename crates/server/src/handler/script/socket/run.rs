@@ -1,6 +1,7 @@
 //! One request on a connection: bytes to the worker and from it, its limits, and its end.
 
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -90,7 +91,10 @@ impl Run {
         let answers = Answers::new(&ctx, link, framing, Lines::new(&name, pid, &*course));
         let output = Output::new(&name, answers, &sender, &course, self.is_bodiless, tell);
         let mut fed = body.is_none() && rest.is_empty();
-        let result = output.carry(feed(&output, rest, body), &mut fed, false, &rules).await;
+        let result = {
+            let feeding = pin!(feed(&output, rest, body));
+            output.carry(feeding, &mut fed, false, &rules).await
+        };
         course.tell(&name, pid);
         let source = &output.source;
         match result {

@@ -51,7 +51,9 @@ pub(super) async fn start(pool: Arc<Pool>, shared: Arc<Shared>) {
             let started = Instant::now();
             let pid = process.child.id();
             tracing::debug!(scripts = pool.label, pid, "a worker was started");
-            let worker = Arc::new(Worker { number, pid, socket: socket.into(), started, orders });
+            let errors = pool.rules.show_errors.then(Arc::default);
+            let socket = socket.into();
+            let worker = Arc::new(Worker { number, pid, socket, started, orders, errors });
             state.slots.push(Slot {
                 worker: Arc::clone(&worker),
                 fitness: Fitness::Fit,
@@ -216,7 +218,7 @@ async fn live(
     mut orders: mpsc::UnboundedReceiver<Order>,
 ) {
     let WorkerProcess { child, stderr } = process;
-    let mut stderr = Stderr::of_worker(stderr, &pool.label, worker.pid);
+    let mut stderr = Stderr::of_worker(stderr, &pool.label, worker.pid, worker.errors.clone());
     let (exit, wanted) = {
         let listening = stderr.listen();
         tokio::pin!(listening);
@@ -258,6 +260,10 @@ async fn live(
     gone(&pool, &shared, &worker, exit, wanted);
     // What was written before the end is there; what else holds the pipe open is not waited for.
     let _ = timeout(GROUP_GRACE, stderr.listen()).await;
+    drop(stderr);
+    if let Some(errors) = &worker.errors {
+        errors.close();
+    }
     if !wanted {
         child.end().await;
     }

@@ -20,6 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub(super) use self::lease::{Kept, Lease};
 use super::Failure;
+use super::stderr::Recent;
 use crate::config::{Local, Script};
 use crate::event_loop::Shared;
 use crate::handler::status::Scripts;
@@ -172,6 +173,8 @@ pub(super) struct Worker {
     pub(super) socket: Box<Path>,
     started: Instant,
     orders: mpsc::UnboundedSender<Order>,
+    /// What it has written to its standard error lately, where that is to be shown.
+    pub(super) errors: Option<Arc<Recent>>,
 }
 
 /// What the thread is to do with a worker.
