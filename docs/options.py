@@ -30,6 +30,7 @@ TABLES = [
     ("`[[site]]`", "Site"),
     ("`tls` of a site", "TlsTable"),
     ("`acme` in `tls`", "AcmeTable"),
+    ("`external_account` in `acme`", "ExternalAccountTable"),
     ("`[[site.route]]`", None),
     ("`redirect`", "RedirectTable"),
     ("`respond`", "RespondTable"),
