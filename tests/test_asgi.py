@@ -259,3 +259,10 @@ def test_a_killed_host_is_replaced(asgi):
     status, _, after = get(server, "/app/pid")
     assert status == 200 and after != before
     assert len(workers(server)) == 1
+
+
+def test_a_host_does_not_outlive_a_server_that_was_killed(asgi):
+    server = asgi()
+    pid = int(get(server, "/app/pid")[2])
+    server.process.kill()
+    wait_until(lambda: not is_alive(pid), "the host is gone")

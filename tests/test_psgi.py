@@ -237,3 +237,10 @@ def test_hosts_that_die_or_have_done_enough_are_replaced(psgi):
     wait_until(lambda: not is_alive(int(pids[-1])), "it is gone")
     status, _, body = get(server, "/app/pid")
     assert status == 200 and body not in pids
+
+
+def test_a_host_does_not_outlive_a_server_that_was_killed(psgi):
+    server = psgi()
+    pid = int(get(server, "/app/pid")[2])
+    server.process.kill()
+    wait_until(lambda: not is_alive(pid), "the host is gone")

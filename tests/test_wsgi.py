@@ -421,3 +421,10 @@ def test_the_loops_share_the_hosts(wsgi, serve, tmp_path):  # noqa: F811
     assert len(pids) == 1
     assert server.stop() == 0
     assert not is_alive(int(pids.pop()))
+
+
+def test_a_host_does_not_outlive_a_server_that_was_killed(wsgi):
+    server = wsgi()
+    pid = int(get(server, "/app/pid")[2])
+    server.process.kill()
+    wait_until(lambda: not is_alive(pid), "the host is gone")

@@ -36,6 +36,8 @@ KEPT = 256
 KEPT_SIZE = 4096
 # How long the application may take to say that it has ended, in seconds.
 SHUTDOWN = 1.5
+# Seconds after which it is seen whether there is a server yet.
+ORPHANED = 2
 
 
 class Connection(asyncio.Protocol):
@@ -312,11 +314,14 @@ async def main():
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, ended.set)
+    waiting = loop.create_task(ended.wait())
     lifespan = Lifespan()
     living = loop.create_task(lifespan.run())
     await lifespan.say("lifespan.startup")
     server = await loop.create_unix_server(Connection, sock=socket.socket(fileno=0))
-    await ended.wait()
+    while not ended.is_set() and os.getppid() == parent:
+        # A server that is gone may not have said so.
+        await asyncio.wait([waiting], timeout=ORPHANED)
     server.close()
     if not living.done():
         try:
@@ -331,5 +336,5 @@ if __name__ == "__main__":
     sys.path[0] = os.getcwd()
     application = load(sys.argv[1])
     sys.argv[:] = [sys.argv[1]]
-    state, tasks, learned = {}, set(), {}
+    state, tasks, learned, parent = {}, set(), {}, os.getppid()
     asyncio.run(main())

@@ -19,8 +19,11 @@ use constant { REQUEST => 1, REQUEST_WITH_BODY => 2, BODY => 3, BODY_END => 4, R
 use constant { PART => 1, LAST => 2, WHOLE => 3, BODY_ROOM => 4 };
 # Bytes that may be under way to the other side, and how many are sent or acknowledged at a time.
 use constant { WINDOW => 256 * 1024, STEP => 64 * 1024 };
+# Without a connection, seconds after which it is seen whether there is a server yet.
+use constant ORPHANED => 2;
 
 my ($listener, $select, %connections, @jobs, $application);
+my $parent = getppid;
 
 # Dies with this when nobody waits for an answer any more.
 my $gone = bless {}, 'Dunlin::Psgi::Gone';
@@ -35,7 +38,10 @@ sub accept_one {
 
 # Waits for something to come and takes it in.
 sub look {
-    for my $ready ($select->can_read) {
+    my @ready = $select->can_read(%connections ? undef : ORPHANED);
+    # A server that is gone may not have said so.
+    exit 0 if !@ready && getppid != $parent;
+    for my $ready (@ready) {
         if ($ready == $listener) {
             accept_one();
             next;

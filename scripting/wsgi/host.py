@@ -38,6 +38,8 @@ WINDOW = 256 * 1024
 STEP = 64 * 1024
 # Answers that are ready leave after this many seconds although others are still worked on.
 PATIENCE = 0.005
+# Without a connection, seconds after which it is seen whether there is a server yet.
+ORPHANED = 2
 # First parts of requests and heads of answers that are kept, and bytes of each at most.
 KEPT = 256
 KEPT_SIZE = 4096
@@ -327,7 +329,11 @@ def handle(job):
 
 def look():
     """Waits for something to come and takes it in."""
-    for descriptor, _ in poller.poll():
+    ready = poller.poll(None if connections else ORPHANED)
+    if not ready and os.getppid() != parent:
+        # The server is gone and could not say so.
+        sys.exit(0)
+    for descriptor, _ in ready:
         if descriptor == 0:
             try:
                 sock, _ = listener.accept()
@@ -394,7 +400,7 @@ def load(name):
 
 
 if __name__ == "__main__":
-    THREADS = int(sys.argv[2])
+    THREADS, parent = int(sys.argv[2]), os.getppid()
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The application's directory takes the place of this file's.
