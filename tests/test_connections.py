@@ -219,6 +219,26 @@ def test_a_client_that_takes_nothing_is_dropped(serve, site):
         wait_until(lambda: events.poll(10), "the connection to be dropped")
 
 
+def test_past_the_limit_newcomers_wait(serve, page):
+    server = serve(server="connections = 3")
+    held = [server.connect() for _ in range(3)]
+    for connection in held:
+        connection.sendall(GET)
+        assert read_response(connection)[0] == 200
+        # Who waits for nothing would give way.
+        connection.sendall(GET[:5])
+    late = server.connect()
+    late.sendall(GET)
+    late.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        late.recv(1)
+    late.settimeout(10)
+    held.pop().close()
+    assert read_response(late)[0] == 200
+    for connection in [*held, late]:
+        connection.close()
+
+
 def queued(server):
     """Bytes that the kernel holds for each of the server's connections."""
     local = f":{server.address[1]:04X}"
