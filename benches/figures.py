@@ -228,19 +228,15 @@ class Bench:
 
     def idle_memory(self):
         resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-        kinds = {
-            "HTTP/1.1": (10_000, "≤ 1.2 KB", 1229, ("dunlin", "nginx", "h2o")),
-            "HTTP/2": (10_000, None, None, ("dunlin", "nginx", "h2o")),
-            "HTTP/1.1 over TLS": (10_000, "≤ 8 KB", 8192, ("dunlin", "nginx", "h2o")),
-            "HTTP/2 over TLS": (10_000, None, None, ("dunlin", "nginx", "h2o")),
-        }
-        for kind, (count, target, bound, names) in kinds.items():
-            print(f"\n### {count:,} idle connections, {kind}\n\n| server | bytes of memory each |\n| --- | ---: |")
-            for name in names:
-                each = self.idle_bytes(name, kind, count)
+        targets = {"HTTP/1.1": ("≤ 1.2 KB", 1229), "HTTP/1.1 over TLS": ("≤ 8 KB", 8192)}
+        for kind in ("HTTP/1.1", "HTTP/2", "HTTP/1.1 over TLS", "HTTP/2 over TLS"):
+            print(f"\n### 10,000 idle connections, {kind}\n\n| server | bytes of memory each |\n| --- | ---: |")
+            for name in ("dunlin", "nginx", "h2o"):
+                each = self.idle_bytes(name, kind, 10_000)
                 print(f"| {name} | {each:,.0f} |", flush=True)
                 self.results[f"idle memory, {kind}, {name}"] = each
-                if name == "dunlin" and target:
+                if name == "dunlin" and kind in targets:
+                    target, bound = targets[kind]
                     self.judge(f"bytes of an idle connection, {kind}", each, each <= bound, target)
 
     def idle_bytes(self, name, kind, count):

@@ -23,17 +23,6 @@ RATES = "1000,10000,100000,1000000,10000000,100000000"
 WINDOW = 0.1
 
 
-class Throttled(servers.Dunlin):
-    def command(self):
-        rule = f'{self.variant["rule"]} = "{self.variant["rate"]}B/s"'
-        text = (
-            f'[server]\nthreads = 1\n[[listen]]\naddress = "127.0.0.1:{self.port}"\n'
-            f'[[site]]\nroot = "{self.root}"\n[[site.route]]\npath = "/throttled/*"\n'
-            f"throttle = {{ {rule} }}\n"
-        )
-        return [self.binary, "serve", "--config", self.write("dunlin.toml", text)]
-
-
 def receive(port, connections, seconds):
     """Bytes of bodies of each connection, and of all by moments of 10 ms."""
     poll, buffer = select.epoll(), bytearray(1 << 20)
@@ -46,7 +35,7 @@ def receive(port, connections, seconds):
     received = dict.fromkeys(sockets, None)
     begin = time.monotonic()
     for connection in sockets.values():
-        connection.send(b"GET /throttled/big HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.send(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n")
     moments = [0] * int(seconds * 100 + 1)
     while (left := begin + seconds - time.monotonic()) > 0:
         for descriptor, _ in poll.poll(left):
@@ -75,8 +64,7 @@ def main():
     parser.add_argument("--per-connection", action="store_true")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="throttle-"))
-    (folder / "throttled").mkdir()
-    with open(folder / "throttled" / "big", "wb") as file:
+    with open(folder / "big", "wb") as file:
         file.truncate(8 << 30)
     os.sched_setaffinity(0, {1})
     print("| rate, bytes/s | connections | received of due | most in 100 ms of due | least and most of a share | server CPU |")
@@ -85,7 +73,8 @@ def main():
         for rate in map(int, options.rates.split(",")):
             rule = "per_connection" if options.per_connection else "bandwidth"
             whole = rate * connections if options.per_connection else rate
-            server = Throttled(folder, folder / f"{rate}-{connections}", rule=rule, rate=rate).start()
+            throttle = f'throttle = {{ {rule} = "{rate}B/s" }}'
+            server = servers.Dunlin(folder, folder / f"{rate}-{connections}", gates=throttle).start()
             try:
                 before = server.cpu()
                 received, moments = receive(server.port, connections, options.seconds)

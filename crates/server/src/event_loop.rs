@@ -484,9 +484,7 @@ impl Loop {
     pub(crate) fn begin(&self, request: &Request<'_>, from: &From<'_>, track: &Track) {
         if self.shared.hub.is_told_of_beginnings() {
             let nothing = Served { status: 0, bytes: 0, cache: "-", coding: "-" };
-            let peer = track.pass.as_deref().map_or(from.peer, |pass| pass.client.address);
-            let from = From { peer, ..*from };
-            self.tell(request, &from, track, &nothing, Instant::now(), Moment::Begin);
+            self.tell(request, from, track, &nothing, Instant::now(), Moment::Begin);
         }
     }
 
@@ -500,8 +498,6 @@ impl Loop {
         served: &Served,
     ) {
         let end = Instant::now();
-        let pass = track.pass.as_deref();
-        let peer = pass.map_or(from.peer, |pass| pass.client.address);
         if self.shared.is_counting {
             self.metrics.count(&Finished {
                 key: Key {
@@ -510,7 +506,7 @@ impl Loop {
                     version: request.version(),
                     status: served.status,
                 },
-                peer,
+                peer: track.peer(from.peer),
                 duration: end.saturating_duration_since(track.phases.first_byte),
                 sent: served.bytes,
             });
@@ -518,9 +514,8 @@ impl Loop {
         let is_logged = track.is_logged && self.is_logging;
         let is_watched = self.shared.hub.is_watched();
         if is_logged || is_watched || track.span.is_some() {
-            let from = From { peer, ..*from };
             let moment = Moment::End { is_logged, is_watched };
-            self.tell(request, &from, track, served, end, moment);
+            self.tell(request, from, track, served, end, moment);
         }
     }
 
@@ -535,7 +530,7 @@ impl Loop {
         moment: Moment,
     ) {
         let Shared { reverse_dns, redactor, config, .. } = &*self.shared;
-        let peer = from.peer;
+        let peer = track.peer(from.peer);
         let name = reverse_dns.as_ref().and_then(|dns| dns.name(peer.ip()?));
         let duration = end.saturating_duration_since(track.phases.first_byte);
         let began = self.clock.since_1970(track.phases.first_byte);

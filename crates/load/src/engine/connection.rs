@@ -525,20 +525,19 @@ impl Connection {
             shared.spend();
         }
         self.flight.clear();
-        self.end_silence(shared);
-        self.shut();
+        self.shut(shared);
         shared.timers.add(shared.now + RETRY, self.index, self.generation);
     }
 
     /// Closes; what follows is the model's choice.
     fn close(&mut self, shared: &mut Shared<'_>) {
         shared.record(|tally, now| tally.lifetime.saturating_record(now - self.opened));
-        self.end_silence(shared);
-        self.shut();
+        self.shut(shared);
         shared.reopen(self.index);
     }
 
-    fn shut(&mut self) {
+    fn shut(&mut self, shared: &mut Shared<'_>) {
+        self.end_silence(shared);
         // Closing the socket takes it off the epoll list.
         self.transport = None;
         self.phase = Phase::Closed;

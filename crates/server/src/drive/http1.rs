@@ -59,7 +59,7 @@ pub(crate) struct Connection {
     early_reads: u8,
     /// Whether requests are commands to the server.
     is_admin: bool,
-    /// When the first of the bytes that are being answered was read, when anybody wants to know.
+    /// When the bytes that are being answered were read, when anybody wants to know.
     arrival: Option<Arrival>,
     /// How the connection began, until its first request.
     opening: Option<Opening>,

@@ -236,9 +236,14 @@ impl Pacer {
         }
     }
 
-    /// Lets a body through that may be sent whole and at once. Otherwise it is sent in its turn, as
-    /// [`Self::poll`] says.
-    pub(crate) fn lets_through(&mut self, bytes: u64) -> bool {
+    /// What slows down a body of so many bytes: nothing, when it may be sent whole and at once. Otherwise, and
+    /// when `bytes` is `None`, it is sent in its turn, as [`Self::poll`] says.
+    pub(crate) fn unless_at_once(mut self, bytes: Option<usize>) -> Option<Self> {
+        let passes = bytes.is_some_and(|bytes| self.lets_through(bytes as u64));
+        (!passes).then_some(self)
+    }
+
+    fn lets_through(&mut self, bytes: u64) -> bool {
         let now = ORIGIN.elapsed().as_nanos() as u64;
         let passes = bytes == 0 || self.advance(now, bytes).is_ok_and(|most| most >= bytes);
         if passes {

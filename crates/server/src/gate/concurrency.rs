@@ -367,6 +367,10 @@ mod tests {
         Arc::new(Concurrency::new(rules))
     }
 
+    fn enter(throttle: &Arc<Concurrency>, owner: Option<Owner>) -> Entry {
+        throttle.enter(owner, Instant::now())
+    }
+
     fn place(entry: Entry) -> Place {
         match entry {
             Entry::Run(place) => place,
@@ -395,11 +399,10 @@ mod tests {
     #[test]
     fn requests_run_in_the_order_of_their_coming() {
         let throttle = throttle(RULES);
-        let first = place(throttle.enter(None, Instant::now()));
-        let second = place(throttle.enter(None, Instant::now()));
-        let mut turns: Vec<_> =
-            (0..3).map(|_| turn(throttle.enter(None, Instant::now()))).collect();
-        assert!(matches!(throttle.enter(None, Instant::now()), Entry::Busy(30)));
+        let first = place(enter(&throttle, None));
+        let second = place(enter(&throttle, None));
+        let mut turns: Vec<_> = (0..3).map(|_| turn(enter(&throttle, None))).collect();
+        assert!(matches!(enter(&throttle, None), Entry::Busy(30)));
         assert!(turns.iter_mut().all(|turn| runs(turn, 0).is_none()));
         drop(first);
         assert!(runs(&mut turns[1], 0).is_none());
@@ -415,10 +418,10 @@ mod tests {
     #[test]
     fn whoever_leaves_the_queue_gives_up_the_place_also_when_it_was_given_already() {
         let throttle = throttle(ConcurrencyRules { concurrent: 1, ..RULES });
-        let first = place(throttle.enter(None, Instant::now()));
-        let leaving = turn(throttle.enter(None, Instant::now()));
-        let given = turn(throttle.enter(None, Instant::now()));
-        let mut last = turn(throttle.enter(None, Instant::now()));
+        let first = place(enter(&throttle, None));
+        let leaving = turn(enter(&throttle, None));
+        let given = turn(enter(&throttle, None));
+        let mut last = turn(enter(&throttle, None));
         drop(leaving);
         drop(first);
         assert!(runs(&mut last, 0).is_none(), "it is another's turn");
@@ -431,10 +434,7 @@ mod tests {
     fn a_request_that_has_waited_runs_anyway_unless_most_is_reached() {
         let rules = ConcurrencyRules { most: 3, wait: Some(Duration::from_secs(10)), ..RULES };
         let throttle = throttle(rules);
-        let places = [
-            place(throttle.enter(None, Instant::now())),
-            place(throttle.enter(None, Instant::now())),
-        ];
+        let places = [place(enter(&throttle, None)), place(enter(&throttle, None))];
         let mut first = turn(throttle.enter_at(None, 0));
         let mut second = turn(throttle.enter_at(None, 5_000));
         assert!(runs(&mut first, 9_999).is_none());
@@ -448,10 +448,7 @@ mod tests {
     #[test]
     fn a_request_that_has_waited_too_long_is_refused() {
         let throttle = throttle(RULES);
-        let _places = [
-            place(throttle.enter(None, Instant::now())),
-            place(throttle.enter(None, Instant::now())),
-        ];
+        let _places = [place(enter(&throttle, None)), place(enter(&throttle, None))];
         let mut waiting = turn(throttle.enter_at(None, 1_000));
         assert!(matches!(waiting.look(30_999, Waker::noop()), Looked::Until(31_000)));
         assert!(matches!(waiting.look(31_000, Waker::noop()), Looked::Refused));
@@ -464,16 +461,10 @@ mod tests {
         let rules = ConcurrencyRules { concurrent: 4, queue: 8, most: 4, share: Some(1), ..RULES };
         let throttle = throttle(rules);
         let (greedy, modest) = (Some(1), Some(2));
-        let running = place(throttle.enter(greedy, Instant::now()));
-        let mut waiting = [
-            turn(throttle.enter(greedy, Instant::now())),
-            turn(throttle.enter(greedy, Instant::now())),
-        ];
-        assert!(
-            matches!(throttle.enter(greedy, Instant::now()), Entry::Busy(_)),
-            "a quarter of the queue"
-        );
-        let other = place(throttle.enter(modest, Instant::now()));
+        let running = place(enter(&throttle, greedy));
+        let mut waiting = [turn(enter(&throttle, greedy)), turn(enter(&throttle, greedy))];
+        assert!(matches!(enter(&throttle, greedy), Entry::Busy(_)), "a quarter of the queue");
+        let other = place(enter(&throttle, modest));
         assert!(runs(&mut waiting[0], 0).is_none());
         drop(other);
         assert!(runs(&mut waiting[0], 0).is_none(), "another's place changes nothing");
@@ -487,7 +478,7 @@ mod tests {
     #[test]
     fn a_dry_run_counts_and_lets_everybody_pass() {
         let throttle = throttle(ConcurrencyRules { dry_run: true, ..RULES });
-        let places: Vec<_> = (0..7).map(|_| place(throttle.enter(None, Instant::now()))).collect();
+        let places: Vec<_> = (0..7).map(|_| place(enter(&throttle, None))).collect();
         let counts = throttle.counts();
         assert_eq!((counts.running, counts.queued, counts.refused), (7, 3, 2));
         drop(places);

@@ -9,6 +9,7 @@ use super::Course;
 use super::metrics::Label;
 use super::traces::Span;
 use crate::gate::{ConnectionPace, Pacer, Pass};
+use crate::transport::Peer;
 
 /// One request's way through the server. It is made when the head has arrived, and ends with
 /// [`Loop::record`](crate::event_loop::Loop::record); whatever the gates lent to the request is given
@@ -129,6 +130,11 @@ impl Track {
             (track, _) => track.unwrap_or_else(|| Self::new(None, None)),
         };
         Some(Self { site, pass, is_logged, follow, ..track })
+    }
+
+    /// The client, which may be another than the `peer` of its connection.
+    pub(crate) fn peer(&self, peer: Peer) -> Peer {
+        self.pass.as_ref().map_or(peer, |pass| pass.client.address)
     }
 
     /// The `traceparent` of what handlers do, when the request is traced.

@@ -169,15 +169,13 @@ impl Connection {
         output: &mut Vec<u8>,
     ) -> Option<Next> {
         let Prepared { hit, coding, not_modified, cache } = prepared;
-        let mut pacer = track.as_ref().and_then(|track| track.pacer(&mut self.pace));
-        if let (Some(held), Some(plain)) = (&mut pacer, &hit.plain) {
-            let length = plain.block.len() - plain.head_length;
-            let is_short = coding == Coding::Identity && plain.block.len() <= INLINE_BODY;
-            let is_sent = is_short && !not_modified && request.method() == Method::Get;
-            if is_sent && held.lets_through(length as u64) {
-                pacer = None;
-            }
-        }
+        let pacer = track.as_ref().and_then(|track| track.pacer(&mut self.pace));
+        let pacer = pacer.and_then(|pacer| {
+            let is_sent = !not_modified && request.method() == Method::Get;
+            let plain = hit.plain.as_ref().filter(|_| is_sent && coding == Coding::Identity);
+            let short = plain.filter(|plain| plain.block.len() <= INLINE_BODY);
+            pacer.unless_at_once(short.map(|plain| plain.block.len() - plain.head_length))
+        });
         if coding == Coding::Identity
             && pacer.is_none()
             && !not_modified
@@ -258,13 +256,9 @@ impl Connection {
         if is_head || !status::has_body(status) {
             body = Body::default();
         }
-        let mut pacer = log.as_ref().and_then(|log| log.track.pacer(&mut self.pace));
-        if let (Some(held), Some(bytes)) = (&mut pacer, body.as_memory())
-            && bytes.len() <= INLINE_BODY
-            && held.lets_through(bytes.len() as u64)
-        {
-            pacer = None;
-        }
+        let short = body.as_memory().map(Bytes::len).filter(|&length| length <= INLINE_BODY);
+        let pacer = log.as_ref().and_then(|log| log.track.pacer(&mut self.pace));
+        let pacer = pacer.and_then(|pacer| pacer.unless_at_once(short));
         let is_inline = |bytes: &&Bytes| bytes.len() <= INLINE_BODY && pacer.is_none();
         let mut inline = 0;
         if let Some(bytes) = body.as_memory().filter(is_inline) {

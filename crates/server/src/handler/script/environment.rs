@@ -134,18 +134,14 @@ pub(super) fn variables(
     list.fields(&request, call.rules.authorization);
     if incoming.tls.as_ref().is_some_and(|tls| tls.early) {
         // RFC 8470 §5.1.
-        list.remove("HTTP_EARLY_DATA");
-        list.vary("HTTP_EARLY_DATA", "1");
+        list.replace("HTTP_EARLY_DATA", "1", true);
     }
     let (id, parent) = (incoming.course.id(), trace::traceparent(&request, &incoming.course));
-    for (name, value) in [("HTTP_X_REQUEST_ID", id), ("HTTP_TRACEPARENT", &parent)] {
-        list.remove(name);
-        list.vary(name, value);
-    }
+    list.replace("HTTP_X_REQUEST_ID", id, true);
+    list.replace("HTTP_TRACEPARENT", &parent, true);
     list.vary("TRACEPARENT", &parent);
     for (name, value) in &call.rules.env {
-        list.remove(name);
-        list.add(name, value);
+        list.replace(name, value, false);
     }
     list
 }
@@ -318,9 +314,11 @@ impl Variables {
         }
     }
 
-    fn remove(&mut self, name: &str) {
+    /// Adds a variable in the place of the one of that name, if there is one.
+    fn replace(&mut self, name: &str, value: &str, varies: bool) {
         let bytes = &self.bytes;
         self.entries.retain(|entry| bytes[entry.name.clone()] != *name.as_bytes());
+        self.enter(name.as_bytes(), value.as_bytes(), varies);
     }
 
     fn push(&mut self, bytes: &[u8]) -> Range<usize> {
