@@ -15,6 +15,7 @@ use dunlin_http::{FieldName, Head, Request};
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Notify;
 
+use crate::beat::Beat;
 use crate::cache::front::Front;
 use crate::cache::{Resource, Store, Watch};
 use crate::clock::{Clock, TICK};
@@ -29,6 +30,7 @@ use crate::record::redact::Redactor;
 use crate::record::traces::Tracer;
 use crate::record::watch::{Hub, Seen};
 use crate::record::{AccessLog, Arrival, Exchange, LoopLog, Opening, ReverseDns, TimeCache, Track};
+use crate::route::Quick;
 use crate::tls::Certificates;
 use crate::transport::{Peer, Transport};
 
@@ -83,6 +85,7 @@ pub(crate) struct Loop {
     pub(crate) clock: Rc<Clock>,
     pub(crate) connections: Rc<Connections>,
     pub(crate) http1: Http1Settings,
+    pub(crate) quick: Quick,
     pub(crate) front: RefCell<Front>,
     /// Connections to the hosts of applications.
     pub(crate) links: Rc<Links>,
@@ -266,6 +269,8 @@ impl Thread {
     /// there are connections; sleeps otherwise.
     pub(crate) async fn tick(self: Rc<Self>) {
         let mut ticks: u64 = 0;
+        let beat = Beat::new(TICK);
+        beat.start();
         loop {
             if self.connections.len() == 0 {
                 if let Some(ctx) = self.current() {
@@ -273,9 +278,11 @@ impl Thread {
                     ctx.sweep();
                     ctx.metrics.show(&ctx.shared.metrics, [0; STATES]);
                 }
+                beat.stop();
                 self.ticker.notified().await;
+                beat.start();
             }
-            tokio::time::sleep(TICK).await;
+            beat.next().await;
             ticks += 1;
             self.clock.update();
             let (idlest, open) = self.connections.wake_expired(self.clock.now());
@@ -338,6 +345,7 @@ impl Loop {
             clock: Rc::clone(&thread.clock),
             connections: Rc::clone(&thread.connections),
             http1: Http1Settings::new(server),
+            quick: Quick::new(&shared),
             front: RefCell::new(Front::new(server.cache.entries)),
             links: Rc::clone(&thread.links),
             metrics: Rc::clone(thread.metrics.get_or_init(|| Rc::new(shared.metrics.of_loop()))),
