@@ -69,6 +69,16 @@ pub(crate) struct Connections {
     idlest: RefCell<Idlest>,
 }
 
+/// What a look at all connections found.
+pub(crate) struct Look {
+    /// What wakes those whose deadline has passed.
+    pub(crate) expired: Vec<Waker>,
+    /// The earliest deadline of those that are idle; [`u64::MAX`] when none is.
+    pub(crate) idlest: u64,
+    /// How many there are, by what they wait for.
+    pub(crate) counts: [u64; STATES],
+}
+
 /// The connections that have been idle for longest, as they were found: the idlest last.
 #[derive(Debug, Default)]
 struct Idlest {
@@ -118,23 +128,21 @@ impl Connections {
         slots.get(key).map_or((Waiting::Idle, true), |slot| (slot.waiting, now >= slot.deadline))
     }
 
-    /// Wakes every connection whose deadline has passed. The earliest deadline of those that are idle,
-    /// [`u64::MAX`] when none is, and how many there are by what they wait for.
-    pub(crate) fn wake_expired(&self, now: u64) -> (u64, [u64; STATES]) {
-        let mut idlest = u64::MAX;
-        let mut counts = [0; STATES];
+    /// Looks at all of them.
+    pub(crate) fn look(&self, now: u64) -> Look {
+        let mut look = Look { expired: Vec::new(), idlest: u64::MAX, counts: [0; STATES] };
         for (_, slot) in self.slots.borrow().iter() {
-            counts[slot.waiting.state()] += 1;
+            look.counts[slot.waiting.state()] += 1;
             if slot.waiting == Waiting::Idle {
-                idlest = idlest.min(slot.deadline);
+                look.idlest = look.idlest.min(slot.deadline);
             }
             if now >= slot.deadline
                 && let Some(waker) = &slot.waker
             {
-                waker.wake_by_ref();
+                look.expired.push(waker.clone());
             }
         }
-        (idlest, counts)
+        look
     }
 
     /// Has up to `most` connections closed, those that have been idle for longest. Says how many, and
@@ -209,7 +217,7 @@ mod tests {
             let waiting = if number % 2 == 0 { Waiting::Idle } else { Waiting::Head };
             connections.wait(key, waiting, 10_000 - number as u64);
         }
-        assert_eq!(connections.wake_expired(1).0, 10_000 - 998);
+        assert_eq!(connections.look(1).idlest, 10_000 - 998);
         assert_eq!(connections.evict(1, 1), (1, 10_000 - 996));
         assert!(connections.is_evicted(keys[998]) && !connections.is_evicted(keys[996]));
         // One that was found and has become busy since is passed over.
