@@ -162,10 +162,10 @@ pub(crate) enum Start {
 impl Connection {
     pub(crate) fn new(ctx: Rc<Loop>, stream: Transport, accepted: Accepted, start: Start) -> Self {
         let Accepted { peer, proxied, permit, opening, .. } = accepted;
-        let slot = ctx.connections.add();
+        let now = ctx.clock.now();
+        let slot = ctx.connections.add(now);
         let serial = ctx.next_serial();
-        let idle = ctx.clock.now() + ctx.http1.idle_timeout;
-        ctx.connections.wait(slot, Waiting::Idle, idle);
+        ctx.connections.wait(slot, Waiting::First, now + ctx.http1.idle_timeout);
         let mut connection = Self {
             ctx,
             stream,
@@ -260,7 +260,8 @@ impl Connection {
     /// Nothing has arrived: either that is all right, or it has taken too long.
     fn still_waiting(&mut self, parts: &mut Parts<'_>) -> Poll<Step> {
         let (waiting, expired) = self.ctx.connections.state(self.slot, self.ctx.clock.now());
-        let over = expired || waiting == Waiting::Idle && self.ctx.closes_idle();
+        let over =
+            expired || matches!(waiting, Waiting::First | Waiting::Idle) && self.ctx.closes_idle();
         if !over {
             return Poll::Pending;
         }
