@@ -16,7 +16,6 @@ use dunlin_http::{FieldName, Head, Request};
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Notify;
 
-use crate::beat::Beat;
 use crate::cache::front::Front;
 use crate::cache::{Resource, Store, Watch};
 use crate::clock::{Clock, TICK};
@@ -271,8 +270,6 @@ impl Thread {
     pub(crate) async fn tick(self: Rc<Self>) {
         let mut ticks: u64 = 0;
         let mut expired = Vec::new();
-        let beat = Beat::new(TICK);
-        beat.start();
         loop {
             if self.connections.len() == 0 {
                 if let Some(ctx) = self.current() {
@@ -280,11 +277,9 @@ impl Thread {
                     ctx.sweep();
                     ctx.metrics.show(&ctx.shared.metrics, [0; STATES]);
                 }
-                beat.stop();
                 self.ticker.notified().await;
-                beat.start();
             }
-            wake_until_tick(&beat, std::mem::take(&mut expired)).await;
+            wake_until_tick(std::mem::take(&mut expired)).await;
             ticks += 1;
             self.clock.update();
             let look = self.connections.look(self.clock.now());
@@ -347,16 +342,16 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// Returns at the next tick. Until then, wakes connections that have waited too long: a few at a time, so that
 /// requests that arrive need not wait until thousands of them have ended. Who has no turn is found again.
-async fn wake_until_tick(beat: &Beat, expired: Vec<Waker>) {
-    let tick = Instant::now() + TICK;
+async fn wake_until_tick(expired: Vec<Waker>) {
+    let tick = tokio::time::Instant::now() + TICK;
     for portion in expired.chunks(PORTION) {
         portion.iter().for_each(Waker::wake_by_ref);
         tokio::time::sleep(PAUSE).await;
-        if Instant::now() >= tick {
-            break;
+        if tokio::time::Instant::now() >= tick {
+            return;
         }
     }
-    beat.next().await;
+    tokio::time::sleep_until(tick).await;
 }
 
 impl Loop {
