@@ -14,7 +14,7 @@ use crate::plan::{Arrivals, End, Model, Plan, Reuse};
 /// # Errors
 /// What there is too little of, and how there can be more.
 pub fn prepare(plan: &mut Plan, address: SocketAddr) -> Result<(), String> {
-    descriptors(u64::from(plan.connections) + 64)?;
+    descriptors(u64::from(plan.connections) + OWN_DESCRIPTORS)?;
     let (ports, lingers) = (ports(), time_wait_lingers());
     let needed = u64::from(plan.connections) + churn(plan, if lingers { 60.0 } else { 1.0 });
     let sources = plan.source_addresses.len().max(1) as u64;
@@ -38,6 +38,14 @@ pub fn prepare(plan: &mut Plan, address: SocketAddr) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// Descriptors that are not connections.
+const OWN_DESCRIPTORS: u64 = 64;
+
+/// The most connections for which there can be descriptors; `None` without such a limit.
+pub fn most_connections() -> Option<u64> {
+    Some(getrlimit(Resource::Nofile).maximum?.saturating_sub(OWN_DESCRIPTORS))
 }
 
 fn descriptors(needed: u64) -> Result<(), String> {
