@@ -96,6 +96,10 @@ pub(crate) struct Loop {
     /// Answers from the cache and others, since they were last added to the store's counters.
     hits: Cell<u64>,
     misses: Cell<u64>,
+    /// Whether something else than a program or a file was asked for since the last tick, and whether
+    /// anything but a program was in the tick before.
+    others: Cell<bool>,
+    had_others: Cell<bool>,
 }
 
 /// The settings of HTTP/1, in the units that the driver uses.
@@ -281,6 +285,7 @@ impl Thread {
             let (idlest, open) = self.connections.wake_expired(self.clock.now());
             let Some(ctx) = self.current() else { continue };
             ctx.metrics.show(&ctx.shared.metrics, open);
+            ctx.look_back();
             ctx.show_counts();
             ctx.shared.gauge.eviction.tell(self.number, idlest);
             if ticks.is_multiple_of(5) {
@@ -348,6 +353,8 @@ impl Loop {
             superseded: Cell::new(false),
             hits: Cell::new(0),
             misses: Cell::new(0),
+            others: Cell::new(false),
+            had_others: Cell::new(false),
             shared,
         }
     }
@@ -414,6 +421,26 @@ impl Loop {
     pub(crate) fn sweep(&self) {
         self.show_counts();
         self.front.borrow_mut().sweep();
+    }
+
+    /// Notes that something was asked for which is neither a file nor a program to be started.
+    pub(crate) fn count_other(&self) {
+        self.others.set(true);
+    }
+
+    /// Whether nothing was asked for lately, for one to two ticks, but programs to be started.
+    pub(crate) fn has_programs_alone(&self) -> bool {
+        !self.had_others.get() && !self.has_others()
+    }
+
+    fn has_others(&self) -> bool {
+        self.others.get() || self.hits.get() > 0 || self.misses.get() > 0
+    }
+
+    /// A tick has gone by.
+    fn look_back(&self) {
+        self.had_others.set(self.has_others());
+        self.others.set(false);
     }
 
     /// Adds what the cache did to the store's counters.

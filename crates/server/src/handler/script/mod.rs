@@ -10,6 +10,7 @@ mod instead;
 mod launch;
 mod locate;
 mod output;
+mod pipes;
 mod pool;
 mod process;
 mod redirect;
@@ -114,7 +115,10 @@ async fn respond(call: Call, incoming: Incoming) -> Response {
     hint(&call, &incoming);
     let answer = match call.rules.kind {
         kind if kind.is_cgi() => Box::pin(cgi::attempt(&call, incoming, &mut name)).await,
-        _ => by_workers(&call, incoming, &mut name).await,
+        _ => {
+            call.ctx.count_other();
+            by_workers(&call, incoming, &mut name).await
+        }
     };
     let failure = match answer {
         Ok(response) => return response,

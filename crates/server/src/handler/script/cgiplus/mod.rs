@@ -54,7 +54,7 @@ pub(super) async fn attempt(
             false => Ok(request::records(&variables)),
         };
         let chosen = Instant::now();
-        incoming.course.start(chosen);
+        incoming.course.start(chosen, Instant::now());
         let head = match head {
             Ok(head) => head,
             Err(failure) => {
