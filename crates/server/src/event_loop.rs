@@ -22,7 +22,7 @@ use crate::config::{Config, Persistence, Server};
 use crate::connections::{Connections, STATES};
 use crate::control::Commands;
 use crate::handler::file::Roots;
-use crate::handler::script::{Links, Pools};
+use crate::handler::script::{Known, Links, Pools};
 use crate::listen::Gauge;
 use crate::record::metrics::{Finished, Key, LoopMetrics, Metrics, named};
 use crate::record::redact::Redactor;
@@ -86,6 +86,8 @@ pub(crate) struct Loop {
     pub(crate) front: RefCell<Front>,
     /// Connections to the hosts of applications.
     pub(crate) links: Rc<Links>,
+    /// Scripts that were found lately.
+    pub(crate) scripts: RefCell<Known>,
     pub(crate) metrics: Rc<LoopMetrics>,
     log: RefCell<Option<LoopLog>>,
     is_logging: bool,
@@ -345,6 +347,7 @@ impl Loop {
             http1: Http1Settings::new(server),
             front: RefCell::new(Front::new(server.cache.entries)),
             links: Rc::clone(&thread.links),
+            scripts: RefCell::default(),
             metrics: Rc::clone(thread.metrics.get_or_init(|| Rc::new(shared.metrics.of_loop()))),
             time: RefCell::new(TimeCache::new()),
             is_logging: log.is_some(),

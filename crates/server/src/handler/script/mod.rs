@@ -7,6 +7,7 @@ mod environment;
 mod head;
 mod host;
 mod instead;
+mod known;
 mod launch;
 mod locate;
 mod output;
@@ -32,6 +33,7 @@ use dunlin_http::semantics::Method;
 use dunlin_http::{FieldLines, OwnedRequest, Request};
 
 pub(crate) use self::host::Links;
+pub(crate) use self::known::Known;
 pub use self::launch::{LAUNCH, launch};
 use self::locate::Found;
 pub(crate) use self::pool::Pools;
