@@ -9,6 +9,7 @@ import ssl
 import struct
 import subprocess
 import threading
+import time
 import urllib.request
 from pathlib import Path
 
@@ -114,7 +115,7 @@ def start(tmp_path, serve, site, authority):
             f'[[listen]]\naddress = "127.0.0.1:{port}"\ntls = {tls}\n' for tls, port in zip(listeners, ports)
         )
         server = serve(
-            text=f'[server]\nthreads = 1\nstate = "state"\n{addresses}'
+            text=f'[server]\nthreads = 1\nstate = "state"\nadmin = "admin"\n{addresses}'
             f'[[site]]\nhost = ["a.example", "b.example"]\nroot = "{site}"\n'
             f'tls = {{ acme = {{ contact = "admin@a.example", directory = "{authority.directory}", authority = "{authority.trust}", {more} }} }}\n'
             f'[[site]]\nhost = "own.example"\nroot = "{site}"\n'
@@ -201,6 +202,16 @@ def test_it_is_renewed_and_outlives_its_authority(tmp_path, start, authority):
     server.logged("the certificate was not obtained, the one that is there stays")
     assert handshake(server, "a.example", root)
     assert "Connection refused" in check(tmp_path)
+
+    def status():
+        done = subprocess.run(["curl", "-sS", "--unix-socket", tmp_path / "admin", "http://x/status.json"], capture_output=True)
+        told, own = json.loads(done.stdout)["certificates"]
+        assert own["names"] == ["own.example"] and (own["failures"], own["renewal"]) == (0, None)
+        return told if told["failures"] else None
+
+    told = wait_until(status, "the failure in the status")
+    assert "Connection refused" in told["error"] and told["failed_at"] < told["next_try"] < time.time() + 3600
+    assert told["names"] == ["a.example", "b.example"] and told["expires"] and told["renewal"]
     # It comes back without any memory: the account is made anew.
     authority.start(tls=first_port, life=3600)
     wait_until(lambda: handshake(server, "a.example", authority.root()), "a certificate of the new root", 25)

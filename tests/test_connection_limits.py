@@ -101,6 +101,16 @@ def test_who_is_busy_does_not_give_way(serve, page):
         assert read_response(connection)[0] == 200
 
 
+def test_newcomers_do_not_take_the_places_of_each_other(serve, page):
+    server = serve(server="connections = 40\nconnections_soft = 4")
+    busy = [server.connect() for _ in range(4)]
+    for connection in busy:
+        connection.sendall(b"GET /a HTTP/1.1\r\n")
+    # They are all there before the first of them asks.
+    newcomers = [server.connect() for _ in range(20)]
+    assert [ask(newcomer) for newcomer in newcomers] == [200] * 20
+
+
 def test_an_idle_http2_connection_gives_way_in_order(serve, page):
     server = serve(server="connections = 10\nconnections_soft = 3")
     with Client(server) as client:

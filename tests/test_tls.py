@@ -1,8 +1,11 @@
 """TLS: certificates and how they are chosen, versions, resumption, renewal, clients' certificates."""
 
+import asyncio
 import hashlib
 import http.client
+import json
 import os
+import re
 import socket
 import ssl
 import subprocess
@@ -180,7 +183,7 @@ def test_the_oldest_version_can_be_chosen(tls):
 
 
 def test_certificates_are_renewed_without_losing_a_connection(tls):
-    server = tls()
+    server = tls(server=f'admin = "{tls.folder}/admin"', more='[[site.route]]\npath = "/status/*"\nstatus = true\n')
     first = tls.own[0].read_text()
     made = context(tls.own[0])
     kept = connect(server, made)
@@ -213,9 +216,38 @@ def test_certificates_are_renewed_without_losing_a_connection(tls):
     tls.own[0].write_text("nonsense")
     server.logged("the one before stays")
     assert shown().strip() == good.strip()
+    # The status tells of the one in use, and of what should have taken its place.
+    with connect(server, trust) as connection:
+        told = json.loads(ask(connection, "/status/status.json")[2])["certificates"]
+        [series] = re.findall(rb"^dunlin_tls_certificate_failures{.*} (\d+)$", ask(connection, "/status/metrics")[2], re.M)
+    assert [(one["names"], one["failures"], one["next_try"]) for one in told] == [(["localhost"], 1, None)]
+    assert "own.pem" in told[0]["error"] and 59.9 < (told[0]["expires"] - time.time()) / 86400 < 60
+    assert series == b"1"
+    done = subprocess.run(
+        [DUNLIN, "top", "--once", "--interval", "0.1", "--admin", str(tls.folder / "admin")], capture_output=True, text=True
+    )
+    assert re.search(r"^certificate  default localhost: good for 59 days, failed 1 times: .*own.pem", done.stdout, re.M), done
+    tls.own[0].write_text(good)
+    server.logged("the certificate was renewed from its files")
+    wait_until(lambda: failures(server, trust) == [0], "the failure to be forgotten")
     stop.set()
     thread.join()
     assert not failed
+
+
+def failures(server, trust):
+    with connect(server, trust) as connection:
+        return [one["failures"] for one in json.loads(ask(connection, "/status/status.json")[2])["certificates"]]
+
+
+def test_what_expires_is_told_of(tls):
+    file, key, request = (tls.folder / name for name in ("old.pem", "old.key", "old.csr"))
+    openssl("req", "-new", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", request, "-subj", "/CN=old")
+    extensions = write(tls.folder / "old.ext", "subjectAltName=DNS:old.example")
+    openssl("x509", "-req", "-in", request, "-signkey", key, "-days", "0", "-extfile", extensions, "-out", file)
+    server = tls(pair=(file, key))
+    told = server.logged("it has expired")
+    assert re.search(r"ERROR.*certificate .*old.pem for old.example: until .*, it has expired", told), told
 
 
 def test_clients_can_be_asked_for_a_certificate(tls):
@@ -247,6 +279,25 @@ def test_curl_and_http_client(tls):
         connection.request("GET", "/hello.txt")
         assert connection.getresponse().read() == b"hello\n"
     connection.close()
+
+
+@pytest.mark.parametrize("version", ["HTTP/1.1", "HTTP/2"])
+def test_httpx_asks_for_many_at_once(tls, site, version):
+    httpx = pytest.importorskip("httpx")
+    files = {f"/{n}.bin": os.urandom(n * 10_007) for n in range(20)}
+    for name, data in files.items():
+        write(site / name[1:], data)
+    server = tls()
+
+    async def everything():
+        async with httpx.AsyncClient(
+            verify=context(tls.own[0]), http2=version == "HTTP/2", base_url=f"https://localhost:{server.port}"
+        ) as client:
+            return await asyncio.gather(*(client.get(name) for name in [*files] * 5))
+
+    answers = asyncio.run(everything())
+    assert {answer.http_version for answer in answers} == {version}
+    assert all(answer.content == files[answer.url.path] for answer in answers)
 
 
 def test_who_speaks_without_tls_is_told(tls):

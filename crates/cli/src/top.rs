@@ -1,6 +1,7 @@
 //! `dunlin top`
 
 mod figures;
+mod lines;
 mod screen;
 
 use std::io::{self, IsTerminal};

@@ -11,7 +11,9 @@ use slab::Slab;
 /// What a connection waits for; says which limit a deadline belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waiting {
-    /// The next request, or the first one.
+    /// The first request.
+    First,
+    /// The next request.
     Idle,
     /// The next request of a connection that has just been used: it keeps what is only for speed.
     Resting,
@@ -42,7 +44,7 @@ impl Waiting {
     /// Its place among [`Waiting::NAMES`].
     fn state(self) -> usize {
         match self {
-            Self::Idle | Self::Resting => 0,
+            Self::First | Self::Idle | Self::Resting => 0,
             Self::Head => 1,
             Self::Body => 2,
             Self::Send => 3,
@@ -60,6 +62,19 @@ struct Slot {
     waiting: Waiting,
     /// Milliseconds of the loop's clock.
     deadline: u64,
+    /// From when on it may be closed for others before its first request has come.
+    ripe: u64,
+}
+
+impl Slot {
+    /// Whether it may be closed for others.
+    fn is_idle(&self, now: u64) -> bool {
+        match self.waiting {
+            Waiting::Idle => true,
+            Waiting::First => now >= self.ripe,
+            _ => false,
+        }
+    }
 }
 
 /// The table of a loop's connections.
@@ -67,6 +82,16 @@ struct Slot {
 pub(crate) struct Connections {
     slots: RefCell<Slab<Slot>>,
     idlest: RefCell<Idlest>,
+}
+
+/// What a look at all connections found.
+pub(crate) struct Look {
+    /// What wakes those whose deadline has passed.
+    pub(crate) expired: Vec<Waker>,
+    /// The earliest deadline of those that are idle; [`u64::MAX`] when none is.
+    pub(crate) idlest: u64,
+    /// How many there are, by what they wait for.
+    pub(crate) counts: [u64; STATES],
 }
 
 /// The connections that have been idle for longest, as they were found: the idlest last.
@@ -79,10 +104,15 @@ struct Idlest {
 
 /// How many of the idlest are found at a time.
 const IDLEST: usize = 256;
+/// For so many milliseconds nobody takes a newcomer's place: where everybody else is busy, it would be the next newcomer,
+/// before the first has said anything.
+const GRACE: u64 = 1_000;
 
 impl Connections {
-    pub(crate) fn add(&self) -> usize {
-        let slot = Slot { waker: None, waiting: Waiting::Idle, deadline: u64::MAX };
+    /// Takes in a connection that comes at `now`.
+    pub(crate) fn add(&self, now: u64) -> usize {
+        let (waiting, ripe) = (Waiting::First, now + GRACE);
+        let slot = Slot { waker: None, waiting, deadline: u64::MAX, ripe };
         self.slots.borrow_mut().insert(slot)
     }
 
@@ -118,23 +148,21 @@ impl Connections {
         slots.get(key).map_or((Waiting::Idle, true), |slot| (slot.waiting, now >= slot.deadline))
     }
 
-    /// Wakes every connection whose deadline has passed. The earliest deadline of those that are idle,
-    /// [`u64::MAX`] when none is, and how many there are by what they wait for.
-    pub(crate) fn wake_expired(&self, now: u64) -> (u64, [u64; STATES]) {
-        let mut idlest = u64::MAX;
-        let mut counts = [0; STATES];
+    /// Looks at all of them.
+    pub(crate) fn look(&self, now: u64) -> Look {
+        let mut look = Look { expired: Vec::new(), idlest: u64::MAX, counts: [0; STATES] };
         for (_, slot) in self.slots.borrow().iter() {
-            counts[slot.waiting.state()] += 1;
-            if slot.waiting == Waiting::Idle {
-                idlest = idlest.min(slot.deadline);
+            look.counts[slot.waiting.state()] += 1;
+            if slot.is_idle(now) {
+                look.idlest = look.idlest.min(slot.deadline);
             }
             if now >= slot.deadline
                 && let Some(waker) = &slot.waker
             {
-                waker.wake_by_ref();
+                look.expired.push(waker.clone());
             }
         }
-        (idlest, counts)
+        look
     }
 
     /// Has up to `most` connections closed, those that have been idle for longest. Says how many, and
@@ -149,11 +177,11 @@ impl Connections {
                 if idlest.at == now {
                     break;
                 }
-                *idlest = Idlest { found: find_idlest(&slots), at: now };
+                *idlest = Idlest { found: find_idlest(&slots, now), at: now };
                 continue;
             };
             if let Some(slot) = slots.get_mut(key)
-                && slot.waiting == Waiting::Idle
+                && slot.is_idle(now)
                 && slot.deadline == deadline
                 && let Some(waker) = &slot.waker
             {
@@ -168,14 +196,15 @@ impl Connections {
     /// Whether the connection is to be closed for others.
     pub(crate) fn is_evicted(&self, key: usize) -> bool {
         let slots = self.slots.borrow();
-        slots.get(key).is_some_and(|slot| slot.waiting == Waiting::Idle && slot.deadline == 0)
+        slots.get(key).is_some_and(|slot| slot.is_idle(u64::MAX) && slot.deadline == 0)
     }
 
     /// Wakes every connection that waits for a next request, which others than those of HTTP/1 do
     /// also while they answer.
     pub(crate) fn wake_idle(&self) {
         for (_, slot) in self.slots.borrow().iter() {
-            if matches!(slot.waiting, Waiting::Idle | Waiting::Resting | Waiting::Streams)
+            let next = slot.is_idle(u64::MAX);
+            if (next || matches!(slot.waiting, Waiting::Resting | Waiting::Streams))
                 && let Some(waker) = &slot.waker
             {
                 waker.wake_by_ref();
@@ -184,8 +213,8 @@ impl Connections {
     }
 }
 
-fn find_idlest(slots: &Slab<Slot>) -> Vec<(u64, usize)> {
-    let idle = slots.iter().filter(|(_, slot)| slot.waiting == Waiting::Idle && slot.deadline > 0);
+fn find_idlest(slots: &Slab<Slot>, now: u64) -> Vec<(u64, usize)> {
+    let idle = slots.iter().filter(|(_, slot)| slot.is_idle(now) && slot.deadline > 0);
     let mut found: Vec<_> = idle.map(|(key, slot)| (slot.deadline, key)).collect();
     if found.len() > IDLEST {
         found.select_nth_unstable(IDLEST);
@@ -202,14 +231,14 @@ mod tests {
     #[test]
     fn the_idlest_are_evicted_first_and_nobody_who_is_busy() {
         let connections = Connections::default();
-        let keys: Vec<usize> = (0..1_000).map(|_| connections.add()).collect();
+        let keys: Vec<usize> = (0..1_000).map(|_| connections.add(0)).collect();
         let context = Context::from_waker(Waker::noop());
         for (number, &key) in keys.iter().enumerate() {
             connections.set_waker(key, &context);
             let waiting = if number % 2 == 0 { Waiting::Idle } else { Waiting::Head };
             connections.wait(key, waiting, 10_000 - number as u64);
         }
-        assert_eq!(connections.wake_expired(1).0, 10_000 - 998);
+        assert_eq!(connections.look(1).idlest, 10_000 - 998);
         assert_eq!(connections.evict(1, 1), (1, 10_000 - 996));
         assert!(connections.is_evicted(keys[998]) && !connections.is_evicted(keys[996]));
         // One that was found and has become busy since is passed over.
@@ -218,5 +247,18 @@ mod tests {
         assert!(connections.is_evicted(keys[994]) && connections.is_evicted(keys[992]));
         assert_eq!(connections.evict(1_000, 2).0, 499 - 3, "all that are idle");
         assert_eq!(connections.evict(1, 2), (0, u64::MAX));
+    }
+
+    #[test]
+    fn a_newcomer_is_spared_until_it_could_have_asked() {
+        let connections = Connections::default();
+        let key = connections.add(5_000);
+        connections.set_waker(key, &Context::from_waker(Waker::noop()));
+        connections.wait(key, Waiting::First, 65_000);
+        assert_eq!(connections.evict(1, 5_999), (0, u64::MAX));
+        assert_eq!(connections.look(5_999).idlest, u64::MAX);
+        assert_eq!(connections.look(6_000).idlest, 65_000);
+        assert_eq!(connections.evict(1, 6_000).0, 1);
+        assert!(connections.is_evicted(key));
     }
 }

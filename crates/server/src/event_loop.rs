@@ -8,6 +8,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
 use std::time::{Duration, Instant, SystemTime};
 
 use dunlin_http::http1::Limits;
@@ -272,6 +273,7 @@ impl Thread {
     /// there are connections; sleeps otherwise.
     pub(crate) async fn tick(self: Rc<Self>) {
         let mut ticks: u64 = 0;
+        let mut expired = Vec::new();
         loop {
             if self.connections.len() == 0 {
                 if let Some(ctx) = self.current() {
@@ -281,15 +283,16 @@ impl Thread {
                 }
                 self.ticker.notified().await;
             }
-            tokio::time::sleep(TICK).await;
+            wake_until_tick(std::mem::take(&mut expired)).await;
             ticks += 1;
             self.clock.update();
-            let (idlest, open) = self.connections.wake_expired(self.clock.now());
+            let look = self.connections.look(self.clock.now());
+            expired = look.expired;
             let Some(ctx) = self.current() else { continue };
-            ctx.metrics.show(&ctx.shared.metrics, open);
+            ctx.metrics.show(&ctx.shared.metrics, look.counts);
             ctx.look_back();
             ctx.show_counts();
-            ctx.shared.gauge.eviction.tell(self.number, idlest);
+            ctx.shared.gauge.eviction.tell(self.number, look.idlest);
             if ticks.is_multiple_of(5) {
                 ctx.flush_log();
             }
@@ -336,6 +339,24 @@ impl Thread {
             debug_assert!(result.is_err());
         }
     }
+}
+
+/// How many connections are ended in a row, and how long others have their turn before the next.
+const PORTION: usize = 32;
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Returns at the next tick. Until then, wakes connections that have waited too long: a few at a time, so that
+/// requests that arrive need not wait until thousands of them have ended. Who has no turn is found again.
+async fn wake_until_tick(expired: Vec<Waker>) {
+    let tick = tokio::time::Instant::now() + TICK;
+    for portion in expired.chunks(PORTION) {
+        portion.iter().for_each(Waker::wake_by_ref);
+        tokio::time::sleep(PAUSE).await;
+        if tokio::time::Instant::now() >= tick {
+            return;
+        }
+    }
+    tokio::time::sleep_until(tick).await;
 }
 
 impl Loop {

@@ -28,8 +28,8 @@ pub use handler::script::{LAUNCH, SCRIPTS, cold_programs, launch};
 /// What the status route tells, as `status.json` has it.
 pub mod status {
     pub use crate::handler::status::{
-        Bandwidth, Cache, Client, Concurrency, Connections, ProcessReport, Rate, Report, Requests,
-        Route, RouteLimits, Scripts, ServerReport, Tls,
+        Bandwidth, Cache, Certificate, Client, Concurrency, Connections, ProcessReport, Rate,
+        Report, Requests, Route, RouteLimits, Scripts, ServerReport, Tls,
     };
 }
 pub use record::watch::{Filter, FilterError};

@@ -400,7 +400,7 @@ impl Accepted {
     /// Does what has to be done before the driver may begin.
     async fn prepare(self, ctx: Rc<Loop>, stream: Stream) {
         // It counts as a connection, so that a loop that drains waits for it.
-        let slot = ctx.connections.add();
+        let slot = ctx.connections.add(ctx.clock.now());
         tokio::select! {
             () = self.make_ready(&ctx, stream) => {}
             () = ctx.closing() => {}

@@ -3,8 +3,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write;
 
-use dunlin_server::status::{Report, Scripts};
+use dunlin_server::status::Report;
 
+use super::lines;
 use crate::watch::{size, took};
 
 /// Figures of the time between two reports.
@@ -145,24 +146,17 @@ impl Figures {
         for row in &self.clients {
             let _ = writeln!(text, "client       {}", row.text());
         }
-        for pool in &report.scripts {
-            let _ = writeln!(text, "scripts      {}", scripts(pool));
+        for (kind, told) in [
+            ("scripts", lines::scripts(report)),
+            ("limit", lines::limits(report)),
+            ("certificate", lines::certificates(report)),
+        ] {
+            for line in told {
+                let _ = writeln!(text, "{kind:<12} {}", line.text);
+            }
         }
         text
     }
-}
-
-/// A pool of scripts in one line.
-pub(crate) fn scripts(pool: &Scripts) -> String {
-    let mut text = format!(
-        "{} ({}): {} of {} processes, {} busy, {} waiting",
-        pool.name, pool.kind, pool.processes, pool.most, pool.busy, pool.waiting
-    );
-    if pool.longest > 0 {
-        let took = took(pool.longest * 1_000);
-        let _ = write!(text, ", longest {took} {}", pool.longest_script);
-    }
-    text
 }
 
 impl Row {

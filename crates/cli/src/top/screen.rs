@@ -8,7 +8,8 @@ use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Paragraph, Row as TableRow, Sparkline, Table};
 
-use super::figures::{Figures, History, Row, nanos, scripts};
+use super::figures::{Figures, History, Row, nanos};
+use super::lines::{self, Told};
 use crate::watch::size;
 
 /// What is on the screen.
@@ -59,23 +60,30 @@ impl Order {
 
 impl Screen {
     pub(super) fn draw(&self, frame: &mut Frame<'_>) {
-        let pools = self.figures.report.scripts.len() as u16;
-        let pools = if pools == 0 { 0 } else { pools.min(6) + 2 };
-        let [head, charts, facts, routes, scripts, clients, foot] = Layout::vertical([
-            Constraint::Length(1),
-            Constraint::Length(6),
-            Constraint::Length(8),
-            Constraint::Fill(3),
-            Constraint::Length(pools),
-            Constraint::Fill(2),
-            Constraint::Length(1),
-        ])
-        .areas(frame.area());
+        let report = &self.figures.report;
+        let pools = lines::scripts(report);
+        let limits = first(lines::limits(report));
+        let certificates = first(lines::certificates(report));
+        let [head, charts, facts, routes, scripts, limited, certified, clients, foot] =
+            Layout::vertical([
+                Constraint::Length(1),
+                Constraint::Length(6),
+                Constraint::Length(8),
+                Constraint::Fill(3),
+                height(&pools, 6),
+                height(&limits, 5),
+                height(&certificates, 3),
+                Constraint::Fill(2),
+                Constraint::Length(1),
+            ])
+            .areas(frame.area());
         self.head(frame, head);
         self.charts(frame, charts);
         self.facts(frame, facts);
         self.table(frame, routes, "Routes", &self.figures.routes, ["p50", "p99"]);
-        self.scripts(frame, scripts);
+        Self::list(frame, scripts, "Scripts", pools);
+        Self::list(frame, limited, "Limits", limits);
+        Self::list(frame, certified, "Certificates", certificates);
         self.table(frame, clients, "Clients", &self.figures.clients, ["mean", "slowest"]);
         let keys = Line::from(vec![
             " q ".reversed(),
@@ -234,15 +242,25 @@ impl Screen {
         frame.render_widget(table, area);
     }
 
-    fn scripts(&self, frame: &mut Frame<'_>, area: Rect) {
-        let pools = &self.figures.report.scripts;
-        let line = |pool| {
-            let pool: &dunlin_server::status::Scripts = pool;
-            let line = Line::from(scripts(pool));
-            if pool.waiting > 0 { line.yellow() } else { line }
+    fn list(frame: &mut Frame<'_>, area: Rect, title: &str, told: Vec<Told>) {
+        let line = |told: Told| {
+            let line = Line::from(told.text);
+            if told.calls { line.yellow() } else { line }
         };
-        let lines: Vec<_> = pools.iter().map(line).collect();
-        let block = Block::bordered().border_style(Style::new().dim()).title("Scripts");
+        let lines: Vec<_> = told.into_iter().map(line).collect();
+        let block = Block::bordered().border_style(Style::new().dim()).title(title);
         frame.render_widget(Paragraph::new(lines).block(block), area);
     }
+}
+
+/// Those that are to be looked at first, for there may be no room for all.
+fn first(mut told: Vec<Told>) -> Vec<Told> {
+    told.sort_by_key(|told| Reverse(told.calls));
+    told
+}
+
+/// The lines of a terminal that a list takes: none when it is empty, and at most so many of its own.
+fn height(told: &[Told], most: usize) -> Constraint {
+    let lines = if told.is_empty() { 0 } else { told.len().min(most) + 2 };
+    Constraint::Length(lines as u16)
 }

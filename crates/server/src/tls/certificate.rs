@@ -1,6 +1,5 @@
 //! From the files of a site's certificates to what rustls answers handshakes with.
 
-use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -19,7 +18,6 @@ use x509_parser::error::X509Error;
 use x509_parser::extensions::GeneralName;
 use x509_parser::time::ASN1Time;
 
-use super::acme::{self, Outcome};
 use crate::config::{ClientCertificates, Tls, TlsVersion};
 
 /// The cryptography that TLS uses.
@@ -117,8 +115,11 @@ fn load(
         .load_private_key(text)
         .map_err(|error| format!("key {}: {error}", key.display()))?;
     let mut certified = CertifiedKey::new(chain, signing);
-    certified.keys_match().map_err(|_| {
-        format!("key {} is not that of certificate {}", key.display(), certificate.display())
+    certified.keys_match().map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => {
+            format!("key {} is not that of certificate {}", key.display(), certificate.display())
+        }
+        error => format!("certificate {}: {error}", certificate.display()),
     })?;
     if let Some(file) = ocsp {
         let response = std::fs::read(file);
@@ -193,34 +194,6 @@ impl ResolvesServerCert for Keys {
     }
 }
 
-/// What to know of a site's certificates: a line for each.
-///
-/// # Errors
-/// Which file cannot be read as a certificate.
-pub(super) fn describe(settings: &Tls) -> Result<Vec<String>, String> {
-    let Some(acme) = &settings.acme else {
-        return settings.certificates.iter().map(|(file, _)| one_line(file)).collect();
-    };
-    let names = acme.names.join(", ");
-    let file = acme.file();
-    let mut line = match one_line(&file) {
-        Ok(line) => format!("{line}, renewal on {}", date(acme::renewal(&file))),
-        Err(_) => {
-            format!("certificate for {names}: not there yet, to be had from {}", acme.directory)
-        }
-    };
-    if let Some(outcome) = Outcome::read(&acme.outcome()) {
-        let (failed, next) = (date(outcome.failed_at()), date(outcome.next_try()));
-        let times = outcome.failures;
-        let _ = write!(
-            line,
-            "; tried {times} times, last on {failed}: {}; next try {next}",
-            outcome.error
-        );
-    }
-    Ok(vec![line])
-}
-
 /// Whether a file holds a certificate and the key that belongs to it.
 ///
 /// # Errors
@@ -230,6 +203,7 @@ pub(super) fn check_pair(file: &Path) -> Result<(), String> {
 }
 
 /// For how long a certificate is good.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Validity {
     pub(super) from: SystemTime,
     pub(super) until: SystemTime,
@@ -237,29 +211,50 @@ pub(super) struct Validity {
     pub(super) spread: u8,
 }
 
+/// What the first certificate of a file says of itself.
+pub(super) struct Facts {
+    pub(super) validity: Validity,
+    /// The hosts that it is for.
+    pub(super) names: Vec<String>,
+}
+
 /// For how long the first certificate of a file is good.
 ///
 /// # Errors
 /// Why it cannot be read.
 pub(super) fn validity(file: &Path) -> Result<Validity, String> {
+    facts(file).map(|facts| facts.validity)
+}
+
+/// What the first certificate of a file says of itself.
+///
+/// # Errors
+/// Why it cannot be read.
+pub(super) fn facts(file: &Path) -> Result<Facts, String> {
     let chain = chain(file)?;
     let first = chain.first().map(AsRef::as_ref).unwrap_or_default();
-    let certificate = parse(file, first)?;
+    let certificate = x509_parser::parse_x509_certificate(first)
+        .map(|(_, certificate): (_, X509Certificate<'_>)| certificate)
+        .map_err(|error| format!("certificate {}: {error}", file.display()))?;
     let time = |time: ASN1Time| {
         UNIX_EPOCH + Duration::from_secs(u64::try_from(time.timestamp()).unwrap_or_default())
     };
     let validity = certificate.validity();
-    Ok(Validity {
-        from: time(validity.not_before),
-        until: time(validity.not_after),
-        spread: first.last().copied().unwrap_or_default(),
+    let names = certificate.subject_alternative_name().ok().flatten();
+    let names = names.iter().flat_map(|names| &names.value.general_names);
+    Ok(Facts {
+        validity: Validity {
+            from: time(validity.not_before),
+            until: time(validity.not_after),
+            spread: first.last().copied().unwrap_or_default(),
+        },
+        names: names
+            .filter_map(|name| match name {
+                GeneralName::DNSName(name) => Some((*name).to_owned()),
+                _ => None,
+            })
+            .collect(),
     })
-}
-
-fn parse<'a>(file: &Path, text: &'a [u8]) -> Result<X509Certificate<'a>, String> {
-    let parsed = x509_parser::parse_x509_certificate(text);
-    let told = |error| format!("certificate {}: {error}", file.display());
-    parsed.map(|(_, certificate)| certificate).map_err(told)
 }
 
 /// A time as it is told to people.
@@ -268,26 +263,4 @@ pub(super) fn date(time: SystemTime) -> String {
     let time = ASN1Time::from_timestamp(i64::try_from(seconds).unwrap_or_default());
     time.and_then(|time| time.to_rfc2822().map_err(|_| X509Error::InvalidDate))
         .unwrap_or_else(|error| error.to_string())
-}
-
-fn one_line(file: &Path) -> Result<String, String> {
-    let chain = chain(file)?;
-    let certificate = parse(file, chain.first().map(AsRef::as_ref).unwrap_or_default())?;
-    let until = certificate.validity().not_after;
-    let names = certificate.subject_alternative_name().ok().flatten();
-    let names: Vec<String> = names
-        .iter()
-        .flat_map(|names| &names.value.general_names)
-        .filter_map(|name| match name {
-            GeneralName::DNSName(name) => Some((*name).to_owned()),
-            _ => None,
-        })
-        .collect();
-    let left = until.timestamp() - ASN1Time::now().timestamp();
-    let state = match left {
-        ..0 => "it has expired".to_owned(),
-        _ => format!("{} days are left", left / 86_400),
-    };
-    let until = until.to_rfc2822().unwrap_or_else(|error| error);
-    Ok(format!("certificate {} for {}: until {until}, {state}", file.display(), names.join(", ")))
 }

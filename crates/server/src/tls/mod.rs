@@ -4,6 +4,7 @@ mod acme;
 mod certificate;
 mod facts;
 mod handshake;
+mod known;
 mod seal;
 mod session;
 
@@ -18,6 +19,7 @@ pub(crate) use self::acme::client_config;
 use self::certificate::Answering;
 pub(crate) use self::facts::{Facts, cipher};
 pub(crate) use self::handshake::handshake;
+pub(crate) use self::known::Known;
 pub(crate) use self::session::Session;
 use crate::config::{Config, Tls};
 
@@ -44,6 +46,8 @@ struct SiteTls {
     lack_said: AtomicBool,
     /// The files as they were when they were last looked at.
     seen: Mutex<Vec<Stamp>>,
+    /// What is known of each certificate, for whoever asks.
+    known: Mutex<Vec<Known>>,
 }
 
 /// What tells that a file is not what it was.
@@ -79,6 +83,15 @@ impl Certificates {
     #[inline]
     pub(crate) fn challenges(&self) -> Option<&Arc<Challenges>> {
         self.challenges.as_ref()
+    }
+
+    /// What is known of the certificates of each site, by its name.
+    pub(crate) fn known(&self) -> Vec<(String, Known)> {
+        let of_site = |site: &SiteTls| {
+            let known = site.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            known.into_iter().map(|known| (site.name.clone(), known)).collect::<Vec<_>>()
+        };
+        self.sites.iter().flatten().flat_map(of_site).collect()
     }
 
     /// What a site answers handshakes with.
@@ -160,29 +173,46 @@ impl SiteTls {
             }
             Err(error) => return Err(error),
         };
+        let known = known::of(&settings)?;
         Ok(Self {
             name,
             settings,
             current: RwLock::new(current),
             lack_said: AtomicBool::new(false),
             seen: Mutex::new(seen),
+            known: Mutex::new(known),
         })
     }
 
     fn look(&self) {
+        self.look_at_files();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        for certificate in known.iter_mut() {
+            if let Some(acme) = &self.settings.acme {
+                certificate.look_at_outcome(acme);
+            }
+            certificate.warn(&self.name);
+        }
+    }
+
+    fn look_at_files(&self) {
         let now = stamps(&self.settings);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if *seen == now {
             return;
         }
         *seen = now;
-        match certificate::answering(&self.settings, &self.name) {
-            Ok(config) => {
+        let answering = certificate::answering(&self.settings, &self.name);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        match answering.and_then(|config| Ok((config, known::of(&self.settings)?))) {
+            Ok((config, fresh)) => {
                 *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(config);
+                *known = fresh;
                 self.lack_said.store(false, Ordering::Relaxed);
                 tracing::info!(site = self.name, "the certificate was renewed from its files");
             }
             Err(error) => {
+                known.iter_mut().for_each(|certificate| certificate.refuse(&error));
                 tracing::error!(
                     site = self.name,
                     "the changed certificate cannot be used, the one before stays: {error}"
@@ -197,13 +227,16 @@ fn is_to_be_obtained(settings: &Tls) -> bool {
     settings.acme.as_ref().is_some_and(|acme| certificate::check_pair(&acme.file()).is_err())
 }
 
-fn stamps(settings: &Tls) -> Vec<Stamp> {
-    use std::os::unix::fs::MetadataExt;
-    let stamp = |path: &PathBuf| {
+impl Stamp {
+    fn of(path: &PathBuf) -> Self {
+        use std::os::unix::fs::MetadataExt;
         let facts = std::fs::metadata(path).ok();
-        Stamp(facts.and_then(|facts| Some((facts.modified().ok()?, facts.len(), facts.ino()))))
-    };
-    settings.files().map(stamp).collect()
+        Self(facts.and_then(|facts| Some((facts.modified().ok()?, facts.len(), facts.ino()))))
+    }
+}
+
+fn stamps(settings: &Tls) -> Vec<Stamp> {
+    settings.files().map(Stamp::of).collect()
 }
 
 /// Whether the certificates of a site can be used, and what to know of them: a line for each.
@@ -221,5 +254,5 @@ pub(crate) fn examine(settings: &Tls) -> Result<Vec<String>, String> {
         Err(error) if !is_to_be_obtained(settings) => return Err(error),
         _ => {}
     }
-    certificate::describe(settings)
+    Ok(known::of(settings)?.iter().map(Known::to_string).collect())
 }

@@ -3,6 +3,7 @@
 
 use std::fmt::{Display, Write};
 
+use super::certificates::Certificate;
 use super::report::Report;
 use crate::record::metrics::{BOUNDS, Counts, Series, named};
 
@@ -34,6 +35,7 @@ pub(super) fn render(report: &Report, counts: &Counts, form: Form) -> String {
     let mut out = Exposition { text: String::with_capacity(16 * 1024), form };
     out.requests(counts);
     out.connections(report);
+    out.certificates(report);
     out.cache(report);
     out.scripts(report);
     out.limits(report);
@@ -111,6 +113,29 @@ impl Exposition {
         line!(self, "{name}_total{{result=\"lost\"}} {}", report.spans.1);
         let help = "Lines of the access log that were lost.";
         self.counter("dunlin_access_log_lines_lost", help, report.log_lines_lost);
+    }
+
+    fn certificates(&mut self, report: &Report) {
+        type Of = fn(&Certificate) -> Option<f64>;
+        let families: [(&str, &str, Of); 4] = [
+            ("expiry_timestamp_seconds", "Until when a certificate is good.", |of| of.expires),
+            ("renewal_timestamp_seconds", "When a certificate will be renewed.", |of| of.renewal),
+            ("next_try_timestamp_seconds", "When the renewal that failed is tried again.", |of| {
+                of.next_try
+            }),
+            ("failures", "How often the next certificate failed, since it last went well.", |of| {
+                Some(of.failures as f64)
+            }),
+        ];
+        for (name, help, of) in families {
+            let name = format!("dunlin_tls_certificate_{name}");
+            self.family(&name, "gauge", help);
+            for certificate in &report.certificates {
+                let Some(value) = of(certificate) else { continue };
+                let (site, file) = (escape(&certificate.site), escape(&certificate.file));
+                line!(self, "{name}{{dunlin_site=\"{site}\",file=\"{file}\"}} {value}");
+            }
+        }
     }
 
     fn cache(&mut self, report: &Report) {

@@ -1,6 +1,7 @@
 //! The status of the server: a page for people, JSON and Prometheus text for programs, and
 //! requests as they happen.
 
+mod certificates;
 mod exposition;
 mod limits;
 mod page;
@@ -14,6 +15,7 @@ use dunlin_http::semantics::Method;
 use dunlin_http::{FieldName, Request};
 use percent_encoding::percent_decode;
 
+pub use self::certificates::Certificate;
 use self::exposition::Form;
 pub use self::limits::{Bandwidth, Concurrency, Rate, RouteLimits};
 pub use self::report::{

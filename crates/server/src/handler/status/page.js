@@ -158,6 +158,13 @@
     ].filter(Boolean).map((row) => [of.site, of.route, ...row]));
     byId("limits").closest("section").hidden = !limits.length;
     table("limits", limits, "");
+    byId("certificates").closest("section").hidden = !now.certificates.length;
+    const until = (when) => when === null ? "–" : when <= now.server.time ? "due" : "in " + span(when - now.server.time);
+    table("certificates", now.certificates.map((of) => {
+      const left = of.expires === null ? { bad: "none yet" } : of.expires <= now.server.time ? { bad: "expired" } : span(of.expires - now.server.time);
+      const error = of.error && { bad: `${span(now.server.time - of.failed_at)} ago: ${of.error}${of.next_try === null ? "" : `; next try ${until(of.next_try)}`}` };
+      return [of.site, of.names.join(", ") || of.file, left, until(of.renewal), of.failures ? { bad: number(of.failures) } : "0", error || "–"];
+    }), "");
     const clients = now.clients.map((client) => {
       const old = then.clients.find((other) => other.address === client.address) || { requests: 0, sent: 0 };
       return { client, rate: rate(client.requests, old.requests), sent: rate(client.sent, old.sent) };

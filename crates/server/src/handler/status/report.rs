@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use super::certificates::{self, Certificate};
 use super::limits::{self, RouteLimits};
 use crate::connections::{STATES, Waiting};
 use crate::event_loop::{Loop, Shared};
@@ -31,6 +32,8 @@ pub struct Report {
     pub scripts: Vec<Scripts>,
     /// What the limits of routes do and have done.
     pub limits: Vec<RouteLimits>,
+    /// What is known of the certificates of sites.
+    pub certificates: Vec<Certificate>,
     /// Lines of the access log that were lost.
     pub log_lines_lost: u64,
     /// Spans that a collector has taken, and spans that were lost.
@@ -229,6 +232,7 @@ impl Report {
             clients: clients(counts),
             scripts: shared.pools.report(),
             limits: limits::report(&shared.config.sites),
+            certificates: certificates::report(&shared.certificates),
             log_lines_lost: ctx.lost_lines(),
             spans: shared.tracer.as_ref().map_or((0, 0), |tracer| {
                 let counts = tracer.counts();
@@ -313,6 +317,6 @@ fn clients(counts: &Counts) -> Vec<Client> {
 }
 
 /// Seconds since 1970.
-fn seconds(time: SystemTime) -> f64 {
+pub(super) fn seconds(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }

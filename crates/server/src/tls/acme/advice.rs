@@ -105,7 +105,7 @@ pub(super) fn identifier(file: &Path) -> Option<CertificateIdentifier<'static>> 
     Some(identifier.into_owned())
 }
 
-fn kept(file: &Path) -> PathBuf {
+pub(super) fn kept(file: &Path) -> PathBuf {
     file.with_extension("renewal")
 }
 

@@ -9,7 +9,7 @@ mod client;
 mod files;
 mod order;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -177,6 +177,11 @@ pub(super) fn renewal(file: &Path) -> SystemTime {
     }
     let earlier = f64::from(validity.spread) / 255.0 / 20.0;
     validity.from + life.mul_f64(2.0 / 3.0 - earlier)
+}
+
+/// The files that tell how it goes: of the last tries, and of what the authority says about renewal.
+pub(super) fn traces(acme: &Acme) -> [PathBuf; 2] {
+    [acme.outcome(), advice::kept(&acme.file())]
 }
 
 /// How long a new certificate is kept in any case: with a clock that is wrong it may seem to be old at once.

@@ -1,0 +1,84 @@
+//! What has a line of its own: pools of scripts, limits and certificates.
+
+use std::fmt::Write;
+
+use dunlin_server::status::{Certificate, Report, RouteLimits, Scripts};
+
+use crate::watch::{size, took};
+
+/// A line, and whether it is to be looked at.
+pub(super) struct Told {
+    pub(super) text: String,
+    pub(super) calls: bool,
+}
+
+/// Pools of scripts; one in which requests wait is to be looked at.
+pub(super) fn scripts(report: &Report) -> Vec<Told> {
+    let told = |pool: &Scripts| {
+        let mut text = format!(
+            "{} ({}): {} of {} processes, {} busy, {} waiting",
+            pool.name, pool.kind, pool.processes, pool.most, pool.busy, pool.waiting
+        );
+        if pool.longest > 0 {
+            let took = took(pool.longest * 1_000);
+            // Writing to a String cannot fail.
+            let _ = write!(text, ", longest {took} {}", pool.longest_script);
+        }
+        Told { text, calls: pool.waiting > 0 }
+    };
+    report.scripts.iter().map(told).collect()
+}
+
+/// Limits of routes; one that has refused anything is to be looked at.
+pub(super) fn limits(report: &Report) -> Vec<Told> {
+    report.limits.iter().flat_map(of_route).collect()
+}
+
+fn of_route(of: &RouteLimits) -> Vec<Told> {
+    let told = |rule: &str, dry_run: bool, counts: String, refused: u64| Told {
+        text: format!(
+            "{} {} {rule}{}: {counts}, {refused} refused",
+            of.site,
+            of.route,
+            if dry_run { " (dry run)" } else { "" }
+        ),
+        calls: refused > 0,
+    };
+    let concurrency = of.concurrency.iter().map(|of| {
+        let counts = format!("{} run, {} wait, {} served", of.running, of.waiting, of.served);
+        told(&of.rule, of.dry_run, counts, of.refused + of.expired)
+    });
+    let bandwidth = of.bandwidth.iter().map(|of| {
+        let counts = format!("{} are sent, {} so far", of.sending, size(of.sent));
+        told(&of.rule, of.dry_run, counts, of.refused)
+    });
+    let rates = of
+        .rates
+        .iter()
+        .map(|of| told(&of.rule, of.dry_run, format!("{} passed", of.passed), of.refused));
+    concurrency.chain(bandwidth).chain(rates).collect()
+}
+
+/// Certificates; one that is not there, has expired, or is not renewed is to be looked at.
+pub(super) fn certificates(report: &Report) -> Vec<Told> {
+    let now = report.server.time;
+    let days = |until: f64| format!("{:.0} days", ((until - now) / 86_400.0).floor());
+    let told = |of: &Certificate| {
+        let names = if of.names.is_empty() { &of.file } else { &of.names.join(", ") };
+        let good = match of.expires {
+            None => "not there yet".to_owned(),
+            Some(until) if until <= now => "expired".to_owned(),
+            Some(until) => format!("good for {}", days(until)),
+        };
+        let mut text = format!("{} {names}: {good}", of.site);
+        if let Some(renewal) = of.renewal.filter(|&renewal| renewal > now) {
+            let _ = write!(text, ", renewal in {}", days(renewal));
+        }
+        if let Some(error) = &of.error {
+            let _ = write!(text, ", failed {} times: {error}", of.failures);
+        }
+        let calls = of.error.is_some() || of.expires.is_none_or(|until| until <= now);
+        Told { text, calls }
+    };
+    report.certificates.iter().map(told).collect()
+}

@@ -1,0 +1,55 @@
+//! What is known of the certificates, as the report tells it.
+
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+use super::report::seconds;
+use crate::tls::{Certificates, Known};
+
+/// A certificate of a site. Times are in seconds since 1970.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Certificate {
+    /// The site's name.
+    pub site: String,
+    /// The file that it is in.
+    pub file: String,
+    /// The hosts that it is for.
+    pub names: Vec<String>,
+    /// Until when it is good; absent when there is none yet.
+    pub expires: Option<f64>,
+    /// When it will be renewed; absent when it is not obtained by the server.
+    pub renewal: Option<f64>,
+    /// How often the next one failed, since it last went well.
+    pub failures: u64,
+    /// Why, the last time.
+    pub error: Option<String>,
+    /// When that was.
+    pub failed_at: Option<f64>,
+    /// When it is tried again; absent when that is when the files change.
+    pub next_try: Option<f64>,
+}
+
+/// Those of every site that has any.
+pub(super) fn report(certificates: &Certificates) -> Vec<Certificate> {
+    certificates.known().into_iter().map(Certificate::from).collect()
+}
+
+impl From<(String, Known)> for Certificate {
+    fn from((site, known): (String, Known)) -> Self {
+        let time = |time: Option<SystemTime>| time.map(seconds);
+        let trouble = known.trouble.as_ref();
+        Self {
+            site,
+            file: known.file.display().to_string(),
+            expires: time(known.expires()),
+            renewal: time(known.renewal.as_ref().map(|(_, time)| *time)),
+            failures: trouble.map_or(0, |trouble| trouble.failures.into()),
+            error: trouble.map(|trouble| trouble.error.clone()),
+            failed_at: time(trouble.map(|trouble| trouble.failed_at)),
+            next_try: time(trouble.and_then(|trouble| trouble.next_try)),
+            names: known.names,
+        }
+    }
+}
