@@ -131,7 +131,8 @@ class Floor(Server):
 
     def command(self):
         file = self.variant.get("file") or self.root / "1k.bin"
-        return [self.binary, "--listen", f"127.0.0.1:{self.port}", "--file", str(file)]
+        copies = str(self.variant.get("copies", 1))
+        return [self.binary, "--listen", f"127.0.0.1:{self.port}", "--file", str(file), "--copies", copies]
 
 
 class SpawnLoop(Floor):

@@ -3,18 +3,23 @@
 //! One thread, one buffer, one prepared answer. It is the yardstick for processor time: whatever a
 //! server takes beyond it is the server's own.
 //!
-//! `floor [--listen ADDR] [--size BYTES | --file PATH]`
+//! With `--copies` it answers from so many copies of the body, chosen at random: what the processor's
+//! caches make of that is nobody's fault.
+//!
+//! `floor [--listen ADDR] [--size BYTES | --file PATH] [--copies COUNT]`
 //!
 //! `floor --spawn PROGRAM [--seconds N]` is the yardstick for scripts that are started for each request: a
 //! loop that starts the program by `posix_spawn`, reads what it writes and waits for its end. It prints how
 //! often that could be done in a second.
 
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::mem::MaybeUninit;
 use std::net::TcpListener;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Command, Stdio};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
@@ -26,6 +31,7 @@ type Failure = Box<dyn std::error::Error>;
 fn main() -> Result<(), Failure> {
     let (mut program, mut seconds) = (None, 1);
     let (mut address, mut body) = ("127.0.0.1:0".to_owned(), vec![b'x'; 1024]);
+    let mut copies = 1;
     let mut arguments = std::env::args().skip(1);
     while let Some(name) = arguments.next() {
         let value = arguments.next().ok_or("an option without its value")?;
@@ -33,6 +39,7 @@ fn main() -> Result<(), Failure> {
             "--listen" => address = value,
             "--size" => body = vec![b'x'; value.parse()?],
             "--file" => body = std::fs::read(value)?,
+            "--copies" => copies = value.parse::<usize>()?.max(1),
             "--spawn" => program = Some(value),
             "--seconds" => seconds = value.parse()?,
             _ => return Err(format!("there is no option {name}").into()),
@@ -48,7 +55,7 @@ fn main() -> Result<(), Failure> {
     sockopt::set_tcp_nodelay(&listener, true)?;
     println!("http://{}/", listener.local_addr()?);
     std::io::stdout().flush()?;
-    serve(&listener, &answer(&body))
+    serve(&listener, &Answers::new(&answer(&body), copies))
 }
 
 /// Starts the program over and over, and says how often in a second.
@@ -74,6 +81,41 @@ fn answer(body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
+/// The prepared answer, in as many copies as were asked for.
+struct Answers {
+    copies: Vec<Vec<u8>>,
+    random: Cell<u64>,
+    /// For pipelined requests, by their number.
+    batches: RefCell<HashMap<usize, Rc<[u8]>>>,
+}
+
+impl Answers {
+    fn new(answer: &[u8], copies: usize) -> Self {
+        let copies = vec![answer.to_vec(); copies];
+        Self { copies, random: Cell::new(0x9e37_79b9_7f4a_7c15), batches: RefCell::default() }
+    }
+
+    fn one(&self) -> &[u8] {
+        if let [only] = &*self.copies {
+            return only;
+        }
+        // Xorshift, of which any bits will do.
+        let mut random = self.random.get();
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        self.random.set(random);
+        &self.copies[(random >> 16) as usize % self.copies.len()]
+    }
+
+    fn batch(&self, requests: usize) -> Rc<[u8]> {
+        let mut batches = self.batches.borrow_mut();
+        let made =
+            batches.entry(requests).or_insert_with(|| self.copies[0].repeat(requests).into());
+        Rc::clone(made)
+    }
+}
+
 /// A connection, with what the socket had no room for.
 struct Connection {
     socket: OwnedFd,
@@ -81,17 +123,20 @@ struct Connection {
     at: usize,
 }
 
-fn serve(listener: &TcpListener, answer: &[u8]) -> Result<(), Failure> {
+fn serve(listener: &TcpListener, answers: &Answers) -> Result<(), Failure> {
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let listening = listener.as_raw_fd() as u64;
     epoll::add(&poll, listener, epoll::EventData::new_u64(listening), epoll::EventFlags::IN)?;
     // By descriptor, which the kernel keeps small: an index would do, a map costs little more.
     let mut connections: Vec<Option<Connection>> = Vec::new();
-    let mut batch: HashMap<usize, Vec<u8>> = HashMap::new();
     let mut events = [MaybeUninit::uninit(); 256];
     let mut input = vec![0; 64 * 1024];
     loop {
-        let (ready, _) = epoll::wait(&poll, &mut events, None)?;
+        let ready = match epoll::wait(&poll, &mut events, None) {
+            Ok((ready, _)) => ready,
+            Err(Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        };
         for event in ready.iter() {
             let key = event.data.u64();
             if key == listening {
@@ -100,7 +145,7 @@ fn serve(listener: &TcpListener, answer: &[u8]) -> Result<(), Failure> {
             }
             let Some(slot) = connections.get_mut(key as usize) else { continue };
             let Some(connection) = slot else { continue };
-            if !turn(connection, &poll, &mut input, answer, &mut batch)? {
+            if !turn(connection, &poll, &mut input, answers)? {
                 *slot = None;
             }
         }
@@ -133,8 +178,7 @@ fn turn(
     connection: &mut Connection,
     poll: &OwnedFd,
     input: &mut [u8],
-    answer: &[u8],
-    batch: &mut HashMap<usize, Vec<u8>>,
+    answers: &Answers,
 ) -> Result<bool, Failure> {
     if connection.at < connection.unsent.len() {
         return flush(connection, poll);
@@ -147,10 +191,14 @@ fn turn(
     };
     let input = &input[..count];
     let requests = input.windows(4).filter(|end| end == b"\r\n\r\n").count();
+    let batch;
     let output = match requests {
         0 => return Ok(true),
-        1 => answer,
-        _ => batch.entry(requests).or_insert_with(|| answer.repeat(requests)),
+        1 => answers.one(),
+        _ => {
+            batch = answers.batch(requests);
+            &*batch
+        }
     };
     let sent = match send(&connection.socket, output, SendFlags::NOSIGNAL) {
         Ok(sent) => sent,

@@ -330,6 +330,15 @@ fn expectations_are_known_or_refused() {
 }
 
 #[test]
+fn what_is_not_http_is_refused_at_once_however_it_arrives() {
+    let limits = Limits::default();
+    for cuts in [&[][..], &[1], &[1, 2, 3]] {
+        let read = read_in_pieces(b"abc\0", cuts, &limits);
+        assert_eq!(read, Read { requests: Vec::new(), refused: Some(400) }, "cut at {cuts:?}");
+    }
+}
+
+#[test]
 fn fields_are_found_by_name_in_any_case_and_all_lines() {
     let message = b"GET / HTTP/1.1\r\nhost: x\r\nACCEPT:\t text/html \r\nX: 1\r\naccept: b\r\n\r\n";
     let mut head = Head::default();

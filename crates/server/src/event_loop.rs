@@ -16,6 +16,7 @@ use dunlin_http::{FieldName, Head, Request};
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Notify;
 
+use crate::beat::Beat;
 use crate::cache::front::Front;
 use crate::cache::{Resource, Store, Watch};
 use crate::clock::{Clock, TICK};
@@ -30,6 +31,7 @@ use crate::record::redact::Redactor;
 use crate::record::traces::Tracer;
 use crate::record::watch::{Hub, Seen};
 use crate::record::{AccessLog, Arrival, Exchange, LoopLog, Opening, ReverseDns, TimeCache, Track};
+use crate::route::Quick;
 use crate::tls::Certificates;
 use crate::transport::{Peer, Transport};
 
@@ -84,6 +86,7 @@ pub(crate) struct Loop {
     pub(crate) clock: Rc<Clock>,
     pub(crate) connections: Rc<Connections>,
     pub(crate) http1: Http1Settings,
+    pub(crate) quick: Quick,
     pub(crate) front: RefCell<Front>,
     /// Connections to the hosts of applications.
     pub(crate) links: Rc<Links>,
@@ -274,6 +277,8 @@ impl Thread {
     pub(crate) async fn tick(self: Rc<Self>) {
         let mut ticks: u64 = 0;
         let mut expired = Vec::new();
+        let beat = Beat::new(TICK);
+        beat.start();
         loop {
             if self.connections.len() == 0 {
                 if let Some(ctx) = self.current() {
@@ -281,9 +286,11 @@ impl Thread {
                     ctx.sweep();
                     ctx.metrics.show(&ctx.shared.metrics, [0; STATES]);
                 }
+                beat.stop();
                 self.ticker.notified().await;
+                beat.start();
             }
-            wake_until_tick(std::mem::take(&mut expired)).await;
+            wake_until_tick(&beat, std::mem::take(&mut expired)).await;
             ticks += 1;
             self.clock.update();
             let look = self.connections.look(self.clock.now());
@@ -347,16 +354,16 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// Returns at the next tick. Until then, wakes connections that have waited too long: a few at a time, so that
 /// requests that arrive need not wait until thousands of them have ended. Who has no turn is found again.
-async fn wake_until_tick(expired: Vec<Waker>) {
-    let tick = tokio::time::Instant::now() + TICK;
+async fn wake_until_tick(beat: &Beat, expired: Vec<Waker>) {
+    let tick = Instant::now() + TICK;
     for portion in expired.chunks(PORTION) {
         portion.iter().for_each(Waker::wake_by_ref);
         tokio::time::sleep(PAUSE).await;
-        if tokio::time::Instant::now() >= tick {
-            return;
+        if Instant::now() >= tick {
+            break;
         }
     }
-    tokio::time::sleep_until(tick).await;
+    beat.next().await;
 }
 
 impl Loop {
@@ -366,6 +373,7 @@ impl Loop {
             clock: Rc::clone(&thread.clock),
             connections: Rc::clone(&thread.connections),
             http1: Http1Settings::new(server),
+            quick: Quick::new(&shared),
             front: RefCell::new(Front::new(server.cache.entries)),
             links: Rc::clone(&thread.links),
             scripts: RefCell::default(),

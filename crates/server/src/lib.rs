@@ -1,5 +1,6 @@
 //! Dunlin's server. Data flows one way: listen, transport, engine, route, gate, handler, record.
 
+mod beat;
 mod cache;
 pub mod client;
 mod clock;

@@ -7,8 +7,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use rustix::net::sockopt::set_tcp_quickack;
+use rustix::net::{RecvFlags, recv};
 use socket2::SockRef;
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::tls::{Facts, Session};
@@ -133,7 +134,7 @@ impl Transport {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self {
-            Self::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buffer),
+            Self::Tcp(tcp) => poll_read_tcp(tcp, cx, buffer),
             Self::Tls(session) => session.poll_read(cx, buffer),
             Self::Unix(unix) => Pin::new(unix).poll_read(cx, buffer),
         }
@@ -235,6 +236,40 @@ impl Transport {
     pub(crate) fn end(&mut self) {
         if let Self::Tls(session) = self {
             session.close();
+        }
+    }
+}
+
+/// What [`AsyncRead`] does for a socket, by a bare system call: the C library's has to see to it, each time,
+/// that the thread may be cancelled.
+#[inline]
+pub(crate) fn poll_read_tcp(
+    tcp: &TcpStream,
+    cx: &mut Context<'_>,
+    buffer: &mut ReadBuf<'_>,
+) -> Poll<io::Result<()>> {
+    loop {
+        ready!(tcp.poll_read_ready(cx))?;
+        let room = buffer.initialize_unfilled();
+        let mut received = None;
+        let result = tcp.try_io(Interest::READABLE, || {
+            let (count, _) = recv(tcp, &mut *room, RecvFlags::empty())?;
+            received = Some(count);
+            // Less than there is room for was all that there is: the next read can wait to be told.
+            match count > 0 && count < room.len() {
+                true => Err(io::ErrorKind::WouldBlock.into()),
+                false => Ok(()),
+            }
+        });
+        match (received, result) {
+            (Some(count), _) => {
+                buffer.advance(count);
+                return Poll::Ready(Ok(()));
+            }
+            (None, Err(error)) if error.kind() != io::ErrorKind::WouldBlock => {
+                return Poll::Ready(Err(error));
+            }
+            (None, _) => {}
         }
     }
 }

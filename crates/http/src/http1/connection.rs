@@ -78,10 +78,12 @@ impl Connection {
         head: &mut Head,
     ) -> Result<Option<usize>, Refusal> {
         // A head that arrives in drops is read again only when another line is complete, so that
-        // the work stays in proportion to its lines and not to its bytes.
+        // the work stays in proportion to its lines and not to its bytes. Its beginning may be seen
+        // to be no head at all.
         let unseen = &input[(self.scanned as usize).min(input.len())..];
         let limit = limits.head_size.min(limits.target_size);
-        if self.scanned != 0 && input.len() <= limit && memchr::memchr(b'\n', unseen).is_none() {
+        let is_known = self.scanned as usize >= head::REST_OF_LINE && input.len() <= limit;
+        if is_known && memchr::memchr(b'\n', unseen).is_none() {
             self.scanned = input.len() as u32;
             return Ok(None);
         }

@@ -6,7 +6,8 @@ use memchr::memchr;
 use super::{Limits, Refusal};
 use crate::field::FieldName;
 use crate::request::{Head, Span, Version};
-use crate::semantics::{Method, is_field_value, is_token};
+use crate::semantics::token::token_length;
+use crate::semantics::{Method, is_field_value};
 
 /// Reads the head that begins `input` into `head` and returns its length with the empty line;
 /// `None` when its end has not arrived.
@@ -72,8 +73,6 @@ fn too_long_or_incomplete(
     window: &[u8],
     limits: &Limits,
 ) -> Result<Option<usize>, Refusal> {
-    // A method and a version beside the target need no more than this.
-    const REST_OF_LINE: usize = 64;
     if window.len() > limits.target_size + REST_OF_LINE || window.len() < input.len() {
         return Err(Refusal::new(414, "the request-target is larger than the limit"));
     }
@@ -90,13 +89,17 @@ fn too_long_or_incomplete(
     Ok(None)
 }
 
+/// A method and a version beside the target need no more bytes than this; these first ones are looked at
+/// whenever more of them have come.
+pub(super) const REST_OF_LINE: usize = 64;
+
 /// `method SP request-target SP HTTP-version` (RFC 9112 §3).
 #[inline]
 fn request_line(line: &[u8], limits: &Limits, head: &mut Head) -> Result<(), Refusal> {
     let bad = Refusal::bad("the request line is malformed");
-    let method_end = memchr(b' ', line).ok_or(bad)?;
+    let method_end = token_length(line);
     let method = &line[..method_end];
-    if !is_token(method) {
+    if method.is_empty() || line.get(method_end) != Some(&b' ') {
         return Err(bad);
     }
     let target_start = method_end + 1;
@@ -146,10 +149,12 @@ fn field_line(input: &[u8], start: usize, end: usize, head: &mut Head) -> Result
     if matches!(line[0], b' ' | b'\t') {
         return Err(Refusal::bad("a field is folded over lines"));
     }
-    let colon = memchr(b':', line).ok_or(Refusal::bad("a field has no colon"))?;
+    let colon = token_length(line);
     let name = &line[..colon];
-    if !is_token(name) {
-        return Err(Refusal::bad("a field name is malformed"));
+    if name.is_empty() || line.get(colon) != Some(&b':') {
+        let has_colon = line.contains(&b':');
+        let reason = if has_colon { "a field name is malformed" } else { "a field has no colon" };
+        return Err(Refusal::bad(reason));
     }
     let (mut from, mut to) = (colon + 1, line.len());
     while from < to && matches!(line[from], b' ' | b'\t') {

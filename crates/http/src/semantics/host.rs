@@ -15,12 +15,8 @@ pub fn parse(text: &[u8]) -> Option<Host<'_>> {
     if text.first() == Some(&b'[') {
         return parse_bracketed(text);
     }
-    let end = text.iter().position(|&b| b == b':').unwrap_or(text.len());
-    let name = &text[..end];
-    if !name.iter().all(|&b| is_name_byte(b)) {
-        return None;
-    }
-    Some(Host { name, port: parse_port(&text[end..])? })
+    let end = text.iter().position(|&b| !NAME[usize::from(b)]).unwrap_or(text.len());
+    Some(Host { name: &text[..end], port: parse_port(&text[end..])? })
 }
 
 fn parse_bracketed(text: &[u8]) -> Option<Host<'_>> {
@@ -44,27 +40,34 @@ fn parse_port(text: &[u8]) -> Option<Option<u16>> {
 }
 
 /// `unreserved / sub-delims / pct-encoded`, without what never stands in a name that is served.
-fn is_name_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || matches!(
-            byte,
-            b'-' | b'.'
-                | b'_'
-                | b'~'
-                | b'!'
-                | b'$'
-                | b'&'
-                | b'\''
-                | b'('
-                | b')'
-                | b'*'
-                | b'+'
-                | b','
-                | b';'
-                | b'='
-                | b'%'
-        )
-}
+const NAME: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let b = byte as u8;
+        table[byte] = b.is_ascii_alphanumeric()
+            || matches!(
+                b,
+                b'-' | b'.'
+                    | b'_'
+                    | b'~'
+                    | b'!'
+                    | b'$'
+                    | b'&'
+                    | b'\''
+                    | b'('
+                    | b')'
+                    | b'*'
+                    | b'+'
+                    | b','
+                    | b';'
+                    | b'='
+                    | b'%'
+            );
+        byte += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests {

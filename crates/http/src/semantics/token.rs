@@ -34,6 +34,12 @@ pub fn is_token(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(|&b| TCHAR[usize::from(b)])
 }
 
+/// How many token characters the text begins with.
+#[inline]
+pub(crate) fn token_length(text: &[u8]) -> usize {
+    text.iter().position(|&b| !TCHAR[usize::from(b)]).unwrap_or(text.len())
+}
+
 /// Whether the text may stand in a field value: no control character but tab.
 /// Written without a branch per byte so that it compiles to vector instructions.
 #[inline]

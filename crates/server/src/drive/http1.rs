@@ -30,7 +30,6 @@ use crate::event_loop::{Buffers, Loop, Served};
 use crate::gate::ConnectionPace;
 use crate::listen::{Accepted, Permit};
 use crate::record::{Arrival, Opening, Track};
-use crate::response::Body;
 use crate::route::Job;
 use crate::transport::{Ends, Peer, Transport};
 
@@ -408,13 +407,13 @@ impl Connection {
                 match self.read_body(data, at, parts.output) {
                     BodyStep::Ended(None) => {}
                     BodyStep::Ended(Some(next)) => return next,
-                    BodyStep::More => return self.flush(Body::default(), None, parts.output),
+                    BodyStep::More => return self.flush_answers(parts.output),
                 }
                 continue;
             }
             *at += http1::leading_empty_lines(&data[*at..]);
             if *at == data.len() {
-                return self.flush(Body::default(), None, parts.output);
+                return self.flush_answers(parts.output);
             }
             let message = &data[*at..];
             if self.http2 && self.requests == 0 {
@@ -427,7 +426,7 @@ impl Connection {
             let limits = &self.ctx.http1.limits;
             let length = match self.engine.head(message, limits, parts.head) {
                 Ok(Some(length)) => length,
-                Ok(None) => return self.flush(Body::default(), None, parts.output),
+                Ok(None) => return self.flush_answers(parts.output),
                 Err(_) if self.http2 && self.requests == 0 && upgrade::is_no_http(message) => {
                     return Next::Close;
                 }
@@ -442,7 +441,7 @@ impl Connection {
             }
             let one_at_a_time = self.ctx.http1.personality == Personality::Persistent;
             if parts.output.len() >= BATCH || one_at_a_time {
-                match self.flush(Body::default(), None, parts.output) {
+                match self.flush_answers(parts.output) {
                     Next::Receive => {}
                     next => return next,
                 }
@@ -460,7 +459,7 @@ impl Connection {
         output.extend_from_slice(&before);
         let next = self
             .send_response(response, is_head, log, output)
-            .unwrap_or_else(|| self.flush(Body::default(), None, output));
+            .unwrap_or_else(|| self.flush_answers(output));
         self.ctx.give_buffers(buffers);
         Poll::Ready(self.follow(next))
     }

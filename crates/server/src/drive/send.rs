@@ -67,6 +67,17 @@ pub(super) fn send(
     }
 }
 
+/// Gives those bytes to a socket that takes them as they are, which it mostly does: whether it has taken all.
+/// Otherwise `at` is moved on, and what is in the way is for [`send`] to find out.
+#[inline]
+pub(super) fn send_at_once(stream: &Transport, bytes: &[u8], at: &mut usize) -> bool {
+    let Transport::Tcp(tcp) = stream else { return false };
+    if !bytes.is_empty() {
+        *at = tcp.attempt(|| stream_write(tcp, bytes, SendFlags::NOSIGNAL)).unwrap_or(0);
+    }
+    *at == bytes.len()
+}
+
 /// By TLS: all that is sent is encrypted first, so that it is copied once.
 fn send_encrypted(
     session: &mut Session,

@@ -8,6 +8,7 @@ use dunlin_http::FieldLines;
 use super::Course;
 use super::metrics::Label;
 use super::traces::Span;
+use crate::config::Settings;
 use crate::gate::{ConnectionPace, Pacer, Pass};
 use crate::transport::Peer;
 
@@ -38,6 +39,14 @@ pub(crate) struct Follow {
     pub(crate) label: Label,
     /// Whether answers tell in `Server-Timing` where the time went.
     pub(crate) server_timing: bool,
+}
+
+impl Follow {
+    /// As those settings have it.
+    #[inline]
+    pub(crate) fn of(settings: &Settings) -> Self {
+        Self { label: settings.label, server_timing: settings.server_timing }
+    }
 }
 
 /// Moments on the way of one request. What happened at once, within the same turn of the loop, has

@@ -5,16 +5,16 @@
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind};
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, UnbufferedStatus};
-use tokio::io::{AsyncRead, Interest, ReadBuf};
+use tokio::io::{Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::facts::{ClientCertificate, Facts};
+use crate::transport::poll_read_tcp;
 
 /// An encrypted connection whose handshake may still be going on.
 pub(crate) struct Session {
@@ -120,7 +120,7 @@ impl Session {
         ARRIVING.with_borrow_mut(|arriving| {
             let kept = self.incomplete.len();
             let mut read = ReadBuf::new(&mut arriving[kept..kept + READ]);
-            if Pin::new(&mut self.tcp).poll_read(cx, &mut read)?.is_pending() {
+            if poll_read_tcp(&self.tcp, cx, &mut read)?.is_pending() {
                 // That there is no room to send keeps nobody from reading.
                 return match self.poll_flush(cx) {
                     Poll::Ready(Err(error)) => Poll::Ready(Err(error)),

@@ -1,5 +1,7 @@
 //! Answering one request: what the router says becomes bytes, now or later.
 
+use std::rc::Rc;
+
 use bytes::Bytes;
 use dunlin_http::http1::{BodyLength, Persistence, Refusal, response};
 use dunlin_http::semantics::{Coding, Method, status};
@@ -8,11 +10,12 @@ use dunlin_http::{Head, Request};
 use super::body::{Deferred, TOO_LARGE};
 use super::{Connection, Handling, INLINE_BODY, LogLater, Next, Parts};
 use crate::cache::Stored;
+use crate::cache::front::Hit;
 use crate::config::Persistence as Personality;
 use crate::event_loop::{From, Served};
 use crate::gate::Client;
 use crate::handler::{admin, file};
-use crate::record::Track;
+use crate::record::{Follow, Track};
 use crate::response::{Body, Piece, Response};
 use crate::route::{self, Origin, Prepared, Reply};
 
@@ -30,6 +33,21 @@ impl Connection {
             return self.reply(&request, routed, None, output);
         }
         let client = Client::of(self.peer, &self.stream);
+        if !self.engine.has_body() {
+            let ctx = Rc::clone(&self.ctx);
+            let front = ctx.front.borrow();
+            if let Some((prepared, site)) = route::known(&ctx, &front, client, &request) {
+                let track = track.and_then(|track| {
+                    let settings = &prepared.hit.settings;
+                    let (is_logged, follow) = (settings.access_log, Follow::of(settings));
+                    Track::routed(Some(track), site, None, is_logged, follow)
+                });
+                if let Some(track) = &track {
+                    ctx.begin(&request, &self.from(), track);
+                }
+                return self.send_prepared(&request, prepared, track, output);
+            }
+        }
         match route::dispatch(&self.ctx, client, Origin::Client, &request, path) {
             Ok(routed) => self.reply(&request, routed, track, output),
             Err(refusal) => Some(self.refuse(refusal, Some((&request, track)), output)),
@@ -101,7 +119,10 @@ impl Connection {
             }
         }
         match reply {
-            Reply::Prepared(prepared) => self.send_prepared(request, prepared, track, output),
+            Reply::Prepared(Prepared { hit, coding, not_modified, cache }) => {
+                let prepared = Prepared { hit: &*hit, coding, not_modified, cache };
+                self.send_prepared(request, prepared, track, output)
+            }
             Reply::Response(response) => {
                 let log = log_later(request, track);
                 self.send_response(*response, is_head, log, output)
@@ -128,7 +149,7 @@ impl Connection {
     /// Sends earlier answers, as far as the socket has room for them; the rest stays in front of
     /// the answer that is not there yet.
     fn flush_before(&mut self, output: &mut Vec<u8>) -> Result<Vec<u8>, Next> {
-        match self.flush(Body::default(), None, output) {
+        match self.flush_answers(output) {
             Next::Receive => Ok(Vec::new()),
             Next::Send(sending) => Ok(sending.outgoing.head),
             next => Err(next),
@@ -164,7 +185,7 @@ impl Connection {
     pub(super) fn send_prepared(
         &mut self,
         request: &Request<'_>,
-        prepared: Prepared,
+        prepared: Prepared<&Hit>,
         track: Option<Track>,
         output: &mut Vec<u8>,
     ) -> Option<Next> {
@@ -287,7 +308,7 @@ impl Connection {
 
     #[inline]
     pub(super) fn after_answer(&mut self, output: &mut Vec<u8>) -> Option<Next> {
-        self.closing.then(|| self.flush(Body::default(), None, output))
+        self.closing.then(|| self.flush_answers(output))
     }
 
     pub(super) fn record_later(&self, log: &LogLater, bytes: u64) {

@@ -3,7 +3,7 @@
 use dunlin_http::http1::{BodyEvent, Refusal};
 
 use super::{Connection, LogLater, Next};
-use crate::response::{Body, Response};
+use crate::response::Response;
 use crate::route;
 
 /// A request body that is being read.
@@ -93,7 +93,7 @@ impl Connection {
             None => {
                 self.closing = true;
                 self.linger = true;
-                self.flush(Body::default(), None, output)
+                self.flush_answers(output)
             }
         }
     }

@@ -18,7 +18,7 @@ use crate::early_hints::EarlyHints;
 use crate::event_loop::Served;
 use crate::gate::Pacer;
 use crate::record::Course;
-use crate::response::{Body, Response, Stream};
+use crate::response::{Response, Stream};
 use crate::route::{self, Incoming, Job};
 use crate::stream;
 
@@ -446,7 +446,7 @@ impl Connection {
         output.extend_from_slice(&exchange.output[exchange.at..]);
         let next = self
             .send_response(response, exchange.is_head, log, output)
-            .unwrap_or_else(|| self.flush(Body::default(), None, output));
+            .unwrap_or_else(|| self.flush_answers(output));
         self.ctx.give_buffers(buffers);
         next
     }

@@ -57,14 +57,36 @@ impl Connection {
         }
     }
 
+    /// Writes the answers that have been collected.
+    #[inline]
+    pub(super) fn flush_answers(&mut self, output: &mut Vec<u8>) -> Next {
+        let mut at = 0;
+        if !send::send_at_once(&self.stream, output, &mut at) {
+            return self.flush_from(at, Body::default(), None, output);
+        }
+        output.clear();
+        if self.closing { Next::Close } else { Next::Receive }
+    }
+
     /// Writes what has been collected, and `body` behind it.
     pub(super) fn flush(
         &mut self,
+        body: Body,
+        log: Option<Box<LogLater>>,
+        output: &mut Vec<u8>,
+    ) -> Next {
+        self.flush_from(0, body, log, output)
+    }
+
+    /// The same, where the bytes before `at` are written.
+    fn flush_from(
+        &mut self,
+        mut at: usize,
         mut body: Body,
         log: Option<Box<LogLater>>,
         output: &mut Vec<u8>,
     ) -> Next {
-        let (mut at, mut sent) = (0, 0);
+        let mut sent = 0;
         let result = send::send(&mut self.stream, output, &mut at, &mut body, &mut sent);
         let rest =
             matches!(result, Ok(Sent::Blocked | Sent::Cold { .. })).then(|| output[at..].to_vec());

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use dunlin_http::semantics::conditional::{self, Outcome, Preconditions, Validators};
 use dunlin_http::semantics::multipart::Multipart;
+use dunlin_http::semantics::negotiate::accept_encoding;
 use dunlin_http::semantics::range::{self, ByteRange, RangeOutcome};
-use dunlin_http::semantics::{Coding, Method, date, digest, negotiate};
+use dunlin_http::semantics::{Coding, Method, date, digest};
 use dunlin_http::{FieldName, FieldSet, Request};
 use smallvec::SmallVec;
 
@@ -36,29 +37,33 @@ pub(crate) fn answer_hit(
     hit: &Rc<Hit>,
     cache: &'static str,
 ) -> Reply {
-    let coding = if request.has(FieldName::AcceptEncoding) {
-        match choose(request, hit) {
-            Chosen::Coding(coding) => coding,
-            Chosen::Unknown(coding) => return make(ctx, request, subject, hit, coding, cache),
-            Chosen::Nothing => return error_response(406, true).into(),
-        }
-    } else {
-        Coding::Identity
-    };
-    let special = request.has_any(SPECIAL) || hit.settings.expires.is_some();
-    if !special {
-        return Reply::Prepared(Prepared {
-            hit: Rc::clone(hit),
-            coding,
-            not_modified: false,
-            cache,
-        });
+    if let Some(coding) = plain_coding(request, hit) {
+        let hit = Rc::clone(hit);
+        return Reply::Prepared(Prepared { hit, coding, not_modified: false, cache });
     }
+    let coding = match choose(request, hit) {
+        Chosen::Coding(coding) => coding,
+        Chosen::Unknown(coding) => return make(ctx, request, subject, hit, coding, cache),
+        Chosen::Nothing => return error_response(406, true).into(),
+    };
     let form = match hit.resource.representation(coding) {
         Some(Some(form)) => form,
         _ => &hit.resource.identity,
     };
     special_answer(ctx, request, hit, form, cache)
+}
+
+/// The form that answers the request when that is a plain 200 and the form is there.
+#[inline]
+pub(crate) fn plain_coding(request: &Request<'_>, hit: &Hit) -> Option<Coding> {
+    // There being a plain answer, it does not depend on the time.
+    if request.has_any(SPECIAL) || hit.plain.is_none() && hit.settings.expires.is_some() {
+        return None;
+    }
+    match choose(request, hit) {
+        Chosen::Coding(coding) => Some(coding),
+        _ => None,
+    }
 }
 
 enum Chosen {
@@ -68,9 +73,17 @@ enum Chosen {
     Nothing,
 }
 
+#[inline]
 fn choose(request: &Request<'_>, hit: &Hit) -> Chosen {
+    if !request.has(FieldName::AcceptEncoding) {
+        return Chosen::Coding(Coding::Identity);
+    }
+    negotiate(request, hit)
+}
+
+fn negotiate(request: &Request<'_>, hit: &Hit) -> Chosen {
     let values: SmallVec<[&[u8]; 2]> = request.values(FieldName::AcceptEncoding).collect();
-    let accepted = negotiate::accept_encoding(&values);
+    let accepted = accept_encoding(&values);
     let resource = &hit.resource;
     let settings = &resource.settings;
     let mut available: SmallVec<[Coding; 4]> = SmallVec::new();

@@ -15,7 +15,7 @@ use std::time::Instant;
 use dunlin_http::semantics::Method;
 use dunlin_http::{FieldLines, Request};
 
-pub(crate) use answer::{answer_hit, has_changed};
+pub(crate) use answer::{answer_hit, has_changed, plain_coding};
 pub(crate) use open::open_path;
 pub(crate) use render::apply_edits;
 pub(crate) use resolve::{Failure, Mode};
