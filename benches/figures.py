@@ -512,7 +512,12 @@ class Bench:
             if (status, body.strip()) != (200, b"hello"):
                 raise RuntimeError(f"{label} answers wrongly: {status} {body[:80]}")
 
-        run = lambda label, server: self.wrk(server, paths[label], connections)
+        def run(label, server):
+            if isinstance(server, servers.SpawnLoop):
+                rate = server.run(paths[label], self.options.seconds)
+                return rate, 1e6 / rate
+            return self.wrk(server, paths[label], connections)
+
         return {label: r["rate"] for label, r in self.compete(title, variants, check, run).items()}
 
     def cgi(self):
@@ -522,7 +527,12 @@ class Bench:
             kinds = {kind: ("dunlin", {"script": f'kind = "{kind}", directory = "{folder}"'}) for kind in ("cgi", "warm")}
             variants = {"dunlin, cgi": kinds["cgi"], "dunlin, warm": kinds["warm"],
                         "lighttpd": ("lighttpd", {"cgi": True}), "apache2": ("apache2", {"cgi": True})}
+            if name == "hello":
+                variants["posix_spawn loop"] = ("posix_spawn loop", {})
             rate = self.script_race(f"CGI, {name}, 4 connections", variants, dict.fromkeys(variants, f"/s/{name}"), 4)
+            if "posix_spawn loop" in rate:
+                ratio = rate["posix_spawn loop"] / rate["dunlin, cgi"]
+                self.judge(f"time of {name}, cgi, against a bare posix_spawn loop", ratio, ratio <= 1.15, "≤ 1.15")
             for kind, other, target in (("cgi", "lighttpd", plain), ("warm", "lighttpd", warm),
                                         ("cgi", "apache2", plain_apache), ("warm", "apache2", warm_apache)):
                 if target and other in rate:

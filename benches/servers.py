@@ -135,6 +135,31 @@ class Floor(Server):
         return [self.binary, "--listen", f"127.0.0.1:{self.port}", "--file", str(file), "--copies", copies]
 
 
+class SpawnLoop(Floor):
+    """No server: the bare loop that starts a program over and over, beside servers that do so for requests."""
+
+    name = "posix_spawn loop"
+
+    @classmethod
+    def version(cls):
+        return "a bare loop that starts a program and reads its output"
+
+    def start(self):
+        return self
+
+    def get(self, path):
+        done = subprocess.run([self.root / path.lstrip("/")], capture_output=True)
+        return 200, done.stdout.partition(b"\n\n")[2]
+
+    def run(self, path, seconds):
+        """Starts a second."""
+        command = ["taskset", "-c", str(self.core), Floor.binary, "--spawn", self.root / path.lstrip("/")]
+        return float(subprocess.check_output([*command, "--seconds", str(seconds)]))
+
+    def stop(self):
+        pass
+
+
 class Dunlin(Server):
     name = "dunlin"
     binary = "target/release/dunlin"
@@ -341,4 +366,4 @@ class Granian(Application):
         return [self.program(), *options, "--no-access-log", "--log-level", "warning", f"app:{callable}"]
 
 
-ALL = {server.name: server for server in (Floor, Dunlin, Nginx, H2o, Lighttpd, Apache, Caddy, Gunicorn, Uwsgi, Granian)}
+ALL = {server.name: server for server in (Floor, SpawnLoop, Dunlin, Nginx, H2o, Lighttpd, Apache, Caddy, Gunicorn, Uwsgi, Granian)}

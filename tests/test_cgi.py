@@ -844,3 +844,31 @@ def test_check_verifies_the_directory(tmp_path):
     result = subprocess.run([DUNLIN, "check", "--config", file], capture_output=True, text=True)
     assert result.returncode == 1
     assert "dunlin.toml:7:38" in result.stdout + result.stderr and "directory" in result.stderr
+
+
+def test_a_script_that_was_just_run_is_looked_for_again_when_its_name_changes(cgi):
+    server = cgi({"a": HELLO, "other/b": HELLO})
+    for _ in range(3):
+        assert server.get("/cgi-bin/a")[0] == 200
+        assert server.get("/cgi-bin/other/b")[0] == 200
+    (cgi.directory / "a").chmod(0o644)
+    assert server.get("/cgi-bin/a")[0] == 403
+    (cgi.directory / "a").chmod(0o755)
+    assert server.get("/cgi-bin/a")[0] == 200
+    (cgi.directory / "a").unlink()
+    assert server.get("/cgi-bin/a")[0] == 404
+    (cgi.directory / "a").mkdir()
+    script(cgi.directory, "a/below", "printf 'Content-Type: text/plain\\n\\nbelow'\n")
+    assert server.get("/cgi-bin/a/below")[2] == b"below"
+    (cgi.directory / "other").rename(cgi.directory / "another")
+    assert server.get("/cgi-bin/other/b")[0] == 404
+    assert server.get("/cgi-bin/another/b")[0] == 200
+
+
+def test_a_script_behind_a_symlink_is_looked_for_each_time(cgi, tmp_path):
+    server = cgi({"first": HELLO})
+    beside = script(tmp_path, "cgi-bin/second", "printf 'Content-Type: text/plain\\n\\nsecond'\n")
+    (cgi.directory / "current").symlink_to("first")
+    assert [server.get("/cgi-bin/current")[2] for _ in range(2)] == [b"hello"] * 2
+    beside.rename(cgi.directory / "first")
+    assert server.get("/cgi-bin/current")[2] == b"second"

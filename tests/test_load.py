@@ -119,6 +119,14 @@ def test_the_most_users_are_searched_for(serve, files):
     assert any(not level["held"] and level["why"] for level in search["levels"])
 
 
+def test_no_more_users_are_tried_than_there_are_descriptors_for(serve, files):
+    server = serve()
+    command = [DUNLIN, "load", f"{server.url}/1m.bin", "--modem", "64", "--find-users", "-c", "50", "-d", "3s", "--json", "-"]
+    done = subprocess.run(["prlimit", "--nofile=200:200", *command], capture_output=True, text=True, timeout=60)
+    search = json.loads(done.stdout)["search"]
+    assert (search["found"], search["bounded"]) == (200 - 64, True), done.stderr
+
+
 def test_an_access_log_is_sent_again(serve, files, tmp_path):
     server = serve()
     log = tmp_path / "access.log"

@@ -7,14 +7,20 @@
 //! caches make of that is nobody's fault.
 //!
 //! `floor [--listen ADDR] [--size BYTES | --file PATH] [--copies COUNT]`
+//!
+//! `floor --spawn PROGRAM [--seconds N]` is the yardstick for scripts that are started for each request: a
+//! loop that starts the program by `posix_spawn`, reads what it writes and waits for its end. It prints how
+//! often that could be done in a second.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::mem::MaybeUninit;
 use std::net::TcpListener;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::{Command, Stdio};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -23,6 +29,7 @@ use rustix::net::{SendFlags, SocketFlags, acceptfrom_with, send, sockopt};
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
+    let (mut program, mut seconds) = (None, 1);
     let (mut address, mut body) = ("127.0.0.1:0".to_owned(), vec![b'x'; 1024]);
     let mut copies = 1;
     let mut arguments = std::env::args().skip(1);
@@ -33,8 +40,15 @@ fn main() -> Result<(), Failure> {
             "--size" => body = vec![b'x'; value.parse()?],
             "--file" => body = std::fs::read(value)?,
             "--copies" => copies = value.parse::<usize>()?.max(1),
+            "--spawn" => program = Some(value),
+            "--seconds" => seconds = value.parse()?,
             _ => return Err(format!("there is no option {name}").into()),
         }
+    }
+    if let Some(program) = program {
+        let rate = spawn(&program, Duration::from_secs(seconds))?;
+        println!("{rate:.1}");
+        return Ok(());
     }
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
@@ -42,6 +56,24 @@ fn main() -> Result<(), Failure> {
     println!("http://{}/", listener.local_addr()?);
     std::io::stdout().flush()?;
     serve(&listener, &Answers::new(&answer(&body), copies))
+}
+
+/// Starts the program over and over, and says how often in a second.
+fn spawn(program: &str, time: Duration) -> Result<f64, Failure> {
+    let (began, mut count) = (Instant::now(), 0_u32);
+    let mut output = Vec::new();
+    while began.elapsed() < time {
+        // Without anything to be done between fork and exec, the standard library uses posix_spawn.
+        let mut command = Command::new(program);
+        let mut child = command.env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        output.clear();
+        child.stdout.take().ok_or("no output")?.read_to_end(&mut output)?;
+        if !child.wait()?.success() || output.is_empty() {
+            return Err(format!("{program} fails").into());
+        }
+        count += 1;
+    }
+    Ok(f64::from(count) / began.elapsed().as_secs_f64())
 }
 
 fn answer(body: &[u8]) -> Vec<u8> {

@@ -8,21 +8,23 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::plan::{Arrivals, End, Model, Plan, Reuse};
 
 /// Makes room for descriptors and ports: raises the limit of descriptors as far as that is allowed, and gives
-/// the plan more source addresses where one would run out of ports.
+/// the plan more source addresses where one would run short of ports. That is well before there are none: Linux
+/// takes ports of one parity first, and when those are gone each `connect` looks through all of them, for milliseconds.
 ///
 /// # Errors
 /// What there is too little of, and how there can be more.
 pub fn prepare(plan: &mut Plan, address: SocketAddr) -> Result<(), String> {
-    descriptors(u64::from(plan.connections) + 64)?;
+    descriptors(u64::from(plan.connections) + OWN_DESCRIPTORS)?;
     let (ports, lingers) = (ports(), time_wait_lingers());
     let needed = u64::from(plan.connections) + churn(plan, if lingers { 60.0 } else { 1.0 });
     let sources = plan.source_addresses.len().max(1) as u64;
-    if needed <= ports * sources / 10 * 8 {
+    let quick = (ports / 10 * 4).max(1);
+    if needed <= quick * sources {
         return Ok(());
     }
     let v4_loopback = matches!(address.ip(), IpAddr::V4(ip) if ip.is_loopback());
     if v4_loopback && plan.source_addresses.is_empty() {
-        let count = (needed / (ports / 10 * 8).max(1) + 1).min(200) as u8;
+        let count = (needed / quick + 1).min(200) as u8;
         plan.source_addresses =
             (0..count).map(|n| Ipv4Addr::new(127, 0, 0, 2 + n).into()).collect();
         return Ok(());
@@ -36,6 +38,14 @@ pub fn prepare(plan: &mut Plan, address: SocketAddr) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// Descriptors that are not connections.
+const OWN_DESCRIPTORS: u64 = 64;
+
+/// The most connections for which there can be descriptors; `None` without such a limit.
+pub fn most_connections() -> Option<u64> {
+    Some(getrlimit(Resource::Nofile).maximum?.saturating_sub(OWN_DESCRIPTORS))
 }
 
 fn descriptors(needed: u64) -> Result<(), String> {

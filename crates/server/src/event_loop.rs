@@ -23,7 +23,7 @@ use crate::config::{Config, Persistence, Server};
 use crate::connections::{Connections, STATES};
 use crate::control::Commands;
 use crate::handler::file::Roots;
-use crate::handler::script::{Links, Pools};
+use crate::handler::script::{Known, Links, Pools};
 use crate::listen::Gauge;
 use crate::record::metrics::{Finished, Key, LoopMetrics, Metrics, named};
 use crate::record::redact::Redactor;
@@ -89,6 +89,8 @@ pub(crate) struct Loop {
     pub(crate) front: RefCell<Front>,
     /// Connections to the hosts of applications.
     pub(crate) links: Rc<Links>,
+    /// Scripts that were found lately.
+    pub(crate) scripts: RefCell<Known>,
     pub(crate) metrics: Rc<LoopMetrics>,
     log: RefCell<Option<LoopLog>>,
     is_logging: bool,
@@ -99,6 +101,10 @@ pub(crate) struct Loop {
     /// Answers from the cache and others, since they were last added to the store's counters.
     hits: Cell<u64>,
     misses: Cell<u64>,
+    /// Whether something else than a program or a file was asked for since the last tick, and whether
+    /// anything but a program was in the tick before.
+    others: Cell<bool>,
+    had_others: Cell<bool>,
 }
 
 /// The settings of HTTP/1, in the units that the driver uses.
@@ -286,6 +292,7 @@ impl Thread {
             expired = look.expired;
             let Some(ctx) = self.current() else { continue };
             ctx.metrics.show(&ctx.shared.metrics, look.counts);
+            ctx.look_back();
             ctx.show_counts();
             ctx.shared.gauge.eviction.tell(self.number, look.idlest);
             if ticks.is_multiple_of(5) {
@@ -364,6 +371,7 @@ impl Loop {
             quick: Quick::new(&shared),
             front: RefCell::new(Front::new(server.cache.entries)),
             links: Rc::clone(&thread.links),
+            scripts: RefCell::default(),
             metrics: Rc::clone(thread.metrics.get_or_init(|| Rc::new(shared.metrics.of_loop()))),
             time: RefCell::new(TimeCache::new()),
             is_logging: log.is_some(),
@@ -372,6 +380,8 @@ impl Loop {
             superseded: Cell::new(false),
             hits: Cell::new(0),
             misses: Cell::new(0),
+            others: Cell::new(false),
+            had_others: Cell::new(false),
             shared,
         }
     }
@@ -438,6 +448,26 @@ impl Loop {
     pub(crate) fn sweep(&self) {
         self.show_counts();
         self.front.borrow_mut().sweep();
+    }
+
+    /// Notes that something was asked for which is neither a file nor a program to be started.
+    pub(crate) fn count_other(&self) {
+        self.others.set(true);
+    }
+
+    /// Whether nothing was asked for lately, for one to two ticks, but programs to be started.
+    pub(crate) fn has_programs_alone(&self) -> bool {
+        !self.had_others.get() && !self.has_others()
+    }
+
+    fn has_others(&self) -> bool {
+        self.others.get() || self.hits.get() > 0 || self.misses.get() > 0
+    }
+
+    /// A tick has gone by.
+    fn look_back(&self) {
+        self.had_others.set(self.has_others());
+        self.others.set(false);
     }
 
     /// Adds what the cache did to the store's counters.

@@ -27,7 +27,8 @@ pub(super) fn run(arguments: &Arguments, mut job: Job) -> Result<Outcome, String
     };
     let first = if users { f64::from(job.plan.connections) } else { 1000.0 };
     let Search { precision, most, .. } = arguments.search;
-    let bound = if users { MOST_USERS } else { MOST_RATE };
+    let descriptors = preflight::most_connections().map_or(f64::INFINITY, |most| most as f64);
+    let bound = if users { MOST_USERS.min(descriptors) } else { MOST_RATE };
     let most = most.unwrap_or(bound).min(bound);
     let bounds = Bounds { first, most, precision: precision.unwrap_or(0.02), whole: users };
     let (mut best, mut last) = (None, None);

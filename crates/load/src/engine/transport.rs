@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use nix::sys::socket::sockopt::IpBindAddressNoPort;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, connect, ipproto, recv,
@@ -44,6 +45,9 @@ impl Transport {
         }
         if let Some(from) = asked.from {
             sockopt::set_socket_reuseaddr(&socket, true)?;
+            // The port is chosen with the connection: one that is taken by a connection to elsewhere will
+            // do, and the kernel need not look for one that nobody has. A kernel without it takes longer.
+            let _ = nix::sys::socket::setsockopt(&socket, IpBindAddressNoPort, &true);
             bind(&socket, &SocketAddr::new(from, 0))?;
         }
         match connect(&socket, &asked.to) {

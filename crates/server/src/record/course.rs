@@ -47,9 +47,9 @@ impl Course {
     }
 
     /// A process was chosen at that moment, and has just been given the request, or started.
-    pub(crate) fn start(&self, chosen: Instant) {
+    pub(crate) fn start(&self, chosen: Instant, started: Instant) {
         self.chosen.set(Some(chosen));
-        self.started.set(Some(Instant::now()));
+        self.started.set(Some(started));
         for later in [&self.handed_over, &self.first_byte, &self.ended] {
             later.set(None);
         }

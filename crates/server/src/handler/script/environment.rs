@@ -279,9 +279,20 @@ impl Variables {
     }
 
     /// The variables as a process takes them.
-    pub(super) fn to_strings(&self) -> Vec<(OsString, OsString)> {
-        let string = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
-        self.iter().map(|(name, value)| (string(name), string(value))).collect()
+    pub(super) fn as_texts(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+        self.iter().map(|(name, value)| (OsStr::from_bytes(name), OsStr::from_bytes(value)))
+    }
+
+    /// The value of a variable.
+    pub(super) fn value(&self, name: &str) -> Option<&OsStr> {
+        self.as_texts().find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+
+    /// Adds what a process has besides, unless it is there: where programs are.
+    pub(super) fn add_path(&mut self) {
+        if self.value("PATH").is_none() {
+            self.add("PATH", path().as_bytes());
+        }
     }
 
     /// Adds a variable that is of the server, of the route, or of what a client sends alike each time.

@@ -4,29 +4,33 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use dunlin_http::semantics::path::has_hidden_segment;
 use rustix::fs::{FileType, Mode as Permissions, fstat};
 
-use super::{Call, Failure};
+use super::{Call, Failure, known};
+use crate::cache::watch::Version;
 use crate::config::{Mapping, Script, Settings, TryStep};
 use crate::event_loop::Shared;
-use crate::handler::file::{self, Mode, Root, open_path};
+use crate::handler::file::{self, Mode, OwnedSubject, Root, open_path};
 
 /// A script that was found.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Located {
     pub(super) program: PathBuf,
     /// The URL's path up to the script's name.
     pub(super) name: Vec<u8>,
     /// The URL's path behind it: empty, or beginning with a slash.
     pub(super) info: Vec<u8>,
+    /// What follows from the program's file has been looked at since it was found.
+    pub(super) is_seen_to: AtomicBool,
 }
 
 /// What a path is.
 #[derive(Debug)]
 pub(super) enum Found {
-    Script(Located),
+    Script(Arc<Located>),
     /// A file beneath the site's root that is no script.
     File,
     /// A directory that was asked for without its slash.
@@ -47,7 +51,8 @@ fn locate(
     if rules.mapping == Mapping::Application {
         let (name, info) = rules.split(path);
         let (program, name, info) = (PathBuf::new(), name.to_vec(), info.to_vec());
-        return Ok(Found::Script(Located { program, name, info }));
+        let located = Located { program, name, info, ..Located::default() };
+        return Ok(Found::Script(Arc::new(located)));
     }
     let root = shared.roots.get(&rules.directory).map_err(|error| {
         Some(Failure::Broken(format!("{}: {error}", rules.directory.display())))
@@ -133,11 +138,12 @@ impl Search<'_> {
         };
         if is_script {
             let program = Path::new(OsStr::from_bytes(&self.root.path));
-            return Ok(Found::Script(Located {
+            return Ok(Found::Script(Arc::new(Located {
                 program: program.join(OsStr::from_bytes(name)),
                 name: url.to_vec(),
                 info: info.to_vec(),
-            }));
+                ..Located::default()
+            })));
         }
         // A file that is no script is none with a path behind it either, which could end in what
         // scripts are known by.
@@ -185,17 +191,55 @@ fn look(
     }
 }
 
+/// Keeps what was found for the next requests, where changes of it are told of.
+fn remember(call: &Call, located: Arc<Located>) -> Arc<Located> {
+    let Call { ctx, subject, rules, .. } = call;
+    let OwnedSubject { settings, path, .. } = subject;
+    // Whatever else was looked for on the way, a list of names or an index, may come to be there.
+    let is_plain = located.info.is_empty()
+        && *located.name == **path
+        && (rules.extensions.is_empty() || settings.try_files.is_empty());
+    let (Some(watch), Some(directory), Some(name)) =
+        (&ctx.shared.watch, located.program.parent(), located.program.file_name())
+    else {
+        return located;
+    };
+    let Ok(root) = ctx.shared.roots.get(&rules.directory) else { return located };
+    if !is_plain || !settings.cache.enabled || !known::is_real(&located.program) {
+        return located;
+    }
+    let (directory, name) = (directory.as_os_str().as_bytes(), name.as_bytes());
+    let version = Arc::new(Version::default());
+    if !watch.follow(&root.path, directory, name, &version) {
+        return located;
+    }
+    // Only what is found from now on is told of when it changes.
+    match locate(&ctx.shared, settings, rules, path, Mode::Inline) {
+        Ok(Found::Script(again)) if again.program == located.program => {
+            let known = (Arc::clone(&again), version);
+            ctx.scripts.borrow_mut().put(settings, rules, path, known, ctx.clock.now());
+            again
+        }
+        _ => located,
+    }
+}
+
 /// Looks on the loop when the way there is in memory, and elsewhere when it is not.
 pub(super) async fn find(call: &Call) -> Result<Found, Failure> {
     let Call { ctx, subject, rules, .. } = call;
-    let found = locate(&ctx.shared, &subject.settings, rules, &subject.path, Mode::Inline);
+    let OwnedSubject { settings, path, .. } = subject;
+    if let Some(known) = ctx.scripts.borrow().get(settings, rules, path, ctx.clock.now()) {
+        return Ok(Found::Script(Arc::clone(known)));
+    }
+    let found = locate(&ctx.shared, settings, rules, path, Mode::Inline);
     match found {
-        Ok(located) => return Ok(located),
+        Ok(Found::Script(located)) => return Ok(Found::Script(remember(call, located))),
+        Ok(found) => return Ok(found),
         Err(Some(failure)) => return Err(failure),
         Err(None) => {}
     }
     let (shared, rules) = (Arc::clone(&ctx.shared), Arc::clone(rules));
-    let (settings, path) = (Arc::clone(&subject.settings), subject.path.clone());
+    let (settings, path) = (Arc::clone(settings), path.clone());
     let found = tokio::task::spawn_blocking(move || {
         locate(&shared, &settings, &rules, &path, Mode::Blocking)
     });

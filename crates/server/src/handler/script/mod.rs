@@ -7,9 +7,11 @@ mod environment;
 mod head;
 mod host;
 mod instead;
+mod known;
 mod launch;
 mod locate;
 mod output;
+mod pipes;
 mod pool;
 mod process;
 mod redirect;
@@ -31,6 +33,7 @@ use dunlin_http::semantics::Method;
 use dunlin_http::{FieldLines, OwnedRequest, Request};
 
 pub(crate) use self::host::Links;
+pub(crate) use self::known::Known;
 pub use self::launch::{LAUNCH, launch};
 use self::locate::Found;
 pub(crate) use self::pool::Pools;
@@ -114,7 +117,10 @@ async fn respond(call: Call, incoming: Incoming) -> Response {
     hint(&call, &incoming);
     let answer = match call.rules.kind {
         kind if kind.is_cgi() => Box::pin(cgi::attempt(&call, incoming, &mut name)).await,
-        _ => by_workers(&call, incoming, &mut name).await,
+        _ => {
+            call.ctx.count_other();
+            by_workers(&call, incoming, &mut name).await
+        }
     };
     let failure = match answer {
         Ok(response) => return response,

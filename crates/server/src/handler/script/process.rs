@@ -11,8 +11,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use rustix::process::{
     Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions, WaitIdStatus,
@@ -21,7 +21,9 @@ use rustix::process::{
 use tokio::net::unix::pipe;
 use tokio::time::{sleep, timeout};
 
+use super::environment::Variables;
 use super::launch::{self, What};
+use super::pipes::Ends;
 use super::pool::Place;
 use crate::config::Script;
 use crate::event_loop::Shared;
@@ -36,7 +38,7 @@ pub(super) struct Start {
     pub(super) program: PathBuf,
     pub(super) directory: PathBuf,
     pub(super) arguments: Vec<OsString>,
-    pub(super) environment: Vec<(OsString, OsString)>,
+    pub(super) environment: Variables,
     pub(super) input: Input,
     pub(super) rules: Arc<Script>,
     pub(super) place: Place,
@@ -56,6 +58,7 @@ pub(super) struct Process {
     pub(super) stdout: pipe::Receiver,
     pub(super) stderr: pipe::Receiver,
     pub(super) child: Child,
+    pub(super) started: Instant,
 }
 
 /// How a process ended.
@@ -73,36 +76,42 @@ pub(super) struct Child {
     shared: Arc<Shared>,
     /// Its place is free when it is gone.
     place: Option<Place>,
+    /// How it ended, once that is known.
+    exit: OnceLock<Exit>,
     ended: bool,
 }
 
-/// Starts a process. It takes as long as it takes to load the program, which may have to be read
-/// from a disk: not for a loop.
-pub(super) fn start(shared: &Arc<Shared>, start: Start) -> io::Result<Process> {
+/// Starts a process that has these ends of its pipes. It takes as long as it takes to load the program,
+/// which may have to be read from a disk, and until the process is given a processor: not for a loop.
+pub(super) fn start(shared: &Arc<Shared>, start: Start, ends: Ends) -> io::Result<Child> {
     let mut command = Command::new(&start.program);
-    command.args(start.arguments).env_clear().envs(start.environment);
+    command.args(start.arguments).env_clear().envs(start.environment.as_texts());
     let mut command = launch::through(command, start.program.as_os_str(), &start.rules, What::All)?;
     command.current_dir(start.directory).process_group(0);
-    let mut stdin = None;
-    match start.input {
-        Input::Nothing => command.stdin(Stdio::null()),
-        Input::Pipe => {
-            let (reader, writer) = io::pipe()?;
-            stdin = Some(pipe::Sender::from_owned_fd(writer.into())?);
-            command.stdin(reader)
-        }
-        Input::File(file) => command.stdin(file),
+    match (start.input, ends.input) {
+        (Input::File(file), _) => command.stdin(file),
+        (_, Some(input)) => command.stdin(input),
+        (_, None) => command.stdin(nothing()?),
     };
-    let (stdout, output) = io::pipe()?;
-    let (stderr, errors) = io::pipe()?;
-    let stdout = pipe::Receiver::from_owned_fd(stdout.into())?;
-    let stderr = pipe::Receiver::from_owned_fd(stderr.into())?;
-    let child = command.stdout(output).stderr(errors).spawn()?;
+    let child = command.stdout(ends.output).stderr(ends.errors).spawn()?;
     let child = Child::new(shared, &child, Some(start.place))?;
     if !launch::is_asked_for(&start.rules) {
         confine(child.pid, &start.rules)?;
     }
-    Ok(Process { stdin, stdout, stderr, child })
+    Ok(child)
+}
+
+/// What is empty to read. It is opened once: that takes many times as long as to have it once more.
+fn nothing() -> io::Result<OwnedFd> {
+    static NULL: OnceLock<File> = OnceLock::new();
+    let null = match NULL.get() {
+        Some(null) => null,
+        None => {
+            let null = File::open("/dev/null")?;
+            NULL.get_or_init(|| null)
+        }
+    };
+    Ok(null.try_clone()?.into())
 }
 
 /// A worker to start.
@@ -204,7 +213,7 @@ impl Child {
 
     fn of(shared: &Arc<Shared>, pid: Pid, place: Option<Place>) -> Self {
         shared.pools.add_group(pid);
-        Self { pid, shared: Arc::clone(shared), place, ended: false }
+        Self { pid, shared: Arc::clone(shared), place, exit: OnceLock::new(), ended: false }
     }
 
     pub(super) fn id(&self) -> i32 {
@@ -213,13 +222,16 @@ impl Child {
 
     /// How it ended; `None` while it runs.
     pub(super) fn exit(&self) -> Option<Exit> {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        match waitid(WaitId::Pid(self.pid), options) {
-            Ok(Some(status)) => Some(exit(&status)),
-            Ok(None) => None,
-            // Nobody else waits for it: this does not happen, and must not keep a place taken.
-            Err(_) => Some(Exit::Code(0)),
+        if let Some(exit) = self.exit.get() {
+            return Some(*exit);
         }
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let exit = match waitid(WaitId::Pid(self.pid), options) {
+            Ok(status) => exit(&status?),
+            // Nobody else waits for it: this does not happen, and must not keep a place taken.
+            Err(_) => Exit::Code(0),
+        };
+        Some(*self.exit.get_or_init(|| exit))
     }
 
     /// Waits for its end.

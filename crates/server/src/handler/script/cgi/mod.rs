@@ -1,7 +1,9 @@
 //! CGI (RFC 3875): a process for each request.
 
+mod here;
 mod run;
 
+use std::io;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,8 +14,9 @@ use dunlin_http::semantics::Method;
 
 use self::run::Run;
 use super::locate::{Found, Located, find};
+use super::pipes::Pipes;
 use super::pool::Place;
-use super::process::{self, Input, Start};
+use super::process::{self, Input, Process, Start};
 use super::reply::{self, DOWNLOAD};
 use super::{Call, Failure, environment, output, spool, warm};
 use crate::config::ScriptKind;
@@ -43,7 +46,7 @@ pub(super) async fn attempt(
     let place = call.ctx.shared.pools.of(&call.rules).place(&call.rules).await?;
     let chosen = Instant::now();
     let process = launch(call, &incoming, &located, length, input, place).await?;
-    incoming.course.start(chosen);
+    incoming.course.start(chosen, process.started);
     let (sender, receiver) = stream::channel(DOWNLOAD);
     let (tell, told) = output::tell(&incoming);
     let run = Run {
@@ -71,11 +74,9 @@ async fn launch(
     length: Option<u64>,
     input: Input,
     place: Place,
-) -> Result<process::Process, Failure> {
-    let mut variables = environment::variables(call, incoming, located, length).to_strings();
-    if !variables.iter().any(|(name, _)| name == "PATH") {
-        variables.push(("PATH".into(), environment::path()));
-    }
+) -> Result<Process, Failure> {
+    let mut variables = environment::variables(call, incoming, located, length);
+    variables.add_path();
     let start = Start {
         program: located.program.clone(),
         directory: located.program.parent().unwrap_or(Path::new("/")).to_owned(),
@@ -96,15 +97,31 @@ async fn launch(
         },
         _ => start,
     };
-    let started = tokio::task::spawn_blocking(move || process::start(&shared, start));
-    let started = started.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
-    started.map_err(not_started)
+    start_cold(call, start).await.map_err(not_started)
 }
 
-fn not_started(error: std::io::Error) -> Failure {
+/// Starts a process: on the loop where that is best, and on a thread of the pool where it is not.
+async fn start_cold(call: &Call, start: Start) -> io::Result<Process> {
+    let Pipes { stdin, stdout, stderr, ends } = Pipes::new(&start.input)?;
+    let shared = Arc::clone(&call.ctx.shared);
+    let program = start.program.clone();
+    let starting = move || {
+        let began = Instant::now();
+        let child = process::start(&shared, start, ends);
+        (child, began, Instant::now())
+    };
+    let (child, began, started) = match here::is_here(&call.ctx, &program) {
+        true => starting(),
+        false => tokio::task::spawn_blocking(starting).await.map_err(io::Error::other)?,
+    };
+    here::note(&program, started - began);
+    Ok(Process { stdin, stdout, stderr, child: child?, started })
+}
+
+fn not_started(error: io::Error) -> Failure {
     match error.kind() {
-        std::io::ErrorKind::PermissionDenied => Failure::Forbidden(error.to_string()),
-        std::io::ErrorKind::NotFound => {
+        io::ErrorKind::PermissionDenied => Failure::Forbidden(error.to_string()),
+        io::ErrorKind::NotFound => {
             Failure::Broken("it, or the interpreter that its first line names, is missing".into())
         }
         _ => Failure::Broken(error.to_string()),

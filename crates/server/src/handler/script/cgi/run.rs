@@ -45,7 +45,7 @@ impl Run {
     /// Sees the script through to its end, whatever becomes of the request.
     pub(super) async fn supervise(self) {
         let Self { ctx, rules, name, course, process, body, sender, tell, .. } = self;
-        let Process { stdin, stdout, stderr, child } = process;
+        let Process { stdin, stdout, stderr, child, .. } = process;
         let mut stderr = Stderr::new(stderr, &name, child.id(), &course);
         let source = Stdout { ctx: &ctx, pipe: stdout, child: &child };
         let output = Output::new(&name, source, &sender, &course, self.is_bodiless, tell);
@@ -102,12 +102,15 @@ async fn feed(
     stdin: Option<pipe::Sender>,
     mut body: stream::Receiver,
 ) {
-    if let Some(stdin) = stdin {
-        while let Ok(Some(bytes)) = body.next().await {
-            // A script need not read its input; the rest of the body then goes nowhere.
-            if write(output, &stdin, &bytes).await.is_err() {
-                break;
-            }
+    let Some(stdin) = stdin else {
+        // There was nothing to wait for.
+        output.course.handed_over.set(Some(output.course.started()));
+        return;
+    };
+    while let Ok(Some(bytes)) = body.next().await {
+        // A script need not read its input; the rest of the body then goes nowhere.
+        if write(output, &stdin, &bytes).await.is_err() {
+            break;
         }
     }
     output.course.handed_over.set(Some(Instant::now()));

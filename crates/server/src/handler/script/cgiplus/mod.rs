@@ -9,6 +9,7 @@ mod streams;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use dunlin_http::http1::BodyLength;
@@ -54,7 +55,7 @@ pub(super) async fn attempt(
             false => Ok(request::records(&variables)),
         };
         let chosen = Instant::now();
-        incoming.course.start(chosen);
+        incoming.course.start(chosen, Instant::now());
         let head = match head {
             Ok(head) => head,
             Err(failure) => {
@@ -102,7 +103,11 @@ fn pool(call: &Call, located: &Located) -> Result<Arc<Pool>, Failure> {
     };
     let pool =
         shared.pools.workers.of_program(shared, &call.rules, local, Capacity::ONE, program)?;
-    pool.refresh();
+    // A change of the file since would have it found anew.
+    if !located.is_seen_to.load(Ordering::Relaxed) {
+        pool.refresh();
+        located.is_seen_to.store(true, Ordering::Relaxed);
+    }
     Ok(pool)
 }
 

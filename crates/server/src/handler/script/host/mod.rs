@@ -94,7 +94,7 @@ pub(super) async fn attempt(
         let variables = environment::variables(call, &incoming, located, length);
         link.send_with(entry.id(), kind, |output| write(&variables, output));
         drop(variables);
-        incoming.course.start(chosen);
+        incoming.course.start(chosen, Instant::now());
         let (sender, receiver) = stream::channel(DOWNLOAD);
         let (tell, told) = output::tell(&incoming);
         let run = Run {

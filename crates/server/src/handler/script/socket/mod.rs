@@ -75,7 +75,7 @@ pub(super) async fn attempt(
             Err(_) if !last => continue,
             Err(error) => return Err(Failure::Lost(format!("its worker is gone: {error}"))),
         };
-        incoming.course.start(chosen);
+        incoming.course.start(chosen, Instant::now());
         let (sender, receiver) = stream::channel(DOWNLOAD);
         let (tell, told) = output::tell(&incoming);
         let run = Run {

@@ -1,6 +1,6 @@
 //! The hosts of all scripts: which one a request goes to, and when another is started.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -179,8 +179,7 @@ fn make_room(entries: &mut HashMap<Key, Entry>) -> Option<Entry> {
 fn begin(shared: &Arc<Shared>, start: &Start, key: Key, stamp: Stamp, settled: watch::Sender<()>) {
     let shared = Arc::clone(shared);
     let rules = Arc::clone(&start.rules);
-    let path = start.environment.iter().rfind(|(name, _)| name == "PATH");
-    let path = path.map_or_else(OsString::new, |(_, value)| value.clone());
+    let path = start.environment.value("PATH").map_or_else(OsString::new, OsStr::to_owned);
     tokio::task::spawn_blocking(move || {
         let program = &key.1;
         let (told, waits) = (settled.clone(), settled);

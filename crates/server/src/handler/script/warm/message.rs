@@ -21,8 +21,8 @@ pub(super) fn encode(start: &Start, first: &[OsString]) -> Vec<u8> {
     for argument in first.iter().chain(&start.arguments) {
         add(&[argument.as_bytes()]);
     }
-    for (name, value) in &start.environment {
-        add(&[name.as_bytes(), b"=", value.as_bytes()]);
+    for (name, value) in start.environment.iter() {
+        add(&[name, b"=", value]);
     }
     message
 }

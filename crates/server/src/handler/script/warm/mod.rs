@@ -13,7 +13,7 @@ mod message;
 mod plan;
 
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ pub use self::cold::cold_programs;
 use self::host::Host;
 use self::hosts::Found;
 pub(super) use self::hosts::Hosts;
+use super::pipes::{Ends, Pipes};
 use super::process::{self, Input, Process, Start};
 use crate::event_loop::Shared;
 
@@ -84,7 +85,13 @@ async fn ask(shared: &Arc<Shared>, host: &Host, start: Start) -> Outcome {
     match Pid::from_raw(pid).filter(|pid| pid.as_raw_nonzero().get() > 0) {
         Some(pid) => {
             let child = process::adopt(shared, pid, start.rules.as_ref(), start.place);
-            Outcome::Started(child.map(|child| Process { stdin, stdout, stderr, child }))
+            Outcome::Started(child.map(|child| Process {
+                stdin,
+                stdout,
+                stderr,
+                child,
+                started: std::time::Instant::now(),
+            }))
         }
         None => Outcome::Started(Err(io::Error::from_raw_os_error(-pid))),
     }
@@ -124,39 +131,4 @@ async fn number(stdout: &pipe::Receiver) -> Option<i32> {
         }
     }
     Some(i32::from_ne_bytes(bytes))
-}
-
-/// The pipes of a process.
-struct Pipes {
-    stdin: Option<pipe::Sender>,
-    stdout: pipe::Receiver,
-    stderr: pipe::Receiver,
-    ends: Ends,
-}
-
-/// The process's own ends of its pipes.
-struct Ends {
-    input: Option<OwnedFd>,
-    output: OwnedFd,
-    errors: OwnedFd,
-}
-
-impl Pipes {
-    fn new(input: &Input) -> io::Result<Self> {
-        let mut stdin = None;
-        let mut its_input = None;
-        if matches!(input, Input::Pipe) {
-            let (reader, writer) = io::pipe()?;
-            stdin = Some(pipe::Sender::from_owned_fd(writer.into())?);
-            its_input = Some(reader.into());
-        }
-        let (stdout, output) = io::pipe()?;
-        let (stderr, errors) = io::pipe()?;
-        Ok(Self {
-            stdin,
-            stdout: pipe::Receiver::from_owned_fd(stdout.into())?,
-            stderr: pipe::Receiver::from_owned_fd(stderr.into())?,
-            ends: Ends { input: its_input, output: output.into(), errors: errors.into() },
-        })
-    }
 }
