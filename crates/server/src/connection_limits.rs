@@ -150,6 +150,13 @@ impl Eviction {
         }
     }
 
+    /// Whether another loop has a connection that is idler than the idlest of loop `number`.
+    pub(crate) fn has_idler_than(&self, number: usize) -> bool {
+        let idlest = |of_loop: &OfLoop| of_loop.idlest.load(Ordering::Relaxed);
+        let own = self.loops.get(number).map_or(0, idlest);
+        self.loops.iter().any(|of_loop| idlest(of_loop) < own)
+    }
+
     /// Loop `number` tells how idle its idlest connection is, [`u64::MAX`] when none is.
     pub(crate) fn tell(&self, number: usize, idlest: u64) {
         self.loops[number].idlest.store(idlest, Ordering::Relaxed);
@@ -197,6 +204,7 @@ mod tests {
         eviction.make_room(10);
         assert_eq!(wanted(), [0, 0, 0]);
         eviction.make_room(11);
+        assert!(eviction.has_idler_than(0) && !eviction.has_idler_than(1));
         eviction.tell(1, u64::MAX);
         eviction.make_room(11);
         assert_eq!(wanted(), [1, 1, 0]);

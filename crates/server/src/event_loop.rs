@@ -311,10 +311,16 @@ impl Thread {
     pub(crate) async fn evict(self: Rc<Self>, gauge: Arc<Gauge>) {
         let eviction = &gauge.eviction;
         loop {
-            let wanted = eviction.asked(self.number).await;
-            let (evicted, next) = self.connections.evict(wanted, self.clock.now());
-            eviction.count(evicted);
-            eviction.tell(self.number, next);
+            for _ in 0..eviction.asked(self.number).await {
+                // Who asked may not have known yet that this loop's idlest is gone.
+                if eviction.has_idler_than(self.number) {
+                    eviction.evict_one();
+                    continue;
+                }
+                let (evicted, next) = self.connections.evict(1, self.clock.now());
+                eviction.count(evicted);
+                eviction.tell(self.number, next);
+            }
         }
     }
 
