@@ -281,6 +281,48 @@ def test_curl_and_http_client(tls):
     connection.close()
 
 
+def ocsp_response(folder, authority, leaf):
+    """What the authority says of its certificate: that it is good."""
+    serial = openssl("x509", "-in", leaf[0], "-noout", "-serial").strip().partition("=")[2]
+    index = write(folder / "index.txt", f"V\t400101000000Z\t\t{serial}\tunknown\t/CN=leaf\n")
+    made = folder / "leaf.ocsp"
+    openssl(
+        "ocsp", "-index", index, "-CA", authority[0], "-rsigner", authority[0], "-rkey", authority[1],
+        "-issuer", authority[0], "-cert", leaf[0], "-respout", made, "-ndays", "7",
+    )
+    return made
+
+
+def test_what_openssl_says(tls):
+    authority = certificate(tls.folder, "authority")
+    leaf = certificate(tls.folder, "leaf", issuer=authority)
+    client = certificate(tls.folder, "client", ("client.example",), issuer=authority)
+    ocsp = ocsp_response(tls.folder, authority, leaf)
+    server = tls(f'ocsp = "{ocsp}", client_authority = "{authority[0]}", client_required = false', pair=leaf)
+    base = [
+        "openssl", "s_client", "-connect", f"127.0.0.1:{server.port}", "-servername", "localhost",
+        "-CAfile", authority[0], "-verify_return_error", "-ign_eof",
+    ]
+
+    def say(*more):
+        asked = b"GET /hello.txt HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        done = subprocess.run([*base, *map(str, more)], input=asked, capture_output=True, timeout=30)
+        said = done.stdout.decode(errors="replace")
+        assert "HTTP/1.1 200 OK" in said and "Verify return code: 0 (ok)" in said, said + done.stderr.decode()
+        return said
+
+    for option, version in [("-tls1_2", "TLSv1.2"), ("-tls1_3", "TLSv1.3")]:
+        said = say(option, "-status", "-cert", client[0], "-key", client[1])
+        assert re.search(rf"New, {version}, Cipher is", said), said
+        assert "OCSP Response Status: successful" in said and "Cert Status: good" in said, said
+        # A ticket is kept, and resumes the session; one of TLS 1.2 comes with the handshake.
+        session = tls.folder / f"session{option}"
+        say(option, "-sess_out", session)
+        assert f"Reused, {version}, Cipher is" in say(option, "-sess_in", session)
+    refused = subprocess.run([*base, "-tls1_1"], input=b"", capture_output=True, timeout=30)
+    assert refused.returncode != 0 and b"Cipher is (NONE)" in refused.stdout
+
+
 @pytest.mark.parametrize("version", ["HTTP/1.1", "HTTP/2"])
 def test_httpx_asks_for_many_at_once(tls, site, version):
     httpx = pytest.importorskip("httpx")
