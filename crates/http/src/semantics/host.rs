@@ -1,5 +1,7 @@
 //! Host and authority (RFC 9110 §7.2, RFC 3986 §3.2).
 
+use super::bytes::alphanumeric_and;
+
 /// The parts of an authority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Host<'a> {
@@ -40,34 +42,7 @@ fn parse_port(text: &[u8]) -> Option<Option<u16>> {
 }
 
 /// `unreserved / sub-delims / pct-encoded`, without what never stands in a name that is served.
-const NAME: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let b = byte as u8;
-        table[byte] = b.is_ascii_alphanumeric()
-            || matches!(
-                b,
-                b'-' | b'.'
-                    | b'_'
-                    | b'~'
-                    | b'!'
-                    | b'$'
-                    | b'&'
-                    | b'\''
-                    | b'('
-                    | b')'
-                    | b'*'
-                    | b'+'
-                    | b','
-                    | b';'
-                    | b'='
-                    | b'%'
-            );
-        byte += 1;
-    }
-    table
-};
+const NAME: [bool; 256] = alphanumeric_and(b"-._~!$&'()*+,;=%");
 
 #[cfg(test)]
 mod tests {

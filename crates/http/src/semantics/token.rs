@@ -1,32 +1,8 @@
 //! Tokens and field values (RFC 9110 §5.5, §5.6.2).
 
-const TCHAR: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let b = byte as u8;
-        table[byte] = b.is_ascii_alphanumeric()
-            || matches!(
-                b,
-                b'!' | b'#'
-                    | b'$'
-                    | b'%'
-                    | b'&'
-                    | b'\''
-                    | b'*'
-                    | b'+'
-                    | b'-'
-                    | b'.'
-                    | b'^'
-                    | b'_'
-                    | b'`'
-                    | b'|'
-                    | b'~'
-            );
-        byte += 1;
-    }
-    table
-};
+use super::bytes::alphanumeric_and;
+
+const TCHAR: [bool; 256] = alphanumeric_and(b"!#$%&'*+-.^_`|~");
 
 /// Whether the text is a token: one or more token characters.
 #[inline]

@@ -46,7 +46,7 @@ impl Course {
         }
     }
 
-    /// A process was chosen at that moment, and has just been given the request, or started.
+    /// A process was `chosen`, and was given the request, or `started`, at those moments.
     pub(crate) fn start(&self, chosen: Instant, started: Instant) {
         self.chosen.set(Some(chosen));
         self.started.set(Some(started));
