@@ -173,7 +173,8 @@ class Dunlin(Server):
         if self.variant.get("log"):
             log = f'access_log = {{ path = "{self.folder}/access.log", format = "combined" }}'
         if self.variant.get("cache") is False:
-            route = '[[site.route]]\npath = "/*"\ncache = false\n'
+            sendfile = "true" if self.variant.get("sendfile") else "false"
+            route = f'[[site.route]]\npath = "/*"\ncache = false\nsendfile = {sendfile}\n'
         listen, tls = "", ""
         if self.variant.get("tls"):
             certificate, key = self.variant["tls"]
@@ -217,9 +218,10 @@ class Nginx(Server):
                 f"location /s/ {{ fastcgi_pass unix:{self.variant['php']}; include /etc/nginx/fastcgi_params; "
                 f"fastcgi_param SCRIPT_FILENAME {self.root}/$fastcgi_script_name; }}"
             )
+        sendfile = "on" if self.variant.get("sendfile", True) else "off"
         text = f"""worker_processes 1; daemon off; pid {self.folder}/pid; error_log {self.folder}/error.log;
 events {{ worker_connections 20000; }}
-http {{ access_log {log}; sendfile on; tcp_nodelay on; keepalive_requests 1000000000;
+http {{ access_log {log}; sendfile {sendfile}; tcp_nodelay on; keepalive_requests 1000000000;
   keepalive_timeout 600s; {cache} client_body_temp_path {self.folder}/body;
   proxy_temp_path {self.folder}/proxy; fastcgi_temp_path {self.folder}/fastcgi;
   uwsgi_temp_path {self.folder}/uwsgi; scgi_temp_path {self.folder}/scgi;

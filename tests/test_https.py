@@ -118,9 +118,13 @@ def test_browsers_are_sent_to_https_and_told_to_stay(tls, tmp_path):  # noqa: F8
     assert done.stdout.startswith("HTTP/2 200") and "strict-transport-security: max-age=31536000" in done.stdout
 
 
-def withholding(server):
+CLOSE_WAIT = 8
+
+
+def withholding(server, resets):
     """A port that leads to the server, but hands over nothing that a client sends after its early data until the
-    server has closed: whatever is answered is answered before the end of the handshake."""
+    server has ended: whatever is answered is answered before the end of the handshake. `resets` gets whether the
+    server then refuses what comes, which could overtake its answer."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def carry():
@@ -143,6 +147,11 @@ def withholding(server):
                 upstream.sendall(waiting[:end])
                 waiting = waiting[end:]
         closed.wait(20)
+        client.shutdown(socket.SHUT_WR)
+        while part := waiting or client.recv(1 << 16):
+            upstream.sendall(part)
+            waiting = b""
+            resets.append(upstream.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != CLOSE_WAIT)
         client.close()
 
     threading.Thread(target=carry, daemon=True).start()
@@ -160,9 +169,12 @@ def early(server, trust, session, request, again=b""):
         done = subprocess.run([*base(server.port), "-sess_out", session], input=first, capture_output=True, timeout=30)
         assert b"Max Early Data: 16384" in done.stdout, done.stdout.decode()
     (session.parent / "early").write_bytes(close)
-    return subprocess.run(
-        [*base(server.port if again else withholding(server)), "-sess_in", session, "-early_data", session.parent / "early"], input=again, capture_output=True, timeout=30
-    ).stdout
+    resets = []
+    port = server.port if again else withholding(server, resets)
+    command = [*base(port), "-sess_in", session, "-early_data", session.parent / "early"]
+    done = subprocess.run(command, input=again, capture_output=True, timeout=30)
+    assert again or wait_until(lambda: resets, "the end of the handshake is handed over")[0] is False
+    return done.stdout
 
 
 def test_early_data_is_answered_where_it_does_no_harm(tls, tmp_path):  # noqa: F811

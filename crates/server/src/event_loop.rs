@@ -25,7 +25,7 @@ use crate::control::Commands;
 use crate::handler::file::Roots;
 use crate::handler::script::{Known, Links, Pools};
 use crate::listen::Gauge;
-use crate::record::metrics::{Finished, Key, LoopMetrics, Metrics, named};
+use crate::record::metrics::{Finished, Key, Label, LoopMetrics, Metrics, named};
 use crate::record::redact::Redactor;
 use crate::record::traces::Tracer;
 use crate::record::watch::{Hub, Seen};
@@ -491,8 +491,13 @@ impl Loop {
     /// Whether anybody wants to know of requests.
     #[inline]
     pub(crate) fn is_tracking(&self) -> bool {
-        let shared = &*self.shared;
-        self.is_logging || shared.is_counting || shared.tracer.is_some() || shared.hub.is_watched()
+        self.shared.is_counting || self.is_telling()
+    }
+
+    /// Whether somebody wants to be told of each request, and not only how many there were.
+    #[inline]
+    pub(crate) fn is_telling(&self) -> bool {
+        self.is_logging || self.shared.tracer.is_some() || self.shared.hub.is_watched()
     }
 
     /// Follows a request whose head has arrived, when anybody wants to know.
@@ -548,6 +553,22 @@ impl Loop {
         }
     }
 
+    /// Counts a request that was answered at once, for those who want to know no more of it.
+    #[inline]
+    pub(crate) fn count(
+        &self,
+        request: &Request<'_>,
+        peer: Peer,
+        kind: (Label, u16),
+        arrival: Option<Arrival>,
+        sent: u64,
+    ) {
+        if self.shared.is_counting {
+            let duration = arrival.map_or(Duration::ZERO, |arrival| arrival.first_byte().elapsed());
+            self.metrics.count(&finished(request, peer, kind, duration, sent));
+        }
+    }
+
     /// Takes the finished exchange: counts it, writes its log line, and tells whoever watches.
     #[inline]
     pub(crate) fn record(
@@ -559,17 +580,15 @@ impl Loop {
     ) {
         let end = Instant::now();
         if self.shared.is_counting {
-            self.metrics.count(&Finished {
-                key: Key {
-                    label: track.follow.label,
-                    method: request.method(),
-                    version: request.version(),
-                    status: served.status,
-                },
-                peer: track.peer(from.peer),
-                duration: end.saturating_duration_since(track.phases.first_byte),
-                sent: served.bytes,
-            });
+            let duration = end.saturating_duration_since(track.phases.first_byte);
+            let kind = (track.follow.label, served.status);
+            self.metrics.count(&finished(
+                request,
+                track.peer(from.peer),
+                kind,
+                duration,
+                served.bytes,
+            ));
         }
         let is_logged = track.is_logged && self.is_logging;
         let is_watched = self.shared.hub.is_watched();
@@ -639,4 +658,17 @@ impl Loop {
             tracer.end(span, &exchange, &exchange.times, &route);
         }
     }
+}
+
+/// A request by its route and status, as it is counted.
+#[inline]
+fn finished(
+    request: &Request<'_>,
+    peer: Peer,
+    (label, status): (Label, u16),
+    duration: Duration,
+    sent: u64,
+) -> Finished {
+    let (method, version) = (request.method(), request.version());
+    Finished { key: Key { label, method, version, status }, peer, duration, sent }
 }

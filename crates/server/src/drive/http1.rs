@@ -347,7 +347,10 @@ impl Connection {
                 self.stage = Stage::Send(sending);
             }
             Next::Http2 => self.begin_http2(),
-            Next::Close if self.linger || self.engine.has_body() => return self.begin_linger(),
+            // The end of a handshake whose early data is answered may be on its way yet.
+            Next::Close if self.linger || self.engine.has_body() || self.stream.is_early() => {
+                return self.begin_linger();
+            }
             Next::Close => {
                 self.stream.end();
                 return Step::End;

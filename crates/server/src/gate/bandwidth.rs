@@ -34,6 +34,10 @@ pub(crate) struct BandwidthRules {
 #[derive(Debug)]
 pub(crate) struct Bandwidth {
     rules: BandwidthRules,
+    /// What the ceiling is worth in the time of a chunk, and what a connection's rate is; without them,
+    /// no bound.
+    chunk: u64,
+    connection_chunk: u64,
     /// When the ceiling's next slot begins, in nanoseconds since [`ORIGIN`].
     next: AtomicU64,
     senders: AtomicUsize,
@@ -89,7 +93,7 @@ enum Stage {
 const CHUNK: Duration = Duration::from_millis(25);
 /// With many senders each one's chunk is smaller, down to what its share is worth in so many chunks'
 /// time.
-const SPREAD: usize = 4;
+const SPREAD: u64 = 4;
 /// An answer's first chunk is so many times smaller than the others.
 const FIRST: u64 = 5;
 /// How long a chunk takes of a connection's rate.
@@ -102,8 +106,13 @@ const PACKET: u64 = 1400;
 
 impl Bandwidth {
     pub(crate) fn new(rules: BandwidthRules) -> Self {
+        let worth = |rate: Option<u64>, time: Duration| {
+            rate.map_or(u64::MAX, |rate| (u128::from(rate) * time.as_nanos() / NANOS) as u64)
+        };
         Self {
             rules,
+            chunk: worth(rules.ceiling, CHUNK),
+            connection_chunk: worth(rules.per_connection, CONNECTION_CHUNK),
             next: AtomicU64::new(0),
             senders: AtomicUsize::new(0),
             sent: AtomicU64::new(0),
@@ -138,15 +147,15 @@ impl Bandwidth {
 
     /// Bytes for which one slot is taken.
     fn chunk(&self) -> u64 {
-        let senders = self.senders.load(Ordering::Relaxed).max(1);
-        let worth = |rate: u64, time: Duration| (u128::from(rate) * time.as_nanos() / NANOS) as u64;
         let of_ceiling = self.rules.ceiling.map_or(u64::MAX, |rate| {
-            let share = worth(rate, CHUNK) * senders.min(SPREAD) as u64 / senders as u64;
+            let senders = self.senders.load(Ordering::Relaxed).max(1) as u64;
+            let share = match senders <= SPREAD {
+                true => self.chunk,
+                false => self.chunk.saturating_mul(SPREAD) / senders,
+            };
             share.max((rate / 1000).min(PACKET))
         });
-        let of_connection =
-            self.rules.per_connection.map_or(u64::MAX, |rate| worth(rate, CONNECTION_CHUNK));
-        of_ceiling.min(of_connection).max(1)
+        of_ceiling.min(self.connection_chunk).max(1)
     }
 
     /// Takes a slot of the ceiling's for so many bytes, not before `earliest`, and says when it begins.
@@ -187,7 +196,11 @@ const NANOS: u128 = 1_000_000_000;
 
 /// Nanoseconds that so many bytes take.
 fn duration(bytes: u64, rate: u64) -> u64 {
-    (u128::from(bytes) * NANOS / u128::from(rate.max(1))) as u64
+    // Division of 128 bits costs a multiple of that of 64.
+    match bytes.checked_mul(NANOS as u64) {
+        Some(product) => product / rate.max(1),
+        None => (u128::from(bytes) * NANOS / u128::from(rate.max(1))) as u64,
+    }
 }
 
 impl Sender {

@@ -122,8 +122,7 @@ impl Concurrency {
 
     /// Takes a request in. `owner` is whose share it belongs to, where there are shares.
     pub(crate) fn enter(self: &Arc<Self>, owner: Option<Owner>, now: Instant) -> Entry {
-        let now = now.saturating_duration_since(self.origin).as_millis() as u64;
-        self.enter_at(owner.filter(|_| self.rules.share.is_some()), now)
+        self.enter_at(owner, now.saturating_duration_since(self.origin).as_millis() as u64)
     }
 
     pub(crate) fn rules(&self) -> &ConcurrencyRules {
@@ -263,11 +262,12 @@ impl State {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let now = self.shared.now();
         let mut state = self.shared.lock();
         state.counts.running -= 1;
         state.relieve(self.owner, |load| load.running -= 1);
-        self.shared.admit(&mut state, now);
+        if !state.queue.is_empty() {
+            self.shared.admit(&mut state, self.shared.now());
+        }
     }
 }
 

@@ -57,11 +57,11 @@ const RETRY_BANDWIDTH: &str = "10";
 impl Throttle {
     pub(super) fn ask(&self, asker: &Asker<'_, '_>) -> Verdict {
         let Some(throttle) = &self.concurrency else { return Verdict::Pass };
-        let owner = match (self.share, asker.pass.user()) {
+        let owner = throttle.rules().share.map(|_| match (self.share, asker.pass.user()) {
             (Share::User, Some(user)) => self.hasher.hash_one(user),
             _ => self.hasher.hash_one(asker.pass.client.address.network()),
-        };
-        match throttle.enter(Some(owner), asker.now) {
+        });
+        match throttle.enter(owner, asker.now) {
             Entry::Run(place) => {
                 asker.pass.hold(place);
                 Verdict::Pass

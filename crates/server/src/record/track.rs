@@ -110,6 +110,12 @@ impl Arrival {
         let first_byte = known.filter(|_| !begins).map_or(now, |known| known.first_byte);
         Self { first_byte, last_read: now }
     }
+
+    /// When the first of the bytes was read.
+    #[inline]
+    pub(crate) fn first_byte(self) -> Instant {
+        self.first_byte
+    }
 }
 
 impl Track {

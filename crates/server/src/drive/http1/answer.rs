@@ -10,7 +10,7 @@ use dunlin_http::{Head, Request};
 use super::body::{Deferred, TOO_LARGE};
 use super::{Connection, Handling, INLINE_BODY, LogLater, Next, Parts};
 use crate::cache::Stored;
-use crate::cache::front::Hit;
+use crate::cache::front::{Hit, Plain};
 use crate::config::Persistence as Personality;
 use crate::event_loop::{From, Served};
 use crate::gate::Client;
@@ -25,7 +25,6 @@ impl Connection {
     pub(super) fn answer(&mut self, bytes: &[u8], parts: &mut Parts<'_>) -> Option<Next> {
         let Parts { output, head, path } = parts;
         let request = Request::new(bytes, head);
-        let track = self.ctx.track(&request, self.arrival, &mut self.opening);
         self.requests += 1;
         self.decide_persistence(&request);
         if self.is_admin {
@@ -37,6 +36,16 @@ impl Connection {
             let ctx = Rc::clone(&self.ctx);
             let front = ctx.front.borrow();
             if let Some((prepared, site)) = route::known(&ctx, &front, client, &request) {
+                if !ctx.is_telling()
+                    && let Some(plain) = short(&prepared)
+                {
+                    self.opening = None;
+                    let bytes = self.send_short(request.method(), plain, output);
+                    let key = (prepared.hit.settings.label, 200);
+                    ctx.count(&request, self.peer, key, self.arrival, bytes);
+                    return self.after_answer(output);
+                }
+                let track = self.ctx.track(&request, self.arrival, &mut self.opening);
                 let track = track.and_then(|track| {
                     let settings = &prepared.hit.settings;
                     let (is_logged, follow) = (settings.access_log, Follow::of(settings));
@@ -48,6 +57,7 @@ impl Connection {
                 return self.send_prepared(&request, prepared, track, output);
             }
         }
+        let track = self.ctx.track(&request, self.arrival, &mut self.opening);
         match route::dispatch(&self.ctx, client, Origin::Client, &request, path) {
             Ok(routed) => self.reply(&request, routed, track, output),
             Err(refusal) => Some(self.refuse(refusal, Some((&request, track)), output)),
@@ -192,25 +202,15 @@ impl Connection {
         let Prepared { hit, coding, not_modified, cache } = prepared;
         let pacer = track.as_ref().and_then(|track| track.pacer(&mut self.pace));
         let pacer = pacer.and_then(|pacer| {
-            let is_sent = !not_modified && request.method() == Method::Get;
-            let plain = hit.plain.as_ref().filter(|_| is_sent && coding == Coding::Identity);
-            let short = plain.filter(|plain| plain.block.len() <= INLINE_BODY);
-            pacer.unless_at_once(short.map(|plain| plain.block.len() - plain.head_length))
+            let is_sent = request.method() == Method::Get;
+            let plain = short(&prepared).filter(|_| is_sent);
+            pacer.unless_at_once(plain.map(|plain| plain.block.len() - plain.head_length))
         });
-        if coding == Coding::Identity
-            && pacer.is_none()
-            && !not_modified
-            && let Some(plain) = &hit.plain
-            && plain.block.len() <= INLINE_BODY
+        if pacer.is_none()
+            && let Some(plain) = short(&prepared)
         {
-            let end = match request.method() {
-                Method::Head => plain.head_length,
-                _ => plain.block.len(),
-            };
-            self.begin_head(200, output);
-            output.extend_from_slice(&plain.block[..end]);
+            let bytes = self.send_short(request.method(), plain, output);
             if let Some(track) = track {
-                let bytes = (end - plain.head_length) as u64;
                 let served = Served { status: 200, bytes, cache, coding: "-" };
                 self.record(request, &track, &served);
             }
@@ -250,6 +250,18 @@ impl Connection {
             log.served = served;
         }
         self.send_body(body, pacer, log, output)
+    }
+
+    /// Sends a short answer as it is kept. Bytes of its body that are sent.
+    #[inline]
+    fn send_short(&mut self, method: Method, plain: &Plain, output: &mut Vec<u8>) -> u64 {
+        let end = match method {
+            Method::Head => plain.head_length,
+            _ => plain.block.len(),
+        };
+        self.begin_head(200, output);
+        output.extend_from_slice(&plain.block[..end]);
+        (end - plain.head_length) as u64
     }
 
     /// Sends a response that was made for this request.
@@ -331,6 +343,13 @@ fn log_later(request: &Request<'_>, track: Option<Track>) -> Option<Box<LogLater
         let served = Served { status: 0, bytes: 0, cache: "-", coding: "-" };
         Box::new(LogLater { request: request.to_owned(), track, served })
     })
+}
+
+/// What is sent when the answer is to be whole, as it is, and short enough to be copied behind its head.
+#[inline]
+fn short<'h>(prepared: &Prepared<&'h Hit>) -> Option<&'h Plain> {
+    let is_plain = prepared.coding == Coding::Identity && !prepared.not_modified;
+    prepared.hit.plain.as_ref().filter(|plain| is_plain && plain.block.len() <= INLINE_BODY)
 }
 
 /// The coding as the log names it.
