@@ -258,11 +258,15 @@ impl Attendant {
         let _ = self.state.ended.set(Instant::now());
         let _ = self.settled.send(());
         let _ = shutdown(&self.socket, Shutdown::Both);
-        let status = self.reap();
+        let (host, status) = (self.child.id(), self.reap());
         match status {
-            Ok(status) if status.success() => tracing::debug!(script, "its warm host has ended"),
-            Ok(status) => tracing::error!(script, "its warm host has ended: {status}"),
-            Err(error) => tracing::error!(script, "its warm host cannot be waited for: {error}"),
+            Ok(status) if status.success() => {
+                tracing::debug!(script, host, "its warm host has ended");
+            }
+            Ok(status) => tracing::error!(script, host, "its warm host has ended: {status}"),
+            Err(error) => {
+                tracing::error!(script, host, "its warm host cannot be waited for: {error}");
+            }
         }
     }
 
