@@ -4,35 +4,36 @@
 //! which there is a new one after each reload. Requests under way keep the `Loop` that they began
 //! with, and connections take the current one before their next request.
 
-use std::cell::{Cell, OnceCell, RefCell};
+mod record;
+mod thread;
+
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Waker;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
+use dunlin_http::Head;
 use dunlin_http::http1::Limits;
-use dunlin_http::{FieldName, Head, Request};
-use tokio::net::unix::pipe::Receiver;
-use tokio::sync::Notify;
 
+pub(crate) use self::record::{From, Served};
+pub(crate) use self::thread::Thread;
 use crate::cache::front::Front;
 use crate::cache::{Resource, Store, Watch};
-use crate::clock::{Clock, TICK};
+use crate::clock::Clock;
 use crate::config::{Config, Persistence, Server};
-use crate::connections::{Connections, STATES};
+use crate::connections::Connections;
 use crate::control::Commands;
 use crate::handler::file::Roots;
 use crate::handler::script::{Known, Links, Pools};
 use crate::listen::Gauge;
-use crate::record::metrics::{Finished, Key, Label, LoopMetrics, Metrics, named};
+use crate::record::metrics::{LoopMetrics, Metrics};
 use crate::record::redact::Redactor;
 use crate::record::traces::Tracer;
-use crate::record::watch::{Hub, Seen};
-use crate::record::{AccessLog, Arrival, Exchange, LoopLog, Opening, ReverseDns, TimeCache, Track};
+use crate::record::watch::Hub;
+use crate::record::{AccessLog, LoopLog, ReverseDns, TimeCache};
 use crate::route::Quick;
 use crate::tls::Certificates;
-use crate::transport::{Peer, Transport};
 
 /// What all loops share. Nothing here is locked on the way of a cached file.
 pub(crate) struct Shared {
@@ -60,23 +61,6 @@ pub(crate) struct Shared {
     /// Who watches requests.
     pub(crate) hub: Arc<Hub>,
     pub(crate) redactor: Redactor,
-}
-
-/// What a loop's thread keeps whatever the configuration becomes.
-pub(crate) struct Thread {
-    number: usize,
-    clock: Rc<Clock>,
-    connections: Rc<Connections>,
-    links: Rc<Links>,
-    /// What it has counted, whatever the configuration was.
-    metrics: OnceCell<Rc<LoopMetrics>>,
-    buffers: Cell<Option<Box<Buffers>>>,
-    current: RefCell<Option<Rc<Loop>>>,
-    draining: Cell<bool>,
-    /// Connections that wait for a request are closed.
-    closes_idle: Cell<bool>,
-    drain: Notify,
-    ticker: Notify,
 }
 
 /// One loop's state by one configuration. Its connections and handlers reach everything through it.
@@ -133,35 +117,6 @@ pub(crate) struct Buffers {
     pub(crate) text: Vec<u8>,
 }
 
-/// Where a request came from, for the log.
-pub(crate) struct From<'a> {
-    pub(crate) peer: Peer,
-    /// The serial number of the connection.
-    pub(crate) connection: u64,
-    pub(crate) stream: &'a Transport,
-}
-
-/// How an exchange ended, for the log.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Served {
-    pub(crate) status: u16,
-    /// Bytes of the body that were sent.
-    pub(crate) bytes: u64,
-    pub(crate) cache: &'static str,
-    pub(crate) coding: &'static str,
-}
-
-/// When a request is told of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Moment {
-    /// To those who watch, when it begins.
-    Begin,
-    End {
-        is_logged: bool,
-        is_watched: bool,
-    },
-}
-
 const BUFFER: usize = 64 * 1024;
 
 impl Default for Buffers {
@@ -202,169 +157,6 @@ impl Http1Settings {
             server_field: server.server_field,
         }
     }
-}
-
-impl Thread {
-    pub(crate) fn new(number: usize) -> Rc<Self> {
-        Rc::new(Self {
-            number,
-            clock: Rc::new(Clock::new()),
-            connections: Rc::default(),
-            links: Rc::default(),
-            metrics: OnceCell::new(),
-            buffers: Cell::new(Some(Box::default())),
-            current: RefCell::new(None),
-            draining: Cell::new(false),
-            closes_idle: Cell::new(false),
-            drain: Notify::new(),
-            ticker: Notify::new(),
-        })
-    }
-
-    /// Goes by `shared` from now on.
-    pub(crate) fn adopt(self: &Rc<Self>, shared: Arc<Shared>, log: Option<&Arc<AccessLog>>) {
-        let ctx = Rc::new(Loop::new(self, shared, log));
-        let Some(before) = self.current.replace(Some(Rc::clone(&ctx))) else { return };
-        before.superseded.set(true);
-        before.flush_log();
-        before.sweep();
-        ctx.front.borrow_mut().take_over(&before.front, |site| ctx.shared.config.sites.has(site));
-        // Those that wait for a request let go of what was.
-        self.connections.wake_idle();
-    }
-
-    /// What new connections go by; `None` before the first.
-    pub(crate) fn current(&self) -> Option<Rc<Loop>> {
-        self.current.borrow().clone()
-    }
-
-    /// Resolves when the loop is asked to stop.
-    pub(crate) async fn drained(&self) {
-        let notified = self.drain.notified();
-        if !self.draining.get() {
-            notified.await;
-        }
-    }
-
-    /// Stops accepting and lets answers under way finish. Connections that wait for a request are
-    /// closed after `grace`, in which they are told of the end with the answer to one more.
-    pub(crate) async fn drain(&self, grace: Duration) {
-        self.draining.set(true);
-        self.drain.notify_waiters();
-        // Those who have connected by now are accepted first.
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        if !grace.is_zero() {
-            let began = Instant::now();
-            while began.elapsed() < grace && self.connections.len() > 0 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        }
-        self.closes_idle.set(true);
-        self.drain.notify_waiters();
-        self.connections.wake_idle();
-        while self.connections.len() > 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        if let Some(ctx) = self.current.take() {
-            ctx.flush_log();
-            ctx.sweep();
-        }
-    }
-
-    /// Keeps the time, ends what has waited too long and hands over log lines, for as long as
-    /// there are connections; sleeps otherwise.
-    pub(crate) async fn tick(self: Rc<Self>) {
-        let mut ticks: u64 = 0;
-        let mut expired = Vec::new();
-        loop {
-            if self.connections.len() == 0 {
-                if let Some(ctx) = self.current() {
-                    ctx.flush_log();
-                    ctx.sweep();
-                    ctx.metrics.show(&ctx.shared.metrics, [0; STATES]);
-                }
-                self.ticker.notified().await;
-            }
-            wake_until_tick(std::mem::take(&mut expired)).await;
-            ticks += 1;
-            self.clock.update();
-            let look = self.connections.look(self.clock.now());
-            expired = look.expired;
-            let Some(ctx) = self.current() else { continue };
-            ctx.metrics.show(&ctx.shared.metrics, look.counts);
-            ctx.look_back();
-            ctx.show_counts();
-            ctx.shared.gauge.eviction.tell(self.number, look.idlest);
-            if ticks.is_multiple_of(5) {
-                ctx.flush_log();
-            }
-            if ticks.is_multiple_of(10) {
-                if ctx.shared.roots.check() {
-                    ctx.shared.store.clear();
-                }
-                ctx.sweep();
-            }
-        }
-    }
-
-    /// Closes idle connections when newcomers need room.
-    pub(crate) async fn evict(self: Rc<Self>, gauge: Arc<Gauge>) {
-        let eviction = &gauge.eviction;
-        loop {
-            for _ in 0..eviction.asked(self.number).await {
-                // Who asked may not have known yet that this loop's idlest is gone.
-                if eviction.has_idler_than(self.number) {
-                    eviction.evict_one();
-                    continue;
-                }
-                let (evicted, next) = self.connections.evict(1, self.clock.now());
-                eviction.count(evicted);
-                eviction.tell(self.number, next);
-            }
-        }
-    }
-
-    /// Follows changes on disk.
-    pub(crate) async fn follow_changes(self: Rc<Self>, watch: Arc<Watch>) {
-        // Each loop polls a duplicate. The runtime has no type for such descriptors of its own;
-        // a pipe's receiving end is polled in the same way.
-        let events = watch.duplicate().and_then(Receiver::from_file_unchecked);
-        let events = match events {
-            Ok(events) => events,
-            Err(error) => {
-                tracing::error!("changes on disk are not seen at once: {error}");
-                return;
-            }
-        };
-        while events.readable().await.is_ok() {
-            let result = events.try_io(|| {
-                if let Some(ctx) = self.current() {
-                    ctx.look_for_changes();
-                }
-                // All has been read: the next change makes it ready again.
-                Err::<(), _>(std::io::ErrorKind::WouldBlock.into())
-            });
-            debug_assert!(result.is_err());
-        }
-    }
-}
-
-/// How many connections are ended in a row, and how long others have their turn before the next.
-const PORTION: usize = 32;
-const PAUSE: Duration = Duration::from_millis(1);
-
-/// Returns at the next tick. Until then, wakes connections that have waited too long: a few at a time, so that
-/// requests that arrive need not wait until thousands of them have ended. Who has no turn is found again.
-async fn wake_until_tick(expired: Vec<Waker>) {
-    let tick = tokio::time::Instant::now() + TICK;
-    for portion in expired.chunks(PORTION) {
-        portion.iter().for_each(Waker::wake_by_ref);
-        tokio::time::sleep(PAUSE).await;
-        if tokio::time::Instant::now() >= tick {
-            return;
-        }
-    }
-    tokio::time::sleep_until(tick).await;
 }
 
 impl Loop {
@@ -488,36 +280,6 @@ impl Loop {
         self.log.borrow().as_ref().map_or(0, LoopLog::lost)
     }
 
-    /// Whether anybody wants to know of requests.
-    #[inline]
-    pub(crate) fn is_tracking(&self) -> bool {
-        self.shared.is_counting || self.is_telling()
-    }
-
-    /// Whether somebody wants to be told of each request, and not only how many there were.
-    #[inline]
-    pub(crate) fn is_telling(&self) -> bool {
-        self.is_logging || self.shared.tracer.is_some() || self.shared.hub.is_watched()
-    }
-
-    /// Follows a request whose head has arrived, when anybody wants to know.
-    #[inline]
-    pub(crate) fn track(
-        &self,
-        request: &Request<'_>,
-        arrival: Option<Arrival>,
-        opening: &mut Option<Opening>,
-    ) -> Option<Track> {
-        if !self.is_tracking() {
-            return None;
-        }
-        let mut track = Track::new(arrival, opening.take());
-        if let Some(tracer) = &self.shared.tracer {
-            track.span = tracer.begin(request);
-        }
-        Some(track)
-    }
-
     /// Starts the clock again after it stood still for want of connections.
     pub(crate) fn wake_ticker(&self) {
         if self.connections.len() == 0 {
@@ -543,132 +305,4 @@ impl Loop {
             log.flush();
         }
     }
-
-    /// A request was routed and is going to be answered: tells whoever wants to hear of that.
-    #[inline]
-    pub(crate) fn begin(&self, request: &Request<'_>, from: &From<'_>, track: &Track) {
-        if self.shared.hub.is_told_of_beginnings() {
-            let nothing = Served { status: 0, bytes: 0, cache: "-", coding: "-" };
-            self.tell(request, from, track, &nothing, Instant::now(), Moment::Begin);
-        }
-    }
-
-    /// Counts a request that was answered at once, for those who want to know no more of it.
-    #[inline]
-    pub(crate) fn count(
-        &self,
-        request: &Request<'_>,
-        peer: Peer,
-        kind: (Label, u16),
-        arrival: Option<Arrival>,
-        sent: u64,
-    ) {
-        if self.shared.is_counting {
-            let duration = arrival.map_or(Duration::ZERO, |arrival| arrival.first_byte().elapsed());
-            self.metrics.count(&finished(request, peer, kind, duration, sent));
-        }
-    }
-
-    /// Takes the finished exchange: counts it, writes its log line, and tells whoever watches.
-    #[inline]
-    pub(crate) fn record(
-        &self,
-        request: &Request<'_>,
-        from: &From<'_>,
-        track: &Track,
-        served: &Served,
-    ) {
-        let end = Instant::now();
-        if self.shared.is_counting {
-            let duration = end.saturating_duration_since(track.phases.first_byte);
-            let kind = (track.follow.label, served.status);
-            self.metrics.count(&finished(
-                request,
-                track.peer(from.peer),
-                kind,
-                duration,
-                served.bytes,
-            ));
-        }
-        let is_logged = track.is_logged && self.is_logging;
-        let is_watched = self.shared.hub.is_watched();
-        if is_logged || is_watched || track.span.is_some() {
-            let moment = Moment::End { is_logged, is_watched };
-            self.tell(request, from, track, served, end, moment);
-        }
-    }
-
-    /// Writes its log line, and tells those who watch and who collect traces.
-    fn tell(
-        &self,
-        request: &Request<'_>,
-        from: &From<'_>,
-        track: &Track,
-        served: &Served,
-        end: Instant,
-        moment: Moment,
-    ) {
-        let Shared { reverse_dns, redactor, config, .. } = &*self.shared;
-        let peer = track.peer(from.peer);
-        let name = reverse_dns.as_ref().and_then(|dns| dns.name(peer.ip()?));
-        let duration = end.saturating_duration_since(track.phases.first_byte);
-        let began = self.clock.since_1970(track.phases.first_byte);
-        let referer = request.field(FieldName::Referer).map(|referer| redactor.target(referer));
-        let exchange = Exchange {
-            peer,
-            peer_name: name.as_deref(),
-            user: track.pass.as_deref().and_then(|pass| pass.user()).map(str::as_bytes),
-            started_secs: began.as_secs(),
-            started_nanos: began.subsec_nanos(),
-            duration_ns: duration.as_nanos() as u64,
-            method: request.method_text(),
-            target: &redactor.target(request.target()),
-            version: request.version().as_str(),
-            status: served.status,
-            body_bytes: served.bytes,
-            referer: referer.as_deref(),
-            user_agent: request.field(FieldName::UserAgent),
-            host: request.field(FieldName::Host),
-            site: config.sites.name(track.site),
-            cache: served.cache,
-            coding: served.coding,
-            connection: from.connection,
-            times: track.times(end),
-            tls: from.stream.tls(),
-            course: track.course.as_deref(),
-        };
-        let begins = moment == Moment::Begin;
-        let is_logged = matches!(moment, Moment::End { is_logged: true, .. });
-        let is_watched = begins || matches!(moment, Moment::End { is_watched: true, .. });
-        if is_logged && let Some(log) = &mut *self.log.borrow_mut() {
-            log.record(&exchange);
-        }
-        if !is_watched && track.span.is_none() {
-            return;
-        }
-        let (_, route) = named(track.follow.label);
-        if is_watched {
-            let seen = Seen { begins, exchange: &exchange, route: &route, request: Some(request) };
-            self.shared.hub.tell(&seen, &mut self.time.borrow_mut());
-        }
-        if begins {
-            return;
-        }
-        if let (Some(tracer), Some(span)) = (&self.shared.tracer, &track.span) {
-            tracer.end(span, &exchange, &exchange.times, &route);
-        }
-    }
-}
-
-/// A request by its route and status, as it is counted.
-#[inline]
-fn finished(
-    request: &Request<'_>,
-    peer: Peer,
-    (label, status): (Label, u16),
-    duration: Duration,
-    sent: u64,
-) -> Finished {
-    let (method, version) = (request.method(), request.version());
-    Finished { key: Key { label, method, version, status }, peer, duration, sent }
 }

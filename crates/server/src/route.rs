@@ -336,7 +336,7 @@ fn ask(
     let pass = Rc::new(Pass::new(client));
     let subject = &subject.with(Some(&pass));
     let Some(gates) = &subject.settings.gates else { return Ok(pass) };
-    let reply = match gates.ask(&Asker { ctx, request, pass: &pass, now: Instant::now() }, 0) {
+    let reply = match gates.ask(&Asker { ctx, request, pass: &pass, now: pass.asked }, 0) {
         (_, Verdict::Pass) => return Ok(pass),
         (_, Verdict::Refuse(refused)) => refuse(ctx, request, subject, refused),
         (number, Verdict::Wait(waiting)) => {

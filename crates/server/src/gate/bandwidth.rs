@@ -251,13 +251,13 @@ impl Pacer {
 
     /// What slows down a body of so many bytes: nothing, when it may be sent whole and at once. Otherwise, and
     /// when `bytes` is `None`, it is sent in its turn, as [`Self::poll`] says.
-    pub(crate) fn unless_at_once(mut self, bytes: Option<usize>) -> Option<Self> {
-        let passes = bytes.is_some_and(|bytes| self.lets_through(bytes as u64));
+    pub(crate) fn unless_at_once(mut self, bytes: Option<usize>, now: Instant) -> Option<Self> {
+        let passes = bytes.is_some_and(|bytes| self.lets_through(bytes as u64, now));
         (!passes).then_some(self)
     }
 
-    fn lets_through(&mut self, bytes: u64) -> bool {
-        let now = ORIGIN.elapsed().as_nanos() as u64;
+    fn lets_through(&mut self, bytes: u64, now: Instant) -> bool {
+        let now = now.saturating_duration_since(*ORIGIN).as_nanos() as u64;
         let passes = bytes == 0 || self.advance(now, bytes).is_ok_and(|most| most >= bytes);
         if passes {
             self.spend(bytes);

@@ -6,6 +6,7 @@ mod auth;
 mod bandwidth;
 mod concurrency;
 mod https;
+mod keyed;
 mod methods;
 mod network;
 mod pass;

@@ -55,6 +55,8 @@ impl Client {
 pub(crate) struct Pass {
     /// The client, which may be behind proxies that are trusted.
     pub(crate) client: Client,
+    /// When it came to the gates.
+    pub(crate) asked: Instant,
     user: OnceCell<Arc<str>>,
     passed: Cell<Option<Instant>>,
     /// Of the connection: the other side's and the own. Known to those who wait.
@@ -71,6 +73,7 @@ impl Pass {
     pub(crate) fn new(client: Client) -> Self {
         Self {
             client,
+            asked: Instant::now(),
             user: OnceCell::new(),
             passed: Cell::new(None),
             ends: OnceCell::new(),

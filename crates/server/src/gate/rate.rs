@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::keyed::Keyed;
 use super::{Asker, Refused, Verdict as GateVerdict};
 
 /// A limit as it is configured.
@@ -80,37 +81,6 @@ pub(crate) struct RateCounts {
 struct Shard {
     young: HashMap<u64, u64, Keyed>,
     old: HashMap<u64, u64, Keyed>,
-}
-
-/// Keys are hashes already.
-#[derive(Debug, Clone, Copy, Default)]
-struct Keyed;
-
-/// See [`Keyed`].
-struct Taken(u64);
-
-impl BuildHasher for Keyed {
-    type Hasher = Taken;
-
-    fn build_hasher(&self) -> Taken {
-        Taken(0)
-    }
-}
-
-impl std::hash::Hasher for Taken {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = number;
-    }
 }
 
 const SHARDS: usize = 16;

@@ -111,6 +111,11 @@ impl Arrival {
         Self { first_byte, last_read: now }
     }
 
+    /// All of them at that moment.
+    fn at(moment: Instant) -> Self {
+        Self { first_byte: moment, last_read: moment }
+    }
+
     /// When the first of the bytes was read.
     #[inline]
     pub(crate) fn first_byte(self) -> Instant {
@@ -124,7 +129,7 @@ impl Track {
     #[inline]
     pub(crate) fn new(arrival: Option<Arrival>, opening: Option<Opening>) -> Self {
         let Arrival { first_byte, last_read: head } =
-            arrival.unwrap_or_else(|| Arrival::read(None, true));
+            arrival.unwrap_or_else(|| Arrival::at(Instant::now()));
         let phases = Phases { opening, first_byte, head, first_out: None };
         let follow = Follow::default();
         Self { site: 0, pass: None, course: None, is_logged: true, follow, phases, span: None }
@@ -142,7 +147,9 @@ impl Track {
     ) -> Option<Self> {
         let track = match (track, &pass) {
             (None, None) if !follow.server_timing => return None,
-            (track, _) => track.unwrap_or_else(|| Self::new(None, None)),
+            (track, pass) => track.unwrap_or_else(|| {
+                Self::new(pass.as_ref().map(|pass| Arrival::at(pass.asked)), None)
+            }),
         };
         Some(Self { site, pass, is_logged, follow, ..track })
     }

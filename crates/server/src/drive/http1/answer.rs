@@ -1,6 +1,7 @@
 //! Answering one request: what the router says becomes bytes, now or later.
 
 use std::rc::Rc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use dunlin_http::http1::{BodyLength, Persistence, Refusal, response};
@@ -201,10 +202,11 @@ impl Connection {
     ) -> Option<Next> {
         let Prepared { hit, coding, not_modified, cache } = prepared;
         let pacer = track.as_ref().and_then(|track| track.pacer(&mut self.pace));
-        let pacer = pacer.and_then(|pacer| {
+        let pacer = pacer.zip(track.as_ref()).and_then(|(pacer, track)| {
             let is_sent = request.method() == Method::Get;
             let plain = short(&prepared).filter(|_| is_sent);
-            pacer.unless_at_once(plain.map(|plain| plain.block.len() - plain.head_length))
+            let length = plain.map(|plain| plain.block.len() - plain.head_length);
+            pacer.unless_at_once(length, track.phases.head)
         });
         if pacer.is_none()
             && let Some(plain) = short(&prepared)
@@ -291,7 +293,7 @@ impl Connection {
         }
         let short = body.as_memory().map(Bytes::len).filter(|&length| length <= INLINE_BODY);
         let pacer = log.as_ref().and_then(|log| log.track.pacer(&mut self.pace));
-        let pacer = pacer.and_then(|pacer| pacer.unless_at_once(short));
+        let pacer = pacer.and_then(|pacer| pacer.unless_at_once(short, Instant::now()));
         let is_inline = |bytes: &&Bytes| bytes.len() <= INLINE_BODY && pacer.is_none();
         let mut inline = 0;
         if let Some(bytes) = body.as_memory().filter(is_inline) {

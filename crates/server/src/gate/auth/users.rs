@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
+use crate::gate::keyed::Keyed;
 use crate::password::Users;
 
 /// The users of a file, and whose passwords were right of late.
@@ -33,9 +34,9 @@ struct State {
     /// When the file was last looked at.
     looked: Option<Instant>,
     /// By what the client sent, as `basic::proof` makes it.
-    proven: HashMap<[u8; 32], Proven>,
+    proven: HashMap<[u8; 32], Proven, Keyed>,
     /// Those that go on, by the same.
-    comparisons: HashMap<[u8; 32], Weak<OnceCell<bool>>>,
+    comparisons: HashMap<[u8; 32], Weak<OnceCell<bool>>, Keyed>,
     /// It was said that the file cannot be read.
     said: bool,
 }

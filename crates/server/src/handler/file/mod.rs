@@ -10,7 +10,6 @@ mod roots;
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 use dunlin_http::semantics::Method;
 use dunlin_http::{FieldLines, Request};
@@ -126,7 +125,7 @@ fn answer_guarded(
         return answer_hit(ctx, request, subject, hit, cache);
     };
     let pass = subject.pass.map_or_else(|| Rc::new(Pass::new(subject.client)), Rc::clone);
-    match gates.ask_who(&Asker { ctx, request, pass: &pass, now: Instant::now() }) {
+    match gates.ask_who(&Asker { ctx, request, pass: &pass, now: pass.asked }) {
         Verdict::Pass => answer_hit(ctx, request, subject, hit, cache),
         Verdict::Refuse(refused) => route::refuse(ctx, request, subject, refused),
         Verdict::Wait(waiting) => {

@@ -1,0 +1,203 @@
+//! From a request that is followed to what is told of it: counted, logged, watched, traced.
+
+use std::time::{Duration, Instant};
+
+use dunlin_http::{FieldName, Request};
+
+use super::{Loop, Shared};
+use crate::record::metrics::{Finished, Key, Label, named};
+use crate::record::watch::Seen;
+use crate::record::{Arrival, Exchange, Opening, Track};
+use crate::transport::{Peer, Transport};
+
+/// Where a request came from, for the log.
+pub(crate) struct From<'a> {
+    pub(crate) peer: Peer,
+    /// The serial number of the connection.
+    pub(crate) connection: u64,
+    pub(crate) stream: &'a Transport,
+}
+
+/// How an exchange ended, for the log.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Served {
+    pub(crate) status: u16,
+    /// Bytes of the body that were sent.
+    pub(crate) bytes: u64,
+    pub(crate) cache: &'static str,
+    pub(crate) coding: &'static str,
+}
+
+/// When a request is told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    /// To those who watch, when it begins.
+    Begin,
+    End {
+        is_logged: bool,
+        is_watched: bool,
+    },
+}
+
+impl Loop {
+    /// Whether anybody wants to know of requests.
+    #[inline]
+    pub(crate) fn is_tracking(&self) -> bool {
+        self.shared.is_counting || self.is_telling()
+    }
+
+    /// Whether somebody wants to be told of each request, and not only how many there were.
+    #[inline]
+    pub(crate) fn is_telling(&self) -> bool {
+        self.is_logging || self.shared.tracer.is_some() || self.shared.hub.is_watched()
+    }
+
+    /// Follows a request whose head has arrived, when anybody wants to know.
+    #[inline]
+    pub(crate) fn track(
+        &self,
+        request: &Request<'_>,
+        arrival: Option<Arrival>,
+        opening: &mut Option<Opening>,
+    ) -> Option<Track> {
+        if !self.is_tracking() {
+            return None;
+        }
+        let mut track = Track::new(arrival, opening.take());
+        if let Some(tracer) = &self.shared.tracer {
+            track.span = tracer.begin(request);
+        }
+        Some(track)
+    }
+
+    /// A request was routed and is going to be answered: tells whoever wants to hear of that.
+    #[inline]
+    pub(crate) fn begin(&self, request: &Request<'_>, from: &From<'_>, track: &Track) {
+        if self.shared.hub.is_told_of_beginnings() {
+            let nothing = Served { status: 0, bytes: 0, cache: "-", coding: "-" };
+            self.tell(request, from, track, &nothing, Instant::now(), Moment::Begin);
+        }
+    }
+
+    /// Counts a request that was answered at once, for those who want to know no more of it.
+    #[inline]
+    pub(crate) fn count(
+        &self,
+        request: &Request<'_>,
+        peer: Peer,
+        kind: (Label, u16),
+        arrival: Option<Arrival>,
+        sent: u64,
+    ) {
+        if self.shared.is_counting {
+            let duration = arrival.map_or(Duration::ZERO, |arrival| arrival.first_byte().elapsed());
+            self.metrics.count(&finished(request, peer, kind, duration, sent));
+        }
+    }
+
+    /// Takes the finished exchange: counts it, writes its log line, and tells whoever watches.
+    #[inline]
+    pub(crate) fn record(
+        &self,
+        request: &Request<'_>,
+        from: &From<'_>,
+        track: &Track,
+        served: &Served,
+    ) {
+        if !self.is_tracking() {
+            return;
+        }
+        let end = Instant::now();
+        if self.shared.is_counting {
+            let duration = end.saturating_duration_since(track.phases.first_byte);
+            let kind = (track.follow.label, served.status);
+            self.metrics.count(&finished(
+                request,
+                track.peer(from.peer),
+                kind,
+                duration,
+                served.bytes,
+            ));
+        }
+        let is_logged = track.is_logged && self.is_logging;
+        let is_watched = self.shared.hub.is_watched();
+        if is_logged || is_watched || track.span.is_some() {
+            let moment = Moment::End { is_logged, is_watched };
+            self.tell(request, from, track, served, end, moment);
+        }
+    }
+
+    /// Writes its log line, and tells those who watch and who collect traces.
+    fn tell(
+        &self,
+        request: &Request<'_>,
+        from: &From<'_>,
+        track: &Track,
+        served: &Served,
+        end: Instant,
+        moment: Moment,
+    ) {
+        let Shared { reverse_dns, redactor, config, .. } = &*self.shared;
+        let peer = track.peer(from.peer);
+        let name = reverse_dns.as_ref().and_then(|dns| dns.name(peer.ip()?));
+        let duration = end.saturating_duration_since(track.phases.first_byte);
+        let began = self.clock.since_1970(track.phases.first_byte);
+        let referer = request.field(FieldName::Referer).map(|referer| redactor.target(referer));
+        let exchange = Exchange {
+            peer,
+            peer_name: name.as_deref(),
+            user: track.pass.as_deref().and_then(|pass| pass.user()).map(str::as_bytes),
+            started_secs: began.as_secs(),
+            started_nanos: began.subsec_nanos(),
+            duration_ns: duration.as_nanos() as u64,
+            method: request.method_text(),
+            target: &redactor.target(request.target()),
+            version: request.version().as_str(),
+            status: served.status,
+            body_bytes: served.bytes,
+            referer: referer.as_deref(),
+            user_agent: request.field(FieldName::UserAgent),
+            host: request.field(FieldName::Host),
+            site: config.sites.name(track.site),
+            cache: served.cache,
+            coding: served.coding,
+            connection: from.connection,
+            times: track.times(end),
+            tls: from.stream.tls(),
+            course: track.course.as_deref(),
+        };
+        let begins = moment == Moment::Begin;
+        let is_logged = matches!(moment, Moment::End { is_logged: true, .. });
+        let is_watched = begins || matches!(moment, Moment::End { is_watched: true, .. });
+        if is_logged && let Some(log) = &mut *self.log.borrow_mut() {
+            log.record(&exchange);
+        }
+        if !is_watched && track.span.is_none() {
+            return;
+        }
+        let (_, route) = named(track.follow.label);
+        if is_watched {
+            let seen = Seen { begins, exchange: &exchange, route: &route, request: Some(request) };
+            self.shared.hub.tell(&seen, &mut self.time.borrow_mut());
+        }
+        if begins {
+            return;
+        }
+        if let (Some(tracer), Some(span)) = (&self.shared.tracer, &track.span) {
+            tracer.end(span, &exchange, &exchange.times, &route);
+        }
+    }
+}
+
+/// A request by its route and status, as it is counted.
+#[inline]
+fn finished(
+    request: &Request<'_>,
+    peer: Peer,
+    (label, status): (Label, u16),
+    duration: Duration,
+    sent: u64,
+) -> Finished {
+    let (method, version) = (request.method(), request.version());
+    Finished { key: Key { label, method, version, status }, peer, duration, sent }
+}
