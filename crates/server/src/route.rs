@@ -1,5 +1,7 @@
 //! From a request to the site, the settings and the handler that serve it.
 
+mod known;
+
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,10 +13,11 @@ use dunlin_http::semantics::target::{self, Target};
 use dunlin_http::semantics::{Coding, Method, host, path};
 use dunlin_http::{FieldLines, FieldName, OwnedRequest, Request};
 
-use crate::cache::front::{Front, Hit};
+pub(crate) use self::known::{Answer, Known, Quick, known};
+use crate::cache::front::Hit;
 use crate::config::{Settings, Site};
 use crate::early_hints::EarlyHints;
-use crate::event_loop::{Loop, Shared};
+use crate::event_loop::Loop;
 use crate::gate::{Asker, Client, Gates, Pass, Refused, Verdict, Waiting};
 use crate::handler::file::OwnedSubject;
 use crate::handler::{error_page, file, redirect, respond, script, status};
@@ -128,66 +131,6 @@ pub(crate) enum Origin {
     Client,
     /// A script or the configuration, which may name what clients may not.
     Server,
-}
-
-/// A whole file that the loop's own cache has, and the number of its site, when nothing about the request
-/// asks for more: what most requests are. Everything else is left to [`dispatch`], which would answer
-/// these in the same way.
-///
-/// The answer is not moved about and the entry is not written to, so that entries which are seldom used
-/// are not brought into the processor's caches to be changed.
-#[inline]
-pub(crate) fn known<'f>(
-    ctx: &Loop,
-    front: &'f Front,
-    client: Client,
-    request: &Request<'_>,
-) -> Option<(Prepared<&'f Hit>, usize)> {
-    let method = request.method();
-    if !matches!(method, Method::Get | Method::Head) || client.early || !ctx.quick.is_open {
-        return None;
-    }
-    let Ok(Target::Origin { path, .. }) = target::parse(method, request.target()) else {
-        return None;
-    };
-    let site = match ctx.quick.only_site {
-        Some(site) => site,
-        None => SiteNumbers::of(find_site(ctx, request.field(FieldName::Host))?),
-    };
-    let hit = front.get(site.serial, path, ctx.clock.now()).filter(|hit| hit.is_open)?;
-    let coding = file::plain_coding(request, hit)?;
-    ctx.count_hit();
-    Some((Prepared { hit, coding, not_modified: false, cache: "hit" }, site.index))
-}
-
-/// What [`known`] asks of the configuration, beside each other.
-pub(crate) struct Quick {
-    /// Whether it may answer: there are no proxies to be looked behind, and no challenges of a
-    /// certificate authority to be answered instead.
-    is_open: bool,
-    /// The site when there is one only, for every host.
-    only_site: Option<SiteNumbers>,
-}
-
-#[derive(Clone, Copy)]
-struct SiteNumbers {
-    serial: usize,
-    index: usize,
-}
-
-impl Quick {
-    pub(crate) fn new(shared: &Shared) -> Self {
-        let config = &shared.config;
-        let is_open =
-            config.server.trusted_proxies.is_empty() && shared.certificates.challenges().is_none();
-        Self { is_open, only_site: config.sites.only().map(SiteNumbers::of) }
-    }
-}
-
-impl SiteNumbers {
-    fn of(site: &Arc<Site>) -> Self {
-        Self { serial: site.serial, index: site.index }
-    }
 }
 
 /// The site of that authority.

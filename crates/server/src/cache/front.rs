@@ -36,9 +36,9 @@ pub(crate) struct Hit {
     /// What most answers need, beside each other.
     pub(crate) version: Arc<Version>,
     pub(crate) settings: Arc<Settings>,
-    /// There is a plain 200 to be sent as it is, and nobody has to be asked whether it may be, nor told
-    /// with it how long it took.
-    pub(crate) is_open: bool,
+    /// There is a plain 200 to be sent as it is, nobody but the gates of its route has to be asked whether it
+    /// may be, and the client is not told with it how long it took.
+    pub(crate) is_ready: bool,
     /// The plain 200 as it is sent, when nothing about it depends on the request or the time.
     pub(crate) plain: Option<Plain>,
     pub(crate) resource: Arc<Resource>,
@@ -65,12 +65,11 @@ impl Hit {
     ) -> Self {
         let (identity, settings) = (&resource.identity, &resource.settings);
         let plain = settings.expires.is_none() && matches!(identity.body, Stored::Memory(_));
-        let is_guarded = gates.is_some() || settings.gates.is_some();
         Self {
             key: FrontKey { site, path: SmallVec::from_slice(path) },
             version: Arc::clone(&resource.version),
             settings: Arc::clone(settings),
-            is_open: plain && !is_guarded && !settings.server_timing,
+            is_ready: plain && gates.is_none() && !settings.server_timing,
             plain: plain.then(|| Plain {
                 block: identity.block.clone(),
                 head_length: identity.head_length,

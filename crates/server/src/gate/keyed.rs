@@ -3,7 +3,7 @@
 
 use std::hash::{BuildHasher, Hasher};
 
-/// Takes keys as they are: numbers, or the first bytes of longer ones.
+/// Takes keys as they are: numbers, or half of larger ones.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Keyed;
 
@@ -24,13 +24,14 @@ impl Hasher for Taken {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        match bytes.first_chunk() {
-            Some(first) => self.0 = u64::from_ne_bytes(*first),
-            None => bytes.iter().for_each(|&byte| self.0 = self.0.rotate_left(8) ^ u64::from(byte)),
-        }
+        bytes.iter().for_each(|&byte| self.0 = self.0.rotate_left(8) ^ u64::from(byte));
     }
 
     fn write_u64(&mut self, number: u64) {
         self.0 = number;
+    }
+
+    fn write_u128(&mut self, number: u128) {
+        self.0 = number as u64;
     }
 }

@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::keyed::Keyed;
@@ -50,8 +49,6 @@ pub(crate) struct RateLimit {
     /// Nobody can choose keys that meet in one place.
     hasher: RandomState,
     shards: Box<[Mutex<Shard>]>,
-    passed: AtomicU64,
-    refused: AtomicU64,
 }
 
 /// What a client has left, for `RateLimit` (draft-ietf-httpapi-ratelimit-headers).
@@ -67,7 +64,7 @@ pub(crate) struct Verdict {
 }
 
 /// What a limit has done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RateCounts {
     pub(crate) passed: u64,
     /// Requests beyond the limit, refused or only counted.
@@ -81,6 +78,7 @@ pub(crate) struct RateCounts {
 struct Shard {
     young: HashMap<u64, u64, Keyed>,
     old: HashMap<u64, u64, Keyed>,
+    counts: RateCounts,
 }
 
 const SHARDS: usize = 16;
@@ -117,8 +115,6 @@ impl RateLimit {
             origin: Instant::now(),
             hasher: RandomState::new(),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            passed: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
         }
     }
 
@@ -146,33 +142,39 @@ impl RateLimit {
     fn request(&self, key: impl Hash, now: Instant) -> Verdict {
         let now = now.saturating_duration_since(self.origin).as_nanos() as u64;
         let mut verdict = self.request_at(self.hasher.hash_one(key), now);
-        let counter = if verdict.allowed { &self.passed } else { &self.refused };
-        counter.fetch_add(1, Ordering::Relaxed);
         verdict.allowed |= self.rules.dry_run;
         verdict
     }
 
     pub(crate) fn counts(&self) -> RateCounts {
-        RateCounts {
-            passed: self.passed.load(Ordering::Relaxed),
-            refused: self.refused.load(Ordering::Relaxed),
+        let mut sum = RateCounts::default();
+        for shard in &self.shards {
+            let RateCounts { passed, refused } = lock(shard).counts;
+            sum.passed += passed;
+            sum.refused += refused;
         }
+        sum
     }
 
     /// `now` is in nanoseconds since `origin`.
     fn request_at(&self, key: u64, now: u64) -> Verdict {
         let burst = self.interval * u64::from(self.rules.burst.max(1));
         let shard = &self.shards[(key >> 60) as usize % SHARDS];
-        let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        let Shard { young, old, counts } = &mut *lock(shard);
         // When everything that came before has been worked off at the limit's rate.
-        let due = shard.entry(key);
+        let due = young.entry(key).or_insert_with(|| old.remove(&key).unwrap_or(0));
         let start = (*due).max(now);
         let after = start + self.interval;
         if after - now > burst {
             let reset = start - now;
+            counts.refused += 1;
             return Verdict { allowed: false, remaining: 0, retry: after - now - burst, reset };
         }
         *due = after;
+        counts.passed += 1;
+        if young.len() >= GENERATION {
+            *old = std::mem::take(young);
+        }
         let ahead = after - now;
         let remaining = (burst - ahead) / self.interval;
         Verdict { allowed: true, remaining, retry: 0, reset: ahead }
@@ -225,17 +227,9 @@ impl fmt::Display for RateRules {
     }
 }
 
-impl Shard {
-    fn entry(&mut self, key: u64) -> &mut u64 {
-        if !self.young.contains_key(&key) {
-            if self.young.len() >= GENERATION {
-                self.old = std::mem::take(&mut self.young);
-            }
-            let due = self.old.remove(&key).unwrap_or(0);
-            self.young.insert(key, due);
-        }
-        self.young.entry(key).or_default()
-    }
+/// A shard is whole after every statement, so that a panic elsewhere spoils nothing.
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whole seconds, rounded up: who waits for them has waited long enough.

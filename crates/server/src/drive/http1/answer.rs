@@ -14,11 +14,11 @@ use crate::cache::Stored;
 use crate::cache::front::{Hit, Plain};
 use crate::config::Persistence as Personality;
 use crate::event_loop::{From, Served};
-use crate::gate::Client;
+use crate::gate::{Client, Pacer, Pass};
 use crate::handler::{admin, file};
 use crate::record::{Follow, Track};
 use crate::response::{Body, Piece, Response};
-use crate::route::{self, Origin, Prepared, Reply};
+use crate::route::{self, Answer, Known, Origin, Prepared, Reply};
 
 impl Connection {
     /// Answers one request; `None` when the answer was added to the batch and the next request
@@ -36,26 +36,13 @@ impl Connection {
         if !self.engine.has_body() {
             let ctx = Rc::clone(&self.ctx);
             let front = ctx.front.borrow();
-            if let Some((prepared, site)) = route::known(&ctx, &front, client, &request) {
-                if !ctx.is_telling()
-                    && let Some(plain) = short(&prepared)
-                {
-                    self.opening = None;
-                    let bytes = self.send_short(request.method(), plain, output);
-                    let key = (prepared.hit.settings.label, 200);
-                    ctx.count(&request, self.peer, key, self.arrival, bytes);
-                    return self.after_answer(output);
+            match route::known(&ctx, &front, client, &request) {
+                Some(Known::Answer(answer)) => return self.send_known(&request, answer, output),
+                Some(Known::Routed(routed)) => {
+                    let track = ctx.track(&request, self.arrival, &mut self.opening);
+                    return self.reply(&request, *routed, track, output);
                 }
-                let track = self.ctx.track(&request, self.arrival, &mut self.opening);
-                let track = track.and_then(|track| {
-                    let settings = &prepared.hit.settings;
-                    let (is_logged, follow) = (settings.access_log, Follow::of(settings));
-                    Track::routed(Some(track), site, None, is_logged, follow)
-                });
-                if let Some(track) = &track {
-                    ctx.begin(&request, &self.from(), track);
-                }
-                return self.send_prepared(&request, prepared, track, output);
+                None => {}
             }
         }
         let track = self.ctx.track(&request, self.arrival, &mut self.opening);
@@ -63,6 +50,51 @@ impl Connection {
             Ok(routed) => self.reply(&request, routed, track, output),
             Err(refusal) => Some(self.refuse(refusal, Some((&request, track)), output)),
         }
+    }
+
+    /// Sends an answer that the router had at hand.
+    #[inline]
+    fn send_known(
+        &mut self,
+        request: &Request<'_>,
+        answer: Answer<'_>,
+        output: &mut Vec<u8>,
+    ) -> Option<Next> {
+        let Answer { prepared, site, pass } = answer;
+        let pacer = self.pacer(pass.as_deref(), &prepared, request.method());
+        let settings = &prepared.hit.settings;
+        if pacer.is_none()
+            && !self.ctx.is_telling()
+            && let Some(plain) = short(&prepared)
+        {
+            self.opening = None;
+            let bytes = self.send_short(request.method(), plain, output);
+            let peer = pass.map_or(self.peer, |pass| pass.client.address);
+            self.ctx.count(request, peer, (settings.label, 200), self.arrival, bytes);
+            return self.after_answer(output);
+        }
+        let track = self.ctx.track(request, self.arrival, &mut self.opening);
+        let (is_logged, follow) = (settings.access_log, Follow::of(settings));
+        let track = Track::routed(track, site, pass, is_logged, follow);
+        if let Some(track) = &track {
+            self.ctx.begin(request, &self.from(), track);
+        }
+        self.send_prepared(request, prepared, track, pacer, output)
+    }
+
+    /// What slows the answer down: nothing, when all of it may be sent at once.
+    #[inline]
+    fn pacer(
+        &mut self,
+        pass: Option<&Pass>,
+        prepared: &Prepared<&Hit>,
+        method: Method,
+    ) -> Option<Pacer> {
+        let pass = pass?;
+        let pacer = pass.pacer(&mut self.pace)?;
+        let plain = short(prepared).filter(|_| method == Method::Get);
+        let length = plain.map(|plain| plain.block.len() - plain.head_length);
+        pacer.unless_at_once(length, pass.asked)
     }
 
     pub(super) fn decide_persistence(&mut self, request: &Request<'_>) {
@@ -132,7 +164,9 @@ impl Connection {
         match reply {
             Reply::Prepared(Prepared { hit, coding, not_modified, cache }) => {
                 let prepared = Prepared { hit: &*hit, coding, not_modified, cache };
-                self.send_prepared(request, prepared, track, output)
+                let pass = track.as_ref().and_then(|track| track.pass.as_deref());
+                let pacer = self.pacer(pass, &prepared, request.method());
+                self.send_prepared(request, prepared, track, pacer, output)
             }
             Reply::Response(response) => {
                 let log = log_later(request, track);
@@ -198,16 +232,10 @@ impl Connection {
         request: &Request<'_>,
         prepared: Prepared<&Hit>,
         track: Option<Track>,
+        pacer: Option<Pacer>,
         output: &mut Vec<u8>,
     ) -> Option<Next> {
         let Prepared { hit, coding, not_modified, cache } = prepared;
-        let pacer = track.as_ref().and_then(|track| track.pacer(&mut self.pace));
-        let pacer = pacer.zip(track.as_ref()).and_then(|(pacer, track)| {
-            let is_sent = request.method() == Method::Get;
-            let plain = short(&prepared).filter(|_| is_sent);
-            let length = plain.map(|plain| plain.block.len() - plain.head_length);
-            pacer.unless_at_once(length, track.phases.head)
-        });
         if pacer.is_none()
             && let Some(plain) = short(&prepared)
         {

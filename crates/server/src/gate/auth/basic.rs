@@ -1,12 +1,13 @@
 //! Basic authentication (RFC 7617) from a file of users.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use dunlin_http::FieldName;
-use sha2::{Digest, Sha256};
+use siphasher::sip128::{Hasher128, SipHasher24};
 
 use super::{Attempts, UserFile};
 use crate::gate::{Asker, Refused, Verdict};
@@ -34,7 +35,7 @@ impl Basic {
             return Verdict::Refuse(refused(&self.challenge));
         };
         let proof = proof(value);
-        if let Some(name) = self.users.known(&self.path, &proof, asker.now) {
+        if let Some(name) = self.users.known(&self.path, proof, asker.now) {
             asker.pass.set_user(name);
             return Verdict::Pass;
         }
@@ -43,7 +44,7 @@ impl Basic {
         };
         let address = asker.pass.client.address;
         // A browser asks on many connections at once: what they all say is compared, and counted, once.
-        let (comparison, is_first) = self.users.comparison(&proof);
+        let (comparison, is_first) = self.users.comparison(proof);
         if is_first && let Err(wait) = self.attempts.begin(address, self.most_attempts, asker.now) {
             let seconds = wait.as_secs().max(1).to_string();
             return Verdict::Refuse(Refused::new(429).with("Retry-After", seconds));
@@ -84,18 +85,23 @@ fn refused(challenge: &str) -> Refused {
     Refused::new(401).with("WWW-Authenticate", challenge)
 }
 
-/// Stands for what a client sent without holding it: nothing that is kept would help whoever reads the
-/// server's memory later. The salt is this process's own, so that the time of a comparison tells
-/// nothing.
-fn proof(value: &[u8]) -> [u8; 32] {
-    static SALT: OnceLock<[u8; 32]> = OnceLock::new();
-    let salt = SALT.get_or_init(|| {
-        let mut salt = [0; 32];
-        // Without it only the wish to tell nothing by the time is not met.
-        let _ = crate::password::random(&mut salt);
-        salt
+/// Stands for what a client sent without holding it. It is a keyed hash (SipHash-2-4 of 128 bits) by a key of this
+/// process alone: nobody can find another value that has it, and the time of a comparison tells nothing.
+pub(super) type Proof = u128;
+
+fn proof(value: &[u8]) -> Proof {
+    static KEYED: OnceLock<SipHasher24> = OnceLock::new();
+    let mut hasher = *KEYED.get_or_init(|| {
+        let mut key = [0; 16];
+        // Without it the standard library's random numbers have to do.
+        if crate::password::random(&mut key).is_err() {
+            key[..8].copy_from_slice(&RandomState::new().hash_one(0).to_ne_bytes());
+            key[8..].copy_from_slice(&RandomState::new().hash_one(1).to_ne_bytes());
+        }
+        SipHasher24::new_with_key(&key)
     });
-    Sha256::new().chain_update(salt).chain_update(value).finalize().into()
+    hasher.write(value);
+    hasher.finish128().as_u128()
 }
 
 /// Name and password.

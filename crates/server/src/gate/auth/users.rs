@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
+use super::basic::Proof;
 use crate::gate::keyed::Keyed;
 use crate::password::Users;
 
@@ -34,9 +35,9 @@ struct State {
     /// When the file was last looked at.
     looked: Option<Instant>,
     /// By what the client sent, as `basic::proof` makes it.
-    proven: HashMap<[u8; 32], Proven, Keyed>,
+    proven: HashMap<Proof, Proven, Keyed>,
     /// Those that go on, by the same.
-    comparisons: HashMap<[u8; 32], Weak<OnceCell<bool>>, Keyed>,
+    comparisons: HashMap<Proof, Weak<OnceCell<bool>>, Keyed>,
     /// It was said that the file cannot be read.
     said: bool,
 }
@@ -114,20 +115,20 @@ impl UserFile {
 
     /// The comparison of what somebody says, which all who say the same now have in common, and whether
     /// there was none yet.
-    pub(super) fn comparison(&self, proof: &[u8; 32]) -> (Comparison, bool) {
+    pub(super) fn comparison(&self, proof: Proof) -> (Comparison, bool) {
         let mut state = self.state();
-        if let Some(known) = state.comparisons.get(proof).and_then(Weak::upgrade) {
+        if let Some(known) = state.comparisons.get(&proof).and_then(Weak::upgrade) {
             return (known, false);
         }
         state.comparisons.retain(|_, comparison| comparison.strong_count() > 0);
         let comparison = Comparison::default();
-        state.comparisons.insert(*proof, Arc::downgrade(&comparison));
+        state.comparisons.insert(proof, Arc::downgrade(&comparison));
         (comparison, true)
     }
 
     /// Whose the proof is, if it was found right within the last minute and the file has not changed
     /// since.
-    pub(super) fn known(&self, path: &Path, proof: &[u8; 32], now: Instant) -> Option<Arc<str>> {
+    pub(super) fn known(&self, path: &Path, proof: Proof, now: Instant) -> Option<Arc<str>> {
         let mut state = self.state();
         if state.looked.is_none_or(|looked| now.duration_since(looked) >= LOOK) {
             state.looked = Some(now);
@@ -137,12 +138,12 @@ impl UserFile {
                 return None;
             }
         }
-        let proven = state.proven.get(proof)?;
+        let proven = state.proven.get(&proof)?;
         (proven.until > now).then(|| Arc::clone(&proven.name))
     }
 
     /// Whether there is such a user with that password; remembers it. It may take long.
-    pub(super) fn verify(&self, path: &Path, name: &str, password: &[u8], proof: [u8; 32]) -> bool {
+    pub(super) fn verify(&self, path: &Path, name: &str, password: &[u8], proof: Proof) -> bool {
         let users = self.read(path);
         let right = users.verify(name, password);
         if right {
@@ -228,18 +229,18 @@ mod tests {
         set("ann", "1");
         let users = UserFile::default();
         let now = Instant::now();
-        let proof = [7; 32];
-        assert!(users.known(&path, &proof, now).is_none());
+        let proof = 7;
+        assert!(users.known(&path, proof, now).is_none());
         assert!(!users.verify(&path, "ann", b"2", proof));
         assert!(users.verify(&path, "ann", b"1", proof));
-        assert_eq!(users.known(&path, &proof, now).as_deref(), Some("ann"));
-        assert!(users.known(&path, &[8; 32], now).is_none());
+        assert_eq!(users.known(&path, proof, now).as_deref(), Some("ann"));
+        assert!(users.known(&path, 8, now).is_none());
         set("ann", "3");
-        assert!(users.known(&path, &proof, now + LOOK).is_none());
+        assert!(users.known(&path, proof, now + LOOK).is_none());
         assert!(
             !users.verify(&path, "ann", b"1", proof) && users.verify(&path, "ann", b"3", proof)
         );
-        assert!(users.known(&path, &proof, now + 2 * PROVEN).is_none());
+        assert!(users.known(&path, proof, now + 2 * PROVEN).is_none());
         // Without a file those of before stay.
         fs::remove_file(&path).unwrap();
         assert!(users.verify(&path, "ann", b"3", proof));

@@ -1,0 +1,118 @@
+//! The short way of most requests: for whole files that a loop's own cache has.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use dunlin_http::semantics::Method;
+use dunlin_http::semantics::target::{self, Target};
+use dunlin_http::{FieldName, Request};
+
+use super::{Prepared, Reply, Routed, Subject, enter, find_site, routed};
+use crate::cache::front::{Front, Hit};
+use crate::config::Site;
+use crate::event_loop::{Loop, Shared};
+use crate::gate::{Client, Pass};
+use crate::handler::file;
+
+/// What is known of a request without asking further.
+pub(crate) enum Known<'f> {
+    /// The answer, which the gates have let pass.
+    Answer(Answer<'f>),
+    /// The gates have something to say, by what they do with the request or by fields of the answer.
+    Routed(Box<Routed>),
+}
+
+/// An answer as the cache has it. It is not moved about, and its entry is not written to, so that entries
+/// which are seldom used are not brought into the processor's caches to be changed.
+pub(crate) struct Answer<'f> {
+    pub(crate) prepared: Prepared<&'f Hit>,
+    /// The site's number, for the log.
+    pub(crate) site: usize,
+    /// What the gates know of it; `None` when the route has none.
+    pub(crate) pass: Option<Rc<Pass>>,
+}
+
+/// A whole file that the loop's own cache has, when nothing about the request asks for more than the gates of
+/// its route: what most requests are. Everything else is left to [`dispatch`](super::dispatch), which would
+/// answer these in the same way.
+#[inline]
+pub(crate) fn known<'f>(
+    ctx: &Rc<Loop>,
+    front: &'f Front,
+    client: Client,
+    request: &Request<'_>,
+) -> Option<Known<'f>> {
+    let method = request.method();
+    if !matches!(method, Method::Get | Method::Head) || client.early || !ctx.quick.is_open {
+        return None;
+    }
+    let Ok(Target::Origin { path, query }) = target::parse(method, request.target()) else {
+        return None;
+    };
+    let site = match ctx.quick.only_site {
+        Some(site) => site,
+        None => SiteNumbers::of(find_site(ctx, request.field(FieldName::Host))?),
+    };
+    let hit = front.get(site.serial, path, ctx.clock.now()).filter(|hit| hit.is_ready)?;
+    let coding = file::plain_coding(request, hit)?;
+    let prepared = Prepared { hit: &**hit, coding, not_modified: false, cache: "hit" };
+    if hit.settings.gates.is_some() {
+        return pass_gates(ctx, client, request, (path, query), hit, prepared);
+    }
+    ctx.count_hit();
+    Some(Known::Answer(Answer { prepared, site: site.index, pass: None }))
+}
+
+fn pass_gates<'f>(
+    ctx: &Rc<Loop>,
+    client: Client,
+    request: &Request<'_>,
+    (raw_path, query): (&[u8], Option<&[u8]>),
+    hit: &Rc<Hit>,
+    prepared: Prepared<&'f Hit>,
+) -> Option<Known<'f>> {
+    let site = find_site(ctx, request.field(FieldName::Host))?;
+    let settings = &hit.settings;
+    let subject = Subject { site, settings, raw_path, path: b"", query, client, pass: None };
+    let pass = match enter(ctx, client, request, &subject) {
+        Ok(pass) => pass,
+        Err(stopped) => return Some(Known::Routed(stopped)),
+    };
+    ctx.count_hit();
+    if !pass.as_ref().is_some_and(|pass| pass.has_fields()) {
+        return Some(Known::Answer(Answer { prepared, site: site.index, pass }));
+    }
+    let Prepared { coding, not_modified, cache, .. } = prepared;
+    let reply = Reply::Prepared(Prepared { hit: Rc::clone(hit), coding, not_modified, cache });
+    Some(Known::Routed(Box::new(routed(site, settings, reply, false, pass))))
+}
+
+/// What [`known`] asks of the configuration, beside each other.
+pub(crate) struct Quick {
+    /// Whether it may answer: there are no proxies to be looked behind, and no challenges of a
+    /// certificate authority to be answered instead.
+    is_open: bool,
+    /// The site when there is one only, for every host.
+    only_site: Option<SiteNumbers>,
+}
+
+#[derive(Clone, Copy)]
+struct SiteNumbers {
+    serial: usize,
+    index: usize,
+}
+
+impl Quick {
+    pub(crate) fn new(shared: &Shared) -> Self {
+        let config = &shared.config;
+        let is_open =
+            config.server.trusted_proxies.is_empty() && shared.certificates.challenges().is_none();
+        Self { is_open, only_site: config.sites.only().map(SiteNumbers::of) }
+    }
+}
+
+impl SiteNumbers {
+    fn of(site: &Arc<Site>) -> Self {
+        Self { serial: site.serial, index: site.index }
+    }
+}
