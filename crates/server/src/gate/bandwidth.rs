@@ -62,6 +62,13 @@ pub(crate) struct Pacer {
     shared: Arc<Bandwidth>,
     /// When the connection's next slot begins.
     connection: ConnectionPace,
+    turn: Turn,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+/// How far an answer is with its slots.
+#[derive(Debug)]
+struct Turn {
     /// Bytes that may be sent now.
     allowance: u64,
     stage: Stage,
@@ -69,7 +76,6 @@ pub(crate) struct Pacer {
     until: u64,
     /// How far it may make up for time that was not used.
     credit: Duration,
-    sleep: Option<Pin<Box<Sleep>>>,
 }
 
 /// The pace of a connection, which outlives each of its answers. It is made with the first that has one.
@@ -204,18 +210,26 @@ fn duration(bytes: u64, rate: u64) -> u64 {
 }
 
 impl Sender {
-    /// What slows the answer down, on a connection with that pace; `None` in a dry run.
-    pub(crate) fn pacer(&self, connection: &ConnectionPace) -> Option<Pacer> {
+    /// What slows the answer down, on a connection with that pace; `None` in a dry run. `short` is the length
+    /// of a body that is there and would be sent whole `now`: nothing slows it down when that may be.
+    pub(crate) fn pacer(
+        &self,
+        connection: &ConnectionPace,
+        short: Option<(usize, Instant)>,
+    ) -> Option<Pacer> {
         let Self(shared) = self;
-        (!shared.rules.dry_run).then(|| Pacer {
-            shared: Arc::clone(shared),
-            connection: Rc::clone(connection),
-            allowance: 0,
-            stage: Stage::Idle,
-            until: 0,
-            credit: Duration::ZERO,
-            sleep: None,
-        })
+        if shared.rules.dry_run {
+            return None;
+        }
+        let credit = Duration::ZERO;
+        let mut turn = Turn { allowance: 0, stage: Stage::Idle, until: 0, credit };
+        if let Some((bytes, now)) = short
+            && turn.lets_through(shared, connection, bytes as u64, now)
+        {
+            return None;
+        }
+        let (shared, connection) = (Arc::clone(shared), Rc::clone(connection));
+        Some(Pacer { shared, connection, turn, sleep: None })
     }
 }
 
@@ -233,7 +247,7 @@ impl Pacer {
         }
         loop {
             let now = ORIGIN.elapsed().as_nanos() as u64;
-            match self.advance(now, wanted) {
+            match self.turn.advance(&self.shared, &self.connection, now, wanted) {
                 Ok(allowance) => return Poll::Ready(allowance),
                 Err(until) => {
                     let deadline = *ORIGIN + Duration::from_nanos(until);
@@ -249,41 +263,48 @@ impl Pacer {
         }
     }
 
-    /// What slows down a body of so many bytes: nothing, when it may be sent whole and at once. Otherwise, and
-    /// when `bytes` is `None`, it is sent in its turn, as [`Self::poll`] says.
-    pub(crate) fn unless_at_once(mut self, bytes: Option<usize>, now: Instant) -> Option<Self> {
-        let passes = bytes.is_some_and(|bytes| self.lets_through(bytes as u64, now));
-        (!passes).then_some(self)
-    }
-
-    fn lets_through(&mut self, bytes: u64, now: Instant) -> bool {
-        let now = now.saturating_duration_since(*ORIGIN).as_nanos() as u64;
-        let passes = bytes == 0 || self.advance(now, bytes).is_ok_and(|most| most >= bytes);
-        if passes {
-            self.spend(bytes);
-        }
-        passes
-    }
-
     /// Whether it is the throttle that the answer waits for.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.stage != Stage::Idle
+        self.turn.stage != Stage::Idle
     }
 
     /// Bytes that may be sent without asking.
     pub(crate) fn allowance(&self) -> u64 {
-        self.allowance
+        self.turn.allowance
     }
 
     /// So many bytes were sent.
     pub(crate) fn spend(&mut self, bytes: u64) {
-        self.allowance = self.allowance.saturating_sub(bytes);
+        self.turn.allowance = self.turn.allowance.saturating_sub(bytes);
         self.shared.sent.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Turn {
+    fn lets_through(
+        &mut self,
+        shared: &Bandwidth,
+        connection: &Cell<u64>,
+        bytes: u64,
+        now: Instant,
+    ) -> bool {
+        let now = now.saturating_duration_since(*ORIGIN).as_nanos() as u64;
+        let may = |most: u64| most >= bytes;
+        let passes = bytes == 0 || self.advance(shared, connection, now, bytes).is_ok_and(may);
+        if passes {
+            shared.sent.fetch_add(bytes, Ordering::Relaxed);
+        }
+        passes
     }
 
     /// Goes on as far as it may at `now`: bytes to send, or when to ask again.
-    fn advance(&mut self, now: u64, wanted: u64) -> Result<u64, u64> {
-        let shared = &self.shared;
+    fn advance(
+        &mut self,
+        shared: &Bandwidth,
+        connection: &Cell<u64>,
+        now: u64,
+        wanted: u64,
+    ) -> Result<u64, u64> {
         let earliest = now.saturating_sub(self.credit.as_nanos() as u64);
         while self.allowance == 0 {
             if self.stage != Stage::Idle && now < self.until {
@@ -294,7 +315,7 @@ impl Pacer {
                     // A crowd that comes at once is not known yet when its first have their slots.
                     let part = if self.credit.is_zero() { FIRST } else { 1 };
                     let chunk = (shared.chunk() / part).clamp(1, wanted);
-                    self.until = shared.reserve_connection(&self.connection, chunk, earliest);
+                    self.until = shared.reserve_connection(connection, chunk, earliest);
                     self.stage = Stage::Connection(chunk);
                 }
                 Stage::Connection(chunk) => {
@@ -322,13 +343,18 @@ mod tests {
         Arc::new(Bandwidth::new(rules))
     }
 
+    fn advance(pacer: &mut Pacer, now: u64, wanted: u64) -> Result<u64, u64> {
+        pacer.turn.advance(&pacer.shared, &pacer.connection, now, wanted)
+    }
+
     fn ceiling(rate: u64) -> Arc<Bandwidth> {
         throttle(BandwidthRules { ceiling: Some(rate), ..Default::default() })
     }
 
     fn pacers(throttle: &Arc<Bandwidth>, count: usize) -> (Vec<Sender>, Vec<Pacer>) {
         let senders: Vec<_> = (0..count).map(|_| throttle.enter().unwrap()).collect();
-        let pacers = senders.iter().map(|sender| sender.pacer(&Rc::default()).unwrap()).collect();
+        let pacers =
+            senders.iter().map(|sender| sender.pacer(&Rc::default(), None).unwrap()).collect();
         (senders, pacers)
     }
 
@@ -353,7 +379,7 @@ mod tests {
                     if room == 0 {
                         break;
                     }
-                    let Ok(allowed) = pacer.advance(now, u64::MAX) else { break };
+                    let Ok(allowed) = advance(pacer, now, u64::MAX) else { break };
                     let taken = allowed.min(room);
                     pacer.spend(taken);
                     sent[number] += taken;
@@ -415,14 +441,14 @@ mod tests {
         assert!(most <= 3 * 10_000);
         // Two answers of one connection share its rate, and a new answer gets no new credit.
         let pace = ConnectionPace::default();
-        let of_one = || throttle.enter().unwrap().pacer(&pace).unwrap();
+        let of_one = || throttle.enter().unwrap().pacer(&pace, None).unwrap();
         let (sent, _) = run(&mut [of_one(), of_one()], 10, |_| None);
         assert_near(sent.iter().sum(), 500_000, 2);
         let now = 11 * SECOND;
         let (mut now, mut total) = (now, 0);
         while now < 12 * SECOND {
             let mut pacer = of_one();
-            match pacer.advance(now, 100) {
+            match advance(&mut pacer, now, 100) {
                 Ok(bytes) => total += bytes,
                 Err(until) => now = until,
             }
@@ -436,8 +462,8 @@ mod tests {
         let throttle = ceiling(1_000_000);
         let (mut now, mut answers) = (SECOND, 0);
         while now < 2 * SECOND {
-            let mut pacer = throttle.enter().unwrap().pacer(&Rc::default()).unwrap();
-            while let Err(until) = pacer.advance(now, 100) {
+            let mut pacer = throttle.enter().unwrap().pacer(&Rc::default(), None).unwrap();
+            while let Err(until) = advance(&mut pacer, now, 100) {
                 now = until;
             }
             answers += 1;

@@ -135,9 +135,16 @@ impl Pass {
         let _ = self.sender.set(sender);
     }
 
-    /// What slows the answer's body down, if anything does.
-    pub(crate) fn pacer(&self, connection: &mut Option<ConnectionPace>) -> Option<Pacer> {
-        self.sender.get()?.pacer(connection.get_or_insert_default())
+    /// What slows the answer's body down, if anything does: nothing, when `short` bytes that are there may be
+    /// sent at once.
+    pub(crate) fn pacer(
+        &self,
+        connection: &mut Option<ConnectionPace>,
+        short: Option<usize>,
+        now: impl FnOnce() -> Instant,
+    ) -> Option<Pacer> {
+        let sender = self.sender.get()?;
+        sender.pacer(connection.get_or_insert_default(), short.map(|bytes| (bytes, now())))
     }
 
     /// Keeps the place until the exchange ends.

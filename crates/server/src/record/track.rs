@@ -222,8 +222,12 @@ impl Track {
 
     /// Whether the answer's body has to be sent piece by piece, as a throttle lets it.
     #[inline]
-    pub(crate) fn pacer(&self, connection: &mut Option<ConnectionPace>) -> Option<Pacer> {
-        self.pass.as_ref()?.pacer(connection)
+    pub(crate) fn pacer(
+        &self,
+        connection: &mut Option<ConnectionPace>,
+        short: Option<usize>,
+    ) -> Option<Pacer> {
+        self.pass.as_ref()?.pacer(connection, short, Instant::now)
     }
 
     /// How long the gates had it wait.

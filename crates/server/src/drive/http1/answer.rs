@@ -1,7 +1,6 @@
 //! Answering one request: what the router says becomes bytes, now or later.
 
 use std::rc::Rc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use dunlin_http::http1::{BodyLength, Persistence, Refusal, response};
@@ -91,10 +90,9 @@ impl Connection {
         method: Method,
     ) -> Option<Pacer> {
         let pass = pass?;
-        let pacer = pass.pacer(&mut self.pace)?;
         let plain = short(prepared).filter(|_| method == Method::Get);
         let length = plain.map(|plain| plain.block.len() - plain.head_length);
-        pacer.unless_at_once(length, pass.asked)
+        pass.pacer(&mut self.pace, length, || pass.asked)
     }
 
     pub(super) fn decide_persistence(&mut self, request: &Request<'_>) {
@@ -320,8 +318,7 @@ impl Connection {
             body = Body::default();
         }
         let short = body.as_memory().map(Bytes::len).filter(|&length| length <= INLINE_BODY);
-        let pacer = log.as_ref().and_then(|log| log.track.pacer(&mut self.pace));
-        let pacer = pacer.and_then(|pacer| pacer.unless_at_once(short, Instant::now()));
+        let pacer = log.as_ref().and_then(|log| log.track.pacer(&mut self.pace, short));
         let is_inline = |bytes: &&Bytes| bytes.len() <= INLINE_BODY && pacer.is_none();
         let mut inline = 0;
         if let Some(bytes) = body.as_memory().filter(is_inline) {

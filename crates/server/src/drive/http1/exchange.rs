@@ -317,7 +317,7 @@ impl Connection {
             log.track.tell(&mut fields);
         }
         let track = exchange.log.as_ref().map(|log| &log.track);
-        exchange.pacer = track.and_then(|track| track.pacer(&mut self.pace));
+        exchange.pacer = track.and_then(|track| track.pacer(&mut self.pace, None));
         let Stream { source, length, is_message } = stream;
         if is_message {
             self.engine.close();

@@ -154,7 +154,7 @@ impl Connection {
     ) {
         let Prepared { hit, coding, not_modified, cache } = prepared;
         let is_head = request.method() == Method::Head;
-        let pacer = track.as_ref().and_then(|track| track.pacer(&mut self.pace));
+        let pacer = track.as_ref().and_then(|track| track.pacer(&mut self.pace, None));
         if coding == Coding::Identity
             && !not_modified
             && let Some(plain) = &hit.plain

@@ -125,7 +125,7 @@ impl Work {
     /// Has the answer sent as the throttle lets it, on a connection with that pace.
     pub(super) fn begin_pace(&mut self, connection: &mut Option<ConnectionPace>) {
         let track = self.log.as_ref().map(|log| &log.track);
-        self.pacer = track.and_then(|track| track.pacer(connection));
+        self.pacer = track.and_then(|track| track.pacer(connection, None));
     }
 
     /// Whether the head of the answer has not been sent.
