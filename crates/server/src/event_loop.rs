@@ -117,13 +117,15 @@ pub(crate) struct Buffers {
     pub(crate) text: Vec<u8>,
 }
 
-const BUFFER: usize = 64 * 1024;
+/// What one read brings at most: 64 KB of a script's answer with what stands before and after it.
+const INPUT: usize = 80 * 1024;
+const OUTPUT: usize = 128 * 1024;
 
 impl Default for Buffers {
     fn default() -> Self {
         Self {
-            input: vec![0; BUFFER].into(),
-            output: Vec::with_capacity(2 * BUFFER),
+            input: vec![0; INPUT].into(),
+            output: Vec::with_capacity(OUTPUT),
             head: Head::default(),
             path: Vec::with_capacity(1024),
             text: Vec::with_capacity(1024),

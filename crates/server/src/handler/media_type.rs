@@ -17,8 +17,8 @@ pub(crate) fn media_type(
         None => Cow::Borrowed(known(&extension)),
     };
     if charset.is_empty()
-        || media_type.to_ascii_lowercase().contains("charset=")
         || !takes_charset(&media_type)
+        || media_type.to_ascii_lowercase().contains("charset=")
     {
         return media_type;
     }
