@@ -128,11 +128,16 @@ def start(tmp_path, serve, site, authority):
     return begin
 
 
-def handshake(server, name, root):
+NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
+
+
+def handshake(server, name, root, may_be_late=False):
     """The certificate that is shown for a name, if the authority `root` vouches for it."""
     if not root:
         return None
     made = ssl.create_default_context(cadata=root)
+    if may_be_late:
+        made.verify_flags |= NO_CHECK_TIME
     try:
         with socket.create_connection(server.address, timeout=15) as plain:
             with made.wrap_socket(plain, server_hostname=name) as connection:
@@ -200,7 +205,8 @@ def test_it_is_renewed_and_outlives_its_authority(tmp_path, start, authority):
     root = authority.root()
     authority.stop()
     server.logged("the certificate was not obtained, the one that is there stays")
-    assert handshake(server, "a.example", root)
+    # It is good for seconds, which a busy machine takes for less.
+    assert handshake(server, "a.example", root, may_be_late=True)
     assert "Connection refused" in check(tmp_path)
 
     def status():
