@@ -265,7 +265,7 @@ def test_a_script_of_the_same_site_decides(serve, site):
         """
     )
     assert server.get("/files/x.txt", "Cookie: in=bob")[2] == b"x"
-    assert server.get("/bin/who", "Cookie: in=bob")[2] == b"bob"
+    assert get(server, "/bin/who", "Cookie: in=bob")[2] == b"bob"
     assert server.get("/files/x.txt")[0] == 403
     # Not from the cache either.
     assert server.get("/files/x.txt")[0] == 403

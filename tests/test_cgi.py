@@ -859,7 +859,7 @@ def test_a_script_that_was_just_run_is_looked_for_again_when_its_name_changes(cg
     assert server.get("/cgi-bin/a")[0] == 404
     (cgi.directory / "a").mkdir()
     script(cgi.directory, "a/below", "printf 'Content-Type: text/plain\\n\\nbelow'\n")
-    assert server.get("/cgi-bin/a/below")[2] == b"below"
+    assert get(server, "/cgi-bin/a/below")[2] == b"below"
     (cgi.directory / "other").rename(cgi.directory / "another")
     assert server.get("/cgi-bin/other/b")[0] == 404
     assert server.get("/cgi-bin/another/b")[0] == 200
@@ -869,6 +869,6 @@ def test_a_script_behind_a_symlink_is_looked_for_each_time(cgi, tmp_path):
     server = cgi({"first": HELLO})
     beside = script(tmp_path, "cgi-bin/second", "printf 'Content-Type: text/plain\\n\\nsecond'\n")
     (cgi.directory / "current").symlink_to("first")
-    assert [server.get("/cgi-bin/current")[2] for _ in range(2)] == [b"hello"] * 2
+    assert [get(server, "/cgi-bin/current")[2] for _ in range(2)] == [b"hello"] * 2
     beside.rename(cgi.directory / "first")
-    assert server.get("/cgi-bin/current")[2] == b"second"
+    assert get(server, "/cgi-bin/current")[2] == b"second"

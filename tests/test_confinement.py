@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 from conftest import DUNLIN, wait_until, write
+from test_cgi import get
 from test_control import ask, run
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -90,7 +91,7 @@ def test_the_server_becomes_another_user_in_every_thread(serve, place):
         assert ids["Groups"] in ([], [str(nobody.pw_gid)])
         assert int(ids["CapEff"][0], 16) == 0
     assert server.get("/a")[0] == 200
-    said = server.get("/cgi/probe")[2].decode()
+    said = get(server, "/cgi/probe")[2].decode()
     assert f"user={nobody.pw_uid} group={nobody.pw_gid}" in said and "read /etc/shadow" not in said
     line = wait_until(lambda: (place / "log" / "access.log").read_text(), "the log, which root opened")
     assert "GET /a" in line
@@ -106,14 +107,14 @@ def test_files_that_nobody_named_are_out_of_reach(serve, place, user):
     (link / "secret").symlink_to(outside / "secret")
     free = serve(text=configuration(place, "", outside))
     assert free.get("/link/secret")[2] == b"secret"
-    said = free.get("/cgi/probe")[2].decode()
+    said = get(free, "/cgi/probe")[2].decode()
     assert f"read {outside}/secret" in said and f"wrote {outside}" in said and "done" in said
     assert free.stop() == 0
     who = f'user = "{user}"\n' if user else ""
     server = serve(text=configuration(place, who + "seccomp = true\n[server.landlock]\n", outside))
     assert server.get("/a")[0] == 200
     assert server.get("/link/secret")[0] in (403, 404), "by a symlink that the server would follow"
-    said = server.get("/cgi/probe")[2].decode()
+    said = get(server, "/cgi/probe")[2].decode()
     assert "done" in said and "NoNewPrivs:\t1" in said, said
     for forbidden in ("read", "wrote", "mounted", "ptrace 0"):
         assert forbidden not in said, said

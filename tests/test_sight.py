@@ -17,6 +17,7 @@ from google.protobuf import json_format
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
+from test_cgi import get
 from test_tls import certificate
 
 STATUS = '[[site.route]]\npath = "/status/*"\nstatus = true\n'
@@ -423,7 +424,7 @@ def test_traces_reach_a_collector_and_join_those_of_clients_and_scripts(serve, s
     server.get("/a.txt")
     server.get("/a.txt", f"traceparent: 00-{trace}-{parent}-00")
     server.get("/a.txt?token=hunter2", f"traceparent: 00-{trace}-{parent}-01")
-    own = server.get("/cgi/parent", f"traceparent: 00-{trace}-{parent}-01")[2].decode()
+    own = get(server, "/cgi/parent", f"traceparent: 00-{trace}-{parent}-01")[2].decode()
     assert re.fullmatch(rf"00-{trace}-[0-9a-f]{{16}}-01", own) and parent not in own
     wait_until(lambda: len(collector.spans) == 2, "two spans")
     assert collector.services == {"shop"}
