@@ -128,16 +128,11 @@ def start(tmp_path, serve, site, authority):
     return begin
 
 
-NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
-
-
-def handshake(server, name, root, may_be_late=False):
+def handshake(server, name, root):
     """The certificate that is shown for a name, if the authority `root` vouches for it."""
     if not root:
         return None
     made = ssl.create_default_context(cadata=root)
-    if may_be_late:
-        made.verify_flags |= NO_CHECK_TIME
     try:
         with socket.create_connection(server.address, timeout=15) as plain:
             with made.wrap_socket(plain, server_hostname=name) as connection:
@@ -190,7 +185,8 @@ def test_a_certificate_is_obtained_and_kept_over_a_restart(tmp_path, start, auth
 
 def test_it_is_renewed_and_outlives_its_authority(tmp_path, start, authority):
     first_port = free_port()
-    authority.start(tls=first_port, life=7)
+    # A busy machine needs some of what is left of it when it is not renewed.
+    authority.start(tls=first_port, life=12)
     server = start('challenge = "tls-alpn-01"', ports=(first_port, 0))
     first = wait_until(lambda: handshake(server, "a.example", authority.root()), "a certificate")
     made = ssl.create_default_context(cadata=authority.root())
@@ -205,8 +201,7 @@ def test_it_is_renewed_and_outlives_its_authority(tmp_path, start, authority):
     root = authority.root()
     authority.stop()
     server.logged("the certificate was not obtained, the one that is there stays")
-    # It is good for seconds, which a busy machine takes for less.
-    assert handshake(server, "a.example", root, may_be_late=True)
+    assert handshake(server, "a.example", root)
     # It may have ended in the middle of an order first.
     wait_until(lambda: "Connection refused" in check(tmp_path), "that nobody answers", 25)
 
@@ -217,7 +212,7 @@ def test_it_is_renewed_and_outlives_its_authority(tmp_path, start, authority):
         return told if "Connection refused" in (told["error"] or "") else None
 
     told = wait_until(status, "the failure in the status")
-    assert told["failures"] and told["failed_at"] < told["next_try"] < time.time() + 3600
+    assert told["failures"] and "Connection refused" in told["error"] and told["failed_at"] < told["next_try"] < time.time() + 3600
     assert told["names"] == ["a.example", "b.example"] and told["expires"] and told["renewal"]
     # It comes back without any memory: the account is made anew.
     authority.start(tls=first_port, life=3600)

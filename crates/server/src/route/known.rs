@@ -49,15 +49,18 @@ pub(crate) fn known<'f>(
     let Ok(Target::Origin { path, query }) = target::parse(method, request.target()) else {
         return None;
     };
-    let site = match ctx.quick.only_site {
+    let site = match &ctx.quick.only_site {
         Some(site) => site,
-        None => SiteNumbers::of(find_site(ctx, request.field(FieldName::Host))?),
+        None => find_site(ctx, request.field(FieldName::Host))?,
     };
     let hit = front.get(site.serial, path, ctx.clock.now()).filter(|hit| hit.is_ready)?;
     let coding = file::plain_coding(request, hit)?;
     let prepared = Prepared { hit: &**hit, coding, not_modified: false, cache: "hit" };
     if hit.settings.gates.is_some() {
-        return pass_gates(ctx, client, request, (path, query), hit, prepared);
+        let settings = &hit.settings;
+        let subject =
+            Subject { site, settings, raw_path: path, path: b"", query, client, pass: None };
+        return Some(pass_gates(ctx, request, &subject, hit, prepared));
     }
     ctx.count_hit();
     Some(Known::Answer(Answer { prepared, site: site.index, pass: None }))
@@ -65,26 +68,22 @@ pub(crate) fn known<'f>(
 
 fn pass_gates<'f>(
     ctx: &Rc<Loop>,
-    client: Client,
     request: &Request<'_>,
-    (raw_path, query): (&[u8], Option<&[u8]>),
+    subject: &Subject<'_>,
     hit: &Rc<Hit>,
     prepared: Prepared<&'f Hit>,
-) -> Option<Known<'f>> {
-    let site = find_site(ctx, request.field(FieldName::Host))?;
-    let settings = &hit.settings;
-    let subject = Subject { site, settings, raw_path, path: b"", query, client, pass: None };
-    let pass = match enter(ctx, client, request, &subject) {
+) -> Known<'f> {
+    let pass = match enter(ctx, subject.client, request, subject) {
         Ok(pass) => pass,
-        Err(stopped) => return Some(Known::Routed(stopped)),
+        Err(stopped) => return Known::Routed(stopped),
     };
     ctx.count_hit();
     if !pass.as_ref().is_some_and(|pass| pass.has_fields()) {
-        return Some(Known::Answer(Answer { prepared, site: site.index, pass }));
+        return Known::Answer(Answer { prepared, site: subject.site.index, pass });
     }
     let Prepared { coding, not_modified, cache, .. } = prepared;
     let reply = Reply::Prepared(Prepared { hit: Rc::clone(hit), coding, not_modified, cache });
-    Some(Known::Routed(Box::new(routed(site, settings, reply, false, pass))))
+    Known::Routed(Box::new(routed(subject.site, subject.settings, reply, false, pass)))
 }
 
 /// What [`known`] asks of the configuration, beside each other.
@@ -93,13 +92,7 @@ pub(crate) struct Quick {
     /// certificate authority to be answered instead.
     is_open: bool,
     /// The site when there is one only, for every host.
-    only_site: Option<SiteNumbers>,
-}
-
-#[derive(Clone, Copy)]
-struct SiteNumbers {
-    serial: usize,
-    index: usize,
+    only_site: Option<Arc<Site>>,
 }
 
 impl Quick {
@@ -107,12 +100,6 @@ impl Quick {
         let config = &shared.config;
         let is_open =
             config.server.trusted_proxies.is_empty() && shared.certificates.challenges().is_none();
-        Self { is_open, only_site: config.sites.only().map(SiteNumbers::of) }
-    }
-}
-
-impl SiteNumbers {
-    fn of(site: &Arc<Site>) -> Self {
-        Self { serial: site.serial, index: site.index }
+        Self { is_open, only_site: config.sites.only().cloned() }
     }
 }
