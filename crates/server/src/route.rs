@@ -14,7 +14,7 @@ use dunlin_http::semantics::{Coding, Method, host, path};
 use dunlin_http::{FieldLines, FieldName, OwnedRequest, Request};
 
 pub(crate) use self::known::{Answer, Known, Quick, known};
-use crate::cache::front::Hit;
+use crate::cache::front::{Hit, Plain};
 use crate::config::{Settings, Site};
 use crate::early_hints::EarlyHints;
 use crate::event_loop::Loop;
@@ -79,6 +79,15 @@ pub(crate) struct Prepared<H = Rc<Hit>> {
     pub(crate) not_modified: bool,
     /// For the log.
     pub(crate) cache: &'static str,
+}
+
+impl<'h> Prepared<&'h Hit> {
+    /// What is sent when the answer is to be whole, as it is, if head and body have no more bytes than `most`.
+    #[inline]
+    pub(crate) fn plain(&self, most: usize) -> Option<&'h Plain> {
+        let is_plain = self.coding == Coding::Identity && !self.not_modified;
+        self.hit.plain.as_ref().filter(|plain| is_plain && plain.block.len() <= most)
+    }
 }
 
 /// A request that found its handler.
@@ -207,7 +216,7 @@ pub(crate) fn dispatch(
     }
     let subject =
         Subject { site, settings, raw_path, path: path_buffer, query, client, pass: None };
-    Ok(match enter(ctx, client, request, &subject) {
+    Ok(match enter(ctx, client, request, &subject, None) {
         Ok(pass) => handle(ctx, request, &subject.with(pass.as_ref())),
         Err(stopped) => *stopped,
     })
@@ -245,7 +254,7 @@ fn dispatch_hit(
     }
     let settings = &hit.settings;
     let subject = Subject { site, settings, raw_path, path: b"", query, client, pass: None };
-    let pass = match enter(ctx, client, request, &subject) {
+    let pass = match enter(ctx, client, request, &subject, None) {
         Ok(pass) => pass,
         Err(stopped) => return Some(*stopped),
     };
@@ -255,19 +264,21 @@ fn dispatch_hit(
     Some(routed(site, settings, reply, false, pass))
 }
 
-/// Asks the gates of the route; `None` when it has none and nobody is behind a proxy.
+/// Asks the gates of the route; `None` when it has none and nobody is behind a proxy. `at_once` is the
+/// answer's length when it is there and will leave before anything else is asked.
 #[inline]
 fn enter(
     ctx: &Rc<Loop>,
     client: Client,
     request: &Request<'_>,
     subject: &Subject<'_>,
+    at_once: Option<u64>,
 ) -> Result<Option<Rc<Pass>>, Box<Routed>> {
     let trusted = &ctx.shared.config.server.trusted_proxies;
     if subject.settings.gates.is_none() && trusted.is_empty() {
         return Ok(None);
     }
-    ask(ctx, client.behind(request, trusted), request, subject).map(Some)
+    ask(ctx, client.behind(request, trusted), request, subject, at_once).map(Some)
 }
 
 fn ask(
@@ -275,11 +286,12 @@ fn ask(
     client: Client,
     request: &Request<'_>,
     subject: &Subject<'_>,
+    at_once: Option<u64>,
 ) -> Result<Rc<Pass>, Box<Routed>> {
     let pass = Rc::new(Pass::new(client));
     let subject = &subject.with(Some(&pass));
     let Some(gates) = &subject.settings.gates else { return Ok(pass) };
-    let reply = match gates.ask(&Asker { ctx, request, pass: &pass, now: pass.asked }, 0) {
+    let reply = match gates.ask(&Asker { ctx, request, pass: &pass, now: pass.asked, at_once }, 0) {
         (_, Verdict::Pass) => return Ok(pass),
         (_, Verdict::Refuse(refused)) => refuse(ctx, request, subject, refused),
         (number, Verdict::Wait(waiting)) => {
@@ -350,7 +362,8 @@ impl Wait {
             waiting.await?;
             let Self { ctx, pass, .. } = self;
             let request = &self.request.as_request();
-            match self.gates.ask(&Asker { ctx, request, pass, now: Instant::now() }, number + 1) {
+            let asker = Asker { ctx, request, pass, now: Instant::now(), at_once: None };
+            match self.gates.ask(&asker, number + 1) {
                 (_, Verdict::Pass) => return Ok(()),
                 (_, Verdict::Refuse(refused)) => return Err(refused),
                 (next, Verdict::Wait(longer)) => (number, waiting) = (next, longer),

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use dunlin_http::semantics::Method;
 use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use smallvec::SmallVec;
@@ -54,6 +55,15 @@ pub(crate) struct Plain {
     pub(crate) head_length: usize,
     /// See [`super::Representation::serial`].
     pub(crate) serial: u64,
+}
+
+impl Plain {
+    /// The part of the body that is sent.
+    #[inline]
+    pub(crate) fn sent(&self, method: Method) -> &[u8] {
+        let body = &self.block[self.head_length..];
+        if method == Method::Head { &[] } else { body }
+    }
 }
 
 impl Hit {

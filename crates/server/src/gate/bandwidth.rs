@@ -139,6 +139,31 @@ impl Bandwidth {
         Some(sender)
     }
 
+    /// Lets an answer of so many bytes through that is there and leaves at once, if it may be sent whole `now`.
+    /// Otherwise nothing has changed, and it is to [`enter`](Self::enter).
+    pub(crate) fn takes_at_once(&self, bytes: u64, now: Instant) -> bool {
+        let BandwidthRules { ceiling, per_connection, minimum, dry_run } = self.rules;
+        if dry_run || per_connection.is_some() {
+            return false;
+        }
+        let now = now.saturating_duration_since(*ORIGIN).as_nanos() as u64;
+        let senders = self.senders.load(Ordering::Relaxed) as u64 + 1;
+        if let Some(rate) = ceiling {
+            if rate / senders < minimum.unwrap_or(0) || self.chunk_of(senders) / FIRST < bytes {
+                return false;
+            }
+            let slot = |next: u64| (next <= now).then(|| now + duration(bytes, rate));
+            let (relaxed, next) = (Ordering::Relaxed, self.next.load(Ordering::Relaxed));
+            let taken =
+                slot(next).map(|after| self.next.compare_exchange(next, after, relaxed, relaxed));
+            if !matches!(taken, Some(Ok(_))) {
+                return false;
+            }
+        }
+        self.sent.fetch_add(bytes, Ordering::Relaxed);
+        true
+    }
+
     pub(crate) fn rules(&self) -> &BandwidthRules {
         &self.rules
     }
@@ -153,8 +178,12 @@ impl Bandwidth {
 
     /// Bytes for which one slot is taken.
     fn chunk(&self) -> u64 {
+        self.chunk_of(self.senders.load(Ordering::Relaxed).max(1) as u64)
+    }
+
+    /// The same when there are so many senders.
+    fn chunk_of(&self, senders: u64) -> u64 {
         let of_ceiling = self.rules.ceiling.map_or(u64::MAX, |rate| {
-            let senders = self.senders.load(Ordering::Relaxed).max(1) as u64;
             let share = match senders <= SPREAD {
                 true => self.chunk,
                 false => self.chunk.saturating_mul(SPREAD) / senders,
@@ -394,6 +423,36 @@ mod tests {
 
     fn assert_near(value: u64, wanted: u64, percent: u64) {
         assert!(value.abs_diff(wanted) * 100 <= wanted * percent, "{value} is not near {wanted}");
+    }
+
+    #[test]
+    fn answers_that_leave_at_once_keep_to_the_ceiling_with_the_others() {
+        let throttle = ceiling(1_000_000);
+        let (_senders, mut pacers) = pacers(&throttle, 1);
+        let (mut at_once, mut paced) = (0, 0);
+        for millis in 0..10_000 {
+            let now = Duration::from_secs(1) + Duration::from_millis(millis);
+            at_once += 1_000 * u64::from(throttle.takes_at_once(1_000, *ORIGIN + now));
+            if let Ok(allowed) = advance(&mut pacers[0], now.as_nanos() as u64, 10_000) {
+                pacers[0].spend(allowed);
+                paced += allowed;
+            }
+        }
+        assert_near(at_once + paced, 10_000_000, 2);
+        assert!(at_once > 0 && paced > 0, "{at_once} at once, {paced} paced");
+        assert_eq!(throttle.counts().sent, at_once + paced);
+    }
+
+    #[test]
+    fn what_would_be_refused_held_up_or_only_counted_does_not_leave_at_once() {
+        let now = *ORIGIN + Duration::from_secs(1);
+        let rules = BandwidthRules { ceiling: Some(100_000), ..Default::default() };
+        let takes = |rules, bytes| throttle(rules).takes_at_once(bytes, now);
+        assert!(takes(rules, 500) && takes(rules, 0));
+        assert!(!takes(rules, 1_000), "more than a first chunk");
+        assert!(!takes(BandwidthRules { per_connection: Some(100_000), ..rules }, 1));
+        assert!(!takes(BandwidthRules { minimum: Some(100_001), ..rules }, 1));
+        assert!(!takes(BandwidthRules { dry_run: true, ..rules }, 1));
     }
 
     #[test]

@@ -125,6 +125,21 @@ impl Concurrency {
         self.enter_at(owner, now.saturating_duration_since(self.origin).as_millis() as u64)
     }
 
+    /// Counts a request whose answer leaves before anything else is asked, so that it needs a place for no
+    /// time, if there is one and the answer `leaves`. Otherwise nothing has changed.
+    pub(crate) fn passes_at_once(
+        &self,
+        owner: Option<Owner>,
+        leaves: impl FnOnce() -> bool,
+    ) -> bool {
+        let (mut state, rules) = (self.lock(), &self.rules);
+        let has_place =
+            state.counts.running < rules.concurrent && state.is_below_share(owner, rules);
+        let passes = has_place && leaves();
+        state.counts.served += u64::from(passes);
+        passes
+    }
+
     pub(crate) fn rules(&self) -> &ConcurrencyRules {
         &self.rules
     }
@@ -428,6 +443,23 @@ mod tests {
         drop(given);
         assert!(runs(&mut last, 0).is_some());
         assert_eq!((throttle.counts().running, throttle.counts().left), (0, 1));
+    }
+
+    #[test]
+    fn an_answer_that_leaves_at_once_needs_a_place_but_keeps_none() {
+        let rules = ConcurrencyRules { share: Some(1), ..RULES };
+        let throttle = throttle(rules);
+        let passes = |owner, leaves| throttle.passes_at_once(owner, || leaves);
+        assert!(passes(Some(1), true) && passes(Some(1), true), "none is kept");
+        assert!(!passes(Some(1), false));
+        let first = place(enter(&throttle, Some(1)));
+        assert!(!passes(Some(1), true), "the client has its share");
+        let second = place(enter(&throttle, Some(2)));
+        assert!(!passes(Some(3), true), "all places are taken");
+        let counts = throttle.counts();
+        assert_eq!((counts.running, counts.served, counts.refused), (2, 4, 0));
+        drop((first, second));
+        assert!(passes(Some(1), true) && throttle.lock().owners.is_empty());
     }
 
     #[test]

@@ -66,6 +66,8 @@ pub(crate) struct Asker<'a, 'r> {
     pub(crate) pass: &'a Rc<Pass>,
     /// When it asks: the clock is read once for all gates.
     pub(crate) now: Instant,
+    /// Bytes of the answer's body, if that is there and leaves before anything else is asked.
+    pub(crate) at_once: Option<u64>,
 }
 
 /// What a gate says.

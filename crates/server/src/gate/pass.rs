@@ -65,8 +65,8 @@ pub(crate) struct Pass {
     fields: RefCell<FieldLines>,
     /// Its place among those that may run at once.
     place: OnceCell<Place>,
-    /// Its place among those who share a bandwidth.
-    sender: OnceCell<Sender>,
+    /// Its place among those who share a bandwidth; `None` when it needs none, as its answer leaves at once.
+    sender: OnceCell<Option<Sender>>,
 }
 
 impl Pass {
@@ -129,10 +129,15 @@ impl Pass {
         fields.extend(&self.fields.borrow());
     }
 
-    /// Has the answer sent as fast as the throttle lets it.
-    pub(super) fn throttle(&self, sender: Sender) {
+    /// Has the answer sent as fast as the throttle lets it; `None` when it leaves at once.
+    pub(super) fn throttle(&self, sender: Option<Sender>) {
         // A route has one throttle.
         let _ = self.sender.set(sender);
+    }
+
+    /// Whether the throttle has said how fast the answer may leave.
+    pub(super) fn is_throttled(&self) -> bool {
+        self.sender.get().is_some()
     }
 
     /// What slows the answer's body down, if anything does: nothing, when `short` bytes that are there may be
@@ -143,7 +148,7 @@ impl Pass {
         short: Option<usize>,
         now: impl FnOnce() -> Instant,
     ) -> Option<Pacer> {
-        let sender = self.sender.get()?;
+        let sender = self.sender.get()?.as_ref()?;
         sender.pacer(connection.get_or_insert_default(), short.map(|bytes| (bytes, now())))
     }
 

@@ -61,6 +61,17 @@ impl Throttle {
             (Share::User, Some(user)) => self.hasher.hash_one(user),
             _ => self.hasher.hash_one(asker.pass.client.address.network()),
         });
+        if let Some(bytes) = asker.at_once {
+            let leaves = || {
+                self.bandwidth
+                    .as_ref()
+                    .is_none_or(|ceiling| ceiling.takes_at_once(bytes, asker.now))
+            };
+            if throttle.passes_at_once(owner, leaves) {
+                asker.pass.throttle(None);
+                return Verdict::Pass;
+            }
+        }
         match throttle.enter(owner, asker.now) {
             Entry::Run(place) => {
                 asker.pass.hold(place);
@@ -79,9 +90,13 @@ impl Throttle {
 
     pub(super) fn ask_bandwidth(&self, asker: &Asker<'_, '_>) -> Verdict {
         let Some(throttle) = &self.bandwidth else { return Verdict::Pass };
+        let leaves = |bytes| throttle.takes_at_once(bytes, asker.now);
+        if asker.pass.is_throttled() || asker.at_once.is_some_and(leaves) {
+            return Verdict::Pass;
+        }
         match throttle.enter() {
             Some(sender) => {
-                asker.pass.throttle(sender);
+                asker.pass.throttle(Some(sender));
                 Verdict::Pass
             }
             None => Verdict::Refuse(Refused::new(503).with("Retry-After", RETRY_BANDWIDTH)),

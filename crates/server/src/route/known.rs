@@ -34,13 +34,14 @@ pub(crate) struct Answer<'f> {
 
 /// A whole file that the loop's own cache has, when nothing about the request asks for more than the gates of
 /// its route: what most requests are. Everything else is left to [`dispatch`](super::dispatch), which would
-/// answer these in the same way.
+/// answer these in the same way. Blocks of at most `short` bytes leave before anything else is asked.
 #[inline]
 pub(crate) fn known<'f>(
     ctx: &Rc<Loop>,
     front: &'f Front,
     client: Client,
     request: &Request<'_>,
+    short: usize,
 ) -> Option<Known<'f>> {
     let method = request.method();
     if !matches!(method, Method::Get | Method::Head) || client.early || !ctx.quick.is_open {
@@ -60,7 +61,8 @@ pub(crate) fn known<'f>(
         let settings = &hit.settings;
         let subject =
             Subject { site, settings, raw_path: path, path: b"", query, client, pass: None };
-        return Some(pass_gates(ctx, request, &subject, hit, prepared));
+        let at_once = prepared.plain(short).map(|plain| plain.sent(method).len() as u64);
+        return Some(pass_gates(ctx, request, &subject, (hit, prepared), at_once));
     }
     ctx.count_hit();
     Some(Known::Answer(Answer { prepared, site: site.index, pass: None }))
@@ -70,10 +72,10 @@ fn pass_gates<'f>(
     ctx: &Rc<Loop>,
     request: &Request<'_>,
     subject: &Subject<'_>,
-    hit: &Rc<Hit>,
-    prepared: Prepared<&'f Hit>,
+    (hit, prepared): (&Rc<Hit>, Prepared<&'f Hit>),
+    at_once: Option<u64>,
 ) -> Known<'f> {
-    let pass = match enter(ctx, subject.client, request, subject) {
+    let pass = match enter(ctx, subject.client, request, subject, at_once) {
         Ok(pass) => pass,
         Err(stopped) => return Known::Routed(stopped),
     };

@@ -35,7 +35,7 @@ impl Connection {
         if !self.engine.has_body() {
             let ctx = Rc::clone(&self.ctx);
             let front = ctx.front.borrow();
-            match route::known(&ctx, &front, client, &request) {
+            match route::known(&ctx, &front, client, &request, INLINE_BODY) {
                 Some(Known::Answer(answer)) => return self.send_known(&request, answer, output),
                 Some(Known::Routed(routed)) => {
                     let track = ctx.track(&request, self.arrival, &mut self.opening);
@@ -64,7 +64,7 @@ impl Connection {
         let settings = &prepared.hit.settings;
         if pacer.is_none()
             && !self.ctx.is_telling()
-            && let Some(plain) = short(&prepared)
+            && let Some(plain) = prepared.plain(INLINE_BODY)
         {
             self.opening = None;
             let bytes = self.send_short(request.method(), plain, output);
@@ -90,8 +90,7 @@ impl Connection {
         method: Method,
     ) -> Option<Pacer> {
         let pass = pass?;
-        let plain = short(prepared).filter(|_| method == Method::Get);
-        let length = plain.map(|plain| plain.block.len() - plain.head_length);
+        let length = prepared.plain(INLINE_BODY).map(|plain| plain.sent(method).len());
         pass.pacer(&mut self.pace, length, || pass.asked)
     }
 
@@ -235,7 +234,7 @@ impl Connection {
     ) -> Option<Next> {
         let Prepared { hit, coding, not_modified, cache } = prepared;
         if pacer.is_none()
-            && let Some(plain) = short(&prepared)
+            && let Some(plain) = prepared.plain(INLINE_BODY)
         {
             let bytes = self.send_short(request.method(), plain, output);
             if let Some(track) = track {
@@ -283,13 +282,10 @@ impl Connection {
     /// Sends a short answer as it is kept. Bytes of its body that are sent.
     #[inline]
     fn send_short(&mut self, method: Method, plain: &Plain, output: &mut Vec<u8>) -> u64 {
-        let end = match method {
-            Method::Head => plain.head_length,
-            _ => plain.block.len(),
-        };
+        let sent = plain.sent(method).len();
         self.begin_head(200, output);
-        output.extend_from_slice(&plain.block[..end]);
-        (end - plain.head_length) as u64
+        output.extend_from_slice(&plain.block[..plain.head_length + sent]);
+        sent as u64
     }
 
     /// Sends a response that was made for this request.
@@ -370,13 +366,6 @@ fn log_later(request: &Request<'_>, track: Option<Track>) -> Option<Box<LogLater
         let served = Served { status: 0, bytes: 0, cache: "-", coding: "-" };
         Box::new(LogLater { request: request.to_owned(), track, served })
     })
-}
-
-/// What is sent when the answer is to be whole, as it is, and short enough to be copied behind its head.
-#[inline]
-fn short<'h>(prepared: &Prepared<&'h Hit>) -> Option<&'h Plain> {
-    let is_plain = prepared.coding == Coding::Identity && !prepared.not_modified;
-    prepared.hit.plain.as_ref().filter(|plain| is_plain && plain.block.len() <= INLINE_BODY)
 }
 
 /// The coding as the log names it.

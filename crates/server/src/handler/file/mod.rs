@@ -125,7 +125,7 @@ fn answer_guarded(
         return answer_hit(ctx, request, subject, hit, cache);
     };
     let pass = subject.pass.map_or_else(|| Rc::new(Pass::new(subject.client)), Rc::clone);
-    match gates.ask_who(&Asker { ctx, request, pass: &pass, now: pass.asked }) {
+    match gates.ask_who(&Asker { ctx, request, pass: &pass, now: pass.asked, at_once: None }) {
         Verdict::Pass => answer_hit(ctx, request, subject, hit, cache),
         Verdict::Refuse(refused) => route::refuse(ctx, request, subject, refused),
         Verdict::Wait(waiting) => {
