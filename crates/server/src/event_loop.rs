@@ -24,7 +24,7 @@ use crate::clock::Clock;
 use crate::config::{Config, Persistence, Server};
 use crate::connections::Connections;
 use crate::control::Commands;
-use crate::handler::file::Roots;
+use crate::handler::file::{Roots, anew};
 use crate::handler::script::{Known, Links, Pools};
 use crate::listen::Gauge;
 use crate::record::metrics::{LoopMetrics, Metrics};
@@ -71,6 +71,8 @@ pub(crate) struct Loop {
     pub(crate) http1: Http1Settings,
     pub(crate) quick: Quick,
     pub(crate) front: RefCell<Front>,
+    /// Of files whose content is not kept.
+    pub(crate) heads: RefCell<Front>,
     /// Connections to the hosts of applications.
     pub(crate) links: Rc<Links>,
     /// Scripts that were found lately.
@@ -170,6 +172,7 @@ impl Loop {
             http1: Http1Settings::new(server),
             quick: Quick::new(&shared),
             front: RefCell::new(Front::new(server.cache.entries)),
+            heads: RefCell::new(Front::new(anew::MOST)),
             links: Rc::clone(&thread.links),
             scripts: RefCell::default(),
             metrics: Rc::clone(thread.metrics.get_or_init(|| Rc::new(shared.metrics.of_loop()))),

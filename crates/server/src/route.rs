@@ -2,6 +2,7 @@
 
 mod known;
 
+use std::ops::Deref;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use dunlin_http::{FieldLines, FieldName, OwnedRequest, Request};
 
 pub(crate) use self::known::{Answer, Known, Quick, known};
 use crate::cache::front::{Hit, Plain};
+use crate::cache::{Representation, Stored};
 use crate::config::{Settings, Site};
 use crate::early_hints::EarlyHints;
 use crate::event_loop::Loop;
@@ -79,14 +81,22 @@ pub(crate) struct Prepared<H = Rc<Hit>> {
     pub(crate) not_modified: bool,
     /// For the log.
     pub(crate) cache: &'static str,
+    /// The body, when it is not the one that the resource has.
+    pub(crate) content: Option<Stored>,
 }
 
-impl<'h> Prepared<&'h Hit> {
+impl<H: Deref<Target = Hit>> Prepared<H> {
     /// What is sent when the answer is to be whole, as it is, if head and body have no more bytes than `most`.
     #[inline]
-    pub(crate) fn plain(&self, most: usize) -> Option<&'h Plain> {
-        let is_plain = self.coding == Coding::Identity && !self.not_modified;
-        self.hit.plain.as_ref().filter(|plain| is_plain && plain.block.len() <= most)
+    pub(crate) fn plain(&self, most: usize) -> Option<&Plain> {
+        let is_whole = self.coding == Coding::Identity && !self.not_modified;
+        let is_kept = is_whole && self.content.is_none();
+        self.hit.plain.as_ref().filter(|plain| is_kept && plain.block.len() <= most)
+    }
+
+    /// The body of the answer in that form.
+    pub(crate) fn body<'a>(&'a self, form: &'a Representation) -> &'a Stored {
+        self.content.as_ref().unwrap_or(&form.body)
     }
 }
 

@@ -75,6 +75,15 @@ impl Resource {
         }
     }
 
+    /// The same without its content, for ever.
+    pub(crate) fn heads(&self) -> Self {
+        let identity = self.identity.without_body();
+        let version = Arc::new(Version::default());
+        version.trust_until(u64::MAX);
+        let (key, settings) = (self.key.clone(), Arc::clone(&self.settings));
+        Self::new(key, settings, &self.file, self.facts, &self.media_type, identity, version)
+    }
+
     /// The form in that coding: `None` when it was never asked for, `Some(None)` when there is
     /// none.
     #[inline]
@@ -120,6 +129,18 @@ impl Resource {
 }
 
 impl Representation {
+    /// The same fields, which go on stating the length of the body that is not there.
+    fn without_body(&self) -> Self {
+        Self {
+            block: Bytes::copy_from_slice(&self.block[..self.head_length]),
+            body: Stored::Memory(Bytes::new()),
+            head_not_modified: self.head_not_modified.clone(),
+            fields: self.fields.clone(),
+            etag: self.etag.clone(),
+            ..*self
+        }
+    }
+
     /// A number for a new one.
     pub(crate) fn next_serial() -> u64 {
         static LAST: AtomicU64 = AtomicU64::new(0);

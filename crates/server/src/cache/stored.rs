@@ -195,6 +195,11 @@ impl Facts {
             == (other.device, other.inode, other.size, other.modified, other.modified_nanos)
     }
 
+    /// Whether both are the same content of a file of the same kind.
+    pub(crate) fn same_file(&self, other: &Self) -> bool {
+        self.same_content(other) && self.file_type() == other.file_type()
+    }
+
     pub(crate) fn file_type(&self) -> rustix::fs::FileType {
         rustix::fs::FileType::from_raw_mode(self.mode)
     }

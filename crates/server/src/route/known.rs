@@ -56,7 +56,8 @@ pub(crate) fn known<'f>(
     };
     let hit = front.get(site.serial, path, ctx.clock.now()).filter(|hit| hit.is_ready)?;
     let coding = file::plain_coding(request, hit)?;
-    let prepared = Prepared { hit: &**hit, coding, not_modified: false, cache: "hit" };
+    let prepared =
+        Prepared { hit: &**hit, coding, not_modified: false, cache: "hit", content: None };
     if hit.settings.gates.is_some() {
         let settings = &hit.settings;
         let subject =
@@ -83,8 +84,9 @@ fn pass_gates<'f>(
     if !pass.as_ref().is_some_and(|pass| pass.has_fields()) {
         return Known::Answer(Answer { prepared, site: subject.site.index, pass });
     }
-    let Prepared { coding, not_modified, cache, .. } = prepared;
-    let reply = Reply::Prepared(Prepared { hit: Rc::clone(hit), coding, not_modified, cache });
+    let Prepared { coding, not_modified, cache, content, .. } = prepared;
+    let hit = Rc::clone(hit);
+    let reply = Reply::Prepared(Prepared { hit, coding, not_modified, cache, content });
     Known::Routed(Box::new(routed(subject.site, subject.settings, reply, false, pass)))
 }
 

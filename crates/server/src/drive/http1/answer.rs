@@ -159,8 +159,8 @@ impl Connection {
             }
         }
         match reply {
-            Reply::Prepared(Prepared { hit, coding, not_modified, cache }) => {
-                let prepared = Prepared { hit: &*hit, coding, not_modified, cache };
+            Reply::Prepared(Prepared { hit, coding, not_modified, cache, content }) => {
+                let prepared = Prepared { hit: &*hit, coding, not_modified, cache, content };
                 let pass = track.as_ref().and_then(|track| track.pass.as_deref());
                 let pacer = self.pacer(pass, &prepared, request.method());
                 self.send_prepared(request, prepared, track, pacer, output)
@@ -232,7 +232,7 @@ impl Connection {
         pacer: Option<Pacer>,
         output: &mut Vec<u8>,
     ) -> Option<Next> {
-        let Prepared { hit, coding, not_modified, cache } = prepared;
+        let Prepared { hit, coding, not_modified, cache, .. } = prepared;
         if pacer.is_none()
             && let Some(plain) = prepared.plain(INLINE_BODY)
         {
@@ -257,7 +257,7 @@ impl Connection {
         let mut served = Served { status, bytes: 0, cache, coding: token(coding) };
         let mut body = Body::default();
         if !not_modified && request.method() == Method::Get {
-            match &form.body {
+            match prepared.body(form) {
                 Stored::Memory(bytes) if bytes.len() <= INLINE_BODY && pacer.is_none() => {
                     output.extend_from_slice(bytes);
                     served.bytes = form.length;

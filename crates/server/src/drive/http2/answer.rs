@@ -152,13 +152,10 @@ impl Connection {
         (request, track): (&Request<'_>, Option<Track>),
         out: &mut Vec<u8>,
     ) {
-        let Prepared { hit, coding, not_modified, cache } = prepared;
+        let Prepared { ref hit, coding, not_modified, cache, .. } = prepared;
         let is_head = request.method() == Method::Head;
         let pacer = track.as_ref().and_then(|track| track.pacer(&mut self.pace, None));
-        if coding == Coding::Identity
-            && !not_modified
-            && let Some(plain) = &hit.plain
-        {
+        if let Some(plain) = prepared.plain(usize::MAX) {
             let (lines, body) = plain.block.split_at(plain.head_length);
             let head_only = is_head || body.is_empty();
             self.send_head(link, id, 200, lines, plain.serial, head_only, out);
@@ -183,7 +180,7 @@ impl Connection {
             };
             let head_only = not_modified || is_head || form.length == 0;
             self.send_head(link, id, status, lines, form.serial, head_only, out);
-            let whole = match &form.body {
+            let whole = match prepared.body(form) {
                 _ if head_only => true,
                 _ if pacer.is_some() => false,
                 Stored::Memory(bytes) => self.engine.send_whole(id, bytes, out),
@@ -209,7 +206,7 @@ impl Connection {
             log.served = Served { status: 200, bytes: 0, cache, coding };
         }
         let mut body = Body::default();
-        body.push(Piece::of(&form.body, 0..form.length));
+        body.push(Piece::of(prepared.body(form), 0..form.length));
         let mut work = Work::new(id, link.ctx.clock.now(), log, is_head);
         work.pacer = pacer;
         self.send_later(work, body);

@@ -39,7 +39,8 @@ pub(crate) fn answer_hit(
 ) -> Reply {
     if let Some(coding) = plain_coding(request, hit) {
         let hit = Rc::clone(hit);
-        return Reply::Prepared(Prepared { hit, coding, not_modified: false, cache });
+        let prepared = Prepared { hit, coding, not_modified: false, cache, content: None };
+        return Reply::Prepared(prepared);
     }
     let coding = match choose(request, hit) {
         Chosen::Coding(coding) => coding,
@@ -145,13 +146,14 @@ fn special_answer(
                     coding,
                     not_modified: true,
                     cache,
+                    content: None,
                 });
             }
             not_modified(form)
         }
         Outcome::PreconditionFailed => precondition_failed(form),
         Outcome::Proceed => match wanted_ranges(request, hit, form, now) {
-            RangeOutcome::Whole => whole(form),
+            RangeOutcome::Whole => whole(form, &form.body),
             RangeOutcome::Ranges(ranges) => partial(hit, form, &ranges),
             RangeOutcome::Unsatisfiable => unsatisfiable(form),
         },
@@ -209,10 +211,10 @@ fn wanted_ranges(
     range::parse(&values, form.length, most)
 }
 
-/// The plain 200.
-pub(super) fn whole(form: &Representation) -> Response {
+/// The plain 200 with that body.
+pub(super) fn whole(form: &Representation, body: &Stored) -> Response {
     let mut response = start(200, form);
-    response.body.push(Piece::of(&form.body, 0..form.length));
+    response.body.push(Piece::of(body, 0..form.length));
     response
 }
 

@@ -37,7 +37,7 @@ const UNWATCHED: u64 = 1000;
 const INLINE_COPY: u64 = 512 * 1024;
 /// With cached content off, files up to this size are still read, to leave in one write with
 /// their heads; larger ones are sent from their descriptors.
-const READ_ANYWAY: u64 = 32 * 1024;
+pub(super) const READ_ANYWAY: u64 = 32 * 1024;
 
 /// Makes the resource that `opened` is.
 pub(super) fn load(
@@ -181,7 +181,8 @@ fn read_whole(fd: &OwnedFd, facts: Facts, mode: Mode) -> Result<(Vec<u8>, Facts)
     Err(Failure::Exhausted)
 }
 
-fn read(fd: &OwnedFd, size: u64, mode: Mode) -> Result<Vec<u8>, Failure> {
+/// Up to `size` bytes from the beginning.
+pub(super) fn read(fd: &OwnedFd, size: u64, mode: Mode) -> Result<Vec<u8>, Failure> {
     let mut content = vec![0; size as usize];
     let mut filled = 0;
     while filled < content.len() {

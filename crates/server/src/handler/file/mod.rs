@@ -1,5 +1,6 @@
 //! Files: what a path beneath a root is, and the answer to a request for it.
 
+pub(crate) mod anew;
 mod answer;
 mod coded;
 mod load;
@@ -47,6 +48,11 @@ pub(crate) fn answer(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_
         }
     }
     ctx.count_miss();
+    if !settings.cache.enabled
+        && let Some(reply) = anew::answer(ctx, request, subject)
+    {
+        return reply;
+    }
     let wanted = Wanted {
         shared: &ctx.shared,
         site: subject.site.serial,
@@ -79,6 +85,7 @@ fn conclude(
             let hit = if cached {
                 keep_in_front(ctx, subject, resource)
             } else {
+                anew::learn(ctx, request, subject, &resource);
                 Rc::new(hit(subject, resource))
             };
             answer_guarded(ctx, request, subject, &hit, if cached { "miss" } else { "off" })
@@ -201,8 +208,10 @@ fn from_prepared(request: &Request<'_>, prepared: &Prepared) -> Response {
         Some(Some(form)) => form,
         _ => &resource.identity,
     };
-    let mut response =
-        if prepared.not_modified { answer::not_modified(form) } else { answer::whole(form) };
+    let mut response = match prepared.not_modified {
+        true => answer::not_modified(form),
+        false => answer::whole(form, prepared.body(form)),
+    };
     response.cache = prepared.cache;
     if request.method() == Method::Head { response.without_body() } else { response }
 }

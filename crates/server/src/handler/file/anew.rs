@@ -1,0 +1,80 @@
+//! Files of routes that keep no content: what the disk says of a file is asked for with each request and its
+//! content read anew, but the fields of the answer are made once for each version of the file.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dunlin_http::Request;
+use dunlin_http::semantics::{Coding, Method};
+
+use super::load::{READ_ANYWAY, read};
+use super::open::open;
+use super::plain_coding;
+use super::resolve::{Failure, Mode};
+use crate::cache::front::Hit;
+use crate::cache::stored::Facts;
+use crate::cache::{Resource, Stored, StoredFile};
+use crate::config::EtagKind;
+use crate::event_loop::Loop;
+use crate::route::{Prepared, Reply, Subject};
+
+/// Files of which one loop keeps the fields, some 1.5 KB each.
+pub(crate) const MOST: usize = 2048;
+
+/// Answers with the whole file, when it is what it was when its fields were made. Everything else, errors
+/// too, is left to the search for the file.
+pub(super) fn answer(ctx: &Loop, request: &Request<'_>, subject: &Subject<'_>) -> Option<Reply> {
+    let (site, now) = (subject.site.serial, ctx.clock.now());
+    let hit = ctx.heads.borrow().get(site, subject.path, now).cloned()?;
+    let is_plain = plain_coding(request, &hit) == Some(Coding::Identity);
+    if !is_plain || !Arc::ptr_eq(&hit.settings, subject.settings) {
+        return None;
+    }
+    let content = content(ctx, &hit.resource, request.method() == Method::Head).ok().flatten()?;
+    let (coding, content) = (Coding::Identity, Some(content));
+    let prepared = Prepared { hit, coding, not_modified: false, cache: "off", content };
+    Some(Reply::Prepared(prepared))
+}
+
+/// What is to be sent of the file; `None` when it is another than `known`.
+fn content(ctx: &Loop, known: &Resource, is_head: bool) -> Result<Option<Stored>, Failure> {
+    let settings = &known.settings;
+    let root = ctx.shared.roots.get(&settings.root).map_err(|_| Failure::Broken)?;
+    let fd = open(&root, &known.file, settings.symlinks, Mode::Inline)?;
+    let is_known = || Facts::of(&fd).is_ok_and(|facts| facts.same_file(&known.facts));
+    let length = known.facts.size;
+    if is_head || length > READ_ANYWAY {
+        let is_known = is_known();
+        let none = || Stored::Memory(Bytes::new());
+        let live = || StoredFile::live(fd, known.facts, settings.sendfile);
+        let content = || if is_head { none() } else { Stored::File(Arc::new(live())) };
+        return Ok(is_known.then(content));
+    }
+    // What is the same afterwards was the same all the time since its fields were made.
+    let bytes = read(&fd, length, Mode::Inline)?;
+    let is_whole = bytes.len() as u64 == length;
+    Ok((is_whole && is_known()).then(|| Stored::Memory(bytes.into())))
+}
+
+/// Keeps the fields of a file that was just answered with, if the next request can be answered in the same
+/// way by looking at the file alone.
+pub(super) fn learn(
+    ctx: &Loop,
+    request: &Request<'_>,
+    subject: &Subject<'_>,
+    resource: &Arc<Resource>,
+) {
+    let settings = subject.settings;
+    let is_own = subject.path.strip_prefix(b"/") == Some(&*resource.file);
+    let is_found = settings.try_files.is_empty() && settings.records.is_none();
+    // A weak tag becomes a strong one in time.
+    let weak = resource.identity.etag.as_ref().is_some_and(|tag| tag.weak);
+    let lasts = !weak && settings.etag != EtagKind::Sha256 && settings.expires.is_none();
+    if !(is_own && is_found && lasts) {
+        return;
+    }
+    let hit = Hit::new((subject.site.serial, subject.path), Arc::new(resource.heads()), None);
+    if plain_coding(request, &hit) == Some(Coding::Identity) {
+        ctx.heads.borrow_mut().insert(&ctx.shared.store, hit);
+    }
+}
