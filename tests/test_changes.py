@@ -19,6 +19,59 @@ def replace(path, content):
     os.replace(new, path)
 
 
+@pytest.mark.parametrize("size", [100, 20_000, 100_000])
+@pytest.mark.parametrize("sendfile", ["true", "false"])
+def test_without_a_cache_only_the_fields_are_kept_and_only_while_they_hold(serve, site, size, sendfile):
+    file = site / "a.txt"
+    secret = write(site.parent / "secret", "secret")
+    server = serve(f"cache = false\nsendfile = {sendfile}")
+
+    def change(content, how, n):
+        how(content)
+        # Old enough that no later change could have the same time.
+        os.utime(file, (1_000_000_000 + n, 1_000_000_000 + n))
+
+    def in_place(content):
+        with open(file, "r+b") as opened:
+            opened.write(content)
+            opened.truncate()
+
+    ways = [file.write_bytes, in_place, lambda content: replace(file, content)]
+    tags = set()
+    for n in range(9):
+        content = b"%d" % n * (size + n % 2)
+        change(content, ways[n % 3], n)
+        for _ in range(3):
+            status, fields, body = server.get("/a.txt")
+            assert (status, body) == (200, content), n
+            tag = fields["etag"]
+            assert not tag.startswith("W/") and fields["last-modified"].endswith(f"01:46:4{n} GMT")
+        tags.add(tag)
+        url = f"http://127.0.0.1:{server.port}/a.txt"
+        over_http2 = subprocess.run(["curl", "-s", "--http2-prior-knowledge", url], capture_output=True, check=True)
+        assert over_http2.stdout == content
+        with server.connect() as connection:
+            connection.sendall(b"HEAD /a.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            head = connection.makefile("rb").read()
+        assert b"Content-Length: %d\r\n" % len(content) in head and head.endswith(b"\r\n\r\n")
+        assert server.get("/a.txt", "Range: bytes=1-2")[0::2] == (206, content[1:3])
+        assert server.get("/a.txt", f"If-None-Match: {tag}")[0::2] == (304, b"")
+    assert len(tags) == 9
+    file.unlink()
+    assert server.get("/a.txt")[0] == 404
+    os.mkfifo(file)
+    assert server.get("/a.txt")[0] == 403
+    file.unlink()
+    file.mkdir()
+    assert server.get("/a.txt")[0] == 301
+    file.rmdir()
+    file.symlink_to(secret)
+    assert server.get("/a.txt")[0] == 403
+    file.unlink()
+    change(b"back", file.write_bytes, 0)
+    assert server.get("/a.txt")[2] == b"back"
+
+
 @pytest.mark.parametrize("size", [100, 60_000, 600_000])
 def test_every_change_is_seen_by_the_next_request(serve, site, size):
     """Cached, and no time between the change and the request."""
