@@ -37,6 +37,9 @@ def total(found, name, **labels):
     return sum(value for (n, have), value in found.items() if n == name and wanted <= dict(have).items())
 
 
+PHASE = "dunlin_request_phase_seconds"
+
+
 def metrics(server):
     return samples(server.get("/status/metrics")[2].decode())
 
@@ -67,6 +70,12 @@ def test_metrics_add_up_and_real_parsers_read_them(serve, site):
     bound = "http_server_request_duration_seconds_bucket"
     assert total(found, bound, le="+Inf", **files) == total(found, name, **files)
     assert total(found, bound, le="10.0", **files) == total(found, name, **files)
+    sizes = "http_server_response_body_size_bytes_bucket"
+    assert total(found, sizes, le="1000.0", http_response_status_code="200", **files) == 7
+    assert total(found, sizes, le="1000000.0", http_response_status_code="200", **files) == 8
+    assert total(found, name, url_scheme="http") == total(found, name)
+    for phase in ("head", "handler", "send"):
+        assert total(found, PHASE + "_count", phase=phase, **files) == total(found, name, **files)
     wait_until(lambda: total(metrics(server), "dunlin_cache_requests_total", result="hit") >= 6, "hits")
     assert found["process_open_fds", ()] > 5 and found["process_resident_memory_bytes", ()] > 1e6
     with server.connect(), server.connect():
@@ -328,8 +337,9 @@ def test_phases_are_in_the_log_and_in_server_timing(serve, site, tmp_path):
     for _ in range(2):
         status, fields, body = server.get("/a.txt")
         assert status == 200 and body == b"x"
-        assert re.fullmatch(r"head;dur=[\d.]+, handler;dur=[\d.]+", fields["server-timing"])
-    assert server.get("/none")[1]["server-timing"].startswith("head;dur=")
+        names = [name for name, _, _ in (part.partition(";dur=") for part in fields["server-timing"].split(", "))]
+        assert names == ["idle", "head", "route", "handler"]
+    assert server.get("/none")[1]["server-timing"].startswith("idle;dur=")
     assert server.get("/a.txt", "Range: bytes=0-0")[1]["server-timing"]
     with server.connect() as connection:
         connection.sendall(b"GET /a.txt HT")
@@ -339,10 +349,54 @@ def test_phases_are_in_the_log_and_in_server_timing(serve, site, tmp_path):
             pass
     wait_until(lambda: log.exists() and len(log.read_text().splitlines()) == 5, "five lines")
     entries = [json.loads(line) for line in log.read_text().splitlines()]
-    assert all({"idle_us", "head_us", "handler_us", "send_us"} <= entry["phases"].keys() for entry in entries)
+    assert all(list(entry["phases"]) == ["idle_us", "head_us", "route_us", "handler_us", "send_us"] for entry in entries)
     last = entries[-1]
     assert 190_000 < last["phases"]["head_us"] <= last["duration_us"]
     assert sum(last["phases"].values()) - last["phases"]["idle_us"] <= last["duration_us"] + 3
+
+
+def test_every_request_has_its_phases_also_what_the_cache_answers(serve, site, tmp_path):
+    write(site / "a.txt", "x")
+    log = tmp_path / "access.log"
+    script = write(tmp_path / "cgi" / "slow", "#!/bin/sh\nsleep 0.2\nprintf 'Content-Type: text/plain\\n\\nslow'\n")
+    script.chmod(0o755)
+    more = STATUS + f'[[site.route]]\npath = "/cgi/*"\nscript = {{ kind = "cgi", directory = "{tmp_path}/cgi" }}\n'
+    server = serve(more=more, server=f'access_log = {{ path = "{log}", format = "json" }}')
+    requests = [b"GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\n"] * 3
+    requests += [b"GET /cgi/slow HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /a.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"]
+    server.exchange(b"".join(requests))
+    wait_until(lambda: log.exists() and len(log.read_text().splitlines()) == 5, "five lines")
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    every = ["head_us", "route_us", "handler_us", "send_us"]
+    assert [list(entry["phases"]) for entry in entries] == [["idle_us", *every], *[every] * 4]
+    assert [entry["cache"] for entry in entries] == ["miss", "hit", "hit", "-", "hit"]
+    assert entries[3]["phases"]["handler_us"] > 190_000 and entries[3]["phases"]["route_us"] < 100_000
+    # What comes behind a slow request on its connection waits for its turn.
+    behind = entries[4]["phases"]
+    assert behind["route_us"] > 190_000 and behind["handler_us"] < 100_000
+
+    def counted():
+        found = metrics(server)
+        return found if total(found, PHASE + "_count", http_route="", phase="send") == 4 else None
+
+    found = wait_until(counted, "the requests to be counted")
+    slow = {"http_route": "/cgi/*", "phase": "handler"}
+    assert total(found, PHASE + "_count", **slow) == 1 and 0.19 < total(found, PHASE + "_sum", **slow) < 5
+    assert total(found, PHASE + "_count", http_route="", phase="idle") == 1
+    assert total(found, PHASE + "_count", http_route="", phase="route") == 4
+    assert total(found, PHASE + "_sum", http_route="", phase="route") > 0.19
+
+
+def test_pools_of_the_same_scripts_are_one_series(serve, site, tmp_path):
+    script = write(tmp_path / "cgi" / "a", "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nx'\n")
+    script.chmod(0o755)
+    kind = f'script = {{ kind = "cgi", directory = "{tmp_path}/cgi", processes = 3 }}\n'
+    server = serve(more=STATUS + "".join(f'[[site.route]]\npath = "/{name}/*"\n{kind}' for name in "xy"))
+    assert server.get("/x/a")[2] == server.get("/y/a")[2] == b"x"
+    text = server.get("/status/metrics")[2].decode()
+    names = [line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")]
+    assert len(names) == len(set(names)), "a series is there once"
+    assert total(metrics(server), "dunlin_scripts_processes_limit") == 6
 
 
 def test_secrets_stay_out_of_the_log(serve, site, tmp_path):
@@ -423,7 +477,8 @@ def test_traces_reach_a_collector_and_join_those_of_clients_and_scripts(serve, s
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     server.get("/a.txt")
     server.get("/a.txt", f"traceparent: 00-{trace}-{parent}-00")
-    server.get("/a.txt?token=hunter2", f"traceparent: 00-{trace}-{parent}-01")
+    traced = f"GET /a.txt?token=hunter2 HTTP/1.1\r\nHost: localhost:{server.port}\r\ntraceparent: 00-{trace}-{parent}-01\r\n"
+    server.exchange(f"{traced}Connection: close\r\n\r\n".encode())
     own = get(server, "/cgi/parent", f"traceparent: 00-{trace}-{parent}-01")[2].decode()
     assert re.fullmatch(rf"00-{trace}-[0-9a-f]{{16}}-01", own) and parent not in own
     wait_until(lambda: len(collector.spans) == 2, "two spans")
@@ -433,6 +488,8 @@ def test_traces_reach_a_collector_and_join_those_of_clients_and_scripts(serve, s
     assert script_ids["spanId"] in own
     have = attributes(file)
     assert have["http.request.method"] == "GET" and have["http.response.status_code"] == 200
+    assert have["url.scheme"] == "http" and have["server.address"] == "localhost" and have["server.port"] == str(server.port)
+    assert {f"dunlin.phase.{phase}_us" for phase in ("head", "route", "handler", "send")} <= have.keys()
     assert have["url.path"] == "/a.txt" and have["url.query"] == "token=REDACTED"
     assert file.kind == 2 and 0 < file.end_time_unix_nano - file.start_time_unix_nano < 10e9
     assert attributes(script)["http.route"] == "/cgi/*" and attributes(script)["dunlin.phase.handler_us"] > 0

@@ -80,6 +80,8 @@ pub(crate) struct Loop {
     pub(crate) metrics: Rc<LoopMetrics>,
     log: RefCell<Option<LoopLog>>,
     is_logging: bool,
+    /// Whether the log tells where the time of requests went.
+    logs_times: bool,
     time: RefCell<TimeCache>,
     thread: Rc<Thread>,
     /// There is a newer one.
@@ -178,6 +180,7 @@ impl Loop {
             metrics: Rc::clone(thread.metrics.get_or_init(|| Rc::new(shared.metrics.of_loop()))),
             time: RefCell::new(TimeCache::new()),
             is_logging: log.is_some(),
+            logs_times: log.is_some_and(|log| log.tells_times()),
             log: RefCell::new(log.map(AccessLog::loop_log)),
             thread: Rc::clone(thread),
             superseded: Cell::new(false),

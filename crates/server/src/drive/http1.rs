@@ -240,9 +240,7 @@ impl Connection {
                 self.may_overtake = true;
             }
             let fresh = read.filled();
-            if self.ctx.is_tracking() {
-                self.arrival = Some(Arrival::read(self.arrival, self.unread.is_empty()));
-            }
+            self.note_arrival();
             let step = if self.unread.is_empty() {
                 self.take_in(Cow::Borrowed(fresh), parts)
             } else {
@@ -299,6 +297,13 @@ impl Connection {
         Some(self.follow(next))
     }
 
+    /// Bytes were read, which are not among the unread ones yet.
+    fn note_arrival(&mut self) {
+        if self.ctx.is_tracking() {
+            self.arrival = Some(Arrival::read(self.arrival, self.unread.is_empty()));
+        }
+    }
+
     /// Sets the limit that the next bytes have to meet. `anew`: what is incomplete now began after
     /// the limit was last set.
     fn await_more(&mut self, anew: bool) {
@@ -330,7 +335,8 @@ impl Connection {
             Next::Receive => {
                 self.stage = Stage::Receive;
                 self.early_reads = 2;
-                self.arrival = None;
+                // What is there of the next request came when it was read.
+                self.arrival = self.arrival.filter(|_| !self.unread.is_empty());
                 self.resume = !self.unread.is_empty();
                 self.await_more(true);
             }

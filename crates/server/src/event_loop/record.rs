@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use dunlin_http::{FieldName, Request};
 
 use super::{Loop, Shared};
+use crate::gate::Client;
 use crate::record::metrics::{Finished, Key, Label, named};
 use crate::record::watch::Seen;
-use crate::record::{Arrival, Exchange, Opening, Track};
+use crate::record::{Arrival, Exchange, Opening, Times, Track};
 use crate::transport::{Peer, Transport};
 
 /// Where a request came from, for the log.
@@ -52,6 +53,12 @@ impl Loop {
         self.is_logging || self.shared.tracer.is_some() || self.shared.hub.is_watched()
     }
 
+    /// Whether somebody wants to be told where the time of each request went.
+    #[inline]
+    pub(crate) fn is_telling_times(&self) -> bool {
+        self.logs_times || self.shared.tracer.is_some() || self.shared.hub.is_watched()
+    }
+
     /// Follows a request whose head has arrived, when anybody wants to know.
     #[inline]
     pub(crate) fn track(
@@ -79,19 +86,23 @@ impl Loop {
         }
     }
 
-    /// Counts a request that was answered at once, for those who want to know no more of it.
+    /// Counts a request that was answered at once, for those who want to know no more of it. `routed` is when
+    /// its route was found, if that is known.
     #[inline]
     pub(crate) fn count(
         &self,
         request: &Request<'_>,
-        peer: Peer,
+        client: Client,
         kind: (Label, u16),
-        arrival: Option<Arrival>,
+        (arrival, routed): (Option<Arrival>, Option<Instant>),
         sent: u64,
     ) {
         if self.shared.is_counting {
-            let duration = arrival.map_or(Duration::ZERO, |arrival| arrival.first_byte().elapsed());
-            self.metrics.count(&finished(request, peer, kind, duration, sent));
+            let end = Instant::now();
+            let first_byte = arrival.map_or(end, Arrival::first_byte);
+            let times = arrival.map(|arrival| arrival.times(routed, end)).unwrap_or_default();
+            let duration = end.saturating_duration_since(first_byte);
+            self.metrics.count(&finished(request, client, kind, (duration, times), sent));
         }
     }
 
@@ -110,14 +121,10 @@ impl Loop {
         let end = Instant::now();
         if self.shared.is_counting {
             let duration = end.saturating_duration_since(track.phases.first_byte);
+            let client = track.client(from.peer, from.stream);
             let kind = (track.follow.label, served.status);
-            self.metrics.count(&finished(
-                request,
-                track.peer(from.peer),
-                kind,
-                duration,
-                served.bytes,
-            ));
+            let took = (duration, track.times(end));
+            self.metrics.count(&finished(request, client, kind, took, served.bytes));
         }
         let is_logged = track.is_logged && self.is_logging;
         let is_watched = self.shared.hub.is_watched();
@@ -138,7 +145,8 @@ impl Loop {
         moment: Moment,
     ) {
         let Shared { reverse_dns, redactor, config, .. } = &*self.shared;
-        let peer = track.peer(from.peer);
+        let begins = moment == Moment::Begin;
+        let Client { address: peer, encrypted, .. } = track.client(from.peer, from.stream);
         let name = reverse_dns.as_ref().and_then(|dns| dns.name(peer.ip()?));
         let duration = end.saturating_duration_since(track.phases.first_byte);
         let began = self.clock.since_1970(track.phases.first_byte);
@@ -162,11 +170,11 @@ impl Loop {
             cache: served.cache,
             coding: served.coding,
             connection: from.connection,
-            times: track.times(end),
+            encrypted,
+            times: if begins { track.times(end).begun() } else { track.times(end) },
             tls: from.stream.tls(),
             course: track.course.as_deref(),
         };
-        let begins = moment == Moment::Begin;
         let is_logged = matches!(moment, Moment::End { is_logged: true, .. });
         let is_watched = begins || matches!(moment, Moment::End { is_watched: true, .. });
         if is_logged && let Some(log) = &mut *self.log.borrow_mut() {
@@ -193,11 +201,12 @@ impl Loop {
 #[inline]
 fn finished(
     request: &Request<'_>,
-    peer: Peer,
+    client: Client,
     (label, status): (Label, u16),
-    duration: Duration,
+    (duration, times): (Duration, Times),
     sent: u64,
 ) -> Finished {
     let (method, version) = (request.method(), request.version());
-    Finished { key: Key { label, method, version, status }, peer, duration, sent }
+    let key = Key { label, method, version, encrypted: client.encrypted, status };
+    Finished { key, peer: client.address, duration, times, sent }
 }

@@ -73,6 +73,11 @@ impl AccessLog {
         Ok(Arc::new(Self { format: settings.format, queue, reporter }))
     }
 
+    /// Whether its lines tell where the time of requests went.
+    pub(crate) fn tells_times(&self) -> bool {
+        matches!(self.format, Format::Json)
+    }
+
     /// The part of the log that one event loop keeps.
     pub(crate) fn loop_log(self: &Arc<Self>) -> LoopLog {
         LoopLog { log: Arc::clone(self), time: TimeCache::new(), buffer: new_buffer(), lines: 0 }

@@ -47,6 +47,8 @@ pub(crate) struct Exchange<'a> {
     pub(crate) coding: &'static str,
     /// The serial number of the connection.
     pub(crate) connection: u64,
+    /// Whether the client came by TLS, be it to a proxy that is trusted.
+    pub(crate) encrypted: bool,
     /// Where the time went.
     pub(crate) times: Times,
     /// What is known of the encryption; `None` when there is none.
@@ -115,7 +117,8 @@ pub(super) mod tests {
             cache: "hit",
             coding: "gzip",
             connection: 42,
-            times: Times { head: 12, handler: Some(345), ..Times::default() },
+            encrypted: false,
+            times: Times { head: 12_999, handler: Some(345_000), ..Times::default() },
             tls: None,
             course: None,
         }

@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use dunlin_http::Request;
+use dunlin_http::semantics::host;
 use serde_json::{Value, json};
 
 use super::{Exchange, Times, random};
@@ -179,6 +180,7 @@ fn message(span: &Span, exchange: &Exchange<'_>, times: &Times, route: &str) -> 
         attributes.push(json!({"key": key, "value": value}));
     };
     add("http.request.method", text(exchange.method));
+    add("url.scheme", if exchange.encrypted { "https" } else { "http" }.into());
     add("url.path", text(exchange.path()));
     if let Some(query) = exchange.query() {
         add("url.query", text(query));
@@ -188,8 +190,11 @@ fn message(span: &Span, exchange: &Exchange<'_>, times: &Times, route: &str) -> 
     add("http.response.body.size", exchange.body_bytes.into());
     add("network.protocol.version", version.into());
     add("client.address", exchange.peer.to_string().into());
-    if let Some(host) = exchange.host {
-        add("server.address", text(host));
+    if let Some(host) = exchange.host.and_then(host::parse) {
+        add("server.address", text(host.name));
+        if let Some(port) = host.port {
+            add("server.port", port.into());
+        }
     }
     if let Some(agent) = exchange.user_agent {
         add("user_agent.original", text(agent));

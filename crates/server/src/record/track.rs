@@ -1,7 +1,7 @@
 //! What is known of a request besides its bytes, from its arrival to its log line.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use dunlin_http::FieldLines;
 
@@ -9,8 +9,8 @@ use super::Course;
 use super::metrics::Label;
 use super::traces::Span;
 use crate::config::Settings;
-use crate::gate::{ConnectionPace, Pacer, Pass};
-use crate::transport::Peer;
+use crate::gate::{Client, ConnectionPace, Pacer, Pass};
+use crate::transport::{Peer, Transport};
 
 /// One request's way through the server. It is made when the head has arrived, and ends with
 /// [`Loop::record`](crate::event_loop::Loop::record); whatever the gates lent to the request is given
@@ -79,7 +79,7 @@ pub(crate) struct Opening {
     pub(crate) secured: Option<Instant>,
 }
 
-/// How long each phase took, in microseconds; `None` for a phase that the request did not have.
+/// How long each phase took, in nanoseconds; `None` for a phase that the request did not have.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Times {
     /// From the connection's beginning to the end of the TLS handshake.
@@ -88,6 +88,9 @@ pub(crate) struct Times {
     pub(crate) idle: Option<u64>,
     /// From the first byte to the end of the head.
     pub(crate) head: u64,
+    /// From there until its route was found, behind the requests that came before it; `None` where nobody
+    /// wants to know it apart from what follows.
+    pub(crate) route: Option<u64>,
     /// Waiting at gates.
     pub(crate) gate: Option<u64>,
     /// From there to the answer's first byte.
@@ -95,6 +98,9 @@ pub(crate) struct Times {
     /// From there to the answer's last byte.
     pub(crate) send: Option<u64>,
 }
+
+/// The names of the phases, in the order of time.
+pub(crate) const PHASES: [&str; 7] = ["tls", "idle", "head", "route", "gate", "handler", "send"];
 
 impl Opening {
     /// Of a connection that was accepted now.
@@ -114,6 +120,20 @@ impl Arrival {
     /// All of them at that moment.
     fn at(moment: Instant) -> Self {
         Self { first_byte: moment, last_read: moment }
+    }
+
+    /// How long the phases took of a request that was answered at once and is only counted, from its first byte
+    /// to `end`.
+    #[inline]
+    pub(crate) fn times(self, routed: Option<Instant>, end: Instant) -> Times {
+        let handler = nanos(routed.unwrap_or(self.last_read), end);
+        Times {
+            head: nanos(self.first_byte, self.last_read),
+            route: routed.map(|routed| nanos(self.last_read, routed)),
+            handler: Some(handler),
+            send: Some(0),
+            ..Times::default()
+        }
     }
 
     /// When the first of the bytes was read.
@@ -154,9 +174,9 @@ impl Track {
         Some(Self { site, pass, is_logged, follow, ..track })
     }
 
-    /// The client, which may be another than the `peer` of its connection.
-    pub(crate) fn peer(&self, peer: Peer) -> Peer {
-        self.pass.as_ref().map_or(peer, |pass| pass.client.address)
+    /// The client, which may be another than the one of its connection.
+    pub(crate) fn client(&self, peer: Peer, stream: &Transport) -> Client {
+        self.pass.as_ref().map_or_else(|| Client::of(peer, stream), |pass| pass.client)
     }
 
     /// The `traceparent` of what handlers do, when the request is traced.
@@ -189,34 +209,29 @@ impl Track {
 
     /// The phases so far as a `Server-Timing` value, in milliseconds.
     fn server_timing(&self) -> String {
-        let times = self.times(Instant::now());
-        let phases = [
-            ("tls", times.tls),
-            ("head", Some(times.head)),
-            ("gate", times.gate),
-            ("handler", times.handler),
-        ];
-        let told = phases.into_iter().filter_map(|(name, micros)| {
-            Some(format!("{name};dur={:.3}", micros? as f64 / 1000.0))
-        });
+        // How long it takes to send is not known when the head is sent.
+        let times = Times { send: None, ..self.times(Instant::now()) };
+        let told =
+            times.iter().map(|(name, micros)| format!("{name};dur={:.3}", micros as f64 / 1000.0));
         told.collect::<Vec<_>>().join(", ")
     }
 
-    /// How long each phase took; the last ends at `end`.
+    /// How long each phase took; the last ends at `end`. What is answered at once is sent at once.
     pub(crate) fn times(&self, end: Instant) -> Times {
-        let micros = |from: Instant, to: Instant| {
-            u64::try_from(to.saturating_duration_since(from).as_micros()).unwrap_or(u64::MAX)
-        };
         let Phases { opening, first_byte, head, first_out } = self.phases;
-        let waited = self.waited();
+        let pass = self.pass.as_deref();
+        let routed = pass.map(|pass| pass.asked);
+        let passed = pass.and_then(|pass| pass.passed());
+        let first_out = first_out.unwrap_or(end);
         Times {
-            tls: opening.and_then(|opening| Some(micros(opening.accepted, opening.secured?))),
+            tls: opening.and_then(|opening| Some(nanos(opening.accepted, opening.secured?))),
             idle: opening
-                .map(|opening| micros(opening.secured.unwrap_or(opening.accepted), first_byte)),
-            head: micros(first_byte, head),
-            gate: (!waited.is_zero()).then_some(waited.as_micros() as u64),
-            handler: first_out.map(|first_out| micros(head + waited, first_out)),
-            send: first_out.map(|first_out| micros(first_out, end)),
+                .map(|opening| nanos(opening.secured.unwrap_or(opening.accepted), first_byte)),
+            head: nanos(first_byte, head),
+            route: routed.map(|routed| nanos(head, routed)),
+            gate: passed.map(|passed| nanos(routed.unwrap_or(head), passed)),
+            handler: Some(nanos(passed.or(routed).unwrap_or(head), first_out)),
+            send: Some(nanos(first_out, end)),
         }
     }
 
@@ -229,25 +244,28 @@ impl Track {
     ) -> Option<Pacer> {
         self.pass.as_ref()?.pacer(connection, short, Instant::now)
     }
-
-    /// How long the gates had it wait.
-    fn waited(&self) -> Duration {
-        let passed = self.pass.as_ref().and_then(|pass| pass.passed());
-        passed.map_or(Duration::ZERO, |passed| passed.saturating_duration_since(self.phases.head))
-    }
 }
 
 impl Times {
-    /// The phases that the request had, by name.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let all = [
-            ("tls", self.tls),
-            ("idle", self.idle),
-            ("head", Some(self.head)),
-            ("gate", self.gate),
-            ("handler", self.handler),
-            ("send", self.send),
-        ];
-        all.into_iter().filter_map(|(name, micros)| Some((name, micros?)))
+    /// All phases, as [`PHASES`] names them.
+    #[inline]
+    pub(crate) fn all(&self) -> [Option<u64>; PHASES.len()] {
+        let Self { tls, idle, head, route, gate, handler, send } = *self;
+        [tls, idle, Some(head), route, gate, handler, send]
     }
+
+    /// Of a request whose answer is still to come.
+    pub(crate) fn begun(self) -> Self {
+        Self { handler: None, send: None, ..self }
+    }
+
+    /// The phases that the request had, by name, in microseconds.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let named = PHASES.into_iter().zip(self.all());
+        named.filter_map(|(name, nanos)| Some((name, nanos? / 1_000)))
+    }
+}
+
+fn nanos(from: Instant, to: Instant) -> u64 {
+    u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
 }

@@ -58,7 +58,7 @@ pub(crate) fn known<'f>(
     let coding = file::plain_coding(request, hit)?;
     let prepared =
         Prepared { hit: &**hit, coding, not_modified: false, cache: "hit", content: None };
-    if hit.settings.gates.is_some() {
+    if hit.settings.gates.is_some() || ctx.is_telling_times() {
         let settings = &hit.settings;
         let subject =
             Subject { site, settings, raw_path: path, path: b"", query, client, pass: None };

@@ -68,8 +68,11 @@ impl Connection {
         {
             self.opening = None;
             let bytes = self.send_short(request.method(), plain, output);
-            let peer = pass.map_or(self.peer, |pass| pass.client.address);
-            self.ctx.count(request, peer, (settings.label, 200), self.arrival, bytes);
+            let client = pass
+                .as_ref()
+                .map_or_else(|| Client::of(self.peer, &self.stream), |pass| pass.client);
+            let times = (self.arrival, pass.map(|pass| pass.asked));
+            self.ctx.count(request, client, (settings.label, 200), times, bytes);
             return self.after_answer(output);
         }
         let track = self.ctx.track(request, self.arrival, &mut self.opening);

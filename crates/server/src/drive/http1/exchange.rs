@@ -220,6 +220,7 @@ impl Connection {
             }
             Poll::Ready(Ok(())) if !read.filled().is_empty() => {
                 let data = read.filled();
+                self.note_arrival();
                 if exchange.upload.is_some() {
                     self.feed(exchange, data)
                 } else {

@@ -79,7 +79,15 @@ impl Pools {
         let mut all: Vec<_> = pools.values().map(|pool| pool.report()).collect();
         drop(pools);
         self.workers.report(&mut all);
-        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all.sort_by(|a, b| (&a.name, &a.kind).cmp(&(&b.name, &b.kind)));
+        // Two routes may run the same scripts in pools of their own.
+        all.dedup_by(|next, first| {
+            let same = (&first.name, &first.kind) == (&next.name, &next.kind);
+            if same {
+                first.add(next);
+            }
+            same
+        });
         all
     }
 

@@ -5,7 +5,7 @@ use std::fmt::{Display, Write};
 
 use super::certificates::Certificate;
 use super::report::Report;
-use crate::record::metrics::{BOUNDS, Counts, Series, named};
+use crate::record::metrics::{BOUNDS, Counts, Label, SIZES, Seconds, Series, Sizes, named};
 
 /// The two forms differ in little.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,25 +61,47 @@ impl Exposition {
         let name = "http_server_request_duration_seconds";
         self.family(name, "histogram", "Time from a request's head to the end of its answer.");
         for series in &counts.series {
-            let labels = labels(series);
-            let mut below = 0;
-            for (count, bound) in series.durations.buckets.iter().zip(BOUNDS) {
-                below += count;
-                let bound = bound as f64 / 1e9;
-                line!(self, "{name}_bucket{{{labels},le=\"{bound:?}\"}} {below}");
-            }
-            let (count, sum) = (series.durations.count, series.durations.sum as f64 / 1e9);
-            line!(self, "{name}_bucket{{{labels},le=\"+Inf\"}} {count}");
-            line!(self, "{name}_sum{{{labels}}} {sum}");
-            line!(self, "{name}_count{{{labels}}} {count}");
+            let Seconds { sum, buckets, .. } = &series.durations;
+            let bounds = BOUNDS.map(|bound| bound as f64 / 1e9);
+            self.histogram(name, &labels(series), (&bounds, buckets), *sum as f64 / 1e9);
         }
         let name = "http_server_response_body_size_bytes";
-        self.family(name, "summary", "Bytes of bodies that were sent.");
+        self.family(name, "histogram", "Bytes of bodies that were sent.");
         for series in &counts.series {
-            let labels = labels(series);
-            line!(self, "{name}_sum{{{labels}}} {}", series.sent);
-            line!(self, "{name}_count{{{labels}}} {}", series.durations.count);
+            let Sizes { sum, buckets } = &series.sizes;
+            let bounds = SIZES.map(|bound| bound as f64);
+            self.histogram(name, &labels(series), (&bounds, buckets), sum);
         }
+        let name = "dunlin_request_phase_seconds";
+        self.family(name, "summary", "Time that requests spent in each phase of their way.");
+        for (label, route) in Label::all().zip(&counts.routes) {
+            let (site, path) = named(label);
+            let at = format!("dunlin_site=\"{}\",http_route=\"{}\"", escape(&site), escape(&path));
+            for (phase, requests, nanos) in route.phases.iter() {
+                let sum = nanos as f64 / 1e9;
+                line!(self, "{name}_sum{{{at},phase=\"{phase}\"}} {sum}");
+                line!(self, "{name}_count{{{at},phase=\"{phase}\"}} {requests}");
+            }
+        }
+    }
+
+    /// One histogram: the last bucket has no bound.
+    fn histogram(
+        &mut self,
+        name: &str,
+        labels: &str,
+        (bounds, buckets): (&[f64], &[u64]),
+        sum: impl Display,
+    ) {
+        let mut below = 0;
+        for (count, bound) in buckets.iter().zip(bounds) {
+            below += count;
+            line!(self, "{name}_bucket{{{labels},le=\"{bound:?}\"}} {below}");
+        }
+        let count: u64 = buckets.iter().sum();
+        line!(self, "{name}_bucket{{{labels},le=\"+Inf\"}} {count}");
+        line!(self, "{name}_sum{{{labels}}} {sum}");
+        line!(self, "{name}_count{{{labels}}} {count}");
     }
 
     fn connections(&mut self, report: &Report) {
@@ -282,11 +304,12 @@ fn labels(series: &Series) -> String {
     let version = if version == "1" { "1.0" } else { version };
     format!(
         "http_request_method=\"{}\",http_response_status_code=\"{}\",http_route=\"{}\",\
-         dunlin_site=\"{}\",network_protocol_version=\"{version}\"",
+         dunlin_site=\"{}\",network_protocol_version=\"{version}\",url_scheme=\"{}\"",
         key.method.as_str(),
         key.status,
         escape(&route),
         escape(&site),
+        if key.encrypted { "https" } else { "http" },
     )
 }
 

@@ -194,6 +194,20 @@ pub struct Scripts {
     pub longest_script: String,
 }
 
+impl Scripts {
+    /// Adds what another pool of the same scripts does.
+    pub(crate) fn add(&mut self, other: &mut Self) {
+        self.most += other.most;
+        self.processes += other.processes;
+        self.busy += other.busy;
+        self.waiting += other.waiting;
+        if other.longest > self.longest {
+            self.longest = other.longest;
+            std::mem::swap(&mut self.longest_script, &mut other.longest_script);
+        }
+    }
+}
+
 impl Report {
     /// What the server is doing now; `counts` are those of all loops.
     pub(super) fn new(ctx: &Loop, counts: &Counts) -> Self {
@@ -248,7 +262,7 @@ impl Requests {
         for series in &counts.series {
             let count = series.durations.count;
             requests.total += count;
-            requests.sent += series.sent;
+            requests.sent += series.sizes.sum;
             add(&mut requests.status, &format!("{}xx", series.key.status / 100), count);
             add(&mut requests.method, series.key.method.as_str(), count);
             add(&mut requests.protocol, series.key.version.as_str(), count);

@@ -49,6 +49,34 @@ impl Seconds {
     }
 }
 
+/// Upper bounds of [`Sizes`] in bytes.
+pub(crate) const SIZES: [u64; 6] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
+
+/// Sizes by [`SIZES`].
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Sizes {
+    /// Bytes.
+    pub(crate) sum: u64,
+    /// The last one is beyond every bound.
+    pub(crate) buckets: [u64; SIZES.len() + 1],
+}
+
+impl Sizes {
+    #[inline]
+    pub(crate) fn count(&mut self, bytes: u64) {
+        self.sum += bytes;
+        let bucket = SIZES.iter().position(|&bound| bytes <= bound).unwrap_or(SIZES.len());
+        self.buckets[bucket] += 1;
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.sum += other.sum;
+        for (mine, count) in self.buckets.iter_mut().zip(other.buckets) {
+            *mine += count;
+        }
+    }
+}
+
 /// Durations in buckets that are at most a sixteenth wide, from 128 ns to more than an hour.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Fine {

@@ -7,6 +7,7 @@
 mod clients;
 mod histogram;
 mod labels;
+mod phases;
 mod process;
 
 use std::cell::{Cell, RefCell};
@@ -19,11 +20,13 @@ use dunlin_http::semantics::Method;
 use hashbrown::HashMap;
 
 pub(crate) use self::clients::{Client, Clients};
-pub(crate) use self::histogram::{BOUNDS, Fine, Seconds};
+pub(crate) use self::histogram::{BOUNDS, Fine, SIZES, Seconds, Sizes};
 pub(crate) use self::labels::{Label, label, named};
+pub(crate) use self::phases::Phases;
 pub(crate) use self::process::Process;
 use crate::clock::monotonic_millis;
 use crate::connections::STATES;
+use crate::record::Times;
 use crate::transport::Peer;
 
 /// What a finished request is counted by.
@@ -32,6 +35,8 @@ pub(crate) struct Key {
     pub(crate) label: Label,
     pub(crate) method: Method,
     pub(crate) version: Version,
+    /// Whether the client came by TLS.
+    pub(crate) encrypted: bool,
     pub(crate) status: u16,
 }
 
@@ -41,6 +46,7 @@ pub(crate) struct Finished {
     pub(crate) key: Key,
     pub(crate) peer: Peer,
     pub(crate) duration: Duration,
+    pub(crate) times: Times,
     /// Bytes of the answer's body that were sent.
     pub(crate) sent: u64,
 }
@@ -51,7 +57,7 @@ pub(crate) struct Series {
     pub(crate) key: Key,
     pub(crate) durations: Seconds,
     /// Bytes of bodies that were sent.
-    pub(crate) sent: u64,
+    pub(crate) sizes: Sizes,
 }
 
 /// What came of the requests of one route.
@@ -62,6 +68,7 @@ pub(crate) struct Route {
     pub(crate) failed: u64,
     pub(crate) sent: u64,
     pub(crate) durations: Fine,
+    pub(crate) phases: Phases,
 }
 
 /// How a TLS handshake ended.
@@ -158,13 +165,14 @@ impl LoopMetrics {
         let nanos = u64::try_from(finished.duration.as_nanos()).unwrap_or(u64::MAX);
         if let Some(series) = counts.series.get_mut(place) {
             series.durations.count(nanos);
-            series.sent += finished.sent;
+            series.sizes.count(finished.sent);
         }
         if let Some(route) = counts.routes.get_mut(finished.key.label.0 as usize) {
             route.requests += 1;
             route.failed += u64::from(finished.key.status >= 500);
             route.sent += finished.sent;
             route.durations.count(nanos);
+            route.phases.count(&finished.times);
         }
         if self.counts_clients.get() {
             counts.clients.count(finished.peer, finished.sent, nanos);
@@ -185,7 +193,8 @@ impl LoopMetrics {
             Key { label: Label::NONE, method: Method::Other, ..key }
         };
         let place = *places.entry(kept).or_insert_with(|| {
-            counts.series.push(Series { key: kept, durations: Seconds::default(), sent: 0 });
+            let (durations, sizes) = Default::default();
+            counts.series.push(Series { key: kept, durations, sizes });
             counts.series.len() - 1
         });
         self.last.set(Some((key, place)));
@@ -251,7 +260,7 @@ impl Counts {
             match self.series.iter_mut().find(|mine| mine.key == series.key) {
                 Some(mine) => {
                     mine.durations.add(&series.durations);
-                    mine.sent += series.sent;
+                    mine.sizes.add(&series.sizes);
                 }
                 None => self.series.push(series.clone()),
             }
@@ -264,6 +273,7 @@ impl Counts {
             mine.failed += route.failed;
             mine.sent += route.sent;
             mine.durations.add(&route.durations);
+            mine.phases.add(&route.phases);
         }
         self.accepted += other.accepted;
         for (mine, count) in self.connections.iter_mut().zip(other.connections) {
@@ -292,10 +302,13 @@ mod tests {
             label: label("test", "/*"),
             method: Method::Get,
             version: Version::Http11,
+            encrypted: false,
             status,
         };
         let peer = Peer::Ip(IpAddr::from([192, 0, 2, 1]));
-        Finished { key, peer, duration: Duration::from_micros(micros), sent: 10 }
+        let duration = Duration::from_micros(micros);
+        let times = Times { handler: Some(micros * 1_000), ..Times::default() };
+        Finished { key, peer, duration, times, sent: 10 }
     }
 
     #[test]
@@ -317,6 +330,8 @@ mod tests {
         assert_eq!(counted, [(200, 2), (500, 2)]);
         let route = &sum.routes[label("test", "/*").0 as usize];
         assert_eq!((route.requests, route.failed, route.sent), (4, 2, 40));
+        let phases: Vec<_> = route.phases.iter().collect();
+        assert_eq!(phases, [("head", 4, 0), ("handler", 4, 40_200_000)]);
         assert_eq!((sum.accepted, sum.connections[0]), (2, 2));
     }
 

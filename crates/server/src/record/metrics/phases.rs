@@ -1,0 +1,37 @@
+//! How long the phases of requests took, in sum.
+
+use crate::record::{PHASES, Times};
+
+/// Sums by phase, as [`PHASES`] names them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Phases {
+    /// Requests that had the phase.
+    requests: [u64; PHASES.len()],
+    nanos: [u64; PHASES.len()],
+}
+
+impl Phases {
+    #[inline]
+    pub(crate) fn count(&mut self, times: &Times) {
+        for (phase, nanos) in times.all().into_iter().enumerate() {
+            if let Some(nanos) = nanos {
+                self.requests[phase] += 1;
+                self.nanos[phase] = self.nanos[phase].saturating_add(nanos);
+            }
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        for phase in 0..PHASES.len() {
+            self.requests[phase] += other.requests[phase];
+            self.nanos[phase] = self.nanos[phase].saturating_add(other.nanos[phase]);
+        }
+    }
+
+    /// The phases that any request had: name, how many had it, nanoseconds in all.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, u64, u64)> {
+        let sums = self.requests.iter().zip(&self.nanos);
+        let named = PHASES.into_iter().zip(sums);
+        named.map(|(name, (&requests, &nanos))| (name, requests, nanos)).filter(|sum| sum.1 > 0)
+    }
+}
