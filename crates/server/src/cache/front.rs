@@ -1,6 +1,6 @@
 //! The layer that one loop has to itself.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,18 +30,19 @@ pub(crate) struct Front {
     retired: (usize, usize),
 }
 
-/// A resource as one loop holds it: counted without touching what other cores read.
+/// A resource as one loop holds it: counted without touching what other cores read. What is compared stands in
+/// one line of a processor's cache, and what most answers need in the next.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Hit {
     key: FrontKey,
-    /// What most answers need, beside each other.
-    pub(crate) version: Arc<Version>,
+    /// What [`Version::changes`] was when the version was last looked at, and until when it is trusted.
+    seen: Cell<u64>,
+    until: Cell<u64>,
     pub(crate) settings: Arc<Settings>,
-    /// There is a plain 200 to be sent as it is, nobody but the gates of its route has to be asked whether it
-    /// may be, and the client is not told with it how long it took.
-    pub(crate) is_ready: bool,
     /// The plain 200 as it is sent, when nothing about it depends on the request or the time.
     pub(crate) plain: Option<Plain>,
+    pub(crate) version: Arc<Version>,
     pub(crate) resource: Arc<Resource>,
     /// The gates of the file's own path, when that is not the requested one: of an index file, or one
     /// that the route looks for.
@@ -52,16 +53,23 @@ pub(crate) struct Hit {
 #[derive(Debug)]
 pub(crate) struct Plain {
     pub(crate) block: Bytes,
-    pub(crate) head_length: usize,
-    /// See [`super::Representation::serial`].
-    pub(crate) serial: u64,
+    head_length: u32,
+    /// Nobody but the gates of its route has to be asked whether it may be sent as it is, and the client is not
+    /// told with it how long it took.
+    is_ready: bool,
 }
 
 impl Plain {
+    /// Bytes of the head.
+    #[inline]
+    pub(crate) fn head_length(&self) -> usize {
+        self.head_length as usize
+    }
+
     /// The part of the body that is sent.
     #[inline]
     pub(crate) fn sent(&self, method: Method) -> &[u8] {
-        let body = &self.block[self.head_length..];
+        let body = &self.block[self.head_length()..];
         if method == Method::Head { &[] } else { body }
     }
 }
@@ -74,20 +82,47 @@ impl Hit {
         gates: Option<Arc<Gates>>,
     ) -> Self {
         let (identity, settings) = (&resource.identity, &resource.settings);
-        let plain = settings.expires.is_none() && matches!(identity.body, Stored::Memory(_));
+        let is_plain = settings.expires.is_none() && matches!(identity.body, Stored::Memory(_));
+        let is_ready = gates.is_none() && !settings.server_timing;
+        // No head is as long as could not be told.
+        let head_length = u32::try_from(identity.head_length).ok().filter(|_| is_plain);
+        let block = || identity.block.clone();
         Self {
             key: FrontKey { site, path: SmallVec::from_slice(path) },
-            version: Arc::clone(&resource.version),
+            // It is looked at with the first use.
+            seen: Cell::new(u64::MAX),
+            until: Cell::new(0),
             settings: Arc::clone(settings),
-            is_ready: plain && gates.is_none() && !settings.server_timing,
-            plain: plain.then(|| Plain {
-                block: identity.block.clone(),
-                head_length: identity.head_length,
-                serial: identity.serial,
-            }),
+            plain: head_length.map(|head_length| Plain { block: block(), head_length, is_ready }),
+            version: Arc::clone(&resource.version),
             resource,
             gates,
         }
+    }
+
+    /// Whether there is a plain 200 that may be sent as it is.
+    #[inline]
+    pub(crate) fn is_ready(&self) -> bool {
+        self.plain.as_ref().is_some_and(|plain| plain.is_ready)
+    }
+
+    /// Whether it may be used now (in milliseconds) without asking the disk.
+    #[inline]
+    fn is_fresh(&self, now: u64) -> bool {
+        let changes = Version::changes();
+        self.seen.get() == changes && now < self.until.get() || self.look(changes, now)
+    }
+
+    /// Looks at the version, which is elsewhere in memory.
+    #[cold]
+    fn look(&self, changes: u64, now: u64) -> bool {
+        let is_fresh = self.version.is_fresh(now);
+        if is_fresh {
+            self.version.touch();
+            self.seen.set(changes);
+            self.until.set(self.version.trusted_until());
+        }
+        is_fresh
     }
 }
 
@@ -95,7 +130,7 @@ impl Hit {
 #[derive(Debug)]
 struct FrontKey {
     site: usize,
-    path: SmallVec<[u8; 48]>,
+    path: SmallVec<[u8; 40]>,
 }
 
 impl FrontKey {
@@ -125,11 +160,7 @@ impl Front {
     pub(crate) fn get(&self, site: usize, path: &[u8], now: u64) -> Option<&Rc<Hit>> {
         let hash = self.hasher.hash_one((site, path));
         let hit = self.table.find(hash, |hit| hit.key.is(site, path))?;
-        if !hit.version.is_fresh(now) {
-            return None;
-        }
-        hit.version.touch();
-        Some(hit)
+        hit.is_fresh(now).then_some(hit)
     }
 
     pub(crate) fn insert(&mut self, store: &Store, hit: Hit) -> Rc<Hit> {
@@ -155,5 +186,21 @@ impl Front {
     /// Lets go of what is not to be used any more, so that its memory is free.
     pub(crate) fn sweep(&mut self) {
         self.table.retain(|hit| !hit.version.is_stale());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::*;
+
+    #[test]
+    fn what_most_answers_need_is_in_two_lines_of_a_processors_cache() {
+        assert_eq!((offset_of!(Hit, key), offset_of!(Hit, seen)), (0, 64));
+        assert_eq!(
+            (offset_of!(Hit, plain) + size_of::<Option<Plain>>(), align_of::<Hit>()),
+            (128, 64)
+        );
     }
 }

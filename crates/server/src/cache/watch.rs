@@ -20,8 +20,8 @@ use hashbrown::HashMap;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use smallvec::SmallVec;
 
-/// One version of a file, as long as it is current. All that every use looks at stands together
-/// here, in one line of a processor's cache, which is only read as long as nothing changes.
+/// One version of a file, as long as it is current. Whoever has looked at it need not look again as long as
+/// [`Version::changes`] stays the same.
 #[derive(Debug, Default)]
 pub(crate) struct Version {
     stale: AtomicBool,
@@ -31,7 +31,16 @@ pub(crate) struct Version {
     trusted_until: AtomicU64,
 }
 
+/// See [`Version::changes`].
+static TURNS: AtomicU64 = AtomicU64::new(0);
+
 impl Version {
+    /// A number that is another one after any version has ended, or was asked whether it was used.
+    #[inline]
+    pub(crate) fn changes() -> u64 {
+        TURNS.load(Ordering::Acquire)
+    }
+
     #[inline]
     pub(crate) fn is_stale(&self) -> bool {
         self.stale.load(Ordering::Acquire)
@@ -40,7 +49,12 @@ impl Version {
     /// Whether it may be used now without asking the disk. `now` is in milliseconds.
     #[inline]
     pub(crate) fn is_fresh(&self, now: u64) -> bool {
-        !self.is_stale() && now < self.trusted_until.load(Ordering::Relaxed)
+        !self.is_stale() && now < self.trusted_until()
+    }
+
+    /// Until when it may be used without asking the disk, in milliseconds; that may become later.
+    pub(crate) fn trusted_until(&self) -> u64 {
+        self.trusted_until.load(Ordering::Relaxed)
     }
 
     pub(crate) fn trust_until(&self, then: u64) {
@@ -56,11 +70,16 @@ impl Version {
 
     /// Whether it was used since this was last asked.
     pub(crate) fn take_used(&self) -> bool {
-        self.used.swap(false, Ordering::Relaxed)
+        let was_used = self.used.swap(false, Ordering::Relaxed);
+        if was_used {
+            TURNS.fetch_add(1, Ordering::Release);
+        }
+        was_used
     }
 
     pub(crate) fn retire(&self) {
         self.stale.store(true, Ordering::Release);
+        TURNS.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -256,4 +275,22 @@ fn original_of(name: &[u8]) -> Option<&[u8]> {
     [b".gz".as_slice(), b".br", b".zst", b".stmlf"]
         .iter()
         .find_map(|suffix| name.strip_suffix(*suffix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_has_looked_at_a_version_looks_again_after_its_end_and_after_the_hand_has_passed() {
+        let (version, changes) = (Version::default(), Version::changes());
+        version.trust_until(5);
+        assert!(version.is_fresh(4) && !version.is_fresh(5));
+        version.touch();
+        assert!(version.take_used(), "and it has to be told again that it is used");
+        let passed = Version::changes();
+        assert!(passed > changes);
+        version.retire();
+        assert!(Version::changes() > passed && !version.is_fresh(4));
+    }
 }

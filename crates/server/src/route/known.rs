@@ -54,7 +54,7 @@ pub(crate) fn known<'f>(
         Some(site) => site,
         None => find_site(ctx, request.field(FieldName::Host))?,
     };
-    let hit = front.get(site.serial, path, ctx.clock.now()).filter(|hit| hit.is_ready)?;
+    let hit = front.get(site.serial, path, ctx.clock.now()).filter(|hit| hit.is_ready())?;
     let coding = file::plain_coding(request, hit)?;
     let prepared =
         Prepared { hit: &**hit, coding, not_modified: false, cache: "hit", content: None };

@@ -287,7 +287,7 @@ impl Connection {
     fn send_short(&mut self, method: Method, plain: &Plain, output: &mut Vec<u8>) -> u64 {
         let sent = plain.sent(method).len();
         self.begin_head(200, output);
-        output.extend_from_slice(&plain.block[..plain.head_length + sent]);
+        output.extend_from_slice(&plain.block[..plain.head_length() + sent]);
         sent as u64
     }
 

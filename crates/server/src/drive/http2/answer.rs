@@ -156,9 +156,9 @@ impl Connection {
         let is_head = request.method() == Method::Head;
         let pacer = track.as_ref().and_then(|track| track.pacer(&mut self.pace, None));
         if let Some(plain) = prepared.plain(usize::MAX) {
-            let (lines, body) = plain.block.split_at(plain.head_length);
+            let (lines, body) = plain.block.split_at(plain.head_length());
             let head_only = is_head || body.is_empty();
-            self.send_head(link, id, 200, lines, plain.serial, head_only, out);
+            self.send_head(link, id, 200, lines, hit.resource.identity.serial, head_only, out);
             if head_only || pacer.is_none() && self.engine.send_whole(id, body, out) {
                 if let Some(track) = track {
                     let bytes = if head_only { 0 } else { body.len() as u64 };
