@@ -7,7 +7,7 @@ import re
 import subprocess
 
 import pytest
-from conftest import DUNLIN, wait_until, write
+from conftest import DUNLIN, Server, wait_until, write
 from test_cgi import get
 from test_control import ask, run
 
@@ -121,6 +121,23 @@ def test_files_that_nobody_named_are_out_of_reach(serve, place, user):
     assert "ptrace -1 1" in said, said
     wait_until(lambda: "GET /a" in (place / "log" / "access.log").read_text(), "the log")
     assert server.stop() == 0
+
+
+def test_a_configuration_named_from_its_own_folder_is_in_reach(place, monkeypatch):
+    file = place / "d1.toml"
+    file.write_text(configuration(place, "[server.landlock]\n", outside_of(place)))
+    monkeypatch.chdir(place)
+    code, out, error = run("check", "-c", file.name)
+    assert code == 0 and re.search(r"^landlock: reads .*, \.$", out, re.M), out + error
+    server = Server(["-c", file.name], place)
+    try:
+        file.write_text(file.read_text() + '[[site.route]]\npath = "/new"\nrespond = { status = 204 }\n')
+        code, out, error = run("reload", "-c", file.name)
+        assert code == 0, error
+        assert server.get("/new")[0] == 204
+        assert server.stop() == 0
+    finally:
+        server.process.kill()
 
 
 def test_what_cannot_be_given_up_stops_the_start(serve, place):

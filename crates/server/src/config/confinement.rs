@@ -21,8 +21,6 @@ impl Config {
     /// confined.
     pub fn places(&self) -> Option<Places> {
         let mut places = self.server.landlock.clone()?;
-        // A file is replaced by another of its name: its folder is what stays.
-        let folder = |path: &Path| path.parent().unwrap_or(path).to_owned();
         if !self.path.as_os_str().is_empty()
             && let Ok(path) = super::jail::reach(&self.path)
         {
@@ -123,5 +121,28 @@ impl Config {
             lines.push("seccomp: calls that a web site has no use for are refused".into());
         }
         lines
+    }
+}
+
+/// Where the file is. It is replaced by another of its name: its folder is what stays.
+fn folder(path: &Path) -> PathBuf {
+    match path.parent() {
+        // A bare name is looked for where the server was started.
+        Some(folder) if folder.as_os_str().is_empty() => PathBuf::from("."),
+        folder => folder.unwrap_or(path).to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_is_in_a_folder() {
+        for (file, expected) in
+            [("d.toml", "."), ("a/d.toml", "a"), ("./d.toml", "."), ("/d.toml", "/"), ("/", "/")]
+        {
+            assert_eq!(folder(Path::new(file)), Path::new(expected), "{file}");
+        }
     }
 }
