@@ -41,6 +41,11 @@ def test_a_good_file_is_fine(tmp_path):
     assert code == 0 and text.endswith("is fine: 1 listener, 1 site, 1 route\n")
 
 
+def test_the_admin_socket_is_not_counted_among_the_listeners(tmp_path):
+    code, text = check(tmp_path, GOOD.replace("threads = 2", 'threads = 2\nadmin = "admin.sock"'))
+    assert code == 0 and text.endswith("is fine: 1 listener, 1 site, 1 route\n")
+
+
 @pytest.mark.parametrize(
     "old, new, place, what",
     [

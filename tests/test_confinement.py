@@ -158,3 +158,8 @@ def test_what_cannot_be_given_up_stops_the_start(serve, place):
         command = ["setpriv", "--reuid=nobody", "--clear-groups", DUNLIN, "serve", "--config", str(file)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=30)
         assert done.returncode == 1 and "only root can become another user" in done.stderr, done.stderr
+        # Which a check by that user says beforehand, and root's does not.
+        command[command.index("serve")] = "check"
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        assert done.returncode == 0 and "only root can start it: it becomes user daemon\n" in done.stdout, done
+        assert "only root" not in run("check", "--config", str(file))[1]

@@ -83,13 +83,17 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     match &arguments.explain {
         None => {
             let counts = [
-                count(config.listen.len(), "listener"),
+                // The admin socket is none of those that were asked for.
+                count(config.listen.iter().filter(|listen| !listen.admin).count(), "listener"),
                 count(config.sites.iter().count(), "site"),
                 count(config.sites.iter().map(|site| site.route_count()).sum(), "route"),
             ];
             println!("{} is fine: {}", file.display(), counts.join(", "));
             for line in config.confinement() {
                 println!("{line}");
+            }
+            for what in dunlin_server::takes_root(&config) {
+                println!("only root can start it: {what}");
             }
             for line in config.certificates() {
                 println!("{line}");

@@ -33,4 +33,4 @@ pub mod status {
     };
 }
 pub use record::watch::{Filter, FilterError};
-pub use server::{Confined, Origin, Server, StartError, Takeover, confine};
+pub use server::{Confined, Origin, Server, StartError, Takeover, confine, takes_root};

@@ -19,7 +19,7 @@ use tokio::runtime::{Builder, LocalOptions, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use self::confine::check_identity;
-pub use self::confine::{Confined, confine};
+pub use self::confine::{Confined, confine, takes_root};
 use self::handover::Successor;
 pub use self::handover::Takeover;
 use self::listeners::{Change, Listeners, Port};

@@ -69,6 +69,25 @@ pub fn confine(config: &Config) -> Result<Confined, StartError> {
     Ok(Confined { identity, program })
 }
 
+/// What a start would fail for because this process is not root's, as far as that is known beforehand.
+pub fn takes_root(config: &Config) -> Vec<String> {
+    let mut what = Vec::new();
+    if geteuid().is_root() {
+        return what;
+    }
+    let Server { user, group, .. } = &config.server;
+    // That there is no such user is told elsewhere.
+    if let Ok(Some(identity)) = identity(user.as_deref(), group.as_deref())
+        && !identity.is_present()
+    {
+        what.push(format!("it becomes {}", identity.name));
+    }
+    if let Some(jail) = config.jail() {
+        what.push(format!("chroot {}", jail.directory().display()));
+    }
+    what
+}
+
 fn set_limits(limits: &Limits) -> Result<(), StartError> {
     use rustix::process::{Resource, Rlimit, setrlimit};
     let all = [
@@ -141,11 +160,9 @@ fn make_private(path: &Path, identity: Option<&Identity>) -> Result<(), StartErr
 /// # Errors
 /// When there is no such user, or this process may not become it.
 pub(super) fn become_user(config: &Config, confined: Confined) -> Result<(), StartError> {
-    let Some(Identity { name, uid, gid, groups }) = confined.identity else { return Ok(()) };
-    // So it is after another process of the server has handed over.
-    if (uid.is_none_or(|uid| uid == geteuid())) && gid == getegid() {
-        return Ok(());
-    }
+    // It is present already after another process of the server has handed over.
+    let identity = confined.identity.filter(|identity| !identity.is_present());
+    let Some(Identity { name, uid, gid, groups }) = identity else { return Ok(()) };
     let explain = |error: nix::Error| {
         let hint =
             if error == nix::Error::EPERM { "; only root can become another user" } else { "" };
@@ -202,6 +219,13 @@ struct Identity {
     gid: Gid,
     /// All of its groups; those of the process stay when there is no user.
     groups: Vec<Gid>,
+}
+
+impl Identity {
+    /// Whether this process has it.
+    fn is_present(&self) -> bool {
+        self.uid.is_none_or(|uid| uid == geteuid()) && self.gid == getegid()
+    }
 }
 
 fn identity(user: Option<&str>, group: Option<&str>) -> Result<Option<Identity>, StartError> {
