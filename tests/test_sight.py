@@ -281,8 +281,8 @@ def terminal():
         start = ["new-session", "-d", "-x", str(width), "-y", str(height), *command]
         subprocess.run([*tmux, *start], check=True)
 
-        def screen():
-            return subprocess.run([*tmux, "capture-pane", "-p"], capture_output=True, text=True).stdout
+        def screen(*options):
+            return subprocess.run([*tmux, "capture-pane", "-p", *options], capture_output=True, text=True).stdout
 
         def keys(*keys):
             subprocess.run([*tmux, "send-keys", *keys], check=True)
@@ -328,6 +328,43 @@ def test_top_shows_what_happens(serve, site, terminal):
     finally:
         stop.set()
         thread.join()
+
+
+@pytest.mark.skipif(not shutil.which("tmux"), reason="there is no tmux here")
+def test_top_has_a_piece_of_everything_on_a_small_terminal(serve, site, tmp_path, terminal):
+    write(site / "a.txt", "x" * 1000)
+    script = write(tmp_path / "cgi" / "hi", "#!/bin/sh\necho Content-Type: text/plain\necho\necho hi\n")
+    script.chmod(0o755)
+    file, key = certificate(tmp_path, "own")
+    admin = tmp_path / "admin.sock"
+    server = serve(
+        text=f'[server]\nthreads = 1\nadmin = "{admin}"\n[[listen]]\naddress = "127.0.0.1:0"\n'
+        f'[[listen]]\naddress = "127.0.0.1:0"\ntls = true\n'
+        f'[[site]]\nroot = "{site}"\ntls = {{ certificate = "{file}", key = "{key}" }}\n'
+        f'[[site.route]]\npath = "/cgi/*"\nscript = {{ kind = "cgi", directory = "{script.parent}" }}\n'
+        + "".join(f'[[site.route]]\npath = "/{name}"\nlimit = {{ requests = "1/h" }}\n' for name in "bcdef")
+    )
+    screen, keys = terminal(DUNLIN, "top", "--interval", "0.3", "--admin", str(admin), width=80, height=24)
+
+    def shown():
+        assert server.get("/a.txt")[0] == server.get("/cgi/hi")[0] == 200
+        text = screen()
+        return text if re.search(r"127\.0\.0\.1 +[1-9]\d*\.\d", text) and "p99" in text else None
+
+    text = wait_until(shown, "the client's rate")
+    assert len(text.splitlines()) == 24 and max(map(len, text.splitlines())) == 80, text
+    assert re.search(r"┌Requests/s \d+─*┐┌Bytes/s [\d.]+ .?B─*┐┌p50·p99 [\d.]+ .?s · [\d.]+ .?s─*┐┌CPU \d+ %─*┐", text), text
+    assert re.search(r"│open +\d+ of \d+│", text) and re.search(r"memory +[\d.]+ .?B│", text), text
+    assert re.search(r"hits now +[\d.]+ %│", text), text
+    assert re.search(r"┌Scripts─+┐\n│/\S+ \(cgi\): ", text), text
+    assert re.search(r"┌Routes─+┐\n│ +req/s.*\n│default ", text), text
+    assert re.search(r"┌Clients─+┐\n│ +req/s.*\n│127\.0\.0\.1 ", text), text
+    # What there is no room for is not passed over in silence.
+    assert "call" not in text
+    assert [server.get("/b")[0] for _ in range(2)] == [404, 429]
+    wait_until(lambda: "limits or certificates call: see --once" in screen(), "the hint")
+    keys("q")
+    wait_until(lambda: "Requests/s" not in screen(), "the end")
 
 
 def test_phases_are_in_the_log_and_in_server_timing(serve, site, tmp_path):

@@ -1,6 +1,7 @@
 //! `dunlin top`
 
 mod figures;
+mod layout;
 mod lines;
 mod screen;
 

@@ -9,6 +9,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Paragraph, Row as TableRow, Sparkline, Table};
 
 use super::figures::{Figures, History, Row, nanos};
+use super::layout;
 use super::lines::{self, Told};
 use crate::watch::size;
 
@@ -64,19 +65,15 @@ impl Screen {
         let pools = lines::scripts(report);
         let limits = first(lines::limits(report));
         let certificates = first(lines::certificates(report));
+        let heights =
+            layout::heights(frame.area().height, [pools.len(), limits.len(), certificates.len()]);
         let [head, charts, facts, routes, scripts, limited, certified, clients, foot] =
-            Layout::vertical([
-                Constraint::Length(1),
-                Constraint::Length(6),
-                Constraint::Length(8),
-                Constraint::Fill(3),
-                height(&pools, 6),
-                height(&limits, 5),
-                height(&certificates, 3),
-                Constraint::Fill(2),
-                Constraint::Length(1),
-            ])
-            .areas(frame.area());
+            Layout::vertical(heights.map(Constraint::Length)).areas(frame.area());
+        let hidden = [(limited, &limits), (certified, &certificates)]
+            .into_iter()
+            .filter(|(area, _)| area.height == 0)
+            .flat_map(|(_, told)| told)
+            .any(|told| told.calls);
         self.head(frame, head);
         self.charts(frame, charts);
         self.facts(frame, facts);
@@ -85,7 +82,7 @@ impl Screen {
         Self::list(frame, limited, "Limits", limits);
         Self::list(frame, certified, "Certificates", certificates);
         self.table(frame, clients, "Clients", &self.figures.clients, ["mean", "slowest"]);
-        let keys = Line::from(vec![
+        let mut keys = Line::from(vec![
             " q ".reversed(),
             " end  ".into(),
             " p ".reversed(),
@@ -93,6 +90,9 @@ impl Screen {
             " s ".reversed(),
             format!(" order: {}", self.order.name()).into(),
         ]);
+        if hidden {
+            keys.push_span("  limits or certificates call: see --once".yellow());
+        }
         frame.render_widget(keys, foot);
     }
 
@@ -103,12 +103,11 @@ impl Screen {
         let mut line = vec![
             Span::from("dunlin ").bold(),
             Span::from(format!(
-                "{}  process {}, {} loops, up {days} d {hours:02}:{minutes:02}:{:02}  {}",
+                "{}  process {}, {} loops, up {days} d {hours:02}:{minutes:02}:{:02}",
                 server.version,
                 server.pid,
                 server.threads,
-                up % 60,
-                self.place
+                up % 60
             ))
             .dim(),
         ];
@@ -117,6 +116,8 @@ impl Screen {
             None if self.is_paused => line.push(Span::from("  paused").yellow()),
             None => {}
         }
+        // Last, for it is what a narrow terminal can do without.
+        line.push(Span::from(format!("  {}", self.place)).dim());
         frame.render_widget(Line::from(line), area);
     }
 
@@ -124,21 +125,29 @@ impl Screen {
         let figures = &self.figures;
         let latency = &figures.latency;
         let charts = [
-            ("Requests/s", format!("{:.0}", figures.rate), &self.history.rate, Color::Cyan),
-            ("Bytes/s", size(figures.sent as u64), &self.history.sent, Color::Blue),
+            (["Requests/s"; 2], format!("{:.0}", figures.rate), &self.history.rate, Color::Cyan),
+            (["Bytes/s"; 2], size(figures.sent as u64), &self.history.sent, Color::Blue),
             (
-                "Latency p50 · p99",
+                ["Latency p50 · p99", "p50·p99"],
                 format!("{} · {}", nanos(latency.half), nanos(latency.most)),
                 &self.history.latency,
                 Color::Magenta,
             ),
-            ("Processor", format!("{:.0} %", figures.cpu * 100.0), &self.history.cpu, Color::Green),
+            (
+                ["Processor", "CPU"],
+                format!("{:.0} %", figures.cpu * 100.0),
+                &self.history.cpu,
+                Color::Green,
+            ),
         ];
-        let areas = Layout::horizontal([Constraint::Fill(1); 4]).areas::<4>(area);
-        for ((name, value, values, color), area) in charts.into_iter().zip(areas) {
+        // What the longest values need on 80 columns, with the shorter names.
+        let areas = Layout::horizontal([20, 18, 29, 13].map(Constraint::Fill)).areas::<4>(area);
+        for ((names, value, values, color), area) in charts.into_iter().zip(areas) {
+            let width = area.width.saturating_sub(2) as usize;
+            let fits = |name: &&str| name.chars().count() + 1 + value.chars().count() <= width;
+            let name = names.into_iter().find(fits).unwrap_or(names[1]);
             let title = Line::from(vec![name.dim(), " ".into(), Span::from(value).bold()]);
             let block = Block::bordered().border_style(Style::new().dim()).title(title);
-            let width = area.width.saturating_sub(2) as usize;
             let values: Vec<u64> =
                 values.iter().skip(values.len().saturating_sub(width)).copied().collect();
             frame.render_widget(Sparkline::default().block(block).data(values).fg(color), area);
@@ -188,6 +197,12 @@ impl Screen {
         for ((title, facts), area) in columns.into_iter().zip(areas) {
             let width = area.width.saturating_sub(2) as usize;
             let line = |(name, value): (String, String)| {
+                let room = width.saturating_sub(name.chars().count() + 1);
+                // Of what there is, half a number would be worse than none.
+                let value = match value.split_once(" of ") {
+                    Some((short, _)) if value.chars().count() > room => short.to_owned(),
+                    _ => value,
+                };
                 let gap = width.saturating_sub(name.chars().count() + value.chars().count());
                 Line::from(vec![Span::from(name).dim(), " ".repeat(gap).into(), value.into()])
             };
@@ -257,10 +272,4 @@ impl Screen {
 fn first(mut told: Vec<Told>) -> Vec<Told> {
     told.sort_by_key(|told| Reverse(told.calls));
     told
-}
-
-/// The lines of a terminal that a list takes: none when it is empty, and at most so many of its own.
-fn height(told: &[Told], most: usize) -> Constraint {
-    let lines = if told.is_empty() { 0 } else { told.len().min(most) + 2 };
-    Constraint::Length(lines as u16)
 }
