@@ -2,14 +2,16 @@
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import time
 
 import pytest
-from conftest import DUNLIN, parse, read_all, wait_until, write
+from conftest import DUNLIN, ROOT, parse, read_all, wait_until, write
 from test_control import ask, end, pid_of, run
+from test_tls import certificate, context
 
 FIRST = 3
 
@@ -231,3 +233,93 @@ def test_the_manager_follows_an_upgrade(manager, tmp_path, site):
     finally:
         if second and os.path.exists(f"/proc/{second}/fd"):
             end(second, signal.SIGKILL)
+
+
+def chapter():
+    """What the book says of systemd: files by their names."""
+    text = (ROOT / "docs" / "src" / "running.md").read_text().split("## systemd\n")[1]
+    files = re.findall(r"`/\S+/([a-z.]+)` [^`]*:\n\n```\w+\n(.*?)```", text, re.S)
+    assert [name for name, _ in files] == ["dunlin.socket", "dunlin.service", "dunlin.toml"]
+    return dict(files)
+
+
+def settings(unit, key):
+    return re.findall(rf"^{key}=(.*)$", chapter()[unit], re.M)
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd here")
+def test_the_units_of_the_book_are_understood_by_systemd(tmp_path):
+    program = tmp_path / "dunlin"
+    program.symlink_to(DUNLIN)
+    units = [tmp_path / name for name in ("dunlin.socket", "dunlin.service")]
+    for unit in units:
+        unit.write_text(chapter()[unit.name].replace("/usr/bin/dunlin", str(program)))
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True)
+    told = [line for line in done.stderr.splitlines() if "dunlin" in line]
+    assert done.returncode == 0 and not told, done.stderr
+
+
+def test_the_units_of_the_book_have_what_the_configuration_needs():
+    text = chapter()["dunlin.toml"]
+    paths = dict(re.findall(r'^(admin|access_log) = "(.*)"$', text, re.M))
+    assert paths["admin"] == f"/run/{settings('dunlin.service', 'RuntimeDirectory')[0]}/admin.sock"
+    assert paths["access_log"] == f"/var/log/{settings('dunlin.service', 'LogsDirectory')[0]}/access.log"
+    # Where ACME keeps what it obtains when the configuration does not say.
+    state = f"/var/lib/{settings('dunlin.service', 'StateDirectory')[0]}"
+    assert "acme" in text and "state" not in text
+    assert f"`{state}` when absent" in (ROOT / "docs" / "src" / "configuration.md").read_text()
+    for key in ("ExecStart", "ExecReload"):
+        assert settings("dunlin.service", key)[0].endswith(" --config /etc/dunlin/dunlin.toml")
+
+
+def pair_of_sockets():
+    """Sockets for IPv4 and IPv6 of one port, as systemd opens them by `BindIPv6Only=ipv6-only`."""
+    while True:
+        four = socket.create_server(("0.0.0.0", 0))
+        port = four.getsockname()[1]
+        six = socket.socket(socket.AF_INET6)
+        six.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        try:
+            six.bind(("::", port))
+        except OSError:
+            four.close()
+            six.close()
+            continue
+        six.listen()
+        return port, [four, six]
+
+
+def test_the_sockets_of_the_book_serve_its_configuration(manager, tmp_path, site):
+    write(site / "a", "x")
+    assert settings("dunlin.socket", "BindIPv6Only") == ["ipv6-only"]
+    wanted = [f"{host}:{port}" for port in (80, 443) for host in ("0.0.0.0", "[::]")]
+    assert settings("dunlin.socket", "ListenStream") == wanted
+    pairs = {port: pair_of_sockets() for port in (80, 443)}
+    certified, key = certificate(tmp_path, "own")
+    text = chapter()["dunlin.toml"]
+    changes = {
+        "/run/dunlin": str(tmp_path), "/var/log/dunlin": str(tmp_path), "/srv/www": str(site),
+        '":80"': f'":{pairs[80][0]}"', '":443"': f'":{pairs[443][0]}"', 'host = "example.com"\n': "",
+        '{ acme = { contact = "admin@example.com" } }': f'{{ certificate = "{certified}", key = "{key}" }}',
+    }
+    for there, here in changes.items():
+        assert text.count(there) == 1, there
+        text = text.replace(there, here)
+    file = tmp_path / "dunlin.toml"
+    file.write_text(text)
+    sockets = [one for _, pair in pairs.values() for one in pair]
+    process = manager.start(file, *sockets)
+    for one in sockets:
+        one.close()
+    assert manager.next() == {"READY": "1"}
+    for port, (chosen, _) in pairs.items():
+        for host in ("127.0.0.1", "::1"):
+            connection = socket.create_connection((host, chosen))
+            if port == 443:
+                connection = context(certified).wrap_socket(connection, server_hostname="localhost")
+            assert get(connection)[2] == b"x"
+    code, _, error = run("reload", "--config", str(file))
+    assert code == 0, error
+    process.terminate()
+    _, error = process.communicate(timeout=20)
+    assert process.returncode == 0 and "handed over" not in error, error
