@@ -198,6 +198,28 @@ def test_requests_are_watched_as_they_begin_where_that_is_asked_for(serve, site,
     assert [json.loads(line)["status"] for line in ends.lines()] == [200, 200], "only who asks is told"
 
 
+@pytest.mark.parametrize("protocol", ["--http1.1", "--http2-prior-knowledge"])
+def test_secrets_in_fields_are_not_watched(serve, site, protocol):
+    write(site / "a.txt", "x")
+    server = serve(server='redact_query = ["k"]', more=STATUS)
+    told = [Watch(server, "-n", "1", "--level", "heads", *more, "path~.txt") for more in (["--json"], [])]
+    watched(server, 2)
+    fields = [
+        "Referer: http://u:hunter@h/?k=hunter&a=b", "X-Original-URL: /b?k=hunter", "Origin: http://h",
+        "Cookie: id=hunter", "Authorization: Basic hunter", "Proxy-Authorization: Basic hunter", "X-A: b",
+    ]
+    command = ["curl", "-s", protocol, f"{server.url}/a.txt?k=hunter", *(part for field in fields for part in ("-H", field))]
+    assert subprocess.run(command, capture_output=True).stdout == b"x"
+    lines = [watch.lines() for watch in told]
+    assert "hunter" not in str(lines), lines
+    shown = {name.lower(): value for name, value in json.loads(lines[0][0])["fields"]}
+    for name in ("cookie", "authorization", "proxy-authorization"):
+        assert shown[name] == "REDACTED", shown
+    assert shown["referer"] == "http://REDACTED@h/?k=REDACTED&a=b" and shown["x-original-url"] == "/b?k=REDACTED"
+    assert (shown["origin"], shown["x-a"]) == ("http://h", "b")
+    assert any(re.fullmatch(r"(?i) +referer: http://REDACTED@h/\?k=REDACTED&a=b", line) for line in lines[1]), lines[1]
+
+
 def test_a_slow_watcher_loses_lines_and_holds_up_nobody(serve, site):
     write(site / "a.txt", "x")
     server = serve(more=STATUS)

@@ -7,7 +7,7 @@ use dunlin_http::{FieldName, Request};
 use super::{Loop, Shared};
 use crate::gate::Client;
 use crate::record::metrics::{Finished, Key, Label, named};
-use crate::record::watch::Seen;
+use crate::record::watch::{Head, Seen};
 use crate::record::{Arrival, Exchange, Opening, Times, Track};
 use crate::transport::{Peer, Transport};
 
@@ -185,7 +185,8 @@ impl Loop {
         }
         let (_, route) = named(track.follow.label);
         if is_watched {
-            let seen = Seen { begins, exchange: &exchange, route: &route, request: Some(request) };
+            let head = Some(Head { request, redactor });
+            let seen = Seen { begins, exchange: &exchange, route: &route, head };
             self.shared.hub.tell(&seen, &mut self.time.borrow_mut());
         }
         if begins {

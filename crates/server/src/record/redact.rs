@@ -54,6 +54,12 @@ impl Redactor {
         self.query(without_userinfo(target))
     }
 
+    /// A field's value, to be shown. Any field may hold a URL, as `Referer` does: what a request-target
+    /// would not show is not shown there either.
+    pub(crate) fn field<'a>(&self, name: &[u8], value: &'a [u8]) -> Cow<'a, [u8]> {
+        if is_secret_field(name) { Cow::Borrowed(INSTEAD) } else { self.target(value) }
+    }
+
     fn query<'a>(&self, target: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
         let Some(mark) = memchr::memchr(b'?', &target) else { return target };
         let pairs = || target[mark + 1..].split(|&byte| matches!(byte, b'&' | b';'));
@@ -104,7 +110,7 @@ fn without_userinfo(target: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// Whether a field's value is a credential.
-pub(crate) fn is_secret_field(name: &[u8]) -> bool {
+fn is_secret_field(name: &[u8]) -> bool {
     const SECRET: [&str; 8] = [
         "authorization",
         "cookie",
@@ -152,5 +158,24 @@ mod tests {
     fn credentials_in_fields_are_known_in_any_case() {
         assert!(is_secret_field(b"Cookie") && is_secret_field(b"AUTHORIZATION"));
         assert!(!is_secret_field(b"Accept"));
+    }
+
+    #[test]
+    fn fields_are_shown_without_credentials_and_without_those_of_urls() {
+        let redactor = Redactor::new(&["k"]);
+        for (name, value, shown) in [
+            ("Proxy-Authorization", "Basic hunter", "REDACTED"),
+            ("cookie", "id=hunter", "REDACTED"),
+            ("Referer", "http://u:hunter@h/?k=hunter&a=b", "http://REDACTED@h/?k=REDACTED&a=b"),
+            ("x-original-url", "/a?k=hunter", "/a?k=REDACTED"),
+            ("Origin", "https://h:8443", "https://h:8443"),
+            ("Accept", "text/html, */*;q=0.8", "text/html, */*;q=0.8"),
+        ] {
+            assert_eq!(
+                redactor.field(name.as_bytes(), value.as_bytes()),
+                shown.as_bytes(),
+                "{name}"
+            );
+        }
     }
 }

@@ -11,7 +11,7 @@ use dunlin_http::Request;
 use tokio::sync::Notify;
 
 pub use self::filter::{Filter, FilterError};
-use super::redact::is_secret_field;
+use super::redact::Redactor;
 use super::{Exchange, Format, TimeCache};
 
 /// A request, as watchers see it.
@@ -21,8 +21,13 @@ pub(crate) struct Seen<'a> {
     pub(crate) exchange: &'a Exchange<'a>,
     /// The pattern of its route.
     pub(crate) route: &'a str,
-    /// Its head.
-    pub(crate) request: Option<&'a Request<'a>>,
+    pub(crate) head: Option<Head<'a>>,
+}
+
+/// The head of a request, and what keeps its secrets.
+pub(crate) struct Head<'a> {
+    pub(crate) request: &'a Request<'a>,
+    pub(crate) redactor: &'a Redactor,
 }
 
 /// How much is told of a request.
@@ -169,8 +174,8 @@ impl Watcher {
         if seen.begins {
             more.push_str(",\"begins\":true");
         }
-        if let (Level::Heads, Some(request)) = (self.level, seen.request) {
-            let _ = write!(more, ",\"fields\":{}", fields(request));
+        if let (Level::Heads, Some(head)) = (self.level, &seen.head) {
+            let _ = write!(more, ",\"fields\":{}", head.fields());
         }
         let mut queue = self.lock();
         if queue.lines.len() + line.len() + more.len() > WAITING {
@@ -205,19 +210,21 @@ impl Watcher {
     }
 }
 
-/// The fields of a head in their order, without what is secret.
-fn fields(request: &Request<'_>) -> serde_json::Value {
-    let field = |(name, value): (&[u8], &[u8])| {
-        let value = if is_secret_field(name) { &b"REDACTED"[..] } else { value };
-        serde_json::json!([String::from_utf8_lossy(name), String::from_utf8_lossy(value)])
-    };
-    request.fields().map(field).collect()
+impl Head<'_> {
+    /// Its fields in their order, without what is secret.
+    fn fields(&self) -> serde_json::Value {
+        let field = |(name, value)| {
+            let value = self.redactor.field(name, value);
+            serde_json::json!([String::from_utf8_lossy(name), String::from_utf8_lossy(&value)])
+        };
+        self.request.fields().map(field).collect()
+    }
 }
 
 impl<'a> Seen<'a> {
     #[cfg(test)]
     fn of(exchange: &'a Exchange<'a>, route: &'a str) -> Self {
-        Self { begins: false, exchange, route, request: None }
+        Self { begins: false, exchange, route, head: None }
     }
 }
 
