@@ -14,6 +14,8 @@ from urllib.parse import quote
 import pytest
 from conftest import DUNLIN, read_response, wait_until, write
 from google.protobuf import json_format
+from http2_client import DATA, frame, request
+from http2_client import Client as Http2
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
@@ -218,6 +220,82 @@ def test_secrets_in_fields_are_not_watched(serve, site, protocol):
     assert shown["referer"] == "http://REDACTED@h/?k=REDACTED&a=b" and shown["x-original-url"] == "/b?k=REDACTED"
     assert (shown["origin"], shown["x-a"]) == ("http://h", "b")
     assert any(re.fullmatch(r"(?i) +referer: http://REDACTED@h/\?k=REDACTED&a=b", line) for line in lines[1]), lines[1]
+
+
+def broken_off(server, url, protocol):
+    """Asks for something, and leaves with its first bytes."""
+    client = subprocess.Popen(["curl", "-sN", protocol, f"{server.url}{url}"], stdout=subprocess.PIPE)
+    assert client.stdout.read(1)
+    client.kill()
+    client.communicate()
+
+
+def test_answers_that_are_broken_off_are_among_the_errors(serve, site, tmp_path):
+    write(site / "a.txt", "x" * 20_000)
+    write(site / "big", "x" * 10_000_000)
+    for name, rest in {"endless": "while echo more; do sleep 0.02; done", "cut": "head -c 300000 /dev/zero; kill -9 $$"}.items():
+        script = write(tmp_path / "cgi" / name, f"#!/bin/sh\necho Content-Type: text/plain\necho\n{rest}\n")
+        script.chmod(0o755)
+    server = serve(
+        more=STATUS
+        + '[[site.route]]\npath = "/big"\nthrottle = { bandwidth = "100KB/s" }\n'
+        + f'[[site.route]]\npath = "/cgi/*"\nscript = {{ kind = "cgi", directory = "{tmp_path}/cgi" }}\n'
+    )
+    told = Watch(server, "-n", "7", "--json", "--level", "errors")
+    shown = Watch(server, "-n", "7", "--level", "errors")
+    watched(server, 2)
+    for protocol in ("--http1.1", "--http2-prior-knowledge"):
+        # What comes to its end is no error.
+        for path in ("/a.txt", "/big?head"):
+            done = subprocess.run(["curl", "-s", protocol, *(["-I"] if "head" in path else []), server.url + path], capture_output=True)
+            assert done.returncode == 0
+        for path in ("/big", "/cgi/endless"):
+            broken_off(server, path, protocol)
+        assert subprocess.run(["curl", "-s", protocol, f"{server.url}/cgi/cut"], capture_output=True).returncode != 0
+    assert server.get("/none")[0] == 404
+    events = [json.loads(line) for line in told.lines()]
+    seen = sorted((event["protocol"], event["target"], event["status"], event.get("broken_off")) for event in events)
+    expected = [("HTTP/1.1", "/none", 404, None)] + [
+        (protocol, path, 200, True) for protocol in ("HTTP/1.1", "HTTP/2.0") for path in ("/big", "/cgi/cut", "/cgi/endless")
+    ]
+    assert seen == sorted(expected), seen
+    assert all(event["bytes"] < 10_000_000 for event in events)
+    lines = shown.lines()
+    assert len(lines) == 7 and sum(line.endswith("  broken off") for line in lines) == 6, lines
+
+
+def test_requests_are_recorded_whose_client_leaves_in_their_middle(serve, site, tmp_path):
+    write(site / "big", "x" * 1_000_000)
+    log = tmp_path / "access.log"
+    server = serve(
+        server=f'access_log = {{ path = "{log}", format = "json" }}',
+        more=STATUS
+        + '[[site.route]]\npath = "/fixed"\nrespond = { status = 200, body = "x" }\n'
+        + '[[site.route]]\npath = "/big"\nthrottle = { bandwidth = "10KB/s" }\n',
+    )
+    told = Watch(server, "-n", "3", "--json", "--level", "errors")
+    watched(server, 1)
+    # The answer waits for the rest of the request's body.
+    with server.connect() as connection:
+        connection.sendall(b"POST /fixed HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc")
+    with Http2(server) as client:
+        client.send(request(1, "/fixed", "POST", ended=False) + frame(DATA, 0, 1, b"abc"))
+    # The connection ends because of what is wrong about it.
+    with Http2(server) as client:
+        client.send(request(1, "/big"))
+        client.read_until(lambda kind, _, of, __: (kind, of) == (DATA, 1))
+        client.send(frame(DATA, 0, 0, b"x"))
+        client.read_rest()
+    expected = [("HTTP/1.1", "/fixed", 499), ("HTTP/2.0", "/big", 200), ("HTTP/2.0", "/fixed", 499)]
+    events = [json.loads(line) for line in told.lines()]
+    assert all(event["broken_off"] for event in events), events
+
+
+    def seen(events):
+        return sorted((event["protocol"], event["target"], event["status"]) for event in events if "/status/" not in event["target"])
+
+    assert seen(events) == expected
+    wait_until(lambda: seen(map(json.loads, log.read_text().splitlines())) == expected, "the same in the log")
 
 
 def test_a_slow_watcher_loses_lines_and_holds_up_nobody(serve, site):

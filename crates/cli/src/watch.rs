@@ -184,6 +184,9 @@ impl Show {
             text("route")
         );
         line.push_str(&self.paint(DIM, &notes));
+        if event.get("broken_off").is_some() {
+            line.push_str(&self.paint(RED, "  broken off"));
+        }
         line.push('\n');
         if matches!(self.level, Level::Phases | Level::Heads)
             && let Some(phases) = event["phases"].as_object()

@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 use dunlin_http::Head;
 use dunlin_http::http1::Limits;
 
-pub(crate) use self::record::{From, Served};
+pub(crate) use self::record::{Ending, From, Served};
 pub(crate) use self::thread::Thread;
 use crate::cache::front::Front;
 use crate::cache::{Resource, Store, Watch};

@@ -38,8 +38,17 @@ pub(crate) struct Stream {
     pub(crate) source: stream::Receiver,
     /// Bytes in all, when that is known.
     pub(crate) length: Option<u64>,
-    /// The stream is the whole message, head included, and its end is that of the connection.
-    pub(crate) is_message: bool,
+    pub(crate) kind: StreamKind,
+}
+
+/// What a stream is of the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StreamKind {
+    Body,
+    /// A body that ends when the client has seen enough of it.
+    Endless,
+    /// The whole message, head included; its end is that of the connection.
+    Message,
 }
 
 /// One stretch of a body.

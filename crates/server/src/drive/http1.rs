@@ -231,9 +231,11 @@ impl Connection {
             let mut read = ReadBuf::new(input);
             match self.stream.poll_read(cx, &mut read) {
                 Poll::Pending => return self.still_waiting(parts),
-                Poll::Ready(Err(_)) => return Poll::Ready(Step::End),
-                Poll::Ready(Ok(())) if read.filled().is_empty() => return Poll::Ready(Step::End),
-                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Ok(())) if !read.filled().is_empty() => {}
+                Poll::Ready(_) => {
+                    self.lose_body();
+                    return Poll::Ready(Step::End);
+                }
             }
             if self.early_reads > 0 {
                 self.early_reads -= 1;

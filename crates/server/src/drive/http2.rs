@@ -19,7 +19,7 @@ use dunlin_http::{Head, Request};
 use tokio::io::ReadBuf;
 
 use self::work::Work;
-use crate::event_loop::{Buffers, From, Loop, Served};
+use crate::event_loop::{Buffers, Ending, From, Loop, Served};
 use crate::gate::ConnectionPace;
 use crate::record::{Arrival, Opening, Track};
 use crate::transport::{Ends, Peer, Transport};
@@ -268,7 +268,7 @@ impl Connection {
                 Ok(Event::Refused { stream, refusal }) => {
                     self.refuse_unread(link, stream, refusal, parts);
                 }
-                Ok(Event::Reset { stream }) => self.forget(link, stream),
+                Ok(Event::Reset { stream }) => self.forget(link, stream, Ending::BrokenOff),
                 Err(failure) => {
                     let (code, reason) = (failure.code, failure.reason);
                     if failure.is_abuse() {
@@ -277,7 +277,7 @@ impl Connection {
                         tracing::debug!(peer = %link.peer, ?code, reason, "HTTP/2 connection ended");
                     }
                     self.is_over = true;
-                    self.works.clear();
+                    self.record_the_rest(link);
                     return;
                 }
             }

@@ -27,6 +27,41 @@ pub(crate) struct Served {
     pub(crate) bytes: u64,
     pub(crate) cache: &'static str,
     pub(crate) coding: &'static str,
+    pub(crate) ending: Ending,
+    /// The answer has no end but the client's leaving.
+    pub(crate) is_endless: bool,
+}
+
+/// Whether an answer came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Whole,
+    /// The client, the handler or a limit of time put an end to it before.
+    BrokenOff,
+}
+
+impl Served {
+    /// Of a request that has not been answered.
+    pub(crate) const NOTHING: Self = Self {
+        status: 0,
+        bytes: 0,
+        cache: "-",
+        coding: "-",
+        ending: Ending::Whole,
+        is_endless: false,
+    };
+
+    /// So many bytes of the body were sent, and that was all, or was not.
+    pub(crate) fn until(self, bytes: u64, ending: Ending) -> Self {
+        let ending = if self.is_endless { Ending::Whole } else { ending };
+        Self { bytes, ending, ..self }
+    }
+
+    /// What is recorded of a request whose client left: that of the answer, if there was one.
+    pub(crate) fn or_client_left(self) -> Self {
+        const CLIENT_LEFT: u16 = 499;
+        Self { status: if self.status == 0 { CLIENT_LEFT } else { self.status }, ..self }
+    }
 }
 
 /// When a request is told of.
@@ -81,8 +116,7 @@ impl Loop {
     #[inline]
     pub(crate) fn begin(&self, request: &Request<'_>, from: &From<'_>, track: &Track) {
         if self.shared.hub.is_told_of_beginnings() {
-            let nothing = Served { status: 0, bytes: 0, cache: "-", coding: "-" };
-            self.tell(request, from, track, &nothing, Instant::now(), Moment::Begin);
+            self.tell(request, from, track, &Served::NOTHING, Instant::now(), Moment::Begin);
         }
     }
 
@@ -186,7 +220,8 @@ impl Loop {
         let (_, route) = named(track.follow.label);
         if is_watched {
             let head = Some(Head { request, redactor });
-            let seen = Seen { begins, exchange: &exchange, route: &route, head };
+            let broken_off = served.ending == Ending::BrokenOff;
+            let seen = Seen { begins, broken_off, exchange: &exchange, route: &route, head };
             self.shared.hub.tell(&seen, &mut self.time.borrow_mut());
         }
         if begins {

@@ -12,7 +12,7 @@ use super::{Connection, Handling, INLINE_BODY, LogLater, Next, Parts};
 use crate::cache::Stored;
 use crate::cache::front::{Hit, Plain};
 use crate::config::Persistence as Personality;
-use crate::event_loop::{From, Served};
+use crate::event_loop::{Ending, From, Served};
 use crate::gate::{Client, Pacer, Pass};
 use crate::handler::{admin, file};
 use crate::record::{Follow, Track};
@@ -241,7 +241,7 @@ impl Connection {
         {
             let bytes = self.send_short(request.method(), plain, output);
             if let Some(track) = track {
-                let served = Served { status: 200, bytes, cache, coding: "-" };
+                let served = Served { status: 200, bytes, cache, ..Served::NOTHING };
                 self.record(request, &track, &served);
             }
             return self.after_answer(output);
@@ -257,7 +257,7 @@ impl Connection {
         };
         self.begin_head(status, output);
         output.extend_from_slice(head);
-        let mut served = Served { status, bytes: 0, cache, coding: token(coding) };
+        let mut served = Served { status, cache, coding: token(coding), ..Served::NOTHING };
         let mut body = Body::default();
         if !not_modified && request.method() == Method::Get {
             match prepared.body(form) {
@@ -326,11 +326,11 @@ impl Connection {
             body = Body::default();
         }
         if let Some(log) = &mut log {
-            log.served = Served { status, bytes: inline, cache, coding };
+            log.served = Served { status, bytes: inline, cache, coding, ..Served::NOTHING };
         }
         if body.is_empty() {
             if let Some(log) = log {
-                self.record_later(&log, inline);
+                self.record_later(&log, inline, Ending::Whole);
             }
             return self.after_answer(output);
         }
@@ -349,8 +349,8 @@ impl Connection {
         self.closing.then(|| self.flush_answers(output))
     }
 
-    pub(super) fn record_later(&self, log: &LogLater, bytes: u64) {
-        let served = Served { bytes: log.served.bytes.max(bytes), ..log.served };
+    pub(super) fn record_later(&self, log: &LogLater, bytes: u64, ending: Ending) {
+        let served = log.served.until(log.served.bytes.max(bytes), ending).or_client_left();
         self.record(&log.request.as_request(), &log.track, &served);
     }
 
@@ -366,8 +366,7 @@ impl Connection {
 
 fn log_later(request: &Request<'_>, track: Option<Track>) -> Option<Box<LogLater>> {
     track.map(|track| {
-        let served = Served { status: 0, bytes: 0, cache: "-", coding: "-" };
-        Box::new(LogLater { request: request.to_owned(), track, served })
+        Box::new(LogLater { request: request.to_owned(), track, served: Served::NOTHING })
     })
 }
 

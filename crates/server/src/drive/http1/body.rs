@@ -3,6 +3,7 @@
 use dunlin_http::http1::{BodyEvent, Refusal};
 
 use super::{Connection, LogLater, Next};
+use crate::event_loop::Ending;
 use crate::response::Response;
 use crate::route;
 
@@ -76,6 +77,14 @@ impl Connection {
                     self.send_response(response, is_head, log, output)
                 }))
             }
+        }
+    }
+
+    /// The client left within a body.
+    pub(super) fn lose_body(&mut self) {
+        let deferred = self.body.take().and_then(|progress| progress.deferred);
+        if let Some(log) = deferred.and_then(|deferred| deferred.log) {
+            self.record_later(&log, 0, Ending::BrokenOff);
         }
     }
 

@@ -15,10 +15,10 @@ use super::body::TOO_LARGE;
 use super::{Connection, LogLater, Next, Stage, Step};
 use crate::connections::Waiting;
 use crate::early_hints::EarlyHints;
-use crate::event_loop::Served;
+use crate::event_loop::{Ending, Served};
 use crate::gate::Pacer;
 use crate::record::Course;
-use crate::response::{Response, Stream};
+use crate::response::{Response, Stream, StreamKind};
 use crate::route::{self, Incoming, Job};
 use crate::stream;
 
@@ -77,8 +77,6 @@ const UPLOAD: usize = 64 * 1024;
 const WAITING: usize = 64 * 1024;
 /// After so many steps the other connections have their turn.
 const STEPS: usize = 16;
-/// What the log says of a request whose client left before it was answered.
-const CLIENT_LEFT: u16 = 499;
 
 /// What one attempt came to.
 enum Moved {
@@ -159,7 +157,11 @@ impl Connection {
             }
             Some(next) => {
                 if let Some(log) = exchange.log.take() {
-                    self.record_exchange(&log, &exchange);
+                    let ending = match next {
+                        Next::Abort => Ending::BrokenOff,
+                        _ => Ending::Whole,
+                    };
+                    self.record_exchange(&log, &exchange, ending);
                 }
                 Poll::Ready(self.follow(next))
             }
@@ -313,14 +315,15 @@ impl Connection {
 
     fn begin_stream(&mut self, exchange: &mut Exchange, response: Response, stream: Stream) {
         let Response { status, mut fields, cache, coding, .. } = response;
+        let Stream { source, length, kind } = stream;
         if let Some(log) = &mut exchange.log {
-            log.served = Served { status, bytes: 0, cache, coding };
+            let is_endless = kind == StreamKind::Endless;
+            log.served = Served { status, cache, coding, is_endless, ..Served::NOTHING };
             log.track.tell(&mut fields);
         }
         let track = exchange.log.as_ref().map(|log| &log.track);
         exchange.pacer = track.and_then(|track| track.pacer(&mut self.pace, None));
-        let Stream { source, length, is_message } = stream;
-        if is_message {
+        if kind == StreamKind::Message {
             self.engine.close();
             self.closing = true;
             self.linger = true;
@@ -511,13 +514,10 @@ impl Connection {
         }
     }
 
-    fn record_exchange(&self, log: &LogLater, exchange: &Exchange) {
-        let mut served = log.served;
-        if served.status == 0 {
-            served.status = CLIENT_LEFT;
-        }
+    fn record_exchange(&self, log: &LogLater, exchange: &Exchange, ending: Ending) {
         let unsent = (exchange.output.len() - exchange.at) as u64;
-        served.bytes = exchange.sent.saturating_sub(unsent);
+        let sent = exchange.sent.saturating_sub(unsent);
+        let served = log.served.until(sent, ending).or_client_left();
         self.record(&log.request.as_request(), &log.track, &served);
     }
 }

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use super::super::send::{self, Outgoing, Sent};
 use super::{Connection, LogLater, Next, Stage, Step};
 use crate::connections::Waiting;
-use crate::event_loop::Loop;
+use crate::event_loop::{Ending, Loop};
 use crate::gate::Pacer;
 use crate::response::{Body, Piece};
 
@@ -110,7 +110,11 @@ impl Connection {
         log: Option<Box<LogLater>>,
     ) -> Next {
         if let Some(log) = log {
-            self.record_later(&log, sent);
+            let ending = match result {
+                Ok(Sent::All) => Ending::Whole,
+                _ => Ending::BrokenOff,
+            };
+            self.record_later(&log, sent, ending);
         }
         match result {
             Ok(Sent::All) if self.closing => Next::Close,
@@ -170,7 +174,7 @@ impl Connection {
             && let Some(log) = sending.log.take()
         {
             let sent = sending.outgoing.sent;
-            self.record_later(&log, sent);
+            self.record_later(&log, sent, Ending::BrokenOff);
         }
         self.follow(Next::Abort)
     }

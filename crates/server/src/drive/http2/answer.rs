@@ -12,11 +12,11 @@ use super::work::{LogLater, Sending, UPLOAD, Upload, Work};
 use super::{Connection, Link, Parts};
 use crate::cache::Stored;
 use crate::early_hints::EarlyHints;
-use crate::event_loop::Served;
+use crate::event_loop::{Ending, Served};
 use crate::gate::Client;
 use crate::handler::file;
 use crate::record::{Course, Track};
-use crate::response::{Body, Piece, Response};
+use crate::response::{Body, Piece, Response, StreamKind};
 use crate::route::{self, Incoming, Origin, Prepared, Reply};
 use crate::stream;
 
@@ -162,7 +162,7 @@ impl Connection {
             if head_only || pacer.is_none() && self.engine.send_whole(id, body, out) {
                 if let Some(track) = track {
                     let bytes = if head_only { 0 } else { body.len() as u64 };
-                    let served = Served { status: 200, bytes, cache, coding: "-" };
+                    let served = Served { status: 200, bytes, cache, ..Served::NOTHING };
                     self.record(link, request, &track, &served);
                 }
                 return;
@@ -189,7 +189,7 @@ impl Connection {
             if whole {
                 if let Some(track) = track {
                     let bytes = if head_only { 0 } else { form.length };
-                    let served = Served { status, bytes, cache, coding };
+                    let served = Served { status, bytes, cache, coding, ..Served::NOTHING };
                     self.record(link, request, &track, &served);
                 }
                 return;
@@ -203,7 +203,7 @@ impl Connection {
         let mut log = Self::log_later(request, track);
         if let Some(log) = &mut log {
             log.track.begin_answer();
-            log.served = Served { status: 200, bytes: 0, cache, coding };
+            log.served = Served { status: 200, cache, coding, ..Served::NOTHING };
         }
         let mut body = Body::default();
         body.push(Piece::of(prepared.body(form), 0..form.length));
@@ -226,12 +226,15 @@ impl Connection {
         let Some(response) = work.response.take() else { return };
         let Response { status, mut fields, mut body, stated_length, cache, coding } = response;
         if let Some(log) = &mut work.log {
-            log.served = Served { status, bytes: 0, cache, coding };
+            log.served = Served { status, cache, coding, ..Served::NOTHING };
             log.track.tell(&mut fields);
         }
         work.begin_pace(&mut self.pace);
         if let Some(stream) = body.take_stream() {
             let length = stream.length;
+            if let Some(log) = &mut work.log {
+                log.served.is_endless = stream.kind == StreamKind::Endless;
+            }
             work.sending = Sending::from(*stream);
             if matches!(work.sending, Sending::Message { .. }) {
                 return self.works.push(work);
@@ -250,7 +253,7 @@ impl Connection {
                 source.discard();
                 work.sending = Sending::Nothing;
             }
-            return self.record_work(link, &mut work);
+            return self.record_work(link, &mut work, Ending::Whole);
         }
         let length = stated_length.unwrap_or_else(|| body.length());
         if status::has_body(status) {
@@ -266,7 +269,7 @@ impl Connection {
             whole
         });
         if bodiless || whole {
-            return self.record_work(link, &mut work);
+            return self.record_work(link, &mut work, Ending::Whole);
         }
         self.send_later(work, body);
     }

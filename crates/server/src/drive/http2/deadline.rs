@@ -6,6 +6,7 @@ use dunlin_http::http2::{ErrorCode, HeldUp};
 use super::work::{Sending, Work};
 use super::{Connection, Link, Parts};
 use crate::connections::Waiting;
+use crate::event_loop::Ending;
 
 /// After so long without a request, what is kept only to be fast is let go of, in milliseconds.
 const REST: u64 = 1_000;
@@ -72,7 +73,7 @@ impl Connection {
                 let id = self.works[number].id;
                 tracing::debug!(peer = %link.peer, "HTTP/2 stream ended: the client's window stays closed");
                 self.engine.cancel(id, ErrorCode::Cancel, parts.out);
-                self.forget(link, id);
+                self.forget(link, id, Ending::BrokenOff);
             } else {
                 let refusal = Refusal { status: 408, reason: "the body took too long" };
                 self.refuse_work(link, number, refusal, parts);

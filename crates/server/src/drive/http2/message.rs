@@ -8,6 +8,7 @@ use dunlin_http::semantics::{is_field_value, is_token, status};
 
 use super::work::{Sending, Work};
 use super::{Connection, Link};
+use crate::event_loop::Ending;
 use crate::stream;
 
 /// The head of such a message, as far as it has come.
@@ -84,7 +85,7 @@ impl Connection {
         let Some((status, fields, length)) = head.parse() else {
             tracing::warn!("a script's message cannot be sent over HTTP/2: its head is malformed");
             self.engine.cancel(work.id, ErrorCode::InternalError, out);
-            return self.record_work(link, &mut work);
+            return self.record_work(link, &mut work, Ending::BrokenOff);
         };
         if let Some(log) = &mut work.log {
             log.set_status(status);
@@ -93,7 +94,7 @@ impl Connection {
         self.send_head(link, work.id, status, fields.as_bytes(), 0, bodiless, out);
         if bodiless {
             source.discard();
-            return self.record_work(link, &mut work);
+            return self.record_work(link, &mut work, Ending::Whole);
         }
         let chunk = Bytes::copy_from_slice(&head.bytes[head.end.unwrap_or_default()..]);
         work.begin_pace(&mut self.pace);

@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use super::work::{Sending, Work, warm};
 use super::{BATCH, Connection, Link};
 use crate::cache::StoredFile;
+use crate::event_loop::Ending;
 use crate::response::{Body, Piece};
 
 /// What came of filling a frame.
@@ -52,13 +53,13 @@ impl Connection {
                 }
                 Filled::End => {
                     self.engine.end_data(id, mark, true, out);
-                    self.forget(link, id);
+                    self.forget(link, id, Ending::Whole);
                     continue;
                 }
                 Filled::Changed => {
                     out.truncate(mark);
                     self.engine.cancel(id, ErrorCode::InternalError, out);
-                    self.forget(link, id);
+                    self.forget(link, id, Ending::BrokenOff);
                     continue;
                 }
             }

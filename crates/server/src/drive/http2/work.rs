@@ -12,10 +12,10 @@ use tokio::task::JoinHandle;
 use super::message::MessageHead;
 use super::{Connection, Link, Parts};
 use crate::early_hints::EarlyHints;
-use crate::event_loop::Served;
+use crate::event_loop::{Ending, Served};
 use crate::gate::{ConnectionPace, Pacer};
 use crate::record::Track;
-use crate::response::{Body, Response, Stream};
+use crate::response::{Body, Response, Stream, StreamKind};
 use crate::route::{self, Job};
 use crate::stream;
 
@@ -95,8 +95,6 @@ pub(super) struct LogLater {
 
 /// Bytes of a request's body that the handler may leave to wait before it counts as being behind.
 pub(super) const UPLOAD: usize = 64 * 1024;
-/// What the log says of a request whose client left before it was answered.
-const CLIENT_LEFT: u16 = 499;
 const TOO_LARGE: Refusal = Refusal { status: 413, reason: "the body is larger than the limit" };
 const TOO_SLOW: Refusal = Refusal { status: 408, reason: "the body comes too slowly" };
 
@@ -269,18 +267,20 @@ impl Connection {
                 Sending::Broken => {
                     moved = true;
                     self.engine.cancel(id, ErrorCode::InternalError, parts.out);
-                    self.forget(link, id);
+                    self.forget(link, id, Ending::BrokenOff);
                     continue;
                 }
                 Sending::Stream { chunk, is_at_end: true, left, .. } if chunk.is_empty() => {
                     moved = true;
-                    if left.is_some_and(|left| left > 0) {
+                    let ending = if left.is_some_and(|left| left > 0) {
                         self.engine.cancel(id, ErrorCode::InternalError, parts.out);
+                        Ending::BrokenOff
                     } else {
                         let mark = self.engine.begin_data(parts.out);
                         self.engine.end_data(id, mark, true, parts.out);
-                    }
-                    self.forget(link, id);
+                        Ending::Whole
+                    };
+                    self.forget(link, id, ending);
                     continue;
                 }
                 Sending::Pieces { warming, .. } => {
@@ -355,7 +355,7 @@ impl Connection {
         let mut work = self.works.swap_remove(number);
         if !work.is_unanswered() {
             self.engine.cancel(work.id, ErrorCode::Cancel, parts.out);
-            return self.record_work(link, &mut work);
+            return self.record_work(link, &mut work, Ending::BrokenOff);
         }
         // The handler hears that the client is gone.
         (work.job, work.upload, work.sending) = (None, None, Sending::Nothing);
@@ -364,34 +364,29 @@ impl Connection {
     }
 
     /// A stream is over.
-    pub(super) fn forget(&mut self, link: &Link<'_>, id: u32) {
+    pub(super) fn forget(&mut self, link: &Link<'_>, id: u32, ending: Ending) {
         if let Some(number) = self.works.iter().position(|work| work.id == id) {
             let mut work = self.works.swap_remove(number);
-            self.record_work(link, &mut work);
+            self.record_work(link, &mut work, ending);
         }
     }
 
     /// The connection is over.
     pub(super) fn record_the_rest(&mut self, link: &Link<'_>) {
         for mut work in std::mem::take(&mut self.works) {
-            self.record_work(link, &mut work);
+            self.record_work(link, &mut work, Ending::BrokenOff);
         }
     }
 
-    pub(super) fn record_work(&self, link: &Link<'_>, work: &mut Work) {
+    pub(super) fn record_work(&self, link: &Link<'_>, work: &mut Work, ending: Ending) {
         let Some(log) = work.log.take() else { return };
-        let mut served = log.served;
-        if served.status == 0 {
-            served.status = CLIENT_LEFT;
-        }
-        served.bytes = work.sent;
+        let served = log.served.until(work.sent, ending).or_client_left();
         self.record(link, &log.request.as_request(), &log.track, &served);
     }
 
     pub(super) fn log_later(request: &Request<'_>, track: Option<Track>) -> Option<Box<LogLater>> {
         track.map(|track| {
-            let served = Served { status: 0, bytes: 0, cache: "-", coding: "-" };
-            Box::new(LogLater { request: request.to_owned(), track, served })
+            Box::new(LogLater { request: request.to_owned(), track, served: Served::NOTHING })
         })
     }
 }
@@ -409,8 +404,8 @@ fn inform(
 
 impl From<Stream> for Sending {
     fn from(stream: Stream) -> Self {
-        let Stream { source, length, is_message } = stream;
-        if is_message {
+        let Stream { source, length, kind } = stream;
+        if kind == StreamKind::Message {
             return Self::Message { source, head: MessageHead::default() };
         }
         Self::Stream { source, chunk: Bytes::new(), left: length, is_at_end: false }

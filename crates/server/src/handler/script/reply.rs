@@ -9,7 +9,7 @@ use super::output::{Answer, Gathered, Told};
 use super::{Call, Failure, instead, redirect};
 use crate::handler::file::apply_edits;
 use crate::record::Course;
-use crate::response::{Body, Piece, Response, Stream};
+use crate::response::{Body, Piece, Response, Stream, StreamKind};
 use crate::route::{Incoming, Origin};
 use crate::stream;
 
@@ -52,7 +52,7 @@ pub(super) async fn response(
         }
         Answer::Message(status) => {
             let mut response = Response::new(status);
-            let stream = Stream { source: body, length: None, is_message: true };
+            let stream = Stream { source: body, length: None, kind: StreamKind::Message };
             response.body = Body::streamed(stream);
             return Ok(response);
         }
@@ -61,7 +61,8 @@ pub(super) async fn response(
             whole(call, head, gathered)
         }
         Answer::Streamed(head) => {
-            let stream = Stream { source: body, length: head.content_length, is_message: false };
+            let stream =
+                Stream { source: body, length: head.content_length, kind: StreamKind::Body };
             begin(head, Body::streamed(stream))
         }
     };
@@ -76,7 +77,7 @@ fn whole(call: &Call, head: ScriptHead, gathered: Gathered) -> Response {
     if call.request.as_request().method() == Method::Head {
         // What an answer to GET would have held is not known from one without content.
         let length = stated.or((length > 0).then_some(length));
-        body = Body::streamed(Stream { source: stream::empty(), length, is_message: false });
+        body = Body::streamed(Stream { source: stream::empty(), length, kind: StreamKind::Body });
     } else {
         gathered.pieces.into_iter().for_each(|bytes| body.push(Piece::Memory(bytes)));
     }

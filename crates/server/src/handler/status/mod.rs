@@ -23,7 +23,7 @@ pub use self::report::{
 };
 use crate::event_loop::Loop;
 use crate::record::watch::{Filter, Level, Watching};
-use crate::response::{Body, Response, Stream};
+use crate::response::{Body, Response, Stream, StreamKind};
 use crate::route::{self, Reply};
 use crate::stream;
 
@@ -96,7 +96,8 @@ fn streamed<F: Future<Output = ()> + 'static>(
             let (sender, source) = stream::channel(WAITING);
             tokio::task::spawn_local(make(ctx, sender));
             let mut response = text(media_type, Bytes::new());
-            response.body = Body::streamed(Stream { source, length: None, is_message: false });
+            response.body =
+                Body::streamed(Stream { source, length: None, kind: StreamKind::Endless });
             response
         })
     }))

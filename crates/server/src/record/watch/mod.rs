@@ -18,6 +18,8 @@ use super::{Exchange, Format, TimeCache};
 pub(crate) struct Seen<'a> {
     /// It has only begun: what comes of it is not known yet, and is 0 or empty.
     pub(crate) begins: bool,
+    /// Its answer did not come to its end.
+    pub(crate) broken_off: bool,
     pub(crate) exchange: &'a Exchange<'a>,
     /// The pattern of its route.
     pub(crate) route: &'a str,
@@ -162,7 +164,7 @@ impl Drop for Watching {
 impl Watcher {
     fn wants(&self, seen: &Seen<'_>) -> bool {
         (self.begins || !seen.begins)
-            && (self.level != Level::Errors || seen.exchange.status >= 400)
+            && (self.level != Level::Errors || seen.is_failed())
             && self.filter.wants(seen)
     }
 
@@ -173,6 +175,9 @@ impl Watcher {
         let _ = write!(more, ",\"route\":{}", serde_json::Value::from(seen.route));
         if seen.begins {
             more.push_str(",\"begins\":true");
+        }
+        if seen.broken_off {
+            more.push_str(",\"broken_off\":true");
         }
         if let (Level::Heads, Some(head)) = (self.level, &seen.head) {
             let _ = write!(more, ",\"fields\":{}", head.fields());
@@ -222,9 +227,13 @@ impl Head<'_> {
 }
 
 impl<'a> Seen<'a> {
+    fn is_failed(&self) -> bool {
+        self.exchange.status >= 400 || self.broken_off
+    }
+
     #[cfg(test)]
     fn of(exchange: &'a Exchange<'a>, route: &'a str) -> Self {
-        Self { begins: false, exchange, route, head: None }
+        Self { begins: false, broken_off: false, exchange, route, head: None }
     }
 }
 
@@ -272,6 +281,23 @@ mod tests {
         );
         drop(both);
         assert!(!hub.is_told_of_beginnings() && hub.is_watched());
+    }
+
+    #[test]
+    fn answers_that_were_broken_off_are_among_the_errors() {
+        let (hub, mut time) = (hub(), TimeCache::new());
+        let watching = hub.watch(Filter::parse("").unwrap(), Level::Errors, false).unwrap();
+        for (status, broken_off) in [(200, false), (200, true), (404, false)] {
+            let exchange = Exchange { status, ..sample() };
+            hub.tell(&Seen { broken_off, ..Seen::of(&exchange, "/*") }, &mut time);
+        }
+        let lines = String::from_utf8(watching.watcher().take()).unwrap();
+        let told: Vec<_> = lines
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+            .map(|event| (event["status"].as_u64(), event["broken_off"].as_bool()))
+            .collect();
+        assert_eq!(told, [(Some(200), Some(true)), (Some(404), None)]);
     }
 
     #[test]
