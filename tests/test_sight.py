@@ -467,6 +467,35 @@ def test_top_has_a_piece_of_everything_on_a_small_terminal(serve, site, tmp_path
     wait_until(lambda: "Requests/s" not in screen(), "the end")
 
 
+@pytest.mark.skipif(not shutil.which("tmux"), reason="there is no tmux here")
+def test_watch_shows_requests_on_a_terminal_until_it_is_interrupted(serve, site, tmp_path, terminal):
+    write(site / "a.txt", "x" * 1000)
+    server = serve(more=STATUS)
+    # A shell that stays tells how the command ended.
+    shell = (
+        'trap : INT; "$0" watch --level phases --admin "$1/status/" "path!~status"; echo "ended with $?"; '
+        'while [ ! -e "$2" ]; do sleep 0.02; done'
+    )
+    over = tmp_path / "over"
+    screen, keys = terminal("bash", "-c", shell, DUNLIN, server.url, str(over), width=100, height=24)
+    watched(server, 1)
+    with server.connect() as connection:
+        for path in ("/a.txt", "/none"):
+            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            read_response(connection)
+    wait_until(lambda: "x/none" in screen(), "both requests")
+    colored, plain = screen("-e"), screen()
+    assert re.search(r"\x1b\[32m200\x1b\[(0|39)m", colored) and re.search(r"\x1b\[33m404\x1b\[(0|39)m", colored), colored
+    assert re.search(r"127\.0\.0\.1 +200 +[\d.]+ .s +1\.0 KB  GET x/a\.txt", plain), plain
+    # In the order of time, which is not that of the alphabet.
+    first, second = (re.findall(r"(\w+) [\d.]+ .s", line) for line in plain.splitlines() if line.startswith("    "))
+    assert first[:2] == ["idle", "head"] and second == ["head", "handler", "send"], plain
+    keys("C-c")
+    wait_until(lambda: "ended with 130" in screen(), "the end")
+    assert server.get("/a.txt")[0] == 200
+    over.touch()
+
+
 def test_phases_are_in_the_log_and_in_server_timing(serve, site, tmp_path):
     write(site / "a.txt", "x")
     log = tmp_path / "access.log"

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use dunlin_server::Filter;
+use dunlin_server::{Filter, PHASES};
 use serde_json::Value;
 
 use crate::remote::{Admin, expect_ok};
@@ -188,15 +188,9 @@ impl Show {
             line.push_str(&self.paint(RED, "  broken off"));
         }
         line.push('\n');
-        if matches!(self.level, Level::Phases | Level::Heads)
-            && let Some(phases) = event["phases"].as_object()
-        {
-            let phase = |(name, micros): (&String, &Value)| {
-                let name = printable(name.trim_end_matches("_us"));
-                micros.as_u64().map(|micros| format!("{name} {}", took(micros)))
-            };
-            let phases: Vec<_> = phases.iter().filter_map(phase).collect();
-            let _ = writeln!(line, "    {}", self.paint(CYAN, &phases.join(" · ")));
+        let phases = phases(&event["phases"]);
+        if matches!(self.level, Level::Phases | Level::Heads) && !phases.is_empty() {
+            let _ = writeln!(line, "    {}", self.paint(CYAN, &phases));
         }
         for field in event["fields"].as_array().into_iter().flatten() {
             let part = |at: usize| printable(field[at].as_str().unwrap_or_default());
@@ -208,6 +202,15 @@ impl Show {
     fn paint(&self, color: &str, text: &str) -> String {
         if self.colored { format!("\x1b[{color}m{text}\x1b[0m") } else { text.to_owned() }
     }
+}
+
+/// The phases in the order of time: an object of JSON has none.
+fn phases(phases: &Value) -> String {
+    let phase = |name: &&str| {
+        let micros = phases[format!("{name}_us")].as_u64()?;
+        Some(format!("{name} {}", took(micros)))
+    };
+    PHASES.iter().filter_map(phase).collect::<Vec<_>>().join(" · ")
 }
 
 /// What a client sent must not steer the terminal.
@@ -261,5 +264,16 @@ mod tests {
         let line = Show { level: Level::Heads, colored: false }.event(&event);
         assert!(line.starts_with("03:04:05.678 192.0.2.7       200    1.2 ms   1.5 KB  GET"));
         assert_eq!(line.chars().filter(|c| c.is_control()).count(), 2, "two line feeds: {line:?}");
+    }
+
+    #[test]
+    fn phases_are_in_the_order_of_time() {
+        let event = serde_json::json!({
+            "send_us": 7, "gate_us": 1, "tls_us": 2_000, "head_us": 3, "handler_us": 1_500_000,
+        });
+        assert_eq!(
+            phases(&event),
+            "tls 2.0 ms · head 3 µs · gate 1 µs · handler 1.50 s · send 7 µs"
+        );
     }
 }

@@ -32,5 +32,6 @@ pub mod status {
         Report, Requests, Route, RouteLimits, Scripts, ServerReport, Tls,
     };
 }
+pub use record::PHASES;
 pub use record::watch::{Filter, FilterError};
 pub use server::{Confined, Origin, Server, StartError, Takeover, confine, takes_root};

@@ -23,4 +23,5 @@ pub(crate) use format::Format;
 pub(crate) use reverse_dns::{ReverseDns, ReverseDnsSettings};
 pub(crate) use template::Template;
 pub(crate) use time_cache::TimeCache;
-pub(crate) use track::{Arrival, Follow, Opening, PHASES, Times, Track};
+pub use track::PHASES;
+pub(crate) use track::{Arrival, Follow, Opening, Times, Track};

@@ -100,7 +100,7 @@ pub(crate) struct Times {
 }
 
 /// The names of the phases, in the order of time.
-pub(crate) const PHASES: [&str; 7] = ["tls", "idle", "head", "route", "gate", "handler", "send"];
+pub const PHASES: [&str; 7] = ["tls", "idle", "head", "route", "gate", "handler", "send"];
 
 impl Opening {
     /// Of a connection that was accepted now.
