@@ -145,6 +145,40 @@ def test_sockets_are_taken_where_a_listener_has_their_address(manager, tmp_path,
     stranger.close()
 
 
+def test_the_manager_keeps_the_file_of_its_socket(manager, tmp_path, site):
+    write(site / "a", "x")
+    path, admin = tmp_path / "site.sock", tmp_path / "admin.sock"
+    held = socket.socket(socket.AF_UNIX)
+    held.bind(str(path))
+    held.listen()
+    file = configuration(tmp_path, site, f"unix:{path}")
+
+    def asks():
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(path))
+            return get(connection)[2]
+
+    for stop in ("in the first process", "after an upgrade"):
+        process = manager.start(file, held)
+        assert manager.next() == {"READY": "1"} and asks() == b"x"
+        pid = process.pid
+        if stop == "after an upgrade":
+            code, out, error = run("upgrade", "--admin", str(admin))
+            assert code == 0, error
+            pid = int(re.search(r"process (\d+)", out)[1])
+            assert manager.next() == {"MAINPID": str(pid), "READY": "1"}
+            assert process.wait(20) == 0 and asks() == b"x"
+        os.kill(pid, signal.SIGTERM)
+        assert manager.next() == {"STOPPING": "1"}
+        wait_until(lambda: not admin.exists(), "the end")
+        assert path.exists(), f"whoever comes now has the manager start a server: {stop}"
+        if stop == "in the first process":
+            assert process.wait(20) == 0
+        else:
+            wait_until(lambda: not os.path.exists(f"/proc/{pid}/fd/0"), "its end")
+    held.close()
+
+
 def test_sockets_for_another_process_are_left_alone(manager, tmp_path, site):
     tcp = socket.create_server(("127.0.0.1", 0))
     file = configuration(tmp_path, site, f"127.0.0.1:{tcp.getsockname()[1]}")

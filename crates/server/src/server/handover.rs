@@ -33,6 +33,8 @@ const LONGEST: usize = 4096;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const LISTENER: u8 = b'L';
+/// The same, of the service manager.
+const MANAGED: u8 = b'M';
 const END: u8 = b'E';
 const READY: u8 = b'R';
 const FAILED: u8 = b'F';
@@ -43,6 +45,9 @@ pub(super) struct Inherited {
     /// As the configuration names it.
     pub(super) address: String,
     pub(super) sockets: Vec<ListenSocket>,
+    /// They are the service manager's, which listens on when no server does: the file of a Unix socket
+    /// is not the server's to remove.
+    pub(super) is_managed: bool,
 }
 
 /// The process that hands over to this one, and what it hands over.
@@ -73,10 +78,10 @@ impl Takeover {
         loop {
             let (text, descriptors) = receive(&parent)?;
             match text.split_first() {
-                Some((&LISTENER, address)) => {
+                Some((&kind @ (LISTENER | MANAGED), address)) => {
                     let address = String::from_utf8_lossy(address).into_owned();
                     let sockets = descriptors.into_iter().map(socket).collect::<io::Result<_>>()?;
-                    inherited.push(Inherited { address, sockets });
+                    inherited.push(Inherited { address, sockets, is_managed: kind == MANAGED });
                 }
                 Some((&END, _)) => {
                     Jail::continue_inside();
@@ -132,7 +137,8 @@ pub(super) fn from_systemd() -> io::Result<Vec<Inherited>> {
             }
             ListenSocket::Unix(socket) => socket.set_nonblocking(true)?,
         }
-        inherited.push(Inherited { address: address.to_string(), sockets: vec![socket] });
+        let address = address.to_string();
+        inherited.push(Inherited { address, sockets: vec![socket], is_managed: true });
     }
     Ok(inherited)
 }
@@ -145,13 +151,13 @@ pub(super) struct Successor {
 
 impl Successor {
     /// Starts it with the arguments of this one, and hands the listeners over: each an address with
-    /// its sockets.
+    /// its sockets, and whether they are the service manager's.
     ///
     /// # Errors
     /// What is in the way.
     pub(super) fn start<'l>(
         program: &Path,
-        listeners: impl Iterator<Item = (String, &'l [ListenSocket])>,
+        listeners: impl Iterator<Item = (String, &'l [ListenSocket], bool)>,
     ) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC;
         let (socket, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -176,12 +182,13 @@ impl Successor {
 
     fn hand_over<'l>(
         &self,
-        listeners: impl Iterator<Item = (String, &'l [ListenSocket])>,
+        listeners: impl Iterator<Item = (String, &'l [ListenSocket], bool)>,
     ) -> io::Result<()> {
-        for (address, sockets) in listeners {
+        for (address, sockets, is_managed) in listeners {
+            let kind = if is_managed { MANAGED } else { LISTENER };
             for sockets in sockets.chunks(DESCRIPTORS) {
                 let descriptors: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
-                send(&self.socket, &[&[LISTENER], address.as_bytes()].concat(), &descriptors)?;
+                send(&self.socket, &[&[kind], address.as_bytes()].concat(), &descriptors)?;
             }
         }
         send(&self.socket, &[END], &[])

@@ -22,6 +22,8 @@ struct Open {
     rules: Listen,
     /// One for each loop; only one where the system deals connections out from one queue.
     sockets: Arc<[ListenSocket]>,
+    /// They are the service manager's; see [`Inherited`].
+    is_managed: bool,
 }
 
 /// What listeners are to become.
@@ -66,13 +68,21 @@ impl Listeners {
                 !taken && open.rules.is_same_socket(rules)
             });
             let open = match known {
-                Some(open) => {
-                    Open { id: open.id, rules: rules.clone(), sockets: Arc::clone(&open.sockets) }
-                }
+                Some(open) => Open {
+                    id: open.id,
+                    rules: rules.clone(),
+                    sockets: Arc::clone(&open.sockets),
+                    is_managed: open.is_managed,
+                },
                 None => {
                     plan.next += 1;
-                    let sockets = self.obtain(rules, inherited)?.into();
-                    Open { id: plan.next, rules: rules.clone(), sockets }
+                    let (sockets, is_managed) = self.obtain(rules, inherited)?;
+                    Open {
+                        id: plan.next,
+                        rules: rules.clone(),
+                        sockets: sockets.into(),
+                        is_managed,
+                    }
                 }
             };
             plan.wanted.push(open);
@@ -84,7 +94,7 @@ impl Listeners {
     pub(super) fn change(&mut self, plan: Plan) -> io::Result<(Vec<Vec<Port>>, Change)> {
         let mut ports: Vec<Vec<Port>> = (0..self.loops).map(|_| Vec::new()).collect();
         let mut change = Change::default();
-        for Open { id, rules, sockets } in &plan.wanted {
+        for Open { id, rules, sockets, .. } in &plan.wanted {
             let before = self.open.iter().find(|open| open.id == *id);
             match before {
                 Some(before) => before.adapt(rules)?,
@@ -114,9 +124,11 @@ impl Listeners {
         Ok((ports, change))
     }
 
-    /// Every address with its sockets.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (String, &[ListenSocket])> {
-        self.open.iter().map(|open| (open.rules.address.to_string(), &*open.sockets))
+    /// Every address with its sockets, and whether they are the service manager's.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (String, &[ListenSocket], bool)> {
+        self.open
+            .iter()
+            .map(|open| (open.rules.address.to_string(), &*open.sockets, open.is_managed))
     }
 
     /// Lets go of all of them; they, and the files of Unix sockets, are another process's now.
@@ -134,23 +146,26 @@ impl Listeners {
         self.open.drain(..).for_each(|open| open.remove_file());
     }
 
-    /// The sockets of an address: those that were inherited, or new ones.
+    /// The sockets of an address: those that were inherited, or new ones; and whether they are the
+    /// service manager's.
     fn obtain(
         &self,
         rules: &Listen,
         inherited: &mut Vec<Inherited>,
-    ) -> Result<Vec<ListenSocket>, StartError> {
+    ) -> Result<(Vec<ListenSocket>, bool), StartError> {
         let address = rules.address.to_string();
-        let mut sockets = Vec::new();
+        let (mut sockets, mut is_managed) = (Vec::new(), false);
         while let Some(at) = inherited.iter().position(|inherited| inherited.address == address) {
-            sockets.append(&mut inherited.remove(at).sockets);
+            let mut found = inherited.remove(at);
+            sockets.append(&mut found.sockets);
+            is_managed |= found.is_managed;
             // Several addresses with port 0 are told apart by their order only.
             if address.ends_with(":0") {
                 break;
             }
         }
         if sockets.is_empty() {
-            return self.bind(rules);
+            return Ok((self.bind(rules)?, false));
         }
         // There may be more loops than there were.
         if let Some(ListenSocket::Tcp(first)) = sockets.first()
@@ -163,7 +178,7 @@ impl Listeners {
                 sockets.push(ListenSocket::Tcp(socket));
             }
         }
-        Ok(sockets)
+        Ok((sockets, is_managed))
     }
 
     fn bind(&self, rules: &Listen) -> Result<Vec<ListenSocket>, StartError> {
@@ -234,7 +249,9 @@ impl Open {
     }
 
     fn remove_file(&self) {
-        if let Address::Unix(path) = &self.rules.address {
+        if let Address::Unix(path) = &self.rules.address
+            && !self.is_managed
+        {
             // It may be gone with its folder.
             let _ = std::fs::remove_file(path);
         }
