@@ -11,9 +11,9 @@ import stat
 import subprocess
 
 import pytest
-from conftest import DUNLIN, Server, wait_until, write
+from conftest import DUNLIN, wait_until, write
 from test_cgi import get
-from test_confinement import outside_of, place, root  # noqa: F401
+from test_confinement import begin, outside_of, place, root  # noqa: F401
 from test_control import ask, end, pid_of, run
 from test_tls import certificate
 
@@ -62,20 +62,6 @@ def jail(place):  # noqa: F811
     (directory / "run").mkdir()
     os.chmod(directory / "run", 0o777)
     return directory
-
-
-@pytest.fixture
-def begin(tmp_path):
-    """Starts a server by a configuration that stays where it is."""
-    running = []
-
-    def start(file):
-        running.append(Server(["--config", str(file)], tmp_path))
-        return running[-1]
-
-    yield start
-    for server in running:
-        server.stop(signal.SIGKILL)
 
 
 def configuration(jail, outside, server="", route="", more=""):

@@ -4,6 +4,7 @@ import json
 import os
 import pwd
 import re
+import signal
 import subprocess
 
 import pytest
@@ -42,6 +43,20 @@ def place(tmp_path):
     yield type(tmp_path)(directory)
     shutil.rmtree(directory)
     shutil.rmtree(directory + "-outside", ignore_errors=True)
+
+
+@pytest.fixture
+def begin(tmp_path):
+    """Starts a server by a configuration that stays where it is; `preexec` is called in its process before."""
+    running = []
+
+    def start(file, preexec=None):
+        running.append(Server(["--config", str(file)], tmp_path, preexec))
+        return running[-1]
+
+    yield start
+    for server in running:
+        server.stop(signal.SIGKILL)
 
 
 def configuration(place, server, outside):
@@ -161,5 +176,84 @@ def test_what_cannot_be_given_up_stops_the_start(serve, place):
         # Which a check by that user says beforehand, and root's does not.
         command[command.index("serve")] = "check"
         done = subprocess.run(command, capture_output=True, text=True, timeout=30)
-        assert done.returncode == 0 and "only root can start it: it becomes user daemon\n" in done.stdout, done
-        assert "only root" not in run("check", "--config", str(file))[1]
+        assert done.returncode == 0 and "this user cannot start it: it becomes user daemon\n" in done.stdout, done
+        assert "cannot start" not in run("check", "--config", str(file))[1]
+
+
+def with_script_user(place, server, user, outside):
+    text = configuration(place, server, outside)
+    return text.replace('kind = "cgi",', f'kind = "cgi", {user},', 1)
+
+
+def as_nobody(*arguments):
+    """Runs the program as an ordinary user."""
+    command = [DUNLIN, *map(str, arguments)]
+    if os.geteuid() == 0:
+        command = ["setpriv", "--reuid=nobody", "--clear-groups", *command]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30)
+
+
+@pytest.mark.parametrize("owner", ['user = "daemon"', 'group = "daemon"'])
+def test_a_script_user_that_cannot_be_had_stops_the_start(serve, place, owner):
+    outside = outside_of(place)
+    key = owner.split()[0]
+    text = with_script_user(place, 'user = "nobody"', owner, outside)
+    file = place / "check.toml"
+    file.write_text(text)
+    os.chmod(file, 0o644)
+    line = 1 + text[: text.index(owner)].count("\n")
+    told = f'script: `{key}` takes a server that stays root, and [server] has user = "nobody"'
+    code, out, error = run("check", "--config", str(file))
+    assert code == 1 and re.search(rf":{line}:\d+: {re.escape(told)}", error), error
+    with pytest.raises(AssertionError, match="takes a server that stays root"):
+        serve(text=text)
+    # Who is going to start the server is not known to a check.
+    file.write_text(with_script_user(place, "", owner, outside))
+    why = "need a server that root has started"
+    checked = as_nobody("check", "--config", file)
+    assert checked.returncode == 0 and "this user cannot start it: scripts default /cgi/* (cgi): " in checked.stdout
+    os.chmod(place, 0o777)
+    os.chmod(place / "log", 0o777)
+    started = as_nobody("serve", "--config", file)
+    assert started.returncode == 1 and why in started.stderr, started.stderr
+
+
+def ordinary():
+    """What a process does to become an ordinary user, where it is root."""
+    if os.geteuid() == 0:
+        nobody = pwd.getpwnam("nobody")
+        os.setgroups([])
+        os.setgid(nobody.pw_gid)
+        os.setuid(nobody.pw_uid)
+
+
+@pytest.mark.parametrize("who", ["", pytest.param('user = "nobody"', marks=root)])
+def test_a_reload_to_a_script_user_that_cannot_be_had_is_refused(begin, place, who):
+    outside = outside_of(place)
+    file = place / "dunlin.toml"
+    file.write_text(configuration(place, who, outside))
+    for folder in (place, place / "log"):
+        os.chmod(folder, 0o777)
+    server = begin(file, None if who else ordinary)
+    # One that has become another user cannot, either, where its file does not say so any more.
+    for server_user, why in [('user = "nobody"', "stays root"), ("", "a server that root has started")]:
+        file.write_text(with_script_user(place, server_user, 'user = "daemon"', outside))
+        code, out, error = run("reload", "--admin", str(place / "admin.sock"))
+        assert code == 1 and "not reloaded, what was in force stays" in error and why in error, error
+        assert get(server, "/cgi/probe")[0] == 200
+    assert server.stop() == 0
+
+
+def test_the_check_says_under_which_users_scripts_run(place):
+    file = place / "check.toml"
+    file.write_text(configuration(place, "", outside_of(place)))
+    assert "\nscripts default /cgi/* (cgi): the server's user\n" in run("check", "--config", str(file))[1]
+    for owner, told in [
+        ('user = "daemon"', "user daemon"),
+        ('group = "daemon"', "the server's user, group daemon"),
+        ('user = "daemon", group = "nogroup"', "user daemon, group nogroup"),
+    ]:
+        file.write_text(with_script_user(place, "", owner, outside_of(place)))
+        code, out, error = run("check", "--config", str(file))
+        assert code == 0 and f"\nscripts default /cgi/* (cgi): {told}\n" in out, (out, error)
+        assert ("cannot start" in out) == (os.geteuid() != 0)

@@ -92,8 +92,8 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             for line in config.confinement() {
                 println!("{line}");
             }
-            for what in dunlin_server::takes_root(&config) {
-                println!("only root can start it: {what}");
+            for what in dunlin_server::hindrances(&config) {
+                println!("this user cannot start it: {what}");
             }
             for line in config.certificates() {
                 println!("{line}");

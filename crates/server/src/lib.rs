@@ -34,4 +34,4 @@ pub mod status {
 }
 pub use record::PHASES;
 pub use record::watch::{Filter, FilterError};
-pub use server::{Confined, Origin, Server, StartError, Takeover, confine, takes_root};
+pub use server::{Confined, Origin, Server, StartError, Takeover, confine, hindrances};

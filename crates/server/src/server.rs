@@ -19,7 +19,7 @@ use tokio::runtime::{Builder, LocalOptions, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use self::confine::check_identity;
-pub use self::confine::{Confined, confine, takes_root};
+pub use self::confine::{Confined, confine, hindrances};
 use self::handover::Successor;
 pub use self::handover::Takeover;
 use self::listeners::{Change, Listeners, Port};
@@ -312,6 +312,7 @@ impl Running {
             let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
             unchanged(&lines.join("\n"))
         })?;
+        check_script_users(&config).map_err(|error| unchanged(&error))?;
         let restart = config.needs_restart(&before);
         let next = self.generation.next(config).map_err(|error| unchanged(&error))?;
         let config = Arc::clone(&next.shared.config);

@@ -41,8 +41,10 @@ pub(super) fn check(
         problems: Vec::new(),
         directories: Vec::new(),
         users: Vec::new(),
+        leaves_root_for: None,
     };
     let server = checker.server(&file.server);
+    checker.leaves_root_for = server.user.clone().filter(|user| user != ROOT);
     let listen = checker.listen(&file);
     let around = Around {
         cache_file: server.cache.file,
@@ -86,6 +88,8 @@ struct Checker<'a> {
     problems: Vec<Problem>,
     directories: Vec<Directory>,
     users: Vec<(PathBuf, Problem)>,
+    /// The user that the server becomes, if it ceases to be root by that.
+    leaves_root_for: Option<String>,
 }
 
 impl Checker<'_> {
@@ -196,7 +200,7 @@ impl Checker<'_> {
 
     fn chroot(&mut self, server: &file::Server) -> Option<PathBuf> {
         let path = server.chroot.as_ref()?;
-        if server.user.as_deref().is_none_or(|user| user == "root") {
+        if server.user.as_deref().is_none_or(|user| user == ROOT) {
             let what = "chroot holds nobody who is root; set `user` to another";
             self.problem(&path.span, what);
         }
@@ -499,6 +503,7 @@ impl Checker<'_> {
             }
             if let Some(script) = &mut route.script {
                 self.script(&mut script.value);
+                self.script_user(&script.value);
                 let mut hasher = DefaultHasher::new();
                 (&hosts, &route.path.value, format!("{:?}", script.value)).hash(&mut hasher);
                 script.value.id = hasher.finish() as usize;
@@ -573,6 +578,18 @@ impl Checker<'_> {
             directory.value = self.absolute(directory);
             self.look_up_later(key, &directory.value, &directory.span);
         }
+    }
+
+    /// Tells of a user that a server which is not root any more could not give to its scripts.
+    fn script_user(&mut self, script: &file::ScriptTable) {
+        let Some(server) = &self.leaves_root_for else { return };
+        let user = script.user.as_ref().map(|user| ("user", &user.span));
+        let asked = user.or(script.group.as_ref().map(|group| ("group", &group.span)));
+        let Some((key, place)) = asked else { return };
+        let what = format!(
+            "script: `{key}` takes a server that stays root, and [server] has user = {server:?}"
+        );
+        self.problem(place, what);
     }
 
     fn hosts(&mut self, hosts: At<OneOrMany<String>>) -> Vec<String> {
@@ -723,6 +740,9 @@ pub(super) fn not_an_address(text: &str) -> String {
         "{text:?} is not an address such as \"127.0.0.1:8080\", \":8080\" or \"unix:/run/site.sock\""
     )
 }
+
+/// The user that may become every other.
+const ROOT: &str = "root";
 
 /// Bytes of the path of a Unix socket: the system's structure holds one more, a NUL.
 const LONGEST_SOCKET_PATH: usize = 107;

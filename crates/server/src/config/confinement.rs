@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Acme;
+use super::file::ScriptTable;
 use super::{Address, Config, ErrorLogPlace};
 
 /// Files that may be used: each a file, or a directory with all that is beneath it.
@@ -120,6 +121,8 @@ impl Config {
         if server.seccomp {
             lines.push("seccomp: calls that a web site has no use for are refused".into());
         }
+        let scripts = self.sites.iter().flat_map(|site| site.scripts_started_here());
+        lines.extend(scripts.map(|(name, script)| format!("scripts {name}: {}", owner(script))));
         lines
     }
 }
@@ -130,6 +133,16 @@ fn folder(path: &Path) -> PathBuf {
         // A bare name is looked for where the server was started.
         Some(folder) if folder.as_os_str().is_empty() => PathBuf::from("."),
         folder => folder.unwrap_or(path).to_owned(),
+    }
+}
+
+/// Whom the processes of a script belong to, as the file calls them.
+fn owner(script: &ScriptTable) -> String {
+    match (&script.user, &script.group) {
+        (Some(user), Some(group)) => format!("user {}, group {}", user.value, group.value),
+        (Some(user), None) => format!("user {}", user.value),
+        (None, Some(group)) => format!("the server's user, group {}", group.value),
+        (None, None) => "the server's user".into(),
     }
 }
 

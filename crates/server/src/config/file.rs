@@ -853,10 +853,10 @@ pub struct ScriptTable {
     pub show_errors: Option<bool>,
     /// Whether Authorization is handed to scripts. False when absent.
     pub authorization: Option<bool>,
-    /// The user that processes run as, by name or number, with the groups that it is in; a server that root
-    /// has started can set it. The server's own when absent.
+    /// The user that processes run as, by name or number, with the groups that it is in; it takes a server that
+    /// root has started and that stays root. The server's own when absent.
     pub user: Option<At<String>>,
-    /// The group that processes run as, by name or number. The user's when absent.
+    /// The group that processes run as, by name or number; it takes the same. The user's when absent.
     pub group: Option<At<String>>,
     /// Added to the priority number of the server's processes, from -20 to 19: the higher, the
     /// less a script gets of a busy processor. 0 when absent.
@@ -871,6 +871,11 @@ pub struct ScriptTable {
 }
 
 impl ScriptTable {
+    /// Whether its processes are to belong to another user or group than the server.
+    pub(super) fn has_owner(&self) -> bool {
+        self.user.is_some() || self.group.is_some()
+    }
+
     /// The script that stands for a directory, where scripts are known by their extensions.
     pub(super) fn index(&self) -> Option<String> {
         let kind = self.kind.value;

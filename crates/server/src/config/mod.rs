@@ -486,6 +486,12 @@ impl Config {
         sites.flat_map(|tls| crate::tls::examine(tls).unwrap_or_else(|error| vec![error])).collect()
     }
 
+    /// The first script that is to belong to another user or group than the server: what to call it.
+    pub(crate) fn script_of_another_user(&self) -> Option<String> {
+        let mut scripts = self.sites.iter().flat_map(|site| site.scripts_started_here());
+        scripts.find_map(|(name, script)| script.has_owner().then_some(name))
+    }
+
     /// Whether somebody can ask for what requests are counted by.
     pub(crate) fn is_counting(&self) -> bool {
         self.server.admin.is_some() || self.sites.iter().any(|site| site.shows_status())

@@ -233,6 +233,16 @@ impl Site {
         })
     }
 
+    /// Those of its scripts whose processes the server starts itself: what to call each, and its table.
+    pub(super) fn scripts_started_here(&self) -> impl Iterator<Item = (String, &ScriptTable)> {
+        self.routes.iter().filter_map(|SiteRoute { route, .. }| {
+            let script = &route.script.as_ref()?.value;
+            let name =
+                || format!("{} {} ({})", self.name, route.path.value, script.kind.value.as_str());
+            script.connect.is_none().then(|| (name(), script))
+        })
+    }
+
     /// How many routes it has.
     pub fn route_count(&self) -> usize {
         self.routes.len()

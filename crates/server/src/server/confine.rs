@@ -19,6 +19,7 @@ use nix::unistd::{
     Gid, Group, Uid, User, getegid, geteuid, getgrouplist, setgid, setgroups, setuid,
 };
 use rustix::fs::OFlags;
+use rustix::thread::{CapabilitySet, capabilities};
 use seccompiler::{SeccompAction, SeccompFilter, TargetArch};
 
 use super::{StartError, fail};
@@ -46,6 +47,7 @@ impl fmt::Debug for Confined {
 /// What was asked for and cannot be had.
 pub fn confine(config: &Config) -> Result<Confined, StartError> {
     let Server { user, group, limits, .. } = &config.server;
+    check_script_users(config)?;
     set_limits(limits)?;
     let called = || std::env::args_os().next().map(PathBuf::from).filter(|path| path.is_absolute());
     // Inside, the first is not to be had where `/proc` is not.
@@ -69,9 +71,10 @@ pub fn confine(config: &Config) -> Result<Confined, StartError> {
     Ok(Confined { identity, program })
 }
 
-/// What a start would fail for because this process is not root's, as far as that is known beforehand.
-pub fn takes_root(config: &Config) -> Vec<String> {
+/// What a start by this process's user would fail for, as far as that is known beforehand.
+pub fn hindrances(config: &Config) -> Vec<String> {
     let mut what = Vec::new();
+    what.extend(check_script_users(config).err().map(|error| error.to_string()));
     if geteuid().is_root() {
         return what;
     }
@@ -86,6 +89,23 @@ pub fn takes_root(config: &Config) -> Vec<String> {
         what.push(format!("chroot {}", jail.directory().display()));
     }
     what
+}
+
+/// Whether this process can give scripts the users and groups that `config` names for them.
+///
+/// # Errors
+/// The first script for which it cannot, and why.
+pub(super) fn check_script_users(config: &Config) -> Result<(), StartError> {
+    let Some(script) = config.script_of_another_user() else { return Ok(()) };
+    let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
+    // A container's root may be without them.
+    let may = || capabilities(None).is_ok_and(|sets| sets.effective.contains(needed));
+    let why = match geteuid().is_root() {
+        true if may() => return Ok(()),
+        true => "it may not change users (CAP_SETUID, CAP_SETGID)",
+        false => "`user` and `group` of scripts need a server that root has started",
+    };
+    Err(fail(format!("scripts {script}: {why}")))
 }
 
 fn set_limits(limits: &Limits) -> Result<(), StartError> {
