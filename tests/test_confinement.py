@@ -38,7 +38,9 @@ def place(tmp_path):
     import shutil
     import tempfile
 
-    directory = tempfile.mkdtemp(prefix="dunlin-test-", dir="/srv" if os.access("/srv", os.W_OK) else None)
+    # Not beneath /tmp, which every server may use.
+    folders = [folder for folder in ("/srv", os.path.expanduser("~")) if os.access(folder, os.W_OK)]
+    directory = tempfile.mkdtemp(prefix="dunlin-test-", dir=folders[0] if folders else None)
     os.chmod(directory, 0o755)
     yield type(tmp_path)(directory)
     shutil.rmtree(directory)
@@ -257,3 +259,83 @@ def test_the_check_says_under_which_users_scripts_run(place):
         code, out, error = run("check", "--config", str(file))
         assert code == 0 and f"\nscripts default /cgi/* (cgi): {told}\n" in out, (out, error)
         assert ("cannot start" in out) == (os.geteuid() != 0)
+
+
+# What a handler that was taken over would try: see crates/server/src/handler/break_out.rs.
+TRIES = {
+    "shadow", "read", "create", "write", "overwrite", "execute", "ptrace", "memory", "mount", "unshare", "netlink",
+    "packet", "raw",
+}  # fmt: skip
+# Of these, what an ordinary user may do without any confinement.
+ORDINARY = TRIES - {"shadow", "mount", "packet", "raw"}
+
+
+def without_scripts(place, server):
+    """A configuration by which no programs are started, in a place that an ordinary user may use."""
+    text = configuration(place, server, place)
+    text = re.sub(r'\[\[site.route\]\]\npath = "/cgi/\*"\nscript = .*\n', "", text)
+    # The folder of a socket may be written, with all that is beneath it.
+    text = text.replace("/admin.sock", "/run/admin.sock")
+    (place / "run").mkdir()
+    for path in [place, place / "log", place / "run", place / "site", place / "site" / "a"]:
+        if os.geteuid() == 0:
+            os.chown(path, pwd.getpwnam("nobody").pw_uid, -1)
+    file = place / "dunlin.toml"
+    file.write_text(text)
+    os.chmod(file, 0o644)
+    return file
+
+
+@pytest.fixture
+def break_out(place):
+    """Has a server try to break out, and tells what came of it by thread: a number of an error, or 0, for each try."""
+    outside = outside_of(place)
+    victims = []
+
+    def attempt(user=None):
+        victims.append(subprocess.Popen(["sleep", "60"], preexec_fn=user))
+        query = f"outside={outside}&root={place}/site&victim={victims[-1].pid}"
+        status, _, body = ask(place / "run" / "admin.sock", f"/debug/break?{query}", "POST")
+        assert status == 200, body
+        told = json.loads(body)
+        assert set(told) == {"loop", "blocking"} and all(set(tries) == TRIES for tries in told.values())
+        return told
+
+    yield attempt
+    for victim in victims:
+        victim.kill()
+        victim.wait()
+    subprocess.run(["umount", outside], capture_output=True)
+
+
+def debugged(who=None):
+    def prepare():
+        os.environ["DUNLIN_DEBUG_BREAK"] = "1"
+        if who:
+            who()
+
+    return prepare
+
+
+def may(*command):
+    return subprocess.run(command, capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize("how", [pytest.param("root", marks=root), "ordinary"])
+def test_a_handler_that_was_taken_over_may_do_anything_where_nothing_is_confined(begin, place, break_out, how):
+    user = None if how == "root" else ordinary
+    server = begin(without_scripts(place, ""), debugged(user))
+    for thread, tries in break_out(user).items():
+        succeeded = {name for name, error in tries.items() if error == 0}
+        missing = (TRIES if how == "root" else ORDINARY) - succeeded
+        if how == "root" and not may("unshare", "-m", "true"):
+            missing -= {"mount", "packet", "raw"}
+        assert not missing, (thread, tries)
+    assert server.get("/a")[0] == 200 and server.stop() == 0
+
+
+def test_what_breaks_out_for_tests_is_there_only_where_it_is_asked_for(begin, place):
+    server = begin(without_scripts(place, ""))
+    assert ask(place / "run" / "admin.sock", "/debug/break?outside=/&root=/&victim=1", "POST")[0] in (404, 405)
+    assert server.get("/debug/break", method="POST")[0] in (404, 405)
+    assert server.stop() == 0

@@ -9,6 +9,8 @@ use serde_json::json;
 
 use crate::control::Action;
 use crate::event_loop::{Loop, Shared};
+#[cfg(debug_assertions)]
+use crate::handler::break_out;
 use crate::handler::status;
 use crate::record::Follow;
 use crate::response::Response;
@@ -26,6 +28,10 @@ pub(crate) fn answer(ctx: &Rc<Loop>, request: &Request<'_>) -> Routed {
         (b"/upgrade", Method::Post) => command(ctx, Action::Upgrade),
         (b"/reopen", Method::Post) => command(ctx, Action::Reopen),
         (b"/config", Method::Get | Method::Head) => configuration(&ctx.shared).into(),
+        #[cfg(debug_assertions)]
+        (b"/debug/break", Method::Post) if break_out::is_asked_for() => {
+            break_out::answer(query.unwrap_or_default())
+        }
         (b"/reload" | b"/upgrade" | b"/reopen", _) => not_allowed("POST").into(),
         (b"/config", _) => not_allowed("GET, HEAD").into(),
         _ => status::answer(ctx, request, path, query),

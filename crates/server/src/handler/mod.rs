@@ -1,6 +1,8 @@
 //! Handlers: each makes a response from a routed request.
 
 pub(crate) mod admin;
+#[cfg(debug_assertions)]
+pub(crate) mod break_out;
 pub(crate) mod compress;
 pub(crate) mod directory;
 pub(crate) mod error_page;
