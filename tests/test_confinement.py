@@ -10,7 +10,7 @@ import subprocess
 import pytest
 from conftest import DUNLIN, Server, wait_until, write
 from test_cgi import get
-from test_control import ask, run
+from test_control import ask, end, pid_of, run
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
@@ -268,6 +268,7 @@ TRIES = {
 }  # fmt: skip
 # Of these, what an ordinary user may do without any confinement.
 ORDINARY = TRIES - {"shadow", "mount", "packet", "raw"}
+CONFINED = "seccomp = true\nlimits = { open_files = 500, core = 0 }\n[server.landlock]\n"
 
 
 def without_scripts(place, server):
@@ -334,8 +335,78 @@ def test_a_handler_that_was_taken_over_may_do_anything_where_nothing_is_confined
     assert server.get("/a")[0] == 200 and server.stop() == 0
 
 
+@pytest.mark.parametrize("how", [pytest.param("root", marks=root), "ordinary"])
+def test_a_confined_server_serves_and_is_held_to_its_confinement(begin, place, break_out, how):
+    who, user = ('user = "nobody"\n', None) if how == "root" else ("", ordinary)
+    server = begin(without_scripts(place, who + CONFINED), debugged(user))
+    assert server.get("/a")[2] == b"x" * 1000
+    for task in os.listdir(f"/proc/{server.pid}/task"):
+        status = dict(line.split(":\t", 1) for line in open(f"/proc/{server.pid}/task/{task}/status") if ":\t" in line)
+        assert status["NoNewPrivs"].strip() == "1" and status["Seccomp"].strip() == "2"
+        assert int(status["CapEff"], 16) == 0
+        if os.geteuid() == 0:
+            assert status["Uid"].split() == [str(pwd.getpwnam("nobody").pw_uid)] * 4
+    limits = open(f"/proc/{server.pid}/limits").read()
+    assert re.search(r"Max open files +500 +500 ", limits) and re.search(r"Max core file size +0 +0 ", limits)
+    for thread, tries in break_out(ordinary).items():
+        # EPERM and EACCES.
+        assert not {name: error for name, error in tries.items() if error not in (1, 13)}, thread
+    assert server.get("/a")[2] == b"x" * 1000
+    wait_until(lambda: "GET /a" in (place / "log" / "access.log").read_text(), "the log")
+    assert server.stop() == 0
+
+
 def test_what_breaks_out_for_tests_is_there_only_where_it_is_asked_for(begin, place):
     server = begin(without_scripts(place, ""))
     assert ask(place / "run" / "admin.sock", "/debug/break?outside=/&root=/&victim=1", "POST")[0] in (404, 405)
     assert server.get("/debug/break", method="POST")[0] in (404, 405)
     assert server.stop() == 0
+
+
+def test_which_calls_are_allowed_is_told_with_the_reason(place):
+    file = without_scripts(place, "seccomp = true\n")
+    assert "seccomp: only the calls that the server needs are allowed, as it starts no programs\n" in run(
+        "check", "--config", str(file)
+    )[1]
+    file.write_text(file.read_text() + '[[site.route]]\npath = "/c/*"\nscript = { kind = "cgi", directory = "." }\n')
+    out = run("check", "--config", str(file))[1]
+    assert "seccomp: calls that a web site has no use for are refused; a list of those that are needed would" in out
+    file.write_text(file.read_text().replace('"cgi", directory = "."', '"scgi", connect = ["127.0.0.1:9"]'))
+    assert "as it starts no programs\n" in run("check", "--config", str(file))[1]
+
+
+@pytest.mark.parametrize("how", [pytest.param("root", marks=root), "ordinary"])
+def test_a_confined_server_changes_but_for_its_first_scripts(begin, place, break_out, how):
+    who, user = ('user = "nobody"\n', None) if how == "root" else ("", ordinary)
+    file = without_scripts(place, who + CONFINED)
+    plain = file.read_text()
+    admin = place / "run" / "admin.sock"
+    server = begin(file, debugged(user))
+    second = None
+    scripts = '[[site.route]]\npath = "/cgi/*"\nscript = { kind = "cgi", directory = "cgi" }\n'
+    why = "scripts are new, and the server has given up the calls that they may need (seccomp); restart it"
+    try:
+        for count in range(2):
+            file.write_text(plain + scripts)
+            assert f"refused   {why}\n" in run("check", "-c", str(file), "--diff", "--admin", str(admin))[1]
+            code, out, error = run("reload", "--admin", str(admin))
+            assert code == 1 and f"not reloaded, what was in force stays: {why}" in error, error
+            # Not even where the file says that nothing is to be refused.
+            file.write_text(plain.replace("seccomp = true\n", "") + scripts)
+            assert why in run("reload", "--admin", str(admin))[2]
+            code, out, error = run("upgrade", "--admin", str(admin))
+            assert code == 1 and f"this process goes on: {why}" in error, error
+            file.write_text(plain + 'cache_control = "no-store"\n')
+            assert run("reload", "--admin", str(admin))[0] == 0
+            assert server.get("/link/none")[0] == 404 and server.get("/a")[0] == 200
+            if count == 0:
+                # A new process is as confined.
+                code, out, error = run("upgrade", "--admin", str(admin))
+                assert code == 0, error
+                second = wait_until(lambda: (pid := pid_of(admin)) != server.pid and pid, "the new process")
+                assert server.process.wait(20) == 0
+        for tries in break_out(ordinary).values():
+            assert not {name: error for name, error in tries.items() if error not in (1, 13)}
+    finally:
+        if second:
+            end(second)

@@ -1,5 +1,6 @@
 //! Starting, changing and stopping: sockets, loops, signals and commands.
 
+mod calls;
 mod confine;
 mod handover;
 mod listeners;
@@ -9,6 +10,7 @@ mod prepare;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::process;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,6 +20,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, LocalOptions, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
+use self::calls::Starter;
 pub(crate) use self::confine::check_identity;
 pub use self::confine::{Confined, confine, hindrances};
 use self::handover::Successor;
@@ -74,6 +77,8 @@ struct Running {
     manager: Manager,
     /// See [`Confined`].
     program: Option<PathBuf>,
+    /// What starts a new process, where the loops' threads and this one cannot.
+    starter: Option<Starter>,
     generation: Generation,
     listeners: Listeners,
     loops: Vec<LoopHandle>,
@@ -113,7 +118,7 @@ impl Server {
     /// # Errors
     /// One line for the first thing that failed: what, where, and what to do about it.
     pub fn start(
-        config: Config,
+        mut config: Config,
         confined: Confined,
         origin: Box<dyn Origin>,
         takeover: Option<&mut Takeover>,
@@ -122,13 +127,16 @@ impl Server {
         let manager = Manager::from_environment();
         let program = confined.program.clone();
         let mut inherited = match takeover {
-            Some(takeover) => std::mem::take(&mut takeover.inherited),
+            Some(takeover) => {
+                takeover.calls(&mut config)?;
+                std::mem::take(&mut takeover.inherited)
+            }
             None => handover::from_systemd()
                 .map_err(|error| fail(format!("sockets that systemd passes: {error}")))?,
         };
         let (runtime, control) =
             Control::new().map_err(|error| fail(format!("receiving signals: {error}")))?;
-        confine::confine_files_and_calls(&config, &confined)?;
+        let starter = confine::confine_files_and_calls(&config, &confined)?;
         let generation = Generation::first(config, control.commands())?;
         let config = Arc::clone(&generation.shared.config);
         let threads = config.server.threads;
@@ -148,7 +156,8 @@ impl Server {
             let started = LoopHandle::start(number, &alive);
             loops.push(started.map_err(|error| fail(format!("starting a loop: {error}")))?);
         }
-        let running = Running { origin, manager, program, generation, listeners, loops, alive };
+        let running =
+            Running { origin, manager, program, starter, generation, listeners, loops, alive };
         runtime.block_on(running.hand_out(&running.generation, ports))?;
         Ok(Self { runtime, control, running })
     }
@@ -247,8 +256,13 @@ impl Running {
         let program = self.program.as_deref().ok_or_else(|| {
             unchanged(&"the program is outside of what the server can reach (chroot)")
         })?;
-        let successor =
-            Successor::start(program, self.listeners.iter()).map_err(|error| unchanged(&error))?;
+        let calls = self.generation.shared.config.server.calls;
+        let spawn = |mut command: process::Command| match &self.starter {
+            Some(starter) => starter.spawn(command),
+            None => command.spawn(),
+        };
+        let successor = Successor::start(program, calls, spawn, self.listeners.iter());
+        let successor = successor.map_err(|error| unchanged(&error))?;
         let pid = successor.pid();
         let served = tokio::task::spawn_blocking(move || successor.wait()).await;
         served.map_err(|error| unchanged(&error))?.map_err(|why| unchanged(&why))?;
@@ -275,7 +289,7 @@ impl Running {
         let Some(path) = &self.generation.shared.config.server.pid_file else { return };
         // In one step: whoever reads it sees a whole number.
         let new = path.with_added_extension("new");
-        let written = std::fs::write(&new, format!("{}\n", std::process::id()))
+        let written = std::fs::write(&new, format!("{}\n", process::id()))
             .and_then(|()| std::fs::rename(&new, path));
         if let Err(error) = written {
             tracing::error!("pid_file {}: {error}", path.display());
@@ -284,7 +298,7 @@ impl Running {
 
     fn remove_pid_file(&self) {
         let Some(path) = &self.generation.shared.config.server.pid_file else { return };
-        let own = std::process::id().to_string();
+        let own = process::id().to_string();
         // It may be gone, or another process's.
         if std::fs::read_to_string(path).is_ok_and(|text| text.trim() == own) {
             let _ = std::fs::remove_file(path);
@@ -312,6 +326,9 @@ impl Running {
             let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
             unchanged(&lines.join("\n"))
         })?;
+        if let Some(why) = config.refused_after(&before) {
+            return Err(unchanged(&why));
+        }
         check_script_users(&config).map_err(|error| unchanged(&error))?;
         let restart = config.needs_restart(&before);
         let next = self.generation.next(config).map_err(|error| unchanged(&error))?;

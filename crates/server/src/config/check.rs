@@ -15,8 +15,8 @@ use super::pattern::Pattern;
 use super::sites::{DEFAULT_SITE, Defaults, Site, SiteRoute, Sites};
 use super::tls::{self, Surroundings, Tls};
 use super::{
-    AccessLog, Address, Cache, Config, Directory, ErrorLog, ErrorLogPlace, Http1, Jail, Limits,
-    Listen, Overrides, Places, ReverseDns, Server, Span, Traces,
+    AccessLog, Address, Cache, Calls, Config, Directory, ErrorLog, ErrorLogPlace, Http1, Jail,
+    Limits, Listen, Overrides, Places, ReverseDns, Server, Span, Traces,
 };
 use crate::client::Client;
 use crate::record::Format;
@@ -53,11 +53,16 @@ pub(super) fn check(
         plain: listen.iter().any(|listen| !listen.tls),
     };
     let sites = checker.sites(file.site, &around);
+    let calls = match file.server.seccomp.as_deref() {
+        Some(true) if sites.start_programs() => Calls::Harmless,
+        Some(true) => Calls::Needed,
+        _ => Calls::Any,
+    };
     checker.tell_of_paths_outside();
     let Checker { problems, directories, users, .. } = checker;
     if problems.is_empty() {
         Ok(Config {
-            server,
+            server: Server { calls, ..server },
             listen,
             sites,
             directories,
@@ -115,7 +120,7 @@ impl Checker<'_> {
             limits: self.limits(&server.limits),
             no_new_privs: self.no_new_privs(server),
             landlock: server.landlock.as_ref().map(|table| self.landlock(table)),
-            seccomp: server.seccomp.as_deref().copied().unwrap_or(false),
+            calls: Calls::Any,
             pid_file: server.pid_file.as_ref().map(|path| {
                 let path = (self.absolute(path), &path.span);
                 if let Some(folder) = path.0.parent() {

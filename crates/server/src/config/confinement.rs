@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::Acme;
 use super::file::ScriptTable;
-use super::{Address, Config, ErrorLogPlace};
+use super::{Address, Calls, Config, ErrorLogPlace};
 
 /// Files that may be used: each a file, or a directory with all that is beneath it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -118,9 +118,17 @@ impl Config {
             lines.push(format!("landlock: writes {}", list(&places.write)));
             lines.push(format!("landlock: runs {}", list(&places.execute)));
         }
-        if server.seccomp {
-            lines.push("seccomp: calls that a web site has no use for are refused".into());
-        }
+        let calls = match server.calls {
+            Calls::Any => None,
+            Calls::Harmless => Some(
+                "seccomp: calls that a web site has no use for are refused; a list of those that are \
+                 needed would hold for the scripts, too",
+            ),
+            Calls::Needed => Some(
+                "seccomp: only the calls that the server needs are allowed, as it starts no programs",
+            ),
+        };
+        lines.extend(calls.map(str::to_owned));
         let scripts = self.sites.iter().flat_map(|site| site.scripts_started_here());
         lines.extend(scripts.map(|(name, script)| format!("scripts {name}: {}", owner(script))));
         lines

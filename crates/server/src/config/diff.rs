@@ -11,6 +11,9 @@ use super::{Config, Listen};
 pub fn diff(before: &Config, mut after: Config) -> Vec<String> {
     after.keep_unchanged_sites(before);
     let mut diff = Diff { before, after: &after, lines: Vec::new() };
+    if let Some(why) = after.refused_after(before) {
+        diff.tell("refused", why);
+    }
     diff.folder();
     diff.listeners();
     diff.server();

@@ -56,8 +56,9 @@ pub struct Server {
     /// Files that the server and its scripts may use at all, besides those that the configuration names
     /// and those of the system; all others are out of reach (Landlock). Every file when absent.
     pub landlock: Option<Landlock>,
-    /// Whether calls of the system that a web site has no use for (mount, ptrace, kernel modules, ...)
-    /// are refused to the server and its scripts. False when absent.
+    /// Whether calls of the system are refused: to a server that starts no scripts all but those that it
+    /// needs, else to both those that a web site has no use for (mount, ptrace, kernel modules, ...). False when
+    /// absent.
     pub seccomp: Option<At<bool>>,
     /// File in which the number of the server's process stands while it runs. None when absent.
     pub pid_file: Option<At<PathBuf>>,

@@ -105,8 +105,8 @@ pub struct Server {
     pub no_new_privs: bool,
     /// The files that may be used besides those that are named elsewhere; `None` for all.
     pub landlock: Option<Places>,
-    /// Whether calls that nobody needs are refused.
-    pub seccomp: bool,
+    /// Which calls of the system are not refused.
+    pub calls: Calls,
     /// Where the number of the process stands.
     pub pid_file: Option<PathBuf>,
     /// The Unix socket at which it takes commands.
@@ -137,6 +137,17 @@ pub struct Server {
     pub redact_query: Vec<String>,
     /// Names of clients for the log; `None` when they are not looked up.
     pub reverse_dns: Option<ReverseDns>,
+}
+
+/// Which calls of the system the server may make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Calls {
+    /// All of them.
+    Any,
+    /// All but those that neither the server nor a script has a use for: scripts inherit what is refused.
+    Harmless,
+    /// Those that the server needs, which starts no programs.
+    Needed,
 }
 
 /// What the process may use at most; `None` for what it was started with.
@@ -486,6 +497,15 @@ impl Config {
         sites.flat_map(|tls| crate::tls::examine(tls).unwrap_or_else(|error| vec![error])).collect()
     }
 
+    /// Why a server that goes by `before` cannot go by this one, whatever else is right about it; `None`
+    /// when it can.
+    pub(crate) fn refused_after(&self, before: &Self) -> Option<&'static str> {
+        let gone = before.server.calls == Calls::Needed && self.sites.start_programs();
+        gone.then_some(
+            "scripts are new, and the server has given up the calls that they may need (seccomp); restart it",
+        )
+    }
+
     /// The first script that is to belong to another user or group than the server: what to call it.
     pub(crate) fn script_of_another_user(&self) -> Option<String> {
         let mut scripts = self.sites.iter().flat_map(|site| site.scripts_started_here());
@@ -523,7 +543,7 @@ impl Config {
             ("server.limits", now.limits != then.limits),
             ("server.no_new_privs", now.no_new_privs != then.no_new_privs),
             ("server.landlock", self.places() != before.places()),
-            ("server.seccomp", now.seccomp != then.seccomp),
+            ("server.seccomp", now.calls != then.calls),
             ("server.pid_file", now.pid_file != then.pid_file),
             ("server.error_log.format", now.error_log.format != then.error_log.format),
             ("server.error_log.path", now.error_log.place != then.error_log.place),

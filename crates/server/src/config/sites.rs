@@ -141,6 +141,11 @@ impl Sites {
         }
     }
 
+    /// Whether programs are started for any of them.
+    pub(super) fn start_programs(&self) -> bool {
+        self.all.iter().any(|site| site.scripts_started_here().next().is_some())
+    }
+
     /// All sites, in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Site>> {
         self.all.iter()

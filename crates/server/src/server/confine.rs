@@ -5,7 +5,6 @@
 //! so that they are applied while there is one thread only. Users are changed once everything that
 //! takes root is open; the system's library does that for all threads.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
@@ -20,8 +19,8 @@ use nix::unistd::{
 };
 use rustix::fs::OFlags;
 use rustix::thread::{CapabilitySet, capabilities};
-use seccompiler::{SeccompAction, SeccompFilter, TargetArch};
 
+use super::calls::Starter;
 use super::{StartError, fail};
 use crate::config::{Config, ErrorLogPlace, Jail, Limits, Places, Server};
 
@@ -130,14 +129,15 @@ fn set_limits(limits: &Limits) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Gives up what can be given up before anything is opened.
+/// Gives up what can be given up before anything is opened. The answer is what can start programs from now on,
+/// where this thread cannot.
 ///
 /// # Errors
 /// What was asked for and cannot be had.
 pub(super) fn confine_files_and_calls(
     config: &Config,
     confined: &Confined,
-) -> Result<(), StartError> {
+) -> Result<Option<Starter>, StartError> {
     let server = &config.server;
     // Later it would be out of reach, or another user's.
     if let Some(state) = config.state_directory().filter(|state| !state.exists()) {
@@ -150,19 +150,7 @@ pub(super) fn confine_files_and_calls(
     if let Some(places) = config.places() {
         confine_files(&places).map_err(|what| fail(format!("landlock: {what}")))?;
     }
-    if server.seccomp {
-        let filter = SeccompFilter::new(
-            DENIED.iter().map(|&call| (call, Vec::new())).collect::<BTreeMap<_, _>>(),
-            SeccompAction::Allow,
-            SeccompAction::Errno(libc::EPERM as u32),
-            TargetArch::try_from(std::env::consts::ARCH)
-                .map_err(|error| fail(format!("seccomp: {error}")))?,
-        );
-        let program = filter.and_then(seccompiler::BpfProgram::try_from);
-        let program = program.map_err(|error| fail(format!("seccomp: {error}")))?;
-        seccompiler::apply_filter(&program).map_err(|error| fail(format!("seccomp: {error}")))?;
-    }
-    Ok(())
+    super::calls::allow(server.calls)
 }
 
 /// Makes a directory that only the server's user-to-be may look into.
@@ -354,45 +342,3 @@ const DEVICES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 /// Where the cache's copies, spooled bodies and workers' sockets are.
 const SCRATCH: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
-
-/// Calls that neither the server nor a script of a web site has a use for, and that attacks are made
-/// of. A list of all that is needed would have to know every script: filters are inherited.
-const DENIED: [i64; 37] = [
-    libc::SYS_acct,
-    libc::SYS_add_key,
-    libc::SYS_adjtimex,
-    libc::SYS_bpf,
-    libc::SYS_clock_adjtime,
-    libc::SYS_clock_settime,
-    libc::SYS_delete_module,
-    libc::SYS_finit_module,
-    libc::SYS_fsconfig,
-    libc::SYS_fsmount,
-    libc::SYS_fsopen,
-    libc::SYS_fspick,
-    libc::SYS_init_module,
-    libc::SYS_kexec_file_load,
-    libc::SYS_kexec_load,
-    libc::SYS_keyctl,
-    libc::SYS_mount,
-    libc::SYS_move_mount,
-    libc::SYS_move_pages,
-    libc::SYS_open_by_handle_at,
-    libc::SYS_open_tree,
-    libc::SYS_perf_event_open,
-    libc::SYS_pivot_root,
-    libc::SYS_process_vm_readv,
-    libc::SYS_process_vm_writev,
-    libc::SYS_ptrace,
-    libc::SYS_reboot,
-    libc::SYS_request_key,
-    libc::SYS_setdomainname,
-    libc::SYS_sethostname,
-    libc::SYS_setns,
-    libc::SYS_settimeofday,
-    libc::SYS_swapoff,
-    libc::SYS_swapon,
-    libc::SYS_syslog,
-    libc::SYS_umount2,
-    libc::SYS_userfaultfd,
-];

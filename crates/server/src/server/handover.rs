@@ -20,11 +20,14 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
-use crate::config::{Address, Jail};
+use super::{StartError, fail};
+use crate::config::{Address, Calls, Config, Jail};
 use crate::listen::{self, ListenSocket};
 
 /// What tells a process that another hands over to it: the number of that other, its parent.
 const VARIABLE: &str = "DUNLIN_HANDOVER";
+/// What tells it that it may make only the calls that a server without scripts needs: it has inherited that.
+const CALLS: &str = "DUNLIN_NEEDED_CALLS";
 /// Descriptors of one message; the system takes 253.
 const DESCRIPTORS: usize = 128;
 /// Bytes of one message: an address, or why the new process does not serve.
@@ -92,6 +95,19 @@ impl Takeover {
         }
     }
 
+    /// Has `config` say which calls of the system this process may make: what the process before has given
+    /// up does not come back.
+    ///
+    /// # Errors
+    /// When `config` needs more.
+    pub(super) fn calls(&self, config: &mut Config) -> Result<(), StartError> {
+        if std::env::var_os(CALLS).is_none() {
+            return Ok(());
+        }
+        config.server.calls = Calls::Needed;
+        config.refused_after(config).map_or(Ok(()), |why| Err(fail(why)))
+    }
+
     /// Says that this process serves from now on.
     pub(super) fn ready(&self) {
         self.tell(&[READY]);
@@ -150,28 +166,32 @@ pub(super) struct Successor {
 }
 
 impl Successor {
-    /// Starts it with the arguments of this one, and hands the listeners over: each an address with
-    /// its sockets, and whether they are the service manager's.
+    /// Starts it by `spawn` with the arguments of this one, and hands the listeners over: each an address with
+    /// its sockets, and whether they are the service manager's. `calls` are those that this process may make.
     ///
     /// # Errors
     /// What is in the way.
     pub(super) fn start<'l>(
         program: &Path,
+        calls: Calls,
+        spawn: impl FnOnce(Command) -> io::Result<Child>,
         listeners: impl Iterator<Item = (String, &'l [ListenSocket], bool)>,
     ) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC;
         let (socket, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        let process = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(std::env::args_os().skip(1))
             .env(VARIABLE, std::process::id().to_string())
             .envs(Jail::entered().into_iter().flat_map(Jail::variables))
             // The manager's watch is over the service, whichever its process is.
             .env_remove("WATCHDOG_PID")
-            .stdin(other)
-            .spawn()
-            .map_err(|error| {
-                io::Error::new(error.kind(), format!("{}: {error}", program.display()))
-            })?;
+            .env_remove(CALLS)
+            .envs((calls == Calls::Needed).then_some((CALLS, "1")))
+            .stdin(other);
+        let process = spawn(command).map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", program.display()))
+        })?;
         let mut successor = Self { process, socket };
         if let Err(error) = successor.hand_over(listeners) {
             successor.end();

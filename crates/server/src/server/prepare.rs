@@ -77,6 +77,7 @@ impl Generation {
         // These hold until the next start.
         now.threads = then.threads;
         now.cache.notify = then.cache.notify;
+        now.calls = then.calls;
         let now = &config.server;
         let store = match bounds(now) == before.store.bounds() {
             true => Arc::clone(&before.store),
