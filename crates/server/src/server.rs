@@ -21,8 +21,8 @@ use tokio::runtime::{Builder, LocalOptions, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
 use self::calls::Starter;
-pub(crate) use self::confine::check_identity;
 pub use self::confine::{Confined, confine, hindrances};
+pub(crate) use self::confine::{check_identity, check_script_users};
 use self::handover::Successor;
 pub use self::handover::Takeover;
 use self::listeners::{Change, Listeners, Port};

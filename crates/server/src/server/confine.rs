@@ -94,7 +94,7 @@ pub fn hindrances(config: &Config) -> Vec<String> {
 ///
 /// # Errors
 /// The first script for which it cannot, and why.
-pub(super) fn check_script_users(config: &Config) -> Result<(), StartError> {
+pub(crate) fn check_script_users(config: &Config) -> Result<(), StartError> {
     let Some(script) = config.script_of_another_user() else { return Ok(()) };
     let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
     // A container's root may be without them.
