@@ -275,10 +275,7 @@ def without_scripts(place, server):
     """A configuration by which no programs are started, in a place that an ordinary user may use."""
     text = configuration(place, server, place)
     text = re.sub(r'\[\[site.route\]\]\npath = "/cgi/\*"\nscript = .*\n', "", text)
-    # The folder of a socket may be written, with all that is beneath it.
-    text = text.replace("/admin.sock", "/run/admin.sock")
-    (place / "run").mkdir()
-    for path in [place, place / "log", place / "run", place / "site", place / "site" / "a"]:
+    for path in [place, place / "log", place / "site", place / "site" / "a"]:
         if os.geteuid() == 0:
             os.chown(path, pwd.getpwnam("nobody").pw_uid, -1)
     file = place / "dunlin.toml"
@@ -296,7 +293,7 @@ def break_out(place):
     def attempt(user=None):
         victims.append(subprocess.Popen(["sleep", "60"], preexec_fn=user))
         query = f"outside={outside}&root={place}/site&victim={victims[-1].pid}"
-        status, _, body = ask(place / "run" / "admin.sock", f"/debug/break?{query}", "POST")
+        status, _, body = ask(place / "admin.sock", f"/debug/break?{query}", "POST")
         assert status == 200, body
         told = json.loads(body)
         assert set(told) == {"loop", "blocking"} and all(set(tries) == TRIES for tries in told.values())
@@ -358,7 +355,7 @@ def test_a_confined_server_serves_and_is_held_to_its_confinement(begin, place, b
 
 def test_what_breaks_out_for_tests_is_there_only_where_it_is_asked_for(begin, place):
     server = begin(without_scripts(place, ""))
-    assert ask(place / "run" / "admin.sock", "/debug/break?outside=/&root=/&victim=1", "POST")[0] in (404, 405)
+    assert ask(place / "admin.sock", "/debug/break?outside=/&root=/&victim=1", "POST")[0] in (404, 405)
     assert server.get("/debug/break", method="POST")[0] in (404, 405)
     assert server.stop() == 0
 
@@ -380,7 +377,7 @@ def test_a_confined_server_changes_but_for_its_first_scripts(begin, place, break
     who, user = ('user = "nobody"\n', None) if how == "root" else ("", ordinary)
     file = without_scripts(place, who + CONFINED)
     plain = file.read_text()
-    admin = place / "run" / "admin.sock"
+    admin = place / "admin.sock"
     server = begin(file, debugged(user))
     second = None
     scripts = '[[site.route]]\npath = "/cgi/*"\nscript = { kind = "cgi", directory = "cgi" }\n'

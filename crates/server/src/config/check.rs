@@ -262,7 +262,8 @@ impl Checker<'_> {
             }
             all
         };
-        Places { read: list(&table.read), write: list(&table.write), execute: list(&table.execute) }
+        let (read, write, execute) = (list(&table.read), list(&table.write), list(&table.execute));
+        Places { read, write, sockets: Vec::new(), execute }
     }
 
     fn http1(&mut self, http1: &file::Http1) -> Http1 {

@@ -13,6 +13,8 @@ pub struct Places {
     pub read: Vec<PathBuf>,
     /// What may be written, made and removed.
     pub write: Vec<PathBuf>,
+    /// Where sockets may be made and removed.
+    pub sockets: Vec<PathBuf>,
     /// What may be run, and read.
     pub execute: Vec<PathBuf>,
 }
@@ -61,7 +63,7 @@ impl Config {
         }
         for listen in &self.listen {
             if let Address::Unix(path) = &listen.address {
-                places.write.push(folder(path));
+                places.sockets.push(folder(path));
             }
         }
         // For a new process that takes over; inside of a directory of its own, its file is among others
@@ -69,7 +71,8 @@ impl Config {
         if self.server.chroot.is_none() {
             places.execute.extend(std::env::current_exe());
         }
-        for list in [&mut places.read, &mut places.write, &mut places.execute] {
+        let Places { read, write, sockets, execute } = &mut places;
+        for list in [read, write, sockets, execute] {
             list.sort();
             list.dedup();
         }
@@ -116,6 +119,9 @@ impl Config {
             };
             lines.push(format!("landlock: reads {}", list(&places.read)));
             lines.push(format!("landlock: writes {}", list(&places.write)));
+            if !places.sockets.is_empty() {
+                lines.push(format!("landlock: makes sockets in {}", list(&places.sockets)));
+            }
             lines.push(format!("landlock: runs {}", list(&places.execute)));
         }
         let calls = match server.calls {

@@ -22,7 +22,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use super::calls::Starter;
 use super::{StartError, fail};
-use crate::config::{Config, ErrorLogPlace, Jail, Limits, Places, Server};
+use crate::config::{Calls, Config, ErrorLogPlace, Jail, Limits, Places, Server};
 
 /// What a start needs of the world that the server has left.
 pub struct Confined {
@@ -148,7 +148,8 @@ pub(super) fn confine_files_and_calls(
             .map_err(|error| fail(format!("no_new_privs: {error}")))?;
     }
     if let Some(places) = config.places() {
-        confine_files(&places).map_err(|what| fail(format!("landlock: {what}")))?;
+        confine_files(&places, server.calls != Calls::Needed)
+            .map_err(|what| fail(format!("landlock: {what}")))?;
     }
     super::calls::allow(server.calls)
 }
@@ -272,7 +273,7 @@ pub(crate) fn check_identity(user: Option<&str>, group: Option<&str>) -> Result<
 }
 
 /// Lets this thread, and all that it starts, use no other files than those.
-fn confine_files(places: &Places) -> Result<(), String> {
+fn confine_files(places: &Places, starts_programs: bool) -> Result<(), String> {
     // What later versions add is only of use where the kernel knows it.
     let abi = ABI::V5;
     let read = AccessFs::from_read(abi) & !BitFlags::from(AccessFs::Execute);
@@ -280,6 +281,10 @@ fn confine_files(places: &Places) -> Result<(), String> {
     // Without devices: those need not be made.
     let write =
         AccessFs::from_all(abi) & !(AccessFs::Execute | AccessFs::MakeChar | AccessFs::MakeBlock);
+    let socket = AccessFs::MakeSock | AccessFs::RemoveFile;
+    // The server's own scratch files have no names.
+    let unnamed = AccessFs::ReadFile | AccessFs::WriteFile;
+    let scratch = if starts_programs { write } else { unnamed };
     let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
     let explain = |error: landlock::RulesetError| error.to_string();
     let mut rules = Ruleset::default()
@@ -287,13 +292,17 @@ fn confine_files(places: &Places) -> Result<(), String> {
         .map_err(explain)?
         .create()
         .map_err(explain)?;
-    for (paths, access) in
-        [(&places.read, read), (&places.execute, execute), (&places.write, write)]
-    {
+    let named = [
+        (&places.read, read),
+        (&places.execute, execute),
+        (&places.write, write),
+        (&places.sockets, socket),
+    ];
+    for (paths, access) in named {
         rules = rules.add_rules(path_beneath_rules(paths, access)).map_err(explain)?;
     }
     let always: [(&[&str], BitFlags<AccessFs>); 4] =
-        [(&PROGRAMS, execute), (&SETTINGS, read), (&DEVICES, device), (&SCRATCH, write)];
+        [(&PROGRAMS, execute), (&SETTINGS, read), (&DEVICES, device), (&SCRATCH, scratch)];
     for (paths, access) in always {
         let there = paths.iter().filter(|path| Path::new(path).exists());
         rules = rules.add_rules(path_beneath_rules(there, access)).map_err(explain)?;
