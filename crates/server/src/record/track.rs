@@ -221,7 +221,7 @@ impl Track {
         let Phases { opening, first_byte, head, first_out } = self.phases;
         let pass = self.pass.as_deref();
         let routed = pass.map(|pass| pass.asked);
-        let passed = pass.and_then(|pass| pass.passed());
+        let passed = pass.and_then(Pass::passed);
         let first_out = first_out.unwrap_or(end);
         Times {
             tls: opening.and_then(|opening| Some(nanos(opening.accepted, opening.secured?))),
