@@ -20,11 +20,11 @@ def replace(path, content):
 
 
 @pytest.mark.parametrize("size", [100, 20_000, 100_000])
-@pytest.mark.parametrize("sendfile", ["true", "false"])
-def test_without_a_cache_only_the_fields_are_kept_and_only_while_they_hold(serve, site, size, sendfile):
+@pytest.mark.parametrize("option", ["sendfile = true", "sendfile = false", "server_timing = true"])
+def test_without_a_cache_only_the_fields_are_kept_and_only_while_they_hold(serve, site, size, option):
     file = site / "a.txt"
     secret = write(site.parent / "secret", "secret")
-    server = serve(f"cache = false\nsendfile = {sendfile}")
+    server = serve(f"cache = false\n{option}")
 
     def change(content, how, n):
         how(content)

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use dunlin_http::Request;
 use dunlin_http::semantics::{Coding, Method};
 
@@ -45,10 +44,8 @@ fn content(ctx: &Loop, known: &Resource, is_head: bool) -> Result<Option<Stored>
     let length = known.facts.size;
     if is_head || length > READ_ANYWAY {
         let is_known = is_known();
-        let none = || Stored::Memory(Bytes::new());
-        let live = || StoredFile::live(fd, known.facts, settings.sendfile);
-        let content = || if is_head { none() } else { Stored::File(Arc::new(live())) };
-        return Ok(is_known.then(content));
+        let live = StoredFile::live(fd, known.facts, settings.sendfile);
+        return Ok(is_known.then(|| Stored::File(Arc::new(live))));
     }
     // What is the same afterwards was the same all the time since its fields were made.
     let bytes = read(&fd, length, Mode::Inline)?;
