@@ -489,7 +489,7 @@ def test_watch_shows_requests_on_a_terminal_until_it_is_interrupted(serve, site,
     assert re.search(r"127\.0\.0\.1 +200 +[\d.]+ .s +1\.0 KB  GET x/a\.txt", plain), plain
     # In the order of time, which is not that of the alphabet.
     first, second = (re.findall(r"(\w+) [\d.]+ .s", line) for line in plain.splitlines() if line.startswith("    "))
-    assert first[:2] == ["idle", "head"] and second == ["head", "handler", "send"], plain
+    assert first[:2] == ["idle", "head"] and second == ["head", "route", "handler", "send"], plain
     keys("C-c")
     wait_until(lambda: "ended with 130" in screen(), "the end")
     assert server.get("/a.txt")[0] == 200

@@ -405,6 +405,8 @@ def test_check_tells_of_programs_that_cannot_be_kept_warm(tmp_path):
     file.write_text('[[listen]]\naddress = "127.0.0.1:0"\n[[site]]\nroot = "."\n[[site.route]]\n'
                     f'path = "/x/*"\nscript = {{ kind = "warm", directory = "{directory}" }}\n')
     said = subprocess.check_output([DUNLIN, "check", "--config", file], text=True).splitlines()[1:]
+    # Before them stands whom the scripts run as.
+    assert said.pop(0).startswith("scripts default /x/* (warm): ")
     assert len(said) == 2
     assert said[0] == f"{directory}/static runs as plain CGI: it is not dynamically linked"
     assert said[1].startswith(f"{directory}/sub/lost runs as plain CGI: ")
