@@ -275,8 +275,8 @@ fn dispatch_hit(
 }
 
 /// Asks the gates of the route; `None` when it has none, nobody is behind a proxy, and nobody wants to know when
-/// the route was found. `at_once` is the
-/// answer's length when it is there and will leave before anything else is asked.
+/// the route was found. `at_once` is the length of the answer's body when that is there and will leave before
+/// anything else is asked.
 #[inline]
 fn enter(
     ctx: &Rc<Loop>,

@@ -85,13 +85,19 @@ impl Loop {
     /// Whether somebody wants to be told of each request, and not only how many there were.
     #[inline]
     pub(crate) fn is_telling(&self) -> bool {
-        self.is_logging || self.shared.tracer.is_some() || self.shared.hub.is_watched()
+        self.is_logging || self.is_followed()
     }
 
     /// Whether somebody wants to be told where the time of each request went.
     #[inline]
     pub(crate) fn is_telling_times(&self) -> bool {
-        self.logs_times || self.shared.tracer.is_some() || self.shared.hub.is_watched()
+        self.logs_times || self.is_followed()
+    }
+
+    /// Whether somebody follows requests by traces, or as they happen.
+    #[inline]
+    fn is_followed(&self) -> bool {
+        self.shared.tracer.is_some() || self.shared.hub.is_watched()
     }
 
     /// Follows a request whose head has arrived, when anybody wants to know.
@@ -116,7 +122,9 @@ impl Loop {
     #[inline]
     pub(crate) fn begin(&self, request: &Request<'_>, from: &From<'_>, track: &Track) {
         if self.shared.hub.is_told_of_beginnings() {
-            self.tell(request, from, track, &Served::NOTHING, Instant::now(), Moment::Begin);
+            let now = Instant::now();
+            let times = track.times(now).begun();
+            self.tell(request, from, track, &Served::NOTHING, (now, times), Moment::Begin);
         }
     }
 
@@ -153,18 +161,18 @@ impl Loop {
             return;
         }
         let end = Instant::now();
+        let times = track.times(end);
         if self.shared.is_counting {
             let duration = end.saturating_duration_since(track.phases.first_byte);
             let client = track.client(from.peer, from.stream);
             let kind = (track.follow.label, served.status);
-            let took = (duration, track.times(end));
-            self.metrics.count(&finished(request, client, kind, took, served.bytes));
+            self.metrics.count(&finished(request, client, kind, (duration, times), served.bytes));
         }
         let is_logged = track.is_logged && self.is_logging;
         let is_watched = self.shared.hub.is_watched();
         if is_logged || is_watched || track.span.is_some() {
             let moment = Moment::End { is_logged, is_watched };
-            self.tell(request, from, track, served, end, moment);
+            self.tell(request, from, track, served, (end, times), moment);
         }
     }
 
@@ -175,11 +183,10 @@ impl Loop {
         from: &From<'_>,
         track: &Track,
         served: &Served,
-        end: Instant,
+        (end, times): (Instant, Times),
         moment: Moment,
     ) {
         let Shared { reverse_dns, redactor, config, .. } = &*self.shared;
-        let begins = moment == Moment::Begin;
         let Client { address: peer, encrypted, .. } = track.client(from.peer, from.stream);
         let name = reverse_dns.as_ref().and_then(|dns| dns.name(peer.ip()?));
         let duration = end.saturating_duration_since(track.phases.first_byte);
@@ -205,10 +212,11 @@ impl Loop {
             coding: served.coding,
             connection: from.connection,
             encrypted,
-            times: if begins { track.times(end).begun() } else { track.times(end) },
+            times,
             tls: from.stream.tls(),
             course: track.course.as_deref(),
         };
+        let begins = moment == Moment::Begin;
         let is_logged = matches!(moment, Moment::End { is_logged: true, .. });
         let is_watched = begins || matches!(moment, Moment::End { is_watched: true, .. });
         if is_logged && let Some(log) = &mut *self.log.borrow_mut() {
