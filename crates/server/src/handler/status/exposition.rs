@@ -5,7 +5,7 @@ use std::fmt::{Display, Write};
 
 use super::certificates::Certificate;
 use super::report::Report;
-use crate::record::metrics::{BOUNDS, Counts, Label, SIZES, Seconds, Series, Sizes, named};
+use crate::record::metrics::{BOUNDS, Counts, Histogram, Label, SIZES, Series, named};
 
 /// The two forms differ in little.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,17 +60,16 @@ impl Exposition {
     fn requests(&mut self, counts: &Counts) {
         let name = "http_server_request_duration_seconds";
         self.family(name, "histogram", "Time from a request's head to the end of its answer.");
+        let bounds = BOUNDS.map(|bound| bound as f64 / 1e9);
         for series in &counts.series {
-            let Seconds { sum, buckets, .. } = &series.durations;
-            let bounds = BOUNDS.map(|bound| bound as f64 / 1e9);
-            self.histogram(name, &labels(series), (&bounds, buckets), *sum as f64 / 1e9);
+            let sum = series.durations.sum as f64 / 1e9;
+            self.histogram(name, &labels(series), &series.durations, (&bounds, sum));
         }
         let name = "http_server_response_body_size_bytes";
         self.family(name, "histogram", "Bytes of bodies that were sent.");
+        let bounds = SIZES.map(|bound| bound as f64);
         for series in &counts.series {
-            let Sizes { sum, buckets } = &series.sizes;
-            let bounds = SIZES.map(|bound| bound as f64);
-            self.histogram(name, &labels(series), (&bounds, buckets), sum);
+            self.histogram(name, &labels(series), &series.sizes, (&bounds, series.sizes.sum));
         }
         let name = "dunlin_request_phase_seconds";
         self.family(name, "summary", "Time that requests spent in each phase of their way.");
@@ -85,20 +84,20 @@ impl Exposition {
         }
     }
 
-    /// One histogram: the last bucket has no bound.
-    fn histogram(
+    /// One histogram, with bounds and sum in the unit that its name tells.
+    fn histogram<const BUCKETS: usize>(
         &mut self,
         name: &str,
         labels: &str,
-        (bounds, buckets): (&[f64], &[u64]),
-        sum: impl Display,
+        histogram: &Histogram<BUCKETS>,
+        (bounds, sum): (&[f64], impl Display),
     ) {
         let mut below = 0;
-        for (count, bound) in buckets.iter().zip(bounds) {
+        for (count, bound) in histogram.buckets.iter().zip(bounds) {
             below += count;
             line!(self, "{name}_bucket{{{labels},le=\"{bound:?}\"}} {below}");
         }
-        let count: u64 = buckets.iter().sum();
+        let count = histogram.count;
         line!(self, "{name}_bucket{{{labels},le=\"+Inf\"}} {count}");
         line!(self, "{name}_sum{{{labels}}} {sum}");
         line!(self, "{name}_count{{{labels}}} {count}");

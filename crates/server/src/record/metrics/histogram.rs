@@ -20,57 +20,42 @@ pub(crate) const BOUNDS: [u64; 14] = [
     10_000_000_000,
 ];
 
-/// Durations by [`BOUNDS`].
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Seconds {
+/// Upper bounds of [`Sizes`] in bytes.
+pub(crate) const SIZES: [u64; 6] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
+
+/// Durations in nanoseconds by [`BOUNDS`].
+pub(crate) type Seconds = Histogram<{ BOUNDS.len() + 1 }>;
+/// Bytes by [`SIZES`].
+pub(crate) type Sizes = Histogram<{ SIZES.len() + 1 }>;
+
+/// How many values are within each bound, of which there is one less than buckets.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Histogram<const BUCKETS: usize> {
     pub(crate) count: u64,
-    /// Nanoseconds.
     pub(crate) sum: u64,
     /// The last one is beyond every bound.
-    pub(crate) buckets: [u64; BOUNDS.len() + 1],
+    pub(crate) buckets: [u64; BUCKETS],
 }
 
-impl Seconds {
+impl<const BUCKETS: usize> Default for Histogram<BUCKETS> {
+    fn default() -> Self {
+        Self { count: 0, sum: 0, buckets: [0; BUCKETS] }
+    }
+}
+
+impl<const BUCKETS: usize> Histogram<BUCKETS> {
     #[inline]
-    pub(crate) fn count(&mut self, nanos: u64) {
+    pub(crate) fn count(&mut self, value: u64, bounds: &[u64]) {
         self.count += 1;
-        self.sum = self.sum.saturating_add(nanos);
+        self.sum = self.sum.saturating_add(value);
         // Nearly all are in the first.
-        let bucket = BOUNDS.iter().position(|&bound| nanos <= bound).unwrap_or(BOUNDS.len());
+        let bucket = bounds.iter().position(|&bound| value <= bound).unwrap_or(BUCKETS - 1);
         self.buckets[bucket] += 1;
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
         self.count += other.count;
         self.sum = self.sum.saturating_add(other.sum);
-        for (mine, count) in self.buckets.iter_mut().zip(other.buckets) {
-            *mine += count;
-        }
-    }
-}
-
-/// Upper bounds of [`Sizes`] in bytes.
-pub(crate) const SIZES: [u64; 6] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
-
-/// Sizes by [`SIZES`].
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Sizes {
-    /// Bytes.
-    pub(crate) sum: u64,
-    /// The last one is beyond every bound.
-    pub(crate) buckets: [u64; SIZES.len() + 1],
-}
-
-impl Sizes {
-    #[inline]
-    pub(crate) fn count(&mut self, bytes: u64) {
-        self.sum += bytes;
-        let bucket = SIZES.iter().position(|&bound| bytes <= bound).unwrap_or(SIZES.len());
-        self.buckets[bucket] += 1;
-    }
-
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.sum += other.sum;
         for (mine, count) in self.buckets.iter_mut().zip(other.buckets) {
             *mine += count;
         }
@@ -150,7 +135,7 @@ mod tests {
     fn the_advised_bounds_hold_what_equals_them() {
         let mut seconds = Seconds::default();
         for nanos in [0, 5_000_000, 5_000_001, 10_000_000_000, 10_000_000_001] {
-            seconds.count(nanos);
+            seconds.count(nanos, &BOUNDS);
         }
         assert_eq!(seconds.buckets[0], 2);
         assert_eq!(seconds.buckets[1], 1);

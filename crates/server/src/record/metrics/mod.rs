@@ -20,7 +20,7 @@ use dunlin_http::semantics::Method;
 use hashbrown::HashMap;
 
 pub(crate) use self::clients::{Client, Clients};
-pub(crate) use self::histogram::{BOUNDS, Fine, SIZES, Seconds, Sizes};
+pub(crate) use self::histogram::{BOUNDS, Fine, Histogram, SIZES, Seconds, Sizes};
 pub(crate) use self::labels::{Label, label, named};
 pub(crate) use self::phases::Phases;
 pub(crate) use self::process::Process;
@@ -164,8 +164,8 @@ impl LoopMetrics {
         };
         let nanos = u64::try_from(finished.duration.as_nanos()).unwrap_or(u64::MAX);
         if let Some(series) = counts.series.get_mut(place) {
-            series.durations.count(nanos);
-            series.sizes.count(finished.sent);
+            series.durations.count(nanos, &BOUNDS);
+            series.sizes.count(finished.sent, &SIZES);
         }
         if let Some(route) = counts.routes.get_mut(finished.key.label.0 as usize) {
             route.requests += 1;
