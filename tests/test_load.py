@@ -109,6 +109,8 @@ def test_a_modem_takes_its_time(serve, files):
     began = time.monotonic()
     o = outcome(f"{server.url}/64k.bin", "--modem", "256", "-c", 3, "-n", 3, f"--verify={files}")
     assert o["errors"] == 0 and 1.8 < time.monotonic() - began < 4
+    # The server feels the pace too: it can send no more than two seconds' worth ahead.
+    assert 2_000 < o["connections"]["receive_window"] <= 2 * 256_000 / 8
 
 
 def test_the_most_users_are_searched_for(serve, files):

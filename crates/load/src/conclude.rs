@@ -66,6 +66,7 @@ fn connections(job: &Job, tally: &Tally) -> Connections {
         depth_mean: tally.depth.1 as f64 / tally.depth.0.max(1) as f64,
         depth_max: tally.depth_max,
         tls_resumed: tally.tls_resumed,
+        receive_window: tally.windows.largest,
         protocol: match (plan.protocol, job.is_tls()) {
             (Protocol::Http10, _) => "http/1.0",
             (Protocol::Http11, _) => "http/1.1",

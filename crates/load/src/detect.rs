@@ -32,6 +32,11 @@ pub fn findings(outcome: &Outcome, tally: &Tally) -> Vec<Finding> {
             ),
         ));
     }
+    if let (Some(bits), Some(window)) =
+        (outcome.plan.modem_bits_per_second, outcome.connections.receive_window)
+    {
+        found.extend(wide_window(window, bits));
+    }
     found
 }
 
@@ -174,6 +179,23 @@ fn not_kept(outcome: &Outcome) -> Option<Finding> {
     })
 }
 
+/// The smallest receive buffer that Linux grants, in bytes: a window that follows from it cannot be helped.
+const LEAST_BUFFER: u64 = 4608;
+
+/// A server that can send many seconds ahead at a modem's pace, and so is done with its users before they are.
+#[must_use]
+pub fn wide_window(window: u32, bits_per_second: u64) -> Option<Finding> {
+    let seconds = f64::from(window) * 8.0 / bits_per_second.max(1) as f64;
+    (u64::from(window) > LEAST_BUFFER && seconds > 2.0).then(|| {
+        finding(
+            "wide-window",
+            format!(
+                "the server can send {window} bytes ahead, {seconds:.0} s at this pace: it does not feel a modem at the other end. The system has granted larger receive buffers than were asked for."
+            ),
+        )
+    })
+}
+
 /// What stands out in a curve of load and throughput, in the order of load: where it stops growing, and where
 /// it breaks down.
 #[must_use]
@@ -224,6 +246,17 @@ mod tests {
     fn exponential(mean: f64, count: usize) -> Vec<f64> {
         let mut rng = SplitMix64::new(1);
         (0..count).map(|_| -(1.0 - rng.next_f64()).ln() * mean).collect()
+    }
+
+    #[test]
+    fn a_window_of_many_seconds_is_no_modem() {
+        assert_eq!(
+            wide_window(65_536, 33_600).map(|found| found.kind).as_deref(),
+            Some("wide-window")
+        );
+        assert!(wide_window(65_536, 10_000_000).is_none());
+        // A buffer cannot be made smaller.
+        assert!(wide_window(4_608, 2_400).is_none());
     }
 
     #[test]

@@ -167,6 +167,9 @@ pub struct Connections {
     pub depth_max: u32,
     /// TLS sessions that were resumed.
     pub tls_resumed: u64,
+    /// With `--modem`: the most bytes that the server could send ahead, by the receive windows of the first connections
+    /// as TCP_INFO tells them; absent when the system does not.
+    pub receive_window: Option<u32>,
     /// Protocol that was agreed: `http/1.1`, `h2`, `h2c`.
     pub protocol: String,
     /// Jain's index of the requests answered on each connection: 1 when all were served alike; absent when

@@ -206,6 +206,9 @@ impl Connection {
             return self.fail(shared, &error);
         }
         shared.tally.opened += 1;
+        if self.pace.is_some() {
+            transport.look_at_window(&mut shared.tally.windows);
+        }
         shared.record(|tally, now| tally.connect.saturating_record(now - self.began));
         if transport.is_tls() {
             self.phase = Phase::Handshake;

@@ -8,6 +8,7 @@ mod job;
 mod pace;
 mod series;
 mod tally;
+mod tcp_info;
 mod timers;
 mod transport;
 mod worker;
@@ -19,7 +20,7 @@ use std::time::{Duration, SystemTime};
 
 pub use job::{Extras, Job, JobError};
 pub use series::Series;
-pub use tally::{Conformance, Tally};
+pub use tally::{Conformance, Tally, Windows};
 
 use crate::plan::Protocol;
 use crate::processes::{self, Sample};

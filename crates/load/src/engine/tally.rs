@@ -53,6 +53,17 @@ pub struct Tally {
     pub series: Series,
     /// With a modem's pace: who kept it.
     pub conformance: Conformance,
+    /// With a modem's pace: what the server can send ahead.
+    pub windows: Windows,
+}
+
+/// Receive windows of the first connections, as the system tells them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Windows {
+    /// Connections that were asked about.
+    pub asked: u32,
+    /// The largest window in bytes; `None` when the system tells none.
+    pub largest: Option<u32>,
 }
 
 /// How many connections were served at their pace.
@@ -99,6 +110,7 @@ impl Tally {
             waiting: 0,
             series: Series::default(),
             conformance: Conformance::default(),
+            windows: Windows::default(),
         }
     }
 
@@ -155,5 +167,7 @@ impl Tally {
         self.conformance.users += other.conformance.users;
         self.conformance.conforming += other.conformance.conforming;
         self.conformance.late += other.conformance.late;
+        self.windows.asked += other.windows.asked;
+        self.windows.largest = self.windows.largest.max(other.windows.largest);
     }
 }

@@ -13,6 +13,8 @@ use rustix::net::{
 };
 
 use super::job::Tls;
+use super::tally::Windows;
+use super::tcp_info;
 
 /// A connection's socket, and its TLS session when it has one.
 pub(super) struct Transport {
@@ -30,6 +32,9 @@ pub(super) struct Asked {
     /// Bytes per second at which it will be read: its buffer is made to fit.
     pub(super) pace: Option<u64>,
 }
+
+/// Connections of each thread whose window is looked at: all are made in the same way.
+const LOOKED_AT: u32 = 64;
 
 impl Transport {
     /// Begins to connect.
@@ -62,6 +67,15 @@ impl Transport {
             }
         };
         Ok(Self { socket, session, blocked: false })
+    }
+
+    /// Has the system tell what the server can send ahead, for the first connections.
+    pub(super) fn look_at_window(&self, windows: &mut Windows) {
+        if windows.asked < LOOKED_AT {
+            windows.asked += 1;
+            windows.largest =
+                windows.largest.max(tcp_info::receive_window(self.socket.as_fd()).ok());
+        }
     }
 
     pub(super) fn is_tls(&self) -> bool {

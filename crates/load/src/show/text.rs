@@ -99,6 +99,13 @@ fn connections(text: &mut String, o: &Outcome) -> std::fmt::Result {
         let _ = write!(detail, ", fairness {fairness:.3}");
     }
     row(text, "connections", &count(c.opened), &detail)?;
+    if let Some(bits) = o.plan.modem_bits_per_second {
+        let detail = match c.receive_window {
+            Some(window) => format!("the server can send {} bytes ahead", count(u64::from(window))),
+            None => "what the server can send ahead is not told by this system".to_owned(),
+        };
+        row(text, "modem", &format!("{} kbit/s", bits as f64 / 1000.0), &detail)?;
+    }
     if o.plan.pipeline > 1 {
         let short =
             if c.depth_mean < f64::from(o.plan.pipeline) * 0.9 { ": NOT reached" } else { "" };

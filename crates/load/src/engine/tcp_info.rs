@@ -1,0 +1,149 @@
+//! What the system itself tells of a connection (TCP_INFO). It is asked by netlink (sock_diag(7)): no library
+//! has the socket's option without `unsafe`.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
+
+use rustix::io::Errno;
+use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, getpeername, getsockname, recv,
+    sendto, socket_with,
+};
+
+/// `linux/netlink.h`, `linux/sock_diag.h`, `linux/inet_diag.h`.
+const NLMSG_ERROR: u16 = 2;
+const NLM_F_REQUEST: u16 = 1;
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const INET_DIAG_INFO: u16 = 2;
+const TCP: u8 = 6;
+/// Bytes of `nlmsghdr`, `inet_diag_req_v2`, `inet_diag_msg`.
+const HEADER: usize = 16;
+const REQUEST: usize = 56;
+const MESSAGE: usize = 72;
+/// Where `tcpi_rcv_wnd` stands in `struct tcp_info` (`linux/tcp.h`, since Linux 6.2).
+const RECEIVE_WINDOW: usize = 232;
+
+/// Bytes that the other side of the connection may send ahead: the window that was last announced to it.
+///
+/// # Errors
+/// The system does not tell: it has no such account, or is older than Linux 6.2.
+pub(super) fn receive_window(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let local = SocketAddr::try_from(getsockname(socket)?)?;
+    let remote = match getpeername(socket)? {
+        Some(remote) => SocketAddr::try_from(remote)?,
+        None => return Err(Errno::NOTCONN.into()),
+    };
+    let flags = SocketFlags::CLOEXEC;
+    let netlink = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(SOCK_DIAG))?;
+    sendto(&netlink, &question(local, remote), SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
+    let mut answer = [0; 4096];
+    let (_, length) = recv(&netlink, &mut answer[..], RecvFlags::empty())?;
+    window_in(&answer[..length])
+}
+
+/// The request for one connection.
+fn question(local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER + REQUEST);
+    bytes.extend(((HEADER + REQUEST) as u32).to_ne_bytes());
+    bytes.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    bytes.extend(NLM_F_REQUEST.to_ne_bytes());
+    bytes.extend([0; 8]);
+    let family = if local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    bytes.extend([family.as_raw() as u8, TCP, 1 << (INET_DIAG_INFO - 1), 0]);
+    // In any state.
+    bytes.extend(u32::MAX.to_ne_bytes());
+    bytes.extend(local.port().to_be_bytes());
+    bytes.extend(remote.port().to_be_bytes());
+    for address in [local.ip(), remote.ip()] {
+        let mut octets = [0; 16];
+        match address {
+            IpAddr::V4(v4) => octets[..4].copy_from_slice(&v4.octets()),
+            IpAddr::V6(v6) => octets = v6.octets(),
+        }
+        bytes.extend(octets);
+    }
+    // By any interface, and whatever its cookie.
+    bytes.extend(0_u32.to_ne_bytes());
+    bytes.extend([0xff; 8]);
+    bytes
+}
+
+fn window_in(answer: &[u8]) -> io::Result<u32> {
+    let untold = || io::Error::other("the system does not tell the receive window");
+    let short = |at| Some(u16::from_ne_bytes(*answer.get(at..)?.first_chunk()?));
+    let long = |at| Some(u32::from_ne_bytes(*answer.get(at..)?.first_chunk()?));
+    if short(4) == Some(NLMSG_ERROR) {
+        let error = long(HEADER).map_or(0, |error| (error as i32).wrapping_neg());
+        return Err(io::Error::from_raw_os_error(error));
+    }
+    let mut at = HEADER + MESSAGE;
+    while let (Some(length), Some(kind)) = (short(at), short(at + 2)) {
+        let length = usize::from(length);
+        if kind == INET_DIAG_INFO && length >= 4 + RECEIVE_WINDOW + 4 {
+            return long(at + 4 + RECEIVE_WINDOW).ok_or_else(untold);
+        }
+        // Each begins at a multiple of four; a length of less than its own header ends the list.
+        if length < 4 {
+            break;
+        }
+        at += length.next_multiple_of(4);
+    }
+    Err(untold())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::os::fd::AsFd;
+
+    use rustix::net::{connect, sockopt};
+
+    use super::*;
+
+    fn window(address: &str, buffer: Option<usize>) -> u32 {
+        let listener = TcpListener::bind((address, 0)).unwrap();
+        let to = listener.local_addr().unwrap();
+        let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        if let Some(bytes) = buffer {
+            sockopt::set_socket_recv_buffer_size(&socket, bytes).unwrap();
+        }
+        connect(&socket, &to).unwrap();
+        receive_window(socket.as_fd()).unwrap()
+    }
+
+    #[test]
+    fn the_window_is_what_the_buffer_allows() {
+        for address in ["127.0.0.1", "::1"] {
+            let (small, own) = (window(address, Some(4200)), window(address, None));
+            assert!((1000..=8400).contains(&small), "{small}");
+            assert!(own > 30_000, "{own}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_connected_is_an_error() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(receive_window(listener.as_fd()).is_err());
+    }
+
+    #[test]
+    fn an_answer_that_is_cut_off_is_an_error() {
+        let whole: Vec<u8> =
+            [vec![0; HEADER + MESSAGE], vec![8, 0, 9, 0, 1, 1, 1, 1, 240, 0, 2, 0]]
+                .concat()
+                .into_iter()
+                .chain((0..236).map(|at| if at == RECEIVE_WINDOW { 7 } else { 0 }))
+                .collect();
+        assert_eq!(window_in(&whole).unwrap(), 7);
+        for length in 0..whole.len() {
+            assert!(window_in(&whole[..length]).is_err(), "{length}");
+        }
+        let mut refused = vec![0; 40];
+        refused[4..6].copy_from_slice(&NLMSG_ERROR.to_ne_bytes());
+        refused[HEADER..HEADER + 4].copy_from_slice(&(-2_i32).to_ne_bytes());
+        assert_eq!(window_in(&refused).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}
