@@ -9,14 +9,26 @@ use crate::compare::scenario::{Script, Variant};
 pub(super) const ADAPTER: Adapter =
     Adapter { name: "apache2", program, version: &["-v"], lacks, launch };
 
+/// What the C program does, for mod_lua.
+const LUA: &str = r#"local line = string.rep("x", 1024)
+function handle(r)
+  r.content_type = "text/plain"
+  local size = tonumber(r.args) or 0
+  while size > 0 do
+    r:write(size < 1024 and line:sub(1, size) or line)
+    size = size - 1024
+  end
+  return apache2.OK
+end
+"#;
+
 fn program() -> PathBuf {
     "apache2".into()
 }
 
 fn lacks(variant: &Variant) -> Option<&'static str> {
     match variant.script {
-        Some(Script::Cgi | Script::Fastcgi) | None => lacks_ours(variant),
-        Some(Script::InProcess) => Some("no module is part of the comparison yet"),
+        Some(Script::Cgi | Script::Fastcgi | Script::InProcess) | None => lacks_ours(variant),
         Some(_) => Some("it has no such scripts"),
     }
 }
@@ -53,6 +65,14 @@ fn launch(site: &Site<'_>) -> io::Result<Launch> {
         more += &module("proxy");
         more += &module("proxy_fcgi");
         more += &format!("ProxyPass /cgi-bin/ \"unix:{}|fcgi://localhost/\"\n", site.fastcgi().1);
+    }
+    if site.variant.script == Some(Script::InProcess) {
+        more += &module("lua");
+        let program = site.write("hello.lua", LUA)?;
+        // One interpreter for each thread, and the program read once, as those who want speed have it.
+        more += &format!(
+            "LuaScope thread\nLuaCodeCache forever\nLuaMapHandler ^/cgi-bin/hello$ {program} handle\n"
+        );
     }
     let keepalive = if site.variant.no_keepalive { "Off" } else { "On" };
     let text = format!(

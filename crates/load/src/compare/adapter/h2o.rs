@@ -4,10 +4,21 @@ use std::io;
 use std::path::PathBuf;
 
 use super::{Adapter, Launch, Site, lacks_ours};
-use crate::compare::scenario::Variant;
+use crate::compare::scenario::{Script, Variant};
 
 pub(super) const ADAPTER: Adapter =
     Adapter { name: "h2o", program, version: &["--version"], lacks, launch };
+
+/// What the C program does, for mruby.
+const RUBY: &str = r#"
+      "/cgi-bin/hello":
+        mruby.handler: |
+          line = "x" * 1024
+          Proc.new do |env|
+            size = env["QUERY_STRING"].to_i
+            whole = size / 1024
+            [200, {"content-type" => "text/plain"}, [line * whole + line[0, size - whole * 1024]]]
+          end"#;
 
 fn program() -> PathBuf {
     "h2o".into()
@@ -15,8 +26,8 @@ fn program() -> PathBuf {
 
 fn lacks(variant: &Variant) -> Option<&'static str> {
     match variant.script {
+        Some(Script::InProcess) | None => lacks_ours(variant),
         Some(_) => Some("it has no CGI of its own"),
-        None => lacks_ours(variant),
     }
 }
 
@@ -36,6 +47,7 @@ fn launch(site: &Site<'_>) -> io::Result<Launch> {
     } else {
         "http1-request-timeout: 600"
     };
+    let script = if site.variant.script == Some(Script::InProcess) { RUBY } else { "" };
     let text = format!(
         "num-threads: 1
 {keepalive}
@@ -44,7 +56,7 @@ max-connections: 20000
   default:
     listen: {{ host: 127.0.0.1, port: {port}{ssl} }}
     paths:
-      \"/\": {{ file.dir: {root} }}
+      \"/\": {{ file.dir: {root} }}{script}
 "
     );
     let file = site.write("h2o.conf", &text)?;
