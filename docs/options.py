@@ -7,7 +7,8 @@
 import re
 from pathlib import Path
 
-SOURCE = (Path(__file__).parent.parent / "crates/server/src/config/file.rs").read_text()
+FOLDER = Path(__file__).parent.parent / "crates/server/src/config/file"
+SOURCE = "\n".join(file.read_text() for file in sorted(FOLDER.glob("*.rs")))
 
 INTRODUCTION = """# Configuration
 

@@ -1,0 +1,93 @@
+//! The file as it is written. Each key is described here once; the reader, the schema and the
+//! book take it from here.
+
+mod files;
+mod gates;
+mod log;
+mod route;
+mod script;
+mod server;
+mod tls;
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+pub use self::files::*;
+pub use self::gates::*;
+pub use self::log::*;
+pub use self::route::*;
+pub use self::script::*;
+pub use self::server::*;
+pub use self::tls::*;
+pub use super::at::At;
+
+/// A Dunlin configuration.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct File {
+    /// What concerns the whole server.
+    pub server: Server,
+    /// Addresses to listen on.
+    pub listen: Vec<Listen>,
+    /// What is served, by host.
+    pub site: Vec<Site>,
+}
+
+/// An address to listen on.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Listen {
+    /// `127.0.0.1:8080`, `[::1]:8080`, `:8080` for every address of the machine, or
+    /// `unix:/run/site.sock` for a socket in the file system.
+    pub address: At<String>,
+    /// Permissions of a Unix socket, as octal digits: who may write to it may connect. `0660` when
+    /// absent.
+    pub mode: Option<At<String>>,
+    /// Connections that wait to be accepted. 4096 when absent.
+    pub backlog: Option<u16>,
+    /// Whether it speaks TLS, with the certificates of the sites. False when absent.
+    pub tls: Option<At<bool>>,
+    /// Whether HTTP/2 is spoken: with TLS when it is agreed upon, in the clear with clients that begin
+    /// with it (prior knowledge). True when absent.
+    pub http2: Option<bool>,
+    /// Whether each connection begins with the PROXY protocol's line or header (version 1 or 2), which
+    /// tells of the client behind a proxy. Others are refused, as are those from outside
+    /// `trusted_proxies` when there are such. False when absent.
+    pub proxy_protocol: Option<bool>,
+}
+
+impl Default for Listen {
+    fn default() -> Self {
+        let address = At::nowhere("127.0.0.1:8080".to_owned());
+        Self { address, mode: None, backlog: None, tls: None, http2: None, proxy_protocol: None }
+    }
+}
+
+/// What is served for some hosts.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Site {
+    /// Names, each exact or with `*.` in front; the site for every other host when absent.
+    #[schemars(with = "Option<OneOrManySchema>")]
+    pub host: Option<At<OneOrMany<String>>>,
+    /// Directory of the files; a route may name another.
+    pub root: Option<At<PathBuf>>,
+    /// Its certificates, for listeners with TLS.
+    pub tls: Option<At<TlsTable>>,
+    /// Settings by path.
+    pub route: Vec<Route>,
+}
+
+/// One value or a list of them.
+#[derive(Debug, Clone)]
+pub struct OneOrMany<T>(pub Vec<At<T>>);
+
+#[derive(JsonSchema)]
+#[schemars(rename = "OneOrMany", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) enum OneOrManySchema {
+    One(String),
+    Many(Vec<String>),
+}
