@@ -159,6 +159,42 @@ def test_what_a_program_sees_is_what_it_sees_as_plain_cgi(tmp_path, serve, name)
     assert len(hosts(server)) == 1
 
 
+ENVIRONMENTS = {
+    "e.py": "#!/usr/bin/python3\nimport os, sys\nprint('Content-Type: a/b\\n')\nsys.stdout.flush()\n"
+            "os.system('/usr/bin/env')\n",
+    "e.pl": "#!/usr/bin/perl\n$| = 1;\nprint \"Content-Type: a/b\\n\\n\";\nsystem('/usr/bin/env');\n",
+    "e": "printf 'Content-Type: a/b\\n\\n'; /usr/bin/env",
+}
+
+
+@pytest.mark.parametrize("given", [None, "", "1"])
+def test_of_what_a_host_is_started_with_only_the_routes_own_is_seen(cgi, given):
+    env = "" if given is None else f', LD_BIND_NOW = "{given}"'
+    server = cgi(ENVIRONMENTS, f'env = {{ APP = "blue"{env} }}')
+    for name in ENVIRONMENTS:
+        for _ in range(2):
+            seen = dict(line.split("=", 1) for line in get(server, f"/cgi-bin/{name}")[2].decode().splitlines())
+            assert seen["APP"] == "blue" and seen.get("LD_BIND_NOW") == given
+            assert "LD_PRELOAD" not in seen and not [key for key in seen if "WARM" in key], seen
+    assert len(hosts(server)) == len(ENVIRONMENTS)
+
+
+@pytest.mark.parametrize("settings, number", [("", 0), ('env = { LD_BIND_NOW = "" }', 1)])
+def test_a_program_that_names_what_does_not_exist_runs_all_the_same(cgi, tmp_path, settings, number):
+    library = tmp_path / "lib.so"
+    for source in ("int gone(void) { return 0; }", "int other;"):
+        (tmp_path / "lib.c").write_text(source)
+        subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, tmp_path / "lib.c"], check=True)
+        if "gone" in source:
+            compile_c(cgi.directory, "lacks", '#include <stdio.h>\nint gone(void);\n'
+                      'int main(int n, char **a) { puts("Content-Type: a/b\\n\\nok");'
+                      ' return n > 99 ? gone() : 0; }\n', library, "-Wl,-z,lazy")
+    server = cgi(settings=settings)
+    for _ in range(2):
+        assert get(server, "/cgi-bin/lacks")[2] == b"ok\n"
+    assert len(hosts(server)) == number
+
+
 def test_nothing_of_one_request_is_there_in_the_next(cgi):
     server = cgi({
         "s.py": "#!/usr/bin/python3\nimport os, sys, json, random\nprint('Content-Type: a/b\\n')\n"

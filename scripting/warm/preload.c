@@ -350,7 +350,9 @@ EXPORT int __libc_start_main(int (*main)(int, char **, char **), int argc, char 
     if (kind) {
         int is_script = strcmp(kind, "script") == 0;
         unsetenv("DUNLIN_WARM");
+        /* What a route's own `env` says of these comes with each message. */
         unsetenv("LD_PRELOAD");
+        unsetenv("LD_BIND_NOW");
         if (!take_over())
             _exit(126);
         if (!is_script) {
