@@ -210,6 +210,95 @@ def test_nothing_of_one_request_is_there_in_the_next(cgi):
         assert len({answer[1] for answer in answers}) == 4
 
 
+STATE = r"""#!/usr/bin/python3
+import builtins, gc, json, os, subprocess, sys, warnings
+print("Content-Type: application/json\n")
+print(json.dumps({
+    "sys": sorted(vars(sys)), "builtins": sorted(vars(builtins)), "main": list(globals()),
+    "arguments": [sys.argv, sys.orig_argv, sys.path], "environment": dict(os.environ),
+    "handed on": sorted(subprocess.run(["/usr/bin/env"], capture_output=True).stdout.decode().splitlines()),
+    "streams": [[s.name, s.closed, s.mode, s.encoding, s.errors, s is t, s.buffer.raw.closefd] for s, t in
+                ((sys.stdin, sys.__stdin__), (sys.stdout, sys.__stdout__), (sys.stderr, sys.__stderr__))],
+    "gc": [gc.isenabled(), gc.get_threshold(), gc.get_debug(), gc.callbacks, gc.garbage],
+    "few": [a <= b for a, b in zip(gc.get_count(), gc.get_threshold())],
+    "warnings": [str(f) for f in warnings.filters],
+    "warned": [n for n, m in sys.modules.items() if getattr(m, "__warningregistry__", None)],
+    "follows": [str(sys.gettrace()), str(sys.getprofile())],
+    "modules": [n for n in sys.modules if not n.replace(".", "").isidentifier()],
+    "first": list(sys.modules)[:3], "is main": sys.modules["__main__"].__dict__ is globals(),
+    "fds": sorted(os.listdir("/proc/self/fd")), "umask": os.umask(0), "cwd": os.getcwd()}))
+"""
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_what_a_host_has_rehearsed_leaves_no_trace(tmp_path, serve, method):
+    directory = tmp_path / "cgi-bin"
+    directory.mkdir()
+    script(directory, "s.py", STATE)
+    server = serve(more="".join(
+        f'[[site.route]]\npath = "/{kind}/*"\nscript = {{ kind = "{kind}", directory = "{directory}" }}\n'
+        for kind in ("warm", "cgi")))
+    body = "Content-Length: 1\r\n\r\nx" if method == "POST" else "\r\n"
+
+    def ask(kind):
+        data = f"{method} /{kind}/s.py?a+b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{body}"
+        status, fields, answer = parse(server.exchange(data.encode()))
+        assert status == 200, server.log
+        told = json.loads(content(fields, answer).decode().replace("/warm/", "/cgi/"))
+        for key in ("REMOTE_PORT", *IDENTITY):
+            told["environment"].pop(key)
+        told["handed on"] = [line for line in told["handed on"]
+                             if not line.startswith(("REMOTE_PORT=", *(f"{key}=" for key in IDENTITY)))]
+        return told
+
+    plain = ask("cgi")
+    assert all(plain["few"]) and not plain["modules"]
+    for _ in range(3):
+        assert ask("warm") == plain
+    assert len(hosts(server)) == 1
+
+
+def test_what_is_written_before_a_script_begins_is_of_every_request(cgi, tmp_path):
+    """Standard output is buffered in the host, and no rehearsal may flush it."""
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text(
+        "import sys\nsys.stdout.write('Content-Type: a/b\\n\\nbegins ')\n")
+    server = cgi({"s.py": "#!/usr/bin/python3\nprint('ends')\n"},
+                 f'env = {{ PYTHONPATH = "{own}", PYTHONDONTWRITEBYTECODE = "1" }}')
+    for _ in range(3):
+        assert get(server, "/cgi-bin/s.py")[2] == b"begins ends\n"
+    assert len(hosts(server)) == 1
+
+
+def test_code_that_follows_what_runs_hears_of_no_rehearsal(cgi, tmp_path):
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text(
+        "import sys\nheard = []\nsys.setprofile(lambda frame, *_: heard.append(frame.f_code.co_name))\n")
+    server = cgi({"s.py": "#!/usr/bin/python3\nimport sys, sitecustomize\nsys.setprofile(None)\n"
+                          "print('Content-Type: a/b\\n')\nprint('prepare' in sitecustomize.heard,"
+                          " 'rehearse_once' in sitecustomize.heard)\n"},
+                 f'env = {{ PYTHONPATH = "{own}", PYTHONDONTWRITEBYTECODE = "1" }}')
+    assert get(server, "/cgi-bin/s.py")[2] == b"True False\n"
+
+
+def test_what_modules_of_the_script_hold_is_let_go_of(cgi, tmp_path):
+    """Also when the script has changed the order in which modules were loaded."""
+    (cgi.directory / "beside.py").write_text(
+        f"file = open('{tmp_path}/' + __name__, 'w')\nfile.write('written')\nclass C:\n"
+        f"    def __del__(self):\n        open('{tmp_path}/gone', 'a').write('x')\nc = C()\n")
+    server = cgi({"m.py": "#!/usr/bin/python3\nimport json, sys, _weakref\nimport beside\nkept = beside\n"
+                          "for name in ('json', '_weakref', 'beside'):\n    del sys.modules[name]\n"
+                          "import _weakref, json, beside\nsys.beside = beside\n"
+                          "print('Content-Type: a/b\\n\\nok')\n"})
+    for number in range(1, 4):
+        (tmp_path / "beside").unlink(missing_ok=True)
+        assert get(server, "/cgi-bin/m.py")[2] == b"ok\n"
+        wait_until(lambda: (tmp_path / "gone").read_text() == "xx" * number, "both are gone")
+        assert (tmp_path / "beside").read_text() == "written"
+
+
 @pytest.mark.parametrize("text, status", [
     ("sys.exit(0)", 0), ("sys.exit(3)", 3), ("sys.exit('a reason')", 1), ("sys.exit(-1)", 255),
     ("raise SystemExit(True)", 1), ("1 / 0", 1), ("os._exit(7)", 7),

@@ -265,7 +265,7 @@ static void become(ssize_t length, int descriptors[3], int is_script)
         environ = arguments + count + 1;
     }
     int file = memfd_create("request", MFD_CLOEXEC);
-    if (file < 0 || write(file, message, length) != length || lseek(file, 0, SEEK_SET) != 0
+    if (file < 0 || pwrite(file, message, length, 0) != length
         || dup3(file, REQUEST, O_CLOEXEC) < 0) {
         perror("request");
         _exit(126);
