@@ -86,12 +86,27 @@ EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), void (
     return next ? next(prepare, parent, child, object) : ENOSYS;
 }
 
-/* A library that was unloaded has taken its handlers along. */
 static void call(void (*handler)(void))
 {
-    Dl_info info;
-    if (handler && dladdr((void *)handler, &info))
+    if (handler)
         handler();
+}
+
+static void forget_if_gone(void (**handler)(void))
+{
+    Dl_info info;
+    if (*handler && !dladdr((void *)*handler, &info))
+        *handler = NULL;
+}
+
+/* A library that was unloaded has taken its handlers along. Once the host serves, none is. */
+static void forget_handlers(void)
+{
+    for (int i = 0; i < handler_count; i++) {
+        forget_if_gone(&handlers[i].prepare);
+        forget_if_gone(&handlers[i].parent);
+        forget_if_gone(&handlers[i].child);
+    }
 }
 
 static void *thread_number;      /* where the C library keeps it */
@@ -291,6 +306,7 @@ static ssize_t serve(int is_script, char *files)
         refuse("it has threads before it begins");
     if (handlers_lost)
         refuse("it has too many handlers of fork");
+    forget_handlers();
     learn_thread();
     tell_ready(files);
     dup2(0, 2); /* What the host itself had to say has been said. */
