@@ -299,6 +299,69 @@ def test_what_modules_of_the_script_hold_is_let_go_of(cgi, tmp_path):
         assert (tmp_path / "beside").read_text() == "written"
 
 
+PAGES = """
+def pages():
+    # Of this process alone: present, not of a file, and nobody else's.
+    count = 0
+    with open("/proc/self/maps") as maps, open("/proc/self/pagemap", "rb", 0) as pagemap:
+        for line in maps:
+            first, last = (int(edge, 16) for edge in line.split()[0].split("-"))
+            if line.split()[1] == "rw-p":
+                pagemap.seek(first // 4096 * 8)
+                seen = pagemap.read((last - first) // 4096 * 8)
+                count += sum(entry & 0xa1 == 0x81 for entry in seen[7::8])
+    return count
+"""
+WRITES = f"""#!/usr/bin/python3
+import os, sys, signal
+before = os.environ["QUERY_STRING"]
+{PAGES}
+own = pages()
+import heavy
+left = sum(block[0] for block in heavy.blocks)
+for block in heavy.blocks:
+    block[0] = 1
+if before == "kill":
+    os.kill(os.getpid(), signal.SIGKILL)
+elif before == "exec":
+    os.execv("/bin/sh", ["sh", "-c", "printf 'Content-Type: a/b\\n\\nexec'"])
+elif before == "large":
+    sys.data = data = bytearray(1 << 26)
+    data[::4096] = bytes(1 << 14)
+print("Content-Type: a/b\\n")
+print(left, own)
+"""
+
+
+@pytest.fixture
+def writing(cgi, tmp_path):
+    """Asks a script that writes to 300 pages of a module that its host has; what it found there, and
+    how many pages it had of its own when it began."""
+    if tuple(map(int, os.uname().release.split(".")[:2])) < (5, 14):
+        pytest.skip("the kernel cannot copy pages beforehand")
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "heavy.py").write_text("blocks = [bytearray(4096) for _ in range(300)]\n")
+    server = cgi({"w.py": WRITES}, f'preload = ["heavy"], env = {{ PYTHONPATH = "{modules}" }}')
+
+    def ask():
+        return tuple(map(int, get(server, "/cgi-bin/w.py")[2].split()))
+
+    return server, ask
+
+
+@pytest.mark.parametrize("before", ["", "kill", "exec", "large"])
+def test_pages_that_processes_write_to_are_copied_before_they_begin(writing, before):
+    server, ask = writing
+    _, first = ask()
+    for _ in range(20 if before else 0):
+        server.get(f"/cgi-bin/w.py?{before}")
+    wait_until(lambda: ask()[1] > first + 250, "they are copied")
+    # They are the host's, whatever others have written to theirs.
+    assert {ask()[0] for _ in range(5)} == {0}
+    none_left(server)
+
+
 @pytest.mark.parametrize("text, status", [
     ("sys.exit(0)", 0), ("sys.exit(3)", 3), ("sys.exit('a reason')", 1), ("sys.exit(-1)", 255),
     ("raise SystemExit(True)", 1), ("1 / 0", 1), ("os._exit(7)", 7),
