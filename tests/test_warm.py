@@ -159,6 +159,42 @@ def test_what_a_program_sees_is_what_it_sees_as_plain_cgi(tmp_path, serve, name)
     assert len(hosts(server)) == 1
 
 
+ENVIRONMENTS = {
+    "e.py": "#!/usr/bin/python3\nimport os, sys\nprint('Content-Type: a/b\\n')\nsys.stdout.flush()\n"
+            "os.system('/usr/bin/env')\n",
+    "e.pl": "#!/usr/bin/perl\n$| = 1;\nprint \"Content-Type: a/b\\n\\n\";\nsystem('/usr/bin/env');\n",
+    "e": "printf 'Content-Type: a/b\\n\\n'; /usr/bin/env",
+}
+
+
+@pytest.mark.parametrize("given", [None, "", "1"])
+def test_of_what_a_host_is_started_with_only_the_routes_own_is_seen(cgi, given):
+    env = "" if given is None else f', LD_BIND_NOW = "{given}"'
+    server = cgi(ENVIRONMENTS, f'env = {{ APP = "blue"{env} }}')
+    for name in ENVIRONMENTS:
+        for _ in range(2):
+            seen = dict(line.split("=", 1) for line in get(server, f"/cgi-bin/{name}")[2].decode().splitlines())
+            assert seen["APP"] == "blue" and seen.get("LD_BIND_NOW") == given
+            assert "LD_PRELOAD" not in seen and not [key for key in seen if "WARM" in key], seen
+    assert len(hosts(server)) == len(ENVIRONMENTS)
+
+
+@pytest.mark.parametrize("settings, number", [("", 0), ('env = { LD_BIND_NOW = "" }', 1)])
+def test_a_program_that_names_what_does_not_exist_runs_all_the_same(cgi, tmp_path, settings, number):
+    library = tmp_path / "lib.so"
+    for source in ("int gone(void) { return 0; }", "int other;"):
+        (tmp_path / "lib.c").write_text(source)
+        subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, tmp_path / "lib.c"], check=True)
+        if "gone" in source:
+            compile_c(cgi.directory, "lacks", '#include <stdio.h>\nint gone(void);\n'
+                      'int main(int n, char **a) { puts("Content-Type: a/b\\n\\nok");'
+                      ' return n > 99 ? gone() : 0; }\n', library, "-Wl,-z,lazy")
+    server = cgi(settings=settings)
+    for _ in range(2):
+        assert get(server, "/cgi-bin/lacks")[2] == b"ok\n"
+    assert len(hosts(server)) == number
+
+
 def test_nothing_of_one_request_is_there_in_the_next(cgi):
     server = cgi({
         "s.py": "#!/usr/bin/python3\nimport os, sys, json, random\nprint('Content-Type: a/b\\n')\n"
@@ -172,6 +208,158 @@ def test_nothing_of_one_request_is_there_in_the_next(cgi):
         assert all(answer[0].startswith("None None ") for answer in answers), answers
         # Nor the next random number.
         assert len({answer[1] for answer in answers}) == 4
+
+
+STATE = r"""#!/usr/bin/python3
+import builtins, gc, json, os, subprocess, sys, warnings
+print("Content-Type: application/json\n")
+print(json.dumps({
+    "sys": sorted(vars(sys)), "builtins": sorted(vars(builtins)), "main": list(globals()),
+    "arguments": [sys.argv, sys.orig_argv, sys.path], "environment": dict(os.environ),
+    "handed on": sorted(subprocess.run(["/usr/bin/env"], capture_output=True).stdout.decode().splitlines()),
+    "streams": [[s.name, s.closed, s.mode, s.encoding, s.errors, s is t, s.buffer.raw.closefd] for s, t in
+                ((sys.stdin, sys.__stdin__), (sys.stdout, sys.__stdout__), (sys.stderr, sys.__stderr__))],
+    "gc": [gc.isenabled(), gc.get_threshold(), gc.get_debug(), gc.callbacks, gc.garbage],
+    "few": [a <= b for a, b in zip(gc.get_count(), gc.get_threshold())],
+    "warnings": [str(f) for f in warnings.filters],
+    "warned": [n for n, m in sys.modules.items() if getattr(m, "__warningregistry__", None)],
+    "follows": [str(sys.gettrace()), str(sys.getprofile())],
+    "modules": [n for n in sys.modules if not n.replace(".", "").isidentifier()],
+    "first": list(sys.modules)[:3], "is main": sys.modules["__main__"].__dict__ is globals(),
+    "fds": sorted(os.listdir("/proc/self/fd")), "umask": os.umask(0), "cwd": os.getcwd()}))
+"""
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_what_a_host_has_rehearsed_leaves_no_trace(tmp_path, serve, method):
+    directory = tmp_path / "cgi-bin"
+    directory.mkdir()
+    script(directory, "s.py", STATE)
+    server = serve(more="".join(
+        f'[[site.route]]\npath = "/{kind}/*"\nscript = {{ kind = "{kind}", directory = "{directory}" }}\n'
+        for kind in ("warm", "cgi")))
+    body = "Content-Length: 1\r\n\r\nx" if method == "POST" else "\r\n"
+
+    def ask(kind):
+        data = f"{method} /{kind}/s.py?a+b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{body}"
+        status, fields, answer = parse(server.exchange(data.encode()))
+        assert status == 200, server.log
+        told = json.loads(content(fields, answer).decode().replace("/warm/", "/cgi/"))
+        for key in ("REMOTE_PORT", *IDENTITY):
+            told["environment"].pop(key)
+        told["handed on"] = [line for line in told["handed on"]
+                             if not line.startswith(("REMOTE_PORT=", *(f"{key}=" for key in IDENTITY)))]
+        return told
+
+    plain = ask("cgi")
+    assert all(plain["few"]) and not plain["modules"]
+    for _ in range(3):
+        assert ask("warm") == plain
+    assert len(hosts(server)) == 1
+
+
+def test_what_is_written_before_a_script_begins_is_of_every_request(cgi, tmp_path):
+    """Standard output is buffered in the host, and no rehearsal may flush it."""
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text(
+        "import sys\nsys.stdout.write('Content-Type: a/b\\n\\nbegins ')\n")
+    server = cgi({"s.py": "#!/usr/bin/python3\nprint('ends')\n"},
+                 f'env = {{ PYTHONPATH = "{own}", PYTHONDONTWRITEBYTECODE = "1" }}')
+    for _ in range(3):
+        assert get(server, "/cgi-bin/s.py")[2] == b"begins ends\n"
+    assert len(hosts(server)) == 1
+
+
+def test_code_that_follows_what_runs_hears_of_no_rehearsal(cgi, tmp_path):
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text(
+        "import sys\nheard = []\nsys.setprofile(lambda frame, *_: heard.append(frame.f_code.co_name))\n")
+    server = cgi({"s.py": "#!/usr/bin/python3\nimport sys, sitecustomize\nsys.setprofile(None)\n"
+                          "print('Content-Type: a/b\\n')\nprint('prepare' in sitecustomize.heard,"
+                          " 'rehearse_once' in sitecustomize.heard)\n"},
+                 f'env = {{ PYTHONPATH = "{own}", PYTHONDONTWRITEBYTECODE = "1" }}')
+    assert get(server, "/cgi-bin/s.py")[2] == b"True False\n"
+
+
+def test_what_modules_of_the_script_hold_is_let_go_of(cgi, tmp_path):
+    """Also when the script has changed the order in which modules were loaded."""
+    (cgi.directory / "beside.py").write_text(
+        f"file = open('{tmp_path}/' + __name__, 'w')\nfile.write('written')\nclass C:\n"
+        f"    def __del__(self):\n        open('{tmp_path}/gone', 'a').write('x')\nc = C()\n")
+    server = cgi({"m.py": "#!/usr/bin/python3\nimport json, sys, _weakref\nimport beside\nkept = beside\n"
+                          "for name in ('json', '_weakref', 'beside'):\n    del sys.modules[name]\n"
+                          "import _weakref, json, beside\nsys.beside = beside\n"
+                          "print('Content-Type: a/b\\n\\nok')\n"})
+    for number in range(1, 4):
+        (tmp_path / "beside").unlink(missing_ok=True)
+        assert get(server, "/cgi-bin/m.py")[2] == b"ok\n"
+        wait_until(lambda: (tmp_path / "gone").read_text() == "xx" * number, "both are gone")
+        assert (tmp_path / "beside").read_text() == "written"
+
+
+PAGES = """
+def pages():
+    # Of this process alone: present, not of a file, and nobody else's.
+    count = 0
+    with open("/proc/self/maps") as maps, open("/proc/self/pagemap", "rb", 0) as pagemap:
+        for line in maps:
+            first, last = (int(edge, 16) for edge in line.split()[0].split("-"))
+            if line.split()[1] == "rw-p":
+                pagemap.seek(first // 4096 * 8)
+                seen = pagemap.read((last - first) // 4096 * 8)
+                count += sum(entry & 0xa1 == 0x81 for entry in seen[7::8])
+    return count
+"""
+WRITES = f"""#!/usr/bin/python3
+import os, sys, signal
+before = os.environ["QUERY_STRING"]
+{PAGES}
+own = pages()
+import heavy
+left = sum(block[0] for block in heavy.blocks)
+for block in heavy.blocks:
+    block[0] = 1
+if before == "kill":
+    os.kill(os.getpid(), signal.SIGKILL)
+elif before == "exec":
+    os.execv("/bin/sh", ["sh", "-c", "printf 'Content-Type: a/b\\n\\nexec'"])
+elif before == "large":
+    sys.data = data = bytearray(1 << 26)
+    data[::4096] = bytes(1 << 14)
+print("Content-Type: a/b\\n")
+print(left, own)
+"""
+
+
+@pytest.fixture
+def writing(cgi, tmp_path):
+    """Asks a script that writes to 300 pages of a module that its host has; what it found there, and
+    how many pages it had of its own when it began."""
+    if tuple(map(int, os.uname().release.split(".")[:2])) < (5, 14):
+        pytest.skip("the kernel cannot copy pages beforehand")
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "heavy.py").write_text("blocks = [bytearray(4096) for _ in range(300)]\n")
+    server = cgi({"w.py": WRITES}, f'preload = ["heavy"], env = {{ PYTHONPATH = "{modules}" }}')
+
+    def ask():
+        return tuple(map(int, get(server, "/cgi-bin/w.py")[2].split()))
+
+    return server, ask
+
+
+@pytest.mark.parametrize("before", ["", "kill", "exec", "large"])
+def test_pages_that_processes_write_to_are_copied_before_they_begin(writing, before):
+    server, ask = writing
+    _, first = ask()
+    for _ in range(20 if before else 0):
+        server.get(f"/cgi-bin/w.py?{before}")
+    wait_until(lambda: ask()[1] > first + 250, "they are copied")
+    # They are the host's, whatever others have written to theirs.
+    assert {ask()[0] for _ in range(5)} == {0}
+    none_left(server)
 
 
 @pytest.mark.parametrize("text, status", [

@@ -86,45 +86,66 @@ def reopen_input(like):
 
 def request():
     """The arguments and variables of this process."""
-    fields = os.read(99, os.lseek(99, 0, os.SEEK_END) - os.lseek(99, 0, os.SEEK_SET)).split(b"\0")
+    message = os.read(99, PART)
+    if len(message) == PART:
+        message += os.read(99, MOST)
     os.close(99)
+    fields = message.split(b"\0")
     count = int(fields[1])
     return fields[2 : 2 + count], fields[2 + count : -1]
 
 
-def become(path, first, own):
-    """Everything that a newly started interpreter has of its process."""
+def become(own):
+    """What a newly started interpreter has of its process and `arrange` could not know."""
     arguments, variables = request()
     # The process has them already; this is the interpreter's own copy.
-    os.environ._data.update(variable.split(b"=", 1) for variable in variables)
+    environment = os.environ._data
+    for variable in variables:
+        name, _, value = variable.partition(b"=")
+        environment[name] = value
     # What the interpreter itself sets where the locale is plain ASCII.
     for name, value in own:
-        os.environb.setdefault(name, value)
+        if name not in environment:
+            environment[name] = value
+            os.putenv(name, value)
     # Standard output and error are pipes here and in the host, so that the streams are right as they
     # are. Standard input is like the host's unless it is a pipe, in which there are no positions.
     try:
         os.lseek(0, 0, os.SEEK_CUR)
     except OSError:
         sys.stdin = sys.__stdin__ = reopen_input(sys.__stdin__)
-    sys.argv = [path, *(os.fsdecode(argument) for argument in arguments)]
-    sys.orig_argv = [*INTERPRETER, *sys.argv]
+    if arguments:
+        arguments = [os.fsdecode(argument) for argument in arguments]
+        sys.argv += arguments
+        sys.orig_argv += arguments
+
+
+def arrange(path, first):
+    """What all processes of the script begin with."""
+    sys.argv = [path]
+    sys.orig_argv = [*INTERPRETER, path]
     if first is not None:
         sys.path.insert(0, first)
+    make_main(path)
 
 
-def run(code, path):
-    """Runs the script as `__main__`; its exit status."""
+def make_main(path):
+    """The module that a script runs as. Nothing else holds it, so that what it has goes with it."""
     main = type(sys)("__main__")
     del main.__spec__
     space = main.__dict__
     space.update(__spec__=None, __annotations__={}, __builtins__=builtins, __file__=path,
                  __cached__=None, __loader__=LOADER("__main__", path))
     sys.modules["__main__"] = main
+
+
+def run(code, path):
+    """Runs the script as `__main__`; its exit status."""
     try:
         if code is None:
             with open(path, "rb") as file:
                 code = compile(file.read(), path, "exec", dont_inherit=True)
-        exec(code, space)
+        exec(code, sys.modules["__main__"].__dict__)
         return 0
     except SystemExit as end:
         return status_of(end.code)
@@ -172,10 +193,11 @@ def end(status, known):
 def forget(known):
     """Lets go of the modules that this process has loaded, as the interpreter does: together first,
     and then piece by piece what something else still holds."""
-    sys.last_type = sys.last_value = sys.last_traceback = None
+    if hasattr(sys, "last_type"):
+        sys.last_type = sys.last_value = sys.last_traceback = None
     left = []
-    for name in [name for name in sys.modules if name not in known]:
-        module = sys.modules.pop(name)
+    for name in loaded_since(known):
+        module = sys.modules.pop(name, None)
         if isinstance(module, type(sys)):
             left.append(_weakref.ref(module))
         del module
@@ -194,6 +216,20 @@ def forget(known):
             clear(module.__dict__)
             del module
             gc.collect()
+
+
+def loaded_since(known):
+    """The names of what this process has loaded, without a look at what the host had: each look at
+    a name writes to the memory that it is in, and makes this process copy it."""
+    names = []
+    for name in reversed(sys.modules):
+        if name == LAST:
+            break
+        if name not in known:
+            names.append(name)
+    names.append("__main__")
+    names.reverse()
+    return names
 
 
 def clear(space):
@@ -216,6 +252,41 @@ def flush(status):
             raise SystemExit(status) from None
 
 
+def rehearse(own, known):
+    """Does what is done for a request until the interpreter has made whatever it makes when something
+    is done for the first time or often, so that no process has to. Nothing of it stays."""
+    # Who follows what runs, or prints in a way of its own, is not to hear of this.
+    if sys.gettrace() or sys.getprofile() or type(print) is not type(len):
+        return
+    kept = sys.stdout, sys.stderr, sys.modules["__main__"]
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        message = os.memfd_create("rehearsal")
+        os.write(message, b"\0".join([b"/", b"0", b"GATEWAY_INTERFACE=CGI/1.1", b"QUERY_STRING=", b""]))
+        code = compile("print('Content-Type: text/plain\\n')", "<warm host>", "exec", dont_inherit=True)
+        for _ in range(ROUNDS):
+            os.lseek(message, 0, os.SEEK_SET)
+            os.dup2(message, 99)
+            rehearse_once(code, null, own, known)
+        os.close(message)
+    finally:
+        sys.stdout, sys.stderr, sys.modules["__main__"] = kept
+        os.close(null)
+        os.environ.clear()
+
+
+def rehearse_once(code, null, own, known):
+    become(own)
+    sys.stdout = sys.stderr = io.open(null, "w", encoding="utf-8", closefd=False)
+    name = "a module of the script"
+    sys.modules[name] = type(sys)(name)
+    make_main("<warm host>")
+    status = run(code, None)
+    flush(status)
+    forget(known)
+    flush(status)
+
+
 def main():
     path, preload = os.environ["DUNLIN_WARM_SCRIPT"], os.environ["DUNLIN_WARM_PRELOAD"].split()
     before = set(os.environ["DUNLIN_WARM_OWN"].split())
@@ -228,14 +299,20 @@ def main():
     code = prepare(path, preload)
     files = loaded_files()
     os.environ.clear()
+    sys.modules[LAST] = sys.modules.pop(LAST)
+    known = frozenset(sys.modules) - {"__main__"}
+    gc.collect()
+    # What is frozen is not looked at: no stream of the host is flushed by a rehearsal.
+    gc.freeze()
+    rehearse(own, known)
+    gc.collect()
+    gc.freeze()
     os.putenv("DUNLIN_WARM_SCRIPT", path)
     os.putenv("DUNLIN_WARM_ENVIRONMENT", "1")
     os.putenv("DUNLIN_WARM_NOW", files)
-    known = frozenset(sys.modules) - {"__main__"}
-    gc.collect()
-    gc.freeze()
+    arrange(path, first)
     if os.fork() == 0:
-        become(path, first, own)
+        become(own)
         end(run(code, path), known)
 
 
@@ -248,5 +325,10 @@ if "DUNLIN_WARM_SCRIPT" in __import__("os").environ:
     import os
     from _frozen_importlib_external import SourceFileLoader as LOADER
 
+    # Bytes of a message that are asked for at first, and the most that it can have.
+    PART, MOST = 16 * 1024, 256 * 1024
+    # Modules that come after this one in `sys.modules` are the script's.
+    LAST = "_weakref"
+    ROUNDS = 20
     INTERPRETER = os.environ["DUNLIN_WARM_INTERPRETER"].split("\n")
     main()

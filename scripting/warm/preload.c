@@ -32,6 +32,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -86,12 +87,27 @@ EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), void (
     return next ? next(prepare, parent, child, object) : ENOSYS;
 }
 
-/* A library that was unloaded has taken its handlers along. */
 static void call(void (*handler)(void))
 {
-    Dl_info info;
-    if (handler && dladdr((void *)handler, &info))
+    if (handler)
         handler();
+}
+
+static void forget_if_gone(void (**handler)(void))
+{
+    Dl_info info;
+    if (*handler && !dladdr((void *)*handler, &info))
+        *handler = NULL;
+}
+
+/* A library that was unloaded has taken its handlers along. Once the host serves, none is. */
+static void forget_handlers(void)
+{
+    for (int i = 0; i < handler_count; i++) {
+        forget_if_gone(&handlers[i].prepare);
+        forget_if_gone(&handlers[i].parent);
+        forget_if_gone(&handlers[i].child);
+    }
 }
 
 static void *thread_number;      /* where the C library keeps it */
@@ -131,6 +147,217 @@ static pid_t make_sibling(void)
         call(pid == 0 ? handlers[i].child : handlers[i].parent);
     errno = error;
     return pid;
+}
+
+/* ---- What every process writes to ------------------------------------------------------------
+ *
+ * A page that a new process writes to is copied for it. Being interrupted for each of them takes
+ * longer than the copies do. At their end the first processes of an interpreter say which pages
+ * they had copied, and later ones have these copied all at once. What is said are addresses, and
+ * only those that two processes have said are used: what is particular to one request is left out.
+ * Where anything is in the way of that, pages are copied one by one as ever. */
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+#ifndef SYS_process_madvise
+#define SYS_process_madvise 440
+#endif
+#define THIS_PROCESS (-10000) /* PIDFD_SELF_THREAD */
+
+enum {
+    LESSONS = 2,    /* that are learned from */
+    ATTEMPTS = 8,   /* to be given them */
+    PUPILS = 16,    /* processes that may give one, of which most may be ended or become others */
+    LEAST = 24,     /* pages that are worth it */
+    MOST = 1024,    /* pages that are copied at once */
+    FAR = 1 << 16,  /* pages that a process looks at */
+    PART = 512,     /* of them at a time */
+};
+
+/* What a process says. Others may write there at any time, for better or worse: nothing that is
+ * read of it is relied on. */
+struct lesson {
+    int begun;
+    int given;
+    int count;
+    uintptr_t pages[MOST];
+    /* To work in: were it the process's own memory, it would find this work there. */
+    uint64_t part[PART];
+    char lines[64 * 1024];
+};
+
+static struct lesson *lesson; /* that processes may give now; else NULL */
+static pid_t teacher;         /* the process that may, in contrast to those that it makes */
+static int noted;             /* pages, by the process that gives it */
+static int lessons, attempts, pupils;
+static uintptr_t learned[MOST];
+static int learned_count;
+static struct iovec stretches[MOST];
+static int stretch_count;
+static uintptr_t page_size;
+
+/* Another one, where one is needed. */
+static void begin_lesson(void)
+{
+    pupils = 0;
+    if (lesson)
+        munmap(lesson, sizeof *lesson);
+    lesson = NULL;
+    if (lessons == LESSONS || attempts++ == ATTEMPTS)
+        return;
+    void *at = mmap(NULL, sizeof *lesson, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (at != MAP_FAILED)
+        lesson = at;
+}
+
+/* Notes the pages of a mapping that this process has written to. False when there is no room. */
+static int note_pages(int pagemap, uintptr_t start, uintptr_t end)
+{
+    while (start < end) {
+        size_t want = (end - start) / page_size;
+        if (want > PART)
+            want = PART;
+        ssize_t bytes = pread(pagemap, lesson->part, want * sizeof *lesson->part,
+                              (off_t)(start / page_size * sizeof *lesson->part));
+        if (bytes < (ssize_t)sizeof *lesson->part)
+            return 1;
+        for (size_t i = 0; i < bytes / sizeof *lesson->part; i++, start += page_size) {
+            /* Present, not of a file, and of nobody else. */
+            if ((lesson->part[i] >> 56 & 0xa1) != 0x81)
+                continue;
+            if (noted == MOST)
+                return 0;
+            lesson->pages[noted++] = start;
+        }
+    }
+    return 1;
+}
+
+/* A line for each mapping, as far as there is room. */
+static void read_lines(int maps)
+{
+    char *at = lesson->lines, *end = at + sizeof lesson->lines - 1;
+    ssize_t more;
+    while (at < end && (more = read(maps, at, end - at)) > 0)
+        at += more;
+    *at = 0;
+}
+
+static int note_mappings(int maps, int pagemap)
+{
+    uintptr_t looked_at = 0;
+    read_lines(maps);
+    for (char *line = lesson->lines, *end; (end = strchr(line, '\n')); line = end + 1) {
+        /* As in "55d0a8000000-55d0a8021000 rw-p 00000000 ..." */
+        char *rest;
+        uintptr_t from = strtoul(line, &rest, 16);
+        uintptr_t to = *rest == '-' ? strtoul(rest + 1, &rest, 16) : 0;
+        if (to <= from || strncmp(rest, " rw", 3) != 0 || rest[4] != 'p')
+            continue;
+        looked_at += (to - from) / page_size;
+        if (looked_at > FAR || !note_pages(pagemap, from, to))
+            return 0;
+    }
+    return 1;
+}
+
+/* At the end of a process. May be called by a handler of a signal. */
+static void teach(void)
+{
+    if (!lesson || teacher != getpid() || __atomic_exchange_n(&lesson->begun, 1, __ATOMIC_RELAXED))
+        return;
+    int maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    if (maps >= 0 && pagemap >= 0 && note_mappings(maps, pagemap)) {
+        lesson->count = noted;
+        __atomic_store_n(&lesson->given, 1, __ATOMIC_RELEASE);
+    }
+    close(maps);
+    close(pagemap);
+}
+
+EXPORT void _exit(int status)
+{
+    teach();
+    for (;;)
+        syscall(SYS_exit_group, status);
+}
+
+__attribute__((destructor)) static void at_exit(void)
+{
+    teach();
+}
+
+/* Keeps what both have, which are in order. */
+static void keep_common(const uintptr_t *pages, int count)
+{
+    int kept = 0;
+    for (int i = 0, j = 0; i < learned_count && j < count;) {
+        if (learned[i] < pages[j]) {
+            i++;
+        } else if (learned[i] > pages[j]) {
+            j++;
+        } else {
+            learned[kept++] = learned[i++];
+            j++;
+        }
+    }
+    learned_count = kept;
+}
+
+static void add_page(uintptr_t page)
+{
+    struct iovec *last = stretch_count > 0 ? &stretches[stretch_count - 1] : NULL;
+    if (last && (uintptr_t)last->iov_base + last->iov_len == page)
+        last->iov_len += page_size;
+    else
+        stretches[stretch_count++] = (struct iovec){(void *)page, page_size};
+}
+
+static void take_lesson(void)
+{
+    int count = __atomic_load_n(&lesson->count, __ATOMIC_RELAXED);
+    if (count < 0 || count > MOST)
+        count = 0;
+    if (lessons++ > 0) {
+        keep_common(lesson->pages, count);
+    } else {
+        memcpy(learned, lesson->pages, count * sizeof *learned);
+        learned_count = count;
+    }
+    if (lessons < LESSONS || learned_count < LEAST)
+        return;
+    /* What the host has not mapped, a process does not have when it begins. */
+    unsigned char is_there;
+    for (int i = 0; i < learned_count; i++)
+        if (mincore((void *)learned[i], page_size, &is_there) == 0)
+            add_page(learned[i]);
+}
+
+/* In the host, before it makes a process. */
+static void learn(void)
+{
+    if (!lesson)
+        return;
+    int given = __atomic_load_n(&lesson->given, __ATOMIC_ACQUIRE);
+    if (given)
+        take_lesson();
+    if (given || ++pupils == PUPILS)
+        begin_lesson();
+}
+
+/* In a new process. */
+static void copy_pages(void)
+{
+    if (stretch_count == 0
+        || syscall(SYS_process_madvise, THIS_PROCESS, stretches, stretch_count,
+                   MADV_POPULATE_WRITE, 0) > 0)
+        return;
+    /* Before Linux 6.15 each has to be asked for. Where one is refused, so are all. */
+    for (int i = 0; i < stretch_count; i++)
+        if (madvise(stretches[i].iov_base, stretches[i].iov_len, MADV_POPULATE_WRITE) != 0)
+            return;
 }
 
 /* ---- The host -------------------------------------------------------------------------------- */
@@ -246,7 +473,9 @@ static void answer_with(int output, int32_t number)
 static void become(ssize_t length, int descriptors[3], int is_script)
 {
     setpgid(0, 0);
-    answer_with(descriptors[1], getpid());
+    teacher = getpid();
+    answer_with(descriptors[1], teacher);
+    copy_pages();
     for (int i = 0; i < 3; i++) {
         dup2(descriptors[i], i);
         close(descriptors[i]);
@@ -265,7 +494,7 @@ static void become(ssize_t length, int descriptors[3], int is_script)
         environ = arguments + count + 1;
     }
     int file = memfd_create("request", MFD_CLOEXEC);
-    if (file < 0 || write(file, message, length) != length || lseek(file, 0, SEEK_SET) != 0
+    if (file < 0 || pwrite(file, message, length, 0) != length
         || dup3(file, REQUEST, O_CLOEXEC) < 0) {
         perror("request");
         _exit(126);
@@ -291,9 +520,13 @@ static ssize_t serve(int is_script, char *files)
         refuse("it has threads before it begins");
     if (handlers_lost)
         refuse("it has too many handlers of fork");
+    forget_handlers();
     learn_thread();
     tell_ready(files);
     dup2(0, 2); /* What the host itself had to say has been said. */
+    page_size = sysconf(_SC_PAGESIZE);
+    if (is_script)
+        begin_lesson();
     for (;;) {
         int descriptors[3];
         ssize_t length = receive(descriptors);
@@ -301,6 +534,7 @@ static ssize_t serve(int is_script, char *files)
             continue;
         if (length <= 0)
             _exit(0);
+        learn();
         pid_t pid = make_sibling();
         if (pid == 0) {
             become(length, descriptors, is_script);
@@ -350,7 +584,9 @@ EXPORT int __libc_start_main(int (*main)(int, char **, char **), int argc, char 
     if (kind) {
         int is_script = strcmp(kind, "script") == 0;
         unsetenv("DUNLIN_WARM");
+        /* What a route's own `env` says of these comes with each message. */
         unsetenv("LD_PRELOAD");
+        unsetenv("LD_BIND_NOW");
         if (!take_over())
             _exit(126);
         if (!is_script) {

@@ -346,6 +346,10 @@ fn command(program: &Path, plan: &Plan, rules: &Script, path: &OsString) -> Comm
         library.push(other);
     }
     command.env("LD_PRELOAD", library);
+    // Each process would look up anew what it is the first to call of a library.
+    if !rules.env.iter().any(|(name, _)| name == "LD_BIND_NOW") {
+        command.env("LD_BIND_NOW", "1");
+    }
     let kind = if plan.language == Language::Native { "native" } else { "script" };
     command.env("DUNLIN_WARM", kind);
     if plan.language == Language::Native {
