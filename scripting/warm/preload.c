@@ -21,6 +21,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <malloc.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
@@ -525,8 +526,10 @@ static ssize_t serve(int is_script, char *files)
     tell_ready(files);
     dup2(0, 2); /* What the host itself had to say has been said. */
     page_size = sysconf(_SC_PAGESIZE);
-    if (is_script)
+    if (is_script) {
+        malloc_trim(0); /* Memory that is free need not be handed on. */
         begin_lesson();
+    }
     for (;;) {
         int descriptors[3];
         ssize_t length = receive(descriptors);
