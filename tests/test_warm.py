@@ -258,28 +258,31 @@ def test_what_a_host_has_rehearsed_leaves_no_trace(tmp_path, serve, method):
     assert len(hosts(server)) == 1
 
 
-def test_what_is_written_before_a_script_begins_is_of_every_request(cgi, tmp_path):
+@pytest.fixture
+def beginning(cgi, tmp_path):
+    """A server with one script, `/cgi-bin/s.py`, before which its interpreter runs code of the site's own."""
+    def make(code, text):
+        own = tmp_path / "own"
+        own.mkdir()
+        (own / "sitecustomize.py").write_text(code)
+        return cgi({"s.py": f"#!/usr/bin/python3\n{text}"},
+                   f'env = {{ PYTHONPATH = "{own}", PYTHONDONTWRITEBYTECODE = "1" }}')
+    return make
+
+
+def test_what_is_written_before_a_script_begins_is_of_every_request(beginning):
     """Standard output is buffered in the host, and no rehearsal may flush it."""
-    own = tmp_path / "own"
-    own.mkdir()
-    (own / "sitecustomize.py").write_text(
-        "import sys\nsys.stdout.write('Content-Type: a/b\\n\\nbegins ')\n")
-    server = cgi({"s.py": "#!/usr/bin/python3\nprint('ends')\n"},
-                 f'env = {{ PYTHONPATH = "{own}", PYTHONDONTWRITEBYTECODE = "1" }}')
+    server = beginning("import sys\nsys.stdout.write('Content-Type: a/b\\n\\nbegins ')\n", "print('ends')\n")
     for _ in range(3):
         assert get(server, "/cgi-bin/s.py")[2] == b"begins ends\n"
     assert len(hosts(server)) == 1
 
 
-def test_code_that_follows_what_runs_hears_of_no_rehearsal(cgi, tmp_path):
-    own = tmp_path / "own"
-    own.mkdir()
-    (own / "sitecustomize.py").write_text(
-        "import sys\nheard = []\nsys.setprofile(lambda frame, *_: heard.append(frame.f_code.co_name))\n")
-    server = cgi({"s.py": "#!/usr/bin/python3\nimport sys, sitecustomize\nsys.setprofile(None)\n"
-                          "print('Content-Type: a/b\\n')\nprint('prepare' in sitecustomize.heard,"
-                          " 'rehearse_once' in sitecustomize.heard)\n"},
-                 f'env = {{ PYTHONPATH = "{own}", PYTHONDONTWRITEBYTECODE = "1" }}')
+def test_code_that_follows_what_runs_hears_of_no_rehearsal(beginning):
+    server = beginning(
+        "import sys\nheard = []\nsys.setprofile(lambda frame, *_: heard.append(frame.f_code.co_name))\n",
+        "import sys, sitecustomize\nsys.setprofile(None)\nprint('Content-Type: a/b\\n')\n"
+        "print('prepare' in sitecustomize.heard, 'rehearse_once' in sitecustomize.heard)\n")
     assert get(server, "/cgi-bin/s.py")[2] == b"True False\n"
 
 

@@ -183,11 +183,16 @@ def end(status, known):
         signal = __import__("signal")
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
+    let_go(status, known)
+    os._exit(status)
+
+
+def let_go(status, known):
+    """Writes what the script has left to be written."""
     flush(status)
     # Objects that something has to be done for when they go: files that were not closed.
     forget(known)
     flush(status)
-    os._exit(status)
 
 
 def forget(known):
@@ -281,10 +286,7 @@ def rehearse_once(code, null, own, known):
     name = "a module of the script"
     sys.modules[name] = type(sys)(name)
     make_main("<warm host>")
-    status = run(code, None)
-    flush(status)
-    forget(known)
-    flush(status)
+    let_go(run(code, None), known)
 
 
 def main():

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use hdrhistogram::Histogram;
 
-use crate::engine::Tally;
+use crate::engine::{LEAST_BUFFER, Tally};
 use crate::outcome::{Finding, Outcome, Second};
 use crate::plan::Reuse;
 
@@ -179,14 +179,12 @@ fn not_kept(outcome: &Outcome) -> Option<Finding> {
     })
 }
 
-/// The smallest receive buffer that Linux grants, in bytes: a window that follows from it cannot be helped.
-const LEAST_BUFFER: u64 = 4608;
-
 /// A server that can send many seconds ahead at a modem's pace, and so is done with its users before they are.
 #[must_use]
 pub fn wide_window(window: u32, bits_per_second: u64) -> Option<Finding> {
     let seconds = f64::from(window) * 8.0 / bits_per_second.max(1) as f64;
-    (u64::from(window) > LEAST_BUFFER && seconds > 2.0).then(|| {
+    // What follows from the smallest buffer cannot be helped.
+    (window as usize > 2 * LEAST_BUFFER && seconds > 2.0).then(|| {
         finding(
             "wide-window",
             format!(

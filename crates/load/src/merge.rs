@@ -180,7 +180,7 @@ fn connections(outcomes: &[Outcome]) -> Connections {
         depth_mean: mean(|c| c.depth_mean, |o| o.requests as f64),
         depth_max: each().map(|c| c.depth_max).max().unwrap_or_default(),
         tls_resumed: each().map(|c| c.tls_resumed).sum(),
-        receive_window: each().map(|c| c.receive_window).max().flatten(),
+        receive_window: each().filter_map(|c| c.receive_window).max(),
         protocol: each().map(|c| c.protocol.clone()).next().unwrap_or_default(),
         fairness: None,
     }

@@ -21,6 +21,7 @@ use std::time::{Duration, SystemTime};
 pub use job::{Extras, Job, JobError};
 pub use series::Series;
 pub use tally::{Conformance, Tally, Windows};
+pub(crate) use transport::LEAST_BUFFER;
 
 use crate::plan::Protocol;
 use crate::processes::{self, Sample};

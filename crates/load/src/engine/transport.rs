@@ -33,6 +33,8 @@ pub(super) struct Asked {
     pub(super) pace: Option<u64>,
 }
 
+/// Bytes of the smallest receive buffer that can be asked for; Linux grants twice as many.
+pub(crate) const LEAST_BUFFER: usize = 2304;
 /// Connections of each thread whose window is looked at: all are made in the same way.
 const LOOKED_AT: u32 = 64;
 
@@ -46,7 +48,7 @@ impl Transport {
         if let Some(rate) = asked.pace {
             // Set before connecting, so that the window which the server sees never holds more
             // than a second or two: without it the kernel would take a megabyte at once.
-            sockopt::set_socket_recv_buffer_size(&socket, (rate as usize).max(2304))?;
+            sockopt::set_socket_recv_buffer_size(&socket, (rate as usize).max(LEAST_BUFFER))?;
         }
         if let Some(from) = asked.from {
             sockopt::set_socket_reuseaddr(&socket, true)?;
