@@ -4,8 +4,9 @@
     benches/figures.py ROW... [--rounds 5] [--seconds 2] [--json FILE]
 
 Rows: keepalive-1k random-1k pipeline-10 sizes churn cache-off access-log idle-memory first-byte
-scaling gates metrics slowloris http2 tls handshakes cgi cgiplus php wsgi, or all. The server has processor 0, the load processor 1; rounds are interleaved in a random
-order; medians are printed. What is served is compared with the file before anything is timed, and
+scaling gates metrics slowloris http2 tls handshakes cgi cgiplus php wsgi load, or all. The server has processor 0,
+the load processor 1; rounds are interleaved in a random order; medians are printed. A run during which a virtual
+machine lost its processors to others is made again. What is served is compared with the file before anything is timed, and
 a run with any error counts as none.
 """
 
@@ -34,6 +35,16 @@ SIZES = {"0": 0, "1k": 1024, "16k": 16384, "64k": 65536, "4m": 4 << 20}
 OTHERS = ["nginx", "h2o", "lighttpd", "apache2", "caddy"]
 
 
+# Of a second, what the host of a virtual machine may have taken for others before a run is made again, and how
+# often one is made at most.
+STOLEN, TRIES = 0.02, 5
+
+
+def stolen():
+    """Seconds that the host has taken from the processors, together."""
+    return int(Path("/proc/stat").read_text().split(None, 9)[8]) / os.sysconf("SC_CLK_TCK")
+
+
 class Bench:
     def __init__(self, options):
         self.options = options
@@ -52,6 +63,7 @@ class Bench:
             os.utime(file, (past, past))
         self.results = {}
         self.serial = 0
+        self.disturbed = 0
 
     def start(self, name, **variant):
         self.serial += 1
@@ -90,7 +102,7 @@ class Bench:
             order = list(contestants)
             self.random.shuffle(order)
             for name in order:
-                sample = run(name, contestants[name])
+                sample = self.undisturbed(lambda: run(name, contestants[name]))
                 if sample:
                     samples[name].append(sample)
         return {
@@ -104,6 +116,21 @@ class Bench:
             for name, taken in samples.items()
             if taken
         }
+
+    def undisturbed(self, run):
+        """One run, made again while another guest of a virtual machine's host took the processors meanwhile; of
+        those that were all disturbed, the one that was least."""
+        least = None
+        for _ in range(TRIES):
+            before, began = stolen(), time.monotonic()
+            sample = run()
+            share = (stolen() - before) / (time.monotonic() - began)
+            self.disturbed += share > STOLEN
+            if sample and (least is None or share < least[0]):
+                least = share, sample
+            if share <= STOLEN:
+                break
+        return least and least[1]
 
     def race(self, title, names, path, connections, variants=None, **load):
         """Races servers with wrk, all at one path."""
@@ -132,8 +159,8 @@ class Bench:
         self.table(title, result)
         return result
 
-    def table(self, title, result):
-        print(f"\n### {title}\n\n| server | requests/s | server CPU µs/request | range |")
+    def table(self, title, result, whose="server", what="server"):
+        print(f"\n### {title}\n\n| {whose} | requests/s | {what} CPU µs/request | range |")
         print("| --- | ---: | ---: | --- |")
         for name, r in sorted(result.items(), key=lambda item: item[1]["cpu_us"]):
             span = f"{r['cpu_min']:.2f}–{r['cpu_max']:.2f}"
@@ -196,12 +223,17 @@ class Bench:
         floor = r["floor, 1,000 copies of it"]["cpu_us"] / r["floor, one answer"]["cpu_us"]
         self.judge("the same against what it is for the floor", ratio / floor, ratio / floor <= 1.05, "≤ 1.05")
 
-    def pipeline_10(self):
+    def ten_at_once(self):
+        """The script by which wrk sends ten requests at once."""
         lua = self.folder / "pipeline.lua"
         lua.write_text(
             'init = function(args) local r = {} for i = 1, 10 do r[i] = wrk.format("GET", "/1k.bin") end '
             'req = table.concat(r) end request = function() return req end\n'
         )
+        return lua
+
+    def pipeline_10(self):
+        lua = self.ten_at_once()
         names = ["floor", "dunlin", "h2o", "nginx", "lighttpd"]
         r = self.race("10 pipelined requests, 1 KB, 32 connections", names, "/1k.bin", 32, script=lua)
         ratio = r["h2o"]["cpu_us"] / r["dunlin"]["cpu_us"]
@@ -628,7 +660,52 @@ class Bench:
                 self.judge(f"requests/s, {kind}, against {name}", ratio, ratio >= 1, "≥ 1")
 
 
-ROWS = ["keepalive-1k", "random-1k", "pipeline-10", "sizes", "churn", "cache-off", "access-log", "idle-memory", "first-byte", "scaling", "gates", "metrics", "slowloris", "http2", "tls", "handshakes", "cgi", "cgiplus", "php", "wsgi"]
+    def load(self):
+        """Generators against a bare responder: what a request costs them."""
+        verified = "bodies verified"
+        for size, connections, pipeline, least, least_verified in (
+            ("1k", 32, 1, 1.1, 1), ("1k", 32, 10, 2, None), ("1k", 128, 10, 2, None), ("64k", 10, 1, 1, None), ("4m", 10, 1, 1, None)
+        ):
+            server = self.start("floor", file=self.root / f"{size}.bin")
+            url = f"http://127.0.0.1:{server.port}/{size}.bin"
+            own = [servers.Dunlin.binary, "load", "-c", connections, "--pipeline", pipeline, "-d", f"{self.options.seconds}s", "--json", "-", url]
+            script = ["-s", self.ten_at_once()] if pipeline > 1 else []
+            kinds = {
+                "dunlin": (own, r'"requests_per_second": ([\d.]+)'),
+                "wrk": (["wrk", "-t1", f"-c{connections}", f"-d{self.options.seconds}s", *script, url], r"Requests/sec:\s+([\d.]+)"),
+            }
+            if least_verified:
+                kinds[verified] = ([*own, f"--verify={self.root}"], kinds["dunlin"][1])
+            bare = [servers.Floor.binary, "--load", url, "--connections", connections, "--pipeline", pipeline, "--seconds", self.options.seconds]
+            if size == "1k":
+                kinds["bare client"] = (bare, r"([\d.]+)")
+            try:
+                r = self.rounds(kinds, lambda _, kind: self.generated(*kind))
+            finally:
+                server.stop()
+            title = f"{size}, {connections} connections" + f", {pipeline} requests at once" * (pipeline > 1)
+            self.table(f"Load: {title}", r, whose="generator", what="client")
+            for name, aim in (("dunlin", least), (verified, least_verified), ("bare client", None)):
+                if name in r:
+                    ratio, cpu = r[name]["rate"] / r["wrk"]["rate"], r["wrk"]["cpu_us"] / r[name]["cpu_us"]
+                    what = f"load, {title}, {name}, against wrk: requests per CPU second {cpu:.3f}, requests/s"
+                    self.judge(what, ratio, not aim or ratio >= aim, f"≥ {aim}" if aim else "nothing")
+
+    def generated(self, command, pattern):
+        """One run of a generator: requests a second, and its own processor time for each."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run(["taskset", "-c", "1", *map(str, command)], capture_output=True, text=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        found = re.search(pattern, done.stdout)
+        if done.returncode or not found or "Socket errors" in done.stdout:
+            print(f"    {command[0]}: not counted: {(done.stderr or done.stdout)[-300:]}", file=sys.stderr)
+            return None
+        rate = float(found[1])
+        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return rate, cpu / (rate * self.options.seconds) * 1e6
+
+
+ROWS = ["keepalive-1k", "random-1k", "pipeline-10", "sizes", "churn", "cache-off", "access-log", "idle-memory", "first-byte", "scaling", "gates", "metrics", "slowloris", "http2", "tls", "handshakes", "cgi", "cgiplus", "php", "wsgi", "load"]
 
 
 def main():
@@ -658,6 +735,8 @@ def main():
         getattr(bench, row.replace("-", "_"))()
         if options.json:
             options.json.write_text(json.dumps(bench.results, indent=1))
+    if bench.disturbed:
+        print(f"\n{bench.disturbed} runs were disturbed by other guests of this machine's host; they were made again.")
     shutil.rmtree(bench.folder)
 
 

@@ -59,6 +59,8 @@ class Connection:
         self.out = collections.deque()
         self.lock = threading.Lock()
         self.changed = threading.Condition()
+        # What the last request began with, and what was made of that.
+        self.common = b"\xff" * 4, None, None
 
     def flush(self):
         """Writes all answers that are ready at once."""
@@ -88,7 +90,7 @@ class Connection:
             if end > size:
                 break
             if kind == REQUEST:
-                begin((self, ident, data[at + 9 : end], None))
+                begin((self, ident, None, data, at + 9, end))
             else:
                 self.control(ident, kind, data[at + 9 : end], begin)
             at = end
@@ -97,7 +99,7 @@ class Connection:
     def control(self, ident, kind, payload, begin):
         if kind == REQUEST_WITH_BODY:
             request = self.requests[ident] = Request(self, ident)
-            begin((self, ident, payload, request))
+            begin((self, ident, request, payload, 0, len(payload)))
             return
         request = self.requests.get(ident)
         if request is None:
@@ -190,10 +192,16 @@ class FileWrapper:
         return iter(lambda: self.file.read(self.size), b"")
 
 
+def common_of(data, at):
+    """The first part of a request at `at`, with its length, and what was made of it."""
+    part = data[at : at + 4 + int.from_bytes(data[at : at + 4], "little")]
+    return part, *(learned.get(part) or learn(part))
+
+
 def learn(part):
     """What requests with this first part have in common: the environment, with room for the values that
     they have of their own, and the names of these."""
-    own, _, common = part.decode("latin-1").partition("\0\0")
+    own, _, common = part[4:].decode("latin-1").partition("\0\0")
     names = own.split("\0")
     parts = iter(common.split("\0"))
     environ = dict.fromkeys(names, "")
@@ -317,12 +325,13 @@ class Answer:
 
 
 def handle(job):
-    connection, ident, payload, request = job
-    end = 4 + int.from_bytes(payload[:4], "little")
-    part = payload[4:end]
-    environ, names = learned.get(part) or learn(part)
+    connection, ident, request, data, at, end = job
+    part, environ, names = connection.common
+    if not data.startswith(part, at):
+        # Its length is at its beginning: no other begins with all of it.
+        part, environ, names = connection.common = common_of(data, at)
     environ = environ.copy()
-    environ.update(zip(names, payload[end:].decode("latin-1").split("\0")))
+    environ.update(zip(names, data[at + len(part) : end].decode("latin-1").split("\0")))
     environ["wsgi.input"] = io.BytesIO() if request is None else io.BufferedReader(request, STEP)
     Answer(connection, ident, request).run(environ)
 

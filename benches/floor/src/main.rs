@@ -11,6 +11,11 @@
 //! `floor --spawn PROGRAM [--seconds N]` is the yardstick for scripts that are started for each request: a
 //! loop that starts the program by `posix_spawn`, reads what it writes and waits for its end. It prints how
 //! often that could be done in a second.
+//!
+//! `floor --load URL [--connections N] [--pipeline N] [--seconds N]` is the yardstick for a load generator: a client that
+//! only counts the bytes of the answers. It prints how many requests were answered in a second.
+
+mod client;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -29,7 +34,8 @@ use rustix::net::{SendFlags, SocketFlags, acceptfrom_with, send, sockopt};
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
-    let (mut program, mut seconds) = (None, 1);
+    let (mut program, mut url, mut seconds) = (None, None, 1);
+    let (mut connections, mut pipeline) = (32, 1);
     let (mut address, mut body) = ("127.0.0.1:0".to_owned(), vec![b'x'; 1024]);
     let mut copies = 1;
     let mut arguments = std::env::args().skip(1);
@@ -41,6 +47,9 @@ fn main() -> Result<(), Failure> {
             "--file" => body = std::fs::read(value)?,
             "--copies" => copies = value.parse::<usize>()?.max(1),
             "--spawn" => program = Some(value),
+            "--load" => url = Some(value),
+            "--connections" => connections = value.parse()?,
+            "--pipeline" => pipeline = value.parse()?,
             "--seconds" => seconds = value.parse()?,
             _ => return Err(format!("there is no option {name}").into()),
         }
@@ -48,6 +57,11 @@ fn main() -> Result<(), Failure> {
     if let Some(program) = program {
         let rate = spawn(&program, Duration::from_secs(seconds))?;
         println!("{rate:.1}");
+        return Ok(());
+    }
+    if let Some(url) = url {
+        let time = Duration::from_secs(seconds);
+        println!("{:.1}", client::load(&client::Plan { url, connections, pipeline, time })?);
         return Ok(());
     }
     let listener = TcpListener::bind(address)?;

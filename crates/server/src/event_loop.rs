@@ -4,8 +4,10 @@
 //! which there is a new one after each reload. Requests under way keep the `Loop` that they began
 //! with, and connections take the current one before their next request.
 
+mod deadlines;
 mod record;
 mod thread;
+mod timer;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -16,8 +18,10 @@ use std::time::{Duration, SystemTime};
 use dunlin_http::Head;
 use dunlin_http::http1::Limits;
 
+pub(crate) use self::deadlines::Deadlines;
 pub(crate) use self::record::{Ending, From, Served};
 pub(crate) use self::thread::Thread;
+pub(crate) use self::timer::Timer;
 use crate::cache::front::Front;
 use crate::cache::{Resource, Store, Watch};
 use crate::clock::Clock;
@@ -68,6 +72,7 @@ pub(crate) struct Loop {
     pub(crate) shared: Arc<Shared>,
     pub(crate) clock: Rc<Clock>,
     pub(crate) connections: Rc<Connections>,
+    pub(crate) deadlines: Rc<Deadlines>,
     pub(crate) http1: Http1Settings,
     pub(crate) quick: Quick,
     pub(crate) front: RefCell<Front>,
@@ -171,6 +176,7 @@ impl Loop {
         Self {
             clock: Rc::clone(&thread.clock),
             connections: Rc::clone(&thread.connections),
+            deadlines: Rc::clone(&thread.deadlines),
             http1: Http1Settings::new(server),
             quick: Quick::new(&shared),
             front: RefCell::new(Front::new(server.cache.entries)),

@@ -30,7 +30,7 @@ use self::notify::Manager;
 use self::prepare::Generation;
 use crate::config::{Config, Problem};
 use crate::control::{Action, Command, Control, Event};
-use crate::event_loop::{Shared, Thread};
+use crate::event_loop::{Shared, Thread, Timer};
 use crate::gate::{BandwidthCounts, ConcurrencyCounts, Limited, RateCounts, RouteCounts};
 use crate::listen::{self, Door};
 
@@ -510,8 +510,15 @@ fn run_loop(number: usize, mut orders: mpsc::UnboundedReceiver<Order>) {
         }
     };
     runtime.block_on(async move {
+        let timer = match Timer::new() {
+            Ok(timer) => timer,
+            Err(error) => {
+                tracing::error!("starting a loop: its timer: {error}");
+                return;
+            }
+        };
         let thread = Thread::new(number);
-        tokio::task::spawn_local(Rc::clone(&thread).tick());
+        tokio::task::spawn_local(Rc::clone(&thread).tick(timer));
         let mut doors: HashMap<u64, Rc<Door>> = HashMap::new();
         // The end of the channel means that the server was dropped.
         while let Some(order) = orders.recv().await {

@@ -148,7 +148,7 @@ impl Explanation<'_> {
         } else if self.settings.status.is_some() {
             let _ = writeln!(text, "answer    the server's status");
         } else if let Some(script) = &self.settings.script {
-            let label = script.label();
+            let label = &script.label;
             let _ = if script.mapping == Mapping::Application {
                 writeln!(text, "answer    by {label}")
             } else {

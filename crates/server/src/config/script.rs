@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::at::{At, Place};
@@ -17,6 +18,8 @@ pub struct Script {
     /// Tells the pools of different routes apart; the same after the file was read again, as long as
     /// its table and its route are.
     pub id: usize,
+    /// What stands for them in the log before one is known.
+    pub label: Arc<str>,
     /// How they are run.
     pub kind: ScriptKind,
     /// Which script a path names.
@@ -190,18 +193,17 @@ impl Script {
             })
         })
     }
+}
 
-    /// What stands for the scripts in the log before one is known.
-    pub fn label(&self) -> String {
-        match &self.workers {
-            _ if self.mapping != Mapping::Application => self.directory.display().to_string(),
-            Workers::Local(local) if !local.application.is_empty() => local.application.clone(),
-            Workers::Local(local) => local.command.join(" "),
-            Workers::Remote(remote) => {
-                remote.addresses.first().map_or_else(String::new, ToString::to_string)
-            }
-            Workers::Each => String::new(),
+/// What stands for an application in the log.
+fn application(workers: &Workers) -> String {
+    match workers {
+        Workers::Local(local) if !local.application.is_empty() => local.application.clone(),
+        Workers::Local(local) => local.command.join(" "),
+        Workers::Remote(remote) => {
+            remote.addresses.first().map_or_else(String::new, ToString::to_string)
         }
+        Workers::Each => String::new(),
     }
 }
 
@@ -234,16 +236,22 @@ impl Reader<'_> {
         let cpu = self.time("cpu", &table.cpu).map(|time| time.as_secs().max(1));
         let idle_timeout = table.idle_timeout.map_or(Duration::from_secs(60), |span| span.0);
         let directory = table.directory.as_ref().or(table.root.as_ref());
+        let directory = directory.map(|at| at.value.clone()).unwrap_or_default();
+        let mapping = match (&table.directory, &table.root) {
+            _ if kind.has_host() => Mapping::Application,
+            (Some(_), _) => Mapping::Rest,
+            (None, Some(_)) => Mapping::Path,
+            (None, None) => Mapping::Application,
+        };
         Script {
             id: table.id,
-            kind,
-            mapping: match (&table.directory, &table.root) {
-                _ if kind.has_host() => Mapping::Application,
-                (Some(_), _) => Mapping::Rest,
-                (None, Some(_)) => Mapping::Path,
-                (None, None) => Mapping::Application,
+            label: match mapping {
+                Mapping::Application => application(&workers).into(),
+                _ => directory.display().to_string().into(),
             },
-            directory: directory.map(|at| at.value.clone()).unwrap_or_default(),
+            kind,
+            mapping,
+            directory,
             extensions: self.extensions(),
             workers,
             processes: table.processes.as_deref().copied().unwrap_or(if started_here {

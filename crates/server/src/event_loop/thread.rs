@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Notify;
 
-use super::{Buffers, Loop, Shared};
+use super::{Buffers, Deadlines, Loop, Shared, Timer};
 use crate::cache::Watch;
 use crate::clock::{Clock, TICK};
 use crate::connections::{Connections, STATES};
@@ -24,6 +24,7 @@ pub(crate) struct Thread {
     number: usize,
     pub(super) clock: Rc<Clock>,
     pub(super) connections: Rc<Connections>,
+    pub(super) deadlines: Rc<Deadlines>,
     pub(super) links: Rc<Links>,
     /// What it has counted, whatever the configuration was.
     pub(super) metrics: OnceCell<Rc<LoopMetrics>>,
@@ -33,15 +34,17 @@ pub(crate) struct Thread {
     /// Connections that wait for a request are closed.
     pub(super) closes_idle: Cell<bool>,
     pub(super) drain: Notify,
-    pub(super) ticker: Notify,
+    pub(super) ticker: Rc<Notify>,
 }
 
 impl Thread {
     pub(crate) fn new(number: usize) -> Rc<Self> {
+        let ticker = Rc::new(Notify::new());
         Rc::new(Self {
             number,
             clock: Rc::new(Clock::new()),
             connections: Rc::default(),
+            deadlines: Rc::new(Deadlines::new(Rc::clone(&ticker))),
             links: Rc::default(),
             metrics: OnceCell::new(),
             buffers: Cell::new(Some(Box::default())),
@@ -49,7 +52,7 @@ impl Thread {
             draining: Cell::new(false),
             closes_idle: Cell::new(false),
             drain: Notify::new(),
-            ticker: Notify::new(),
+            ticker,
         })
     }
 
@@ -104,12 +107,12 @@ impl Thread {
     }
 
     /// Keeps the time, ends what has waited too long and hands over log lines, for as long as
-    /// there are connections; sleeps otherwise.
-    pub(crate) async fn tick(self: Rc<Self>) {
+    /// there are connections or limits to look at; sleeps otherwise.
+    pub(crate) async fn tick(self: Rc<Self>, timer: Timer) {
         let mut ticks: u64 = 0;
         let mut expired = Vec::new();
         loop {
-            if self.connections.len() == 0 {
+            if self.connections.len() == 0 && self.deadlines.is_empty() {
                 if let Some(ctx) = self.current() {
                     ctx.flush_log();
                     ctx.sweep();
@@ -117,11 +120,12 @@ impl Thread {
                 }
                 self.ticker.notified().await;
             }
-            wake_until_tick(std::mem::take(&mut expired)).await;
+            wake_until_tick(&timer, std::mem::take(&mut expired)).await;
             ticks += 1;
             self.clock.update();
             let look = self.connections.look(self.clock.now());
             expired = look.expired;
+            expired.append(&mut self.deadlines.expire(Instant::now()));
             let Some(ctx) = self.current() else { continue };
             ctx.metrics.show(&ctx.shared.metrics, look.counts);
             ctx.look_back();
@@ -187,14 +191,14 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// Returns at the next tick. Until then, wakes connections that have waited too long: a few at a time, so that
 /// requests that arrive need not wait until thousands of them have ended. Who has no turn is found again.
-async fn wake_until_tick(expired: Vec<Waker>) {
-    let tick = tokio::time::Instant::now() + TICK;
+async fn wake_until_tick(timer: &Timer, expired: Vec<Waker>) {
+    let tick = Instant::now() + TICK;
     for portion in expired.chunks(PORTION) {
         portion.iter().for_each(Waker::wake_by_ref);
-        tokio::time::sleep(PAUSE).await;
-        if tokio::time::Instant::now() >= tick {
+        timer.sleep(PAUSE).await;
+        if Instant::now() >= tick {
             return;
         }
     }
-    tokio::time::sleep_until(tick).await;
+    timer.sleep(tick.saturating_duration_since(Instant::now())).await;
 }

@@ -144,7 +144,16 @@ impl Course {
 
 /// 32 hexadecimal digits by chance.
 pub(crate) fn random_id() -> String {
-    format!("{:016x}{:016x}", random(), random())
+    let mut id = String::with_capacity(32);
+    push_hex(random(), &mut id);
+    push_hex(random(), &mut id);
+    id
+}
+
+/// Adds a number's 16 hexadecimal digits.
+pub(crate) fn push_hex(number: u64, text: &mut String) {
+    let digit = |place: u32| b"0123456789abcdef"[(number >> (4 * place) & 15) as usize];
+    text.extend((0..16).rev().map(|place| char::from(digit(place))));
 }
 
 /// 64 bits that nobody who sees some of them can foretell: SipHash with keys that the system made

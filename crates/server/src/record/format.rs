@@ -227,11 +227,18 @@ pub(super) fn number(value: impl itoa::Integer, out: &mut Vec<u8>) {
 
 /// An address in text; an IPv4 client of an IPv6 socket is written as the IPv4 address it is.
 pub(super) fn address(peer: Peer, out: &mut Vec<u8>) {
-    match peer.ip().map(|address| address.to_canonical()) {
-        Some(IpAddr::V4(address)) => address_v4(address, out),
-        // Writing to a Vec cannot fail.
-        Some(IpAddr::V6(address)) => drop(write!(out, "{address}")),
+    match peer.ip() {
+        Some(address) => ip(address, out),
         None => out.extend_from_slice(UNIX.as_bytes()),
+    }
+}
+
+/// The same of an IP address.
+pub(crate) fn ip(address: IpAddr, out: &mut Vec<u8>) {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address_v4(address, out),
+        // Writing to a Vec cannot fail.
+        IpAddr::V6(address) => drop(write!(out, "{address}")),
     }
 }
 

@@ -17,9 +17,9 @@ mod track;
 pub(crate) mod watch;
 
 pub(crate) use access_log::{AccessLog, AccessLogSettings, LoopLog};
-pub(crate) use course::{Course, random, random_id};
+pub(crate) use course::{Course, push_hex, random, random_id};
 pub(crate) use exchange::Exchange;
-pub(crate) use format::Format;
+pub(crate) use format::{Format, ip};
 pub(crate) use reverse_dns::{ReverseDns, ReverseDnsSettings};
 pub(crate) use template::Template;
 pub(crate) use time_cache::TimeCache;

@@ -161,7 +161,7 @@ const IOCTLS: [u32; 7] = [
 
 /// What the server needs, with the libraries that it is made of and the system's: to start, which the new
 /// process of an upgrade does by the filter of the old one, and to serve.
-const NEEDED: [i64; 160] = [
+const NEEDED: [i64; 162] = [
     // Memory
     libc::SYS_brk,
     libc::SYS_madvise,
@@ -329,6 +329,8 @@ const NEEDED: [i64; 160] = [
     libc::SYS_setsockopt,
     libc::SYS_shutdown,
     libc::SYS_socketpair,
+    libc::SYS_timerfd_create,
+    libc::SYS_timerfd_settime,
 ];
 
 /// Those that not every architecture has: the newer calls do the same and are made by newer libraries.

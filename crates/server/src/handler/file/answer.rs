@@ -15,6 +15,7 @@ use super::{coded, render};
 use crate::cache::front::Hit;
 use crate::cache::{Representation, Stored};
 use crate::event_loop::Loop;
+use crate::record::random_id;
 use crate::response::{Body, Piece, Response};
 use crate::route::{Prepared, Reply, Subject, error_response};
 
@@ -247,7 +248,7 @@ fn partial(hit: &Hit, form: &Representation, ranges: &[ByteRange]) -> Response {
         response.body.push(Piece::of(&form.body, range.start..range.end));
         return response;
     }
-    let boundary = boundary();
+    let boundary = random_id();
     let media_type = &hit.resource.media_type;
     let multipart = Multipart::new(boundary.as_bytes(), media_type, form.length, ranges);
     response.fields.set("Content-Type", multipart.content_type());
@@ -257,13 +258,6 @@ fn partial(hit: &Hit, form: &Representation, ranges: &[ByteRange]) -> Response {
     }
     response.body.push(Piece::Memory(multipart.end().into()));
     response
-}
-
-/// A boundary that content does not hold but by design: 128 random bits.
-fn boundary() -> String {
-    use std::hash::{BuildHasher, RandomState};
-    let random = || RandomState::new().hash_one(0_u8);
-    format!("{:016x}{:016x}", random(), random())
 }
 
 fn start(status: u16, form: &Representation) -> Response {

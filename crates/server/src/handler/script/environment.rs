@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
+use std::net::IpAddr;
 use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
@@ -13,6 +14,7 @@ use super::Call;
 use super::locate::Located;
 use super::trace;
 use crate::config::Mapping;
+use crate::record::ip;
 use crate::route::Incoming;
 use crate::tls::Facts;
 use crate::transport::{Peer, UNIX};
@@ -20,42 +22,57 @@ use crate::transport::{Peer, UNIX};
 /// Where programs are looked for when the server itself was not told.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Fields that concern the connection and not the script (RFC 9110 §7.6.1), and those that have a
-/// variable of their own. `Proxy` would become HTTP_PROXY, which many programs obey.
-const NOT_HANDED_OVER: [&str; 12] = [
-    "connection",
-    "content-length",
-    "content-type",
-    "expect",
-    "keep-alive",
-    "proxy",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
+/// What is done with a request's field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Field {
+    /// The script is not told of it.
+    Kept,
+    /// A client sends it alike with most of its requests, and many clients alike.
+    Steady,
+    Varies,
+}
 
-/// Fields that a client sends alike with most of its requests, and many clients alike.
-const STEADY: [&str; 16] = [
-    "accept",
-    "accept-encoding",
-    "accept-language",
-    "cache-control",
-    "dnt",
-    "host",
-    "origin",
-    "priority",
-    "sec-ch-ua",
-    "sec-ch-ua-mobile",
-    "sec-ch-ua-platform",
-    "sec-fetch-dest",
-    "sec-fetch-mode",
-    "sec-fetch-site",
-    "upgrade-insecure-requests",
-    "user-agent",
-];
+impl Field {
+    /// By its name in lower case.
+    fn of(name: &[u8], authorization: bool) -> Self {
+        match name {
+            // They concern the connection and not the script (RFC 9110 §7.6.1), or have a variable of their own.
+            // `Proxy` would become HTTP_PROXY, which many programs obey.
+            b"connection"
+            | b"content-length"
+            | b"content-type"
+            | b"expect"
+            | b"keep-alive"
+            | b"proxy"
+            | b"proxy-authorization"
+            | b"proxy-connection"
+            | b"te"
+            | b"trailer"
+            | b"transfer-encoding"
+            | b"upgrade" => Self::Kept,
+            // What is said in their place is known better here.
+            b"traceparent" | b"x-request-id" => Self::Kept,
+            b"authorization" if !authorization => Self::Kept,
+            b"accept"
+            | b"accept-encoding"
+            | b"accept-language"
+            | b"cache-control"
+            | b"dnt"
+            | b"host"
+            | b"origin"
+            | b"priority"
+            | b"sec-ch-ua"
+            | b"sec-ch-ua-mobile"
+            | b"sec-ch-ua-platform"
+            | b"sec-fetch-dest"
+            | b"sec-fetch-mode"
+            | b"sec-fetch-site"
+            | b"upgrade-insecure-requests"
+            | b"user-agent" => Self::Steady,
+            _ => Self::Varies,
+        }
+    }
+}
 
 /// The variables. `length` is that of the body, as the script will read it.
 pub(super) fn variables(
@@ -69,11 +86,11 @@ pub(super) fn variables(
     let mut list = Variables::default();
     list.add("GATEWAY_INTERFACE", "CGI/1.1");
     list.add("SERVER_SOFTWARE", concat!("dunlin/", env!("CARGO_PKG_VERSION")));
-    list.add("SERVER_NAME", server_name(&request, incoming));
+    list.write("SERVER_NAME", false, |value| server_name(&request, incoming, value));
     let mut digits = itoa::Buffer::new();
     list.add("SERVER_PORT", digits.format(server_port(&request, incoming)));
     if let Some(ends) = incoming.ends {
-        list.add("SERVER_ADDR", ends.local.ip().to_canonical().to_string());
+        list.write("SERVER_ADDR", false, |value| ip(ends.local.ip(), value));
     }
     list.add("SERVER_PROTOCOL", request.version().as_str());
     list.add("REQUEST_METHOD", request.method_text());
@@ -85,7 +102,7 @@ pub(super) fn variables(
     if let Some(tls) = &incoming.tls {
         list.encryption(tls);
     }
-    list.vary("REQUEST_URI", request_uri(call));
+    list.write("REQUEST_URI", true, |value| request_uri(call, value));
     list.vary("QUERY_STRING", subject.query.as_deref().unwrap_or_default());
     list.add("SCRIPT_NAME", &located.name);
     let root = match call.rules.mapping {
@@ -100,15 +117,20 @@ pub(super) fn variables(
     if !located.info.is_empty() {
         list.vary("PATH_INFO", &located.info);
         let root = root.strip_suffix(b"/").unwrap_or(root);
-        list.vary("PATH_TRANSLATED", [root, &located.info].concat());
+        list.write("PATH_TRANSLATED", true, |value| {
+            value.extend_from_slice(root);
+            value.extend_from_slice(&located.info);
+        });
     }
     let remote = client.address;
     match remote.ip() {
         Some(remote) => {
-            let address = remote.to_string();
             let name = call.ctx.shared.reverse_dns.as_ref().and_then(|dns| dns.name(remote));
-            list.vary("REMOTE_HOST", name.as_deref().unwrap_or(&address));
-            list.vary("REMOTE_ADDR", &address);
+            list.write("REMOTE_HOST", true, |value| match &name {
+                Some(name) => value.extend_from_slice(name.as_bytes()),
+                None => ip(remote, value),
+            });
+            list.write("REMOTE_ADDR", true, |value| ip(remote, value));
         }
         // RFC 3875 §4.1.8 wants an address, of which there is none.
         None => list.add("REMOTE_ADDR", UNIX),
@@ -137,8 +159,8 @@ pub(super) fn variables(
         list.replace("HTTP_EARLY_DATA", "1", true);
     }
     let (id, parent) = (incoming.course.id(), trace::traceparent(&request, &incoming.course));
-    list.replace("HTTP_X_REQUEST_ID", id, true);
-    list.replace("HTTP_TRACEPARENT", &parent, true);
+    list.vary("HTTP_X_REQUEST_ID", id);
+    list.vary("HTTP_TRACEPARENT", &parent);
     list.vary("TRACEPARENT", &parent);
     for (name, value) in &call.rules.env {
         list.replace(name, value, false);
@@ -194,23 +216,26 @@ fn decode(word: &[u8]) -> Option<OsString> {
 }
 
 /// The target as a path, also when it came with a host (RFC 9112 §3.2.2).
-fn request_uri(call: &Call) -> Vec<u8> {
-    let mut uri = call.subject.raw_path.to_vec();
+fn request_uri(call: &Call, value: &mut Vec<u8>) {
+    value.extend_from_slice(&call.subject.raw_path);
     if let Some(query) = &call.subject.query {
-        uri.push(b'?');
-        uri.extend_from_slice(query);
+        value.push(b'?');
+        value.extend_from_slice(query);
     }
-    uri
 }
 
-fn server_name(request: &Request<'_>, incoming: &Incoming) -> Vec<u8> {
+fn server_name(request: &Request<'_>, incoming: &Incoming, value: &mut Vec<u8>) {
     let name = request.field(FieldName::Host).and_then(host::parse).map(|host| host.name);
     match name.filter(|name| !name.is_empty()) {
-        Some(name) => name.to_vec(),
+        Some(name) => value.extend_from_slice(name),
         None => match incoming.ends.map(|ends| ends.local.ip().to_canonical()) {
-            Some(std::net::IpAddr::V6(address)) => format!("[{address}]").into_bytes(),
-            Some(address) => address.to_string().into_bytes(),
-            None => b"localhost".to_vec(),
+            Some(address @ IpAddr::V6(_)) => {
+                value.push(b'[');
+                ip(address, value);
+                value.push(b']');
+            }
+            Some(address) => ip(address, value),
+            None => value.extend_from_slice(b"localhost"),
         },
     }
 }
@@ -305,10 +330,26 @@ impl Variables {
         self.enter(name.as_ref(), value.as_ref(), true);
     }
 
+    /// Adds a variable whose value `write` adds to the bytes.
+    fn write(&mut self, name: &str, varies: bool, write: impl FnOnce(&mut Vec<u8>)) {
+        let name = self.push(name.as_bytes());
+        let start = self.bytes.len();
+        write(&mut self.bytes);
+        self.end(name, start, varies);
+    }
+
     fn enter(&mut self, name: &[u8], value: &[u8], varies: bool) {
+        let name = self.push(name);
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.end(name, start, varies);
+    }
+
+    /// Adds the variable whose value is what follows `start`.
+    fn end(&mut self, name: Range<usize>, start: usize, varies: bool) {
+        let value = start..self.bytes.len();
         // No value of a request holds one: the engine refuses it. The system would not take it.
-        if memchr::memchr(0, value).is_none() {
-            let (name, value) = (self.push(name), self.push(value));
+        if memchr::memchr(0, &self.bytes[value.clone()]).is_none() {
             self.entries.push(Entry { name, value, varies });
         }
     }
@@ -342,34 +383,38 @@ impl Variables {
     fn fields(&mut self, request: &Request<'_>, authorization: bool) {
         let first = self.entries.len();
         for (name, value) in request.fields() {
-            let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
-            if NOT_HANDED_OVER.iter().any(|other| is(other))
-                || is("authorization") && !authorization
-                // `_` would make one variable of two fields, of which a proxy may know only one.
-                || !name.iter().all(|&b| b.is_ascii_alphanumeric() || b == b'-')
-            {
+            // `_` would make one variable of two fields, of which a proxy may know only one.
+            if !name.iter().all(|&b| b.is_ascii_alphanumeric() || b == b'-') {
                 continue;
             }
             let start = self.bytes.len();
             self.bytes.extend_from_slice(b"HTTP_");
-            self.bytes.extend(name.iter().map(|&b| match b {
-                b'-' => b'_',
-                b => b.to_ascii_uppercase(),
-            }));
+            self.bytes.extend_from_slice(name);
             let variable = start..self.bytes.len();
+            let name = &mut self.bytes[start + b"HTTP_".len()..];
+            name.make_ascii_lowercase();
+            let field = Field::of(name, authorization);
+            if field == Field::Kept {
+                self.bytes.truncate(start);
+                continue;
+            }
+            let is_cookie = name == b"cookie";
+            for byte in name {
+                *byte = if *byte == b'-' { b'_' } else { byte.to_ascii_uppercase() };
+            }
             let earlier = self.entries[first..]
                 .iter()
                 .position(|other| self.bytes[other.name.clone()] == self.bytes[variable.clone()]);
             match earlier {
                 Some(at) => {
-                    let separator: &[u8] = if is("cookie") { b"; " } else { b", " };
+                    let separator: &[u8] = if is_cookie { b"; " } else { b", " };
                     let before = &self.bytes[self.entries[first + at].value.clone()];
                     let joined = [before, separator, value].concat();
                     self.entries[first + at].value = self.push(&joined);
                 }
                 None => {
                     let value = self.push(value);
-                    let varies = !STEADY.iter().any(|other| is(other));
+                    let varies = field == Field::Varies;
                     self.entries.push(Entry { name: variable, value, varies });
                 }
             }

@@ -30,7 +30,7 @@ pub(super) async fn respond(
     if response.status >= 400 && !matches!(response.status, 412 | 416) {
         let (Instead::Path(path) | Instead::File(path)) = &instead;
         tracing::warn!(
-            script = call.rules.label(),
+            script = &*call.rules.label,
             status = response.status,
             "what it names to be sent cannot be: {}",
             printable(path)

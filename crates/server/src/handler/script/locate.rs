@@ -19,6 +19,8 @@ use crate::handler::file::{self, Mode, OwnedSubject, Root, open_path};
 #[derive(Debug, Default)]
 pub(super) struct Located {
     pub(super) program: PathBuf,
+    /// The same as text, for the log.
+    pub(super) label: Arc<str>,
     /// The URL's path up to the script's name.
     pub(super) name: Vec<u8>,
     /// The URL's path behind it: empty, or beginning with a slash.
@@ -138,8 +140,10 @@ impl Search<'_> {
         };
         if is_script {
             let program = Path::new(OsStr::from_bytes(&self.root.path));
+            let program = program.join(OsStr::from_bytes(name));
             return Ok(Found::Script(Arc::new(Located {
-                program: program.join(OsStr::from_bytes(name)),
+                label: program.display().to_string().into(),
+                program,
                 name: url.to_vec(),
                 info: info.to_vec(),
                 ..Located::default()

@@ -108,7 +108,7 @@ impl Call {
 /// Runs the script that the request is for.
 async fn respond(call: Call, incoming: Incoming) -> Response {
     // For the log: the script's, once it is known.
-    let mut name = call.rules.label();
+    let mut name = Arc::clone(&call.rules.label);
     let course = Rc::clone(&incoming.course);
     course.set_id(|| trace::request_id(&call.request.as_request(), &call.rules));
     if call.rules.show_errors {
@@ -155,7 +155,7 @@ fn hint(call: &Call, incoming: &Incoming) {
 async fn by_workers(
     call: &Call,
     incoming: Incoming,
-    name: &mut String,
+    name: &mut Arc<str>,
 ) -> Result<Response, Failure> {
     let request = call.request.as_request();
     let located = match locate::find(call).await? {
@@ -168,16 +168,15 @@ async fn by_workers(
         Found::File => return Err(Failure::Status(405)),
     };
     if !located.program.as_os_str().is_empty() {
-        *name = located.program.display().to_string();
+        *name = Arc::clone(&located.label);
     }
-    let name = Arc::from(&**name);
     match call.rules.kind {
         // Apart, so that what is kept of one kind has no room for every other.
-        kind if kind.has_host() => Box::pin(host::attempt(call, incoming, &located, &name)).await,
+        kind if kind.has_host() => Box::pin(host::attempt(call, incoming, &located, name)).await,
         kind if kind.is_by_streams() => {
-            Box::pin(cgiplus::attempt(call, incoming, &located, &name)).await
+            Box::pin(cgiplus::attempt(call, incoming, &located, name)).await
         }
-        _ => Box::pin(socket::attempt(call, incoming, &located, &name)).await,
+        _ => Box::pin(socket::attempt(call, incoming, &located, name)).await,
     }
 }
 

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use tokio::sync::oneshot;
-use tokio::time::{sleep_until, timeout};
+use tokio::time::timeout;
 
 use super::Failure;
 use super::head::{self, Instead, ScriptHead};
 use super::stderr::{TURN, printable};
 use crate::config::Script;
 use crate::early_hints::EarlyHints;
+use crate::event_loop::Deadlines;
 use crate::record::Course;
 use crate::route::Incoming;
 use crate::stream;
@@ -120,6 +121,7 @@ pub(super) enum End {
 
 /// A script's output on its way to the client.
 pub(super) struct Output<'a, S> {
+    deadlines: &'a Deadlines,
     pub(super) name: &'a str,
     pub(super) source: S,
     pub(super) sender: &'a stream::Sender,
@@ -138,6 +140,7 @@ pub(super) struct Output<'a, S> {
 
 impl<'a, S: Source> Output<'a, S> {
     pub(super) fn new(
+        deadlines: &'a Deadlines,
         name: &'a str,
         source: S,
         sender: &'a stream::Sender,
@@ -146,13 +149,14 @@ impl<'a, S: Source> Output<'a, S> {
         tell: Tell,
     ) -> Self {
         Self {
+            deadlines,
             name,
             source,
             sender,
             course,
             is_bodiless,
             tell: RefCell::new(Some(tell)),
-            active: Cell::new(Instant::now()),
+            active: Cell::new(course.started()),
             reads: Cell::new(0),
             held_up: Cell::new(false),
             is_complete: Cell::new(false),
@@ -440,7 +444,7 @@ impl<'a, S: Source> Output<'a, S> {
             if next <= now {
                 return what;
             }
-            sleep_until(next.into()).await;
+            self.deadlines.until(next, now).await;
         }
     }
 }

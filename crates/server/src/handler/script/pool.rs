@@ -104,7 +104,7 @@ impl Pool {
     fn new(script: &Script) -> Self {
         Self {
             places: Arc::new(Semaphore::new(script.processes)),
-            name: script.label(),
+            name: script.label.to_string(),
             kind: script.kind.as_str(),
             most: script.processes,
             waiting: AtomicUsize::new(0),
@@ -140,7 +140,7 @@ impl Pool {
         self.wait(script).await.inspect_err(|_| {
             if !self.told.swap(true, Ordering::Relaxed) {
                 tracing::warn!(
-                    scripts = script.label(),
+                    scripts = &*script.label,
                     processes = script.processes,
                     queue = script.queue,
                     "scripts are asked for faster than they run; requests are refused until there \

@@ -4,7 +4,7 @@
 use dunlin_http::Request;
 
 use crate::config::Script;
-use crate::record::{Course, random, random_id};
+use crate::record::{Course, push_hex, random, random_id};
 
 /// The request's own number: the client's, where the route accepts it and it is one, or a new one.
 pub(super) fn request_id(request: &Request<'_>, rules: &Script) -> Box<str> {
@@ -22,19 +22,19 @@ pub(super) fn traceparent(request: &Request<'_>, course: &Course) -> String {
     if let Some(parent) = &course.traceparent {
         return (**parent).into();
     }
-    let (id, span) = (course.id(), random());
-    if let Some((trace, flags)) = field(request, "traceparent").and_then(parent) {
-        return format!("00-{trace}-{span:016x}-{flags}");
-    }
+    let id = course.id();
+    let given = field(request, "traceparent").and_then(parent);
     let own = id.len() == 32 && id.bytes().all(is_lower_hex);
-    let made;
-    let trace = if own {
-        id
-    } else {
-        made = random_id();
-        &made
-    };
-    format!("00-{trace}-{span:016x}-01")
+    let made = if given.is_none() && !own { random_id() } else { String::new() };
+    let (trace, flags) = given.unwrap_or((if own { id } else { &made }, "01"));
+    let mut text = String::with_capacity(55);
+    text.push_str("00-");
+    text.push_str(trace);
+    text.push('-');
+    push_hex(random(), &mut text);
+    text.push('-');
+    text.push_str(flags);
+    text
 }
 
 /// What a log line and a field can hold, and nobody can make a log long with.

@@ -28,10 +28,10 @@ use crate::stream;
 pub(super) async fn attempt(
     call: &Call,
     mut incoming: Incoming,
-    name: &mut String,
+    name: &mut Arc<str>,
 ) -> Result<Response, Failure> {
     let Found::Script(located) = find(call).await? else { return Err(Failure::Missing) };
-    *name = located.program.display().to_string();
+    *name = Arc::clone(&located.label);
     let mut length = environment::stated_length(&call.request.as_request(), incoming.length);
     let input = match incoming.length {
         BodyLength::None => Input::Nothing,
@@ -52,7 +52,7 @@ pub(super) async fn attempt(
     let run = Run {
         ctx: Rc::clone(&call.ctx),
         rules: Arc::clone(&call.rules),
-        name: name.clone(),
+        name: Arc::clone(name),
         is_whole_message: is_nph(&located.program),
         is_bodiless: call.request.as_request().method() == Method::Head,
         course: Rc::clone(&incoming.course),

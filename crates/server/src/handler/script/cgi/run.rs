@@ -24,7 +24,7 @@ pub(super) struct Run {
     pub(super) ctx: Rc<Loop>,
     pub(super) rules: Arc<Script>,
     /// For the log.
-    pub(super) name: String,
+    pub(super) name: Arc<str>,
     /// The script writes a whole message, which is sent as it is.
     pub(super) is_whole_message: bool,
     /// The request is HEAD: a stated length is not that of what comes.
@@ -48,7 +48,8 @@ impl Run {
         let Process { stdin, stdout, stderr, child, .. } = process;
         let mut stderr = Stderr::new(stderr, &name, child.id(), &course);
         let source = Stdout { ctx: &ctx, pipe: stdout, child: &child };
-        let output = Output::new(&name, source, &sender, &course, self.is_bodiless, tell);
+        let output =
+            Output::new(&ctx.deadlines, &name, source, &sender, &course, self.is_bodiless, tell);
         let is_whole_message = self.is_whole_message;
         let result = {
             let mut feeding = pin!(feed(&output, stdin, body));

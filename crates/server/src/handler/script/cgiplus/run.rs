@@ -54,7 +54,15 @@ impl Run {
         let had_body = body.is_some();
         let whole = (head.len() - written) as u64 + self.length;
         let answers = Answers::new(&ctx, streams);
-        let output = Output::new(&name, answers, &sender, &course, self.is_bodiless, self.tell);
+        let output = Output::new(
+            &ctx.deadlines,
+            &name,
+            answers,
+            &sender,
+            &course,
+            self.is_bodiless,
+            self.tell,
+        );
         let mut fed = body.is_none() && written == head.len();
         let result = {
             let feeding = pin!(feed(&output, &head[written..], body));

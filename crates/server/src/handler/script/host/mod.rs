@@ -21,6 +21,7 @@ use super::reply::{self, DOWNLOAD};
 use super::workers::Capacity;
 use super::{Call, Failure, environment, output, spool};
 use crate::config::{Script, ScriptKind, Workers};
+use crate::event_loop::Loop;
 use crate::record::Course;
 use crate::response::Response;
 use crate::route::Incoming;
@@ -98,6 +99,7 @@ pub(super) async fn attempt(
         let (sender, receiver) = stream::channel(DOWNLOAD);
         let (tell, told) = output::tell(&incoming);
         let run = Run {
+            ctx: Rc::clone(&call.ctx),
             rules: Arc::clone(&call.rules),
             name: Arc::clone(name),
             pid,
@@ -146,6 +148,7 @@ fn write(variables: &environment::Variables, output: &mut Vec<u8>) {
 
 /// One request that a host has.
 struct Run {
+    ctx: Rc<Loop>,
     rules: Arc<Script>,
     name: Arc<str>,
     pid: i32,
@@ -160,9 +163,10 @@ struct Run {
 impl Run {
     /// Sees the request through to its end.
     async fn supervise(self) {
-        let Self { rules, name, course, answers, body, sender, tell, .. } = self;
+        let Self { ctx, rules, name, course, answers, body, sender, tell, .. } = self;
         let entry = Rc::clone(&answers.entry);
-        let output = Output::new(&name, answers, &sender, &course, self.is_bodiless, tell);
+        let output =
+            Output::new(&ctx.deadlines, &name, answers, &sender, &course, self.is_bodiless, tell);
         let mut fed = body.is_none();
         let result = output.carry(pin!(feed(&output, &entry, body)), &mut fed, false, &rules).await;
         course.tell(&name, self.pid);

@@ -89,7 +89,8 @@ impl Run {
         } = self;
         let pid = worker.pid();
         let answers = Answers::new(&ctx, link, framing, Lines::new(&name, pid, &*course));
-        let output = Output::new(&name, answers, &sender, &course, self.is_bodiless, tell);
+        let output =
+            Output::new(&ctx.deadlines, &name, answers, &sender, &course, self.is_bodiless, tell);
         let mut fed = body.is_none() && rest.is_empty();
         let result = {
             let feeding = pin!(feed(&output, rest, body));

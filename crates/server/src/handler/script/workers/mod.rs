@@ -326,7 +326,7 @@ impl Pool {
             local: local.clone(),
             capacity,
             label: match program.as_os_str().is_empty() {
-                true => rules.label(),
+                true => rules.label.to_string(),
                 false => program.display().to_string(),
             },
             program: program.into(),
