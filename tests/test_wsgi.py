@@ -115,6 +115,20 @@ def split(environ, start_response):
     start_response("200 OK", [("X-A", "b\\r\\nSet-Cookie: evil=1")])
     return [b""]
 
+SHARED = [("X-N", "")]
+
+def shared(environ, start_response):
+    SHARED[0] = ("X-N", environ["QUERY_STRING"])
+    start_response("200 OK", SHARED)
+    return [environ.get("HTTP_X_ONE", "-").encode()]
+
+class Text(str):
+    pass
+
+def special(environ, start_response):
+    start_response(Text("200 OK"), [("X-N", Text(environ["QUERY_STRING"]))])
+    return [environ.get("HTTP_X_TWO", "-").encode()]
+
 def nothing(environ, start_response):
     return [b"no head"]
 
@@ -221,6 +235,23 @@ def test_pipelined_requests_and_head_are_answered(wsgi):
             assert (status, body) == (200, b"hello")
     status, fields, body = server.get("/app/hello", method="HEAD")
     assert (status, body, fields["content-length"]) == (200, b"", "5")
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_what_is_kept_from_one_request_is_not_taken_for_another_ones(wsgi, threads):
+    server = wsgi(f"processes = 1, threads = {threads}")
+    with server.connect() as connection:
+        rest = b""
+        # Heads that are alike in all but a text, and requests that begin alike and have other fields.
+        for number in range(24):
+            path = ("shared", "shared", "special")[number % 3]
+            field = ("X-One: a\r\n", "X-Two: b\r\n", "")[number // 3 % 3]
+            head = f"GET /app/{path}?{number // 2} HTTP/1.1\r\nHost: x\r\n{field}\r\n"
+            connection.sendall(head.encode())
+            status, fields, body, rest = read_response(connection, rest)
+            told = {"shared": ("X-One", b"a"), "special": ("X-Two", b"b")}[path]
+            wanted = told[1] if field.startswith(told[0]) else b"-"
+            assert (status, fields["x-n"], body) == (200, str(number // 2), wanted), number
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -216,23 +216,29 @@ def learn(part):
 
 
 def head_of(status, headers):
-    """The bytes of a head, which many answers have alike."""
+    """The bytes of a head, which many answers have alike, and most with the one before them."""
+    global latest
+    last_status, last_headers, head = latest
+    if headers == last_headers and status == last_status:
+        return head
     try:
         key = (status, *headers)
-        head = heads.get(key)
+        kept = heads.get(key)
     except TypeError:
         # Of something that cannot be a key.
         return encode(status, headers)
-    if head is None:
+    if kept is None:
         head = encode(status, headers)
         # Nothing else than texts, which are equal only when they read the same.
-        if len(head) <= KEPT_SIZE and all(
-            type(text) is str for text in itertools.chain((status,), *headers)
+        if len(head) > KEPT_SIZE or any(
+            type(text) is not str for text in itertools.chain((status,), *headers)
         ):
-            if len(heads) >= KEPT:
-                heads.clear()
-            heads[key] = head
-    return head
+            return head
+        if len(heads) >= KEPT:
+            heads.clear()
+        kept = heads[key] = status, list(key[1:]), head
+    latest = kept
+    return kept[2]
 
 
 def encode(status, headers):
@@ -296,9 +302,8 @@ class Answer:
                     if head is None:
                         raise AssertionError("start_response was not called")
                     if len(body) <= STEP:
-                        connection.out.append(
-                            HEADER.pack(len(head) + len(body), ident, WHOLE) + head + body
-                        )
+                        header = HEADER.pack(len(head) + len(body), ident, WHOLE)
+                        connection.out.append(b"".join((header, head, body)))
                         return
                 for part in result:
                     if part:
@@ -431,6 +436,8 @@ if __name__ == "__main__":
         "wsgi.input": None,
     }
     learned, heads = {}, {}
+    # The status, the headers and the bytes of the last head that is kept.
+    latest = None, None, None
     # What is read goes here first: a new piece of memory of this size costs more than the reading.
     room = memoryview(bytearray(WINDOW))
     if THREADS == 1:

@@ -90,3 +90,42 @@ fn length(address: &SocketAddr, request: &[u8]) -> Result<usize, Failure> {
     let (_, body) = fields.find(|(name, _)| *name == "content-length").ok_or("no length")?;
     Ok(head.len() + body.trim().parse::<usize>()?)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    /// Answers each batch of requests with what `answer` makes of its number.
+    fn serve(answer: impl Fn(usize) -> &'static str + Send + 'static) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/x", listener.local_addr().unwrap());
+        thread::spawn(move || {
+            let mut number = 0;
+            let mut input = vec![0; 65536];
+            for socket in listener.incoming() {
+                let mut socket = socket.unwrap();
+                while let Ok(count @ 1..) = socket.read(&mut input) {
+                    let requests =
+                        input[..count].windows(4).filter(|end| end == b"\r\n\r\n").count();
+                    // A client that has ended may be written to.
+                    let _ = socket.write_all(answer(number).repeat(requests).as_bytes());
+                    number += 1;
+                }
+            }
+        });
+        url
+    }
+
+    #[test]
+    fn answers_are_counted_and_one_that_is_too_long_ends_it() {
+        let short = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+        let long = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok!";
+        let plan = |url| Plan { url, connections: 1, pipeline: 4, time: Duration::from_millis(20) };
+        assert!(load(&plan(serve(move |_| short))).unwrap() > 0.0);
+        let error = load(&plan(serve(move |number| if number < 3 { short } else { long })));
+        assert_eq!(error.unwrap_err().to_string(), "an answer is longer than the first");
+    }
+}
