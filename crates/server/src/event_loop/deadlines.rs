@@ -23,8 +23,8 @@ pub(crate) struct Deadlines {
 #[derive(Debug)]
 struct Entry {
     at: Instant,
-    /// Absent when it has passed.
-    waker: Option<Waker>,
+    has_passed: bool,
+    waker: Waker,
 }
 
 impl Deadlines {
@@ -49,16 +49,14 @@ impl Deadlines {
         if entries.is_empty() {
             self.ticker.notify_one();
         }
-        entries.insert(Entry { at, waker: Some(Waker::noop().clone()) })
+        entries.insert(Entry { at, has_passed: false, waker: Waker::noop().clone() })
     }
 
     fn poll(&self, key: usize, cx: &mut Context<'_>) -> Poll<()> {
         let mut entries = self.entries.borrow_mut();
-        let Some(Entry { waker: Some(waker), .. }) = entries.get_mut(key) else {
-            return Poll::Ready(());
-        };
-        if !waker.will_wake(cx.waker()) {
-            waker.clone_from(cx.waker());
+        match entries.get_mut(key) {
+            Some(entry) if !entry.has_passed => entry.waker.clone_from(cx.waker()),
+            _ => return Poll::Ready(()),
         }
         Poll::Pending
     }
@@ -67,11 +65,15 @@ impl Deadlines {
         self.entries.borrow().is_empty()
     }
 
-    /// Takes what wakes those that wait for a moment which has passed at `now`.
+    /// What wakes those that wait for a moment which has passed at `now`. Who is not woken is found again.
     pub(crate) fn expire(&self, now: Instant) -> Vec<Waker> {
         let mut entries = self.entries.borrow_mut();
         let passed = entries.iter_mut().filter(|(_, entry)| entry.at <= now);
-        passed.filter_map(|(_, entry)| entry.waker.take()).collect()
+        let expired = passed.map(|(_, entry)| {
+            entry.has_passed = true;
+            entry.waker.clone()
+        });
+        expired.collect()
     }
 }
 
@@ -111,9 +113,10 @@ mod tests {
             ticker.notified().await;
             assert_eq!(deadlines.expire(seconds(9)).len(), 0);
             assert_eq!(deadlines.expire(seconds(10)).len(), 1);
-            assert_eq!(deadlines.expire(seconds(19)).len(), 0, "each is woken once");
+            assert_eq!(deadlines.expire(seconds(19)).len(), 1, "who was not woken is found again");
             // It goes on to wait exactly.
             assert!(poll(soon.as_mut()).is_pending() && !deadlines.is_empty());
+            assert_eq!(deadlines.expire(seconds(19)).len(), 0);
             assert_eq!(deadlines.expire(seconds(20)).len(), 1);
             assert!(poll(late.as_mut()).is_pending() && deadlines.is_empty());
         }
