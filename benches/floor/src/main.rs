@@ -135,6 +135,8 @@ struct Connection {
     socket: OwnedFd,
     unsent: Vec<u8>,
     at: usize,
+    /// The client wants no more answers than this one.
+    ends: bool,
 }
 
 fn serve(listener: &TcpListener, answers: &Answers) -> Result<(), Failure> {
@@ -183,7 +185,7 @@ fn accept(
         if connections.len() <= key {
             connections.resize_with(key + 1, || None);
         }
-        connections[key] = Some(Connection { socket, unsent: Vec::new(), at: 0 });
+        connections[key] = Some(Connection { socket, unsent: Vec::new(), at: 0, ends: false });
     }
 }
 
@@ -220,16 +222,15 @@ fn turn(
         Err(_) => return Ok(false),
     };
     let last = b"Connection: close";
-    if requests == 1 && input.windows(last.len()).any(|part| part == last) {
-        return Ok(false);
-    }
+    connection.ends = requests == 1 && input.windows(last.len()).any(|part| part == last);
     if sent < output.len() {
         connection.unsent = output[sent..].to_vec();
         connection.at = 0;
         let key = epoll::EventData::new_u64(connection.socket.as_raw_fd() as u64);
         epoll::modify(poll, &connection.socket, key, epoll::EventFlags::OUT)?;
+        return Ok(true);
     }
-    Ok(true)
+    Ok(!connection.ends)
 }
 
 fn flush(connection: &mut Connection, poll: &OwnedFd) -> Result<bool, Failure> {
@@ -239,6 +240,9 @@ fn flush(connection: &mut Connection, poll: &OwnedFd) -> Result<bool, Failure> {
         Err(_) => return Ok(false),
     }
     if connection.at == connection.unsent.len() {
+        if connection.ends {
+            return Ok(false);
+        }
         let key = epoll::EventData::new_u64(connection.socket.as_raw_fd() as u64);
         epoll::modify(poll, &connection.socket, key, epoll::EventFlags::IN)?;
     }
