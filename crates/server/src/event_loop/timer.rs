@@ -33,13 +33,9 @@ impl Timer {
     async fn wait(&self, time: Duration) -> io::Result<()> {
         // No time at all would switch it off.
         let time = time.max(Duration::from_nanos(1));
-        let value = Timespec {
-            tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: time.subsec_nanos().into(),
-        };
-        let interval = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let value = Timespec::try_from(time).map_err(io::Error::other)?;
         // What has expired before is forgotten with this call, so that it need not be read.
-        let once = Itimerspec { it_interval: interval, it_value: value };
+        let once = Itimerspec { it_interval: Timespec::default(), it_value: value };
         timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &once)?;
         self.0.readable().await?;
         let expired = self.0.try_io(|| Err::<(), _>(io::ErrorKind::WouldBlock.into()));

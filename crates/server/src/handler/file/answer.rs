@@ -248,6 +248,7 @@ fn partial(hit: &Hit, form: &Representation, ranges: &[ByteRange]) -> Response {
         response.body.push(Piece::of(&form.body, range.start..range.end));
         return response;
     }
+    // Content does not hold it but by design: 128 random bits.
     let boundary = random_id();
     let media_type = &hit.resource.media_type;
     let multipart = Multipart::new(boundary.as_bytes(), media_type, form.length, ranges);

@@ -330,23 +330,15 @@ impl Variables {
         self.enter(name.as_ref(), value.as_ref(), true);
     }
 
+    fn enter(&mut self, name: &[u8], value: &[u8], varies: bool) {
+        self.write(name, varies, |bytes| bytes.extend_from_slice(value));
+    }
+
     /// Adds a variable whose value `write` adds to the bytes.
-    fn write(&mut self, name: &str, varies: bool, write: impl FnOnce(&mut Vec<u8>)) {
-        let name = self.push(name.as_bytes());
+    fn write(&mut self, name: impl AsRef<[u8]>, varies: bool, write: impl FnOnce(&mut Vec<u8>)) {
+        let name = self.push(name.as_ref());
         let start = self.bytes.len();
         write(&mut self.bytes);
-        self.end(name, start, varies);
-    }
-
-    fn enter(&mut self, name: &[u8], value: &[u8], varies: bool) {
-        let name = self.push(name);
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(value);
-        self.end(name, start, varies);
-    }
-
-    /// Adds the variable whose value is what follows `start`.
-    fn end(&mut self, name: Range<usize>, start: usize, varies: bool) {
         let value = start..self.bytes.len();
         // No value of a request holds one: the engine refuses it. The system would not take it.
         if memchr::memchr(0, &self.bytes[value.clone()]).is_none() {
