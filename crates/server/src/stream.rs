@@ -20,7 +20,8 @@ pub(crate) struct Sender {
 /// The end that bytes come out at.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    state: Arc<Mutex<State>>,
+    /// `None` when it has ended without a byte.
+    state: Option<Arc<Mutex<State>>>,
 }
 
 /// The sender was dropped before the end.
@@ -66,14 +67,12 @@ pub(crate) fn channel(limit: usize) -> (Sender, Receiver) {
         sender: None,
         receiver: None,
     }));
-    (Sender { state: Arc::clone(&state) }, Receiver { state })
+    (Sender { state: Arc::clone(&state) }, Receiver { state: Some(state) })
 }
 
 /// A stream without bytes.
 pub(crate) fn empty() -> Receiver {
-    let (sender, receiver) = channel(0);
-    sender.end();
-    receiver
+    Receiver { state: None }
 }
 
 impl Sender {
@@ -174,7 +173,8 @@ impl Receiver {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<Bytes>, Broken>> {
-        let mut state = lock(&self.state);
+        let Some(state) = &self.state else { return Poll::Ready(Ok(None)) };
+        let mut state = lock(state);
         if let Some(bytes) = state.chunks.pop_front() {
             state.held -= bytes.len();
             state.wake_sender();
@@ -200,7 +200,8 @@ impl Receiver {
 
     /// Lets the sender go on to its end, and drops what it sends.
     pub(crate) fn discard(self) {
-        let mut state = lock(&self.state);
+        let Some(state) = &self.state else { return };
+        let mut state = lock(state);
         state.receiving = Receiving::Discarding;
         state.drop_chunks();
     }
@@ -208,7 +209,8 @@ impl Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        let mut state = lock(&self.state);
+        let Some(state) = &self.state else { return };
+        let mut state = lock(state);
         if state.receiving == Receiving::Yes {
             state.receiving = Receiving::Gone;
             state.drop_chunks();

@@ -79,6 +79,12 @@ impl ScriptHead {
         self.status.unwrap_or(if self.location.is_some() { 302 } else { 200 })
     }
 
+    /// Whether the client is to get it as it is, with the body that follows.
+    pub(super) fn is_plain(&self) -> bool {
+        let is_special = self.failed || self.instead.is_some() || self.is_early_hints();
+        !is_special && self.local_redirect().is_none()
+    }
+
     /// Whether it is one that comes before the answer's own (RFC 8297).
     pub(super) fn is_early_hints(&self) -> bool {
         self.status == Some(EARLY_HINTS)

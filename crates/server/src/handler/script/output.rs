@@ -425,20 +425,10 @@ impl<'a, S: Source> Output<'a, S> {
     pub(super) async fn watch(&self, rules: &Script) -> &'static str {
         loop {
             let now = Instant::now();
-            let end = |from: Instant, limit: Duration, what| (from + limit, what);
-            let waiting = self.tell.borrow().is_some();
-            let total = rules
-                .timeout
-                .map(|limit| end(self.course.started(), limit, "it ran longer than `timeout`"));
-            let first = rules.first_byte_timeout.filter(|_| waiting);
-            let first = first.zip(self.course.handed_over.get()).map(|(limit, from)| {
-                end(from, limit, "no header came within `first_byte_timeout`")
-            });
-            let idle = rules.idle_timeout.filter(|_| !self.is_complete.get()).map(|limit| {
-                let from = if self.held_up.get() { now } else { self.active.get() };
-                end(from, limit, "it neither read nor wrote within `idle_timeout`")
-            });
-            let Some((next, what)) = [total, first, idle].into_iter().flatten().min() else {
+            let is_first = self.tell.borrow().is_some();
+            let active = if self.held_up.get() { now } else { self.active.get() };
+            let active = (!self.is_complete.get()).then_some(active);
+            let Some((next, what)) = next_limit(rules, self.course, is_first, active) else {
                 return pending().await;
             };
             if next <= now {
@@ -447,6 +437,26 @@ impl<'a, S: Source> Output<'a, S> {
             self.deadlines.until(next, now).await;
         }
     }
+}
+
+/// The limit that a script reaches next, and which it is: one whose answer `is_first` to come, or has begun; the one
+/// that has last read or written when it was `active`, unless it may be idle.
+pub(super) fn next_limit(
+    rules: &Script,
+    course: &Course,
+    is_first: bool,
+    active: Option<Instant>,
+) -> Option<(Instant, &'static str)> {
+    let after = |from: Option<Instant>, limit: Option<Duration>, what| {
+        from.zip(limit).map(|(from, limit)| (from + limit, what))
+    };
+    let handed_over = course.handed_over.get().filter(|_| is_first);
+    let limits = [
+        after(Some(course.started()), rules.timeout, "it ran longer than `timeout`"),
+        after(handed_over, rules.first_byte_timeout, "no header came within `first_byte_timeout`"),
+        after(active, rules.idle_timeout, "it neither read nor wrote within `idle_timeout`"),
+    ];
+    limits.into_iter().flatten().min()
 }
 
 /// `HTTP/x.y NNN` and whatever follows.

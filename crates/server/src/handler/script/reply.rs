@@ -2,10 +2,11 @@
 
 use std::rc::Rc;
 
+use bytes::Bytes;
 use dunlin_http::semantics::Method;
 
 use super::head::ScriptHead;
-use super::output::{Answer, Gathered, Told};
+use super::output::{Answer, Told};
 use super::{Call, Failure, instead, redirect};
 use crate::handler::file::apply_edits;
 use crate::record::Course;
@@ -58,7 +59,7 @@ pub(super) async fn response(
         }
         Answer::Whole(head, gathered) => {
             body.discard();
-            whole(call, head, gathered)
+            whole(call, head, gathered.length, gathered.pieces)
         }
         Answer::Streamed(head) => {
             let stream =
@@ -69,17 +70,25 @@ pub(super) async fn response(
     Ok(finish(call, response, &course))
 }
 
-/// An answer that was there as a whole before its head was sent.
-fn whole(call: &Call, head: ScriptHead, gathered: Gathered) -> Response {
-    let stated = head.content_length;
-    let length = gathered.length as u64;
+/// The response to an answer that came in one piece.
+pub(super) fn at_once(call: &Call, head: ScriptHead, content: Bytes, course: &Course) -> Response {
+    finish(call, whole(call, head, content.len(), [content]), course)
+}
+
+/// An answer of `length` bytes that was there as a whole before its head was sent.
+fn whole(
+    call: &Call,
+    head: ScriptHead,
+    length: usize,
+    pieces: impl IntoIterator<Item = Bytes>,
+) -> Response {
     let mut body = Body::default();
     if call.request.as_request().method() == Method::Head {
         // What an answer to GET would have held is not known from one without content.
-        let length = stated.or((length > 0).then_some(length));
+        let length = head.content_length.or((length > 0).then_some(length as u64));
         body = Body::streamed(Stream { source: stream::empty(), length, kind: StreamKind::Body });
     } else {
-        gathered.pieces.into_iter().for_each(|bytes| body.push(Piece::Memory(bytes)));
+        pieces.into_iter().for_each(|bytes| body.push(Piece::Memory(bytes)));
     }
     begin(head, body)
 }

@@ -5,19 +5,26 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io::ErrorKind;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
+use futures_util::future::select;
 use hashbrown::HashMap;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
 use super::frame::{self, Said};
-use crate::handler::script::output::{End, Source};
+use crate::config::Script;
+use crate::event_loop::Deadlines;
+use crate::handler::script::head::{self, ScriptHead};
+use crate::handler::script::output::{End, Source, next_limit};
 use crate::handler::script::stderr::printable;
 use crate::handler::script::workers::{Lease, Worker};
+use crate::record::Course;
 
 /// A loop's connections to hosts, by worker.
 #[derive(Default)]
@@ -255,6 +262,22 @@ impl Entry {
         *self.state.borrow() != State::UnderWay
     }
 
+    /// Waits for anything of the answer.
+    fn poll_arrival(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.is_over() || !self.parts.borrow().is_empty() {
+            return Poll::Ready(());
+        }
+        *self.waker.borrow_mut() = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Takes the answer, when it has ended well and is one part.
+    fn take_only_part(&self) -> Option<Bytes> {
+        let mut parts = self.parts.borrow_mut();
+        let is_all = *self.state.borrow() == State::Ended && parts.len() == 1;
+        if is_all { parts.pop_front() } else { None }
+    }
+
     fn conclude(&self, state: State) {
         let lease = self.lease.borrow_mut().take();
         match (lease, &state) {
@@ -278,6 +301,51 @@ impl Entry {
 pub(super) struct Answers {
     pub(super) link: Rc<Link>,
     pub(super) entry: Rc<Entry>,
+}
+
+impl Answers {
+    /// The answer, when it comes in one piece, before any limit, and is for the client as it is. Whatever else
+    /// comes is left to be read.
+    pub(super) async fn whole(
+        &self,
+        deadlines: &Deadlines,
+        rules: &Script,
+        course: &Course,
+        is_bodiless: bool,
+    ) -> Option<(ScriptHead, Bytes)> {
+        let started = course.started();
+        course.handed_over.set(Some(started));
+        let arrival = poll_fn(|cx| self.entry.poll_arrival(cx));
+        match next_limit(rules, course, true, Some(started)) {
+            None => arrival.await,
+            Some((limit, _)) => {
+                let passed = pin!(deadlines.until(limit, started));
+                select(arrival, passed).await;
+            }
+        }
+        let content = self.entry.take_only_part()?;
+        let put_back = |content| self.entry.parts.borrow_mut().push_front(content);
+        let (head, content) = as_it_is(content, is_bodiless).map_err(put_back).ok()?;
+        let now = Some(Instant::now());
+        course.first_byte.set(now);
+        course.ended.set(now);
+        Some((head, content))
+    }
+}
+
+/// Head and body of an answer that is for the client as it is; else what it was.
+fn as_it_is(mut answer: Bytes, is_bodiless: bool) -> Result<(ScriptHead, Bytes), Bytes> {
+    match head::parse(&answer) {
+        Ok(Some((head, length))) if head.is_plain() => {
+            let stated = head.content_length.filter(|_| !is_bodiless);
+            if stated.is_some_and(|stated| stated != (answer.len() - length) as u64) {
+                return Err(answer);
+            }
+            answer.advance(length);
+            Ok((head, answer))
+        }
+        _ => Err(answer),
+    }
 }
 
 impl Drop for Answers {

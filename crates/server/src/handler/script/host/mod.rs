@@ -96,6 +96,16 @@ pub(super) async fn attempt(
         link.send_with(entry.id(), kind, |output| write(&variables, output));
         drop(variables);
         incoming.course.start(chosen, Instant::now());
+        let answers = Answers { link, entry };
+        let is_bodiless = request.method() == Method::Head;
+        if body.is_none() {
+            let (ctx, course) = (&call.ctx, &incoming.course);
+            let whole = answers.whole(&ctx.deadlines, &call.rules, course, is_bodiless).await;
+            if let Some((head, content)) = whole {
+                course.tell(name, pid);
+                return Ok(reply::at_once(call, head, content, course));
+            }
+        }
         let (sender, receiver) = stream::channel(DOWNLOAD);
         let (tell, told) = output::tell(&incoming);
         let run = Run {
@@ -103,15 +113,18 @@ pub(super) async fn attempt(
             rules: Arc::clone(&call.rules),
             name: Arc::clone(name),
             pid,
-            is_bodiless: request.method() == Method::Head,
+            is_bodiless,
             course: Rc::clone(&incoming.course),
-            answers: Answers { link, entry },
+            answers,
             body: body.take(),
             sender,
             tell,
         };
-        match reply::told(run.supervise(), told).await {
-            Ok(answer) => return reply::response(call, incoming, answer, receiver).await,
+        // Apart, so that what is kept of an answer that needs none of it is small.
+        match Box::pin(reply::told(run.supervise(), told)).await {
+            Ok(answer) => {
+                return Box::pin(reply::response(call, incoming, answer, receiver)).await;
+            }
             Err(Failure::Lost(_)) if may_repeat => may_repeat = false,
             Err(failure) => return Err(failure),
         }
