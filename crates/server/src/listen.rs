@@ -50,9 +50,17 @@ pub(crate) fn bind(address: SocketAddr, backlog: i32) -> io::Result<TcpListener>
 
 /// Bytes that the kernel takes for a connection beyond what its client has room for. Left to itself it takes
 /// a megabyte and more, even of those who read 4 KB/s: thousands of slow readers then use up the
-/// memory that all connections have, and what a fast one gets has left the processor's cache before it is
-/// sent. Less than one turn of a pipe (64 KB), so that `sendfile` stops behind its first.
+/// memory that all connections have. Less than one turn of a pipe (64 KB), so that `sendfile` stops behind its first.
 const MOST_UNSENT: u32 = 48 * 1024;
+/// The same of a large answer while at most so many connections are open: what the kernel has, it sends as soon as
+/// the client has taken something, without the loop's turn in between.
+const FEW_UNSENT: u32 = 1024 * 1024;
+const FEW: usize = 256;
+
+/// Bytes of a large answer that the kernel is to take ahead while so many connections are open.
+pub(crate) fn most_unsent(open: usize) -> u32 {
+    if open <= FEW { FEW_UNSENT } else { MOST_UNSENT }
+}
 
 /// Sets what each accepted socket inherits: one call for the life of the listener.
 ///

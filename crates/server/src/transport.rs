@@ -100,6 +100,14 @@ impl Transport {
         matches!(self, Self::Tls(_))
     }
 
+    /// Has the kernel take so many bytes beyond what the client has room for.
+    pub(crate) fn bound_unsent(&self, bytes: u32) {
+        if let Some(tcp) = self.tcp() {
+            // Without it the answer leaves all the same, in more turns.
+            let _ = SockRef::from(tcp).set_tcp_notsent_lowat(bytes);
+        }
+    }
+
     /// Whether what was read may be sent again by others: the handshake of TLS has not ended.
     #[inline]
     pub(crate) fn is_early(&self) -> bool {

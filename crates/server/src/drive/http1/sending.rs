@@ -12,6 +12,7 @@ use super::{Connection, LogLater, Next, Stage, Step};
 use crate::connections::Waiting;
 use crate::event_loop::{Ending, Loop};
 use crate::gate::Pacer;
+use crate::listen::most_unsent;
 use crate::response::{Body, Piece};
 
 /// An answer, or several, that the socket did not take at once.
@@ -29,6 +30,9 @@ struct Paced {
     pacer: Pacer,
     rest: Body,
 }
+
+/// Above so many bytes an answer is likely to leave in more than one turn.
+const LARGE: u64 = 128 * 1024;
 
 impl Connection {
     pub(super) fn send_body(
@@ -50,6 +54,9 @@ impl Connection {
                 paced,
                 ..Sending::default()
             })));
+        }
+        if body.length() > LARGE {
+            self.stream.bound_unsent(most_unsent(self.ctx.shared.gauge.open()));
         }
         match self.flush(body, log, output) {
             Next::Receive => None,
