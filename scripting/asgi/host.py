@@ -8,7 +8,7 @@ with one write.
 A request's payload has the variables in two parts, of which the first, whose length stands before it
 (four bytes), is likely to be that of an earlier request: the names of the variables in the second
 part, an empty one, and the names and values of all others. The second part is the values alone. What
-was made of a first part is kept for the next.
+was made of a first part, and of an answer's head, is kept for the next.
 """
 
 import asyncio
@@ -40,7 +40,20 @@ SHUTDOWN = 1.5
 ORPHANED = 2
 
 
-class Connection(asyncio.Protocol):
+# What a scope needs of the variables, and what it is where there is none.
+WANTED = {
+    b"PATH_INFO": b"",
+    b"REQUEST_URI": b"",
+    b"QUERY_STRING": b"",
+    b"REMOTE_ADDR": b"",
+    b"REMOTE_PORT": b"0",
+}
+
+# What is read goes here first: a new piece of memory of this size costs more than the reading.
+room = memoryview(bytearray(WINDOW))
+
+
+class Connection(asyncio.BufferedProtocol):
     """A connection of one of the server's event loops."""
 
     def connection_made(self, transport):
@@ -48,65 +61,78 @@ class Connection(asyncio.Protocol):
         self.rest = b""
         self.requests = {}
         self.out = []
+        self.is_due = False
+        # What the last request began with, and what was made of that.
+        self.common = b"\xff" * 4, None
 
     def connection_lost(self, error):
         for request in self.requests.values():
             request.leave()
 
-    def data_received(self, data):
-        if self.rest:
-            data = self.rest + data
+    def get_buffer(self, hint):
+        return room
+
+    def buffer_updated(self, count):
+        data = self.rest + room[:count]
         at, size = 0, len(data)
         while size - at >= 9:
             length, ident, kind = HEADER.unpack_from(data, at)
-            end = at + 9 + length
+            start, end = at + 9, at + 9 + length
             if end > size:
                 break
-            payload = data[at + 9 : end]
             at = end
             if kind == REQUEST or kind == REQUEST_WITH_BODY:
-                request = Request(self, ident, kind == REQUEST)
-                self.requests[ident] = request
-                task = loop.create_task(request.run(payload))
-                tasks.add(task)
-                task.add_done_callback(tasks.discard)
+                request = self.requests[ident] = Request(self, ident, kind == REQUEST)
+                request.task = loop.create_task(request.run(data, start, end))
+                tasks.add(request.task)
             elif request := self.requests.get(ident):
-                request.hear(kind, payload)
+                request.hear(kind, data[start:end])
         self.rest = data[at:]
+        # What the new tasks say in their first steps leaves behind these.
+        self.be_due()
+
+    def be_due(self):
+        if not self.is_due:
+            self.is_due = True
+            loop.call_soon(self.flush)
 
     def send(self, ident, kind, payload=b""):
-        if not self.out:
-            loop.call_soon(self.flush)
         self.out.append(HEADER.pack(len(payload), ident, kind) + payload)
+        self.be_due()
 
     def flush(self):
-        out, self.out = self.out, []
-        self.transport.write(b"".join(out))
+        self.is_due = False
+        if self.out:
+            out, self.out = self.out, []
+            self.transport.write(b"".join(out))
 
 
 class Request:
     """One request and its answer."""
 
     __slots__ = (
-        "connection", "ident", "parts", "ended", "delivered", "gone", "room", "waiting", "head",
-        "begun", "complete",
+        "connection", "ident", "task", "parts", "ended", "delivered", "gone", "room", "waiting",
+        "head", "begun", "complete",
     )  # fmt: skip
 
     def __init__(self, connection, ident, ended):
         self.connection = connection
         self.ident = ident
-        self.parts = collections.deque()
+        # None as long as there was no part of the body.
+        self.parts = None
         self.ended = ended
         self.gone = False
         self.room = WINDOW
         self.delivered = False
-        self.waiting = []
+        self.waiting = ()
         self.head = None
         self.begun = False
         self.complete = False
 
     def hear(self, kind, payload):
         if kind == BODY:
+            if self.parts is None:
+                self.parts = collections.deque()
             self.parts.append(payload)
         elif kind == BODY_END:
             self.ended = True
@@ -121,14 +147,14 @@ class Request:
         self.wake()
 
     def wake(self):
-        waiting, self.waiting = self.waiting, []
+        waiting, self.waiting = self.waiting, ()
         for future in waiting:
             if not future.done():
                 future.set_result(None)
 
     async def change(self):
         future = loop.create_future()
-        self.waiting.append(future)
+        self.waiting += (future,)
         await future
 
     async def receive(self):
@@ -151,7 +177,7 @@ class Request:
         if kind == "http.response.start":
             if self.head is not None:
                 raise RuntimeError("http.response.start was sent twice")
-            self.head = encode(message["status"], message.get("headers", ()))
+            self.head = head_of(message["status"], message.get("headers", ()))
             return
         if kind == "http.response.early_hint":
             if self.begun or self.complete:
@@ -187,11 +213,13 @@ class Request:
     def finish(self, kind, payload=b""):
         self.complete = True
         self.connection.send(self.ident, kind, payload)
-        self.wake()
+        if self.waiting:
+            self.wake()
 
-    async def run(self, payload):
+    async def run(self, data, at, end):
         try:
-            await application(scope_of(payload), self.receive, self.send)
+            scope = scope_of(self.connection, data, at, end)
+            await application(scope, self.receive, self.send)
             if not self.complete and not self.gone:
                 raise RuntimeError("the application ended before its answer")
         except Exception:
@@ -204,6 +232,27 @@ class Request:
             if not self.complete:
                 self.finish(END, b"the client has left" if self.gone else b"the application failed")
             self.connection.requests.pop(self.ident, None)
+            tasks.discard(self.task)
+
+
+def head_of(status, headers):
+    """The bytes of a head, which is often the same as the one before it."""
+    global latest, last
+    last_status, last_headers, head = latest
+    if headers == last_headers and status == last_status:
+        return head
+    head = encode(status, headers)
+    # One that comes a second time is kept, if nothing in it can change.
+    if headers == last and is_plain(headers):
+        latest = status, headers.copy(), head
+    last = headers
+    return head
+
+
+def is_plain(headers):
+    return type(headers) is list and all(
+        type(pair) is tuple and type(pair[0]) is type(pair[1]) is bytes for pair in headers
+    )
 
 
 def encode(status, headers):
@@ -227,16 +276,31 @@ def header_of(name):
 
 
 def learn(part):
-    """What requests with this first part have in common: variables, headers, the names of the variables
-    that they have of their own, and the headers among these with their places."""
-    own, _, common = part.partition(b"\0\0")
+    """What requests with this first part have in common: most of the scope, headers, the headers among the
+    values of their own with their places, what the path begins with, and where the rest of the scope stands
+    in these values with the ones that they have in common behind them."""
+    own, _, common = part[4:].partition(b"\0\0")
+    names = own.split(b"\0")
     parts = iter(common.split(b"\0"))
     variables = dict(zip(parts, parts))
+    get = variables.get
+    prefix = get(b"SCRIPT_NAME", b"")
+    scope = {
+        "type": "http",
+        "http_version": get(b"SERVER_PROTOCOL", b"HTTP/1.1")[5:].decode(),
+        "method": get(b"REQUEST_METHOD", b"GET").decode("latin-1"),
+        "scheme": get(b"REQUEST_SCHEME", b"http").decode(),
+        "root_path": prefix.decode("utf-8", "replace"),
+        "server": (get(b"SERVER_NAME", b"").decode("latin-1"), int(get(b"SERVER_PORT", b"0"))),
+    }
     pairs = [(header_of(name), value) for name, value in variables.items()]
     headers = [pair for pair in pairs if pair[0]]
-    names = own.split(b"\0")
-    own_headers = [(at, header_of(name)) for at, name in enumerate(names) if header_of(name)]
-    found = variables, headers, names, own_headers
+    own_headers = [(header_of(name), at) for at, name in enumerate(names) if header_of(name)]
+    fixed = [get(name, value) for name, value in WANTED.items()]
+    places = [
+        names.index(name) if name in names else at - len(WANTED) for at, name in enumerate(WANTED)
+    ]
+    found = scope, headers, own_headers, prefix, fixed, places
     if len(part) <= KEPT_SIZE:
         if len(learned) >= KEPT:
             learned.clear()
@@ -244,33 +308,30 @@ def learn(part):
     return found
 
 
-def scope_of(payload):
-    end = 4 + int.from_bytes(payload[:4], "little")
-    part = payload[4:end]
-    variables, headers, names, own_headers = learned.get(part) or learn(part)
-    values = payload[end:].split(b"\0")
-    variables = variables.copy()
-    variables.update(zip(names, values))
-    headers = headers + [(name, values[at]) for at, name in own_headers]
-    get = variables.get
-    prefix = get(b"SCRIPT_NAME", b"")
-    path = prefix + get(b"PATH_INFO", b"")
-    return {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": get(b"SERVER_PROTOCOL", b"HTTP/1.1")[5:].decode(),
-        "method": get(b"REQUEST_METHOD", b"GET").decode("latin-1"),
-        "scheme": get(b"REQUEST_SCHEME", b"http").decode(),
-        "path": path.decode("utf-8", "replace"),
-        "raw_path": get(b"REQUEST_URI", b"").partition(b"?")[0],
-        "query_string": get(b"QUERY_STRING", b""),
-        "root_path": prefix.decode("utf-8", "replace"),
-        "headers": headers,
-        "client": (get(b"REMOTE_ADDR", b"").decode(), int(get(b"REMOTE_PORT", b"0"))),
-        "server": (get(b"SERVER_NAME", b"").decode("latin-1"), int(get(b"SERVER_PORT", b"0"))),
-        "state": state.copy(),
-        "extensions": {"http.response.early_hint": {}},
-    }
+def common_of(data, at):
+    """The first part of a request at `at`, with its length, and what was made of it."""
+    part = data[at : at + 4 + int.from_bytes(data[at : at + 4], "little")]
+    return part, learned.get(part) or learn(part)
+
+
+def scope_of(connection, data, at, end):
+    part, found = connection.common
+    if not data.startswith(part, at):
+        # Its length is at its beginning: no other begins with all of it.
+        part, found = connection.common = common_of(data, at)
+    scope, headers, own_headers, prefix, fixed, (info, uri, query, address, port) = found
+    values = data[at + len(part) : end].split(b"\0")
+    values += fixed
+    scope = scope.copy()
+    scope["asgi"] = {"version": "3.0", "spec_version": "2.3"}
+    scope["path"] = (prefix + values[info]).decode("utf-8", "replace")
+    scope["raw_path"] = values[uri].partition(b"?")[0]
+    scope["query_string"] = values[query]
+    scope["headers"] = headers + [(name, values[at]) for name, at in own_headers]
+    scope["client"] = values[address].decode(), int(values[port])
+    scope["state"] = state.copy()
+    scope["extensions"] = {"http.response.early_hint": {}}
+    return scope
 
 
 class Lifespan:
@@ -337,4 +398,6 @@ if __name__ == "__main__":
     application = load(sys.argv[1])
     sys.argv[:] = [sys.argv[1]]
     state, tasks, learned, parent = {}, set(), {}, os.getppid()
+    # The last head that is kept, with its status and headers, and the last headers.
+    latest, last = (None, None, None), None
     asyncio.run(main())

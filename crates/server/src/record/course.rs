@@ -152,8 +152,9 @@ pub(crate) fn random_id() -> String {
 
 /// Adds a number's 16 hexadecimal digits.
 pub(crate) fn push_hex(number: u64, text: &mut String) {
-    let digit = |place: u32| b"0123456789abcdef"[(number >> (4 * place) & 15) as usize];
-    text.extend((0..16).rev().map(|place| char::from(digit(place))));
+    let digits: [u8; 16] =
+        std::array::from_fn(|at| b"0123456789abcdef"[(number >> (60 - 4 * at) & 15) as usize]);
+    text.push_str(std::str::from_utf8(&digits).unwrap_or_default());
 }
 
 /// 64 bits that nobody who sees some of them can foretell: SipHash with keys that the system made

@@ -7,7 +7,7 @@ use dunlin_http::semantics::{is_field_value, is_token};
 pub(super) const MOST: usize = 64 * 1024;
 
 /// What a script said before its body.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct ScriptHead {
     pub(super) status: Option<u16>,
     pub(super) location: Option<Vec<u8>>,

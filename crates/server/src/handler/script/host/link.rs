@@ -40,6 +40,8 @@ pub(super) struct Link {
     driver: RefCell<Option<Waker>>,
     requests: RefCell<HashMap<u32, Rc<Entry>>>,
     next: Cell<u32>,
+    /// The head of the last answer that came in one piece, and what it said: many are alike.
+    head: RefCell<Option<(Bytes, ScriptHead)>>,
 }
 
 /// A request that a host has.
@@ -72,6 +74,8 @@ enum State {
 /// Bytes that may be under way, and how many are acknowledged at a time; the host has the same.
 const WINDOW: usize = 256 * 1024;
 const STEP: usize = 64 * 1024;
+/// Bytes of a head that is kept at most.
+const KEPT_HEAD: usize = 1024;
 /// After so many reads the other tasks have their turn.
 const READS: usize = 4;
 
@@ -92,6 +96,7 @@ impl Links {
             driver: RefCell::default(),
             requests: RefCell::default(),
             next: Cell::new(0),
+            head: RefCell::default(),
         });
         self.all.borrow_mut().insert(key, Rc::clone(&link));
         tokio::task::spawn_local(Rc::clone(self).drive(Rc::clone(&link), stream));
@@ -230,6 +235,37 @@ impl Link {
     }
 }
 
+impl Link {
+    /// Head and body of an answer that is for the client as it is; else what it was.
+    fn as_it_is(&self, mut answer: Bytes, is_bodiless: bool) -> Result<(ScriptHead, Bytes), Bytes> {
+        let Some((head, length)) = self.head_of(&answer) else { return Err(answer) };
+        let stated = head.content_length.filter(|_| !is_bodiless);
+        if stated.is_some_and(|stated| stated != (answer.len() - length) as u64) {
+            return Err(answer);
+        }
+        answer.advance(length);
+        Ok((head, answer))
+    }
+
+    /// The head that begins `answer`, with its length; `None` when it is not there or is none for the client.
+    fn head_of(&self, answer: &[u8]) -> Option<(ScriptHead, usize)> {
+        let mut last = self.head.borrow_mut();
+        if let Some((bytes, head)) = &*last
+            && answer.starts_with(bytes)
+        {
+            return Some((head.clone(), bytes.len()));
+        }
+        let (head, length) = head::parse(answer).ok()??;
+        if !head.is_plain() {
+            return None;
+        }
+        if length <= KEPT_HEAD {
+            *last = Some((Bytes::copy_from_slice(&answer[..length]), head.clone()));
+        }
+        Some((head, length))
+    }
+}
+
 impl Entry {
     pub(super) fn id(&self) -> u32 {
         self.id
@@ -325,26 +361,12 @@ impl Answers {
         }
         let content = self.entry.take_only_part()?;
         let put_back = |content| self.entry.parts.borrow_mut().push_front(content);
-        let (head, content) = as_it_is(content, is_bodiless).map_err(put_back).ok()?;
+        let answer = self.link.as_it_is(content, is_bodiless);
+        let (head, content) = answer.map_err(put_back).ok()?;
         let now = Some(Instant::now());
         course.first_byte.set(now);
         course.ended.set(now);
         Some((head, content))
-    }
-}
-
-/// Head and body of an answer that is for the client as it is; else what it was.
-fn as_it_is(mut answer: Bytes, is_bodiless: bool) -> Result<(ScriptHead, Bytes), Bytes> {
-    match head::parse(&answer) {
-        Ok(Some((head, length))) if head.is_plain() => {
-            let stated = head.content_length.filter(|_| !is_bodiless);
-            if stated.is_some_and(|stated| stated != (answer.len() - length) as u64) {
-                return Err(answer);
-            }
-            answer.advance(length);
-            Ok((head, answer))
-        }
-        _ => Err(answer),
     }
 }
 
