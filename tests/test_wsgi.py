@@ -465,7 +465,11 @@ def test_hosts_are_replaced_after_their_requests_and_none_is_lost(wsgi):
     assert "ERROR" not in server.log
 
 
-@pytest.mark.parametrize(("wsgi", "threads", "wanted"), [("fast", 1, True), ("pure", 1, False), ("fast", 3, False)], indirect=["wsgi"])
+@pytest.mark.parametrize(
+    ("wsgi", "threads", "wanted"),
+    [("fast", 1, True), ("pure", 1, False), ("fast", 3, False)],
+    indirect=["wsgi"],
+)
 def test_the_library_is_used_where_it_can_be(wsgi, threads, wanted):
     server = wsgi(f"processes = 1, threads = {threads}")
     pid = int(get(server, "/app/pid")[2])

@@ -78,6 +78,7 @@ PyObject *PyDict_GetItemWithError(PyObject *, PyObject *);
 int PyDict_SetItem(PyObject *, PyObject *, PyObject *);
 void PyErr_Clear(void);
 void PyErr_Fetch(PyObject **, PyObject **, PyObject **);
+PyObject *PyErr_NoMemory(void);
 PyObject *PyErr_Occurred(void);
 void PyErr_Restore(PyObject *, PyObject *, PyObject *);
 void PyErr_SetString(PyObject *, const char *);
@@ -183,7 +184,7 @@ static PyObject *new_start(PyObject *connection, uint32_t number)
 {
     struct start *start = PyObject_Malloc(sizeof *start);
     if (!start)
-        return NULL;
+        return PyErr_NoMemory();
     memset(start, 0, sizeof *start);
     Py_IncRef(connection);
     start->connection = connection;
@@ -217,12 +218,13 @@ static PyObject *answer_of(struct start *start)
 {
     if (!start->answer) {
         PyObject *head = start->head ? start->head : &_Py_NoneStruct;
-        PyObject *number = PyLong_FromUnsignedLong(start->number);
-        if (!number)
-            return NULL;
-        PyObject *answer = PyObject_CallFunctionObjArgs(Answer, start->connection, number,
-                                                        &_Py_NoneStruct, head, NULL);
+        PyObject *number = PyLong_FromUnsignedLong(start->number), *answer = NULL;
+        if (number)
+            answer = PyObject_CallFunctionObjArgs(Answer, start->connection, number, &_Py_NoneStruct,
+                                                  head, NULL);
         Py_DecRef(number);
+        if (!answer)
+            return NULL;
         /* Another thread of the application's may have come first. */
         if (start->answer)
             Py_DecRef(answer);
@@ -307,10 +309,17 @@ static PyObject *write_part(PyObject *self, PyObject *arguments, PyObject *keywo
 static PyMethodDef write_method = {
     "write", (PyCFunction *)(void *)write_part, METH_VARARGS | METH_KEYWORDS, NULL};
 
+/* Status and headers, and no exc_info, which many a middleware hands on nevertheless. */
+static int are_plain(PyObject *arguments)
+{
+    Py_ssize_t count = PyTuple_Size(arguments);
+    return count == 2 || (count == 3 && PyTuple_GetItem(arguments, 2) == &_Py_NoneStruct);
+}
+
 static PyObject *call_start(PyObject *self, PyObject *arguments, PyObject *keywords)
 {
     struct start *start = (struct start *)self;
-    if (!start->answer && !start->head && !keywords && PyTuple_Size(arguments) == 2) {
+    if (!start->answer && !start->head && !keywords && are_plain(arguments)) {
         start->head = head_of(PyTuple_GetItem(arguments, 0), PyTuple_GetItem(arguments, 1));
         if (start->head)
             return PyCFunction_NewEx(&write_method, self, NULL);
