@@ -143,6 +143,10 @@ def test_workers_belong_to_the_user_of_their_route(serve, site, reachable, kind)
         status, _, body = get(server, path)
         assert (status, body.strip()) == (200, str(NOBODY.pw_uid).encode()), server.log
     assert len(workers(server)) == 1
+    if kind == "wsgi":
+        # They can read what the host consists of.
+        with open(f"/proc/{next(iter(workers(server)))}/maps") as maps:
+            assert "dunlin_wsgi.abi3.so" in maps.read()
 
 
 def test_the_explanation_tells_whose_processes_they_are(tmp_path):

@@ -150,9 +150,20 @@ def file(environ, start_response):
 '''
 
 
+# With the host's library, and where that cannot be loaded.
+both = pytest.mark.parametrize("wsgi", ["fast", "pure"], indirect=True)
+
+
 @pytest.fixture
-def wsgi(serve, tmp_path):  # noqa: F811
+def wsgi(serve, tmp_path, request):  # noqa: F811
     """Starts a server with the application: `wsgi(settings)`."""
+    interpreter = sys.executable
+    if getattr(request, "param", "fast") == "pure":
+        interpreter = tmp_path / "python"
+        interpreter.write_text(
+            f'#!/bin/sh\necho > "${{1%/*}}/dunlin_wsgi.abi3.so"\nexec "{sys.executable}" "$@"\n'
+        )
+        interpreter.chmod(0o755)
     directory = tmp_path / "app"
     directory.mkdir()
     (directory / "app.py").write_text(APP)
@@ -160,7 +171,7 @@ def wsgi(serve, tmp_path):  # noqa: F811
     def start(settings="processes = 1", route="", application="app:application", more=""):
         return serve(
             more=f'[[site.route]]\npath = "/app/*"\n{route}\nscript = {{ kind = "wsgi", '
-            f'application = "{application}", interpreter = "{sys.executable}", '
+            f'application = "{application}", interpreter = "{interpreter}", '
             f'directory = "{directory}", {settings} }}\n{more}'
         )
 
@@ -178,6 +189,7 @@ def post(server, path, body, *fields, chunked=False):
     return status, fields, content(fields, answer)
 
 
+@both
 def test_an_application_is_told_what_a_cgi_program_is_told(wsgi, tmp_path, site):
     directory = tmp_path / "cgi-bin"
     script(directory, "print", PRINT)
@@ -207,6 +219,7 @@ def test_an_application_is_told_what_a_cgi_program_is_told(wsgi, tmp_path, site)
     assert seen == wanted
 
 
+@both
 def test_many_requests_at_once_are_answered_each_with_its_own(wsgi):
     server = wsgi()
     wrong = []
@@ -225,6 +238,7 @@ def test_many_requests_at_once_are_answered_each_with_its_own(wsgi):
     assert not wrong and len(workers(server)) == 1
 
 
+@both
 def test_pipelined_requests_and_head_are_answered(wsgi):
     server = wsgi()
     with server.connect() as connection:
@@ -237,6 +251,7 @@ def test_pipelined_requests_and_head_are_answered(wsgi):
     assert (status, body, fields["content-length"]) == (200, b"", "5")
 
 
+@both
 @pytest.mark.parametrize("threads", [1, 3])
 def test_what_is_kept_from_one_request_is_not_taken_for_another_ones(wsgi, threads):
     server = wsgi(f"processes = 1, threads = {threads}")
@@ -265,6 +280,7 @@ def test_an_upload_of_200_mb_arrives_whole(wsgi, threads, chunked):
     assert get(server, "/app/")[2] == b"hello"
 
 
+@both
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_large_answer_arrives_whole_and_holds_no_memory(wsgi, threads):
     server = wsgi(f"processes = 1, threads = {threads}")
@@ -282,11 +298,13 @@ def test_a_large_answer_arrives_whole_and_holds_no_memory(wsgi, threads):
         assert content(fields, body) == wanted
 
 
+@both
 def test_events_arrive_as_they_are_sent(wsgi, tmp_path):
     server = wsgi()
     assert_events_arrive_as_they_are_sent(server, f"/app/events?{tmp_path}/gate", tmp_path)
 
 
+@both
 def test_what_the_standard_allows_works(wsgi, tmp_path):
     server = wsgi()
     assert get(server, "/app/old")[2] == b"one two three"
@@ -295,6 +313,7 @@ def test_what_the_standard_allows_works(wsgi, tmp_path):
     assert get(server, "/app/replaced")[::2] == (500, b"replaced")
 
 
+@both
 def test_what_fails_is_told_and_seen_to_fail(wsgi):
     server = wsgi()
     assert get(server, "/app/fails")[0] == 500
@@ -321,6 +340,7 @@ def test_an_application_that_cannot_be_loaded_is_told_of(wsgi):
     wait_until(lambda: "ModuleNotFoundError" in server.log, "the reason")
 
 
+@both
 def test_a_slow_request_holds_up_neither_answers_that_are_ready_nor_other_processes(wsgi, tmp_path):
     server = wsgi("processes = 2")
     for _ in range(50):
@@ -373,6 +393,7 @@ def test_a_host_that_hangs_is_ended_and_replaced(wsgi):
     assert not is_alive(int(before))
 
 
+@both
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_client_that_leaves_ends_the_answer(wsgi, tmp_path, threads):
     server = wsgi(f"processes = 1, threads = {threads}")
@@ -442,6 +463,19 @@ def test_hosts_are_replaced_after_their_requests_and_none_is_lost(wsgi):
         thread.join()
     assert not bad and len(pids) >= 10, server.log
     assert "ERROR" not in server.log
+
+
+@pytest.mark.parametrize(
+    ("wsgi", "threads", "wanted"),
+    [("fast", 1, True), ("pure", 1, False), ("fast", 3, False)],
+    indirect=["wsgi"],
+)
+def test_the_library_is_used_where_it_can_be(wsgi, threads, wanted):
+    server = wsgi(f"processes = 1, threads = {threads}")
+    pid = int(get(server, "/app/pid")[2])
+    with open(f"/proc/{pid}/maps") as maps:
+        assert ("dunlin_wsgi.abi3.so" in maps.read()) == wanted
+    assert "WARN" not in server.log and "ERROR" not in server.log
 
 
 def test_the_loops_share_the_hosts(wsgi, serve, tmp_path):  # noqa: F811

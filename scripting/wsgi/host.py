@@ -9,10 +9,13 @@ A request's payload has the variables in two parts, of which the first, whose le
 (four bytes), is likely to be that of an earlier request: the names of the variables in the second
 part, an empty one, and the names and values of all others. The second part is the values alone. What
 was made of a first part, and of an answer's head, is kept for the next.
+
+What most requests are is done by a library in C where that can be loaded (fast.c).
 """
 
 import collections
 import importlib
+import importlib.machinery
 import io
 import itertools
 import os
@@ -56,7 +59,7 @@ class Connection:
         self.sock = sock
         self.rest = b""
         self.requests = {}
-        self.out = collections.deque()
+        self.out = []
         self.lock = threading.Lock()
         self.changed = threading.Condition()
         # What the last request began with, and what was made of that.
@@ -68,9 +71,9 @@ class Connection:
             out = self.out
             try:
                 while out:
-                    parts = []
-                    while out:
-                        parts.append(out.popleft())
+                    parts = out[:]
+                    # Others may be adding to it.
+                    del out[: len(parts)]
                     self.sock.sendall(b"".join(parts) if len(parts) > 1 else parts[0])
             except OSError:
                 # The server is gone, or its loop: the end of the input tells.
@@ -90,7 +93,11 @@ class Connection:
             if end > size:
                 break
             if kind == REQUEST:
-                begin((self, ident, None, data, at + 9, end))
+                if fast:
+                    end = fast.requests_end(data, at)
+                    begin((self, None, None, data, at, end))
+                else:
+                    begin((self, ident, None, data, at + 9, end))
             else:
                 self.control(ident, kind, data[at + 9 : end], begin)
             at = end
@@ -253,11 +260,11 @@ class Answer:
 
     __slots__ = ("connection", "ident", "request", "head", "begun")
 
-    def __init__(self, connection, ident, request):
+    def __init__(self, connection, ident, request, head=None):
         self.connection = connection
         self.ident = ident
         self.request = request
-        self.head = None
+        self.head = head
         self.begun = False
 
     def start(self, status, headers, exc_info=None):
@@ -290,7 +297,7 @@ class Answer:
             self.connection.send(self.ident, PART, part)
         self.connection.flush()
 
-    def run(self, environ):
+    def run(self, application, environ):
         connection, ident = self.connection, self.ident
         reason = b""
         try:
@@ -338,7 +345,7 @@ def handle(job):
     environ = environ.copy()
     environ.update(zip(names, data[at + len(part) : end].decode("latin-1").split("\0")))
     environ["wsgi.input"] = io.BytesIO() if request is None else io.BufferedReader(request, STEP)
-    Answer(connection, ident, request).run(environ)
+    Answer(connection, ident, request).run(application, environ)
 
 
 def look():
@@ -372,23 +379,25 @@ def look():
 def flush_in_time():
     """Has answers leave that are ready while the application works on another for long."""
     while True:
-        armed.wait()
+        asleep.acquire()
         time.sleep(PATIENCE)
-        armed.clear()
         for connection in list(connections.values()):
             if connection.out:
                 connection.flush()
 
 
 def serve_in_turn():
-    is_armed, armed_set, popleft = armed.is_set, armed.set, jobs.popleft
+    sleeps, wake, popleft = asleep.locked, asleep.release, jobs.popleft
     while True:
         look()
         while jobs:
             job = popleft()
-            handle(job)
-            if jobs and not is_armed():
-                armed_set()
+            if job[1] is None:
+                fast.answer_all(job)
+            else:
+                handle(job)
+            if jobs and sleeps():
+                wake()
         for connection in list(connections.values()):
             if connection.out:
                 connection.flush()
@@ -405,6 +414,21 @@ def end(*_):
     sys.exit(0)
 
 
+def load_fast():
+    """The library that does what most requests are; None where it cannot be had."""
+    # Others have no such libraries, or those of another kind.
+    if sys.implementation.name != "cpython" or sys.version_info < (3, 9) or sys.abiflags:
+        return None
+    try:
+        path = os.path.join(os.path.dirname(__file__), "dunlin_wsgi.abi3.so")
+        loader = importlib.machinery.ExtensionFileLoader("dunlin_wsgi", path)
+        return loader.create_module(
+            importlib.machinery.ModuleSpec("dunlin_wsgi", loader, origin=path)
+        )
+    except (ImportError, OSError):
+        return None
+
+
 def load(name):
     module, _, attributes = name.partition(":")
     found = importlib.import_module(module)
@@ -417,6 +441,7 @@ if __name__ == "__main__":
     THREADS, parent = int(sys.argv[2]), os.getppid()
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    fast = load_fast() if THREADS == 1 else None
     # The application's directory takes the place of this file's.
     sys.path[0] = os.getcwd()
     application = load(sys.argv[1])
@@ -442,7 +467,11 @@ if __name__ == "__main__":
     room = memoryview(bytearray(WINDOW))
     if THREADS == 1:
         jobs = collections.deque()
-        armed = threading.Event()
+        # The thread that sends what is ready in time waits for this lock when there is nothing to do.
+        asleep = threading.Lock()
+        asleep.acquire()
+        if fast:
+            fast.begin(application, learned, learn, Answer, io.BytesIO, asleep.locked, asleep.release)
         threading.Thread(target=flush_in_time, daemon=True).start()
         serve_in_turn()
     else:

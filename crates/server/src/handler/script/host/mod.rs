@@ -31,11 +31,15 @@ use crate::stream;
 pub(super) const WSGI: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/wsgi/host.py"));
 
-/// The same for ASGI.
+/// What it does without Python, made from `scripting/wsgi/fast.c`, under the name that it looks for.
+pub(super) const WSGI_FAST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/wsgi-fast.so"));
+pub(super) const WSGI_FAST_NAME: &str = "dunlin_wsgi.abi3.so";
+
+/// The host for ASGI.
 pub(super) const ASGI: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/asgi/host.py"));
 
-/// The same for PSGI.
+/// The host for PSGI.
 pub(super) const PSGI: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/psgi/host.pl"));
 

@@ -5,7 +5,7 @@ use std::fs::Permissions;
 use std::io;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -123,10 +123,10 @@ fn begin(
             ScriptKind::Psgi => (host::PSGI, "psgi-host.pl"),
             _ => (host::WSGI, "wsgi-host.py"),
         };
-        let host = pool.directory.join(name);
-        if !host.exists() {
-            std::fs::write(&host, text)?;
+        if rules.kind == ScriptKind::Wsgi {
+            provide(pool, host::WSGI_FAST_NAME, host::WSGI_FAST)?;
         }
+        let host = provide(pool, name, text.as_bytes())?;
         let Local { application, threads, .. } = &pool.local;
         arguments = vec![host.into(), application.into(), threads.to_string().into()];
     }
@@ -143,6 +143,18 @@ fn begin(
         },
     )?;
     Ok((process, None))
+}
+
+/// A file of ours beside the sockets, which is written for the first worker that needs it.
+fn provide(pool: &Pool, name: &str, content: &[u8]) -> io::Result<PathBuf> {
+    let path = pool.directory.join(name);
+    if !path.exists() {
+        std::fs::write(&path, content).inspect_err(|_| {
+            // Nobody is to take a part of it for the whole.
+            let _ = std::fs::remove_file(&path);
+        })?;
+    }
+    Ok(path)
 }
 
 /// Lets a worker that belongs to somebody else come to what is made for it. Others cannot read what
@@ -186,10 +198,7 @@ fn begin_with_streams(
                 Some(Language::Perl) => ("rte-host.pl", cgiplus::PERL),
                 _ => ("rte-host.py", cgiplus::PYTHON),
             };
-            let host = pool.directory.join(name);
-            if !host.exists() {
-                std::fs::write(&host, text)?;
-            }
+            let host = provide(pool, name, text.as_bytes())?;
             let interpreter = interpreter.unwrap_or("python3").into();
             (interpreter, vec![host.into()], rules.directory.clone())
         }
