@@ -55,6 +55,11 @@ impl Course {
         }
     }
 
+    /// That moment is now.
+    pub(crate) fn reach(&self, moment: &Cell<Option<Instant>>) {
+        moment.set(Some(Instant::now()));
+    }
+
     /// When the script had the request, or the request came, as long as none had.
     pub(crate) fn started(&self) -> Instant {
         self.started.get().unwrap_or(self.received)

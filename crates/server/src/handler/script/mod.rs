@@ -1,6 +1,7 @@
 //! Scripts: programs that make the answer. `pool` and `process` hold what every kind of running
 //! them shares; each kind has a folder.
 
+mod at_once;
 mod cgi;
 mod cgiplus;
 mod environment;
@@ -32,6 +33,7 @@ use std::time::Instant;
 use dunlin_http::semantics::Method;
 use dunlin_http::{FieldLines, OwnedRequest, Request};
 
+use self::at_once::Awaited;
 pub(crate) use self::host::Links;
 pub(crate) use self::known::Known;
 pub use self::launch::{LAUNCH, launch};
@@ -96,6 +98,11 @@ impl Call {
         {
             errors.tell(since, course).await;
         }
+    }
+
+    /// What is known of the request once a script has all of it.
+    fn awaited<'a>(&'a self, course: &'a Course, is_bodiless: bool) -> Awaited<'a> {
+        Awaited { deadlines: &self.ctx.deadlines, rules: &self.rules, course, is_bodiless }
     }
 
     /// Who asks.

@@ -2,6 +2,7 @@
 //! proper end. The same for every kind, whatever carries the bytes.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::future::pending;
 use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
@@ -52,7 +53,7 @@ pub(super) fn tell(incoming: &Incoming) -> (Tell, Told) {
 /// An answer that ends within so many bytes and so much time is sent as a whole: its length can
 /// be stated, it leaves in one write, and a script that fails in the middle of it gives an error
 /// instead of a cut answer.
-const WHOLE: usize = 128 * 1024;
+pub(super) const WHOLE: usize = 128 * 1024;
 const PATIENCE: Duration = Duration::from_millis(2);
 /// Early Hints that one answer may have.
 const HINTS: usize = 8;
@@ -68,7 +69,7 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
-    fn add(&mut self, bytes: Bytes) {
+    pub(super) fn add(&mut self, bytes: Bytes) {
         self.length += bytes.len();
         match self.pieces.last_mut() {
             _ if bytes.is_empty() => {}
@@ -129,6 +130,8 @@ pub(super) struct Output<'a, S> {
     /// The request is HEAD: a stated length is not that of what comes.
     pub(super) is_bodiless: bool,
     tell: RefCell<Option<Tell>>,
+    /// What was read before this was there.
+    early: RefCell<VecDeque<Bytes>>,
     /// When the script last read or wrote.
     active: Cell<Instant>,
     reads: Cell<u64>,
@@ -156,11 +159,17 @@ impl<'a, S: Source> Output<'a, S> {
             course,
             is_bodiless,
             tell: RefCell::new(Some(tell)),
+            early: RefCell::default(),
             active: Cell::new(course.started()),
             reads: Cell::new(0),
             held_up: Cell::new(false),
             is_complete: Cell::new(false),
         }
+    }
+
+    /// The answer begins with what was read before.
+    pub(super) fn begin_with(&self, early: Vec<Bytes>) {
+        self.early.replace(early.into());
     }
 
     /// Sees one request of a worker through: `feeding` hands it over, unless it is `fed` already, while the
@@ -377,7 +386,11 @@ impl<'a, S: Source> Output<'a, S> {
         if self.reads.get().is_multiple_of(TURN) {
             tokio::task::yield_now().await;
         }
-        let bytes = self.source.read().await?;
+        let early = self.early.borrow_mut().pop_front();
+        let bytes = match early {
+            Some(bytes) => bytes,
+            None => self.source.read().await?,
+        };
         self.touch();
         if self.course.first_byte.get().is_none() {
             self.course.first_byte.set(Some(self.active.get()));

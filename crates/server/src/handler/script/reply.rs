@@ -2,11 +2,10 @@
 
 use std::rc::Rc;
 
-use bytes::Bytes;
 use dunlin_http::semantics::Method;
 
 use super::head::ScriptHead;
-use super::output::{Answer, Told};
+use super::output::{Answer, Gathered, Told};
 use super::{Call, Failure, instead, redirect};
 use crate::handler::file::apply_edits;
 use crate::record::Course;
@@ -59,7 +58,7 @@ pub(super) async fn response(
         }
         Answer::Whole(head, gathered) => {
             body.discard();
-            whole(call, head, gathered.length, gathered.pieces)
+            whole(call, head, gathered)
         }
         Answer::Streamed(head) => {
             let stream =
@@ -70,25 +69,26 @@ pub(super) async fn response(
     Ok(finish(call, response, &course))
 }
 
-/// The response to an answer that came in one piece.
-pub(super) fn at_once(call: &Call, head: ScriptHead, content: Bytes, course: &Course) -> Response {
-    finish(call, whole(call, head, content.len(), [content]), course)
-}
-
-/// An answer of `length` bytes that was there as a whole before its head was sent.
-fn whole(
+/// The response to an answer that was there at once.
+pub(super) fn at_once(
     call: &Call,
     head: ScriptHead,
-    length: usize,
-    pieces: impl IntoIterator<Item = Bytes>,
+    content: Gathered,
+    course: &Course,
 ) -> Response {
+    finish(call, whole(call, head, content), course)
+}
+
+/// An answer that was there as a whole before its head was sent.
+fn whole(call: &Call, head: ScriptHead, gathered: Gathered) -> Response {
+    let length = gathered.length;
     let mut body = Body::default();
     if call.request.as_request().method() == Method::Head {
         // What an answer to GET would have held is not known from one without content.
         let length = head.content_length.or((length > 0).then_some(length as u64));
         body = Body::streamed(Stream { source: stream::empty(), length, kind: StreamKind::Body });
     } else {
-        pieces.into_iter().for_each(|bytes| body.push(Piece::Memory(bytes)));
+        gathered.pieces.into_iter().for_each(|bytes| body.push(Piece::Memory(bytes)));
     }
     begin(head, body)
 }

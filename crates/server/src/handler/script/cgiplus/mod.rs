@@ -15,12 +15,12 @@ use std::time::Instant;
 use dunlin_http::http1::BodyLength;
 use dunlin_http::semantics::Method;
 
-use self::run::Run;
+use self::run::{Answers, Run};
 pub(super) use self::streams::Streams;
 use super::locate::Located;
 use super::reply::{self, DOWNLOAD};
 use super::workers::{Capacity, Lease, Pool};
-use super::{Call, Failure, environment, output, spool};
+use super::{Call, Failure, at_once, environment, output, spool};
 use crate::config::{ScriptKind, Workers};
 use crate::response::Response;
 use crate::route::Incoming;
@@ -65,17 +65,40 @@ pub(super) async fn attempt(
         };
         let written = streams.variables.try_write(&head).unwrap_or(0);
         lease.is_used = true;
+        let answers = Answers::new(Rc::clone(&call.ctx), streams);
+        let is_whole_message = super::cgi::is_nph(&located.program);
+        let is_bodiless = request.method() == Method::Head;
+        let mut early = Vec::new();
+        if body.is_none() && written == head.len() && !is_whole_message {
+            let course = &incoming.course;
+            let asked = Asked(Some(lease));
+            let awaited = call.awaited(course, is_bodiless);
+            let answer = at_once::answer(&answers, &answers.streams.head, awaited).await;
+            lease = asked.take_back()?;
+            match answer {
+                Ok((head, content)) => {
+                    course.tell(name, lease.worker.pid);
+                    match answers.is_clean(false) {
+                        true => lease.release(Some(answers.streams.into())),
+                        false => lease.end(),
+                    }
+                    return Ok(reply::at_once(call, head, content, course));
+                }
+                Err(pieces) => early = pieces,
+            }
+        }
         let (sender, receiver) = stream::channel(DOWNLOAD);
         let (tell, told) = output::tell(&incoming);
         let run = Run {
             ctx: Rc::clone(&call.ctx),
             rules: Arc::clone(&call.rules),
             name: Arc::clone(name),
-            is_whole_message: super::cgi::is_nph(&located.program),
-            is_bodiless: request.method() == Method::Head,
+            is_whole_message,
+            is_bodiless,
             course: Rc::clone(&incoming.course),
             lease,
-            streams,
+            answers,
+            early,
             head,
             written,
             length: if body.is_some() { length.unwrap_or(0) } else { 0 },
@@ -83,10 +106,30 @@ pub(super) async fn attempt(
             sender,
             tell,
         };
-        match reply::told(run.supervise(), told).await {
-            Ok(answer) => return reply::response(call, incoming, answer, receiver).await,
+        // Apart, so that what is kept of an answer that needs none of it is small.
+        match Box::pin(reply::told(run.supervise(), told)).await {
+            Ok(answer) => {
+                return Box::pin(reply::response(call, incoming, answer, receiver)).await;
+            }
             Err(Failure::Lost(_)) if may_repeat => may_repeat = false,
             Err(failure) => return Err(failure),
+        }
+    }
+}
+
+/// A worker that was given a request. Nobody can tell where in an answer it is that is waited for no longer.
+struct Asked(Option<Lease>);
+
+impl Asked {
+    fn take_back(mut self) -> Result<Lease, Failure> {
+        self.0.take().ok_or(Failure::Abandoned)
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if let Some(lease) = self.0.take() {
+            lease.end();
         }
     }
 }

@@ -33,7 +33,9 @@ pub(super) struct Run {
     pub(super) is_bodiless: bool,
     pub(super) course: Rc<Course>,
     pub(super) lease: Lease,
-    pub(super) streams: Streams,
+    pub(super) answers: Answers,
+    /// What has come of the answer.
+    pub(super) early: Vec<Bytes>,
     /// The request's variables, and how much of them is written.
     pub(super) head: Vec<u8>,
     pub(super) written: usize,
@@ -48,12 +50,11 @@ pub(super) struct Run {
 impl Run {
     /// Sees the request through to its end.
     pub(super) async fn supervise(self) {
-        let Self { ctx, rules, name, course, lease, streams, head, written, .. } = self;
+        let Self { ctx, rules, name, course, lease, answers, head, written, .. } = self;
         let (body, sender) = (self.body, self.sender);
         let pid = lease.worker.pid;
         let had_body = body.is_some();
         let whole = (head.len() - written) as u64 + self.length;
-        let answers = Answers::new(&ctx, streams);
         let output = Output::new(
             &ctx.deadlines,
             &name,
@@ -63,6 +64,7 @@ impl Run {
             self.is_bodiless,
             self.tell,
         );
+        output.begin_with(self.early);
         let mut fed = body.is_none() && written == head.len();
         let result = {
             let feeding = pin!(feed(&output, &head[written..], body));
@@ -98,7 +100,7 @@ impl Run {
 }
 
 /// Writes what is left of the variables, and the body, as fast as the worker reads.
-async fn feed(output: &Output<'_, Answers<'_>>, head: &[u8], body: Option<stream::Receiver>) {
+async fn feed(output: &Output<'_, Answers>, head: &[u8], body: Option<stream::Receiver>) {
     let streams = &output.source.streams;
     let mut result = write(output, &streams.variables, head).await;
     if let Some(mut body) = body {
@@ -119,7 +121,7 @@ async fn feed(output: &Output<'_, Answers<'_>>, head: &[u8], body: Option<stream
 }
 
 async fn write(
-    output: &Output<'_, Answers<'_>>,
+    output: &Output<'_, Answers>,
     pipe: &pipe::Sender,
     mut bytes: &[u8],
 ) -> io::Result<()> {
@@ -139,9 +141,9 @@ async fn write(
 }
 
 /// What a worker answers.
-struct Answers<'a> {
-    ctx: &'a Loop,
-    streams: Streams,
+pub(super) struct Answers {
+    ctx: Rc<Loop>,
+    pub(super) streams: Streams,
     scanner: RefCell<Scanner>,
     broken: RefCell<Option<String>>,
     /// Bytes of the request that were written while this was there.
@@ -150,8 +152,8 @@ struct Answers<'a> {
     closed: Cell<bool>,
 }
 
-impl<'a> Answers<'a> {
-    fn new(ctx: &'a Loop, streams: Streams) -> Self {
+impl Answers {
+    pub(super) fn new(ctx: Rc<Loop>, streams: Streams) -> Self {
         let scanner = Scanner::new(Arc::clone(&streams.marks)).into();
         Self {
             ctx,
@@ -164,7 +166,7 @@ impl<'a> Answers<'a> {
     }
 
     /// Whether the next request can follow.
-    fn is_clean(&self, had_body: bool) -> bool {
+    pub(super) fn is_clean(&self, had_body: bool) -> bool {
         self.scanner.borrow().is_clean() && (!had_body || self.streams.is_read())
     }
 
@@ -208,7 +210,7 @@ impl<'a> Answers<'a> {
     }
 }
 
-impl Source for Answers<'_> {
+impl Source for Answers {
     async fn read(&self) -> Option<Bytes> {
         loop {
             match self.next_text() {

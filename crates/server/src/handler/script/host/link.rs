@@ -5,26 +5,20 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io::ErrorKind;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
 
-use bytes::{Buf, Bytes, BytesMut};
-use futures_util::future::select;
+use bytes::{Bytes, BytesMut};
 use hashbrown::HashMap;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
 use super::frame::{self, Said};
-use crate::config::Script;
-use crate::event_loop::Deadlines;
-use crate::handler::script::head::{self, ScriptHead};
-use crate::handler::script::output::{End, Source, next_limit};
+use crate::handler::script::at_once::LastHead;
+use crate::handler::script::output::{End, Source};
 use crate::handler::script::stderr::printable;
 use crate::handler::script::workers::{Lease, Worker};
-use crate::record::Course;
 
 /// A loop's connections to hosts, by worker.
 #[derive(Default)]
@@ -40,8 +34,7 @@ pub(super) struct Link {
     driver: RefCell<Option<Waker>>,
     requests: RefCell<HashMap<u32, Rc<Entry>>>,
     next: Cell<u32>,
-    /// The head of the last answer that came in one piece, and what it said: many are alike.
-    head: RefCell<Option<(Bytes, ScriptHead)>>,
+    pub(super) head: LastHead,
 }
 
 /// A request that a host has.
@@ -74,8 +67,6 @@ enum State {
 /// Bytes that may be under way, and how many are acknowledged at a time; the host has the same.
 const WINDOW: usize = 256 * 1024;
 const STEP: usize = 64 * 1024;
-/// Bytes of a head that is kept at most.
-const KEPT_HEAD: usize = 1024;
 /// After so many reads the other tasks have their turn.
 const READS: usize = 4;
 
@@ -96,7 +87,7 @@ impl Links {
             driver: RefCell::default(),
             requests: RefCell::default(),
             next: Cell::new(0),
-            head: RefCell::default(),
+            head: LastHead::default(),
         });
         self.all.borrow_mut().insert(key, Rc::clone(&link));
         tokio::task::spawn_local(Rc::clone(self).drive(Rc::clone(&link), stream));
@@ -235,37 +226,6 @@ impl Link {
     }
 }
 
-impl Link {
-    /// Head and body of an answer that is for the client as it is; else what it was.
-    fn as_it_is(&self, mut answer: Bytes, is_bodiless: bool) -> Result<(ScriptHead, Bytes), Bytes> {
-        let Some((head, length)) = self.head_of(&answer) else { return Err(answer) };
-        let stated = head.content_length.filter(|_| !is_bodiless);
-        if stated.is_some_and(|stated| stated != (answer.len() - length) as u64) {
-            return Err(answer);
-        }
-        answer.advance(length);
-        Ok((head, answer))
-    }
-
-    /// The head that begins `answer`, with its length; `None` when it is not there or is none for the client.
-    fn head_of(&self, answer: &[u8]) -> Option<(ScriptHead, usize)> {
-        let mut last = self.head.borrow_mut();
-        if let Some((bytes, head)) = &*last
-            && answer.starts_with(bytes)
-        {
-            return Some((head.clone(), bytes.len()));
-        }
-        let (head, length) = head::parse(answer).ok()??;
-        if !head.is_plain() {
-            return None;
-        }
-        if length <= KEPT_HEAD {
-            *last = Some((Bytes::copy_from_slice(&answer[..length]), head.clone()));
-        }
-        Some((head, length))
-    }
-}
-
 impl Entry {
     pub(super) fn id(&self) -> u32 {
         self.id
@@ -298,22 +258,6 @@ impl Entry {
         *self.state.borrow() != State::UnderWay
     }
 
-    /// Waits for anything of the answer.
-    fn poll_arrival(&self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.is_over() || !self.parts.borrow().is_empty() {
-            return Poll::Ready(());
-        }
-        *self.waker.borrow_mut() = Some(cx.waker().clone());
-        Poll::Pending
-    }
-
-    /// Takes the answer, when it has ended well and is one part.
-    fn take_only_part(&self) -> Option<Bytes> {
-        let mut parts = self.parts.borrow_mut();
-        let is_all = *self.state.borrow() == State::Ended && parts.len() == 1;
-        if is_all { parts.pop_front() } else { None }
-    }
-
     fn conclude(&self, state: State) {
         let lease = self.lease.borrow_mut().take();
         match (lease, &state) {
@@ -337,37 +281,6 @@ impl Entry {
 pub(super) struct Answers {
     pub(super) link: Rc<Link>,
     pub(super) entry: Rc<Entry>,
-}
-
-impl Answers {
-    /// The answer, when it comes in one piece, before any limit, and is for the client as it is. Whatever else
-    /// comes is left to be read.
-    pub(super) async fn whole(
-        &self,
-        deadlines: &Deadlines,
-        rules: &Script,
-        course: &Course,
-        is_bodiless: bool,
-    ) -> Option<(ScriptHead, Bytes)> {
-        let started = course.started();
-        course.handed_over.set(Some(started));
-        let arrival = poll_fn(|cx| self.entry.poll_arrival(cx));
-        match next_limit(rules, course, true, Some(started)) {
-            None => arrival.await,
-            Some((limit, _)) => {
-                let passed = pin!(deadlines.until(limit, started));
-                select(arrival, passed).await;
-            }
-        }
-        let content = self.entry.take_only_part()?;
-        let put_back = |content| self.entry.parts.borrow_mut().push_front(content);
-        let answer = self.link.as_it_is(content, is_bodiless);
-        let (head, content) = answer.map_err(put_back).ok()?;
-        let now = Some(Instant::now());
-        course.first_byte.set(now);
-        course.ended.set(now);
-        Some((head, content))
-    }
 }
 
 impl Drop for Answers {

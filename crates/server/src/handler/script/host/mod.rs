@@ -19,7 +19,7 @@ use super::locate::Located;
 use super::output::{Output, Tell};
 use super::reply::{self, DOWNLOAD};
 use super::workers::Capacity;
-use super::{Call, Failure, environment, output, spool};
+use super::{Call, Failure, at_once, environment, output, spool};
 use crate::config::{Script, ScriptKind, Workers};
 use crate::event_loop::Loop;
 use crate::record::Course;
@@ -102,12 +102,16 @@ pub(super) async fn attempt(
         incoming.course.start(chosen, Instant::now());
         let answers = Answers { link, entry };
         let is_bodiless = request.method() == Method::Head;
+        let mut early = Vec::new();
         if body.is_none() {
-            let (ctx, course) = (&call.ctx, &incoming.course);
-            let whole = answers.whole(&ctx.deadlines, &call.rules, course, is_bodiless).await;
-            if let Some((head, content)) = whole {
-                course.tell(name, pid);
-                return Ok(reply::at_once(call, head, content, course));
+            let course = &incoming.course;
+            let awaited = call.awaited(course, is_bodiless);
+            match at_once::answer(&answers, &answers.link.head, awaited).await {
+                Ok((head, content)) => {
+                    course.tell(name, pid);
+                    return Ok(reply::at_once(call, head, content, course));
+                }
+                Err(pieces) => early = pieces,
             }
         }
         let (sender, receiver) = stream::channel(DOWNLOAD);
@@ -123,6 +127,7 @@ pub(super) async fn attempt(
             body: body.take(),
             sender,
             tell,
+            early,
         };
         // Apart, so that what is kept of an answer that needs none of it is small.
         match Box::pin(reply::told(run.supervise(), told)).await {
@@ -175,6 +180,8 @@ struct Run {
     body: Option<stream::Receiver>,
     sender: stream::Sender,
     tell: Tell,
+    /// What has come of the answer.
+    early: Vec<Bytes>,
 }
 
 impl Run {
@@ -184,6 +191,7 @@ impl Run {
         let entry = Rc::clone(&answers.entry);
         let output =
             Output::new(&ctx.deadlines, &name, answers, &sender, &course, self.is_bodiless, tell);
+        output.begin_with(self.early);
         let mut fed = body.is_none();
         let result = output.carry(pin!(feed(&output, &entry, body)), &mut fed, false, &rules).await;
         course.tell(&name, self.pid);
