@@ -23,9 +23,10 @@ pub(super) struct Awaited<'a> {
     pub(super) is_bodiless: bool,
 }
 
-/// The header of a worker's last answer, and what it said: many are alike.
-#[derive(Debug, Default)]
-pub(super) struct LastHead(RefCell<Option<(Bytes, ScriptHead)>>);
+thread_local! {
+    /// The header of the last answer, and what it said: many are alike.
+    static LAST: RefCell<Option<(Bytes, ScriptHead)>> = const { RefCell::new(None) };
+}
 
 /// Bytes of a header that is kept at most.
 const KEPT: usize = 1024;
@@ -34,7 +35,6 @@ const KEPT: usize = 1024;
 /// for the client as it is. Otherwise what came of it, for an [`Output`](super::output::Output) to begin with.
 pub(super) async fn answer(
     source: &impl Source,
-    last: &LastHead,
     awaited: Awaited<'_>,
 ) -> Result<(ScriptHead, Gathered), Vec<Bytes>> {
     let Awaited { deadlines, rules, course, is_bodiless } = awaited;
@@ -59,7 +59,7 @@ pub(super) async fn answer(
     {
         return Err(content.pieces);
     }
-    let Some((head, length)) = content.pieces.first().and_then(|first| last.read(first)) else {
+    let Some((head, length)) = content.pieces.first().and_then(|first| head_of(first)) else {
         return Err(content.pieces);
     };
     let stated = head.content_length.filter(|_| !is_bodiless);
@@ -83,12 +83,11 @@ fn is_all(source: &impl Source, content: &mut Gathered, cx: &mut Context<'_>) ->
     false
 }
 
-impl LastHead {
-    /// The header that begins `answer`, with its length; `None` when it is not there or is none that the client is
-    /// to get as it is.
-    fn read(&self, answer: &[u8]) -> Option<(ScriptHead, usize)> {
-        let mut last = self.0.borrow_mut();
-        if let Some((bytes, head)) = &*last
+/// The header that begins `answer`, with its length; `None` when it is not there or is none that the client is to
+/// get as it is.
+fn head_of(answer: &[u8]) -> Option<(ScriptHead, usize)> {
+    LAST.with_borrow_mut(|last| {
+        if let Some((bytes, head)) = last
             && answer.starts_with(bytes)
         {
             return Some((head.clone(), bytes.len()));
@@ -101,7 +100,7 @@ impl LastHead {
             *last = Some((Bytes::copy_from_slice(&answer[..length]), head.clone()));
         }
         Some((head, length))
-    }
+    })
 }
 
 impl Gathered {

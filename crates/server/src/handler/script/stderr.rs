@@ -1,6 +1,8 @@
 //! What scripts write to their standard error, line by line in the error log.
 
 use std::collections::VecDeque;
+use std::ops::Deref;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -41,6 +43,12 @@ pub(super) trait About {
 }
 
 impl About for &Course {
+    fn request(&self) -> Option<&Course> {
+        Some(self)
+    }
+}
+
+impl About for Rc<Course> {
     fn request(&self) -> Option<&Course> {
         Some(self)
     }
@@ -133,12 +141,12 @@ impl Recent {
 /// Reads one process's standard error.
 pub(super) struct Stderr<'a, A: About> {
     pipe: pipe::Receiver,
-    lines: Lines<'a, A>,
+    lines: Lines<&'a str, A>,
 }
 
 /// Tells what comes in pieces line by line, up to a bound.
-pub(super) struct Lines<'a, A: About> {
-    script: &'a str,
+pub(super) struct Lines<S: Deref<Target = str>, A: About> {
+    script: S,
     pid: i32,
     about: A,
     line: Vec<u8>,
@@ -190,9 +198,9 @@ impl<A: About> Stderr<'_, A> {
     }
 }
 
-impl<'a, A: About> Lines<'a, A> {
+impl<S: Deref<Target = str>, A: About> Lines<S, A> {
     /// What the process `pid` writes for `script`.
-    pub(super) fn new(script: &'a str, pid: i32, about: A) -> Self {
+    pub(super) fn new(script: S, pid: i32, about: A) -> Self {
         Self { script, pid, about, line: Vec::new(), told: 0, dropped: 0, stretch: None }
     }
 
@@ -221,7 +229,7 @@ impl<'a, A: About> Lines<'a, A> {
     fn tell(&mut self) {
         let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
         if !line.is_empty() {
-            let (script, pid, text) = (self.script, self.pid, printable(line));
+            let (script, pid, text) = (&*self.script, self.pid, printable(line));
             match self.about.request() {
                 Some(course) => {
                     course.add_error(&text);
@@ -241,13 +249,13 @@ impl<'a, A: About> Lines<'a, A> {
     fn tell_of_dropped(&mut self) {
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > 0 {
-            let Self { script, pid, .. } = self;
+            let (script, pid) = (&*self.script, self.pid);
             tracing::warn!(target: SCRIPTS, script, pid, "stderr: {dropped} more bytes were left out");
         }
     }
 }
 
-impl<A: About> Drop for Lines<'_, A> {
+impl<S: Deref<Target = str>, A: About> Drop for Lines<S, A> {
     fn drop(&mut self) {
         self.tell();
         self.tell_of_dropped();

@@ -73,7 +73,7 @@ pub(super) async fn attempt(
             let course = &incoming.course;
             let asked = Asked(Some(lease));
             let awaited = call.awaited(course, is_bodiless);
-            let answer = at_once::answer(&answers, &answers.streams.head, awaited).await;
+            let answer = at_once::answer(&answers, awaited).await;
             lease = asked.take_back()?;
             match answer {
                 Ok((head, content)) => {

@@ -12,7 +12,6 @@ use rustix::pipe::fcntl_setpipe_size;
 use tokio::net::unix::pipe;
 
 use super::scan::Marks;
-use crate::handler::script::at_once::LastHead;
 
 /// Bytes that a worker can write ahead of the server.
 const ROOM: usize = 256 * 1024;
@@ -24,7 +23,6 @@ pub(in super::super) struct Streams {
     pub(super) stdin: pipe::Sender,
     pub(super) stdout: pipe::Receiver,
     pub(super) marks: Arc<Marks>,
-    pub(super) head: LastHead,
     /// The script has asked for its variables in struct mode.
     pub(super) in_structs: Cell<bool>,
 }
@@ -51,7 +49,6 @@ impl Streams {
             stdin: pipe::Sender::from_owned_fd(stdin.into())?,
             stdout: pipe::Receiver::from_owned_fd(stdout.into())?,
             marks: Arc::new(Marks::new()?),
-            head: LastHead::default(),
             in_structs: Cell::new(false),
         };
         Ok((streams, Ends { stdin: input.into(), stdout: output.into() }))

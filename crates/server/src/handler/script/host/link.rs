@@ -15,7 +15,6 @@ use tokio::io::Interest;
 use tokio::net::UnixStream;
 
 use super::frame::{self, Said};
-use crate::handler::script::at_once::LastHead;
 use crate::handler::script::output::{End, Source};
 use crate::handler::script::stderr::printable;
 use crate::handler::script::workers::{Lease, Worker};
@@ -34,7 +33,6 @@ pub(super) struct Link {
     driver: RefCell<Option<Waker>>,
     requests: RefCell<HashMap<u32, Rc<Entry>>>,
     next: Cell<u32>,
-    pub(super) head: LastHead,
 }
 
 /// A request that a host has.
@@ -87,7 +85,6 @@ impl Links {
             driver: RefCell::default(),
             requests: RefCell::default(),
             next: Cell::new(0),
-            head: LastHead::default(),
         });
         self.all.borrow_mut().insert(key, Rc::clone(&link));
         tokio::task::spawn_local(Rc::clone(self).drive(Rc::clone(&link), stream));

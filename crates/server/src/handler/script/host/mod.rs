@@ -106,7 +106,7 @@ pub(super) async fn attempt(
         if body.is_none() {
             let course = &incoming.course;
             let awaited = call.awaited(course, is_bodiless);
-            match at_once::answer(&answers, &answers.link.head, awaited).await {
+            match at_once::answer(&answers, awaited).await {
                 Ok((head, content)) => {
                     course.tell(name, pid);
                     return Ok(reply::at_once(call, head, content, course));

@@ -2,6 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, ErrorKind};
+use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use tokio::net::{TcpStream, UnixStream};
@@ -74,26 +76,26 @@ pub(super) enum Framing {
 }
 
 /// What a worker answers.
-pub(super) struct Answers<'a> {
-    pub(super) ctx: &'a Loop,
+pub(super) struct Answers {
+    ctx: Rc<Loop>,
     pub(super) link: Link,
     pub(super) framing: Framing,
     reader: RefCell<record::Reader>,
     /// What was read and not yet looked at.
     unread: RefCell<Bytes>,
-    stderr: RefCell<Lines<'a, &'a Course>>,
+    stderr: RefCell<Lines<Arc<str>, Rc<Course>>>,
     ended: Cell<Option<Ended>>,
     broken: RefCell<Option<String>>,
     /// Something has come.
     begun: Cell<bool>,
 }
 
-impl<'a> Answers<'a> {
+impl Answers {
     pub(super) fn new(
-        ctx: &'a Loop,
+        ctx: Rc<Loop>,
         link: Link,
         framing: Framing,
-        stderr: Lines<'a, &'a Course>,
+        stderr: Lines<Arc<str>, Rc<Course>>,
     ) -> Self {
         Self {
             ctx,
@@ -113,6 +115,13 @@ impl<'a> Answers<'a> {
         self.ended.get().is_some_and(|ended| ended.protocol == Protocol::Complete)
             && self.reader.borrow().is_between_records()
             && self.unread.borrow().is_empty()
+    }
+
+    /// Tells the worker that nobody waits any more. Whether it is heard or not, the connection's end says the same.
+    pub(super) fn abort(&self) {
+        if !self.has_ended() && self.framing == Framing::Records {
+            let _ = self.link.try_write(&record::abort());
+        }
     }
 
     /// Whether the worker has said that it is done with the request.
@@ -165,7 +174,7 @@ impl<'a> Answers<'a> {
     }
 }
 
-impl Source for Answers<'_> {
+impl Source for Answers {
     async fn read(&self) -> Option<Bytes> {
         loop {
             if self.ended.get().is_some() {

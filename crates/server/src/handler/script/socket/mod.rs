@@ -16,13 +16,14 @@ use bytes::Bytes;
 use dunlin_http::semantics::Method;
 use tokio::net::UnixStream;
 
-use self::link::Framing;
 pub(super) use self::link::Link;
+use self::link::{Answers, Framing};
 use self::run::{Held, Run};
 use super::locate::Located;
 use super::reply::{self, DOWNLOAD};
+use super::stderr::Lines;
 use super::workers::Capacity;
-use super::{Call, Failure, environment, output, spool};
+use super::{Call, Failure, at_once, environment, output, spool};
 use crate::config::{ScriptKind, Workers};
 use crate::response::Response;
 use crate::route::Incoming;
@@ -76,25 +77,44 @@ pub(super) async fn attempt(
             Err(error) => return Err(Failure::Lost(format!("its worker is gone: {error}"))),
         };
         incoming.course.start(chosen, Instant::now());
+        let stderr = Lines::new(Arc::clone(name), worker.pid(), Rc::clone(&incoming.course));
+        let answers = Answers::new(Rc::clone(&call.ctx), link, framing(call.rules.kind), stderr);
+        let is_bodiless = request.method() == Method::Head;
+        let mut early = Vec::new();
+        if *is_whole && written == bytes.len() {
+            let course = &incoming.course;
+            let asked = Asked(Some(&answers));
+            let answer = at_once::answer(&answers, call.awaited(course, is_bodiless)).await;
+            asked.let_go();
+            match answer {
+                Ok((head, content)) => {
+                    course.tell(name, worker.pid());
+                    worker.finish(answers, true);
+                    return Ok(reply::at_once(call, head, content, course));
+                }
+                Err(pieces) => early = pieces,
+            }
+        }
         let (sender, receiver) = stream::channel(DOWNLOAD);
         let (tell, told) = output::tell(&incoming);
         let run = Run {
             ctx: Rc::clone(&call.ctx),
             rules: Arc::clone(&call.rules),
             name: Arc::clone(name),
-            is_bodiless: request.method() == Method::Head,
+            is_bodiless,
             course: Rc::clone(&incoming.course),
             worker,
-            link,
-            framing: framing(call.rules.kind),
+            answers,
+            early,
             rest: bytes.slice(written..),
             body: (!is_whole).then(|| std::mem::replace(&mut body, stream::empty())),
             sender,
             tell,
         };
-        match reply::told(run.supervise(), told).await {
+        // Apart, so that what is kept of an answer that needs none of it is small.
+        match Box::pin(reply::told(run.supervise(), told)).await {
             Ok(answer) => {
-                return reply::response(call, incoming, answer, receiver).await;
+                return Box::pin(reply::response(call, incoming, answer, receiver)).await;
             }
             // A worker that has refused has not begun, one that was lost may have.
             Err(Failure::Refused(_)) if !last && *is_whole => {}
@@ -103,6 +123,24 @@ pub(super) async fn attempt(
         }
     }
     Err(Failure::Broken("it was not tried".into()))
+}
+
+/// A worker that was given a request, which hears of it when nobody waits for the answer any more.
+struct Asked<'a>(Option<&'a Answers>);
+
+impl Asked<'_> {
+    /// Whoever goes on sees to the rest.
+    fn let_go(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        if let Some(answers) = self.0 {
+            answers.abort();
+        }
+    }
 }
 
 fn framing(kind: ScriptKind) -> Framing {

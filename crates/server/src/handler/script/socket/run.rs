@@ -15,7 +15,6 @@ use crate::event_loop::Loop;
 use crate::handler::script::Failure;
 use crate::handler::script::output::{Output, Tell};
 use crate::handler::script::remote::Visit;
-use crate::handler::script::stderr::Lines;
 use crate::handler::script::workers::{Kept, Lease};
 use crate::record::Course;
 use crate::stream;
@@ -30,8 +29,9 @@ pub(super) struct Run {
     pub(super) is_bodiless: bool,
     pub(super) course: Rc<Course>,
     pub(super) worker: Held,
-    pub(super) link: Link,
-    pub(super) framing: Framing,
+    pub(super) answers: Answers,
+    /// What has come of the answer.
+    pub(super) early: Vec<Bytes>,
     /// What of the request's opening there was no room for.
     pub(super) rest: Bytes,
     /// The request's body behind it.
@@ -63,6 +63,15 @@ impl Held {
         }
     }
 
+    /// The answer is all there. What has not been `fed` to the worker would stand before the next request.
+    pub(super) fn finish(self, answers: Answers, fed: bool) {
+        if fed && answers.is_clean() {
+            self.release(Some(answers.link));
+        } else if answers.has_ended() {
+            self.release(None);
+        }
+    }
+
     fn release(self, link: Option<Link>) {
         match self {
             Self::Local(lease) => lease.release(link.map(Kept::new)),
@@ -84,13 +93,11 @@ impl Held {
 impl Run {
     /// Sees the request through to its end.
     pub(super) async fn supervise(self) {
-        let Self {
-            ctx, rules, name, course, worker, link, framing, rest, body, sender, tell, ..
-        } = self;
+        let Self { ctx, rules, name, course, worker, answers, rest, body, sender, tell, .. } = self;
         let pid = worker.pid();
-        let answers = Answers::new(&ctx, link, framing, Lines::new(&name, pid, &*course));
         let output =
             Output::new(&ctx.deadlines, &name, answers, &sender, &course, self.is_bodiless, tell);
+        output.begin_with(self.early);
         let mut fed = body.is_none() && rest.is_empty();
         let result = {
             let feeding = pin!(feed(&output, rest, body));
@@ -99,19 +106,13 @@ impl Run {
         course.tell(&name, pid);
         let source = &output.source;
         match result {
-            // What has not been handed over would stand before the next request.
-            Ok(()) if source.is_clean() && fed => {
+            Ok(()) => {
                 let Output { source, .. } = output;
-                worker.release(Some(source.link));
+                worker.finish(source, fed);
             }
-            Ok(()) if source.has_ended() => worker.release(None),
-            Ok(()) => drop(worker),
             Err(failure) => {
                 let late = matches!(failure, Failure::Late(_));
-                if !source.has_ended() && framing == Framing::Records {
-                    // Whether it is heard or not, the connection's end says the same.
-                    let _ = source.link.try_write(&record::abort());
-                }
+                source.abort();
                 let ended = source.has_ended();
                 output.fail(failure);
                 match (late, ended) {
@@ -125,7 +126,7 @@ impl Run {
 }
 
 /// Writes the rest of the request's body as fast as the worker reads.
-async fn feed(output: &Output<'_, Answers<'_>>, rest: Bytes, body: Option<stream::Receiver>) {
+async fn feed(output: &Output<'_, Answers>, rest: Bytes, body: Option<stream::Receiver>) {
     let result = write(output, &rest).await;
     let Some(mut body) = body.filter(|_| result.is_ok()) else {
         output.course.handed_over.set(Some(Instant::now()));
@@ -168,7 +169,7 @@ async fn feed(output: &Output<'_, Answers<'_>>, rest: Bytes, body: Option<stream
     output.course.handed_over.set(Some(Instant::now()));
 }
 
-async fn write(output: &Output<'_, Answers<'_>>, mut bytes: &[u8]) -> io::Result<()> {
+async fn write(output: &Output<'_, Answers>, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         let count = output.source.link.write(bytes).await?;
         bytes = &bytes[count..];
