@@ -41,6 +41,13 @@ impl Span {
         Self { start: range.start as u16, end: range.end as u16 }
     }
 
+    /// Moves with what stood at `from` and now stands at `to`, as far as [`Span::new`] allows.
+    #[inline]
+    fn shift(&mut self, from: usize, to: usize) {
+        let moved = |place: u16| (usize::from(place) - from + to) as u16;
+        *self = Self { start: moved(self.start), end: moved(self.end) };
+    }
+
     #[inline]
     fn of(self, bytes: &[u8]) -> &[u8] {
         // A head is only ever read beside the bytes it was parsed from; other bytes give
@@ -58,7 +65,7 @@ struct FieldSpan {
 
 /// Where the parts of a request's head stand in its bytes. It is filled by an engine, keeps its
 /// memory from one request to the next, and is read through [`Request`].
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Head {
     pub(crate) method: Method,
     pub(crate) method_text: Span,
@@ -71,6 +78,25 @@ pub struct Head {
     present: FieldSet,
     /// Bit by [`FieldName`]: the name occurs more than once.
     repeated: FieldSet,
+    section: Section,
+}
+
+/// The bytes that the fields were read from, with the empty line, and where they stood: a client sends them alike
+/// with one request after the other. Empty when it is not known.
+#[derive(Debug, Default)]
+struct Section {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+/// Bytes of a section that is kept at most.
+const KEPT_SECTION: usize = 2048;
+
+impl Clone for Head {
+    fn clone(&self) -> Self {
+        // Nothing more is read into a copy.
+        Self { fields: self.fields.clone(), section: Section::default(), ..*self }
+    }
 }
 
 impl Default for Head {
@@ -84,6 +110,7 @@ impl Default for Head {
             first: [0; FieldName::COUNT],
             present: FieldSet::EMPTY,
             repeated: FieldSet::EMPTY,
+            section: Section::default(),
         }
     }
 }
@@ -93,13 +120,49 @@ impl Head {
     pub const MOST_FIELDS: usize = u8::MAX as usize - 1;
 
     pub(crate) fn clear(&mut self) {
+        self.clear_fields();
+        self.clear_line();
+    }
+
+    pub(crate) fn clear_fields(&mut self) {
         self.fields.clear();
         self.present = FieldSet::EMPTY;
         self.repeated = FieldSet::EMPTY;
+        self.section.bytes.clear();
+    }
+
+    /// Forgets everything but the fields.
+    pub(crate) fn clear_line(&mut self) {
         self.method = Method::Other;
         self.method_text = Span::default();
         self.target = Span::default();
         self.version = Version::Http11;
+    }
+
+    /// The fields were read from these bytes, which end with the empty line and stand at `start`.
+    pub(crate) fn keep_section(&mut self, bytes: &[u8], start: usize) {
+        if bytes.len() <= KEPT_SECTION {
+            self.section.bytes.extend_from_slice(bytes);
+            self.section.start = start;
+        }
+    }
+
+    /// Has the fields be those of the section that `input` begins with, and stand at `start`, if they are the same as
+    /// the ones before: the section's length.
+    #[inline]
+    pub(crate) fn repeat_section(&mut self, input: &[u8], start: usize) -> Option<usize> {
+        let Section { bytes, start: before } = &mut self.section;
+        if bytes.is_empty() || !input.starts_with(bytes) {
+            return None;
+        }
+        let before = std::mem::replace(before, start);
+        if before != start {
+            for field in &mut self.fields {
+                field.name.shift(before, start);
+                field.value.shift(before, start);
+            }
+        }
+        Some(self.section.bytes.len())
     }
 
     /// Adds a field; the caller keeps to [`Head::MOST_FIELDS`].

@@ -370,6 +370,34 @@ proptest! {
     }
 
     #[test]
+    fn what_was_read_before_never_matters(
+        heads in proptest::collection::vec((
+            prop_oneof![Just("GET /a HTTP/1.1\r\n"), Just("POST /longer HTTP/1.0\r\n"), Just("GET  / HTTP/1.1\r\n")],
+            prop_oneof![
+                Just("Host: x\r\n\r\n"), Just("Host: x\r\n\r\nbody"), Just("Host: x\r\nA: b\r\n\r\n"), Just("\r\n"),
+                Just("Host: x\r\nCookie: a\r\nCookie: b\r\nContent-Length: 3\r\n\r\n"), Just("Host: x\r\n"), Just("Host : x\r\n\r\n"),
+            ],
+            1_usize..4,
+        ), 1..8),
+    ) {
+        let seen = |text: &str, fields: usize, head: &mut Head| {
+            let limits = Limits { fields, ..Limits::default() };
+            let length = Connection::default().head(text.as_bytes(), &limits, head)?;
+            Ok::<_, dunlin_http::http1::Refusal>(length.map(|length| {
+                let request = Request::new(&text.as_bytes()[..length], head);
+                let fields: Vec<_> = request.fields().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
+                let host = request.field(FieldName::Host).map(<[u8]>::to_vec);
+                (length, request.target().to_vec(), request.version(), fields, host, request.is_repeated(FieldName::ContentLength))
+            }))
+        };
+        let mut kept = Head::default();
+        for (line, fields, most) in heads {
+            let text = [line, fields].concat();
+            prop_assert_eq!(seen(&text, most, &mut kept), seen(&text, most, &mut Head::default()));
+        }
+    }
+
+    #[test]
     fn no_bytes_do_harm(input: Vec<u8>) {
         read_in_pieces(&input, &[], &Limits::default());
     }

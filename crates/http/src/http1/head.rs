@@ -19,7 +19,7 @@ pub(super) fn parse(
     limits: &Limits,
     head: &mut Head,
 ) -> Result<Option<usize>, Refusal> {
-    head.clear();
+    head.clear_line();
     let most = limits.head_size.min(usize::from(u16::MAX));
     let window = &input[..input.len().min(most)];
 
@@ -28,7 +28,14 @@ pub(super) fn parse(
     };
     request_line(&window[..line.end], limits, head)?;
 
-    let mut start = line.next;
+    let first = line.next;
+    if head.len() <= limits.fields
+        && let Some(length) = head.repeat_section(&window[first..], first)
+    {
+        return Ok(Some(first + length));
+    }
+    head.clear_fields();
+    let mut start = first;
     loop {
         let Some(line) = next_line(window, start)? else {
             return if window.len() < input.len() || window.len() == most {
@@ -38,6 +45,7 @@ pub(super) fn parse(
             };
         };
         if line.end == start {
+            head.keep_section(&window[first..line.next], first);
             return Ok(Some(line.next));
         }
         if head.len() >= limits.fields.min(Head::MOST_FIELDS) {
