@@ -51,21 +51,18 @@ static int set(size_t at, char *variable)
 /* Lines up to an empty one. Where they begin is known once the block moves no more. */
 static int read_records(void)
 {
-    size_t used = 0, count = 0, at;
+    size_t used = 0, start = 0, count = 0, at;
     for (;;) {
-        int c = getc_unlocked(stream);
-        size_t start = used;
-        while (c != EOF && c != '\n') {
-            if (!grow((void **)&block, &block_size, used + 2, 1))
-                return 0;
-            block[used++] = (char)c;
-            c = getc_unlocked(stream);
-        }
-        if (c == EOF)
+        if (!grow((void **)&block, &block_size, used + 2, 1)
+            || fgets(block + used, (int)(block_size - used), stream) == NULL)
             return 0;
-        if (used == start)
+        used += strlen(block + used);
+        if (used == start || block[used - 1] != '\n')
+            continue;
+        block[used - 1] = '\0';
+        if (used == start + 1)
             break;
-        block[used++] = '\0';
+        start = used;
         count++;
     }
     for (at = used = 0; at < count; at++) {
