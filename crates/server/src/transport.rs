@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use rustix::net::sockopt::set_tcp_quickack;
+use rustix::net::sockopt::{set_tcp_cork, set_tcp_quickack};
 use rustix::net::{RecvFlags, recv};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, Interest, ReadBuf};
@@ -106,6 +106,12 @@ impl Transport {
             // Without it the answer leaves all the same, in more turns.
             let _ = SockRef::from(tcp).set_tcp_notsent_lowat(bytes);
         }
+    }
+
+    /// Has the kernel send full segments alone until this is taken back: whether it does.
+    pub(crate) fn cork(&self, corked: bool) -> bool {
+        let Self::Tcp(tcp) = self else { return false };
+        set_tcp_cork(tcp, corked).is_ok()
     }
 
     /// Whether what was read may be sent again by others: the handshake of TLS has not ended.

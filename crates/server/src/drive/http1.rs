@@ -53,6 +53,8 @@ pub(crate) struct Connection {
     linger: bool,
     /// The answer that ends the connection has been written or is being written.
     closing: bool,
+    /// See [`Transport::cork`].
+    is_corked: bool,
     registered: bool,
     /// How many of the next reads may come before notifications that are older than them; see
     /// [`Loop::look_for_changes`].
@@ -178,6 +180,7 @@ impl Connection {
             resume: false,
             linger: false,
             closing: false,
+            is_corked: false,
             registered: false,
             early_reads: 2,
             may_overtake: false,

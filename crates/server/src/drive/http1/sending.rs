@@ -57,6 +57,7 @@ impl Connection {
         }
         if body.length() > LARGE {
             self.stream.bound_unsent(most_unsent(self.ctx.shared.gauge.open()));
+            self.is_corked = self.stream.cork(true);
         }
         match self.flush(body, log, output) {
             Next::Receive => None,
@@ -122,6 +123,10 @@ impl Connection {
                 _ => Ending::BrokenOff,
             };
             self.record_later(&log, sent, ending);
+        }
+        // What is left of an answer leaves with the connection's end too.
+        if !self.closing && std::mem::take(&mut self.is_corked) {
+            self.stream.cork(false);
         }
         match result {
             Ok(Sent::All) if self.closing => Next::Close,
