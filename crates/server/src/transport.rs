@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -106,6 +107,11 @@ impl Transport {
             // Without it the answer leaves all the same, in more turns.
             let _ = SockRef::from(tcp).set_tcp_notsent_lowat(bytes);
         }
+    }
+
+    /// Bytes that the kernel has for the client and the client has not acknowledged; `None` when it does not tell.
+    pub(crate) fn unacknowledged(&self) -> Option<u32> {
+        dunlin_sock_diag::unacknowledged(self.tcp()?.as_fd()).ok()
     }
 
     /// Has the kernel send full segments alone until this is taken back: whether it does.

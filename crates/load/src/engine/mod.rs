@@ -8,7 +8,6 @@ mod job;
 mod pace;
 mod series;
 mod tally;
-mod tcp_info;
 mod timers;
 mod transport;
 mod worker;

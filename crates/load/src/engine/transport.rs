@@ -14,7 +14,6 @@ use rustix::net::{
 
 use super::job::Tls;
 use super::tally::Windows;
-use super::tcp_info;
 
 /// A connection's socket, and its TLS session when it has one.
 pub(super) struct Transport {
@@ -76,7 +75,7 @@ impl Transport {
         if windows.asked < LOOKED_AT {
             windows.asked += 1;
             windows.largest =
-                windows.largest.max(tcp_info::receive_window(self.socket.as_fd()).ok());
+                windows.largest.max(dunlin_sock_diag::receive_window(self.socket.as_fd()).ok());
         }
     }
 

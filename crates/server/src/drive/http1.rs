@@ -24,6 +24,7 @@ use self::body::{BodyProgress, BodyStep};
 use self::exchange::Exchange;
 use self::sending::Sending;
 use super::http2;
+use super::patience::Patience;
 use crate::config::Persistence as Personality;
 use crate::connections::Waiting;
 use crate::event_loop::{Buffers, Loop, Served};
@@ -55,6 +56,8 @@ pub(crate) struct Connection {
     closing: bool,
     /// See [`Transport::cork`].
     is_corked: bool,
+    /// While it is sent something.
+    patience: Patience,
     registered: bool,
     /// How many of the next reads may come before notifications that are older than them; see
     /// [`Loop::look_for_changes`].
@@ -181,6 +184,7 @@ impl Connection {
             linger: false,
             closing: false,
             is_corked: false,
+            patience: Patience::default(),
             registered: false,
             early_reads: 2,
             may_overtake: false,
@@ -374,9 +378,18 @@ impl Connection {
         Step::Again
     }
 
-    fn await_client(&self) {
-        let deadline = self.ctx.clock.now() + self.ctx.http1.send_timeout;
-        self.ctx.connections.wait(self.slot, Waiting::Send, deadline);
+    /// The client has been sent something, and has time to take it.
+    fn await_client(&mut self) {
+        self.patience = Patience::begin(self.ctx.clock.now(), self.ctx.http1.send_timeout);
+        self.ctx.connections.wait(self.slot, Waiting::Send, self.patience.look());
+    }
+
+    /// Whether it has taken nothing in that time.
+    fn is_left_waiting(&mut self) -> bool {
+        let (now, limit) = (self.ctx.clock.now(), self.ctx.http1.send_timeout);
+        let is_over = self.patience.is_over(&self.stream, now, limit);
+        self.ctx.connections.wait(self.slot, Waiting::Send, self.patience.look());
+        is_over
     }
 
     fn begin_linger(&mut self) -> Step {

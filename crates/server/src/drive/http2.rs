@@ -19,6 +19,7 @@ use dunlin_http::{Head, Request};
 use tokio::io::ReadBuf;
 
 use self::work::Work;
+use super::patience::Patience;
 use crate::event_loop::{Buffers, Ending, From, Loop, Served};
 use crate::gate::ConnectionPace;
 use crate::record::{Arrival, Opening, Track};
@@ -44,6 +45,8 @@ pub(super) struct Connection {
     arrival: Option<Arrival>,
     /// When something was last received or sent, in milliseconds of the loop's clock.
     active: u64,
+    /// While the socket does not take what is written.
+    patience: Option<Patience>,
     /// When bytes of a body were last sent on any stream.
     served: u64,
     /// When what is incomplete now began to arrive.
@@ -132,6 +135,7 @@ impl Connection {
             requests: 0,
             arrival: None,
             active: now,
+            patience: None,
             served: now,
             incomplete_since: None,
             deadline: now,
@@ -325,11 +329,14 @@ impl Connection {
     ) -> Option<Turn> {
         let (mut at, before) = (0, link.stream.written());
         let result = link.stream.poll_send(cx, out, &mut at);
+        let (now, limit) = (link.ctx.clock.now(), link.ctx.http1.send_timeout);
         if at > 0 || link.stream.written() != before {
-            self.active = link.ctx.clock.now();
+            self.active = now;
+            self.patience = None;
         }
         match result {
             Poll::Ready(Ok(())) => {
+                self.patience = None;
                 out.clear();
                 None
             }
@@ -337,7 +344,8 @@ impl Connection {
             Poll::Pending => {
                 self.unsent.extend_from_slice(&out[at..]);
                 out.clear();
-                if link.ctx.clock.now() >= self.active + link.ctx.http1.send_timeout {
+                let patience = self.patience.get_or_insert_with(|| Patience::begin(now, limit));
+                if patience.is_over(link.stream, now, limit) {
                     return Some(Turn::Over(Outcome::Abort));
                 }
                 Some(Turn::Moved(false))

@@ -2,4 +2,5 @@
 
 pub(crate) mod http1;
 mod http2;
+mod patience;
 mod send;

@@ -66,6 +66,9 @@ fn needed() -> Result<Rules, BackendError> {
             sockets.push(rule([(0, Eq, family as u64), kind])?);
         }
     }
+    // What the system tells of a connection.
+    let diagnosis = libc::NETLINK_SOCK_DIAG as u64;
+    sockets.push(rule([(0, Eq, libc::AF_NETLINK as u64), (2, Eq, diagnosis)])?);
     calls.insert(libc::SYS_socket, sockets);
     Ok(calls)
 }

@@ -470,8 +470,11 @@ impl Connection {
     }
 
     /// Something has moved: the time begins anew in which something has to.
-    fn set_deadline(&self, exchange: &Exchange) {
+    fn set_deadline(&mut self, exchange: &Exchange) {
         let (waiting, limit) = self.waits_for(exchange);
+        if waiting == Waiting::Send {
+            return self.await_client();
+        }
         let deadline = limit.map_or(u64::MAX, |limit| self.ctx.clock.now() + limit);
         self.ctx.connections.wait(self.slot, waiting, deadline);
     }
@@ -483,7 +486,7 @@ impl Connection {
             return (Waiting::Throttle, None);
         }
         if exchange.at < exchange.output.len() {
-            return (Waiting::Send, Some(settings.send_timeout));
+            return (Waiting::Send, None);
         }
         match &exchange.upload {
             Some(upload)
@@ -509,7 +512,7 @@ impl Connection {
                 let refusal = Refusal { status: 408, reason: "the body took too long" };
                 Some(self.refuse_exchange(exchange, refusal))
             }
-            Waiting::Send if expired => Some(Next::Abort),
+            Waiting::Send if expired && self.is_left_waiting() => Some(Next::Abort),
             _ => None,
         }
     }

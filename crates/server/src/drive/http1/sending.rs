@@ -161,12 +161,10 @@ impl Connection {
                     match self.stream.poll_write_ready(cx) {
                         Poll::Ready(Ok(())) => {}
                         Poll::Ready(Err(_)) => return Poll::Ready(self.give_up()),
-                        Poll::Pending => {
-                            let now = self.ctx.clock.now();
-                            let (_, expired) = self.ctx.connections.state(self.slot, now);
-                            let waiting = if expired { Some(self.give_up()) } else { None };
-                            return waiting.map_or(Poll::Pending, Poll::Ready);
+                        Poll::Pending if self.is_left_waiting() => {
+                            return Poll::Ready(self.give_up());
                         }
+                        Poll::Pending => return Poll::Pending,
                     }
                 }
                 Ok(Sent::All)

@@ -17,8 +17,8 @@ impl Connection {
     /// Says until when the connection may go on like this.
     pub(super) fn set_deadline(&mut self, link: &Link<'_>) {
         let settings = &link.ctx.http1;
-        let (waiting, deadline) = if !self.unsent.is_empty() {
-            (Waiting::Send, self.active + settings.send_timeout)
+        let (waiting, deadline) = if let Some(patience) = &self.patience {
+            (Waiting::Send, patience.look())
         } else if let Some(since) = self.incomplete_since {
             (Waiting::Head, since + settings.head_timeout)
         } else if self.works.is_empty() {

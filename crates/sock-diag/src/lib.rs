@@ -1,5 +1,5 @@
-//! What the system itself tells of a connection (TCP_INFO). It is asked by netlink (sock_diag(7)): no library
-//! has the socket's option without `unsafe`.
+//! What the system itself tells of a TCP connection. It is asked by netlink (sock_diag(7)): no library
+//! has the socket's options (TCP_INFO, SIOCOUTQ) without `unsafe`.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -22,6 +22,8 @@ const TCP: u8 = 6;
 const HEADER: usize = 16;
 const REQUEST: usize = 56;
 const MESSAGE: usize = 72;
+/// Where `idiag_wqueue` stands in `inet_diag_msg`.
+const WRITE_QUEUE: usize = 60;
 /// Where `tcpi_rcv_wnd` stands in `struct tcp_info` (`linux/tcp.h`, since Linux 6.2).
 const RECEIVE_WINDOW: usize = 232;
 
@@ -29,7 +31,20 @@ const RECEIVE_WINDOW: usize = 232;
 ///
 /// # Errors
 /// The system does not tell: it has no such account, or is older than Linux 6.2.
-pub(super) fn receive_window(socket: BorrowedFd<'_>) -> io::Result<u32> {
+pub fn receive_window(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    window_in(&ask(socket, 1 << (INET_DIAG_INFO - 1))?)
+}
+
+/// Bytes that were written to the connection and that the other side has not acknowledged, sent or not.
+///
+/// # Errors
+/// The system does not tell: it has no such account.
+pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    unacknowledged_in(&ask(socket, 0)?)
+}
+
+/// What the system answers of one connection, with those of `extensions` (bits) besides.
+fn ask(socket: BorrowedFd<'_>, extensions: u8) -> io::Result<Vec<u8>> {
     let local = SocketAddr::try_from(getsockname(socket)?)?;
     let remote = match getpeername(socket)? {
         Some(remote) => SocketAddr::try_from(remote)?,
@@ -37,21 +52,27 @@ pub(super) fn receive_window(socket: BorrowedFd<'_>) -> io::Result<u32> {
     };
     let flags = SocketFlags::CLOEXEC;
     let netlink = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(SOCK_DIAG))?;
-    sendto(&netlink, &question(local, remote), SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
-    let mut answer = [0; 4096];
+    let question = question(local, remote, extensions);
+    sendto(&netlink, &question, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
+    let mut answer = vec![0; 4096];
     let (_, length) = recv(&netlink, &mut answer[..], RecvFlags::empty())?;
-    window_in(&answer[..length])
+    answer.truncate(length);
+    if short(&answer, 4) == Some(NLMSG_ERROR) {
+        let error = long(&answer, HEADER).map_or(0, |error| (error as i32).wrapping_neg());
+        return Err(io::Error::from_raw_os_error(error));
+    }
+    Ok(answer)
 }
 
 /// The request for one connection.
-fn question(local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
+fn question(local: SocketAddr, remote: SocketAddr, extensions: u8) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER + REQUEST);
     bytes.extend(((HEADER + REQUEST) as u32).to_ne_bytes());
     bytes.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
     bytes.extend(NLM_F_REQUEST.to_ne_bytes());
     bytes.extend([0; 8]);
     let family = if local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    bytes.extend([family.as_raw() as u8, TCP, 1 << (INET_DIAG_INFO - 1), 0]);
+    bytes.extend([family.as_raw() as u8, TCP, extensions, 0]);
     // In any state.
     bytes.extend(u32::MAX.to_ne_bytes());
     bytes.extend(local.port().to_be_bytes());
@@ -70,19 +91,18 @@ fn question(local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
     bytes
 }
 
+fn unacknowledged_in(answer: &[u8]) -> io::Result<u32> {
+    long(answer, HEADER + WRITE_QUEUE)
+        .ok_or_else(|| io::Error::other("the system does not tell the bytes on their way"))
+}
+
 fn window_in(answer: &[u8]) -> io::Result<u32> {
     let untold = || io::Error::other("the system does not tell the receive window");
-    let short = |at| Some(u16::from_ne_bytes(*answer.get(at..)?.first_chunk()?));
-    let long = |at| Some(u32::from_ne_bytes(*answer.get(at..)?.first_chunk()?));
-    if short(4) == Some(NLMSG_ERROR) {
-        let error = long(HEADER).map_or(0, |error| (error as i32).wrapping_neg());
-        return Err(io::Error::from_raw_os_error(error));
-    }
     let mut at = HEADER + MESSAGE;
-    while let (Some(length), Some(kind)) = (short(at), short(at + 2)) {
+    while let (Some(length), Some(kind)) = (short(answer, at), short(answer, at + 2)) {
         let length = usize::from(length);
         if kind == INET_DIAG_INFO && length >= 4 + RECEIVE_WINDOW + 4 {
-            return long(at + 4 + RECEIVE_WINDOW).ok_or_else(untold);
+            return long(answer, at + 4 + RECEIVE_WINDOW).ok_or_else(untold);
         }
         // Each begins at a multiple of four; a length of less than its own header ends the list.
         if length < 4 {
@@ -93,10 +113,21 @@ fn window_in(answer: &[u8]) -> io::Result<u32> {
     Err(untold())
 }
 
+fn short(answer: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(*answer.get(at..)?.first_chunk()?))
+}
+
+fn long(answer: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*answer.get(at..)?.first_chunk()?))
+}
+
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+    use std::time::{Duration, Instant};
 
     use rustix::net::{connect, sockopt};
 
@@ -141,9 +172,41 @@ mod tests {
         for length in 0..whole.len() {
             assert!(window_in(&whole[..length]).is_err(), "{length}");
         }
-        let mut refused = vec![0; 40];
-        refused[4..6].copy_from_slice(&NLMSG_ERROR.to_ne_bytes());
-        refused[HEADER..HEADER + 4].copy_from_slice(&(-2_i32).to_ne_bytes());
-        assert_eq!(window_in(&refused).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn what_the_other_side_leaves_is_told_and_what_it_takes() {
+        for address in ["127.0.0.1", "::1"] {
+            let listener = TcpListener::bind((address, 0)).unwrap();
+            let mut writer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (mut reader, _) = listener.accept().unwrap();
+            assert_eq!(unacknowledged(writer.as_fd()).unwrap(), 0);
+            writer.set_nonblocking(true).unwrap();
+            let mut written = 0;
+            while let Ok(count) = writer.write(&[7; 65_536]) {
+                written += count;
+            }
+            let full = unacknowledged(writer.as_fd()).unwrap();
+            assert!(full > 0 && (full as usize) < written, "{full} of {written}");
+            reader.read_exact(&mut vec![0; written / 2]).unwrap();
+            let end = Instant::now() + Duration::from_secs(10);
+            while unacknowledged(writer.as_fd()).unwrap() >= full {
+                assert!(Instant::now() < end);
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_the_systems_error() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        drop(listener);
+        let pair = UnixStream::pair().unwrap().0;
+        assert!(unacknowledged(pair.as_fd()).is_err());
+        let end = Instant::now() + Duration::from_secs(10);
+        while unacknowledged(socket.as_fd()).is_ok() {
+            assert!(Instant::now() < end);
+        }
     }
 }
