@@ -2,41 +2,50 @@
 #define _POSIX_C_SOURCE 200809L
 #include "cgiplus.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 extern char **environ;
 
-static FILE *stream;
 static const char *end_mark;
 static int requests;
 static unsigned long long left;
-/* The variables of the request, each behind its length, and where each begins. */
-static char *block;
-static size_t block_size;
+/* What has come of the stream of variables: those of the request, and from `next` on what has not been looked at. It
+   stays where it is until the next request. */
+static int stream = -1;
+static char *text;
+static size_t text_size, used, next;
+/* Where each variable begins. */
 static char **list;
 static size_t list_size;
 
 int cgiplus_is_used(void)
 {
-    const char *mark = getenv("CGIPLUSEOF");
-    return mark != NULL && *mark != '\0';
+    static int is_used = -1;
+    if (is_used < 0) {
+        const char *mark = getenv("CGIPLUSEOF");
+        is_used = mark != NULL && *mark != '\0';
+    }
+    return is_used;
 }
 
 static int grow(void **memory, size_t *size, size_t wanted, size_t item)
 {
     void *larger;
-    size_t next = *size == 0 ? 256 : *size;
+    size_t count = *size == 0 ? 256 : *size;
     if (wanted <= *size)
         return 1;
-    while (next < wanted)
-        next *= 2;
-    larger = realloc(*memory, next * item);
+    while (count < wanted)
+        count *= 2;
+    larger = realloc(*memory, count * item);
     if (larger == NULL)
         return 0;
     *memory = larger;
-    *size = next;
+    *size = count;
     return 1;
 }
 
@@ -48,45 +57,98 @@ static int set(size_t at, char *variable)
     return 1;
 }
 
-/* Lines up to an empty one. Where they begin is known once the block moves no more. */
+static ssize_t read_some(void *to, size_t size)
+{
+    ssize_t count;
+    do
+        count = read(stream, to, size);
+    while (count < 0 && errno == EINTR);
+    return count;
+}
+
+static int read_more(void)
+{
+    ssize_t count;
+    if (!grow((void **)&text, &text_size, used + 4096, 1))
+        return 0;
+    count = read_some(text + used, text_size - used);
+    if (count <= 0)
+        return 0;
+    used += (size_t)count;
+    return 1;
+}
+
+/* Where the line that begins at `at` ends; what is not there yet is waited for. */
+static int find_end(size_t at, size_t *end)
+{
+    size_t known = at;
+    for (;;) {
+        const char *found = known < used ? memchr(text + known, '\n', used - known) : NULL;
+        if (found != NULL) {
+            *end = (size_t)(found - text);
+            return 1;
+        }
+        known = used;
+        if (!read_more())
+            return 0;
+    }
+}
+
+/* Lines up to an empty one. Where they stand is known once all are there. */
 static int read_records(void)
 {
-    size_t used = 0, start = 0, count = 0, at;
-    for (;;) {
-        if (!grow((void **)&block, &block_size, used + 2, 1)
-            || fgets(block + used, (int)(block_size - used), stream) == NULL)
-            return 0;
-        used += strlen(block + used);
-        if (used == start || block[used - 1] != '\n')
+    size_t at = next, end, count = 0;
+    for (; find_end(at, &end); at = end + 1) {
+        if (end != at)
             continue;
-        block[used - 1] = '\0';
-        if (used == start + 1)
-            break;
-        start = used;
-        count++;
+        for (at = next; at < end; at += strlen(text + at) + 1) {
+            char *stop = memchr(text + at, '\n', used - at);
+            *stop = '\0';
+            if (!set(count++, text + at))
+                return 0;
+        }
+        next = end + 1;
+        return set(count, NULL);
     }
-    for (at = used = 0; at < count; at++) {
-        if (!set(at, block + used))
-            return 0;
-        used += strlen(block + used) + 1;
-    }
-    return set(count, NULL);
+    return 0;
 }
 
 /* `size` bytes: lengths of two bytes, the lower one first, and so many bytes each. */
 static int read_structs(size_t size)
 {
-    size_t at = 0, count = 0;
-    if (!grow((void **)&block, &block_size, size, 1) || fread(block, 1, size, stream) != size)
-        return 0;
-    while (at + 2 <= size) {
-        size_t length = (unsigned char)block[at] | (size_t)(unsigned char)block[at + 1] << 8;
+    size_t at = next, end, count = 0;
+    while (used - next < size)
+        if (!read_more())
+            return 0;
+    end = next += size;
+    while (at + 2 <= end) {
+        size_t length = (unsigned char)text[at] | (size_t)(unsigned char)text[at + 1] << 8;
         at += 2;
         if (length == 0)
             return set(count, NULL);
-        if (length > size - at || block[at + length - 1] != '\0' || !set(count++, block + at))
+        if (length > end - at || text[at + length - 1] != '\0' || !set(count++, text + at))
             return 0;
         at += length;
+    }
+    return 0;
+}
+
+/* Up to the variables of a request, and those. */
+static int read_request(void)
+{
+    size_t end;
+    if (next > 0)
+        memmove(text, text + next, used - next);
+    used -= next;
+    next = 0;
+    while (find_end(next, &end)) {
+        const char *line = text + next;
+        size_t length = end - next;
+        next = end + 1;
+        if (length == 1 && *line == '!')
+            return read_records();
+        if (length > 2 && line[0] == '!' && line[1] == '!')
+            return read_structs(strtoul(line + 2, NULL, 10));
     }
     return 0;
 }
@@ -101,14 +163,14 @@ static int open_stream(void)
 {
     const char *path = getenv("CGIPLUSIN");
     end_mark = getenv("CGIPLUSEOF");
-    stream = path == NULL ? NULL : fopen(path, "rb");
+    stream = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC);
     /* 64 KB leave in one write with what stands before and after them. */
-    return stream != NULL && setvbuf(stdout, NULL, _IOFBF, 81920) == 0;
+    return stream >= 0 && setvbuf(stdout, NULL, _IOFBF, 81920) == 0;
 }
 
 int cgiplus_next(void)
 {
-    char line[64], rest[4096];
+    char rest[4096];
     if (!cgiplus_is_used()) {
         if (requests++ == 0) {
             find_length();
@@ -126,18 +188,10 @@ int cgiplus_next(void)
         if (fputs(end_mark, stdout) == EOF || fflush(stdout) == EOF)
             return 0;
     }
-    while (fgets(line, sizeof line, stream) != NULL) {
-        int whole = 0;
-        if (strcmp(line, "!\n") == 0)
-            whole = read_records();
-        else if (strncmp(line, "!!", 2) == 0)
-            whole = read_structs(strtoul(line + 2, NULL, 10));
-        else
-            continue;
-        find_length();
-        return whole;
-    }
-    return 0;
+    if (!read_request())
+        return 0;
+    find_length();
+    return 1;
 }
 
 char **cgiplus_variables(void)
@@ -150,7 +204,7 @@ const char *cgiplus_variable(const char *name)
     size_t length = strlen(name);
     char **at = cgiplus_variables();
     for (; at != NULL && *at != NULL; at++)
-        if (strncmp(*at, name, length) == 0 && (*at)[length] == '=')
+        if (**at == *name && strncmp(*at, name, length) == 0 && (*at)[length] == '=')
             return *at + length + 1;
     return NULL;
 }
@@ -165,22 +219,31 @@ size_t cgiplus_read(void *buffer, size_t size)
     return size;
 }
 
+/* The next byte of what a callout is answered with. The variables stay where they are. */
+static int next_byte(void)
+{
+    unsigned char byte;
+    if (next < used)
+        return (unsigned char)text[next++];
+    return read_some(&byte, 1) == 1 ? byte : EOF;
+}
+
 int cgiplus_callout(const char *text, char *answer, size_t size)
 {
     const char *begin = getenv("CGIPLUSESC"), *end = getenv("CGIPLUSEOT");
-    size_t used = 0;
+    size_t length = 0;
     int c;
-    if (begin == NULL || end == NULL || stream == NULL)
+    if (begin == NULL || end == NULL || stream < 0)
         return -1;
     if (printf("%s\n%s\n%s", begin, text, end) < 0 || fflush(stdout) == EOF)
         return -1;
     if (*text == '!' || *text == '#')
         return 0;
-    while ((c = getc_unlocked(stream)) != EOF && c != '\n')
-        if (used + 1 < size)
-            answer[used++] = (char)c;
+    while ((c = next_byte()) != EOF && c != '\n')
+        if (length + 1 < size)
+            answer[length++] = (char)c;
     if (size > 0)
-        answer[used] = '\0';
+        answer[length] = '\0';
     return c == EOF ? -1 : 0;
 }
 

@@ -488,7 +488,19 @@ impl Connection {
             .send_response(response, is_head, log, output)
             .unwrap_or_else(|| self.flush_answers(output));
         self.ctx.give_buffers(buffers);
-        Poll::Ready(self.follow(next))
+        Poll::Ready(self.follow_handler(next, cx))
+    }
+
+    /// As [`Self::follow`] when a handler has answered, and the socket has taken all that it was given.
+    fn follow_handler(&mut self, next: Next, cx: &mut Context<'_>) -> Step {
+        let early_reads = self.early_reads;
+        let is_told = !matches!(next, Next::Receive) || self.stream.is_told_to_read(cx);
+        let step = self.follow(next);
+        // The loop has not been told of another request: it will be told of the changes before it first.
+        if !is_told {
+            self.early_reads = early_reads;
+        }
+        step
     }
 }
 

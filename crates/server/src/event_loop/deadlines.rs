@@ -3,10 +3,12 @@
 
 use std::cell::RefCell;
 use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use futures_util::future::{Either, select};
 use slab::Slab;
 use tokio::sync::Notify;
 
@@ -42,6 +44,19 @@ impl Deadlines {
             poll_fn(|cx| self.poll(registered.key, cx)).await;
         }
         tokio::time::sleep_until(at.into()).await;
+    }
+
+    /// What `future` comes to before `at`, which is [`None`] when that passes first. It is about `now`.
+    pub(crate) async fn before<F: Future>(
+        &self,
+        at: Instant,
+        now: Instant,
+        future: F,
+    ) -> Option<F::Output> {
+        match select(pin!(future), pin!(self.until(at, now))).await {
+            Either::Left((output, _)) => Some(output),
+            Either::Right(_) => None,
+        }
     }
 
     fn add(&self, at: Instant) -> usize {
@@ -90,7 +105,6 @@ impl Drop for Registered<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
     use std::time::Duration;
 
     use super::*;

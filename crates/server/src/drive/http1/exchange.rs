@@ -41,6 +41,8 @@ pub(super) struct Exchange {
     /// Bytes of the answer's body that went into `output`.
     sent: u64,
     body_limit: u64,
+    /// The socket had no room.
+    was_blocked: bool,
     /// What slows the answer's body down.
     pacer: Option<Pacer>,
 }
@@ -139,6 +141,7 @@ impl Connection {
             version: request.version(),
             sent: 0,
             body_limit,
+            was_blocked: false,
             pacer: None,
         }))
     }
@@ -163,7 +166,10 @@ impl Connection {
                     };
                     self.record_exchange(&log, &exchange, ending);
                 }
-                Poll::Ready(self.follow(next))
+                Poll::Ready(match exchange.was_blocked {
+                    true => self.follow(next),
+                    false => self.follow_handler(next, cx),
+                })
             }
         }
     }
@@ -179,6 +185,7 @@ impl Connection {
                     Moved::Over(next) => return Some(next),
                 }
             }
+            exchange.was_blocked |= exchange.at < exchange.output.len();
             if !moved {
                 return self.check_deadline(exchange);
             }

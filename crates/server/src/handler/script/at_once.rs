@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
-use futures_util::future::{Either, poll_fn, select};
+use futures_util::future::poll_fn;
 
 use super::head::{self, ScriptHead};
 use super::output::{End, Gathered, Source, WHOLE, next_limit};
@@ -43,13 +43,7 @@ pub(super) async fn answer(
     let mut content = Gathered::default();
     let first = match next_limit(rules, course, true, Some(started)) {
         None => source.read().await,
-        Some((limit, _)) => {
-            let passed = pin!(deadlines.until(limit, started));
-            match select(pin!(source.read()), passed).await {
-                Either::Left((first, _)) => first,
-                Either::Right(_) => None,
-            }
-        }
+        Some((limit, _)) => deadlines.before(limit, started, source.read()).await.flatten(),
     };
     let Some(first) = first else { return Err(content.pieces) };
     course.reach(&course.first_byte);

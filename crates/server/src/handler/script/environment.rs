@@ -165,6 +165,7 @@ pub(super) fn variables(
     for (name, value) in &call.rules.env {
         list.replace(name, value, false);
     }
+    list.drop_unfit();
     list
 }
 
@@ -250,8 +251,11 @@ fn server_port(request: &Request<'_>, incoming: &Incoming) -> u16 {
 /// Names and values, in one piece of memory.
 #[derive(Debug)]
 pub(super) struct Variables {
+    /// A line for each, `NAME=value`.
     bytes: Vec<u8>,
     entries: Vec<Entry>,
+    /// The lines hold nothing else than the entries, in their order.
+    is_exact: bool,
 }
 
 #[derive(Debug)]
@@ -273,7 +277,7 @@ const KEPT: usize = 64 * 1024;
 impl Default for Variables {
     fn default() -> Self {
         let (bytes, entries) = SPARE.take().unwrap_or_default();
-        Self { bytes, entries }
+        Self { bytes, entries, is_exact: true }
     }
 }
 
@@ -301,6 +305,13 @@ impl Variables {
 
     fn of(&self, entry: &Entry) -> (&[u8], &[u8]) {
         (&self.bytes[entry.name.clone()], &self.bytes[entry.value.clone()])
+    }
+
+    /// All of them as lines, `NAME=value`; `None` when a value would end its line.
+    pub(super) fn lines(&self) -> Option<&[u8]> {
+        let ends = memchr::memchr_iter(b'\n', &self.bytes).count();
+        let is_plain = self.is_exact && ends == self.entries.len();
+        (is_plain && memchr::memchr(b'\r', &self.bytes).is_none()).then_some(&self.bytes)
     }
 
     /// The variables as a process takes them.
@@ -337,13 +348,23 @@ impl Variables {
     /// Adds a variable whose value `write` adds to the bytes.
     fn write(&mut self, name: impl AsRef<[u8]>, varies: bool, write: impl FnOnce(&mut Vec<u8>)) {
         let name = self.push(name.as_ref());
+        self.bytes.push(b'=');
         let start = self.bytes.len();
         write(&mut self.bytes);
         let value = start..self.bytes.len();
-        // No value of a request holds one: the engine refuses it. The system would not take it.
-        if memchr::memchr(0, &self.bytes[value.clone()]).is_none() {
-            self.entries.push(Entry { name, value, varies });
+        self.bytes.push(b'\n');
+        self.entries.push(Entry { name, value, varies });
+    }
+
+    /// Drops what the system would not take: values with a NUL. No value of a request holds one, as the engine
+    /// refuses it.
+    fn drop_unfit(&mut self) {
+        if memchr::memchr(0, &self.bytes).is_none() {
+            return;
         }
+        let bytes = &self.bytes;
+        self.entries.retain(|entry| !bytes[entry.value.clone()].contains(&0));
+        self.is_exact = false;
     }
 
     /// As Apache's mod_ssl names them.
@@ -360,8 +381,9 @@ impl Variables {
 
     /// Adds a variable in the place of the one of that name, if there is one.
     fn replace(&mut self, name: &str, value: &str, varies: bool) {
-        let bytes = &self.bytes;
+        let (bytes, before) = (&self.bytes, self.entries.len());
         self.entries.retain(|entry| bytes[entry.name.clone()] != *name.as_bytes());
+        self.is_exact &= self.entries.len() == before;
         self.enter(name.as_bytes(), value.as_bytes(), varies);
     }
 
@@ -403,9 +425,12 @@ impl Variables {
                     let before = &self.bytes[self.entries[first + at].value.clone()];
                     let joined = [before, separator, value].concat();
                     self.entries[first + at].value = self.push(&joined);
+                    self.is_exact = false;
                 }
                 None => {
+                    self.bytes.push(b'=');
                     let value = self.push(value);
+                    self.bytes.push(b'\n');
                     let varies = field == Field::Varies;
                     self.entries.push(Entry { name: variable, value, varies });
                 }

@@ -15,6 +15,7 @@ mod output;
 mod pipes;
 mod pool;
 mod process;
+mod readiness;
 mod redirect;
 mod remote;
 mod reply;

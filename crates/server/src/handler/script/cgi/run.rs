@@ -15,6 +15,7 @@ use crate::event_loop::Loop;
 use crate::handler::script::Failure;
 use crate::handler::script::output::{End, Output, Source, Tell};
 use crate::handler::script::process::{Child, Exit, GROUP_GRACE, Process};
+use crate::handler::script::readiness::Readiness;
 use crate::handler::script::stderr::Stderr;
 use crate::record::Course;
 use crate::stream;
@@ -169,7 +170,7 @@ impl Stdout<'_> {
     /// What is there now; `None` at the end.
     fn try_read(&self) -> io::Result<Option<Bytes>> {
         let mut buffers = self.ctx.take_buffers();
-        let result = self.pipe.try_read(&mut buffers.input);
+        let result = self.pipe.read_told(&mut buffers.input);
         let result = result
             .map(|count| (count > 0).then(|| Bytes::copy_from_slice(&buffers.input[..count])));
         self.ctx.give_buffers(buffers);

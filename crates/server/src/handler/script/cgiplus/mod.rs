@@ -161,7 +161,7 @@ async fn worker(
     name: &Arc<str>,
 ) -> Result<(Lease, Streams), Failure> {
     loop {
-        let mut lease = pool.lease(&call.ctx.shared, name).await?;
+        let mut lease = pool.lease(&call.ctx, name).await?;
         let streams = lease.take_kept().map(super::workers::Kept::into_streams);
         match streams {
             Some(Ok(streams)) if streams.is_silent() => return Ok((lease, streams)),

@@ -8,12 +8,15 @@ use crate::handler::script::environment::Variables;
 pub(super) fn records(variables: &Variables) -> Vec<u8> {
     let mut output = Vec::with_capacity(2048);
     output.extend_from_slice(b"!\n");
-    for (name, value) in variables.iter() {
-        output.extend_from_slice(name);
-        output.push(b'=');
-        let plain = |&byte: &u8| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte };
-        output.extend(value.iter().map(plain));
-        output.push(b'\n');
+    match variables.lines() {
+        Some(lines) => output.extend_from_slice(lines),
+        None => variables.iter().for_each(|(name, value)| {
+            output.extend_from_slice(name);
+            output.push(b'=');
+            let plain = |&byte: &u8| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte };
+            output.extend(value.iter().map(plain));
+            output.push(b'\n');
+        }),
     }
     output.push(b'\n');
     output

@@ -11,11 +11,11 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
 use hashbrown::HashMap;
-use tokio::io::Interest;
 use tokio::net::UnixStream;
 
 use super::frame::{self, Said};
 use crate::handler::script::output::{End, Source};
+use crate::handler::script::readiness::Readiness;
 use crate::handler::script::stderr::printable;
 use crate::handler::script::workers::{Lease, Worker};
 
@@ -161,8 +161,7 @@ impl Link {
                 Ok(count) => {
                     if count < room {
                         // That was all, which would otherwise cost another call to learn.
-                        let nothing = || Err::<(), _>(ErrorKind::WouldBlock.into());
-                        let _ = stream.try_io(Interest::READABLE, nothing);
+                        stream.clear();
                     }
                     if let Err(why) = self.take(input) {
                         return Poll::Ready(why.into());

@@ -77,7 +77,7 @@ pub(super) async fn attempt(
     let mut may_repeat = body.is_none() && request.method().is_idempotent();
     let mut unreached = 0;
     loop {
-        let mut lease = pool.lease(shared, name).await?;
+        let mut lease = pool.lease(&call.ctx, name).await?;
         let pid = lease.worker.pid;
         call.asks(&lease.worker);
         let link = match call.ctx.links.to(&lease.worker).await {

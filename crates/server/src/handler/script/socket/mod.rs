@@ -163,7 +163,7 @@ async fn connect(
             let pool = shared.pools.workers.of(shared, &call.rules, local, Capacity::ONE)?;
             let mut unreached = 0;
             loop {
-                let mut lease = pool.lease(shared, name).await?;
+                let mut lease = pool.lease(&call.ctx, name).await?;
                 if let Some(kept) = lease.take_kept()
                     && let Ok(link) = kept.into_link()
                 {

@@ -22,7 +22,7 @@ pub(super) use self::lease::{Kept, Lease};
 use super::Failure;
 use super::stderr::Recent;
 use crate::config::{Local, Script};
-use crate::event_loop::Shared;
+use crate::event_loop::{Loop, Shared};
 use crate::handler::status::Scripts;
 
 /// The pools of all routes.
@@ -343,11 +343,11 @@ impl Pool {
     /// worker can be started.
     pub(super) async fn lease(
         self: &Arc<Self>,
-        shared: &Arc<Shared>,
+        ctx: &Loop,
         script: &Arc<str>,
     ) -> Result<Lease, Failure> {
         let home = std::thread::current().id();
-        let given = {
+        let (given, since) = {
             let mut state = self.lock();
             if let Some(lease) = self.take(&mut state, script, home) {
                 return Ok(lease);
@@ -356,7 +356,7 @@ impl Pool {
             let (give, given) = oneshot::channel();
             let (script, since) = (Arc::clone(script), Instant::now());
             state.waiting.push_back(Waiter { script, since, home, give });
-            self.grow(&mut state, shared);
+            self.grow(&mut state, &ctx.shared);
             // Those whose worker is being started do not wait for another request's.
             let room = self.rules.queue + state.starting * self.capacity.least;
             if state.waiting.len() > room {
@@ -364,13 +364,13 @@ impl Pool {
                 self.tell_of_refusal(&mut state);
                 return Err(Failure::Busy);
             }
-            given
+            (given, since)
         };
-        match tokio::time::timeout(self.rules.queue_timeout, given).await {
-            Ok(Ok(Ok(lease))) => Ok(lease),
-            Ok(Ok(Err(reason))) => Err(Failure::Broken(reason)),
-            Ok(Err(_)) => Err(Failure::Broken("the server is stopping".into())),
-            Err(_) => {
+        match ctx.deadlines.before(since + self.rules.queue_timeout, since, given).await {
+            Some(Ok(Ok(lease))) => Ok(lease),
+            Some(Ok(Err(reason))) => Err(Failure::Broken(reason)),
+            Some(Err(_)) => Err(Failure::Broken("the server is stopping".into())),
+            None => {
                 self.tell_of_refusal(&mut self.lock());
                 Err(Failure::Busy)
             }
