@@ -345,6 +345,11 @@ def test_a_script_that_answers_wrongly_gives_502_and_one_line(cgi, text, reason)
     none_left(server)
 
 
+def test_a_script_begins_with_no_signal_blocked(cgi):
+    server = cgi({"a": "printf 'Content-Type: a/b\\n\\n'; grep SigBlk /proc/self/status"})
+    assert server.get("/cgi-bin/a")[2] == b"SigBlk:\t0000000000000000\n"
+
+
 def test_an_answer_that_is_cut_is_seen_to_be_cut(cgi, tmp_path):
     go = tmp_path / "go"
     wait = f"while ! [ -e {go} ]; do sleep 0.02; done"

@@ -118,7 +118,7 @@ print(json.dumps({"env": dict(os.environ), "args": sys.argv[1:], "cwd": os.getcw
                  s.newlines, s.buffer.name, type(s.buffer).__name__)
                 for s in (sys.stdin, sys.stdout, sys.stderr)],
     "signals": [str(signal.getsignal(n)) for n in (2, 13, 15)], "stdin": sys.stdin is sys.__stdin__,
-    "comm": open("/proc/self/comm").read(), "flags": str(sys.flags)}))
+    "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])), "comm": open("/proc/self/comm").read(), "flags": str(sys.flags)}))
 """
 
 

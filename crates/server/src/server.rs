@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{SigSet, Signal};
 use tokio::runtime::{Builder, LocalOptions, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
@@ -124,6 +125,7 @@ impl Server {
         takeover: Option<&mut Takeover>,
     ) -> Result<Self, StartError> {
         raise_descriptor_limit();
+        block_child_signals();
         let manager = Manager::from_environment();
         let program = confined.program.clone();
         let mut inherited = match takeover {
@@ -586,4 +588,14 @@ fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     // What the hard limit allows needs no further permission.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+/// Of a script's end the server hears otherwise. A signal that says so is dropped by the kernel, but not while the
+/// thread that it is for blocks all signals, as it does while it starts the next script: then another thread would be
+/// woken only to drop it. Threads have this from the one that starts them; programs begin with no signal blocked.
+fn block_child_signals() {
+    let mut child = SigSet::empty();
+    child.add(Signal::SIGCHLD);
+    // Without it the server works as well.
+    let _ = child.thread_block();
 }
