@@ -4,8 +4,8 @@
 use std::io::{self, ErrorKind};
 
 use tokio::io::Interest;
+use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
-use tokio::net::{TcpStream, UnixStream};
 
 /// What scripts' answers come by.
 pub(super) trait Readiness {
@@ -42,16 +42,6 @@ impl Readiness for pipe::Receiver {
 }
 
 impl Readiness for UnixStream {
-    fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        Self::try_read(self, buffer)
-    }
-
-    fn clear(&self) {
-        let _ = self.try_io(Interest::READABLE, nothing);
-    }
-}
-
-impl Readiness for TcpStream {
     fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         Self::try_read(self, buffer)
     }
