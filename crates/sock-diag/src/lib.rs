@@ -55,7 +55,8 @@ fn ask(socket: BorrowedFd<'_>, extensions: u8) -> io::Result<Vec<u8>> {
     let question = question(local, remote, extensions);
     sendto(&netlink, &question, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
     let mut answer = vec![0; 4096];
-    let (_, length) = recv(&netlink, &mut answer[..], RecvFlags::empty())?;
+    // It is there when the question has been sent.
+    let (_, length) = recv(&netlink, &mut answer[..], RecvFlags::DONTWAIT)?;
     answer.truncate(length);
     if short(&answer, 4) == Some(NLMSG_ERROR) {
         let error = long(&answer, HEADER).map_or(0, |error| (error as i32).wrapping_neg());
