@@ -223,7 +223,7 @@ def test_a_client_that_takes_nothing_is_dropped(serve, site):
 def test_a_client_that_takes_little_is_waited_for(serve, site, stopped, confined):
     """The kernel, which took a megabyte ahead of it, tells of room only when half of that is gone."""
     write(site / "huge", b"z" * 30_000_000)
-    server = serve(server=confined + '[server.http1]\nsend_timeout = "400ms"')
+    server = serve(server=confined + '[server.http1]\nsend_timeout = "1s"')
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(server.address)
@@ -231,7 +231,7 @@ def test_a_client_that_takes_little_is_waited_for(serve, site, stopped, confined
         taken = 0
         for _ in range(60):
             taken += len(connection.recv(4096))
-            time.sleep(0.04)
+            time.sleep(0.08)
         assert taken < 250_000, "less than half of what the kernel took"
         if stopped:
             events = select.poll()

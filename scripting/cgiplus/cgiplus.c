@@ -17,8 +17,8 @@ static unsigned long long left;
 /* What has come of the stream of variables: those of the request, and from `next` on what has not been looked at. It
    stays where it is until the next request. */
 static int stream = -1;
-static char *text;
-static size_t text_size, used, next;
+static char *received;
+static size_t received_size, used, next;
 /* Where each variable begins. */
 static char **list;
 static size_t list_size;
@@ -69,9 +69,9 @@ static ssize_t read_some(void *to, size_t size)
 static int read_more(void)
 {
     ssize_t count;
-    if (!grow((void **)&text, &text_size, used + 4096, 1))
+    if (!grow((void **)&received, &received_size, used + 4096, 1))
         return 0;
-    count = read_some(text + used, text_size - used);
+    count = read_some(received + used, received_size - used);
     if (count <= 0)
         return 0;
     used += (size_t)count;
@@ -83,9 +83,9 @@ static int find_end(size_t at, size_t *end)
 {
     size_t known = at;
     for (;;) {
-        const char *found = known < used ? memchr(text + known, '\n', used - known) : NULL;
+        const char *found = known < used ? memchr(received + known, '\n', used - known) : NULL;
         if (found != NULL) {
-            *end = (size_t)(found - text);
+            *end = (size_t)(found - received);
             return 1;
         }
         known = used;
@@ -101,10 +101,10 @@ static int read_records(void)
     for (; find_end(at, &end); at = end + 1) {
         if (end != at)
             continue;
-        for (at = next; at < end; at += strlen(text + at) + 1) {
-            char *stop = memchr(text + at, '\n', used - at);
+        for (at = next; at < end; at += strlen(received + at) + 1) {
+            char *stop = memchr(received + at, '\n', used - at);
             *stop = '\0';
-            if (!set(count++, text + at))
+            if (!set(count++, received + at))
                 return 0;
         }
         next = end + 1;
@@ -122,11 +122,11 @@ static int read_structs(size_t size)
             return 0;
     end = next += size;
     while (at + 2 <= end) {
-        size_t length = (unsigned char)text[at] | (size_t)(unsigned char)text[at + 1] << 8;
+        size_t length = (unsigned char)received[at] | (size_t)(unsigned char)received[at + 1] << 8;
         at += 2;
         if (length == 0)
             return set(count, NULL);
-        if (length > end - at || text[at + length - 1] != '\0' || !set(count++, text + at))
+        if (length > end - at || received[at + length - 1] != '\0' || !set(count++, received + at))
             return 0;
         at += length;
     }
@@ -138,11 +138,11 @@ static int read_request(void)
 {
     size_t end;
     if (next > 0)
-        memmove(text, text + next, used - next);
+        memmove(received, received + next, used - next);
     used -= next;
     next = 0;
     while (find_end(next, &end)) {
-        const char *line = text + next;
+        const char *line = received + next;
         size_t length = end - next;
         next = end + 1;
         if (length == 1 && *line == '!')
@@ -224,7 +224,7 @@ static int next_byte(void)
 {
     unsigned char byte;
     if (next < used)
-        return (unsigned char)text[next++];
+        return (unsigned char)received[next++];
     return read_some(&byte, 1) == 1 ? byte : EOF;
 }
 

@@ -307,7 +307,7 @@ impl Variables {
         (&self.bytes[entry.name.clone()], &self.bytes[entry.value.clone()])
     }
 
-    /// All of them as lines, `NAME=value`; `None` when a value would end its line.
+    /// All of them as lines, `NAME=value`; `None` when they stand otherwise in memory, or a value would end its line.
     pub(super) fn lines(&self) -> Option<&[u8]> {
         let ends = memchr::memchr_iter(b'\n', &self.bytes).count();
         let is_plain = self.is_exact && ends == self.entries.len();

@@ -170,7 +170,10 @@ impl Stdout<'_> {
     /// What is there now; `None` at the end.
     fn try_read(&self) -> io::Result<Option<Bytes>> {
         let mut buffers = self.ctx.take_buffers();
-        let result = self.pipe.read_told(&mut buffers.input);
+        let result = self.pipe.try_read(&mut buffers.input);
+        if result.as_ref().is_ok_and(|&count| count > 0 && count < buffers.input.len()) {
+            self.pipe.clear();
+        }
         let result = result
             .map(|count| (count > 0).then(|| Bytes::copy_from_slice(&buffers.input[..count])));
         self.ctx.give_buffers(buffers);
