@@ -1,7 +1,9 @@
 #![no_main]
 //! A connection's bytes: heads and bodies, in one piece and in two.
 
-use dunlin_http::Head;
+use dunlin_http::semantics::target::{self, Target};
+use dunlin_http::semantics::host;
+use dunlin_http::{FieldName, Head, Request};
 use dunlin_http::http1::{BodyEvent, Connection, Limits, leading_empty_lines};
 use libfuzzer_sys::fuzz_target;
 
@@ -37,6 +39,14 @@ fn read(pieces: &[&[u8]]) -> (usize, Vec<u8>, Option<u16>) {
                     Ok(None) => break,
                     Ok(Some(length)) => {
                         requests += 1;
+                        let request = Request::new(&pending[..length], &head);
+                        let host = request.field(FieldName::Host);
+                        assert!(host.is_none_or(host::is_authority));
+                        if let Ok(Target::Absolute { authority, .. }) =
+                            target::parse(request.method(), request.target())
+                        {
+                            assert_eq!(host, Some(authority));
+                        }
                         pending.drain(..length);
                         in_body = true;
                     }

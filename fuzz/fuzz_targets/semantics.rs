@@ -2,6 +2,7 @@
 //! Field values and paths.
 
 use dunlin_http::semantics::range::{self, RangeOutcome};
+use dunlin_http::semantics::target::Target;
 use dunlin_http::semantics::{Method, date, digest, etag, host, negotiate, path, target};
 use libfuzzer_sys::fuzz_target;
 
@@ -14,8 +15,15 @@ fuzz_target!(|input: (u16, &[u8])| {
     }
     let _ = date::parse(data);
     let _ = etag::TagList::parse(&[data]);
-    let _ = host::parse(data);
-    let _ = target::parse(Method::Get, data);
+    if let Some(found) = host::parse(data) {
+        // The name alone is a host, and nothing but a port follows it.
+        assert_eq!(host::parse(found.name), Some(host::Host { name: found.name, port: None }));
+        assert!(matches!(&data[found.name.len()..], [] | [b':', ..]));
+        assert_eq!(host::is_authority(data), !found.name.is_empty());
+    }
+    if let Ok(Target::Absolute { authority, path, .. }) = target::parse(Method::Get, data) {
+        assert!(host::is_authority(authority) && path.starts_with(b"/"));
+    }
     let _ = negotiate::accept_encoding(&[data]);
     let _ = negotiate::prefers_json(&[data]);
     let _ = digest::wants_sha256(&[data]);

@@ -1,6 +1,6 @@
 """Serves an ASGI application to the web server that has started this process.
 
-Usage: host.py MODULE:CALLABLE, with a listening Unix socket as standard input. Requests and answers
+Usage: host.py MODULE:APPLICATION, with a listening Unix socket as standard input. Requests and answers
 cross the socket in frames: length of the payload and number of the request (four bytes each, the
 lowest first), kind (one byte), payload. What the tasks of one turn of the loop have to say leaves
 with one write.
@@ -13,7 +13,7 @@ was made of a first part, and of an answer's head, is kept for the next.
 
 import asyncio
 import collections
-import importlib
+import importlib.util
 import os
 import signal
 import socket
@@ -27,6 +27,8 @@ HEADER = struct.Struct("<IIB")
 REQUEST, REQUEST_WITH_BODY, BODY, BODY_END, ROOM, CANCEL = 1, 2, 3, 4, 5, 6
 # To the server: a part of the answer, its end, both in one, and room for the body.
 PART, END, WHOLE, BODY_ROOM = 1, 2, 3, 4
+# About no request: the files that the application was loaded from, which says that it is ready.
+LOADED = 5
 
 # Bytes that may be under way to the other side, and how many are acknowledged at a time.
 WINDOW = 256 * 1024
@@ -64,6 +66,13 @@ class Connection(asyncio.BufferedProtocol):
         self.is_due = False
         # What the last request began with, and what was made of that.
         self.common = b"\xff" * 4, None
+        self.report()
+
+    def report(self):
+        """Tells the server which files are loaded by now."""
+        global reported
+        reported = len(sys.modules)
+        self.send(0, LOADED, loading.loaded_files())
 
     def connection_lost(self, error):
         for request in self.requests.values():
@@ -102,6 +111,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def flush(self):
         self.is_due = False
+        if len(sys.modules) != reported:
+            self.report()
         if self.out:
             out, self.out = self.out, []
             self.transport.write(b"".join(out))
@@ -362,12 +373,13 @@ class Lifespan:
             sys.exit(1)
 
 
-def load(name):
-    module, _, attributes = name.partition(":")
-    found = importlib.import_module(module)
-    for attribute in attributes.split("."):
-        found = getattr(found, attribute)
-    return found
+def shared_module():
+    """The module that hosts share, which lies beside this file."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "dunlin_loading.py")
+    spec = importlib.util.spec_from_file_location("dunlin_loading", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 async def main():
@@ -393,11 +405,12 @@ async def main():
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    loading = shared_module()
     # The application's directory takes the place of this file's.
     sys.path[0] = os.getcwd()
-    application = load(sys.argv[1])
+    application = loading.load(sys.argv[1])
     sys.argv[:] = [sys.argv[1]]
-    state, tasks, learned, parent = {}, set(), {}, os.getppid()
+    state, tasks, learned, parent, reported = {}, set(), {}, os.getppid(), 0
     # The last head that is kept, with its status and headers, and the last headers.
     latest, last = (None, None, None), None
     asyncio.run(main())

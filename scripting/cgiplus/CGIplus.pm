@@ -16,6 +16,15 @@ my ($begin_callout, $end_callout) = delete @own{qw(CGIPLUSESC CGIPLUSEOT)};
 my $path = delete $own{CGIPLUSIN};
 my ($stream, $left, $requests) = (undef, 0, 0);
 
+# Where the server keeps this library is no part of a request, nor of the environment of programs that are started.
+if (defined(my $library = delete $own{CGIPLUS_LIB})) {
+    for my $name (qw(PERL5LIB PYTHONPATH)) {
+        my @folders = grep { $_ ne $library } split /:/, $own{$name} // '';
+        if (@folders) { $own{$name} = join ':', @folders }
+        else { delete $own{$name} }
+    }
+}
+
 # Whether the process may answer more than one request.
 sub is_cgiplus { return defined $end && length $end }
 

@@ -6,6 +6,7 @@
 # answered one after the other; many may come with one read.
 use strict;
 use warnings;
+use Cwd ();
 use IO::Select ();
 use IO::Socket::UNIX ();
 use Scalar::Util ();
@@ -17,13 +18,18 @@ package Dunlin::Psgi;
 use constant { REQUEST => 1, REQUEST_WITH_BODY => 2, BODY => 3, BODY_END => 4, ROOM => 5, CANCEL => 6 };
 # To the server: a part of the answer, its end, both in one, and room for the body.
 use constant { PART => 1, LAST => 2, WHOLE => 3, BODY_ROOM => 4 };
+# About no request: the files that the application was loaded from, which says that it is ready.
+use constant LOADED => 5;
 # Bytes that may be under way to the other side, and how many are sent or acknowledged at a time.
 use constant { WINDOW => 256 * 1024, STEP => 64 * 1024 };
 # Without a connection, seconds after which it is seen whether there is a server yet.
 use constant ORPHANED => 2;
 
 my ($listener, $select, %connections, @jobs, $application);
+my $reported = 0;
 my $parent = getppid;
+# What names in %INC may be relative to.
+my $directory = Cwd::getcwd();
 
 # Dies with this when nobody waits for an answer any more.
 my $gone = bless {}, 'Dunlin::Psgi::Gone';
@@ -31,8 +37,20 @@ my $gone = bless {}, 'Dunlin::Psgi::Gone';
 # A connection of one of the server's event loops, with what has come by it.
 sub accept_one {
     my $socket = $listener->accept or return;
-    $connections{ fileno $socket } = { socket => $socket, rest => '', requests => {} };
+    my $connection = $connections{ fileno $socket } = { socket => $socket, rest => '', requests => {} };
     $select->add($socket);
+    report($connection);
+    return;
+}
+
+# Tells the server which files are loaded by now.
+sub report {
+    my ($connection) = @_;
+    my @files = grep { defined && !ref } values %INC;
+    $reported = keys %INC;
+    my $files = join '', map { "$_\0" } grep { m{^/} } map { m{^/} ? $_ : "$directory/$_" } @files;
+    utf8::encode($files) if utf8::is_utf8($files);
+    send_frame({ connection => $connection, ident => 0 }, LOADED, substr $files, 0, 512 * 1024);
     return;
 }
 
@@ -351,5 +369,8 @@ $select = IO::Select->new($listener);
 $application = load($ARGV[0]);
 while (1) {
     look();
-    while (my $job = shift @jobs) { run($job) }
+    while (my $job = shift @jobs) {
+        run($job);
+        report($job->{connection}) if keys %INC != $reported;
+    }
 }

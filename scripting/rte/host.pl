@@ -18,6 +18,7 @@ sub compile { return eval $_[0] }
 my ($end, $begin_callout, $end_callout, $path) = delete @ENV{qw(CGIPLUSEOF CGIPLUSESC CGIPLUSEOT CGIPLUSIN)};
 my %own = %ENV;
 my (%scripts, $packages);
+my $reported = 0;
 
 # `exit` leaves the script by an exception that names its status.
 BEGIN {
@@ -148,11 +149,20 @@ sub run {
     1 while $body->fill && (($body->{buffer} = ''), 1);
     undef $body;
     untie *STDIN;
-    $answer->{buffer} .= $end;
+    $answer->{buffer} .= report() . $end;
     $answer->flush;
     undef $answer;
     untie *STDOUT;
     return;
+}
+
+# A callout with the files of all modules, when there are others than before.
+sub report {
+    return '' if keys %INC == $reported;
+    $reported = keys %INC;
+    my $files = join '', map { "$_\0" } grep { defined && !ref && m{^/} } values %INC;
+    utf8::encode($files) if utf8::is_utf8($files);
+    return $begin_callout . '!LOADED: ' . substr($files, 0, 60 * 1024) . $end_callout;
 }
 
 sub main {

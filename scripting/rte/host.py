@@ -6,6 +6,7 @@ again in this process, until its file changes; modules that were loaded stay. A 
 compiled once for each state of its file.
 """
 
+import importlib.util
 import io
 import os
 import sys
@@ -61,7 +62,10 @@ class Script:
         self.names = {"__name__": "__main__", "__file__": path, "__builtins__": __builtins__}
 
 
-scripts = {}
+# Bytes of a report at most: a callout is shorter than 64 KiB.
+REPORT = 60 * 1024
+
+scripts, reported = {}, 0
 
 
 def load(path):
@@ -114,11 +118,29 @@ def run(variables):
         buffer.flush()
     output.ended = True
     body.skip()
-    data = END
+    data = report() + END
     while data:
         data = data[os.write(1, data) :]
     sys.stdin, sys.stdout = sys.__stdin__, sys.__stdout__
     sys.stderr.flush()
+
+
+def report():
+    """A callout with the files of all modules, when there are others than before."""
+    global reported
+    if len(sys.modules) == reported:
+        return b""
+    reported = len(sys.modules)
+    return BEGIN_CALLOUT + b"!LOADED: " + loading.loaded_files(REPORT) + END_CALLOUT
+
+
+def shared_module():
+    """The module that hosts share, which lies beside this file."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "dunlin_loading.py")
+    spec = importlib.util.spec_from_file_location("dunlin_loading", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def structs(data):
@@ -157,4 +179,5 @@ def main():
             run(structs(stream.read(int(line[2:]))))
 
 
+loading = shared_module()
 main()

@@ -1,6 +1,6 @@
 """Serves a WSGI application (PEP 3333) to the web server that has started this process.
 
-Usage: host.py MODULE:CALLABLE THREADS, with a listening Unix socket as standard input. Requests and
+Usage: host.py MODULE:APPLICATION THREADS, with a listening Unix socket as standard input. Requests and
 answers cross the socket in frames: length of the payload and number of the request (four bytes each,
 the lowest first), kind (one byte), payload. Many requests come with one read, and the answers to all
 of them leave with one write.
@@ -14,8 +14,8 @@ What most requests are is done by a library in C where that can be loaded (fast.
 """
 
 import collections
-import importlib
 import importlib.machinery
+import importlib.util
 import io
 import itertools
 import os
@@ -35,6 +35,8 @@ HEADER = struct.Struct("<IIB")
 REQUEST, REQUEST_WITH_BODY, BODY, BODY_END, ROOM, CANCEL = 1, 2, 3, 4, 5, 6
 # To the server: a part of the answer, its end, both in one, and room for the body.
 PART, END, WHOLE, BODY_ROOM = 1, 2, 3, 4
+# About no request: the files that the application was loaded from, which says that it is ready.
+LOADED = 5
 
 # Bytes that may be under way to the other side, and how many are acknowledged at a time.
 WINDOW = 256 * 1024
@@ -336,6 +338,13 @@ class Answer:
         connection.send(ident, END, reason)
 
 
+def report(connection):
+    """Tells the server which files are loaded by now."""
+    global reported
+    reported = len(sys.modules)
+    connection.send(0, LOADED, loading.loaded_files())
+
+
 def handle(job):
     connection, ident, request, data, at, end = job
     part, environ, names = connection.common
@@ -360,8 +369,10 @@ def look():
                 sock, _ = listener.accept()
             except OSError:
                 continue
-            connections[sock.fileno()] = Connection(sock)
+            connection = connections[sock.fileno()] = Connection(sock)
             poller.register(sock.fileno(), select.EPOLLIN)
+            report(connection)
+            connection.flush()
             continue
         connection = connections[descriptor]
         try:
@@ -387,7 +398,7 @@ def flush_in_time():
 
 
 def serve_in_turn():
-    sleeps, wake, popleft = asleep.locked, asleep.release, jobs.popleft
+    sleeps, wake, popleft, modules = asleep.locked, asleep.release, jobs.popleft, sys.modules
     while True:
         look()
         while jobs:
@@ -396,6 +407,8 @@ def serve_in_turn():
                 fast.answer_all(job)
             else:
                 handle(job)
+            if len(modules) != reported:
+                report(job[0])
             if jobs and sleeps():
                 wake()
         for connection in list(connections.values()):
@@ -407,6 +420,8 @@ def work():
     while True:
         job = jobs.get()
         handle(job)
+        if len(sys.modules) != reported:
+            report(job[0])
         job[0].flush()
 
 
@@ -429,12 +444,13 @@ def load_fast():
         return None
 
 
-def load(name):
-    module, _, attributes = name.partition(":")
-    found = importlib.import_module(module)
-    for attribute in attributes.split("."):
-        found = getattr(found, attribute)
-    return found
+def shared_module():
+    """The module that hosts share, which lies beside this file."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "dunlin_loading.py")
+    spec = importlib.util.spec_from_file_location("dunlin_loading", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 if __name__ == "__main__":
@@ -442,9 +458,10 @@ if __name__ == "__main__":
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     fast = load_fast() if THREADS == 1 else None
+    loading = shared_module()
     # The application's directory takes the place of this file's.
     sys.path[0] = os.getcwd()
-    application = load(sys.argv[1])
+    application = loading.load(sys.argv[1])
     sys.argv[:] = [sys.argv[1]]
     listener = socket.socket(fileno=0)
     listener.setblocking(False)
@@ -460,7 +477,7 @@ if __name__ == "__main__":
         "wsgi.file_wrapper": FileWrapper,
         "wsgi.input": None,
     }
-    learned, heads = {}, {}
+    learned, heads, reported = {}, {}, 0
     # The status, the headers and the bytes of the last head that is kept.
     latest = None, None, None
     # What is read goes here first: a new piece of memory of this size costs more than the reading.

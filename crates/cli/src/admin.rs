@@ -11,8 +11,9 @@ use dunlin_server::config::{Config, Overrides};
 
 use crate::check::default_file;
 
-/// Longest wait for an answer: a server that hands over waits for another to be ready.
+/// The longest wait for a response. An upgrade responds within the server's `upgrade_timeout`.
 const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE_FOR_UPGRADE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Which server is meant.
 #[derive(Args)]
@@ -25,7 +26,22 @@ pub(crate) struct Arguments {
     config: Option<PathBuf>,
 }
 
-/// Gives the command at `path` and prints what came of it.
+/// What a reload does.
+#[derive(Args)]
+pub(crate) struct ReloadArguments {
+    #[command(flatten)]
+    server: Arguments,
+    /// Replace all workers of applications, and not only those whose code has changed
+    #[arg(long)]
+    workers: bool,
+}
+
+/// Has the server read its configuration again, and prints what came of it.
+pub(crate) fn reload(arguments: &ReloadArguments) -> ExitCode {
+    run(if arguments.workers { "/reload?workers" } else { "/reload" }, &arguments.server)
+}
+
+/// Sends the command at `path` to the server and prints the result.
 pub(crate) fn run(path: &str, arguments: &Arguments) -> ExitCode {
     match arguments.socket().and_then(|socket| command(&socket, path)) {
         Ok((true, body)) => {
@@ -57,15 +73,17 @@ impl Arguments {
 /// # Errors
 /// Why it is not known.
 pub(crate) fn socket_of(config: Option<&Path>) -> Result<PathBuf, String> {
-    let file = config.map(Path::to_owned).or_else(default_file).ok_or(
-        "there is no ./dunlin.toml and no /etc/dunlin/dunlin.toml; name the server's socket with --admin",
-    )?;
+    let missing = || {
+        let what = "there is no ./dunlin.toml and no /etc/dunlin/dunlin.toml; name a configuration with --config, \
+                    or the server's socket with --admin";
+        what.to_owned()
+    };
+    let file = config.map(Path::to_owned).or_else(default_file).ok_or_else(missing)?;
     let text =
         std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
-    // A file that is wrong elsewhere still says where the server is.
     let config = Config::parse(&text, &file, &Overrides::default()).map_err(|problems| {
-        let first = problems.first().map_or_else(String::new, ToString::to_string);
-        format!("{first}; name the server's socket with --admin")
+        let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();
+        lines.join("\n")
     })?;
     config.server.admin.ok_or_else(|| {
         let what =
@@ -87,7 +105,8 @@ fn command(socket: &Path, path: &str) -> Result<(bool, String), String> {
         };
         format!("{error}{hint}")
     };
-    let client = Client::new(&socket.display().to_string())?.with_timeout(Some(PATIENCE));
+    let limit = if path == "/upgrade" { PATIENCE_FOR_UPGRADE } else { PATIENCE };
+    let client = Client::new(&socket.display().to_string())?.with_timeout(Some(limit));
     let answer = client.post(path, "text/plain", b"").map_err(explain)?;
     let is_done = answer.status == 200;
     Ok((is_done, answer.text().map_err(explain)?))

@@ -5,42 +5,49 @@ use std::process::ExitCode;
 
 use clap::Args;
 use dunlin_server::client::Client;
-use dunlin_server::config::{Config, Overrides, diff, explain};
+use dunlin_server::config::{Config, Confinement, InForce, Overrides, Problem, diff, explain};
 use serde::Deserialize;
 
 use crate::admin::socket_of;
 use crate::remote::expect_ok;
 
-/// What `dunlin check` is told.
+/// The arguments of `dunlin check`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// Configuration to check; ./dunlin.toml or /etc/dunlin/dunlin.toml when absent
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Tell which site and routes hold for this URL or path, and where each setting comes from
+    /// Show which site and routes hold for this URL or path, and where each setting comes from
     #[arg(long, value_name = "URL")]
     explain: Option<String>,
-    /// Tell what a reload would change: of the server that runs, or of one that went by the file OLD
+    /// Show what a reload would change: of the running server, or of one that was started with the file OLD
     #[arg(long, value_name = "OLD", conflicts_with = "explain")]
     diff: Option<Option<PathBuf>>,
     /// The admin socket of the server that runs; the one that the configuration names when absent
     #[arg(long, value_name = "SOCKET", requires = "diff")]
     admin: Option<PathBuf>,
     /// Print the JSON Schema of the configuration, for editors
-    #[arg(long, conflicts_with_all = ["config", "explain", "diff"])]
+    #[arg(long, conflicts_with_all = ["config", "explain", "diff", "all", "strict"])]
     schema: bool,
+    /// With --explain: list settings at their defaults, too
+    #[arg(long, requires = "explain")]
+    all: bool,
+    /// Fail on warnings
+    #[arg(long, conflicts_with_all = ["explain", "diff"])]
+    strict: bool,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  dunlin check                                          the file that is there
+  dunlin check                                          ./dunlin.toml, or /etc/dunlin/dunlin.toml
   dunlin check -c site.toml --explain http://a.example/docs/
   dunlin check -c new.toml --diff                       what `dunlin reload` would change, were this the file
   dunlin check -c new.toml --diff old.toml              the same between two files
   dunlin check --schema > dunlin.schema.json
 
-Each problem is one line: FILE:LINE:COLUMN: what is wrong.";
+Each problem is one line: FILE:LINE:COLUMN: what is wrong. Warnings do not change the exit status without --strict.
+Editors use the schema by the line `#:schema dunlin.schema.json` at the beginning of the file (Taplo).";
 
 /// Checks, explains, or prints the schema.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
@@ -62,18 +69,23 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         }
     };
     // Whatever the command line of the server that runs says holds after a reload, too.
-    let overrides = before.as_ref().map(|before| before.overrides().clone()).unwrap_or_default();
+    let overrides =
+        before.as_ref().map(|(before, _)| before.overrides().clone()).unwrap_or_default();
     let config = match Config::load(&file, &overrides) {
         Ok(config) => config,
         Err(problems) => {
-            for problem in problems {
-                eprintln!("{problem}");
-            }
+            report(&problems);
             return ExitCode::FAILURE;
         }
     };
-    if let Some(before) = before {
-        let lines = diff(&before, config);
+    let findings = dunlin_server::verify(&config, None);
+    report(&findings.errors);
+    if !findings.errors.is_empty() {
+        report_warnings(&findings.warnings);
+        return ExitCode::FAILURE;
+    }
+    if let Some((before, in_force)) = before {
+        let lines = diff(&before, config, &in_force);
         if lines.is_empty() {
             println!("nothing would change");
         }
@@ -82,9 +94,12 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
     match &arguments.explain {
         None => {
+            report_warnings(&findings.warnings);
+            if arguments.strict && !findings.warnings.is_empty() {
+                return ExitCode::FAILURE;
+            }
             let counts = [
-                // The admin socket is none of those that were asked for.
-                count(config.listen.iter().filter(|listen| !listen.admin).count(), "listener"),
+                listeners(&config),
                 count(config.sites.iter().count(), "site"),
                 count(config.sites.iter().map(|site| site.route_count()).sum(), "route"),
             ];
@@ -95,6 +110,9 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             for what in dunlin_server::hindrances(&config) {
                 println!("this user cannot start it: {what}");
             }
+            if let Some(warning) = dunlin_server::temporary_directory_warning() {
+                println!("warning: {warning}");
+            }
             for line in config.certificates() {
                 println!("{line}");
             }
@@ -103,7 +121,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             }
             ExitCode::SUCCESS
         }
-        Some(url) => match explain(&config, &file, url) {
+        Some(url) => match explain(&config, &file, url, arguments.all) {
             Ok(text) => {
                 print!("{text}");
                 ExitCode::SUCCESS
@@ -117,29 +135,37 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 impl Arguments {
-    /// What `file` is to be compared with, when it is to be.
-    fn before(&self, file: &Path) -> Result<Option<Config>, String> {
+    /// What `file` is to be compared with, when it is to be, and what is fixed since the start.
+    fn before(&self, file: &Path) -> Result<Option<(Config, InForce)>, String> {
         let Some(old) = &self.diff else { return Ok(None) };
-        let (path, text, overrides) = match old {
-            Some(old) => {
-                let text = std::fs::read_to_string(old)
-                    .map_err(|error| format!("{}: {error}", old.display()))?;
-                (old.clone(), text, Overrides::default())
-            }
-            None => {
-                let socket = match &self.admin {
-                    Some(socket) => socket.clone(),
-                    None => socket_of(Some(file))?,
-                };
-                let running = Running::ask(&socket)?;
-                let path = running.file.ok_or("the server that runs goes by no file")?;
-                (path, running.text, running.overrides)
-            }
+        let parse = |text: &str, path: &Path, overrides: &Overrides| {
+            Config::parse(text, path, overrides).map_err(|problems| {
+                let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                format!("what it is compared with is not understood:\n{}", lines.join("\n"))
+            })
         };
-        Config::parse(&text, &path, &overrides).map(Some).map_err(|problems| {
-            let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-            format!("what it is compared with is not understood:\n{}", lines.join("\n"))
-        })
+        if let Some(old) = old {
+            let text = std::fs::read_to_string(old)
+                .map_err(|error| format!("{}: {error}", old.display()))?;
+            let before = parse(&text, old, &Overrides::default())?;
+            let in_force = InForce::of(&before);
+            return Ok(Some((before, in_force)));
+        }
+        let socket = match &self.admin {
+            Some(socket) => socket.clone(),
+            None => socket_of(Some(file))?,
+        };
+        let running = Running::ask(&socket)?;
+        let path = running.file.ok_or("the server that runs goes by no file")?;
+        let before = parse(&running.text, &path, &running.overrides)?;
+        let in_force = match (&running.started_with, running.in_force) {
+            (Some(text), Some(confinement)) => {
+                let started = parse(text, &path, &running.overrides)?;
+                InForce::of(&started).with_confinement(confinement)
+            }
+            _ => InForce::of(&before),
+        };
+        Ok(Some((before, in_force)))
     }
 }
 
@@ -150,6 +176,9 @@ struct Running {
     text: String,
     #[serde(default)]
     overrides: Overrides,
+    /// The configuration that it was started with.
+    started_with: Option<String>,
+    in_force: Option<Confinement>,
 }
 
 impl Running {
@@ -157,6 +186,28 @@ impl Running {
         let client = Client::new(&socket.display().to_string())?;
         let text = expect_ok(client.get("/config"))?.text().map_err(|error| error.to_string())?;
         serde_json::from_str(&text).map_err(|error| format!("the server's answer: {error}"))
+    }
+}
+
+fn report(problems: &[Problem]) {
+    for problem in problems {
+        eprintln!("{problem}");
+    }
+}
+
+fn report_warnings(warnings: &[Problem]) {
+    for warning in warnings {
+        eprintln!("{}", warning.as_warning());
+    }
+}
+
+/// The listeners as the file has them: an address such as `:8080` takes two sockets.
+fn listeners(config: &Config) -> String {
+    let sockets = config.listen.iter().filter(|listen| !listen.admin).count();
+    let listeners = count(config.listener_count, "listener");
+    match sockets == config.listener_count {
+        true => listeners,
+        false => format!("{listeners} ({})", count(sockets, "socket")),
     }
 }
 

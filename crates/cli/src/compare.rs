@@ -149,7 +149,7 @@ fn compare(options: &Options) -> Result<(), String> {
     for (scenario, row, server, reason) in failures(&results) {
         eprintln!("{scenario}, {row}, {server}: {reason}");
     }
-    println!("{}", options.out.join("report.html").display());
+    println!("{}\n{}", report::summary(&results), options.out.join("report.html").display());
     Ok(())
 }
 

@@ -77,8 +77,12 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let lines =
-        tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(colors).with_target(false);
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(writer)
+        .with_ansi(colors)
+        .with_target(false)
+        // A log that cannot be written must not end the thread that writes to it.
+        .log_internal_errors(false);
     match format {
         LogFormat::Text => lines.boxed(),
         LogFormat::Json => lines.json().boxed(),

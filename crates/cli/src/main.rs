@@ -1,5 +1,8 @@
 //! `dunlin`: one binary, one file per subcommand.
 
+#[macro_use]
+mod output;
+
 mod admin;
 mod check;
 mod compare;
@@ -11,6 +14,7 @@ mod remote;
 mod self_signed;
 mod serve;
 mod top;
+mod usage;
 mod watch;
 
 use std::process::ExitCode;
@@ -36,11 +40,11 @@ enum Command {
     Serve(serve::Arguments),
     /// Check a configuration, or explain what it does with one URL
     Check(check::Arguments),
-    /// Have a running server read its configuration anew
-    Reload(admin::Arguments),
-    /// Have a running server hand over to a new process of its program
+    /// Make a running server load its configuration again, and replace workers whose code has changed
+    Reload(admin::ReloadArguments),
+    /// Replace a running server by a new process of its program
     Upgrade(admin::Arguments),
-    /// Load a server and measure how it answers
+    /// Load a server and measure its responses
     Load(Box<load::Arguments>),
     /// Compare servers side by side, and write a report
     Compare(Box<compare::Arguments>),
@@ -61,15 +65,20 @@ const EXAMPLES: &str = "\
 Examples:
   dunlin serve public                  serve the directory `public` at http://127.0.0.1:8080/
   dunlin serve --config dunlin.toml    serve what the file says
-  dunlin check --explain /docs/        tell which settings hold for that path, and why
+  dunlin check --explain /docs/        show which settings hold for that path, and why
+  dunlin load -c 20 http://127.0.0.1:8080/             measure a server
+  dunlin watch 'status>=500'                           show failing requests as they happen
 
-Exit status: 0 fine, 1 failed, 2 wrong use.";
+Exit status: 0 success, 1 failure, 2 usage error.";
 
 fn main() -> ExitCode {
-    match Arguments::parse().command {
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    let arguments =
+        Arguments::try_parse().unwrap_or_else(|error| usage::improve(error, &words).exit());
+    match arguments.command {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
-        Command::Reload(arguments) => admin::run("/reload", &arguments),
+        Command::Reload(arguments) => admin::reload(&arguments),
         Command::Upgrade(arguments) => admin::run("/upgrade", &arguments),
         Command::Load(arguments) => load::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),

@@ -29,7 +29,14 @@ impl Admin {
         };
         let place = match &self.admin {
             Some(place) => place.clone(),
-            None => socket_of(self.config.as_deref()).map_err(refuse)?.display().to_string(),
+            None => {
+                let found = socket_of(self.config.as_deref());
+                let found = found.map_err(|error| {
+                    eprintln!("dunlin: {error}");
+                    ExitCode::FAILURE
+                });
+                found?.display().to_string()
+            }
         };
         let client = Client::new(&place).map_err(|error| refuse(format!("--admin {error}")))?;
         Ok((client, place))

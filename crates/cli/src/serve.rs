@@ -1,19 +1,21 @@
 //! `dunlin serve`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use dunlin_server::config::{Config, ErrorLogPlace, Overrides, Problem};
 use dunlin_server::{Origin, Server, Takeover};
 
+use crate::output::print_if_read;
 use crate::{logging, self_signed};
 
-/// What `dunlin serve` is told.
+/// The arguments of `dunlin serve`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Directory to serve; the current one when neither it nor a configuration is given
+    /// Directory to serve as it is. Without it and --config: by ./dunlin.toml if there is one, else the current
+    /// directory
     #[arg(value_name = "DIR", conflicts_with = "config")]
     directory: Option<PathBuf>,
     /// Configuration to serve by
@@ -35,8 +37,8 @@ pub(crate) struct Arguments {
 
 const EXAMPLES: &str = "\
 Examples:
-  dunlin serve                               the current directory, at http://127.0.0.1:8080/
-  dunlin serve public --listen :8000         on every address of this machine
+  dunlin serve                               by ./dunlin.toml, or else the current directory
+  dunlin serve public --listen :8000         a directory, on every address of this machine
   dunlin serve -c dunlin.toml --threads 2    by a configuration, with two loops
   dunlin serve --tls-self-signed             at https://127.0.0.1:8080/, with a certificate of its own
 
@@ -69,20 +71,30 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         }
         ExitCode::FAILURE
     };
+    if let Some(what) = arguments.directory.as_deref().and_then(not_a_directory) {
+        return refuse(takeover, &[what]);
+    }
     let source = source(arguments, certificate.as_ref());
+    let found = arguments.config.is_none().then(|| source.config.clone()).flatten();
     let server = match start(source, takeover.as_mut()) {
         Ok(server) => server,
         Err(lines) => return refuse(takeover, &lines),
     };
+    // The server goes on when no program reads this.
     for url in server.urls() {
-        println!("{url}");
+        print_if_read(format_args!("{url}\n"));
+    }
+    if let Some(file) = found {
+        let what = "the configuration here; name a directory to serve its files without it";
+        print_if_read(format_args!("by {}, {what}\n", file.display()));
     }
     if let Some((certificate, _)) = &certificate {
-        println!(
-            "the certificate is {0}; trust it in a browser's settings, or for curl with --cacert {0}",
+        print_if_read(format_args!(
+            "the certificate is {0}; trust it in a browser's settings, or for curl with --cacert {0}\n",
             certificate.display()
-        );
+        ));
     }
+    server.log_start();
     server.run_until_signal(takeover);
     logging::finish();
     ExitCode::SUCCESS
@@ -103,12 +115,33 @@ fn start(source: Source, takeover: Option<&mut Takeover>) -> Result<Server, Vec<
         logging::start(log).map_err(|error| vec![error])?;
     }
     let confined = dunlin_server::confine(&config).map_err(|error| vec![error.to_string()])?;
-    config.verify_files().map_err(lines)?;
+    let findings = dunlin_server::verify(&config, Some(&confined));
+    if !findings.errors.is_empty() {
+        return Err(lines(findings.errors));
+    }
     if !is_journal {
         logging::start(log).map_err(|error| vec![error])?;
     }
+    for warning in &findings.warnings {
+        tracing::warn!("{warning}");
+    }
     Server::start(config, confined, Box::new(source), takeover)
         .map_err(|error| vec![error.to_string()])
+}
+
+/// The configuration in the current directory, where there is one.
+const CONFIGURATION: &str = "dunlin.toml";
+
+/// Why a path is not a directory that can be served; `None` when it is one, or when opening it will report why not.
+fn not_a_directory(path: &Path) -> Option<String> {
+    let metadata = path.metadata().ok()?;
+    let is_configuration = path.extension().is_some_and(|extension| extension == "toml");
+    (metadata.is_file() && is_configuration).then(|| {
+        format!(
+            "{0} is a file; to serve by that configuration, write `dunlin serve -c {0}`",
+            path.display()
+        )
+    })
 }
 
 /// Where the configuration comes from.
@@ -119,8 +152,13 @@ struct Source {
 }
 
 fn source(arguments: &Arguments, certificate: Option<&(PathBuf, PathBuf)>) -> Source {
+    let own = Path::new(CONFIGURATION);
+    let config = match (&arguments.config, &arguments.directory) {
+        (None, None) => Config::is_there(own).then(|| own.to_owned()),
+        (config, _) => config.clone(),
+    };
     Source {
-        config: arguments.config.clone(),
+        config,
         directory: arguments.directory.clone().unwrap_or_else(|| PathBuf::from(".")),
         overrides: Overrides {
             listen: arguments.listen.clone(),

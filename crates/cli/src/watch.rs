@@ -168,21 +168,23 @@ impl Show {
             None => (status.to_string(), took(number("duration_us")), size(number("bytes"))),
         };
         let mut line = format!(
-            "{} {:<15} {} {took_:>9} {size_:>8}  {} {}{}",
+            "{} {:<9} {} {took_:>8} {size_:>8} {} {}{}",
             self.paint(DIM, clock),
             text("remote"),
             self.paint(color, &status),
             self.paint(BOLD, &text("method")),
-            self.paint(DIM, &text("host")),
+            self.paint(DIM, &host(event)),
             text("target"),
         );
-        let notes = format!(
-            "  {} {} cache={} route={}",
-            text("protocol"),
-            text("site"),
-            text("cache"),
-            text("route")
-        );
+        let mut notes = format!("  {}", text("protocol"));
+        for (name, key) in [("site", "site"), ("cache", "cache"), ("route", "route")] {
+            match event[key].as_str() {
+                None | Some("" | "-") => {}
+                Some(value) => {
+                    let _ = write!(notes, " {name}={}", printable(value));
+                }
+            }
+        }
         line.push_str(&self.paint(DIM, &notes));
         if event.get("broken_off").is_some() {
             line.push_str(&self.paint(RED, "  broken off"));
@@ -201,6 +203,18 @@ impl Show {
 
     fn paint(&self, color: &str, text: &str) -> String {
         if self.colored { format!("\x1b[{color}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// The beginning of the URL: scheme and host, unless the target has them itself.
+fn host(event: &Value) -> String {
+    let is_path = event["target"].as_str().is_some_and(|target| target.starts_with('/'));
+    match event["host"].as_str() {
+        Some(host) if is_path && !matches!(host, "" | "-") => {
+            let scheme = if event["tls_protocol"].is_string() { "https" } else { "http" };
+            format!("{scheme}://{}", printable(host))
+        }
+        _ => String::new(),
     }
 }
 
@@ -262,7 +276,7 @@ mod tests {
             "fields": [["x\u{7}", "\u{9b}31m"]],
         });
         let line = Show { level: Level::Heads, colored: false }.event(&event);
-        assert!(line.starts_with("03:04:05.678 192.0.2.7       200    1.2 ms   1.5 KB  GET"));
+        assert!(line.starts_with("03:04:05.678 192.0.2.7 200   1.2 ms   1.5 KB GET"));
         assert_eq!(line.chars().filter(|c| c.is_control()).count(), 2, "two line feeds: {line:?}");
     }
 

@@ -48,6 +48,12 @@ impl Span {
         *self = Self { start: moved(self.start), end: moved(self.end) };
     }
 
+    /// The part `range` of this part.
+    fn part(self, range: Range<usize>) -> Self {
+        let start = usize::from(self.start);
+        Self::new(start + range.start..start + range.end)
+    }
+
     #[inline]
     fn of(self, bytes: &[u8]) -> &[u8] {
         // A head is only ever read beside the bytes it was parsed from; other bytes give
@@ -96,6 +102,13 @@ impl Clone for Head {
     fn clone(&self) -> Self {
         // Nothing more is read into a copy.
         Self { fields: self.fields.clone(), section: Section::default(), ..*self }
+    }
+
+    fn clone_from(&mut self, other: &Self) {
+        let mut fields = std::mem::take(&mut self.fields);
+        fields.clone_from(&other.fields);
+        let section = std::mem::take(&mut self.section);
+        *self = Self { fields, section, ..*other };
     }
 }
 
@@ -177,6 +190,17 @@ impl Head {
         self.fields.push(FieldSpan { name, value, id });
     }
 
+    /// Makes a part of the target the value of Host, which is added if there is none. No field is repeated from this
+    /// head: the value is not in its section.
+    pub(crate) fn set_host(&mut self, part: Range<usize>) {
+        let value = self.target.part(part);
+        match self.first(FieldName::Host) {
+            Some(number) => self.fields[number].value = value,
+            None => self.push(FieldName::Host, Span::default(), value),
+        }
+        self.section.bytes.clear();
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.fields.len()
     }
@@ -248,7 +272,8 @@ impl<'a> Request<'a> {
         self.head.repeated.contains(name)
     }
 
-    /// The value of the first field of that name.
+    /// The value of the first field of that name. Host has the request's authority: also when the request named it in its
+    /// target (RFC 9112 §3.2.2) or in `:authority` (RFC 9113 §8.3.1).
     #[inline]
     pub fn field(&self, name: FieldName) -> Option<&'a [u8]> {
         self.head.first(name).map(|number| self.head.fields[number].value.of(self.bytes))
@@ -267,7 +292,11 @@ impl<'a> Request<'a> {
     /// Every field as name and value, in order.
     pub fn fields(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let bytes = self.bytes;
-        self.head.fields.iter().map(move |field| (field.name.of(bytes), field.value.of(bytes)))
+        self.head.fields.iter().map(move |field| {
+            let is_added = field.id == FieldName::Host && field.name == Span::default();
+            let name = if is_added { b"Host" } else { field.name.of(bytes) };
+            (name, field.value.of(bytes))
+        })
     }
 
     /// A copy that outlives the buffer that the request was read into.
@@ -279,11 +308,18 @@ impl<'a> Request<'a> {
 /// A request's head with bytes of its own, for work that goes on after the buffer is reused.
 #[derive(Debug, Clone)]
 pub struct OwnedRequest {
-    bytes: Box<[u8]>,
+    bytes: Vec<u8>,
     head: Head,
 }
 
 impl OwnedRequest {
+    /// Becomes a copy of another request, in the memory that it has.
+    pub fn assign(&mut self, request: &Request<'_>) {
+        self.bytes.clear();
+        self.bytes.extend_from_slice(request.bytes);
+        self.head.clone_from(request.head);
+    }
+
     /// The request.
     pub fn as_request(&self) -> Request<'_> {
         Request::new(&self.bytes, &self.head)

@@ -223,7 +223,88 @@ fn a_host_is_needed_once_and_well_formed() {
     refused(b"GET / HTTP/1.1\r\nHost: u@a\r\n\r\n", 400);
     refused(b"GET / HTTP/1.1\r\nHost: a b\r\n\r\n", 400);
     refused(b"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", 400);
-    served(b"GET / HTTP/1.1\r\nHost:\r\n\r\n", &[("GET", "/", "")]);
+    for version in ["1.0", "1.1"] {
+        for host in [
+            "",
+            " ",
+            ":",
+            ":80",
+            "a%",
+            "a%4",
+            "a%4g",
+            "%",
+            "a%:80",
+            "a:x",
+            "a:65536",
+            "a:80:80",
+            "a, b",
+            "[::1",
+            "[::1]x",
+            "[::1%25lo]",
+            "[v1]",
+            "[]",
+            "a\"b",
+            "<a>",
+            "a\\b",
+            "http://a",
+            "a?b",
+            "a#b",
+            "\u{e4}",
+        ] {
+            refused(format!("GET / HTTP/{version}\r\nHost: {host}\r\n\r\n").as_bytes(), 400);
+        }
+        for host in [
+            "a", "a.", "A:80", "a:", "a:00080", "[::1]", "[::1]:80", "[v1.a:b]", "a%20b", "%61:1",
+            "a_b~!",
+        ] {
+            let message = format!("GET / HTTP/{version}\r\nHost: {host}\r\n\r\n");
+            served(message.as_bytes(), &[("GET", "/", "")]);
+        }
+    }
+    served(b"GET / HTTP/1.0\r\n\r\n", &[("GET", "/", "")]);
+}
+
+/// The fields of one request, as `name=value`.
+fn fields_of(message: &str, head: &mut Head) -> String {
+    let message = message.as_bytes();
+    let length = Connection::default().head(message, &Limits::default(), head).unwrap();
+    assert_eq!(length, Some(message.len()));
+    let request = Request::new(message, head).to_owned();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let request = request.as_request();
+    let fields = request.fields().map(|(name, value)| format!("{}={}", text(name), text(value)));
+    let fields: Vec<_> = fields.collect();
+    let host = request.field(FieldName::Host).map(text);
+    assert_eq!(request.values(FieldName::Host).map(text).next(), host);
+    fields.join(" ")
+}
+
+#[test]
+fn the_authority_of_an_absolute_target_takes_the_place_of_host() {
+    let mut head = Head::default();
+    for (message, fields) in [
+        ("GET http://a.test/x HTTP/1.1\r\nHost: evil.test\r\nA: b\r\n\r\n", "Host=a.test A=b"),
+        (
+            "GET HTTPS://a.test:81?x HTTP/1.1\r\nA: b\r\nhost: evil.test\r\n\r\n",
+            "A=b host=a.test:81",
+        ),
+        ("OPTIONS http://[::1] HTTP/1.1\r\nHost: evil.test\r\n\r\n", "Host=[::1]"),
+        ("GET http://a.test/ HTTP/1.0\r\n\r\n", "Host=a.test"),
+        ("GET http://a.test/ HTTP/1.0\r\nA: b\r\n\r\n", "A=b Host=a.test"),
+        // The same fields once more, with and without an authority in the target.
+        ("GET /?http://a.test/x HTTP/1.1\r\nHost: b.test\r\nA: b\r\n\r\n", "Host=b.test A=b"),
+        ("GET http://a.test/x HTTP/1.1\r\nHost: b.test\r\nA: b\r\n\r\n", "Host=a.test A=b"),
+        ("GET http://c.test/x HTTP/1.1\r\nHost: b.test\r\nA: b\r\n\r\n", "Host=c.test A=b"),
+        ("GET /y HTTP/1.1\r\nHost: b.test\r\nA: b\r\n\r\n", "Host=b.test A=b"),
+        ("GET //a.test/y HTTP/1.1\r\nHost: b.test\r\nA: b\r\n\r\n", "Host=b.test A=b"),
+    ] {
+        assert_eq!(fields_of(message, &mut Head::default()), fields, "{message:?}");
+        assert_eq!(fields_of(message, &mut head), fields, "{message:?} behind others");
+    }
+    // Host has to be there and well-formed all the same (RFC 9112 §3.2).
+    refused(b"GET http://a.test/ HTTP/1.1\r\n\r\n", 400);
+    refused(b"GET http://a.test/ HTTP/1.1\r\nHost: a b\r\n\r\n", 400);
+    refused(b"GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\nHost: a.test\r\n\r\n", 400);
 }
 
 #[test]
@@ -276,6 +357,13 @@ fn chunks_are_strict() {
         "0\r\n X: y\r\n\r\n",
         "0\r\nX\r\n\r\n",
         "0\r\nX: y\n\r\n",
+        "0\r\nX: y\r\n z\r\n\r\n",
+        "0\r\n: y\r\n\r\n",
+        "0\r\nX\u{e4}: y\r\n\r\n",
+        "0\r\nX: a\0\r\n\r\n",
+        "0\r\nX: a\rb\r\n\r\n",
+        "0\r\n\n",
+        "0\r\n\rX\r\n\r\n",
         "0\r\nContent-Length: 3\r\n\r\n",
         "0\r\nTransfer-Encoding: chunked\r\n\r\n",
         "0\r\nHost: y\r\n\r\n",
@@ -284,6 +372,97 @@ fn chunks_are_strict() {
         let read = read(message.as_bytes());
         assert_eq!(read.refused, Some(400), "{body:?}");
         assert_eq!(read.requests.len(), 1, "{body:?}");
+    }
+    for endless in ["1;", "1;a=", "1;a=\"", "1 "] {
+        let filler = if endless == "1 " { " " } else { "x" };
+        let endless = format!("{head}{endless}{}", filler.repeat(20_000));
+        let read = read_in_pieces(endless.as_bytes(), &[], &Limits::default());
+        assert_eq!(read.refused, Some(431));
+    }
+}
+
+#[test]
+fn chunk_extensions_keep_to_their_grammar() {
+    let head = "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for extension in [
+        ";a",
+        ";a;b",
+        ";a=b",
+        ";a=b;c=\"d\"",
+        ";a=\"\"",
+        ";a=\"b c;d=\u{e4}\t\"",
+        ";a=\"\\\"\\\\\\x\"",
+        " ;a",
+        "\t ; \ta",
+        ";a =b",
+        ";a= b",
+        ";a \t= \"b\" ;c ; d",
+        ";!#$%&'*+-.^_`|~0",
+        ";a=0",
+        ";a=\";\"",
+    ] {
+        let message = format!("{head}1{extension}\r\na\r\n0{extension}\r\n\r\n");
+        served(message.as_bytes(), &[("POST", "/", "a")]);
+    }
+    for extension in [
+        ";",
+        ";;",
+        "; ",
+        ";=",
+        ";a=",
+        ";a= ",
+        ";a;",
+        ";a; ",
+        ";a=b;",
+        " ",
+        "\t",
+        " a",
+        "a=b",
+        "=b",
+        ";=b",
+        ";a==b",
+        ";a=b=c",
+        ";a=\"b",
+        ";a=\"b\\\"",
+        ";a=\"b\"c",
+        ";a=b\"c",
+        ";a=b\"c\"",
+        ";a\"b\"",
+        ";\"a\"",
+        ";\"a\"=b",
+        ";[]",
+        ";a[",
+        ";a=[",
+        ";bad[=x",
+        ";a b",
+        ";a=b c",
+        ";a ",
+        ";a=b ",
+        ";a=\"b\" ",
+        ";a,b",
+        ";a=(b)",
+        ";a/b",
+        ";a=b/c",
+        ";a:b",
+        ";a@b",
+        ";\u{e4}",
+        ";a=\u{e4}",
+        ";a=\"\0\"",
+        ";a=\"\x7f\"",
+        ";a=\"\\\x01\"",
+        ";a=\"\n\"",
+        ";a=\"\r\"",
+        ";\0",
+        ";a\x0b",
+        ";a\rb",
+        ";a\nb",
+    ] {
+        for chunk in ["1{}\r\na\r\n0\r\n\r\n", "0{}\r\n\r\n"] {
+            let body = chunk.replace("{}", extension);
+            let read = read(format!("{head}{body}").as_bytes());
+            assert_eq!(read.refused, Some(400), "{body:?}");
+            assert_eq!(read.requests.len(), 1, "{body:?}");
+        }
     }
     let endless = format!("{head}1;{}", "x".repeat(20_000));
     let read = read_in_pieces(endless.as_bytes(), &[], &Limits::default());
@@ -358,7 +537,8 @@ proptest! {
             Just("GET /a HTTP/1.1\r\n"), Just("POST /b HTTP/1.1\r\n"), Just("Host: x\r\n"),
             Just("Content-Length: 3\r\n"), Just("Transfer-Encoding: chunked\r\n"), Just("\r\n"),
             Just("abc"), Just("3\r\nabc\r\n"), Just("0\r\n\r\n"), Just("Connection: close\r\n"),
-            Just("X: y\r"), Just("\n"), Just(" "), Just(":"), Just("\0"),
+            Just("X: y\r"), Just("\n"), Just(" "), Just(":"), Just("\0"), Just("1;a=\"b\\"), Just(";"), Just("\"\r\na\r\n"),
+            Just("GET http://a.test/ HTTP/1.1\r\n"),
         ], 0..12),
         cuts in proptest::collection::vec(0_usize..200, 0..6),
     ) {
@@ -372,7 +552,10 @@ proptest! {
     #[test]
     fn what_was_read_before_never_matters(
         heads in proptest::collection::vec((
-            prop_oneof![Just("GET /a HTTP/1.1\r\n"), Just("POST /longer HTTP/1.0\r\n"), Just("GET  / HTTP/1.1\r\n")],
+            prop_oneof![
+                Just("GET /a HTTP/1.1\r\n"), Just("POST /longer HTTP/1.0\r\n"), Just("GET  / HTTP/1.1\r\n"),
+                Just("GET http://a.test/ HTTP/1.1\r\n"), Just("GET https://b.test:1 HTTP/1.0\r\n"),
+            ],
             prop_oneof![
                 Just("Host: x\r\n\r\n"), Just("Host: x\r\n\r\nbody"), Just("Host: x\r\nA: b\r\n\r\n"), Just("\r\n"),
                 Just("Host: x\r\nCookie: a\r\nCookie: b\r\nContent-Length: 3\r\n\r\n"), Just("Host: x\r\n"), Just("Host : x\r\n\r\n"),

@@ -174,6 +174,17 @@ const GET: &[(&str, &str)] =
 const POST: &[(&str, &str)] =
     &[(":method", "POST"), (":scheme", "http"), (":path", "/p"), (":authority", "h")];
 
+/// `GET` with another value of one field.
+fn replaced<'a>(name: &str, value: &'a str) -> Vec<(&'a str, &'a str)> {
+    let field = |&(other, old)| if other == name { (other, value) } else { (other, old) };
+    GET.iter().map(field).collect()
+}
+
+/// `GET` without one field.
+fn without(name: &str) -> Vec<(&'static str, &'static str)> {
+    GET.iter().filter(|(other, _)| *other != name).copied().collect()
+}
+
 fn with<'a>(fields: &[(&'a str, &'a str)], more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     [fields, more].concat()
 }
@@ -287,23 +298,51 @@ fn a_body_reaches_the_handler_with_its_trailers_dropped() {
 #[test]
 fn a_malformed_request_is_reset_and_the_next_is_served() {
     let cases: &[(&str, Vec<(&str, &str)>)] = &[
-        ("no method", vec![(":scheme", "http"), (":path", "/")]),
-        ("no scheme", vec![(":method", "GET"), (":path", "/")]),
-        ("no path", vec![(":method", "GET"), (":scheme", "http")]),
-        ("an empty path", vec![(":method", "GET"), (":scheme", "http"), (":path", "")]),
+        ("no method", without(":method")),
+        ("an empty method", replaced(":method", "")),
+        ("a method that is no token", replaced(":method", "G T")),
+        ("no scheme", without(":scheme")),
+        ("an empty scheme", replaced(":scheme", "")),
+        ("a scheme with its delimiter", replaced(":scheme", "http:")),
+        ("a scheme that is a URL", replaced(":scheme", "http://x")),
+        ("a scheme with a space", replaced(":scheme", "ht tp")),
+        ("a scheme that begins with a digit", replaced(":scheme", "1http")),
+        ("a scheme that is a colon", replaced(":scheme", ":")),
+        ("a scheme with an underscore", replaced(":scheme", "ht_tp")),
+        ("a second scheme", with(GET, &[(":scheme", "http")])),
+        ("a second method", with(GET, &[(":method", "GET")])),
+        ("no path", without(":path")),
+        ("an empty path", replaced(":path", "")),
+        ("a path that is a URL", replaced(":path", "http://a/")),
+        ("a path without a slash", replaced(":path", "a")),
+        ("a path that is a query", replaced(":path", "?a")),
+        ("an asterisk for GET", replaced(":path", "*")),
+        ("neither :authority nor Host", without(":authority")),
+        ("an empty authority", replaced(":authority", "")),
+        ("an authority without a name", replaced(":authority", ":80")),
+        ("an authority with a path", replaced(":authority", "h/a")),
+        ("an authority with a wrong port", replaced(":authority", "h:x")),
+        ("an authority with a wrong encoding", replaced(":authority", "h%2")),
+        ("an empty Host alone", [without(":authority"), vec![("host", "")]].concat()),
+        ("a wrong Host alone", [without(":authority"), vec![("host", "u@h")]].concat()),
+        ("two Hosts alone", [without(":authority"), vec![("host", "h"), ("host", "h")]].concat()),
+        ("two Hosts beside :authority", with(GET, &[("host", "h:1"), ("host", "h:1")])),
+        ("an empty Host beside :authority", with(GET, &[("host", "")])),
         (
-            "a path that is a URL",
-            vec![(":method", "GET"), (":scheme", "http"), (":path", "http://a/")],
+            "an empty :authority beside Host",
+            [replaced(":authority", ""), vec![("host", "h:1")]].concat(),
         ),
-        ("an asterisk for GET", vec![(":method", "GET"), (":scheme", "http"), (":path", "*")]),
+        ("CONNECT to no name", vec![(":method", "CONNECT"), (":authority", ":1")]),
+        ("CONNECT by Host", vec![(":method", "CONNECT"), ("host", "h:1")]),
+        (
+            "CONNECT with a protocol",
+            vec![(":method", "CONNECT"), (":authority", "h:1"), (":protocol", "websocket")],
+        ),
         ("a second path", with(GET, &[(":path", "/")])),
         ("a second authority", with(GET, &[(":authority", "h:1")])),
         ("a pseudo-field of responses", with(GET, &[(":status", "200")])),
         ("an unknown pseudo-field", with(GET, &[(":x", "200")])),
-        (
-            "a pseudo-field behind a field",
-            vec![(":method", "GET"), ("a", "b"), (":scheme", "http"), (":path", "/")],
-        ),
+        ("a pseudo-field behind a field", [&GET[..3], &[("a", "b"), (":authority", "h")]].concat()),
         ("capitals", with(GET, &[("Accept", "x")])),
         ("a space in a name", with(GET, &[("a b", "x")])),
         ("an empty name", with(GET, &[("", "x")])),
@@ -317,10 +356,7 @@ fn a_malformed_request_is_reset_and_the_next_is_served() {
         ("Upgrade", with(GET, &[("upgrade", "h2c")])),
         ("TE with more", with(GET, &[("te", "gzip")])),
         ("a Host that differs", with(GET, &[("host", "other")])),
-        (
-            "an authority with a user",
-            vec![(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "u@h")],
-        ),
+        ("an authority with a user", replaced(":authority", "u@h")),
         ("a length that is no number", with(GET, &[("content-length", "x")])),
         ("lengths that differ", with(GET, &[("content-length", "0"), ("content-length", "1")])),
         ("a length without a body", with(GET, &[("content-length", "1")])),
@@ -346,7 +382,12 @@ fn a_malformed_request_is_reset_and_the_next_is_served() {
 #[test]
 fn what_differs_only_in_form_is_served() {
     for (fields, line) in [
-        (vec![(":method", "OPTIONS"), (":scheme", "http"), (":path", "*")], "OPTIONS *"),
+        (
+            vec![(":method", "OPTIONS"), (":scheme", "HTTP"), (":path", "*"), (":authority", "h")],
+            "OPTIONS * host=h",
+        ),
+        (replaced(":authority", "[::1]:80"), "GET /a?b host=[::1]:80"),
+        (replaced(":authority", "h%41"), "GET /a?b host=h%41"),
         (vec![(":method", "CONNECT"), (":authority", "h:1")], "CONNECT h:1 host=h:1"),
         (with(GET, &[("host", "h:1")]), "GET /a?b host=h:1"),
         (
@@ -360,6 +401,18 @@ fn what_differs_only_in_form_is_served() {
         server.feed(&headers(1, &fields, true));
         assert_eq!(server.seen.requests, [(1, line.to_owned())]);
         assert_eq!(server.seen.failure, None);
+    }
+}
+
+#[test]
+fn a_scheme_other_than_http_or_https_is_refused() {
+    for scheme in ["ftp", "httpx", "h", "a+b-c.d1"] {
+        let mut server = Server::open(Some(1));
+        server.feed(&headers(1, &replaced(":scheme", scheme), true));
+        assert!(server.seen.requests.is_empty(), "{scheme}");
+        assert_eq!(server.seen.refused, [(1, 400)], "{scheme}");
+        server.feed(&headers(3, GET, true));
+        assert_eq!(server.seen.requests.len(), 1, "{scheme}");
     }
 }
 

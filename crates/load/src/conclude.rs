@@ -1,9 +1,10 @@
 //! From what was measured to what is told.
 
 use crate::engine::{Job, Measured, Tally};
-use crate::outcome::{Connections, Latency, Outcome, ReplyRate, Second};
+use crate::outcome::{Connections, Latency, Outcome, ReplyRate, Second, Unfinished};
 use crate::plan::{Model, Protocol, Reuse};
 use crate::processes::use_between;
+use crate::silence::Silence;
 use crate::verdict::{self, Evidence};
 use crate::{detect, time};
 
@@ -31,11 +32,19 @@ pub fn conclude(job: &Job, measured: &Measured) -> Outcome {
         bytes: tally.bytes,
         errors: tally.errors.values().sum(),
         errors_by_kind: tally.errors.clone(),
+        first_errors: tally.first_errors.clone(),
+        unfinished: Unfinished {
+            in_flight: tally.unfinished,
+            oldest_ms: tally.oldest as f64 / 1e6,
+            slowest_ms: tally.slowest as f64 / 1e6,
+            waiting: tally.waiting,
+        },
+        silence: None,
         status: tally.status.clone(),
         verdict: crate::outcome::Verdict::Valid,
         reasons: Vec::new(),
-        latency_ms: Latency::from_histogram(&tally.latency),
-        service_ms: Latency::from_histogram(&tally.service),
+        latency_ms: some(&tally.latency),
+        service_ms: some(&tally.service),
         connect_ms: some(&tally.connect),
         tls_ms: some(&tally.tls),
         connection_ms: some(&tally.lifetime),
@@ -50,6 +59,11 @@ pub fn conclude(job: &Job, measured: &Measured) -> Outcome {
         search: None,
         plan,
     };
+    let median = outcome.service_ms.as_ref().map_or(0.0, |service| service.p50);
+    // At a modem's pace it is the client that takes its time.
+    if outcome.plan.modem_bits_per_second.is_none() {
+        outcome.silence = Silence::of(tally.series.pauses(), *seconds, median);
+    }
     (outcome.verdict, outcome.reasons) = verdict::judge(&Evidence::of(&outcome, tally));
     outcome.findings = detect::findings(&outcome, tally);
     outcome

@@ -1,12 +1,11 @@
 //! What stands out in the figures, and its likely cause.
 
-use std::ops::Range;
-
 use hdrhistogram::Histogram;
 
 use crate::engine::{LEAST_BUFFER, Tally};
 use crate::outcome::{Finding, Outcome, Second};
 use crate::plan::Reuse;
+use crate::silence::Silence;
 
 /// Everything that stands out in a run.
 #[must_use]
@@ -14,10 +13,7 @@ pub fn findings(outcome: &Outcome, tally: &Tally) -> Vec<Finding> {
     let mut found = Vec::new();
     found.extend(delayed_ack(&tally.service));
     found.extend(dropped_syn(&tally.connect));
-    found.extend(
-        stalls(&outcome.series)
-            .or_else(|| pauses(tally.series.pauses(), outcome.requests, outcome.duration_seconds)),
-    );
+    found.extend(stalls(&outcome.series).or_else(|| outcome.silence.as_ref().and_then(silence)));
     if outcome.plan.reuse == Reuse::Kept {
         found.extend(starved(&tally.each));
         found.extend(not_kept(outcome));
@@ -121,23 +117,22 @@ pub fn stalls(series: &[Second]) -> Option<Finding> {
     })
 }
 
-/// Times without any answer that are long beside the usual time between two.
+/// Silent times of the server that are more than a moment.
 #[must_use]
-pub fn pauses(pauses: &[Range<u64>], requests: u64, seconds: f64) -> Option<Finding> {
-    let length = |pause: &Range<u64>| (pause.end - pause.start) as f64 / 1e9;
-    let usual = (seconds - pauses.iter().map(length).sum::<f64>()) / requests.max(1) as f64;
-    let long: Vec<&Range<u64>> =
-        pauses.iter().filter(|pause| length(pause) >= 20.0 * usual).collect();
-    let first = long.first()?;
-    let most = long.iter().map(|pause| length(pause)).fold(0.0, f64::max);
-    Some(finding(
-        "stall",
-        format!(
-            "{} times nothing was answered on any connection, for up to {most:.1} s (first at {:.1} s). Look for a pause of the server: a collection of garbage, a log that is rotated, a disk that is written to.",
-            long.len(),
-            first.start as f64 / 1e9
-        ),
-    ))
+pub fn silence(silence: &Silence) -> Option<Finding> {
+    let notable = silence.share >= 0.02 || silence.longest_ms >= 200.0;
+    notable.then(|| {
+        finding(
+            "stall",
+            format!(
+                "{} times no response came on any connection, for up to {:.1} s and {:.0} % of the run (first at {:.1} s). Look for a pause of the server: a collection of garbage, a log that is rotated, a disk that is written to.",
+                silence.times,
+                silence.longest_ms / 1e3,
+                silence.share * 100.0,
+                silence.first_at
+            ),
+        )
+    })
 }
 
 /// The distance between times, when it is the same for all.
@@ -293,11 +288,17 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_shorter_than_a_second_is_a_stall_unless_answers_are_as_rare() {
-        let pause = || std::slice::from_ref(&(300_000_000..1_700_000_000));
-        assert!(pauses(pause(), 5000, 5.0).unwrap().text.contains("up to 1.4 s (first at 0.3 s)"));
-        assert_eq!(pauses(pause(), 10, 5.0), None);
-        assert_eq!(pauses(&[], 5000, 5.0), None);
+    fn a_pause_shorter_than_a_second_is_a_stall() {
+        let of =
+            |longest_ms, share| silence(&Silence { times: 1, share, longest_ms, first_at: 0.3 });
+        assert!(
+            of(1400.0, 0.01)
+                .unwrap()
+                .text
+                .contains("up to 1.4 s and 1 % of the run (first at 0.3 s)")
+        );
+        assert!(of(30.0, 0.05).is_some());
+        assert_eq!(of(30.0, 0.005), None);
     }
 
     #[test]

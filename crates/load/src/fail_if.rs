@@ -27,7 +27,7 @@ enum Bound {
     Word(String),
 }
 
-const FIGURES: [&str; 13] = [
+const FIGURES: [&str; 14] = [
     "min",
     "mean",
     "p50",
@@ -36,6 +36,7 @@ const FIGURES: [&str; 13] = [
     "p999",
     "max",
     "errors",
+    "unfinished",
     "requests",
     "requests_per_second",
     "bytes_per_second",
@@ -44,7 +45,8 @@ const FIGURES: [&str; 13] = [
 ];
 /// So many of them are times.
 const TIMES: usize = 7;
-const VERDICTS: [&str; 5] = ["VALID", "CLIENT-BOUND", "LINK-BOUND", "NOISY", "WRONG-ANSWERS"];
+const VERDICTS: [&str; 6] =
+    ["VALID", "CLIENT-BOUND", "LINK-BOUND", "NOISY", "STALLED", "WRONG-ANSWERS"];
 /// What a figure of time may stand behind, as in `connect.p99`.
 const PARTS: [&str; 6] = ["latency", "service", "connect", "tls", "first_byte", "lag"];
 
@@ -112,7 +114,9 @@ impl FailIf {
             Comparison::Is => value == bound,
             Comparison::IsNot => value != bound,
         };
-        holds.then(|| format!("{}: it is {value:.3}", self.text))
+        let name = self.figure.rsplit('.').next().unwrap_or_default();
+        let unit = if FIGURES[..TIMES].contains(&name) { " ms" } else { "" };
+        holds.then(|| format!("{}: it is {value:.3}{unit}", self.text))
     }
 }
 
@@ -157,15 +161,16 @@ fn figure(o: &Outcome, name: &str) -> Option<f64> {
     let (part, name) = name.split_once('.').unwrap_or(("latency", name));
     match name {
         "errors" => return Some(o.errors as f64),
+        "unfinished" => return Some((o.unfinished.in_flight + o.unfinished.waiting) as f64),
         "requests" => return Some(o.requests as f64),
         "requests_per_second" => return Some(o.requests_per_second),
         "bytes_per_second" => return Some(o.bytes_per_second),
-        "cpu_us_per_request" => return Some(o.server.as_ref()?.cpu_us_per_request),
+        "cpu_us_per_request" => return o.server.as_ref()?.cpu_us_per_request,
         _ => {}
     }
     let latency: &Latency = match part {
-        "latency" => &o.latency_ms,
-        "service" => &o.service_ms,
+        "latency" => o.latency_ms.as_ref()?,
+        "service" => o.service_ms.as_ref()?,
         "connect" => o.connect_ms.as_ref()?,
         "tls" => o.tls_ms.as_ref()?,
         "first_byte" => o.first_byte_ms.as_ref()?,

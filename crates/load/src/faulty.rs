@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What the server does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,18 @@ pub enum Fault {
         /// Answers before it.
         after: u64,
         /// How long it lasts.
+        lasting: Duration,
+    },
+    /// After so many responses, none comes any more.
+    Stall {
+        /// Responses before it.
+        after: u64,
+    },
+    /// Again and again no response leaves for a while, on any connection.
+    Pauses {
+        /// From the beginning of one to that of the next.
+        each: Duration,
+        /// How long one lasts.
         lasting: Duration,
     },
     /// The body leaves byte by byte.
@@ -58,6 +70,7 @@ struct Site {
     fault: Fault,
     stop: Arc<AtomicBool>,
     answers: AtomicU64,
+    began: Instant,
     /// What `/0`, `/1` and so on have as their bodies.
     bodies: Vec<Vec<u8>>,
 }
@@ -71,8 +84,13 @@ impl FaultyServer {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
         let stop = Arc::new(AtomicBool::new(false));
-        let site =
-            Arc::new(Site { fault, stop: Arc::clone(&stop), answers: AtomicU64::new(0), bodies });
+        let site = Arc::new(Site {
+            fault,
+            stop: Arc::clone(&stop),
+            answers: AtomicU64::new(0),
+            began: Instant::now(),
+            bodies,
+        });
         thread::Builder::new().name("faulty".to_owned()).spawn(move || {
             for stream in listener.incoming().flatten() {
                 if site.stop.load(Ordering::Relaxed) {
@@ -154,6 +172,22 @@ impl Site {
             Fault::Pause { after, lasting } => {
                 if answers == after {
                     thread::sleep(lasting);
+                }
+                batch.extend_from_slice(&right);
+                batch.extend_from_slice(body);
+            }
+            Fault::Stall { after } => {
+                if answers < after {
+                    batch.extend_from_slice(&right);
+                    batch.extend_from_slice(body);
+                }
+            }
+            Fault::Pauses { each, lasting } => {
+                let within = self.began.elapsed().as_nanos() % each.as_nanos().max(1);
+                let from = each.saturating_sub(lasting).as_nanos();
+                if within >= from {
+                    let rest = each.as_nanos() - within;
+                    thread::sleep(Duration::from_nanos(rest as u64));
                 }
                 batch.extend_from_slice(&right);
                 batch.extend_from_slice(body);

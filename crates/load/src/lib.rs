@@ -3,6 +3,9 @@
 //! A [`plan::Plan`] says what is to be run, an [`outcome::Outcome`] what came of it. A comparison runs many
 //! of them and keeps them in [`compare::results::Results`], from which its reports are made.
 
+#[macro_use]
+mod report;
+
 pub mod arrivals;
 pub mod choose;
 pub mod compare;
@@ -23,6 +26,7 @@ pub mod rng;
 pub mod search;
 pub mod self_test;
 pub mod show;
+pub mod silence;
 pub mod time;
 pub mod verdict;
 pub mod verify;

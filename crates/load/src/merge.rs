@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use hdrhistogram::Histogram;
 
-use crate::outcome::{Connections, Latency, Outcome, ProcessUse, Second, Verdict};
+use crate::outcome::{Connections, Latency, Outcome, ProcessUse, Second, Unfinished, Verdict};
 use crate::plan::Plan;
 use crate::time;
 
@@ -29,10 +29,11 @@ pub fn merge(outcomes: &[Outcome]) -> Result<Outcome, String> {
     let overlap =
         spans.iter().map(|(_, length)| length.as_secs_f64()).sum::<f64>() > seconds + 0.01;
     let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
+    let most = |of: fn(&Outcome) -> f64| outcomes.iter().map(of).fold(0.0, f64::max);
     let (requests, bytes) = (sum(|o| o.requests), sum(|o| o.bytes));
     let processes = |of: fn(&Outcome) -> Option<&ProcessUse>| {
         let each: Option<Vec<&ProcessUse>> = outcomes.iter().map(of).collect();
-        each.map(|each| together(&each, requests, seconds))
+        each.map(|each| together(&each, requests))
     };
     let client = processes(|o| Some(&o.client)).unwrap_or_default();
     Ok(Outcome {
@@ -49,11 +50,20 @@ pub fn merge(outcomes: &[Outcome]) -> Result<Outcome, String> {
         bytes,
         errors: sum(|o| o.errors),
         errors_by_kind: counts(outcomes, |o| &o.errors_by_kind),
+        first_errors: outcomes.iter().rev().flat_map(|o| o.first_errors.clone()).collect(),
+        unfinished: Unfinished {
+            in_flight: sum(|o| o.unfinished.in_flight),
+            oldest_ms: most(|o| o.unfinished.oldest_ms),
+            slowest_ms: most(|o| o.unfinished.slowest_ms),
+            waiting: sum(|o| o.unfinished.waiting),
+        },
+        // Whether one was silent while another had responses is not known.
+        silence: None,
         status: counts(outcomes, |o| &o.status),
         verdict: outcomes.iter().map(|o| o.verdict).max_by_key(gravity).unwrap_or(Verdict::Valid),
         reasons: distinct(outcomes.iter().flat_map(|o| o.reasons.iter().cloned())),
-        latency_ms: samples(outcomes, |o| Some(&o.latency_ms))?.unwrap_or_default(),
-        service_ms: samples(outcomes, |o| Some(&o.service_ms))?.unwrap_or_default(),
+        latency_ms: samples(outcomes, |o| o.latency_ms.as_ref())?,
+        service_ms: samples(outcomes, |o| o.service_ms.as_ref())?,
         connect_ms: samples(outcomes, |o| o.connect_ms.as_ref())?,
         tls_ms: samples(outcomes, |o| o.tls_ms.as_ref())?,
         connection_ms: samples(outcomes, |o| o.connection_ms.as_ref())?,
@@ -125,7 +135,8 @@ fn gravity(verdict: &Verdict) -> u8 {
         Verdict::Noisy => 1,
         Verdict::LinkBound => 2,
         Verdict::ClientBound => 3,
-        Verdict::WrongAnswers => 4,
+        Verdict::Stalled => 4,
+        Verdict::WrongAnswers => 5,
     }
 }
 
@@ -203,18 +214,14 @@ fn series(
     all
 }
 
-fn together(each: &[&ProcessUse], requests: u64, seconds: f64) -> ProcessUse {
+fn together(each: &[&ProcessUse], requests: u64) -> ProcessUse {
     let cpu_seconds: f64 = each.iter().map(|u| u.cpu_seconds).sum();
     let shares: f64 = each.iter().map(|u| u.cpu_share).sum();
     ProcessUse {
         name: each.first().map(|u| u.name.clone()).unwrap_or_default(),
         processes: each.iter().map(|u| u.processes).max().unwrap_or_default(),
         cpu_seconds,
-        cpu_us_per_request: if seconds > 0.0 {
-            cpu_seconds * 1e6 / requests.max(1) as f64
-        } else {
-            0.0
-        },
+        cpu_us_per_request: (requests > 0).then(|| cpu_seconds * 1e6 / requests as f64),
         cpu_share: shares / each.len().max(1) as f64,
         memory_bytes: each.iter().map(|u| u.memory_bytes).max().unwrap_or_default(),
         voluntary_switches: each.iter().map(|u| u.voluntary_switches).sum(),

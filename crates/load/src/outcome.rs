@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;
+use crate::silence::Silence;
 
 /// What came of a run.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -33,14 +34,25 @@ pub struct Outcome {
     pub errors_by_kind: BTreeMap<ErrorKind, u64>,
     /// Answers by status code.
     pub status: BTreeMap<u16, u64>,
+    /// What the first failure of each kind was.
+    #[serde(default)]
+    pub first_errors: BTreeMap<ErrorKind, String>,
+    /// Requests without a complete response at the end.
+    #[serde(default)]
+    pub unfinished: Unfinished,
+    /// Times in which the server sent nothing though requests were in flight; absent when there were none.
+    #[serde(default)]
+    pub silence: Option<Silence>,
     /// Whether the figures may be used.
     pub verdict: Verdict,
     /// Why, one sentence each.
     pub reasons: Vec<String>,
-    /// Response time: from the moment at which the request was due (in the closed model: was sent) to its last byte.
-    pub latency_ms: Latency,
-    /// Service time: from the moment at which the request was sent to its last byte.
-    pub service_ms: Latency,
+    /// Response time: from the moment at which the request was due (in the closed model: was sent) to the last byte
+    /// of its response. Requests without a complete response at the end count by their age when it is above the
+    /// median. Absent when there was no right response.
+    pub latency_ms: Option<Latency>,
+    /// Service time: from the moment at which the request was sent to the last byte of its response.
+    pub service_ms: Option<Latency>,
     /// From `connect` to the established connection.
     pub connect_ms: Option<Latency>,
     /// From the established connection to the end of the TLS handshake.
@@ -111,7 +123,10 @@ pub enum Verdict {
     LinkBound,
     /// The figures vary too much within the run.
     Noisy,
-    /// At least one answer was wrong or missing.
+    /// The server stopped responding: requests were in flight at the end for far longer than any response took, or
+    /// a closed run does not show in its percentiles how long the server was silent.
+    Stalled,
+    /// At least one response was wrong or missing.
     WrongAnswers,
 }
 
@@ -122,9 +137,23 @@ impl fmt::Display for Verdict {
             Self::ClientBound => "CLIENT-BOUND",
             Self::LinkBound => "LINK-BOUND",
             Self::Noisy => "NOISY",
+            Self::Stalled => "STALLED",
             Self::WrongAnswers => "WRONG-ANSWERS",
         })
     }
+}
+
+/// Requests without a complete response at the end of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Unfinished {
+    /// Requests in flight.
+    pub in_flight: u64,
+    /// Time since the oldest of them was sent, in milliseconds.
+    pub oldest_ms: f64,
+    /// The longest that any complete response took, in milliseconds.
+    pub slowest_ms: f64,
+    /// Requests that were due and waited for a connection; open model only.
+    pub waiting: u64,
 }
 
 /// A distribution of times, in milliseconds.
@@ -222,8 +251,8 @@ pub struct ProcessUse {
     pub processes: u32,
     /// Processor time, in seconds.
     pub cpu_seconds: f64,
-    /// Processor time per right answer, in microseconds.
-    pub cpu_us_per_request: f64,
+    /// Processor time per right response, in microseconds; absent when there was none.
+    pub cpu_us_per_request: Option<f64>,
     /// Share of the time of the processors that it may use, 0 to 1.
     pub cpu_share: f64,
     /// Memory of its own at the end (proportional set size), in bytes.

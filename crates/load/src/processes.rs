@@ -143,8 +143,9 @@ pub fn use_between(before: &Sample, after: &Sample, requests: u64) -> ProcessUse
         name: after.name.clone(),
         processes: after.processes,
         cpu_seconds: cpu,
-        cpu_us_per_request: if requests == 0 { 0.0 } else { cpu * 1e6 / requests as f64 },
-        cpu_share: cpu / seconds / f64::from(after.processors),
+        cpu_us_per_request: (requests > 0).then(|| cpu * 1e6 / requests as f64),
+        // Threads that have ended are counted in ticks only, which may be a tick too much.
+        cpu_share: (cpu / seconds / f64::from(after.processors)).min(1.0),
         memory_bytes: after.memory,
         voluntary_switches: after.voluntary.saturating_sub(before.voluntary),
         involuntary_switches: after.involuntary.saturating_sub(before.involuntary),
@@ -239,7 +240,8 @@ mod tests {
         }
         let used = use_between(&before, &sample_self(), 100);
         assert!(used.cpu_seconds >= 0.005 && used.memory_bytes > 100_000, "{used:?} {sum}");
-        assert!((used.cpu_us_per_request - used.cpu_seconds * 1e4).abs() < 1e-6);
+        assert!((used.cpu_us_per_request.unwrap() - used.cpu_seconds * 1e4).abs() < 1e-6);
+        assert_eq!(use_between(&before, &sample_self(), 0).cpu_us_per_request, None);
         drop(listener);
         assert_eq!(listening_on(address), None);
     }

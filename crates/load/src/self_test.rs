@@ -7,9 +7,10 @@ use std::time::Duration;
 use crate::conclude::conclude;
 use crate::engine::{self, Extras, Job};
 use crate::faulty::{Fault, FaultyServer};
-use crate::outcome::{ErrorKind, Outcome};
+use crate::outcome::{ErrorKind, Latency, Outcome, Verdict};
 use crate::plan::{Arrivals, Choice, End, Model, Plan, Protocol, RequestShape, Reuse, Verify};
 use crate::progress::Progress;
+use crate::show::failures;
 use crate::verify::Reference;
 
 /// What the proof came to.
@@ -136,7 +137,8 @@ fn cases() -> Vec<Case> {
             no_errors(o)?;
             Ok(format!(
                 "{:.0} requests/s, {:.2} µs of CPU each",
-                o.requests_per_second, o.client.cpu_us_per_request
+                o.requests_per_second,
+                o.client.cpu_us_per_request.unwrap_or_default()
             ))
         }),
         case("timers at 500 requests/s", Fault::None, at_a_rate, timers),
@@ -183,20 +185,49 @@ fn cases() -> Vec<Case> {
             },
             delayed,
         ),
+        case(
+            "one response each, then nothing",
+            Fault::Stall { after: 4 },
+            |plan| {
+                plan.end = End::Seconds(1.0);
+                plan.timeout_seconds = 5.0;
+            },
+            stalls,
+        ),
+        case(
+            "silent for 200 ms in each 500",
+            Fault::Pauses { each: Duration::from_millis(500), lasting: Duration::from_millis(200) },
+            |plan| {
+                plan.end = End::Seconds(2.0);
+                plan.timeout_seconds = 5.0;
+            },
+            is_silent,
+        ),
         case("an unannounced close", Fault::ClosesUnsaid, as_it_is, unannounced),
     ]
+}
+
+fn times(latency: &Option<Latency>) -> Latency {
+    latency.clone().unwrap_or_default()
 }
 
 fn no_errors(o: &Outcome) -> Result<(), String> {
     match (o.errors, o.requests) {
         (0, 1..) => Ok(()),
-        _ => Err(format!("{} right answers, {:?}", o.requests, o.errors_by_kind)),
+        _ => Err(right_and_wrong(o)),
+    }
+}
+
+fn right_and_wrong(o: &Outcome) -> String {
+    match o.errors {
+        0 => format!("{} right responses", o.requests),
+        _ => format!("{} right responses, {}", o.requests, failures(o)),
     }
 }
 
 /// At least one failure of one of these kinds.
 fn has(o: &Outcome, kinds: &[ErrorKind]) -> Result<String, String> {
-    let told = format!("{} right answers, {:?}", o.requests, o.errors_by_kind);
+    let told = right_and_wrong(o);
     if kinds.iter().any(|kind| o.errors_by_kind.contains_key(kind)) { Ok(told) } else { Err(told) }
 }
 
@@ -212,18 +243,47 @@ fn shows_the_pause(o: &Outcome) -> Result<String, String> {
     no_errors(o)?;
     let told = format!(
         "response time at 99 % {:.0} ms, service time {:.1} ms",
-        o.latency_ms.p99, o.service_ms.p99
+        times(&o.latency_ms).p99,
+        times(&o.service_ms).p99
     );
-    let shown =
-        o.latency_ms.p99 > 1_300.0 && o.latency_ms.max < 1_600.0 && o.service_ms.p50 < 100.0;
+    let shown = times(&o.latency_ms).p99 > 1_300.0
+        && times(&o.latency_ms).max < 1_600.0
+        && times(&o.service_ms).p50 < 100.0;
     if shown { Ok(told) } else { Err(told) }
 }
 
 fn drips(o: &Outcome) -> Result<String, String> {
     no_errors(o)?;
     let first = o.first_byte_ms.as_ref().map_or(0.0, |latency| latency.p50);
-    let told = format!("first byte after {first:.1} ms, last after {:.1} ms", o.service_ms.p50);
-    if o.service_ms.p50 > first + 50.0 { Ok(told) } else { Err(told) }
+    let told =
+        format!("first byte after {first:.1} ms, last after {:.1} ms", times(&o.service_ms).p50);
+    if times(&o.service_ms).p50 > first + 50.0 { Ok(told) } else { Err(told) }
+}
+
+fn stalls(o: &Outcome) -> Result<String, String> {
+    let report = format!(
+        "{}, {} in flight for {:.0} ms, p99 {:.0} ms",
+        o.verdict,
+        o.unfinished.in_flight,
+        o.unfinished.oldest_ms,
+        times(&o.latency_ms).p99
+    );
+    let noticed = o.verdict == Verdict::Stalled
+        && o.unfinished.in_flight == 4
+        && times(&o.latency_ms).p99 > 500.0;
+    if noticed { Ok(report) } else { Err(report) }
+}
+
+fn is_silent(o: &Outcome) -> Result<String, String> {
+    no_errors(o)?;
+    let share = o.silence.as_ref().map_or(0.0, |silence| silence.share);
+    let report = format!(
+        "{}, silent for {:.0} % of the time, p99 {:.1} ms",
+        o.verdict,
+        share * 100.0,
+        times(&o.latency_ms).p99
+    );
+    if o.verdict == Verdict::Stalled && share > 0.2 { Ok(report) } else { Err(report) }
 }
 
 fn closes_itself(o: &Outcome) -> Result<String, String> {
@@ -239,15 +299,18 @@ fn closes_itself(o: &Outcome) -> Result<String, String> {
 fn delayed(o: &Outcome) -> Result<String, String> {
     no_errors(o)?;
     match o.findings.iter().find(|finding| finding.kind == "delayed-ack") {
-        Some(_) => Ok(format!("delayed-ack, {:.1} ms at 99 %", o.service_ms.p99)),
-        None => Err(format!("{:.1} ms at 99 %, findings {:?}", o.service_ms.p99, o.findings)),
+        Some(_) => Ok(format!("delayed-ack, {:.1} ms at 99 %", times(&o.service_ms).p99)),
+        None => {
+            let kinds: Vec<_> = o.findings.iter().map(|finding| finding.kind.as_str()).collect();
+            let kinds = kinds.join(", ");
+            Err(format!("{:.1} ms at 99 %, findings: {kinds}", times(&o.service_ms).p99))
+        }
     }
 }
 
 fn unannounced(o: &Outcome) -> Result<String, String> {
     let not_kept = o.findings.iter().any(|finding| finding.kind == "not-kept");
-    let told =
-        format!("{} right answers, {:?}, not-kept: {not_kept}", o.requests, o.errors_by_kind);
+    let told = format!("{}, not-kept: {not_kept}", right_and_wrong(o));
     if not_kept || o.errors > 0 { Ok(told) } else { Err(told) }
 }
 

@@ -5,6 +5,7 @@ use std::fs;
 use crate::engine::Tally;
 use crate::outcome::{Latency, Outcome, ProcessUse, Second, Verdict};
 use crate::plan::{Arrivals, Model};
+use crate::silence::Silence;
 
 /// What a verdict is founded on.
 #[derive(Clone, Debug, Default)]
@@ -23,8 +24,20 @@ pub struct Evidence {
     pub lag_p99_ms: f64,
     /// 99th percentile of the response time, in milliseconds.
     pub latency_p99_ms: f64,
-    /// Requests per second of each whole second, when they ought to be alike.
+    /// Requests per second of equal intervals, when they ought to be alike.
     pub rates: Vec<f64>,
+    /// Length of the intervals in seconds.
+    pub interval: f64,
+    /// Requests in flight at the end, and how long the oldest was, in milliseconds.
+    pub in_flight: u64,
+    /// Time since the oldest request in flight at the end was sent, in milliseconds.
+    pub oldest_ms: f64,
+    /// The longest that any complete response took, in milliseconds.
+    pub slowest_ms: f64,
+    /// The silent times.
+    pub silence: Option<Silence>,
+    /// More requests were in flight than the server and the generator together can work on.
+    pub crowded: bool,
     /// Bits per second received, and the speed of the fastest link; absent on loopback.
     pub link: Option<(f64, f64)>,
     /// Arrivals that were never given a connection.
@@ -37,14 +50,24 @@ pub struct Evidence {
 const BUSY: f64 = 0.95;
 /// A server below this has time to spare.
 const SERVER_BUSY: f64 = 0.85;
-/// Lateness below this, in milliseconds, is a timer's.
-const LEAST_LAG: f64 = 0.1;
+/// Lateness below this, in milliseconds, is that of a timer or of the scheduler.
+const LEAST_LAG: f64 = 1.0;
 /// Lateness that makes up this share of the response time is no longer the server's.
 const LAG_SHARE: f64 = 0.25;
 /// Rates that scatter by more than this share of their median are noise.
 const SCATTER: f64 = 0.15;
-/// Fewer seconds than this tell nothing of scatter.
-const LEAST_SECONDS: usize = 4;
+/// The same for intervals below a second, in which a server's own batches show.
+const SCATTER_OF_PARTS: f64 = 0.30;
+/// Fewer intervals than this tell nothing of scatter.
+const LEAST_INTERVALS: usize = 4;
+/// A request in flight at the end is stalled when it is so many times as old as the slowest response took.
+const STALL_FACTOR: f64 = 5.0;
+/// A younger one is not, in milliseconds.
+const LEAST_STALL: f64 = 100.0;
+/// A closed run whose server was silent for this share of the time has percentiles that hide it.
+const SILENT_SHARE: f64 = 0.1;
+/// Generator and server that use this share of one processor together, neither at its limit, share it.
+const SHARED: std::ops::RangeInclusive<f64> = 0.9..=1.1;
 
 impl Evidence {
     /// From what is told of a run.
@@ -57,8 +80,18 @@ impl Evidence {
             Model::OpenRequests(Arrivals::Ramp { .. })
                 | Model::OpenConnections(Arrivals::Ramp { .. })
         );
+        let whole = whole_seconds(&outcome.series);
+        let (rates, interval) = match whole.len() >= LEAST_INTERVALS {
+            true => (whole, 1.0),
+            false => {
+                let rates = tally.series.rates((outcome.duration_seconds * 1e9) as u64);
+                let interval = outcome.duration_seconds / rates.len().max(1) as f64;
+                (rates, interval)
+            }
+        };
         let loopback = plan.urls.first().is_none_or(|url| is_local(url));
-        let p99 = |latency: &Latency| latency.p99;
+        let p99 = |latency: &Option<Latency>| latency.as_ref().map_or(0.0, |latency| latency.p99);
+        let unfinished = &outcome.unfinished;
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
         Self {
             errors: outcome.errors,
@@ -66,9 +99,19 @@ impl Evidence {
             closed: matches!(plan.model, Model::Closed { .. }),
             client_busy: busy(&outcome.client) / f64::from(plan.threads.clamp(1, processors)),
             server_busy: outcome.server.as_ref().map(busy),
-            lag_p99_ms: outcome.lag_ms.as_ref().map_or(0.0, p99),
-            latency_p99_ms: outcome.latency_ms.p99,
-            rates: if steady { whole_seconds(&outcome.series) } else { Vec::new() },
+            lag_p99_ms: p99(&outcome.lag_ms),
+            latency_p99_ms: p99(&outcome.latency_ms),
+            rates: if steady { rates } else { Vec::new() },
+            interval,
+            in_flight: unfinished.in_flight,
+            oldest_ms: unfinished.oldest_ms,
+            slowest_ms: unfinished.slowest_ms,
+            silence: outcome.silence.clone(),
+            crowded: plan.connections >= 4
+                && plan.threads == 1
+                && processors > 1
+                && matches!(plan.model, Model::Closed { think_seconds: 0.0 })
+                && plan.modem_bits_per_second.is_none(),
             link: (!loopback)
                 .then(|| fastest_link().map(|speed| (outcome.bytes_per_second * 8.0, speed)))
                 .flatten(),
@@ -83,7 +126,10 @@ impl Evidence {
 pub fn judge(evidence: &Evidence) -> (Verdict, Vec<String>) {
     let tests = [
         (Verdict::WrongAnswers, wrong_answers(evidence)),
+        (Verdict::Stalled, stalled(evidence)),
+        (Verdict::Stalled, silent(evidence)),
         (Verdict::ClientBound, client_bound(evidence)),
+        (Verdict::ClientBound, shared_processor(evidence)),
         (Verdict::LinkBound, link_bound(evidence)),
         (Verdict::Noisy, noisy(evidence)),
     ];
@@ -116,6 +162,45 @@ fn wrong_answers(e: &Evidence) -> Option<String> {
     }
 }
 
+fn stalled(e: &Evidence) -> Option<String> {
+    let stalled = e.requests > 0
+        && e.in_flight > 0
+        && e.oldest_ms >= LEAST_STALL
+        && e.oldest_ms > STALL_FACTOR * e.slowest_ms;
+    stalled.then(|| {
+        format!(
+            "{} requests were in flight at the end, the oldest for {:.0} ms, while the slowest response took {:.1} ms: the server has stopped responding",
+            e.in_flight, e.oldest_ms, e.slowest_ms
+        )
+    })
+}
+
+fn silent(e: &Evidence) -> Option<String> {
+    let silence = e.silence.as_ref().filter(|silence| e.closed && silence.share >= SILENT_SHARE)?;
+    Some(format!(
+        "the server was silent {} times, for {:.0} % of the run and up to {:.0} ms; the percentiles of a closed run hide that: use --rate",
+        silence.times,
+        silence.share * 100.0,
+        silence.longest_ms
+    ))
+}
+
+/// Neither side is at its limit, so that something else is: a processor that both use.
+fn shared_processor(e: &Evidence) -> Option<String> {
+    let server = e.server_busy?;
+    let shared = e.crowded
+        && e.client_busy < SERVER_BUSY
+        && server < SERVER_BUSY
+        && SHARED.contains(&(e.client_busy + server));
+    shared.then(|| {
+        format!(
+            "the generator used {:.0} % and the server {:.0} % of one processor, together all of it: bind them to different ones (taskset)",
+            e.client_busy * 100.0,
+            server * 100.0
+        )
+    })
+}
+
 fn client_bound(e: &Evidence) -> Option<String> {
     if !e.closed {
         let late = e.lag_p99_ms > LEAST_LAG && e.lag_p99_ms > LAG_SHARE * e.latency_p99_ms;
@@ -145,15 +230,21 @@ fn link_bound(e: &Evidence) -> Option<String> {
 }
 
 fn noisy(e: &Evidence) -> Option<String> {
-    if e.rates.len() < LEAST_SECONDS {
+    if e.rates.len() < LEAST_INTERVALS {
         return None;
     }
     let middle = median(&e.rates);
+    let (limit, of) = match e.interval >= 0.999 {
+        true => (SCATTER, "from second to second".to_owned()),
+        false => (SCATTER_OF_PARTS, format!("from one {:.0} ms to the next", e.interval * 1e3)),
+    };
+    // Counts of independent events scatter by the square root of their number.
+    let chance = 2.0 / (middle * e.interval).max(1.0).sqrt();
     let distances: Vec<f64> = e.rates.iter().map(|rate| (rate - middle).abs()).collect();
     // 1.4826 makes of the median distance what is the standard deviation of a normal distribution.
     let scatter = 1.4826 * median(&distances) / middle.max(f64::MIN_POSITIVE);
-    (scatter > SCATTER)
-        .then(|| format!("requests/s scatter by {:.0} % from second to second", scatter * 100.0))
+    (scatter > limit + chance)
+        .then(|| format!("requests/s scatter by {:.0} % {of}", scatter * 100.0))
 }
 
 fn median(values: &[f64]) -> f64 {
@@ -238,18 +329,56 @@ mod tests {
             };
             judge(&open).0
         };
-        assert_eq!(late(0.5, 1.0), Verdict::ClientBound);
-        assert_eq!(late(0.5, 50.0), Verdict::Valid);
-        assert_eq!(late(0.05, 0.06), Verdict::Valid);
+        assert_eq!(late(1.5, 2.0), Verdict::ClientBound);
+        assert_eq!(late(1.5, 50.0), Verdict::Valid);
+        assert_eq!(late(0.5, 0.6), Verdict::Valid);
     }
 
     #[test]
     fn scatter_is_noise_but_one_slow_second_is_not() {
-        let with =
-            |rates: &[f64]| judge(&Evidence { rates: rates.to_vec(), ..closed(0.1, None) }).0;
-        assert_eq!(with(&[100.0, 160.0, 90.0, 150.0, 70.0, 130.0]), Verdict::Noisy);
-        assert_eq!(with(&[100.0, 101.0, 99.0, 10.0, 100.0, 102.0]), Verdict::Valid);
-        assert_eq!(with(&[100.0, 200.0, 50.0]), Verdict::Valid);
+        let with = |rates: &[f64], interval| {
+            let rates = rates.to_vec();
+            judge(&Evidence { rates, interval, ..closed(0.1, None) }).0
+        };
+        let scattered = [1e4, 1.6e4, 0.9e4, 1.5e4, 0.7e4, 1.3e4];
+        assert_eq!(with(&scattered, 1.0), Verdict::Noisy);
+        assert_eq!(with(&scattered, 0.1), Verdict::Noisy);
+        assert_eq!(with(&scattered, 0.001), Verdict::Valid, "ten responses scatter by chance");
+        assert_eq!(with(&[1e4, 1.01e4, 0.99e4, 1e3, 1e4, 1.02e4], 1.0), Verdict::Valid);
+        assert_eq!(with(&[1e4, 2e4, 0.5e4], 1.0), Verdict::Valid);
+    }
+
+    #[test]
+    fn requests_that_outlast_the_slowest_response_by_far_are_a_stall() {
+        let ends = |in_flight, oldest_ms, slowest_ms| {
+            judge(&Evidence { in_flight, oldest_ms, slowest_ms, ..closed(0.1, None) }).0
+        };
+        assert_eq!(ends(4, 3000.0, 1.4), Verdict::Stalled);
+        assert_eq!(ends(4, 3000.0, 1000.0), Verdict::Valid, "slow, and no slower at the end");
+        assert_eq!(ends(4, 20.0, 0.2), Verdict::Valid, "a moment");
+        assert_eq!(ends(0, 0.0, 0.2), Verdict::Valid);
+    }
+
+    #[test]
+    fn a_closed_run_whose_server_was_silent_is_no_measurement_of_latency() {
+        let with = |share, closed_model| {
+            let silence = Silence { times: 3, share, longest_ms: 200.0, first_at: 0.1 };
+            let evidence = Evidence { silence: Some(silence), ..closed(0.1, None) };
+            judge(&Evidence { closed: closed_model, ..evidence }).0
+        };
+        assert_eq!(with(0.2, true), Verdict::Stalled);
+        assert_eq!(with(0.02, true), Verdict::Valid);
+        assert_eq!(with(0.2, false), Verdict::Valid, "an open run shows it in its percentiles");
+    }
+
+    #[test]
+    fn two_sides_that_use_one_processor_together_are_reported() {
+        let shared = |client, server, crowded| {
+            judge(&Evidence { crowded, ..closed(client, Some(server)) }).0
+        };
+        assert_eq!(shared(0.47, 0.52, true), Verdict::ClientBound);
+        assert_eq!(shared(0.47, 0.52, false), Verdict::Valid, "in turn, on two processors");
+        assert_eq!(shared(0.10, 0.88, true), Verdict::Valid);
     }
 
     #[test]

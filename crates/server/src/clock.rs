@@ -47,6 +47,13 @@ impl Clock {
         }
     }
 
+    /// How long the next tick is to be waited for: not longer than the second of the date lasts, so that no response has
+    /// the date of the second before.
+    pub(crate) fn until_tick() -> Duration {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        until_tick_at(since_1970)
+    }
+
     /// Milliseconds since some moment before the start.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
@@ -77,8 +84,27 @@ impl Clock {
     }
 }
 
+/// See [`Clock::until_tick`].
+fn until_tick_at(since_1970: Duration) -> Duration {
+    let next_second =
+        Duration::from_secs(1) - Duration::from_nanos(since_1970.subsec_nanos().into());
+    // A timer may be early by less than that.
+    TICK.min(next_second + Duration::from_millis(1))
+}
+
 /// The monotonic clock, in milliseconds.
 pub(crate) fn monotonic_millis() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tick_ends_with_the_second() {
+        let after = |millis| until_tick_at(Duration::from_millis(millis)).as_millis();
+        assert_eq!([after(5_000), after(5_900), after(5_950), after(5_999)], [100, 100, 51, 2]);
+    }
 }

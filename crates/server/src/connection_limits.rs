@@ -1,5 +1,5 @@
 //! Limits of connections besides the most there may be: how many an address may have, and from how many
-//! on idle ones give way to newcomers.
+//! on others are closed to make room for new ones.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -92,20 +92,20 @@ impl Drop for AddressPlace {
     }
 }
 
-/// Closes idle connections when there are many, the idlest of all loops first.
+/// Closes connections that may be closed when there are many, of all loops the one with the lowest rank first.
 #[derive(Debug)]
 pub(crate) struct Eviction {
-    /// With more connections than this, each newcomer has an idle one closed.
+    /// With more connections than this, each new one has another one closed.
     soft: AtomicUsize,
     loops: Box<[OfLoop]>,
     evicted: AtomicU64,
 }
 
-/// What loops tell each other.
+/// What loops know of each other.
 #[derive(Debug, Default)]
 struct OfLoop {
-    /// How idle its idlest connection is: until when it may be, in milliseconds of the monotonic clock.
-    idlest: AtomicU64,
+    /// The rank of the connection that is the first to be closed; see [`crate::connections`].
+    first_victim: AtomicU64,
     /// How many it is to close.
     wanted: AtomicUsize,
     asked: Notify,
@@ -113,26 +113,31 @@ struct OfLoop {
 
 impl Eviction {
     pub(crate) fn new(soft: usize, loops: usize) -> Self {
-        let of_loop = || OfLoop { idlest: AtomicU64::new(u64::MAX), ..Default::default() };
+        let of_loop = || OfLoop { first_victim: AtomicU64::new(u64::MAX), ..Default::default() };
         let soft = AtomicUsize::new(soft);
         Self { soft, loops: (0..loops).map(|_| of_loop()).collect(), evicted: AtomicU64::new(0) }
+    }
+
+    /// How many loops there are.
+    pub(crate) fn loops(&self) -> usize {
+        self.loops.len().max(1)
     }
 
     pub(crate) fn set_soft(&self, soft: usize) {
         self.soft.store(soft, Ordering::Relaxed);
     }
 
-    /// A newcomer is the last of so many connections.
+    /// A new connection is the last of so many.
     pub(crate) fn make_room(&self, open: usize) {
         if open > self.soft.load(Ordering::Relaxed) {
             self.evict_one();
         }
     }
 
-    /// Has the loop with the idlest connection close it, if there is any.
+    /// Has the loop whose connection has the lowest rank close it, if there is any.
     pub(crate) fn evict_one(&self) {
-        let idlest = |of_loop: &&OfLoop| of_loop.idlest.load(Ordering::Relaxed);
-        if let Some(of_loop) = self.loops.iter().min_by_key(idlest) {
+        let rank = |of_loop: &&OfLoop| of_loop.first_victim.load(Ordering::Relaxed);
+        if let Some(of_loop) = self.loops.iter().min_by_key(rank) {
             of_loop.wanted.fetch_add(1, Ordering::Relaxed);
             of_loop.asked.notify_one();
         }
@@ -150,23 +155,23 @@ impl Eviction {
         }
     }
 
-    /// Whether another loop has a connection that is idler than the idlest of loop `number`.
-    pub(crate) fn has_idler_than(&self, number: usize) -> bool {
-        let idlest = |of_loop: &OfLoop| of_loop.idlest.load(Ordering::Relaxed);
-        let own = self.loops.get(number).map_or(0, idlest);
-        self.loops.iter().any(|of_loop| idlest(of_loop) < own)
+    /// Whether another loop has a connection that is to be closed before the first one of loop `number`.
+    pub(crate) fn is_another_first(&self, number: usize) -> bool {
+        let rank = |of_loop: &OfLoop| of_loop.first_victim.load(Ordering::Relaxed);
+        let own = self.loops.get(number).map_or(0, rank);
+        self.loops.iter().any(|of_loop| rank(of_loop) < own)
     }
 
-    /// Loop `number` tells how idle its idlest connection is, [`u64::MAX`] when none is.
-    pub(crate) fn tell(&self, number: usize, idlest: u64) {
-        self.loops[number].idlest.store(idlest, Ordering::Relaxed);
+    /// Sets the rank of the first connection that loop `number` may close, [`u64::MAX`] when there is none.
+    pub(crate) fn set_first_victim(&self, number: usize, rank: u64) {
+        self.loops[number].first_victim.store(rank, Ordering::Relaxed);
     }
 
     pub(crate) fn count(&self, evicted: usize) {
         self.evicted.fetch_add(evicted as u64, Ordering::Relaxed);
     }
 
-    /// Connections that were closed for newcomers.
+    /// Connections that were closed to make room.
     pub(crate) fn evicted(&self) -> u64 {
         self.evicted.load(Ordering::Relaxed)
     }
@@ -194,18 +199,18 @@ mod tests {
     }
 
     #[test]
-    fn the_loop_with_the_idlest_connection_is_asked() {
+    fn the_loop_with_the_lowest_rank_is_asked() {
         let eviction = Eviction::new(10, 3);
-        eviction.tell(0, 500);
-        eviction.tell(1, 300);
+        eviction.set_first_victim(0, 500);
+        eviction.set_first_victim(1, 300);
         let wanted = || -> Vec<_> {
             eviction.loops.iter().map(|of_loop| of_loop.wanted.load(Ordering::Relaxed)).collect()
         };
         eviction.make_room(10);
         assert_eq!(wanted(), [0, 0, 0]);
         eviction.make_room(11);
-        assert!(eviction.has_idler_than(0) && !eviction.has_idler_than(1));
-        eviction.tell(1, u64::MAX);
+        assert!(eviction.is_another_first(0) && !eviction.is_another_first(1));
+        eviction.set_first_victim(1, u64::MAX);
         eviction.make_room(11);
         assert_eq!(wanted(), [1, 1, 0]);
     }

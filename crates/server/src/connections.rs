@@ -3,10 +3,17 @@
 //! Deadlines are looked at once a tick for all connections together: setting one costs a store,
 //! and no timer has to be moved for a request.
 
+mod victims;
+
 use std::cell::RefCell;
-use std::task::{Context, Waker};
+use std::future::poll_fn;
+use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
+use tokio::sync::Notify;
+
+use self::victims::{Pressure, Victims};
+use crate::transport::Peer;
 
 /// What a connection waits for; says which limit a deadline belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,64 +67,61 @@ impl Waiting {
 struct Slot {
     waker: Option<Waker>,
     waiting: Waiting,
-    /// Milliseconds of the loop's clock.
+    /// Milliseconds of the loop's clock; 0 once the connection is to be closed to make room.
     deadline: u64,
-    /// From when on it may be closed for others before its first request has come.
+    /// From when on it may be closed to make room although its request is incomplete.
     ripe: u64,
-}
-
-impl Slot {
-    /// Whether it may be closed for others.
-    fn is_idle(&self, now: u64) -> bool {
-        match self.waiting {
-            Waiting::Idle => true,
-            Waiting::First => now >= self.ripe,
-            _ => false,
-        }
-    }
+    /// The client's address, of IPv6 its network.
+    network: Peer,
 }
 
 /// The table of a loop's connections.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     slots: RefCell<Slab<Slot>>,
-    idlest: RefCell<Idlest>,
+    victims: RefCell<Victims>,
+    emptied: Notify,
 }
 
 /// What a look at all connections found.
 pub(crate) struct Look {
     /// What wakes those whose deadline has passed.
     pub(crate) expired: Vec<Waker>,
-    /// The earliest deadline of those that are idle; [`u64::MAX`] when none is.
-    pub(crate) idlest: u64,
+    /// The rank of the connection that is the first to be closed to make room; [`u64::MAX`] when none is.
+    pub(crate) first_victim: u64,
     /// How many there are, by what they wait for.
     pub(crate) counts: [u64; STATES],
 }
 
-/// The connections that have been idle for longest, as they were found: the idlest last.
-#[derive(Debug, Default)]
-struct Idlest {
-    found: Vec<(u64, usize)>,
-    /// When they were looked for.
-    at: u64,
-}
-
-/// How many of the idlest are found at a time.
-const IDLEST: usize = 256;
-/// For so many milliseconds nobody takes a newcomer's place: where everybody else is busy, it would be the next newcomer,
-/// before the first has said anything.
+/// For so many milliseconds a connection that has not sent a complete request is not closed to make room: where all others
+/// are busy, it would be the next new connection, before the client of the first could send anything.
 const GRACE: u64 = 1_000;
 
 impl Connections {
-    /// Takes in a connection that comes at `now`.
-    pub(crate) fn add(&self, now: u64) -> usize {
+    /// Adds a connection that was accepted at `now` from a client in that network.
+    pub(crate) fn add(&self, now: u64, network: Peer) -> usize {
         let (waiting, ripe) = (Waiting::First, now + GRACE);
-        let slot = Slot { waker: None, waiting, deadline: u64::MAX, ripe };
+        let slot = Slot { waker: None, waiting, deadline: u64::MAX, ripe, network };
         self.slots.borrow_mut().insert(slot)
     }
 
     pub(crate) fn remove(&self, key: usize) {
-        self.slots.borrow_mut().try_remove(key);
+        let mut slots = self.slots.borrow_mut();
+        slots.try_remove(key);
+        if slots.is_empty() {
+            self.emptied.notify_waiters();
+        }
+    }
+
+    /// Resolves when there is none.
+    pub(crate) async fn emptied(&self) {
+        loop {
+            let emptied = self.emptied.notified();
+            if self.len() == 0 {
+                return;
+            }
+            emptied.await;
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -142,123 +146,76 @@ impl Connections {
         }
     }
 
+    /// The connection waits for the rest of a head that has begun to arrive at `since`. The first head of a connection
+    /// counts from when the connection was accepted.
+    pub(crate) fn wait_for_head(&self, key: usize, since: u64, deadline: u64) {
+        if let Some(slot) = self.slots.borrow_mut().get_mut(key) {
+            if !slot.is_unfinished() {
+                slot.ripe = since + GRACE;
+            }
+            slot.waiting = Waiting::Head;
+            slot.deadline = deadline;
+        }
+    }
+
     /// What the connection waits for, and whether it has waited long enough at `now`.
     pub(crate) fn state(&self, key: usize, now: u64) -> (Waiting, bool) {
         let slots = self.slots.borrow();
         slots.get(key).map_or((Waiting::Idle, true), |slot| (slot.waiting, now >= slot.deadline))
     }
 
-    /// Looks at all of them.
-    pub(crate) fn look(&self, now: u64) -> Look {
-        let mut look = Look { expired: Vec::new(), idlest: u64::MAX, counts: [0; STATES] };
-        for (_, slot) in self.slots.borrow().iter() {
+    /// Looks at all of them. `is_full`: no further connection can be accepted before one is closed.
+    pub(crate) fn look(&self, now: u64, is_full: bool) -> Look {
+        let mut look = Look { expired: Vec::new(), first_victim: u64::MAX, counts: [0; STATES] };
+        let slots = self.slots.borrow();
+        for (_, slot) in slots.iter() {
             look.counts[slot.waiting.state()] += 1;
-            if slot.is_idle(now) {
-                look.idlest = look.idlest.min(slot.deadline);
-            }
             if now >= slot.deadline
                 && let Some(waker) = &slot.waker
             {
                 look.expired.push(waker.clone());
             }
         }
+        look.first_victim = Pressure::of(&slots, now, is_full).first(&slots);
         look
     }
 
-    /// Has up to `most` connections closed, those that have been idle for longest. Says how many, and
-    /// the deadline of the next one, [`u64::MAX`] when it is not known.
-    pub(crate) fn evict(&self, most: usize, now: u64) -> (usize, u64) {
-        let mut slots = self.slots.borrow_mut();
-        let mut idlest = self.idlest.borrow_mut();
-        let mut evicted = 0;
-        while evicted < most {
-            let Some((deadline, key)) = idlest.found.pop() else {
-                // All are looked at once a tick at most.
-                if idlest.at == now {
-                    break;
-                }
-                *idlest = Idlest { found: find_idlest(&slots, now), at: now };
-                continue;
-            };
-            if let Some(slot) = slots.get_mut(key)
-                && slot.is_idle(now)
-                && slot.deadline == deadline
-                && let Some(waker) = &slot.waker
-            {
-                slot.deadline = 0;
-                waker.wake_by_ref();
-                evicted += 1;
-            }
-        }
-        (evicted, idlest.found.last().map_or(u64::MAX, |&(deadline, _)| deadline))
+    /// Has up to `most` connections closed to make room. Returns how many, and the rank of the next one, [`u64::MAX`] when it
+    /// is not known.
+    pub(crate) fn evict(&self, most: usize, now: u64, is_full: bool) -> (usize, u64) {
+        self.victims.borrow_mut().evict(&mut self.slots.borrow_mut(), most, now, is_full)
     }
 
-    /// Whether the connection is to be closed for others.
+    /// Closes the oldest connections without a complete request of each address that has more than `most` of them. Returns
+    /// how many, and one such address.
+    pub(crate) fn bound_addresses(&self, most: usize, now: u64) -> (usize, Option<Peer>) {
+        victims::bound_addresses(&mut self.slots.borrow_mut(), most, now)
+    }
+
+    /// Whether the connection is to be closed to make room.
     pub(crate) fn is_evicted(&self, key: usize) -> bool {
-        let slots = self.slots.borrow();
-        slots.get(key).is_some_and(|slot| slot.is_idle(u64::MAX) && slot.deadline == 0)
+        self.slots.borrow().get(key).is_some_and(|slot| slot.deadline == 0)
+    }
+
+    /// Resolves when the connection is to be closed to make room. The task that waits is the connection's own.
+    pub(crate) async fn evicted(&self, key: usize) {
+        poll_fn(|cx| {
+            self.set_waker(key, cx);
+            if self.is_evicted(key) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 
     /// Wakes every connection that waits for a next request, which others than those of HTTP/1 do
     /// also while they answer.
     pub(crate) fn wake_idle(&self) {
         for (_, slot) in self.slots.borrow().iter() {
-            let next = slot.is_idle(u64::MAX);
+            let next = matches!(slot.waiting, Waiting::First | Waiting::Idle);
             if (next || matches!(slot.waiting, Waiting::Resting | Waiting::Streams))
                 && let Some(waker) = &slot.waker
             {
                 waker.wake_by_ref();
             }
         }
-    }
-}
-
-fn find_idlest(slots: &Slab<Slot>, now: u64) -> Vec<(u64, usize)> {
-    let idle = slots.iter().filter(|(_, slot)| slot.is_idle(now) && slot.deadline > 0);
-    let mut found: Vec<_> = idle.map(|(key, slot)| (slot.deadline, key)).collect();
-    if found.len() > IDLEST {
-        found.select_nth_unstable(IDLEST);
-        found.truncate(IDLEST);
-    }
-    found.sort_unstable_by(|one, other| other.cmp(one));
-    found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_idlest_are_evicted_first_and_nobody_who_is_busy() {
-        let connections = Connections::default();
-        let keys: Vec<usize> = (0..1_000).map(|_| connections.add(0)).collect();
-        let context = Context::from_waker(Waker::noop());
-        for (number, &key) in keys.iter().enumerate() {
-            connections.set_waker(key, &context);
-            let waiting = if number % 2 == 0 { Waiting::Idle } else { Waiting::Head };
-            connections.wait(key, waiting, 10_000 - number as u64);
-        }
-        assert_eq!(connections.look(1).idlest, 10_000 - 998);
-        assert_eq!(connections.evict(1, 1), (1, 10_000 - 996));
-        assert!(connections.is_evicted(keys[998]) && !connections.is_evicted(keys[996]));
-        // One that was found and has become busy since is passed over.
-        connections.wait(keys[996], Waiting::Handler, u64::MAX);
-        assert_eq!(connections.evict(2, 1).0, 2);
-        assert!(connections.is_evicted(keys[994]) && connections.is_evicted(keys[992]));
-        assert_eq!(connections.evict(1_000, 2).0, 499 - 3, "all that are idle");
-        assert_eq!(connections.evict(1, 2), (0, u64::MAX));
-    }
-
-    #[test]
-    fn a_newcomer_is_spared_until_it_could_have_asked() {
-        let connections = Connections::default();
-        let key = connections.add(5_000);
-        connections.set_waker(key, &Context::from_waker(Waker::noop()));
-        connections.wait(key, Waiting::First, 65_000);
-        assert_eq!(connections.evict(1, 5_999), (0, u64::MAX));
-        assert_eq!(connections.look(5_999).idlest, u64::MAX);
-        assert_eq!(connections.look(6_000).idlest, 65_000);
-        assert_eq!(connections.evict(1, 6_000).0, 1);
-        assert!(connections.is_evicted(key));
     }
 }

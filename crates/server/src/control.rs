@@ -9,20 +9,23 @@ use tokio::sync::{mpsc, oneshot};
 /// What the server can be told to do while it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Read the configuration anew.
-    Reload,
+    /// Read the configuration anew, and replace workers whose code has changed, or all of them.
+    Reload { workers: bool },
     /// Hand over to a new process of the program.
     Upgrade,
     /// Open the access log anew.
     Reopen,
 }
 
+/// Who gets the result of a command: a sentence either way.
+pub(crate) type Answer = Option<oneshot::Sender<Result<String, String>>>;
+
 /// A command, and who hears what came of it.
 #[derive(Debug)]
 pub(crate) struct Command {
     pub(crate) action: Action,
     /// `None` when it came by a signal.
-    pub(crate) answer: Option<oneshot::Sender<Result<String, String>>>,
+    pub(crate) answer: Answer,
 }
 
 /// Where commands go.
@@ -92,19 +95,11 @@ impl Control {
         tokio::select! {
             _ = self.terminate.recv() => Event::Stop,
             _ = self.interrupt.recv() => Event::Stop,
-            _ = self.hangup.recv() => by_signal(Action::Reload),
+            _ = self.hangup.recv() => by_signal(Action::Reload { workers: false }),
             _ = self.upgrade.recv() => by_signal(Action::Upgrade),
             _ = self.reopen.recv() => by_signal(Action::Reopen),
             // This end of the channel keeps a sender of its own: it does not end.
             Some(command) = self.given.recv() => Event::Command(command),
-        }
-    }
-
-    /// A signal that asks for the end.
-    pub(crate) async fn stop(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
         }
     }
 }

@@ -5,11 +5,14 @@
 //! with, and connections take the current one before their next request.
 
 mod deadlines;
+mod pending;
 mod record;
 mod thread;
 mod timer;
 
 use std::cell::{Cell, RefCell};
+use std::io;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,17 +22,19 @@ use dunlin_http::Head;
 use dunlin_http::http1::Limits;
 
 pub(crate) use self::deadlines::Deadlines;
+pub(crate) use self::pending::{Counted, LogLater, Output, Pending, Place};
 pub(crate) use self::record::{Ending, From, Served};
 pub(crate) use self::thread::Thread;
 pub(crate) use self::timer::Timer;
+use crate::blocking;
 use crate::cache::front::Front;
 use crate::cache::{Resource, Store, Watch};
 use crate::clock::Clock;
-use crate::config::{Config, Persistence, Server};
+use crate::config::{Config, InForce, Persistence, Server};
 use crate::connections::Connections;
 use crate::control::Commands;
-use crate::handler::file::{Roots, anew};
-use crate::handler::script::{Known, Links, Pools};
+use crate::handler::file::{Lookup, Protected, Root, Roots, anew};
+use crate::handler::script::{Known, Links, Pools, Storage};
 use crate::listen::Gauge;
 use crate::record::metrics::{LoopMetrics, Metrics};
 use crate::record::redact::Redactor;
@@ -46,7 +51,13 @@ pub(crate) struct Shared {
     /// Absent when notification is switched off or the kernel has none.
     pub(crate) watch: Option<Arc<Watch>>,
     pub(crate) roots: Arc<Roots>,
+    /// Files that are never sent.
+    pub(crate) protected: Arc<Protected>,
     pub(crate) pools: Arc<Pools>,
+    /// Threads for work that may block.
+    pub(crate) blocking: Arc<blocking::Pools>,
+    /// What request bodies take while they wait for their scripts.
+    pub(crate) bodies: Arc<Storage>,
     pub(crate) certificates: Arc<Certificates>,
     pub(crate) gauge: Arc<Gauge>,
     pub(crate) reverse_dns: Option<Arc<ReverseDns>>,
@@ -54,6 +65,8 @@ pub(crate) struct Shared {
     pub(crate) serial: Arc<AtomicU64>,
     /// Where commands to the server go.
     pub(crate) commands: Commands,
+    /// What is fixed since the start of the process.
+    pub(crate) in_force: Arc<InForce>,
     /// When the configuration was read.
     pub(crate) loaded: SystemTime,
     /// When the server was started.
@@ -119,7 +132,7 @@ pub(crate) struct Http1Settings {
 /// Buffers that are lent to one connection at a time.
 pub(crate) struct Buffers {
     pub(crate) input: Box<[u8]>,
-    pub(crate) output: Vec<u8>,
+    pub(crate) output: Output,
     pub(crate) head: Head,
     pub(crate) path: Vec<u8>,
     /// The text that `head` is read beside, when that is not the input itself.
@@ -134,7 +147,7 @@ impl Default for Buffers {
     fn default() -> Self {
         Self {
             input: vec![0; INPUT].into(),
-            output: Vec::with_capacity(OUTPUT),
+            output: Output { bytes: Vec::with_capacity(OUTPUT), ..Output::default() },
             head: Head::default(),
             path: Vec::with_capacity(1024),
             text: Vec::with_capacity(1024),
@@ -145,6 +158,36 @@ impl Default for Buffers {
 impl Shared {
     pub(crate) fn server_field(&self) -> bool {
         self.config.server.server_field
+    }
+
+    /// The directory that `path`, one that the configuration names, leads to now.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub(crate) fn root(&self, path: &Path) -> io::Result<Arc<Root>> {
+        let trusted = self.config.server.cache.revalidate.as_millis().min(1000) as u64;
+        let Lookup { root, has_moved } = self.roots.get(path, self.watch.as_deref(), trusted);
+        if has_moved {
+            self.forget_files();
+        }
+        root
+    }
+
+    /// Looks whether the paths of the configuration still lead where they led.
+    pub(crate) fn look_at_roots(&self) {
+        for path in self.roots.paths() {
+            // An error is reported with the request that meets it.
+            let _ = self.root(&path);
+        }
+    }
+
+    /// Has every file and script looked for again, from its root on.
+    pub(crate) fn forget_files(&self) {
+        self.roots.suspect();
+        if let Some(watch) = &self.watch {
+            watch.clear();
+        }
+        self.store.clear();
     }
 }
 
@@ -213,7 +256,8 @@ impl Loop {
     }
 
     pub(crate) fn give_buffers(&self, mut buffers: Box<Buffers>) {
-        buffers.output.clear();
+        buffers.output.bytes.clear();
+        buffers.output.pending.clear();
         self.thread.buffers.set(Some(buffers));
     }
 
@@ -260,6 +304,12 @@ impl Loop {
     pub(crate) fn sweep(&self) {
         self.show_counts();
         self.front.borrow_mut().sweep();
+    }
+
+    /// Closes the descriptors that the cache keeps, because none is left for something else.
+    pub(crate) fn release_descriptors(&self) {
+        self.shared.gauge.release_descriptors(&self.shared.store);
+        self.sweep();
     }
 
     /// Notes that something was asked for which is neither a file nor a program to be started.
@@ -310,7 +360,16 @@ impl Loop {
         if let Some(watch) = &self.shared.watch
             && watch.read()
         {
-            self.shared.store.clear();
+            self.shared.forget_files();
+        }
+    }
+
+    /// The same for mounts and unmounts.
+    pub(crate) fn look_for_mounts(&self) {
+        if let Some(watch) = &self.shared.watch
+            && watch.read_mounts()
+        {
+            self.shared.forget_files();
         }
     }
 

@@ -1,5 +1,6 @@
 //! Dunlin's server. Data flows one way: listen, transport, engine, route, gate, handler, record.
 
+mod blocking;
 mod cache;
 pub mod client;
 mod clock;
@@ -18,7 +19,10 @@ pub mod password;
 mod record;
 mod response;
 mod route;
+mod scratch;
+mod seldom;
 mod server;
+mod spawn;
 mod stream;
 mod tls;
 mod transport;
@@ -34,4 +38,7 @@ pub mod status {
 }
 pub use record::PHASES;
 pub use record::watch::{Filter, FilterError};
-pub use server::{Confined, Origin, Server, StartError, Takeover, confine, hindrances};
+pub use scratch::warning as temporary_directory_warning;
+pub use server::{
+    Confined, Findings, Origin, Server, StartError, Takeover, confine, hindrances, verify,
+};

@@ -20,6 +20,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use self::proxy::Addresses;
+use crate::cache::Store;
 use crate::config::Listen;
 use crate::connection_limits::{AddressPlace, Eviction, PerAddress};
 use crate::drive::http1::{Connection, Start};
@@ -189,6 +190,8 @@ pub(crate) struct Gauge {
     /// Descriptors from this number on are for files of those who are connected already.
     ceiling: RawFd,
     descriptors_said: AtomicBool,
+    /// Notified when the loops are to close the descriptors that the cache keeps.
+    release: Notify,
 }
 
 /// One connection's place among those that may be open.
@@ -204,14 +207,16 @@ pub(crate) struct Permit {
 pub(crate) struct ConnectionLimits {
     /// At once, over all loops.
     pub(crate) most: usize,
-    /// From so many on, idle ones give way.
+    /// From so many on, others are closed to make room.
     pub(crate) soft: usize,
     /// Of each address.
     pub(crate) per_address: Option<usize>,
 }
 
-/// While all places are taken, an idle connection is asked to give way this often.
+/// While all places are taken, another connection is closed to make room this often.
 const RETRY: Duration = Duration::from_millis(100);
+/// So many connections are closed at a time when descriptors run short.
+const AT_A_TIME: usize = 32;
 
 impl Gauge {
     /// For so many loops, in a process that may have `descriptors`.
@@ -225,7 +230,19 @@ impl Gauge {
             most: AtomicUsize::new(limits.most),
             freed: Notify::new(),
             descriptors_said: AtomicBool::new(false),
+            release: Notify::new(),
         }
+    }
+
+    /// Has all loops close the descriptors that the cache keeps, because none is left for something else.
+    pub(crate) fn release_descriptors(&self, store: &Store) {
+        store.release_descriptors();
+        self.release.notify_waiters();
+    }
+
+    /// Waits until this loop is to close the descriptors that it keeps.
+    pub(crate) async fn release_requested(&self) {
+        self.release.notified().await;
     }
 
     /// From now on `most` connections at once.
@@ -239,6 +256,16 @@ impl Gauge {
     /// The most connections at once.
     pub(crate) fn most(&self) -> usize {
         self.most.load(Ordering::Acquire)
+    }
+
+    /// Whether no further connection can be accepted before one is closed.
+    pub(crate) fn is_full(&self) -> bool {
+        self.open() >= self.most() || self.descriptors_said.load(Ordering::Relaxed)
+    }
+
+    /// How many connections of one address may be without a complete request, of those of one loop.
+    pub(crate) fn unfinished_per_address(&self) -> usize {
+        (self.most() / 2 / self.eviction.loops()).max(1)
     }
 
     /// A place for somebody who has to be heard even when there is none.
@@ -352,7 +379,7 @@ fn begin(ctx: &Rc<Loop>, stream: Stream, peer: Peer, mut permit: Permit, door: &
         return;
     }
     let opening = ctx.is_tracking().then(Opening::now);
-    let accepted = Accepted { peer, proxied: None, permit, opening, speech };
+    let accepted = Accepted { peer, proxied: None, permit, opening, arrived: Vec::new(), speech };
     if speech.tls || speech.proxy_protocol {
         tokio::task::spawn_local(accepted.prepare(Rc::clone(ctx), stream));
     } else {
@@ -395,6 +422,8 @@ pub(crate) struct Accepted {
     pub(crate) permit: Permit,
     /// When it began, when anybody wants to know.
     pub(crate) opening: Option<Opening>,
+    /// What was read with a PROXY header and belongs to the client.
+    pub(crate) arrived: Vec<u8>,
     speech: Speech,
 }
 
@@ -408,10 +437,11 @@ impl Accepted {
     /// Does what has to be done before the driver may begin.
     async fn prepare(self, ctx: Rc<Loop>, stream: Stream) {
         // It counts as a connection, so that a loop that drains waits for it.
-        let slot = ctx.connections.add(ctx.clock.now());
+        let slot = ctx.connections.add(ctx.clock.now(), self.peer.network());
         tokio::select! {
             () = self.make_ready(&ctx, stream) => {}
             () = ctx.closing() => {}
+            () = ctx.connections.evicted(slot) => {}
         }
         ctx.connections.remove(slot);
     }
@@ -420,7 +450,8 @@ impl Accepted {
         let limit = Duration::from_millis(ctx.http1.head_timeout);
         if self.speech.proxy_protocol {
             match tokio::time::timeout(limit, self.hear_proxy(ctx, &mut stream)).await {
-                Ok(Ok(addresses)) => {
+                Ok(Ok((addresses, arrived))) => {
+                    self.arrived = arrived;
                     let ends = addresses.map(|(remote, local)| Ends { remote, local });
                     if let Some(ends) = ends {
                         self.peer = Peer::of(ends.remote);
@@ -448,7 +479,12 @@ impl Accepted {
         }
     }
 
-    async fn hear_proxy(&self, ctx: &Loop, stream: &mut Stream) -> io::Result<Addresses> {
+    /// Reads the PROXY header, and what has arrived behind it.
+    async fn hear_proxy(
+        &self,
+        ctx: &Loop,
+        stream: &mut Stream,
+    ) -> io::Result<(Addresses, Vec<u8>)> {
         let trusted = &ctx.shared.config.server.trusted_proxies;
         // Whoever may write to a Unix socket is trusted.
         if let Some(address) = self.peer.ip()
@@ -468,7 +504,8 @@ impl Accepted {
     async fn encrypt(mut self, ctx: &Rc<Loop>, stream: TcpStream) {
         let Shared { config, certificates, .. } = &*ctx.shared;
         let limit = Duration::from_millis(ctx.http1.head_timeout);
-        let handshake = tls::handshake(stream, config, certificates, self.speech.http2);
+        let arrived = std::mem::take(&mut self.arrived);
+        let handshake = tls::handshake(stream, arrived, config, certificates, self.speech.http2);
         let peer = self.peer;
         match tokio::time::timeout(limit, handshake).await {
             Ok(Ok(mut session)) if session.was_proof() => session.close(),
@@ -598,7 +635,7 @@ async fn wait_for_room(ctx: &Loop, why: &dyn std::fmt::Display, listener: &impl 
         ctx.sweep();
     }
     loop {
-        gauge.eviction.evict_one();
+        (0..AT_A_TIME).for_each(|_| gauge.eviction.evict_one());
         tokio::time::sleep(RETRY).await;
         // The lowest free number tells how many are taken.
         let probe = rustix::io::fcntl_dupfd_cloexec(listener, 0);

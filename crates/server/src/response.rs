@@ -23,6 +23,8 @@ pub(crate) struct Response {
     pub(crate) cache: &'static str,
     /// For the log: the content coding, or "-".
     pub(crate) coding: &'static str,
+    /// It is the server's own error page, and no handler's response.
+    pub(crate) is_error: bool,
 }
 
 /// A body, in pieces that are sent one after the other, or as it is made.
@@ -68,6 +70,7 @@ impl Response {
             stated_length: None,
             cache: "-",
             coding: "-",
+            is_error: false,
         }
     }
 

@@ -1,6 +1,8 @@
 //! From a request to the site, the settings and the handler that serve it.
 
+mod admission;
 mod known;
+mod reroute;
 
 use std::ops::Deref;
 use std::pin::Pin;
@@ -9,12 +11,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dunlin_http::http1::{BodyLength, Refusal};
-use dunlin_http::semantics::status::reason;
 use dunlin_http::semantics::target::{self, Target};
 use dunlin_http::semantics::{Coding, Method, host, path};
 use dunlin_http::{FieldLines, FieldName, OwnedRequest, Request};
 
+pub(crate) use self::admission::{Direction, dispatch_client};
+use self::admission::{is_admitted, misdirected};
 pub(crate) use self::known::{Answer, Known, Quick, known};
+pub(crate) use self::reroute::{complete, reroute};
 use crate::cache::front::{Hit, Plain};
 use crate::cache::{Representation, Stored};
 use crate::config::{Settings, Site};
@@ -22,11 +26,12 @@ use crate::early_hints::EarlyHints;
 use crate::event_loop::Loop;
 use crate::gate::{Asker, Client, Gates, Pass, Refused, Verdict, Waiting};
 use crate::handler::file::OwnedSubject;
-use crate::handler::{error_page, file, redirect, respond, script, status};
+use crate::handler::file::apply_to_message;
+use crate::handler::{errors, file, redirect, respond, script, status};
 use crate::record::{Course, Follow};
 use crate::response::Response;
 use crate::stream;
-use crate::tls::Facts;
+use crate::tls::{Facts, Policy};
 use crate::transport::{Ends, Peer};
 
 /// A handler's work that goes on after the poll that began it.
@@ -52,6 +57,8 @@ pub(crate) type Exchange = Box<dyn FnOnce(Incoming) -> Job>;
 pub(crate) struct Incoming {
     pub(crate) body: stream::Receiver,
     pub(crate) length: BodyLength,
+    /// Once all of the body was received: where it is.
+    pub(crate) received: Option<script::Received>,
     /// Where it came from and to; `None` by a Unix socket.
     pub(crate) ends: Option<Ends>,
     /// It came by TLS.
@@ -67,10 +74,33 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
+    /// The same for a request without a body, for what responds when a handler has failed.
+    pub(crate) fn without_body(&self) -> Self {
+        Self {
+            body: stream::empty(),
+            length: BodyLength::None,
+            received: None,
+            ends: self.ends,
+            encrypted: self.encrypted,
+            tls: self.tls.clone(),
+            redirects: self.redirects,
+            course: Rc::clone(&self.course),
+            early_hints: self.early_hints.clone(),
+        }
+    }
+
     /// Who asks, as far as the connection tells.
     pub(crate) fn client(&self) -> Client {
         let address = self.ends.map_or(Peer::Unix, |ends| Peer::of(ends.remote));
-        Client { address, encrypted: self.encrypted, early: false, is_subrequest: false }
+        Client {
+            address,
+            encrypted: self.encrypted,
+            early: false,
+            via_proxy: false,
+            is_subrequest: false,
+            // The request was admitted to its site when it arrived.
+            policy: Policy::EXEMPT,
+        }
     }
 }
 
@@ -114,6 +144,7 @@ pub(crate) struct Routed {
     pub(crate) follow: Follow,
     /// What the gates know of it.
     pub(crate) pass: Option<Rc<Pass>>,
+    pub(crate) direction: Direction,
 }
 
 /// What a request is about, once its target is understood.
@@ -129,11 +160,22 @@ pub(crate) struct Subject<'a> {
     pub(crate) client: Client,
     /// What the gates know of who asks; `None` when the route has none.
     pub(crate) pass: Option<&'a Rc<Pass>>,
+    /// How the request came to be routed to this path.
+    pub(crate) via: Via,
+}
+
+/// What led a request to a path that is not its target's.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Via {
+    /// Internal redirects so far.
+    pub(crate) redirects: u8,
+    /// The status for which the path is the error page.
+    pub(crate) error: Option<u16>,
 }
 
 impl<'a> Subject<'a> {
     /// With what the gates know, if the route has any.
-    fn with(&self, pass: Option<&'a Rc<Pass>>) -> Self {
+    pub(crate) fn with(&self, pass: Option<&'a Rc<Pass>>) -> Self {
         Self { client: pass.map_or(self.client, |pass| pass.client), pass, ..*self }
     }
 }
@@ -174,13 +216,12 @@ pub(crate) fn dispatch(
 ) -> Result<Routed, Refusal> {
     let target = target::parse(request.method(), request.target())
         .map_err(|_| Refusal { status: 400, reason: "the request-target is malformed" })?;
-    let (authority, raw_path, query) = match target {
-        Target::Origin { path, query } => (request.field(FieldName::Host), path, query),
-        // RFC 9112 §3.2.2: the target's authority counts, whatever Host says.
-        Target::Absolute { authority, path, query, .. } => (Some(authority), path, query),
+    let (raw_path, query) = match target {
+        Target::Origin { path, query } | Target::Absolute { path, query, .. } => (path, query),
         Target::Authority(_) => return Ok(unrouted(method_not_allowed())),
-        Target::Asterisk => (request.field(FieldName::Host), b"*".as_slice(), None),
+        Target::Asterisk => (b"*".as_slice(), None),
     };
+    let authority = request.field(FieldName::Host);
     if let Some(challenges) = ctx.shared.certificates.challenges()
         && let Some(answer) = challenges.text(raw_path)
     {
@@ -188,10 +229,16 @@ pub(crate) fn dispatch(
         return Ok(unrouted(answer));
     }
     if client.early && !is_harmless(request) {
-        // Its body, if it has one, is read and thrown away like that of any early answer.
-        return Ok(Routed { body_limit: EARLY_BODY, ..unrouted(error_response(425, true)) });
+        return Ok(too_early());
     }
-    let Some(site) = find_site(ctx, authority) else { return Ok(unrouted(misdirected())) };
+    let site = match find_site(ctx, authority) {
+        Some(site) if is_admitted(ctx, client, site) => site,
+        site => return Ok(misdirected(ctx, client, request, raw_path, site)),
+    };
+    // The handshake may have named another site, which takes early data.
+    if client.early && !site.tls.as_ref().is_some_and(|tls| tls.early_data) {
+        return Ok(too_early());
+    }
     let method = request.method();
     if matches!(method, Method::Get | Method::Head) {
         let hit = ctx.front.borrow().get(site.serial, raw_path, ctx.clock.now()).cloned();
@@ -202,15 +249,15 @@ pub(crate) fn dispatch(
         }
     }
     if raw_path == b"*" {
-        return Ok(unrouted(options()));
+        return Ok(unrouted(options(ALLOW)));
     }
     path_buffer.clear();
     if let Err(error) = path::decode(raw_path, path_buffer) {
         let reason = match error {
             path::PathError::EncodedSlash => {
                 let settings = site.route(b"/");
-                let reply = not_found(ctx, request, site, settings, client);
-                return Ok(routed(site, settings, reply, false, None));
+                let (reply, pass) = not_found(ctx, request, site, settings, client);
+                return Ok(routed(site, settings, reply, false, Some(pass)));
             }
             path::PathError::AboveRoot => "the path leads above the root",
             path::PathError::Nul => "the path holds a NUL",
@@ -221,13 +268,18 @@ pub(crate) fn dispatch(
     let settings = site.route(path_buffer);
     // Their files are in no loop's own cache, which is looked into above.
     if settings.internal && origin == Origin::Client {
-        let reply = not_found(ctx, request, site, settings, client);
-        return Ok(routed(site, settings, reply, false, None));
+        let (reply, pass) = not_found(ctx, request, site, settings, client);
+        return Ok(routed(site, settings, reply, false, Some(pass)));
     }
+    let via = Via::default();
     let subject =
-        Subject { site, settings, raw_path, path: path_buffer, query, client, pass: None };
+        Subject { site, settings, raw_path, path: path_buffer, query, client, pass: None, via };
     Ok(match enter(ctx, client, request, &subject, None) {
-        Ok(pass) => handle(ctx, request, &subject.with(pass.as_ref())),
+        Ok(pass) => {
+            // The route that responds in the end may have gates of its own.
+            let pass = pass.or_else(|| settings.reroutes.then(|| Rc::new(Pass::new(client))));
+            handle(ctx, request, &subject.with(pass.as_ref()))
+        }
         Err(stopped) => *stopped,
     })
 }
@@ -262,8 +314,8 @@ fn dispatch_hit(
             return None;
         }
     }
-    let settings = &hit.settings;
-    let subject = Subject { site, settings, raw_path, path: b"", query, client, pass: None };
+    let (settings, via) = (&hit.settings, Via::default());
+    let subject = Subject { site, settings, raw_path, path: b"", query, client, pass: None, via };
     let pass = match enter(ctx, client, request, &subject, None) {
         Ok(pass) => pass,
         Err(stopped) => return Some(*stopped),
@@ -285,12 +337,13 @@ fn enter(
     subject: &Subject<'_>,
     at_once: Option<u64>,
 ) -> Result<Option<Rc<Pass>>, Box<Routed>> {
-    let trusted = &ctx.shared.config.server.trusted_proxies;
-    if subject.settings.gates.is_none() && trusted.is_empty() {
+    let server = &ctx.shared.config.server;
+    let is_direct = server.trusted_proxies.is_empty() && !client.is_subrequest;
+    if subject.settings.gates.is_none() && is_direct {
         let is_timed = subject.settings.server_timing || ctx.is_telling_times();
         return Ok(is_timed.then(|| Rc::new(Pass::new(client))));
     }
-    ask(ctx, client.behind(request, trusted), request, subject, at_once).map(Some)
+    ask(ctx, client.behind(request, server), request, subject, at_once).map(Some)
 }
 
 fn ask(
@@ -306,19 +359,32 @@ fn ask(
     let reply = match gates.ask(&Asker { ctx, request, pass: &pass, now: pass.asked, at_once }, 0) {
         (_, Verdict::Pass) => return Ok(pass),
         (_, Verdict::Refuse(refused)) => refuse(ctx, request, subject, refused),
-        (number, Verdict::Wait(waiting)) => {
-            let wait = Wait {
-                ctx: Rc::clone(ctx),
-                request: request.to_owned(),
-                subject: subject.to_owned(),
-                gates: Arc::clone(gates),
-                pass: Rc::clone(&pass),
-            };
-            Reply::Exchange(Box::new(move |incoming| Box::pin(wait.at(number, waiting, incoming))))
-        }
+        (number, Verdict::Wait(waiting)) => wait(ctx, request, subject, (number, Some(waiting))),
+        (number, Verdict::Receive) => wait(ctx, request, subject, (number, None)),
     };
     let (site, settings) = (subject.site, subject.settings);
     Err(Box::new(routed(site, settings, reply, false, Some(Rc::clone(&pass)))))
+}
+
+/// Has the request wait at the gate of that number: for its body when there is no `waiting`.
+fn wait(
+    ctx: &Rc<Loop>,
+    request: &Request<'_>,
+    subject: &Subject<'_>,
+    (number, waiting): (usize, Option<Waiting>),
+) -> Reply {
+    let (Some(gates), Some(pass)) = (&subject.settings.gates, subject.pass) else {
+        // Only gates make a request wait.
+        return error_response(500, true).into();
+    };
+    let wait = Wait {
+        ctx: Rc::clone(ctx),
+        request: request.to_owned(),
+        subject: subject.to_owned(),
+        gates: Arc::clone(gates),
+        pass: Rc::clone(pass),
+    };
+    Reply::Exchange(Box::new(move |incoming| Box::pin(wait.at(number, waiting, incoming))))
 }
 
 pub(crate) fn refuse(
@@ -327,8 +393,12 @@ pub(crate) fn refuse(
     subject: &Subject<'_>,
     refused: Refused,
 ) -> Reply {
-    if let Some(response) = refused.response {
+    if let Some(mut response) = refused.response {
+        apply_to_message(subject.settings, &mut response.fields);
         return Reply::Response(response);
+    }
+    if let (300..400, Some(location)) = (refused.status, refused.fields.get("Location")) {
+        return redirect::redirect(subject.settings, refused.status, location).into();
     }
     file::error_reply(ctx, request, subject, refused.status, refused.fields)
 }
@@ -344,12 +414,15 @@ struct Wait {
 
 impl Wait {
     /// Waits at the gate of that number, passes those behind it and has the handler answer.
-    async fn at(mut self, number: usize, waiting: Waiting, incoming: Incoming) -> Response {
+    async fn at(
+        mut self,
+        number: usize,
+        waiting: Option<Waiting>,
+        mut incoming: Incoming,
+    ) -> Response {
         self.pass.set_ends(incoming.ends);
-        if let Err(refused) = self.all(number, waiting).await {
-            let request = self.request.as_request();
-            let reply = refuse(&self.ctx, &request, &self.subject(), refused);
-            return file::into_response(&request, reply).await;
+        if let Err(reply) = self.all(number, waiting, &mut incoming).await {
+            return complete(&self.request.as_request(), reply, incoming).await;
         }
         self.pass.set_passed(Instant::now());
         if self.subject.path.is_empty() {
@@ -359,36 +432,50 @@ impl Wait {
             self.subject.path = path.into();
         }
         let request = self.request.as_request();
-        match handle(&self.ctx, &request, &self.subject()).reply {
-            Reply::Exchange(begin) => begin(incoming).await,
-            reply => file::into_response(&request, reply).await,
-        }
+        complete(&request, handle(&self.ctx, &request, &self.subject()).reply, incoming).await
     }
 
     fn subject(&self) -> Subject<'_> {
         self.subject.borrow().with(Some(&self.pass))
     }
 
-    async fn all(&self, mut number: usize, mut waiting: Waiting) -> Result<(), Refused> {
+    /// Passes the gate of that number and those behind it.
+    async fn all(
+        &self,
+        mut number: usize,
+        mut waiting: Option<Waiting>,
+        incoming: &mut Incoming,
+    ) -> Result<(), Reply> {
+        let Self { ctx, pass, .. } = self;
+        let request = &self.request.as_request();
         loop {
-            waiting.await?;
-            let Self { ctx, pass, .. } = self;
-            let request = &self.request.as_request();
-            let asker = Asker { ctx, request, pass, now: Instant::now(), at_once: None };
-            match self.gates.ask(&asker, number + 1) {
-                (_, Verdict::Pass) => return Ok(()),
-                (_, Verdict::Refuse(refused)) => return Err(refused),
-                (next, Verdict::Wait(longer)) => (number, waiting) = (next, longer),
+            match waiting.take() {
+                Some(waiting) => waiting.await.map_err(|refused| self.refuse(refused))?,
+                None => script::receive_body(ctx, request, &self.subject(), incoming).await?,
             }
+            let asker = Asker { ctx, request, pass, now: Instant::now(), at_once: None };
+            (number, waiting) = match self.gates.ask(&asker, number + 1) {
+                (_, Verdict::Pass) => return Ok(()),
+                (_, Verdict::Refuse(refused)) => return Err(self.refuse(refused)),
+                (next, Verdict::Wait(longer)) => (next, Some(longer)),
+                (next, Verdict::Receive) => (next, None),
+            };
         }
+    }
+
+    fn refuse(&self, refused: Refused) -> Reply {
+        refuse(&self.ctx, &self.request.as_request(), &self.subject(), refused)
     }
 }
 
 /// The one place where a route's settings choose the handler.
-fn handle(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_>) -> Routed {
+pub(crate) fn handle(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_>) -> Routed {
     let (site, settings) = (subject.site, subject.settings);
     let pass = || subject.pass.cloned();
     let method = request.method();
+    if settings.to_slash {
+        return routed(site, settings, redirect::to_slash(request, subject).into(), true, pass());
+    }
     if let Some(redirect) = &settings.redirect {
         let response = redirect::respond(request, subject, redirect);
         return routed(site, settings, response.into(), true, pass());
@@ -397,7 +484,10 @@ fn handle(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_>) -> Route
         return routed(site, settings, respond::respond(settings, fixed).into(), true, pass());
     }
     if let Some(status) = &settings.status {
-        let reply = status::answer(ctx, request, status.rest(subject.path), subject.query);
+        let mut reply = status::answer(ctx, request, status.rest(subject.path), subject.query);
+        if let Reply::Response(response) = &mut reply {
+            apply_to_message(settings, &mut response.fields);
+        }
         return routed(site, settings, reply, false, pass());
     }
     if let Some(rules) = &settings.script
@@ -408,11 +498,26 @@ fn handle(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_>) -> Route
     }
     let reply = match method {
         Method::Get | Method::Head => file::answer(ctx, request, subject),
-        Method::Options => options().into(),
-        Method::Other => refusal(ctx, request, subject, 501),
-        _ => refusal(ctx, request, subject, 405),
+        // A script may respond in the end, to any method.
+        _ if settings.reroutes && !matches!(method, Method::Trace | Method::Connect) => {
+            file::answer(ctx, request, subject)
+        }
+        _ => not_for_files(ctx, request, subject),
     };
     routed(site, settings, reply, false, pass())
+}
+
+/// The response to a method that files do not have.
+pub(crate) fn not_for_files(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_>) -> Reply {
+    match request.method() {
+        Method::Options => {
+            let mut response = options(allowed(subject.settings));
+            apply_to_message(subject.settings, &mut response.fields);
+            response.into()
+        }
+        Method::Other => refusal(ctx, request, subject, 501),
+        _ => refusal(ctx, request, subject, 405),
+    }
 }
 
 fn routed(
@@ -430,6 +535,7 @@ fn routed(
         log: settings.access_log,
         follow: Follow::of(settings),
         pass,
+        direction: Direction::Right,
     }
 }
 
@@ -442,6 +548,7 @@ fn unrouted(response: Response) -> Routed {
         log: true,
         follow: Follow::default(),
         pass: None,
+        direction: Direction::Right,
     }
 }
 
@@ -450,10 +557,22 @@ const EARLY_BODY: u64 = 16 * 1024;
 
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 
-fn options() -> Response {
+fn options(allow: &str) -> Response {
     let mut response = Response::new(204);
-    response.fields.push("Allow", ALLOW);
+    response.fields.push("Allow", allow);
     response
+}
+
+/// The methods by which a route's files can be had.
+fn allowed(settings: &Settings) -> &str {
+    let methods = settings.gates.as_ref().and_then(|gates| gates.methods.as_ref());
+    methods.map_or(ALLOW, |methods| methods.allow())
+}
+
+/// The response to what may not be served before the end of the handshake (RFC 8470 §5.2). The body, if there is one, is
+/// read and dropped.
+fn too_early() -> Routed {
+    Routed { body_limit: EARLY_BODY, ..unrouted(error_response(425, true)) }
 }
 
 fn method_not_allowed() -> Response {
@@ -462,20 +581,21 @@ fn method_not_allowed() -> Response {
     response
 }
 
-fn misdirected() -> Response {
-    error_response(421, true)
-}
-
 fn not_found(
     ctx: &Rc<Loop>,
     request: &Request<'_>,
     site: &Arc<Site>,
     settings: &Arc<Settings>,
     client: Client,
-) -> Reply {
-    let (raw_path, path, query) = (b"/", b"/", None);
-    let subject = Subject { site, settings, raw_path, path, query, client, pass: None };
-    refusal(ctx, request, &subject, 404)
+) -> (Reply, Rc<Pass>) {
+    let client = client.behind(request, &ctx.shared.config.server);
+    let pass = Rc::new(Pass::new(client));
+    if let Some(https) = settings.gates.as_ref().and_then(|gates| gates.https.as_ref()) {
+        https.add_strict(&pass);
+    }
+    let (raw_path, path, query, via) = (b"/", b"/", None, Via::default());
+    let subject = Subject { site, settings, raw_path, path, query, client, pass: None, via };
+    (refusal(ctx, request, &subject, 404), pass)
 }
 
 /// An error of that status as the route wants it shown.
@@ -487,20 +607,41 @@ pub(crate) fn refusal(
 ) -> Reply {
     let mut fields = FieldLines::default();
     if status == 405 {
-        fields.push("Allow", ALLOW);
+        fields.push("Allow", allowed(subject.settings));
     }
     file::error_reply(ctx, request, subject, status, fields)
 }
 
-/// The answer to a message that the engine or the router refuses.
-pub(crate) fn refusal_response(refusal: &Refusal, html: bool) -> Response {
-    error_response(refusal.status, html)
+/// The response to a message that the engine, the router or a limit refuses, with the fields that the request's
+/// route sets, as far as the request has come.
+pub(crate) fn refusal_to(
+    ctx: &Loop,
+    request: Option<&Request<'_>>,
+    refusal: &Refusal,
+    html: bool,
+) -> Response {
+    let mut response = error_response(refusal.status, html);
+    let Some(request) = request else { return response };
+    let (
+        Ok(Target::Origin { path: raw_path, .. } | Target::Absolute { path: raw_path, .. }),
+        Some(site),
+    ) = (
+        target::parse(request.method(), request.target()),
+        find_site(ctx, request.field(FieldName::Host)),
+    )
+    else {
+        return response;
+    };
+    let mut path = Vec::new();
+    let settings = match path::decode(raw_path, &mut path) {
+        Ok(()) => site.route(&path),
+        Err(_) => site.route(b"/"),
+    };
+    apply_to_message(settings, &mut response.fields);
+    response
 }
 
 /// The plain answer of an error status.
 pub(crate) fn error_response(status: u16, html: bool) -> Response {
-    let (media_type, body) = error_page::render(status, reason(status), html);
-    let mut response = Response::with_text(status, media_type, body);
-    response.fields.push("X-Content-Type-Options", "nosniff");
-    response
+    errors::plain_page(status, None, html)
 }

@@ -1,16 +1,22 @@
 //! Starting, changing and stopping: sockets, loops, signals and commands.
 
+mod access;
 mod calls;
 mod confine;
 mod handover;
 mod listeners;
 mod notify;
+mod pid_file;
 mod prepare;
+mod renew;
+mod successor;
+mod upgrade;
+mod verify;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
-use std::process;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -24,16 +30,20 @@ use tokio::sync::{mpsc, oneshot};
 use self::calls::Starter;
 pub use self::confine::{Confined, confine, hindrances};
 pub(crate) use self::confine::{check_identity, check_script_users};
-use self::handover::Successor;
 pub use self::handover::Takeover;
 use self::listeners::{Change, Listeners, Port};
 use self::notify::Manager;
-use self::prepare::Generation;
-use crate::config::{Config, Problem};
-use crate::control::{Action, Command, Control, Event};
+use self::pid_file::PidFile;
+use self::prepare::{Generation, Moved};
+use self::upgrade::Upgrade;
+pub(crate) use self::verify::{Again, Purpose};
+pub use self::verify::{Findings, verify};
+use crate::config::{Config, InForce, Problem, Site};
+use crate::control::{Action, Answer, Command, Control, Event};
 use crate::event_loop::{Shared, Thread, Timer};
 use crate::gate::{BandwidthCounts, ConcurrencyCounts, Limited, RateCounts, RouteCounts};
 use crate::listen::{self, Door};
+use crate::scratch;
 
 /// Why the server did not start, or did not change.
 #[derive(Debug)]
@@ -85,6 +95,8 @@ struct Running {
     loops: Vec<LoopHandle>,
     /// Loops that have not ended.
     alive: Arc<AtomicUsize>,
+    /// The upgrade that is under way.
+    upgrade: Option<Upgrade>,
 }
 
 /// A loop, from outside.
@@ -128,18 +140,22 @@ impl Server {
         block_child_signals();
         let manager = Manager::from_environment();
         let program = confined.program.clone();
-        let mut inherited = match takeover {
+        let is_first = takeover.is_none();
+        let (mut inherited, in_force) = match takeover {
             Some(takeover) => {
-                takeover.calls(&mut config)?;
-                std::mem::take(&mut takeover.inherited)
+                let in_force = takeover.in_force(&mut config)?;
+                (std::mem::take(&mut takeover.inherited), in_force)
             }
-            None => handover::from_systemd()
-                .map_err(|error| fail(format!("sockets that systemd passes: {error}")))?,
+            None => {
+                let sockets = handover::from_systemd()
+                    .map_err(|error| fail(format!("sockets that systemd passes: {error}")))?;
+                (sockets, InForce::of(&config))
+            }
         };
         let (runtime, control) =
             Control::new().map_err(|error| fail(format!("receiving signals: {error}")))?;
         let starter = confine::confine_files_and_calls(&config, &confined)?;
-        let generation = Generation::first(config, control.commands())?;
+        let generation = Generation::first(config, in_force, control.commands())?;
         let config = Arc::clone(&generation.shared.config);
         let threads = config.server.threads;
         let mut listeners = Listeners::new(threads);
@@ -151,22 +167,60 @@ impl Server {
         let (ports, _) = listeners
             .change(plan)
             .map_err(|error| fail(format!("handing out listeners: {error}")))?;
-        confine::become_user(&config, confined)?;
+        let pid_file = generation.shared.in_force.pid_file.as_deref().map(PidFile::new);
+        if let Some(file) = &pid_file {
+            confine::place_pid_file(file, &confined, is_first)?;
+        }
+        let ready = confine::become_user(&config, confined)
+            .and_then(|()| check_temporary_files(&config))
+            .and_then(|()| check_descriptors(&config));
+        if let Err(error) = ready {
+            pid_file.iter().for_each(PidFile::remove);
+            return Err(error);
+        }
         let alive = Arc::new(AtomicUsize::new(threads));
         let mut loops = Vec::new();
         for number in 0..threads {
             let started = LoopHandle::start(number, &alive);
             loops.push(started.map_err(|error| fail(format!("starting a loop: {error}")))?);
         }
-        let running =
-            Running { origin, manager, program, starter, generation, listeners, loops, alive };
+        let upgrade = None;
+        let running = Running {
+            origin,
+            manager,
+            program,
+            starter,
+            generation,
+            listeners,
+            loops,
+            alive,
+            upgrade,
+        };
         runtime.block_on(running.hand_out(&running.generation, ports))?;
         Ok(Self { runtime, control, running })
     }
 
-    /// The addresses that are listened on, as URLs.
+    /// The addresses that are listened on, as URLs that a browser on this machine can open: a line for each.
     pub fn urls(&self) -> Vec<String> {
         self.running.listeners.urls()
+    }
+
+    /// Logs what runs: version, configuration, sites, user and listeners.
+    pub fn log_start(&self) {
+        let config = &self.running.generation.shared.config;
+        let by = config.whole_path().map_or_else(
+            || "a directory without a configuration".to_owned(),
+            |path| path.display().to_string(),
+        );
+        let sites = config.sites.iter().count();
+        let plural = if sites == 1 { "" } else { "s" };
+        let user = config.server.user.as_ref().map_or_else(
+            || format!("uid {}", nix::unistd::geteuid()),
+            |user| format!("user {user}"),
+        );
+        let version = env!("CARGO_PKG_VERSION");
+        tracing::info!("dunlin {version} started: {by}, {sites} site{plural}, {user}");
+        tracing::info!("listening on {}", self.running.listeners.addresses().join(", "));
     }
 
     /// Serves until SIGTERM or SIGINT, then lets answers under way finish within the limit. A
@@ -192,24 +246,29 @@ impl Server {
                 tokio::select! {
                     event = control.next() => match event {
                         Event::Stop => break End::Stop,
-                        Event::Command(command) => if running.obey(command).await {
-                            break End::HandedOver;
-                        },
+                        Event::Command(command) => running.obey(command).await,
                     },
+                    result = upgrade::end_of(&mut running.upgrade) => {
+                        if let Some(pid) = running.upgraded(result) {
+                            break End::HandedOver(pid);
+                        }
+                    }
                     _ = beat => running.beat().await,
                 }
             };
             match end {
                 End::Stop => {
                     tracing::info!("stopping; answers under way are finished");
+                    // A new process that does not serve yet ends with this one.
+                    running.upgrade = None;
                     running.manager.stopping();
                     running.listeners.close();
-                    running.remove_pid_file();
-                    running.drain(Duration::ZERO, false, &mut control).await;
+                    running.pid_file().iter().for_each(PidFile::remove);
+                    running.drain(Duration::ZERO, end, &mut control).await;
                 }
-                End::HandedOver => {
+                End::HandedOver(_) => {
                     running.listeners.leave();
-                    running.drain(HANDED_OVER, true, &mut control).await;
+                    running.drain(HANDED_OVER, end, &mut control).await;
                 }
             }
         });
@@ -218,58 +277,45 @@ impl Server {
 }
 
 /// Why a server ends.
+#[derive(Clone, Copy)]
 enum End {
     Stop,
-    /// Another process serves.
-    HandedOver,
+    /// The process of that number serves.
+    HandedOver(u32),
+}
+
+/// Writes the result of a command to the log, and sends it to whom the command came from.
+fn report(result: Result<String, String>, answer: Answer) {
+    match &result {
+        Ok(text) => tracing::info!("{text}"),
+        Err(text) => tracing::error!("{text}"),
+    }
+    if let Some(answer) = answer {
+        // The client may have left.
+        let _ = answer.send(result);
+    }
 }
 
 impl Running {
-    /// Does what it is told, and tells what came of it to whoever asked and to the log. True when
-    /// another process serves from now on.
-    async fn obey(&mut self, command: Command) -> bool {
+    /// Carries out a command, and reports the result to the log and to whom it came from. An upgrade goes on
+    /// by itself.
+    async fn obey(&mut self, command: Command) {
         let result = match command.action {
-            Action::Reload => {
+            Action::Reload { workers } => {
                 self.manager.reloading();
                 let result = self.reload().await;
                 self.manager.ready();
-                result
+                match result {
+                    Ok(text) => {
+                        return renew::workers(&self.generation, workers, text, command.answer);
+                    }
+                    Err(why) => Err(why),
+                }
             }
-            Action::Upgrade => self.hand_over().await,
+            Action::Upgrade => return self.begin_upgrade(command.answer),
             Action::Reopen => Ok(self.reopen_log()),
         };
-        let handed_over = command.action == Action::Upgrade && result.is_ok();
-        match &result {
-            Ok(text) => tracing::info!("{text}"),
-            Err(text) => tracing::error!("{text}"),
-        }
-        if let Some(answer) = command.answer {
-            // Whoever asked may have left.
-            let _ = answer.send(result);
-        }
-        handed_over
-    }
-
-    /// Has a new process of the program take over the listeners. If it does not come to serve,
-    /// nothing has changed.
-    async fn hand_over(&self) -> Result<String, String> {
-        let unchanged =
-            |why: &dyn fmt::Display| format!("not handed over, this process goes on: {why}");
-        let program = self.program.as_deref().ok_or_else(|| {
-            unchanged(&"the program is outside of what the server can reach (chroot)")
-        })?;
-        let calls = self.generation.shared.config.server.calls;
-        let spawn = |mut command: process::Command| match &self.starter {
-            Some(starter) => starter.spawn(command),
-            None => command.spawn(),
-        };
-        let successor = Successor::start(program, calls, spawn, self.listeners.iter());
-        let successor = successor.map_err(|error| unchanged(&error))?;
-        let pid = successor.pid();
-        let served = tokio::task::spawn_blocking(move || successor.wait()).await;
-        served.map_err(|error| unchanged(&error))?.map_err(|why| unchanged(&why))?;
-        self.manager.handed_over(pid);
-        Ok(format!("handed over to process {pid}; answers under way are finished"))
+        report(result, command.answer);
     }
 
     /// Tells the service manager that every loop is alive, when every one is.
@@ -287,23 +333,15 @@ impl Running {
         }
     }
 
-    fn write_pid_file(&self) {
-        let Some(path) = &self.generation.shared.config.server.pid_file else { return };
-        // In one step: whoever reads it sees a whole number.
-        let new = path.with_added_extension("new");
-        let written = std::fs::write(&new, format!("{}\n", process::id()))
-            .and_then(|()| std::fs::rename(&new, path));
-        if let Err(error) = written {
-            tracing::error!("pid_file {}: {error}", path.display());
-        }
+    fn pid_file(&self) -> Option<PidFile> {
+        self.generation.shared.in_force.pid_file.as_deref().map(PidFile::new)
     }
 
-    fn remove_pid_file(&self) {
-        let Some(path) = &self.generation.shared.config.server.pid_file else { return };
-        let own = process::id().to_string();
-        // It may be gone, or another process's.
-        if std::fs::read_to_string(path).is_ok_and(|text| text.trim() == own) {
-            let _ = std::fs::remove_file(path);
+    fn write_pid_file(&self) {
+        if let Some(file) = self.pid_file()
+            && let Err(error) = file.write()
+        {
+            tracing::error!("pid_file {}: {error}", file.path().display());
         }
     }
 
@@ -328,11 +366,12 @@ impl Running {
             let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
             unchanged(&lines.join("\n"))
         })?;
-        if let Some(why) = config.refused_after(&before) {
+        if let Some(why) = config.refused_after(before.server.calls) {
             return Err(unchanged(&why));
         }
         check_script_users(&config).map_err(|error| unchanged(&error))?;
-        let restart = config.needs_restart(&before);
+        check_temporary_files(&config).map_err(|error| unchanged(&error))?;
+        let restart = config.needs_restart(&self.generation.shared.in_force);
         let next = self.generation.next(config).map_err(|error| unchanged(&error))?;
         let config = Arc::clone(&next.shared.config);
         let plan = self
@@ -340,11 +379,16 @@ impl Running {
             .plan(&config.listen, &mut Vec::new())
             .map_err(|error| unchanged(&error))?;
         let (ports, change) = self.listeners.change(plan).map_err(|error| unchanged(&error))?;
+        let moved = next.moved(&self.generation);
+        self.generation.look_again(&moved);
         self.hand_out(&next, ports).await.map_err(|error| error.to_string())?;
+        if let Some(upgrade) = &mut self.upgrade {
+            upgrade.has_old_configuration = true;
+        }
         let last = std::mem::replace(&mut self.generation, next);
-        self.generation.takes_over(&last);
+        self.generation.takes_over(&last, &moved);
         self.origin.adopted(&config);
-        Ok(told(&config, &before, &change, &restart))
+        Ok(told(&config, &before, &change, &moved, &restart))
     }
 
     /// Has every loop go by `generation`, and waits until they do.
@@ -369,8 +413,9 @@ impl Running {
         }
     }
 
-    /// Lets answers under way finish, until the limit or a signal.
-    async fn drain(&self, grace: Duration, handed_over: bool, control: &mut Control) {
+    /// Lets responses under way finish, until the limit or a signal. Commands are not carried out any more.
+    async fn drain(&self, grace: Duration, end: End, control: &mut Control) {
+        let handed_over = matches!(end, End::HandedOver(_));
         for handle in &self.loops {
             let _ = handle.orders.send(Order::Drain { grace, handed_over });
         }
@@ -379,13 +424,21 @@ impl Running {
         while self.alive.load(Ordering::Acquire) > 0 && began.elapsed() < limit {
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_millis(10)) => {}
-                () = control.stop() => break,
+                event = control.next() => match event {
+                    Event::Stop => break,
+                    Event::Command(command) => report(Err(match end {
+                        End::Stop => "the server is stopping".into(),
+                        End::HandedOver(pid) => format!(
+                            "process {pid} serves now, and this one is ending; give the command again"
+                        ),
+                    }), command.answer),
+                },
             }
         }
     }
 
     fn finish(self) {
-        let Generation { shared, access_log } = &self.generation;
+        let Generation { shared, access_log, .. } = &self.generation;
         tell_of_cache(shared);
         tell_of_connections(shared);
         tell_of_limits(shared);
@@ -413,18 +466,31 @@ impl Running {
 }
 
 /// What a reload has changed, in a sentence.
-fn told(config: &Config, before: &Config, change: &Change, restart: &[&str]) -> String {
+fn told(
+    config: &Config,
+    before: &Config,
+    change: &Change,
+    moved: &[Moved],
+    restart: &[&str],
+) -> String {
     let file = config.path().map_or_else(String::new, |path| format!(" {}", path.display()));
     let sites = config.sites.iter().count();
-    let kept = config.sites.iter().filter(|site| before.sites.has(site.serial)).count();
+    let has_moved =
+        |site: &Site| site.directories().any(|path| moved.iter().any(|moved| moved.path == path));
+    let is_as_before = |site: &&Arc<Site>| before.sites.has(site.serial) && !has_moved(site);
+    let kept = config.sites.iter().filter(is_as_before).count();
     let mut text = format!("reloaded{file}: {kept} of {sites} sites as before");
-    for (what, which) in [("listening on", &change.opened), ("no longer on", &change.closed)] {
+    let added = if change.opened.len() == 1 { "added listener" } else { "added listeners" };
+    for (what, which) in [(added, &change.opened), ("no longer on", &change.closed)] {
         if !which.is_empty() {
             text += &format!("; {what} {}", which.join(", "));
         }
     }
+    for directory in moved {
+        text += &format!("; {directory}");
+    }
     if !restart.is_empty() {
-        text += &format!("; changed, and in force after a restart only: {}", restart.join(", "));
+        text += &format!("; in force after a restart only: {}", restart.join(", "));
     }
     text
 }
@@ -525,14 +591,18 @@ fn run_loop(number: usize, mut orders: mpsc::UnboundedReceiver<Order>) {
         // The end of the channel means that the server was dropped.
         while let Some(order) = orders.recv().await {
             match order {
-                Order::Adopt { generation: Generation { shared, access_log }, ports, done } => {
+                Order::Adopt { generation: Generation { shared, access_log, .. }, ports, done } => {
                     let is_first = thread.current().is_none();
                     if is_first {
                         let gauge = Arc::clone(&shared.gauge);
-                        tokio::task::spawn_local(Rc::clone(&thread).evict(gauge));
+                        tokio::task::spawn_local(Rc::clone(&thread).evict(Arc::clone(&gauge)));
+                        tokio::task::spawn_local(Rc::clone(&thread).release_descriptors(gauge));
                     }
                     if let Some(watch) = shared.watch.clone().filter(|_| is_first) {
-                        tokio::task::spawn_local(Rc::clone(&thread).follow_changes(watch));
+                        tokio::task::spawn_local(
+                            Rc::clone(&thread).follow_changes(Arc::clone(&watch)),
+                        );
+                        tokio::task::spawn_local(Rc::clone(&thread).follow_mounts(watch));
                     }
                     thread.adopt(shared, access_log.as_ref());
                     change_doors(&thread, &mut doors, ports);
@@ -582,6 +652,47 @@ fn change_doors(thread: &Rc<Thread>, doors: &mut HashMap<u64, Rc<Door>>, ports: 
     }
 }
 
+/// Checks that temporary files have a directory: sockets of workers need one, and long request bodies.
+fn check_temporary_files(config: &Config) -> Result<(), StartError> {
+    match scratch::check_and_report() {
+        Err(error) if config.needs_sockets() => {
+            Err(fail(format!("{error}; the sockets of scripts need one")))
+        }
+        // The cache keeps its copies in memory then, and long request bodies are refused.
+        Err(error) => {
+            tracing::warn!("{error}");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Descriptors of one loop: its poller, timer and wakers, and a duplicate of the notification descriptor.
+const OF_LOOP: usize = 6;
+/// Descriptors for connections and files, and for two scripts at once with their pipes and sockets.
+const OF_REQUESTS: usize = 8;
+const OF_SCRIPTS: usize = 16;
+
+/// Checks that the limit of descriptors leaves some for requests, once the sockets and logs are open.
+fn check_descriptors(config: &Config) -> Result<(), StartError> {
+    let limit = crate::config::descriptor_limit();
+    let lacking = |open: usize, needed: usize| {
+        fail(format!(
+            "limits: {limit} open descriptors are too few: the server itself needs {open}, requests at least {needed} \
+             more; raise `limits.open_files`, or ulimit -n"
+        ))
+    };
+    let needed = OF_REQUESTS + if config.has_scripts() { OF_SCRIPTS } else { 0 };
+    let own = config.server.threads * OF_LOOP;
+    // The system gives out the lowest free number.
+    let Ok((_, free)) = std::io::pipe() else { return Err(lacking(limit + own, needed)) };
+    let open = usize::try_from(free.as_raw_fd()).unwrap_or(0) + own;
+    match open + needed <= limit {
+        true => Ok(()),
+        false => Err(lacking(open, needed)),
+    }
+}
+
 /// As many descriptors as the administrator lets this process have.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -590,9 +701,10 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-/// Of a script's end the server hears otherwise. A signal that says so is dropped by the kernel, but not while the
-/// thread that it is for blocks all signals, as it does while it starts the next script: then another thread would be
-/// woken only to drop it. Threads have this from the one that starts them; programs begin with no signal blocked.
+/// Blocks SIGCHLD in this thread and in the threads that it starts. The server learns the end of a child process by a
+/// pidfd. The kernel drops an ignored signal, but not while the receiving thread blocks all signals, as it does while it
+/// starts a process: another thread would then be woken only to drop the signal. [`crate::spawn`] starts programs with
+/// an empty mask.
 fn block_child_signals() {
     let mut child = SigSet::empty();
     child.add(Signal::SIGCHLD);

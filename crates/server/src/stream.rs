@@ -75,6 +75,14 @@ pub(crate) fn empty() -> Receiver {
     Receiver { state: None }
 }
 
+/// A stream of these bytes.
+pub(crate) fn of(chunks: impl IntoIterator<Item = Bytes>) -> Receiver {
+    let (sender, receiver) = channel(usize::MAX);
+    chunks.into_iter().for_each(|bytes| sender.push(bytes));
+    sender.end();
+    receiver
+}
+
 impl Sender {
     /// Adds bytes. The caller waits for room before.
     pub(crate) fn push(&self, bytes: Bytes) {
@@ -168,6 +176,13 @@ impl Drop for Sender {
 }
 
 impl Receiver {
+    /// The bytes that are left, when the sender has sent all; `None` while more may come.
+    pub(crate) fn whole_length(&self) -> Option<u64> {
+        let Some(state) = &self.state else { return Some(0) };
+        let state = lock(state);
+        state.ended.then_some(state.held as u64)
+    }
+
     /// The next bytes; `None` at the end.
     pub(crate) fn poll_next(
         &mut self,

@@ -13,7 +13,8 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::tls::{Facts, Session};
+use crate::config::Config;
+use crate::tls::{Certificates, Facts, Policy, Session, Standing};
 
 /// A connection's bytes.
 pub(crate) enum Transport {
@@ -129,6 +130,27 @@ impl Transport {
         }
     }
 
+    /// The policy that the handshake of TLS met.
+    #[inline]
+    pub(crate) fn policy(&self) -> Policy {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => Policy::UNENCRYPTED,
+            Self::Tls(session) => session.policy(),
+        }
+    }
+
+    /// Compares the handshake of TLS with the present policy of the site that it named.
+    pub(crate) fn renew_policy(
+        &mut self,
+        config: &Config,
+        certificates: &Certificates,
+    ) -> Standing {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => Standing::Unchanged,
+            Self::Tls(session) => session.renew_policy(config, certificates),
+        }
+    }
+
     /// What is known of the encryption; `None` when there is none.
     pub(crate) fn tls(&self) -> Option<Facts> {
         match self {
@@ -228,6 +250,14 @@ impl Transport {
         match self {
             Self::Tcp(_) | Self::Unix(_) => true,
             Self::Tls(session) => session.is_flushed(),
+        }
+    }
+
+    /// Bytes that were written and are not with the socket.
+    pub(crate) fn unsent(&self) -> usize {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => 0,
+            Self::Tls(session) => session.unsent(),
         }
     }
 

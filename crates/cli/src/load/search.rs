@@ -17,6 +17,8 @@ use super::{Arguments, Search, plan};
 /// More connections than this need more than one machine.
 const MOST_USERS: f64 = 500_000.0;
 const MOST_RATE: f64 = 10_000_000.0;
+/// A generator that is late by this share of --p99 cannot judge the server.
+const LAG_SHARE: f64 = 0.25;
 
 /// Tries levels until the highest that holds is known; the outcome is that of the last trial that held.
 pub(super) fn run(arguments: &Arguments, mut job: Job) -> Result<Outcome, String> {
@@ -76,6 +78,8 @@ fn shape(plan: &mut Plan, users: bool, level: f64) {
 fn judge_users(outcome: &Outcome, conformance: engine::Conformance) -> Trial {
     let engine::Conformance { users, conforming, late } = conformance;
     let wrong = (outcome.errors > 0).then(|| format!("{} failures", outcome.errors));
+    let stalled = outcome.verdict == Verdict::Stalled;
+    let stalled = stalled.then(|| outcome.reasons.first().cloned().unwrap_or_default());
     let slow = (conforming < users).then(|| {
         format!(
             "{} of {users} users did not get their pace ({late} waited for their first byte)",
@@ -86,23 +90,31 @@ fn judge_users(outcome: &Outcome, conformance: engine::Conformance) -> Trial {
         achieved: f64::from(conforming),
         p99_ms: 0.0,
         server_memory_bytes: outcome.server.as_ref().map(|server| server.memory_bytes),
-        fault: wrong.or(slow),
-        client_bound: outcome.client.cpu_seconds
-            > 0.95 * outcome.duration_seconds * f64::from(outcome.plan.threads),
+        fault: wrong.or(stalled).or(slow),
+        client_bound: is_busy(outcome),
     }
 }
 
+/// Whether the generator used all of its processors.
+fn is_busy(outcome: &Outcome) -> bool {
+    outcome.client.cpu_seconds > 0.95 * outcome.duration_seconds * f64::from(outcome.plan.threads)
+}
+
 fn judge_rate(outcome: &Outcome, asked: f64, limit: f64) -> Trial {
-    let p99 = outcome.latency_ms.p99;
+    let p99 = outcome.latency_ms.as_ref().map_or(0.0, |latency| latency.p99);
+    let lag = outcome.lag_ms.as_ref().map_or(0.0, |lag| lag.p99);
     let achieved = outcome.requests_per_second;
-    let client_bound = outcome.verdict == Verdict::ClientBound;
+    // The generator's own lateness matters as far as it uses up what the response time may be.
+    let client_bound = lag > limit * LAG_SHARE || is_busy(outcome);
+    let stalled = outcome.verdict == Verdict::Stalled;
     let faults = [
         (outcome.errors > 0).then(|| format!("{} failures", outcome.errors)),
+        stalled.then(|| outcome.reasons.first().cloned().unwrap_or_default()),
         (p99 >= limit).then(|| format!("99th percentile {p99:.2} ms")),
         (achieved < asked * 0.98)
             .then(|| format!("{achieved:.0} requests/s of {asked:.0} asked for")),
         // A rate that the generator itself was late for says nothing of the server.
-        client_bound.then(|| "the generator could do no more".to_owned()),
+        (lag > limit * LAG_SHARE).then(|| format!("the generator was late by {lag:.2} ms itself")),
     ];
     Trial {
         achieved,

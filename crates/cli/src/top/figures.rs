@@ -34,16 +34,25 @@ pub(crate) struct Row {
     pub(crate) sent: f64,
     pub(crate) latency: Latency,
     pub(crate) requests: u64,
-    /// Requests that were answered with 500 or more; of a client, nobody counts them.
+    /// Responses with a status of 500 or more; they are not counted by client.
     pub(crate) failed: Option<u64>,
+    /// Of these, the ones of the last interval.
+    pub(crate) new_failures: u64,
 }
 
 /// Nanoseconds; `None` when there was no request.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Latency {
+    /// The median, or of a client the mean.
     pub(crate) half: Option<u64>,
+    /// The 99th percentile, or of a client the slowest.
     pub(crate) most: Option<u64>,
 }
+
+/// What the two times of a route and of the whole server are.
+pub(crate) const PERCENTILES: [&str; 2] = ["p50", "p99"];
+/// What the two times of a client are.
+pub(crate) const OF_CLIENT: [&str; 2] = ["mean", "slowest"];
 
 /// Figures of the last minutes, the newest last.
 #[derive(Default)]
@@ -77,6 +86,7 @@ impl Figures {
                 latency: Latency::of(&latency),
                 requests: route.requests,
                 failed: Some(route.failed),
+                new_failures: route.failed.saturating_sub(old.map_or(0, |old| old.failed)),
             }
         });
         let old: HashMap<_, _> =
@@ -93,6 +103,7 @@ impl Figures {
                 },
                 requests: client.requests,
                 failed: None,
+                new_failures: 0,
             }
         });
         Self {
@@ -121,7 +132,7 @@ impl Figures {
              connections  {} open, {} accepted\n",
             self.rate,
             size(self.sent as u64),
-            self.latency.text(),
+            self.latency.text(PERCENTILES),
             self.cpu * 100.0,
             size(report.process.resident),
             self.open(),
@@ -141,10 +152,10 @@ impl Figures {
             size(cache.bytes)
         );
         for row in &self.routes {
-            let _ = writeln!(text, "route        {}", row.text());
+            let _ = writeln!(text, "route        {}", row.text(PERCENTILES));
         }
         for row in &self.clients {
-            let _ = writeln!(text, "client       {}", row.text());
+            let _ = writeln!(text, "client       {}", row.text(OF_CLIENT));
         }
         for (kind, told) in [
             ("scripts", lines::scripts(report)),
@@ -160,14 +171,14 @@ impl Figures {
 }
 
 impl Row {
-    fn text(&self) -> String {
+    fn text(&self, times: [&str; 2]) -> String {
         let failed = self.failed.map_or_else(String::new, |failed| format!(", {failed} failed"));
         format!(
             "{}: {:.1}/s, {}/s, {}, {} requests{failed}",
             self.name,
             self.rate,
             size(self.sent as u64),
-            self.latency.text(),
+            self.latency.text(times),
             self.requests
         )
     }
@@ -178,8 +189,8 @@ impl Latency {
         Self { half: percentile(buckets, 0.5), most: percentile(buckets, 0.99) }
     }
 
-    fn text(self) -> String {
-        format!("{} p50, {} p99", nanos(self.half), nanos(self.most))
+    fn text(self, names: [&str; 2]) -> String {
+        format!("{} {}, {} {}", nanos(self.half), names[0], nanos(self.most), names[1])
     }
 }
 
@@ -228,6 +239,21 @@ fn percentile(buckets: &[(u64, u64)], share: f64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_of_clients_are_called_what_they_are() {
+        let mut now = report(2.0, &[]);
+        now.clients = vec![dunlin_server::status::Client {
+            address: "192.0.2.7".into(),
+            requests: 10,
+            took: 400_000,
+            slowest: 90_000,
+            ..Default::default()
+        }];
+        let text = Figures::new(&now, &report(1.0, &[])).text();
+        let line = text.lines().find(|line| line.starts_with("client")).unwrap_or_default();
+        assert!(line.contains("40 µs mean, 90 µs slowest") && !line.contains("p50"), "{line}");
+    }
 
     fn report(time: f64, latency: &[(u64, u64)]) -> Report {
         let mut report = Report::default();

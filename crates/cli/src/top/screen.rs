@@ -8,7 +8,7 @@ use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Paragraph, Row as TableRow, Sparkline, Table};
 
-use super::figures::{Figures, History, Row, nanos};
+use super::figures::{Figures, History, OF_CLIENT, PERCENTILES, Row, nanos};
 use super::layout;
 use super::lines::{self, Told};
 use crate::watch::size;
@@ -49,13 +49,14 @@ impl Order {
         }
     }
 
-    fn key(self, row: &Row) -> (u64, u64) {
+    /// Rows that fail come first: there may be no room for all.
+    fn key(self, row: &Row) -> (u64, u64, u64) {
         let first = match self {
             Self::Requests => row.rate,
             Self::Latency => row.latency.most.unwrap_or(0) as f64,
             Self::Bytes => row.sent,
         };
-        ((first * 1_000.0) as u64, row.requests)
+        (row.new_failures, (first * 1_000.0) as u64, row.requests)
     }
 }
 
@@ -77,11 +78,11 @@ impl Screen {
         self.head(frame, head);
         self.charts(frame, charts);
         self.facts(frame, facts);
-        self.table(frame, routes, "Routes", &self.figures.routes, ["p50", "p99"]);
+        self.table(frame, routes, "Routes", &self.figures.routes, PERCENTILES);
         Self::list(frame, scripts, "Scripts", pools);
         Self::list(frame, limited, "Limits", limits);
         Self::list(frame, certified, "Certificates", certificates);
-        self.table(frame, clients, "Clients", &self.figures.clients, ["mean", "slowest"]);
+        self.table(frame, clients, "Clients", &self.figures.clients, OF_CLIENT);
         let mut keys = Line::from(vec![
             " q ".reversed(),
             " end  ".into(),
@@ -222,6 +223,21 @@ impl Screen {
     ) {
         let mut ordered: Vec<&Row> = rows.iter().collect();
         ordered.sort_by_key(|row| Reverse(self.order.key(row)));
+        // The borders and the header.
+        let room = usize::from(area.height.saturating_sub(3));
+        let title = match ordered.len().saturating_sub(room) {
+            0 => title.to_owned(),
+            hidden => format!("{title} ({hidden} more)"),
+        };
+        // A row without its name says nothing: on a narrow terminal the columns that tell least are left out.
+        let is_narrow = area.width < NARROW;
+        let columns = |mut cells: Vec<Cell<'static>>| {
+            if is_narrow {
+                cells.remove(5);
+                cells.remove(2);
+            }
+            TableRow::new(cells)
+        };
         let right = |text: String| Cell::from(Line::from(text).right_aligned());
         let row = |row: &Row| {
             let failed = match row.failed {
@@ -229,7 +245,7 @@ impl Screen {
                 Some(0) => right("0".into()),
                 Some(failed) => right(failed.to_string()).red(),
             };
-            TableRow::new([
+            columns(vec![
                 Cell::from(row.name.clone()),
                 right(format!("{:.1}", row.rate)),
                 right(size(row.sent as u64)),
@@ -239,20 +255,17 @@ impl Screen {
                 failed,
             ])
         };
-        let widths = [
-            Constraint::Fill(1),
-            Constraint::Length(10),
-            Constraint::Length(10),
-            Constraint::Length(9),
-            Constraint::Length(9),
-            Constraint::Length(11),
-            Constraint::Length(7),
-        ];
+        let mut widths = vec![Constraint::Fill(1)];
+        widths.extend([10, 10, 9, 9, 11, 7].map(Constraint::Length));
+        if is_narrow {
+            widths.remove(5);
+            widths.remove(2);
+        }
         let header = ["", "req/s", "bytes/s", times[0], times[1], "requests", "5xx"]
             .map(|name| right(name.into()).dim());
-        let block = Block::bordered().border_style(Style::new().dim()).title(title.to_owned());
+        let block = Block::bordered().border_style(Style::new().dim()).title(title);
         let table = Table::new(ordered.into_iter().map(row), widths)
-            .header(TableRow::new(header))
+            .header(columns(header.into()))
             .block(block);
         frame.render_widget(table, area);
     }
@@ -267,6 +280,9 @@ impl Screen {
         frame.render_widget(Paragraph::new(lines).block(block), area);
     }
 }
+
+/// Columns below which tables have fewer of them.
+const NARROW: u16 = 76;
 
 /// Those that are to be looked at first, for there may be no room for all.
 fn first(mut told: Vec<Told>) -> Vec<Told> {

@@ -1,11 +1,12 @@
 //! The chunked transfer coding, receiving side (RFC 9112 §7.1).
 
 use super::Refusal;
+use super::chunk_extension::Position;
 use crate::field::FieldName;
 use crate::semantics::{is_field_value, is_token};
 
-/// Takes a chunked body apart as its bytes arrive. Extensions are read over, trailer fields are
-/// checked and read over.
+/// Takes a chunked body apart as its bytes arrive. Extensions and trailer fields are checked against their grammar and
+/// dropped.
 #[derive(Debug, Clone, Default)]
 pub struct ChunkedDecoder {
     state: State,
@@ -16,12 +17,20 @@ pub struct ChunkedDecoder {
     size: u64,
     /// The trailer line that is arriving.
     line: Vec<u8>,
+    /// Whether extensions may be anything without control characters, and whitespace may follow a size: some
+    /// servers send that.
+    is_lenient: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    Size { value: u64, digits: u8 },
-    Extension,
+    Size {
+        value: u64,
+        digits: u8,
+    },
+    Extension(Position),
+    /// Whatever stands behind a size, when the decoder is lenient.
+    AnyExtension,
     SizeLf,
     Data(u64),
     DataCr,
@@ -38,7 +47,7 @@ impl Default for State {
 
 /// What [`ChunkedDecoder::decode`] found.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Decoded<'a> {
+pub enum Decoded<'a> {
     /// All input was used; more is needed.
     More,
     /// A piece of the body.
@@ -53,8 +62,16 @@ const MOST_OVERHEAD: u32 = 16 * 1024;
 const MOST_DIGITS: u8 = 16;
 
 impl ChunkedDecoder {
+    /// A decoder for responses, which accepts extensions that break the grammar.
+    pub(super) fn of_response() -> Self {
+        Self { is_lenient: true, ..Self::default() }
+    }
+
     /// Takes bytes from the front of `input`: returns how many it used and what they were.
-    pub(super) fn decode<'a>(&mut self, input: &'a [u8]) -> Result<(usize, Decoded<'a>), Refusal> {
+    ///
+    /// # Errors
+    /// When they do not follow the coding.
+    pub fn decode<'a>(&mut self, input: &'a [u8]) -> Result<(usize, Decoded<'a>), Refusal> {
         let mut at = 0;
         while let Some(&byte) = input.get(at) {
             if let State::Data(left) = self.state {
@@ -85,17 +102,26 @@ impl ChunkedDecoder {
                 self.size = value;
                 State::SizeLf
             }
-            (State::Size { value, digits: 1.. }, b';') => {
+            (State::Size { value, digits: 1.. }, byte) => {
+                let first = Position::first(byte);
+                let first = first.ok_or(Refusal::bad("a chunk size is malformed"))?;
                 self.size = value;
-                State::Extension
+                self.spend()?;
+                if self.is_lenient { State::AnyExtension } else { State::Extension(first) }
             }
             (State::Size { .. }, _) => return Err(Refusal::bad("a chunk size is malformed")),
-            (State::Extension, b'\r') => State::SizeLf,
-            (State::Extension, b'\t' | 0x20..=0x7e | 0x80..) => {
+            (State::Extension(position), b'\r') if position.may_end() => State::SizeLf,
+            (State::Extension(position), byte) => {
                 self.spend()?;
-                State::Extension
+                let malformed = Refusal::bad("a chunk extension is malformed");
+                State::Extension(position.next(byte).ok_or(malformed)?)
             }
-            (State::Extension, _) => {
+            (State::AnyExtension, b'\r') => State::SizeLf,
+            (State::AnyExtension, b'\t' | 0x20..=0x7e | 0x80..) => {
+                self.spend()?;
+                State::AnyExtension
+            }
+            (State::AnyExtension, _) => {
                 return Err(Refusal::bad("a chunk extension is malformed"));
             }
             (State::SizeLf, b'\n') if self.size == 0 => State::Trailer,
@@ -138,7 +164,7 @@ impl ChunkedDecoder {
         if !is_token(&line[..colon]) || !is_field_value(&line[colon + 1..]) {
             return Err(malformed);
         }
-        // RFC 9110 §6.5.1: what frames or routes a message has no business behind it.
+        // RFC 9110 §6.5.1: trailers must not carry fields that frame or route the message.
         match FieldName::from_bytes(&line[..colon]) {
             FieldName::ContentLength
             | FieldName::TransferEncoding

@@ -197,7 +197,7 @@ impl ResponseReader {
         self.state = match framing {
             Framing::None => State::Known(0),
             Framing::Known(length) => State::Known(length),
-            Framing::Chunked => State::Chunked(Box::default()),
+            Framing::Chunked => State::Chunked(Box::new(ChunkedDecoder::of_response())),
             Framing::UntilClose => State::UntilClose,
         };
         ResponseEvent::Head { status, length }
@@ -350,7 +350,7 @@ mod tests {
     fn responses_are_told_apart_however_they_arrive() {
         let input = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc\
             HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n\
-            HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x\r\nde\r\n1\r\nf\r\n0\r\nT: 1\r\n\r\n\
+            HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x\r\nde\r\n1;=[ \r\nf\r\n0\r\nT: 1\r\n\r\n\
             HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n\
             HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nghi\
             HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";

@@ -5,7 +5,8 @@ use super::framing::{self, BodyLength};
 use super::{Limits, Refusal, head};
 use crate::field::FieldName;
 use crate::request::{Head, Request, Version};
-use crate::semantics::host;
+use crate::semantics::target::{self, Target};
+use crate::semantics::{expect, host};
 
 /// The receiving half of an HTTP/1 connection.
 ///
@@ -93,6 +94,7 @@ impl Connection {
         };
         self.scanned = 0;
         self.accept(&Request::new(input, head))?;
+        use_target_authority(input, head);
         Ok(Some(length))
     }
 
@@ -106,7 +108,7 @@ impl Connection {
             BodyLength::Known(length) => Body::Known(length),
             BodyLength::Chunked => Body::Chunked(Box::default()),
         };
-        self.expects_continue = framing::expects_continue(request)? && self.has_body();
+        self.expects_continue = expect::wants_continue(request)? && self.has_body();
         self.persistence = match (framing::wants_persistence(request), request.version()) {
             (false, _) => Persistence::Close,
             (true, Version::Http10) => Persistence::KeepSaid,
@@ -198,7 +200,8 @@ pub fn leading_empty_lines(input: &[u8]) -> usize {
     at
 }
 
-/// RFC 9112 §3.2: one well-formed Host in HTTP/1.1, at most one in HTTP/1.0.
+/// RFC 9112 §3.2: one well-formed Host in HTTP/1.1, at most one in HTTP/1.0. Its name must not be empty, as every request
+/// is for an http or https URI (RFC 9110 §4.2.1).
 #[inline]
 fn check_host(request: &Request<'_>) -> Result<(), Refusal> {
     match request.field(FieldName::Host) {
@@ -207,7 +210,22 @@ fn check_host(request: &Request<'_>) -> Result<(), Refusal> {
         Some(_) if request.is_repeated(FieldName::Host) => {
             Err(Refusal::bad("there is more than one Host"))
         }
-        Some(value) if host::parse(value).is_some() => Ok(()),
+        Some(value) if host::is_authority(value) => Ok(()),
+        Some(b"") => Err(Refusal::bad("Host is empty")),
         Some(_) => Err(Refusal::bad("Host is malformed")),
+    }
+}
+
+/// RFC 9112 §3.2.2: the authority of a target in absolute-form takes the place of the value of Host, so that everything
+/// that reads the request sees one authority.
+#[inline]
+fn use_target_authority(input: &[u8], head: &mut Head) {
+    let request = Request::new(input, head);
+    let (method, target) = (request.method(), request.target());
+    if target.first() != Some(&b'/')
+        && let Ok(Target::Absolute { scheme, authority, .. }) = target::parse(method, target)
+    {
+        let start = scheme.len() + b"://".len();
+        head.set_host(start..start + authority.len());
     }
 }

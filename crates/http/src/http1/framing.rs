@@ -81,15 +81,3 @@ pub(super) fn wants_persistence(request: &Request<'_>) -> bool {
     }
     keep_alive || request.version() == Version::Http11
 }
-
-/// Whether the client waits for a 100 before it sends the body (RFC 9110 §10.1.1).
-pub(super) fn expects_continue(request: &Request<'_>) -> Result<bool, Refusal> {
-    if !request.has(FieldName::Expect) || request.version() == Version::Http10 {
-        return Ok(false);
-    }
-    if request.values(FieldName::Expect).all(|value| value.eq_ignore_ascii_case(b"100-continue")) {
-        Ok(true)
-    } else {
-        Err(Refusal::new(417, "the expectation is not 100-continue"))
-    }
-}

@@ -3,6 +3,7 @@
 //! [`Connection`] takes the bytes that have arrived and says what they are; [`response`] turns
 //! answers into bytes. [`client`] reads answers.
 
+mod chunk_extension;
 mod chunked;
 pub mod client;
 mod connection;
@@ -11,7 +12,7 @@ mod head;
 mod refusal;
 pub mod response;
 
-pub use chunked::ChunkedDecoder;
+pub use chunked::{ChunkedDecoder, Decoded};
 pub use connection::{BodyEvent, Connection, Persistence, leading_empty_lines};
 pub use framing::BodyLength;
 pub use refusal::Refusal;

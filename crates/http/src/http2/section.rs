@@ -19,6 +19,9 @@ pub(super) struct Reader<'a> {
     scheme: Option<Range<usize>>,
     path: Option<Range<usize>>,
     has_authority: bool,
+    has_host: bool,
+    /// The scheme is well-formed, and neither http nor https.
+    has_other_scheme: bool,
     has_fields: bool,
     malformed: Option<&'static str>,
     is_too_large: bool,
@@ -55,6 +58,8 @@ impl<'a> Reader<'a> {
             scheme: None,
             path: None,
             has_authority: false,
+            has_host: false,
+            has_other_scheme: false,
             has_fields: false,
             malformed: None,
             is_too_large: false,
@@ -109,12 +114,15 @@ impl<'a> Reader<'a> {
     fn field(&mut self, text: &[u8], id: FieldName, name: &Range<usize>, value: Range<usize>) {
         match id {
             FieldName::Host => {
-                let known = Request::new(text, self.head).field(FieldName::Host);
-                match known {
-                    Some(known) if known != &text[value.clone()] => {
+                if std::mem::replace(&mut self.has_host, true) {
+                    return self.fail("there is more than one Host");
+                }
+                let authority = Request::new(text, self.head).field(FieldName::Host);
+                match authority {
+                    Some(authority) if authority != &text[value.clone()] => {
                         return self.fail("Host and :authority differ");
                     }
-                    // Once is enough.
+                    // `:authority` is kept as Host already.
                     Some(_) => return,
                     None => {}
                 }
@@ -143,6 +151,9 @@ impl<'a> Reader<'a> {
             Ok(facts) => facts,
             Err(reason) => return Outcome::Malformed(reason),
         };
+        if self.has_other_scheme {
+            return Outcome::Refused(Refusal::bad(":scheme is neither http nor https"));
+        }
         if self.path.is_some_and(|path| path.len() > self.limits.target_size) {
             let reason = "the request-target is larger than the limit";
             return Outcome::Refused(Refusal::new(414, reason));
@@ -163,9 +174,14 @@ impl<'a> Reader<'a> {
             self.connect()?;
         } else {
             let path = self.path.clone().ok_or(":path is missing")?;
-            if self.scheme.as_ref().is_none_or(Range::is_empty) {
-                return Err(":scheme is missing");
-            }
+            self.has_other_scheme = match &text[self.scheme.clone().ok_or(":scheme is missing")?] {
+                b"https" | b"http" => false,
+                scheme if !is_scheme(scheme) => return Err(":scheme is malformed"),
+                scheme => {
+                    let is = |known: &[u8]| scheme.eq_ignore_ascii_case(known);
+                    !is(b"https") && !is(b"http")
+                }
+            };
             match (&text[path.clone()], self.head.method) {
                 ([b'/', ..], _) | (b"*", Method::Options) => {}
                 _ => return Err(":path is malformed"),
@@ -173,8 +189,11 @@ impl<'a> Reader<'a> {
             self.head.target = Span::new(path);
         }
         let request = Request::new(text, self.head);
-        if request.field(FieldName::Host).is_some_and(|name| host::parse(name).is_none()) {
-            return Err(":authority is malformed");
+        match request.field(FieldName::Host) {
+            None => return Err("both :authority and Host are missing"),
+            Some(authority) if host::is_authority(authority) => {}
+            Some(b"") => return Err(":authority is empty"),
+            Some(_) => return Err(":authority is malformed"),
         }
         let priority = request.field(FieldName::Priority).map(Priority::parse);
         Ok(Facts { length: stated_length(&request)?, priority: priority.unwrap_or_default() })
@@ -201,6 +220,12 @@ impl<'a> Reader<'a> {
     pub(super) fn is_too_large(&self) -> bool {
         self.is_too_large
     }
+}
+
+/// `scheme = ALPHA *( ALPHA / DIGIT / "+" / "-" / "." )` (RFC 3986 §3.1).
+fn is_scheme(text: &[u8]) -> bool {
+    let is_next = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
+    text.first().is_some_and(u8::is_ascii_alphabetic) && text.iter().all(is_next)
 }
 
 /// The length that the request states; lines that agree are one (RFC 9110 §8.6).

@@ -11,10 +11,10 @@ pub struct Preconditions<'a> {
     pub if_match: &'a [&'a [u8]],
     /// If-None-Match, one value for each line.
     pub if_none_match: &'a [&'a [u8]],
-    /// If-Modified-Since.
-    pub if_modified_since: Option<&'a [u8]>,
-    /// If-Unmodified-Since.
-    pub if_unmodified_since: Option<&'a [u8]>,
+    /// If-Modified-Since, one value for each line.
+    pub if_modified_since: &'a [&'a [u8]],
+    /// If-Unmodified-Since, one value for each line.
+    pub if_unmodified_since: &'a [&'a [u8]],
 }
 
 /// What identifies the selected representation.
@@ -38,18 +38,17 @@ pub enum Outcome {
 }
 
 /// Evaluates preconditions in the order of RFC 9110 §13.2.2. `current` is `None` when there is no
-/// current representation; `now` is in seconds since 1970.
+/// current representation.
 pub fn evaluate(
     method: Method,
     preconditions: &Preconditions<'_>,
     current: Option<&Validators<'_>>,
-    now: u64,
 ) -> Outcome {
     if !preconditions.if_match.is_empty() {
         if !matches(preconditions.if_match, current, EntityTag::strong_eq) {
             return Outcome::PreconditionFailed;
         }
-    } else if let Some(since) = preconditions.if_unmodified_since.and_then(date::parse)
+    } else if let Some(since) = single_date(preconditions.if_unmodified_since)
         && let Some(last_modified) = current.and_then(|validators| validators.last_modified)
         && last_modified > since
     {
@@ -62,15 +61,20 @@ pub fn evaluate(
             return if get_or_head { Outcome::NotModified } else { Outcome::PreconditionFailed };
         }
     } else if get_or_head
-        && let Some(since) = preconditions.if_modified_since.and_then(date::parse)
-        // A date in the client's future is no date that this server gave (§13.1.3).
-        && since <= now
+        && let Some(since) = single_date(preconditions.if_modified_since)
         && let Some(last_modified) = current.and_then(|validators| validators.last_modified)
         && last_modified <= since
     {
         return Outcome::NotModified;
     }
     Outcome::Proceed
+}
+
+/// The date of a field that has one value. With several lines or a malformed date the field is
+/// ignored (§13.1.3, §13.1.4).
+fn single_date(values: &[&[u8]]) -> Option<u64> {
+    let [value] = values else { return None };
+    date::parse(value)
 }
 
 fn matches(
@@ -87,9 +91,14 @@ fn matches(
     }
 }
 
-/// Whether If-Range lets a Range be honoured (RFC 9110 §13.1.5). `now` is in seconds since 1970.
-pub fn if_range_allows(value: Option<&[u8]>, validators: &Validators<'_>, now: u64) -> bool {
-    let Some(value) = value else { return true };
+/// Whether If-Range lets a Range be honoured (RFC 9110 §13.1.5). `values` has one value for each
+/// line; several match nothing. `now` is in seconds since 1970.
+pub fn if_range_allows(values: &[&[u8]], validators: &Validators<'_>, now: u64) -> bool {
+    let value = match values {
+        [] => return true,
+        [value] => *value,
+        _ => return false,
+    };
     if value.first() == Some(&b'"') || value.starts_with(b"W/") {
         return EntityTag::parse(value)
             .zip(validators.etag)
@@ -110,12 +119,12 @@ mod tests {
     const NOW: u64 = 784_111_777 + 3600;
     const SAME: &[u8] = b"Sun, 06 Nov 1994 08:49:37 GMT";
     const EARLIER: &[u8] = b"Sun, 06 Nov 1994 08:49:36 GMT";
-    const FUTURE: &[u8] = b"Sun, 06 Nov 2094 08:49:36 GMT";
+    const FUTURE: &[u8] = b"Sat, 06 Nov 2094 08:49:36 GMT";
 
     fn outcome(method: Method, preconditions: &Preconditions<'_>) -> Outcome {
         let etag = EntityTag::strong("a");
         let current = Validators { etag: Some(&etag), last_modified: Some(784_111_777) };
-        evaluate(method, preconditions, Some(&current), NOW)
+        evaluate(method, preconditions, Some(&current))
     }
 
     #[test]
@@ -142,12 +151,12 @@ mod tests {
             // The tag says changed, so the date that says unchanged is not looked at.
             (
                 Method::Get,
-                Preconditions { if_none_match: other, if_modified_since: Some(SAME), ..none },
+                Preconditions { if_none_match: other, if_modified_since: &[SAME], ..none },
                 Proceed,
             ),
             (
                 Method::Get,
-                Preconditions { if_match: a, if_unmodified_since: Some(EARLIER), ..none },
+                Preconditions { if_match: a, if_unmodified_since: &[EARLIER], ..none },
                 Proceed,
             ),
             (Method::Get, Preconditions { if_match: a, if_none_match: a, ..none }, NotModified),
@@ -164,16 +173,29 @@ mod tests {
     #[test]
     fn dates_decide_when_there_are_no_tags() {
         use Outcome::{NotModified, PreconditionFailed, Proceed};
-        let since = |date| Preconditions { if_modified_since: Some(date), ..Default::default() };
-        let until = |date| Preconditions { if_unmodified_since: Some(date), ..Default::default() };
-        assert_eq!(outcome(Method::Get, &since(SAME)), NotModified);
-        assert_eq!(outcome(Method::Post, &since(SAME)), Proceed);
-        assert_eq!(outcome(Method::Get, &since(EARLIER)), Proceed);
-        assert_eq!(outcome(Method::Get, &since(FUTURE)), Proceed);
-        assert_eq!(outcome(Method::Get, &since(b"soon")), Proceed);
-        assert_eq!(outcome(Method::Get, &until(SAME)), Proceed);
-        assert_eq!(outcome(Method::Get, &until(EARLIER)), PreconditionFailed);
-        assert_eq!(outcome(Method::Get, &until(b"soon")), Proceed);
+        for (method, dates, expected) in [
+            (Method::Get, &[SAME][..], NotModified),
+            (Method::Post, &[SAME], Proceed),
+            (Method::Get, &[EARLIER], Proceed),
+            (Method::Get, &[FUTURE], NotModified),
+            (Method::Get, &[b"soon"], Proceed),
+            // More than one member: the field is ignored (§13.1.3).
+            (Method::Get, &[SAME, SAME], Proceed),
+            (Method::Get, &[SAME, EARLIER], Proceed),
+        ] {
+            let since = Preconditions { if_modified_since: dates, ..Default::default() };
+            assert_eq!(outcome(method, &since), expected, "{since:?}");
+        }
+        for (dates, expected) in [
+            (&[SAME][..], Proceed),
+            (&[FUTURE], Proceed),
+            (&[EARLIER], PreconditionFailed),
+            (&[b"soon"], Proceed),
+            (&[EARLIER, EARLIER], Proceed),
+        ] {
+            let until = Preconditions { if_unmodified_since: dates, ..Default::default() };
+            assert_eq!(outcome(Method::Get, &until), expected, "{until:?}");
+        }
     }
 
     #[test]
@@ -181,21 +203,27 @@ mod tests {
         let any: &[&[u8]] = &[b"*"];
         let if_match = Preconditions { if_match: any, ..Default::default() };
         let if_none_match = Preconditions { if_none_match: any, ..Default::default() };
-        assert_eq!(evaluate(Method::Put, &if_match, None, NOW), Outcome::PreconditionFailed);
-        assert_eq!(evaluate(Method::Put, &if_none_match, None, NOW), Outcome::Proceed);
+        assert_eq!(evaluate(Method::Put, &if_match, None), Outcome::PreconditionFailed);
+        assert_eq!(evaluate(Method::Put, &if_none_match, None), Outcome::Proceed);
     }
 
     #[test]
     fn if_range_takes_strong_validators_only() {
         let (strong, weak) = (EntityTag::strong("a"), EntityTag::weak("a"));
         let with = |etag| Validators { etag: Some(etag), last_modified: Some(784_111_777) };
-        assert!(if_range_allows(None, &with(&strong), NOW));
-        assert!(if_range_allows(Some(b"\"a\""), &with(&strong), NOW));
-        assert!(!if_range_allows(Some(b"\"a\""), &with(&weak), NOW));
-        assert!(!if_range_allows(Some(b"W/\"a\""), &with(&strong), NOW));
-        assert!(if_range_allows(Some(SAME), &with(&strong), NOW));
-        assert!(!if_range_allows(Some(SAME), &with(&strong), 784_111_777));
-        assert!(!if_range_allows(Some(EARLIER), &with(&strong), NOW));
-        assert!(!if_range_allows(Some(b"nonsense"), &with(&strong), NOW));
+        for (values, etag, now, expected) in [
+            (&[][..], &strong, NOW, true),
+            (&[b"\"a\"".as_slice()], &strong, NOW, true),
+            (&[b"\"a\""], &weak, NOW, false),
+            (&[b"W/\"a\""], &strong, NOW, false),
+            (&[SAME], &strong, NOW, true),
+            (&[SAME], &strong, 784_111_777, false),
+            (&[EARLIER], &strong, NOW, false),
+            (&[b"nonsense"], &strong, NOW, false),
+            (&[b"\"a\"", b"\"a\""], &strong, NOW, false),
+            (&[SAME, SAME], &strong, NOW, false),
+        ] {
+            assert_eq!(if_range_allows(values, &with(etag), now), expected, "{values:?}");
+        }
     }
 }

@@ -7,6 +7,8 @@ pub mod conditional;
 pub mod date;
 pub mod digest;
 pub mod etag;
+pub mod expect;
+pub mod forwarded;
 pub mod host;
 mod list;
 pub mod method;

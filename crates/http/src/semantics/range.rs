@@ -33,6 +33,7 @@ pub fn parse(values: &[&[u8]], length: u64, most: usize) -> RangeOutcome {
     }
     let mut ranges: SmallVec<[ByteRange; 1]> = SmallVec::new();
     let mut asked = 0;
+    let mut has_suffix_of_empty = false;
     for spec in set.split(|&b| b == b',').map(<[u8]>::trim_ascii).filter(|spec| !spec.is_empty()) {
         asked += 1;
         // However they would join, nobody needs this many.
@@ -42,25 +43,29 @@ pub fn parse(values: &[&[u8]], length: u64, most: usize) -> RangeOutcome {
         match parse_spec(spec, length) {
             None => return RangeOutcome::Whole,
             Some(None) => {}
+            Some(Some(range)) if range.start == range.end => has_suffix_of_empty = true,
             Some(Some(range)) => join(&mut ranges, range),
         }
     }
     match (asked, ranges.len()) {
         (0, _) => RangeOutcome::Whole,
+        // A suffix of an empty representation is satisfiable (§14.1.2), but a 206 cannot state it.
+        (_, 0) if has_suffix_of_empty => RangeOutcome::Whole,
         (_, 0) => RangeOutcome::Unsatisfiable,
         (_, count) if count > most => RangeOutcome::Whole,
         _ => RangeOutcome::Ranges(ranges),
     }
 }
 
-/// `None` when malformed, `Some(None)` when nothing of it exists.
+/// `None` when malformed, `Some(None)` when unsatisfiable. The range is empty for a suffix of an
+/// empty representation only.
 fn parse_spec(spec: &[u8], length: u64) -> Option<Option<ByteRange>> {
     let dash = memchr::memchr(b'-', spec)?;
     let (first, last) = (&spec[..dash], &spec[dash + 1..]);
     if first.is_empty() {
         let suffix = number(last)?;
         let range = ByteRange { start: length - suffix.min(length), end: length };
-        return Some((range.start < range.end).then_some(range));
+        return Some((suffix > 0).then_some(range));
     }
     let start = number(first)?;
     let end = if last.is_empty() {
@@ -142,7 +147,10 @@ mod tests {
             ("bytes=10-", 10, Unsatisfiable),
             ("bytes=-0", 10, Unsatisfiable),
             ("bytes=0-", 0, Unsatisfiable),
-            ("bytes=-5", 0, Unsatisfiable),
+            ("bytes=-0", 0, Unsatisfiable),
+            ("bytes=-5", 0, Whole),
+            ("bytes=0-,-5", 0, Whole),
+            ("bytes=-0,5-", 0, Unsatisfiable),
             ("bytes=20-30,0-1", 10, ranges(&[(0, 2)])),
             ("bytes=5-4", 10, Whole),
             ("bytes=a-4", 10, Whole),

@@ -64,3 +64,9 @@ pub fn reason(status: u16) -> &'static str {
 pub fn has_body(status: u16) -> bool {
     !matches!(status, 100..=199 | 204 | 304)
 }
+
+/// Whether a response with this status may have content. A 205 has a body by its framing, which must be empty (RFC 9110
+/// §15.3.6).
+pub fn allows_content(status: u16) -> bool {
+    has_body(status) && status != 205
+}

@@ -30,6 +30,19 @@ pub enum Target<'a> {
     Asterisk,
 }
 
+impl Target<'_> {
+    /// Path and query as one text; `None` for a form without a path.
+    pub fn path_and_query(&self) -> Option<Vec<u8>> {
+        let (Self::Origin { path, query } | Self::Absolute { path, query, .. }) = self else {
+            return None;
+        };
+        Some(match query {
+            Some(query) => [path, &b"?"[..], query].concat(),
+            None => path.to_vec(),
+        })
+    }
+}
+
 /// The request-target is of none of the forms, or not of one that the method takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TargetError;
@@ -75,7 +88,7 @@ fn parse_absolute<'a>(
     let rest = &before[colon + 3..];
     let slash = memchr::memchr(b'/', rest).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(slash);
-    if host::parse(authority).is_none_or(|host| host.name.is_empty()) {
+    if !host::is_authority(authority) {
         return Err(TargetError);
     }
     let path = if path.is_empty() { b"/" } else { path };
@@ -118,6 +131,11 @@ mod tests {
         assert_eq!(parse(Method::Get, b"/a?b?c"), Ok(origin("/a", Some("b?c"))));
         assert_eq!(parse(Method::Get, b"/?"), Ok(origin("/", Some(""))));
         assert_eq!(parse(Method::Get, b"//a"), Ok(origin("//a", None)));
+        for (raw, text) in [("/a?b?c", "/a?b?c"), ("http://a?b", "/?b"), ("http://a/b?", "/b?")] {
+            let parsed = parse(Method::Get, raw.as_bytes()).unwrap();
+            assert_eq!(parsed.path_and_query(), Some(text.into()));
+        }
+        assert_eq!(Target::Asterisk.path_and_query(), None);
         assert_eq!(parse(Method::Options, b"*"), Ok(Target::Asterisk));
         assert_eq!(parse(Method::Connect, b"a:80"), Ok(Target::Authority(b"a:80")));
         assert_eq!(
@@ -141,6 +159,15 @@ mod tests {
             "http:///a",
             "http://u@a/",
             "http://",
+            "http:/a",
+            "http:a",
+            "http://:80/",
+            "http://a%/",
+            "http://a:x/",
+            "http://a\\b/",
+            "://a/",
+            "a.test/",
+            "a.test:80",
         ] {
             assert_eq!(parse(Method::Get, raw.as_bytes()), Err(TargetError), "{raw}");
         }

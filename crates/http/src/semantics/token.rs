@@ -10,6 +10,12 @@ pub fn is_token(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(|&b| TCHAR[usize::from(b)])
 }
 
+/// Whether the byte is a token character.
+#[inline]
+pub(crate) fn is_token_byte(byte: u8) -> bool {
+    TCHAR[usize::from(byte)]
+}
+
 /// How many token characters the text begins with.
 #[inline]
 pub(crate) fn token_length(text: &[u8]) -> usize {

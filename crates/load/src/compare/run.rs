@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::IsTerminal;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -111,7 +112,7 @@ pub fn run(options: &Options) -> Result<Results, String> {
             so_far.finished = rfc3339(SystemTime::now());
             so_far.interrupted = true;
             if let Err(error) = report::write(&so_far, &options.out) {
-                eprintln!("\r\x1b[2K  {}", told(&options.out, error));
+                eprintln!("  {}", told(&options.out, error));
             }
         };
         let (rows, configurations) = run.run(keep);
@@ -288,11 +289,8 @@ impl<'a> ScenarioRun<'a> {
                 Err((reason, log_tail)) => *cell = Cell::Failed { reason, log_tail },
             }
         }
-        eprintln!(
-            "\r\x1b[2K{}: done in {:.0} s",
-            self.scenario.name,
-            began.elapsed().as_secs_f64()
-        );
+        let back = if std::io::stderr().is_terminal() { "\r\x1b[2K" } else { "" };
+        eprintln!("{back}{}: done in {:.0} s", self.scenario.name, began.elapsed().as_secs_f64());
         self.running.clear();
         (rows, std::mem::take(&mut self.configurations))
     }
@@ -305,6 +303,7 @@ impl<'a> ScenarioRun<'a> {
         rounds.min(self.options.rounds)
     }
 
+    /// Shows the progress: in place on a terminal, a line for each run elsewhere.
     fn say(&self, done: usize, all: usize, began: Instant, row: &str, server: &str) {
         let gone = began.elapsed().as_secs_f64();
         let rest = if done == 0 {
@@ -312,7 +311,12 @@ impl<'a> ScenarioRun<'a> {
         } else {
             format!(", {:.0} s left", gone / done as f64 * (all - done) as f64)
         };
-        eprint!("\r\x1b[2K  {} of {all}: {row}, {server}{rest}", done + 1);
+        let line = format!("  {} of {all}: {row}, {server}{rest}", done + 1);
+        if std::io::stderr().is_terminal() {
+            eprint!("\r\x1b[2K{line}");
+        } else {
+            eprintln!("{line}");
+        }
     }
 
     /// Why a cell cannot be measured, before anything is started.
@@ -395,7 +399,7 @@ impl<'a> ScenarioRun<'a> {
         reasons.extend(
             outcome.findings.iter().map(|finding| format!("{}: {}", finding.kind, finding.text)),
         );
-        let histogram = Some(outcome.latency_ms.histogram.clone());
+        let histogram = outcome.latency_ms.as_ref().map(|latency| latency.histogram.clone());
         Ok((
             Some(Round {
                 round,
@@ -592,22 +596,25 @@ fn values(o: &Outcome, memory: u64) -> BTreeMap<String, f64> {
         ("requests_per_second", o.requests_per_second),
         ("bytes_per_second", o.bytes_per_second),
         ("memory_bytes", memory as f64),
-        ("mean_ms", o.latency_ms.mean),
-        ("p50_ms", o.latency_ms.p50),
-        ("p99_ms", o.latency_ms.p99),
-        ("max_ms", o.latency_ms.max),
         ("errors", o.errors as f64),
         ("depth", o.connections.depth_mean),
         ("requests_per_connection", o.connections.requests_each),
-        (
-            "seconds_for_200",
-            if o.requests_per_second > 0.0 { 200.0 / o.requests_per_second } else { 0.0 },
-        ),
     ]);
+    if o.requests_per_second > 0.0 {
+        values.insert("seconds_for_200", 200.0 / o.requests_per_second);
+    }
+    if let Some(latency) = &o.latency_ms {
+        values.extend([
+            ("mean_ms", latency.mean),
+            ("p50_ms", latency.p50),
+            ("p99_ms", latency.p99),
+            ("max_ms", latency.max),
+        ]);
+    }
     if let Some(server) = &o.server
-        && o.requests > 0
+        && let Some(cpu) = server.cpu_us_per_request
     {
-        values.insert("cpu_us_per_request", server.cpu_us_per_request);
+        values.insert("cpu_us_per_request", cpu);
         if server.cpu_seconds > 0.0 {
             values.insert("requests_per_cpu_second", o.requests as f64 / server.cpu_seconds);
         }
@@ -621,7 +628,9 @@ fn values(o: &Outcome, memory: u64) -> BTreeMap<String, f64> {
     }
     if let Some(first) = part(&o.first_byte_ms) {
         values.insert("first_byte_ms", first);
-        values.insert("transfer_ms", (o.service_ms.mean - first).max(0.0));
+        if let Some(service) = part(&o.service_ms) {
+            values.insert("transfer_ms", (service - first).max(0.0));
+        }
     }
     if let Some(search) = &o.search {
         values.insert("found", search.found);

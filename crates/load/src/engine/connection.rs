@@ -71,7 +71,7 @@ enum Phase {
 /// A request that waits for its answer.
 pub(super) struct InFlight {
     /// When it was due.
-    due: u64,
+    pub(super) due: u64,
     /// When it was sent.
     pub(super) sent: u64,
     url: u32,
@@ -86,6 +86,8 @@ struct Answer {
     digest: Option<Box<Digest>>,
     /// The hash of a body that came in one piece.
     hash: Option<u64>,
+    /// Where the status is not expected: the beginning of the body.
+    text: Option<Vec<u8>>,
 }
 
 /// What says that nothing more will come.
@@ -95,6 +97,8 @@ const ENDED: epoll::EventFlags =
 const RETRY: u64 = 10_000_000;
 /// From this much on, what is only counted is thrown away without being copied.
 const DISCARD_FROM: u64 = 64 * 1024;
+/// Bytes of a body that are kept to report a failure.
+const TEXT: usize = 400;
 
 impl Connection {
     pub(super) fn new(shared: &Shared<'_>, index: u32, number: u64) -> Self {
@@ -222,7 +226,9 @@ impl Connection {
     fn go_on_with_handshake(&mut self, shared: &mut Shared<'_>) {
         let Some(transport) = &mut self.transport else { return };
         if let Err(error) = transport.handshake() {
-            shared.fault(ErrorKind::of(&error, ErrorKind::Tls), 1);
+            let job = shared.job;
+            let reason = || format!("{error} (connecting to {})", job.address);
+            shared.fault(ErrorKind::of(&error, ErrorKind::Tls), 1, reason);
             return self.retry(shared);
         }
         if transport.is_ready() {
@@ -278,6 +284,9 @@ impl Connection {
             url,
             head_only: request.head_only,
         });
+        if shared.in_flight == 0 {
+            shared.tally.series.resume(shared.now.saturating_sub(shared.counts_from()));
+        }
         shared.in_flight += 1;
         if let Some(pace) = &mut self.pace {
             pace.ask(shared.now);
@@ -388,15 +397,17 @@ impl Connection {
         loop {
             let Some(request) = self.flight.front() else {
                 if at < data.len() {
-                    // Bytes that nobody has asked for.
-                    shared.fault(ErrorKind::Protocol, 1);
+                    let reason = || "bytes that belong to no request".to_owned();
+                    shared.fault(ErrorKind::Protocol, 1, reason);
                     self.retry(shared);
                 }
                 return;
             };
             let next = self.reader.next(&data[at..], request.head_only, &mut shared.last_head);
             let Ok((used, event)) = next else {
-                shared.fault(ErrorKind::Protocol, self.flight.len() as u64);
+                let (job, url) = (shared.job, request.url);
+                let reason = || format!("{}: {}", url_of(job, url), excerpt(&data[at..]));
+                shared.fault(ErrorKind::Protocol, self.flight.len() as u64, reason);
                 return self.retry(shared);
             };
             at += used;
@@ -407,6 +418,11 @@ impl Connection {
                 }
                 ResponseEvent::Head { status, .. } => {
                     self.answer = Answer { status, first_byte: shared.now, ..Answer::default() };
+                    if !shared.job.is_right(status)
+                        && !shared.tally.first_errors.contains_key(&ErrorKind::Status)
+                    {
+                        self.answer.text = Some(Vec::new());
+                    }
                 }
                 ResponseEvent::Data(body) => {
                     self.answer.take(body, self.reader.is_body_complete(), shared.verifies);
@@ -428,7 +444,11 @@ impl Connection {
         shared.in_flight -= 1;
         shared.tally.answered_with(answer.status);
         match wrong(shared, &request, answer.status, answer.body, answer.hash()) {
-            Some(kind) => shared.fault(kind, 1),
+            Some(kind) => {
+                let job = shared.job;
+                let reason = || wrong_reason(job, request.url as usize, kind, &answer);
+                shared.fault(kind, 1, reason);
+            }
             None => {
                 self.answers += u64::from(shared.is_counting());
                 shared.record(|tally, now| {
@@ -473,7 +493,9 @@ impl Connection {
         }
         shared.tally.closed_by_server += 1;
         if !self.flight.is_empty() {
-            shared.fault(ErrorKind::Closed, self.flight.len() as u64);
+            let (job, url) = (shared.job, self.flight.front().map_or(0, |request| request.url));
+            let reason = || url_of(job, url).to_owned();
+            shared.fault(ErrorKind::Closed, self.flight.len() as u64, reason);
             return self.retry(shared);
         }
         self.close(shared);
@@ -509,14 +531,21 @@ impl Connection {
 
     /// It has taken too long.
     pub(super) fn time_out(&mut self, shared: &mut Shared<'_>) {
-        shared.fault(ErrorKind::Timeout, self.flight.len().max(1) as u64);
+        let (job, url) = (shared.job, self.flight.front().map(|request| request.url));
+        let reason = || match url {
+            Some(url) => format!("{} after {} s", url_of(job, url), job.plan.timeout_seconds),
+            None => format!("connecting to {}", job.address),
+        };
+        shared.fault(ErrorKind::Timeout, self.flight.len().max(1) as u64, reason);
         self.retry(shared);
     }
 
     fn fail(&mut self, shared: &mut Shared<'_>, error: &io::Error) {
         shared.tick();
         let kind = ErrorKind::of(error, ErrorKind::Other);
-        shared.fault(kind, self.flight.len().max(1) as u64);
+        let job = shared.job;
+        let reason = || format!("{error} ({})", job.address);
+        shared.fault(kind, self.flight.len().max(1) as u64, reason);
         self.retry(shared);
     }
 
@@ -557,6 +586,9 @@ impl Answer {
     fn take(&mut self, data: &[u8], last: bool, verify: bool) {
         let first = self.body == 0;
         self.body += data.len() as u64;
+        if let Some(text) = &mut self.text {
+            text.extend_from_slice(&data[..data.len().min(TEXT.saturating_sub(text.len()))]);
+        }
         if !verify {
             return;
         }
@@ -574,6 +606,32 @@ impl Answer {
             (None, None) => Digest::of(b""),
         }
     }
+}
+
+fn url_of(job: &Job, url: u32) -> &str {
+    job.plan.urls.get(url as usize).map_or("", String::as_str)
+}
+
+/// What is wrong with the first response of that kind: its URL, and what the server says.
+fn wrong_reason(job: &Job, url: usize, kind: ErrorKind, answer: &Answer) -> String {
+    let url = url_of(job, url as u32);
+    match (kind, &answer.text) {
+        (ErrorKind::Status, Some(text)) if !text.is_empty() => {
+            format!("{url}: status {}, {}", answer.status, excerpt(text))
+        }
+        (ErrorKind::Status, _) => format!("{url}: status {}", answer.status),
+        (ErrorKind::Length, _) => format!("{url}: {} bytes", answer.body),
+        _ => url.to_owned(),
+    }
+}
+
+/// The beginning of what a server sent, on one line.
+pub(super) fn excerpt(bytes: &[u8]) -> String {
+    const MOST: usize = 80;
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT)]);
+    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    let text: String = words.join(" ").chars().filter(|c| !c.is_control()).take(MOST).collect();
+    format!("the server sent \"{text}\"")
 }
 
 /// What is wrong with an answer, if anything.

@@ -2,7 +2,7 @@
 //! other. The figures are the same as those of HTTP/1.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,9 @@ struct Shared<'a> {
 struct State {
     tally: Tally,
     left: u64,
-    in_flight: u64,
+    /// When each request in flight was due, with a serial number.
+    in_flight: BTreeSet<(u64, u64)>,
+    serial: u64,
     due: VecDeque<u64>,
     /// No more will be due.
     scheduled: bool,
@@ -125,7 +127,8 @@ pub(super) fn run(
         state: RefCell::new(State {
             tally: Tally::new(plan.connections as usize),
             left,
-            in_flight: 0,
+            in_flight: BTreeSet::new(),
+            serial: 0,
             due: VecDeque::new(),
             scheduled: matches!(plan.model, Model::Closed { .. }),
             learned: vec![
@@ -142,11 +145,13 @@ pub(super) fn run(
         runtime.block_on(shared.run(index, share(u64::from(plan.connections)), slot));
     });
     let end = clock.now().min(ends);
-    let mut state = shared.state.into_inner();
-    state.tally.settle_status();
-    state.tally.unfinished = state.in_flight;
-    state.tally.waiting = state.due.len() as u64;
-    (result, state.tally, end)
+    let State { mut tally, in_flight, due, .. } = shared.state.into_inner();
+    if !in_flight.is_empty() {
+        tally.series.end(end.saturating_sub(counts_from));
+    }
+    // A stream takes its next request when it can be sent.
+    tally.finish(end, in_flight.iter().map(|(due, _)| (*due, *due)), due.into_iter());
+    (result, tally, end)
 }
 
 impl Shared<'_> {
@@ -176,7 +181,7 @@ impl Shared<'_> {
                 tokio::time::sleep(TICK).await;
                 {
                     let state = self.state.borrow();
-                    slot.publish(&state.tally, state.in_flight);
+                    slot.publish(&state.tally, state.in_flight.len() as u64);
                 }
                 if slot.is_stopped() || self.clock.now() >= self.ends {
                     return;
@@ -220,10 +225,10 @@ impl Shared<'_> {
         now >= self.counts_from && now < self.ends
     }
 
-    fn fault(&self, kind: ErrorKind) {
+    fn fault(&self, kind: ErrorKind, reason: impl FnOnce() -> String) {
         let at = self.clock.now().saturating_sub(self.counts_from);
         let mut state = self.state.borrow_mut();
-        *state.tally.errors.entry(kind).or_default() += 1;
+        state.tally.fault(kind, 1, reason);
         state.tally.series.error(at);
     }
 
@@ -249,16 +254,18 @@ impl Shared<'_> {
                             continue;
                         }
                         // Or a server that does nothing else would be asked for ever.
-                        self.fault(ErrorKind::Closed);
+                        self.fault(ErrorKind::Closed, || "GOAWAY before any response".to_owned());
                         self.spend();
                     }
                 }
                 Ok(Err(error)) => {
-                    self.fault(ErrorKind::of(&error, ErrorKind::Tls));
+                    let reason = || format!("{error} (connecting to {})", self.job.address);
+                    self.fault(ErrorKind::of(&error, ErrorKind::Tls), reason);
                     self.spend();
                 }
                 Err(_) => {
-                    self.fault(ErrorKind::Timeout);
+                    let reason = || format!("connecting to {}", self.job.address);
+                    self.fault(ErrorKind::Timeout, reason);
                     self.spend();
                 }
             }
@@ -363,19 +370,26 @@ impl Shared<'_> {
         );
         let timeout = Duration::from_secs_f64(plan.timeout_seconds);
         while let Some(due) = self.next_due().await {
-            {
+            let flight = {
                 let mut state = self.state.borrow_mut();
-                state.in_flight += 1;
-                let in_flight = state.in_flight;
+                if state.in_flight.is_empty() {
+                    let at = self.clock.now().saturating_sub(self.counts_from);
+                    state.tally.series.resume(at);
+                }
+                state.serial += 1;
+                let flight = (due, state.serial);
+                state.in_flight.insert(flight);
+                let in_flight = state.in_flight.len() as u64;
                 state.tally.depth.0 += 1;
                 state.tally.depth.1 +=
                     in_flight / u64::from(plan.connections.max(1)).min(in_flight).max(1);
                 state.tally.depth_max =
                     state.tally.depth_max.max(plan.streams.min(in_flight as u32));
-            }
+                flight
+            };
             let url = chooser.draw();
             let result = tokio::time::timeout(timeout, self.exchange(&mut client, url, due)).await;
-            self.state.borrow_mut().in_flight -= 1;
+            self.state.borrow_mut().in_flight.remove(&flight);
             let failed = match result {
                 Ok(Ok(())) => None,
                 Ok(Err(Failed::NotServed)) => {
@@ -387,7 +401,7 @@ impl Shared<'_> {
             };
             if let Some(kind) = failed {
                 course.end(Ended::Failed);
-                return self.fault(kind);
+                return self.fault(kind, || self.job.plan.urls[url].clone());
             }
             course.answers.set(course.answers.get() + 1);
             if let Model::Closed { think_seconds } = plan.model
@@ -449,7 +463,8 @@ impl Shared<'_> {
             Some(first) => Some(*first.get_or_insert(found)),
         };
         if let Some(kind) = wrong_answer(self.job, status, head_only, found, expected) {
-            *state.tally.errors.entry(kind).or_default() += 1;
+            let reason = || format!("{}: status {status}, {length} bytes", self.job.plan.urls[url]);
+            state.tally.fault(kind, 1, reason);
             return;
         }
         if !self.is_counting(now) {

@@ -11,10 +11,14 @@ pub struct Series {
     /// Nanoseconds of an interval.
     interval: u64,
     points: Vec<Point>,
-    /// When the last answer came, in nanoseconds.
+    /// Right responses in intervals of [`SLICE`], as long as [`SLICES`] of them last.
+    slices: Vec<u32>,
+    /// When the last bytes came, or requests were in flight again, in nanoseconds.
     last: u64,
-    /// Times in which none came.
+    /// Times in which nothing came though requests were in flight.
     pauses: Vec<Range<u64>>,
+    /// No request was sent.
+    unused: bool,
 }
 
 struct Point {
@@ -25,14 +29,25 @@ struct Point {
 }
 
 const MOST: usize = 600;
-/// Shortest time without an answer that is kept, in nanoseconds.
-const PAUSE: u64 = 200_000_000;
+/// Shortest pause that is kept, in nanoseconds.
+const PAUSE: u64 = 20_000_000;
+/// Nanoseconds of a slice: they tell how steady a run of few seconds is.
+const SLICE: u64 = 50_000_000;
+/// Four seconds of them.
+const SLICES: usize = 80;
 /// Most of them.
 const PAUSES: usize = 1000;
 
 impl Default for Series {
     fn default() -> Self {
-        Self { interval: 1_000_000_000, points: Vec::new(), last: 0, pauses: Vec::new() }
+        Self {
+            interval: 1_000_000_000,
+            points: Vec::new(),
+            slices: Vec::new(),
+            last: 0,
+            pauses: Vec::new(),
+            unused: true,
+        }
     }
 }
 
@@ -40,18 +55,43 @@ impl Series {
     /// An answer that was right, `at` nanoseconds after counting began.
     #[inline]
     pub(super) fn answer(&mut self, at: u64, latency: u64) {
-        if at.saturating_sub(self.last) >= PAUSE && self.pauses.len() < PAUSES {
-            self.pauses.push(self.last..at);
+        self.end_pause(at);
+        let slice = (at / SLICE) as usize;
+        if slice < SLICES {
+            if slice >= self.slices.len() {
+                self.slices.resize(slice + 1, 0);
+            }
+            self.slices[slice] += 1;
         }
-        self.last = at;
         let point = self.point(at);
         point.requests += 1;
         point.times.saturating_record(latency / 1000);
     }
 
+    /// Requests are in flight from now on, after there were none.
+    #[inline]
+    pub(super) fn resume(&mut self, at: u64) {
+        self.unused = false;
+        self.last = at;
+    }
+
+    /// The run ends with requests in flight.
+    pub(super) fn end(&mut self, at: u64) {
+        self.end_pause(at);
+    }
+
+    #[inline]
+    fn end_pause(&mut self, at: u64) {
+        if at.saturating_sub(self.last) >= PAUSE && self.pauses.len() < PAUSES {
+            self.pauses.push(self.last..at);
+        }
+        self.last = at;
+    }
+
     /// Bytes that arrived.
     #[inline]
     pub(super) fn bytes(&mut self, at: u64, count: u64) {
+        self.end_pause(at);
         self.point(at).bytes += count;
     }
 
@@ -84,7 +124,8 @@ impl Series {
         }
     }
 
-    /// Times between two answers that were long, in nanoseconds since counting began.
+    /// Times in which nothing came though requests were in flight, in nanoseconds since counting began; short ones
+    /// are left out.
     #[must_use]
     pub fn pauses(&self) -> &[Range<u64>] {
         &self.pauses
@@ -92,14 +133,19 @@ impl Series {
 
     /// Adds what another loop counted.
     pub(super) fn add(&mut self, mut other: Self) {
-        if self.points.is_empty() {
+        if self.unused && self.points.is_empty() {
             *self = other;
             return;
         }
-        // The server has paused when no loop had an answer.
-        let pairs = self.pauses.iter().flat_map(|a| other.pauses.iter().map(move |b| (a, b)));
-        let both = pairs.map(|(a, b)| a.start.max(b.start)..a.end.min(b.end));
-        self.pauses = both.filter(|both| both.end >= both.start + PAUSE).collect();
+        // The server has paused when no worker had a response.
+        if !other.unused {
+            let pairs = self.pauses.iter().flat_map(|a| other.pauses.iter().map(move |b| (a, b)));
+            let both = pairs.map(|(a, b)| a.start.max(b.start)..a.end.min(b.end));
+            self.pauses = both.filter(|both| both.end >= both.start + PAUSE).collect();
+        }
+        let slices = self.slices.len().max(other.slices.len());
+        self.slices.resize(slices, 0);
+        self.slices.iter_mut().zip(&other.slices).for_each(|(own, others)| *own += others);
         while self.interval < other.interval {
             self.coarsen();
         }
@@ -114,7 +160,19 @@ impl Series {
         }
     }
 
-    /// As the outcome tells it; `end` is the length of the run in nanoseconds.
+    /// Responses per second in equal intervals of the first four seconds, for a run of `end` nanoseconds: about ten
+    /// intervals for a run of a second. Empty for runs too short to be divided.
+    #[must_use]
+    pub fn rates(&self, end: u64) -> Vec<f64> {
+        let whole = (end / SLICE).min(SLICES as u64) as usize;
+        let group = (whole / 10).max(1);
+        let seconds = (group as u64 * SLICE) as f64 / 1e9;
+        let count = |index: usize| f64::from(self.slices.get(index).copied().unwrap_or(0));
+        let groups = (0..whole / group).map(|number| number * group..(number + 1) * group);
+        groups.map(|group| group.map(count).sum::<f64>() / seconds).collect()
+    }
+
+    /// As the outcome shows it; `end` is the length of the run in nanoseconds.
     pub fn seconds(&self, end: u64) -> Vec<Second> {
         let interval = self.interval as f64 / 1e9;
         let told = self.points.iter().enumerate().map(|(index, point)| {
@@ -157,6 +215,7 @@ mod tests {
     #[test]
     fn intervals_double_when_there_are_too_many_and_nothing_is_lost() {
         let mut series = Series::default();
+        series.resume(0);
         for second in 0..2_000_u64 {
             series.answer(second * 1_000_000_000, 1_000_000);
         }
@@ -164,5 +223,54 @@ mod tests {
         assert_eq!(told.len(), 500);
         assert_eq!(told.iter().map(|second| second.requests).sum::<u64>(), 2_000);
         assert!(told.iter().all(|second| second.length == 4.0 && second.p50_ms > 0.9));
+    }
+
+    /// A series of responses every millisecond from `from` to `to`.
+    fn steady(from: u64, to: u64) -> Series {
+        let mut series = Series::default();
+        series.resume(from * 1_000_000);
+        (from..to).for_each(|ms| series.answer(ms * 1_000_000, 1_000));
+        series
+    }
+
+    #[test]
+    fn a_pause_is_the_time_in_which_no_worker_had_a_response() {
+        let mut one = steady(0, 100);
+        one.answer(400_000_000, 1_000);
+        let mut other = steady(0, 200);
+        other.end(500_000_000);
+        let pauses = |series: &Series| -> Vec<(u64, u64)> {
+            let in_ms = |pause: &Range<u64>| (pause.start / 1_000_000, pause.end / 1_000_000);
+            series.pauses().iter().map(in_ms).collect()
+        };
+        assert_eq!(pauses(&one), [(99, 400)]);
+        one.add(Series::default());
+        assert_eq!(pauses(&one), [(99, 400)], "an unused worker is no response");
+        one.add(other);
+        assert_eq!(pauses(&one), [(199, 400)]);
+    }
+
+    #[test]
+    fn a_long_body_is_no_pause() {
+        let mut series = steady(0, 10);
+        (10..500).for_each(|ms| series.bytes(ms * 1_000_000, 1_000));
+        series.end(500_000_000);
+        assert!(series.pauses().is_empty());
+    }
+
+    #[test]
+    fn time_without_requests_is_no_pause() {
+        let mut series = steady(0, 10);
+        series.resume(900_000_000);
+        series.answer(901_000_000, 1_000);
+        assert!(series.pauses().is_empty());
+    }
+
+    #[test]
+    fn short_runs_have_rates_of_parts_of_a_second() {
+        let rates = steady(0, 1000).rates(1_000_000_000);
+        assert_eq!(rates, [1000.0; 10]);
+        assert_eq!(steady(0, 90).rates(90_000_000), [1000.0]);
+        assert!(steady(0, 10).rates(10_000_000).is_empty());
     }
 }

@@ -29,6 +29,8 @@ pub struct Tally {
     pub bytes: u64,
     /// Failures.
     pub errors: BTreeMap<ErrorKind, u64>,
+    /// What the first failure of each kind was.
+    pub first_errors: BTreeMap<ErrorKind, String>,
     /// Answers by status.
     pub status: BTreeMap<u16, u64>,
     /// The status that was counted last, and how often since.
@@ -45,8 +47,12 @@ pub struct Tally {
     pub depth_max: u32,
     /// Answers on each connection of those that are there from beginning to end.
     pub each: Vec<u64>,
-    /// Answers that were under way at the end.
+    /// Requests in flight at the end.
     pub unfinished: u64,
+    /// Age of the oldest of them since it was sent.
+    pub oldest: u64,
+    /// The longest time from a request's sending to the end of its response, of complete ones.
+    pub slowest: u64,
     /// Arrivals that were still waiting for a connection at the end.
     pub waiting: u64,
     /// The run in intervals.
@@ -98,6 +104,7 @@ impl Tally {
             requests: 0,
             bytes: 0,
             errors: BTreeMap::new(),
+            first_errors: BTreeMap::new(),
             status: BTreeMap::new(),
             recent_status: (0, 0),
             opened: 0,
@@ -107,10 +114,49 @@ impl Tally {
             depth_max: 0,
             each: Vec::with_capacity(connections),
             unfinished: 0,
+            oldest: 0,
+            slowest: 0,
             waiting: 0,
             series: Series::default(),
             conformance: Conformance::default(),
             windows: Windows::default(),
+        }
+    }
+
+    /// Counts failures; `reason` describes the first of a kind.
+    pub(super) fn fault(&mut self, kind: ErrorKind, count: u64, reason: impl FnOnce() -> String) {
+        *self.errors.entry(kind).or_default() += count;
+        self.first_errors.entry(kind).or_insert_with(reason);
+    }
+
+    /// Ends the count `end` nanoseconds after the start: requests in flight, by when they were due and sent, and
+    /// arrivals that wait, by when they were due, count in the times by their age. One that is younger than the
+    /// median says nothing of how long it would have taken.
+    pub(super) fn finish(
+        &mut self,
+        end: u64,
+        in_flight: impl Iterator<Item = (u64, u64)>,
+        waiting: impl Iterator<Item = u64>,
+    ) {
+        self.settle_status();
+        self.slowest = self.service.max();
+        let median = |times: &Histogram<u64>| times.value_at_quantile(0.5);
+        let (latency, service) = (median(&self.latency), median(&self.service));
+        let record = |times: &mut Histogram<u64>, age: u64, median: u64| {
+            if median > 0 && age > median {
+                times.saturating_record(age);
+            }
+        };
+        for (due, sent) in in_flight {
+            let age = end.saturating_sub(sent);
+            self.unfinished += 1;
+            self.oldest = self.oldest.max(age);
+            record(&mut self.latency, end.saturating_sub(due), latency);
+            record(&mut self.service, age, service);
+        }
+        for due in waiting {
+            self.waiting += 1;
+            record(&mut self.latency, end.saturating_sub(due), latency);
         }
     }
 
@@ -152,6 +198,9 @@ impl Tally {
         for (kind, count) in other.errors {
             *self.errors.entry(kind).or_default() += count;
         }
+        for (kind, reason) in other.first_errors {
+            self.first_errors.entry(kind).or_insert(reason);
+        }
         for (status, count) in other.status {
             *self.status.entry(status).or_default() += count;
         }
@@ -162,6 +211,8 @@ impl Tally {
         self.depth_max = self.depth_max.max(other.depth_max);
         self.each.append(&mut other.each);
         self.unfinished += other.unfinished;
+        self.oldest = self.oldest.max(other.oldest);
+        self.slowest = self.slowest.max(other.slowest);
         self.waiting += other.waiting;
         self.series.add(other.series);
         self.conformance.users += other.conformance.users;

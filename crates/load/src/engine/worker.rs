@@ -194,12 +194,17 @@ impl<'a> Worker<'a> {
 
     /// The figures, and when counting ended.
     pub(super) fn finish(mut self) -> (Tally, u64) {
-        let Shared { now, ends, in_flight, .. } = self.shared;
+        let Shared { now, ends, in_flight, counts_from, .. } = self.shared;
         let end = now.min(ends);
         let tally = &mut self.shared.tally;
-        tally.settle_status();
-        tally.unfinished = in_flight;
-        tally.waiting = self.waiting.len() as u64;
+        if in_flight > 0 {
+            tally.series.end(end.saturating_sub(counts_from));
+        }
+        // At a modem's pace a response may take longer than the run.
+        let judged = self.connections.iter().filter(|connection| connection.pace.is_none());
+        let flights = judged.flat_map(|connection| connection.flight.iter());
+        let flights = flights.map(|request| (request.due, request.sent));
+        tally.finish(end, flights, self.waiting.iter().copied());
         for connection in &mut self.connections {
             tally.each.push(connection.answers);
             if let Some(pace) = &mut connection.pace {
@@ -351,6 +356,11 @@ impl Shared<'_> {
         self.now >= self.counts_from && self.now < self.ends
     }
 
+    /// When counting begins, in nanoseconds since the start.
+    pub(super) fn counts_from(&self) -> u64 {
+        self.counts_from
+    }
+
     /// Counts something, unless it is too early or too late for that.
     #[inline]
     pub(super) fn record(&mut self, count: impl FnOnce(&mut Tally, u64)) {
@@ -374,9 +384,9 @@ impl Shared<'_> {
         }
     }
 
-    /// Counts failures; those of the warm-up count as well.
-    pub(super) fn fault(&mut self, kind: ErrorKind, count: u64) {
-        *self.tally.errors.entry(kind).or_default() += count;
+    /// Counts failures; those of the warm-up count as well. `reason` describes the first of a kind.
+    pub(super) fn fault(&mut self, kind: ErrorKind, count: u64, reason: impl FnOnce() -> String) {
+        self.tally.fault(kind, count, reason);
         self.tally.series.error(self.now.saturating_sub(self.counts_from));
     }
 

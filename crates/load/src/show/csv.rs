@@ -2,13 +2,15 @@
 
 use std::fmt::Write;
 
-use crate::outcome::Outcome;
+use crate::outcome::{Latency, Outcome};
 
 /// The run in one line, and the line above it that names the columns.
 #[must_use]
 pub fn csv(o: &Outcome) -> String {
     let url = o.plan.urls.first().map_or("", String::as_str).replace('"', "\"\"");
-    let l = &o.latency_ms;
+    let time = |of: fn(&Latency) -> f64| {
+        o.latency_ms.as_ref().map_or(String::new(), |latency| format!("{:.6}", of(latency)))
+    };
     let columns: [(&str, String); 16] = [
         ("started", o.started.clone()),
         ("url", format!("\"{url}\"")),
@@ -18,15 +20,18 @@ pub fn csv(o: &Outcome) -> String {
         ("errors", o.errors.to_string()),
         ("requests_per_second", format!("{:.1}", o.requests_per_second)),
         ("bytes_per_second", format!("{:.0}", o.bytes_per_second)),
-        ("mean_ms", format!("{:.6}", l.mean)),
-        ("p50_ms", format!("{:.6}", l.p50)),
-        ("p90_ms", format!("{:.6}", l.p90)),
-        ("p99_ms", format!("{:.6}", l.p99)),
-        ("p999_ms", format!("{:.6}", l.p999)),
-        ("max_ms", format!("{:.6}", l.max)),
+        ("mean_ms", time(|l| l.mean)),
+        ("p50_ms", time(|l| l.p50)),
+        ("p90_ms", time(|l| l.p90)),
+        ("p99_ms", time(|l| l.p99)),
+        ("p999_ms", time(|l| l.p999)),
+        ("max_ms", time(|l| l.max)),
         (
             "server_cpu_us_per_request",
-            o.server.as_ref().map_or(String::new(), |s| format!("{:.3}", s.cpu_us_per_request)),
+            o.server
+                .as_ref()
+                .and_then(|server| server.cpu_us_per_request)
+                .map_or(String::new(), |cpu| format!("{cpu:.3}")),
         ),
         ("verdict", o.verdict.to_string()),
     ];

@@ -96,7 +96,7 @@ impl<'a> Live<'a> {
     fn line(&self, rate: f64, busy: f64, server: Option<f64>) -> String {
         let told = &self.last.1;
         format!(
-            "{:6.1} s {rate:>10.0} requests/s, 50 % {:.3} ms, 99 % {:.3} ms, {} errors, {}\n",
+            "{:6.1} s {rate:>10.0} requests/s, p50 {:.3} ms, p99 {:.3} ms, {} errors, {}\n",
             self.began.elapsed().as_secs_f64(),
             told.p50 as f64 / 1e6,
             told.p99 as f64 / 1e6,
@@ -116,7 +116,7 @@ impl<'a> Live<'a> {
         let mean = told.requests as f64 / self.began.elapsed().as_secs_f64().max(1e-6);
         let back = if self.drawn { format!("\x1b[{LINES}A") } else { String::new() };
         format!(
-            "{back}\x1b[2K{bar} {:3.0} % {rest}\n\x1b[2K{rate:>12.0} requests/s, {mean:.0} on average  {curve}\n\x1b[2K{:>12.3} ms at 50 %, {:.3} ms at 99 %, {:.1} ms at most\n\x1b[2K{:>12} errors, {} in flight, {}\n",
+            "{back}\x1b[2K{bar} {:3.0} % {rest}\n\x1b[2K{rate:>12.0} requests/s, {mean:.0} on average  {curve}\n\x1b[2K{:>12.3} ms p50, {:.3} ms p99, {:.1} ms max\n\x1b[2K{:>12} errors, {} in flight, {}\n",
             share * 100.0,
             told.p50 as f64 / 1e6,
             told.p99 as f64 / 1e6,

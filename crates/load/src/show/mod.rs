@@ -8,6 +8,7 @@ mod text;
 pub use csv::{csv, csv_series};
 pub use live::Live;
 pub use plan::plan;
+pub(crate) use text::failures;
 pub use text::text;
 
 use crate::outcome::Outcome;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::outcome::{ErrorKind, Latency, Outcome, ProcessUse, Search};
+use crate::outcome::{ErrorKind, Latency, Outcome, ProcessUse, Search, Unfinished};
 use crate::plan::Model;
 
 /// The outcome as text.
@@ -31,12 +31,22 @@ fn write(text: &mut String, o: &Outcome) -> std::fmt::Result {
         o.status.iter().map(|(status, n)| format!("{status}: {}", count(*n))).collect();
     row(text, "status", &statuses.join(", "), "")?;
     if o.errors > 0 {
-        let kinds: Vec<String> = o
-            .errors_by_kind
-            .iter()
-            .map(|(kind, n)| format!("{} {}", count(*n), words(*kind)))
-            .collect();
-        row(text, "errors", &count(o.errors), &kinds.join(", "))?;
+        row(text, "errors", &count(o.errors), &failures(o))?;
+        for (kind, reason) in &o.first_errors {
+            writeln!(text, "  first {}: {reason}", words(*kind))?;
+        }
+        for hint in hints(o) {
+            writeln!(text, "  {hint}")?;
+        }
+    }
+    if o.unfinished.in_flight > 0 || o.unfinished.waiting > 0 {
+        let Unfinished { in_flight, oldest_ms, waiting, .. } = &o.unfinished;
+        let mut detail =
+            format!("in flight at the end, the oldest for {} ms", milliseconds(*oldest_ms));
+        if *waiting > 0 {
+            let _ = write!(detail, "; {} more waited for a connection", count(*waiting));
+        }
+        row(text, "unfinished", &count(*in_flight), &detail)?;
     }
     times(text, o)?;
     connections(text, o)?;
@@ -61,18 +71,22 @@ fn times(text: &mut String, o: &Outcome) -> std::fmt::Result {
     writeln!(
         text,
         "\n{:<14}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
-        "ms", "mean", "50 %", "90 %", "99 %", "99.9 %", "max"
+        "ms", "mean", "p50", "p90", "p99", "p99.9", "max"
     )?;
     let open = !matches!(o.plan.model, Model::Closed { .. });
-    let mut line = |name: &str, l: &Latency| {
+    let mut line = |name: &str, l: Option<&Latency>| {
+        let Some(l) = l else {
+            let none = format!("{:>10}", "–").repeat(6);
+            return writeln!(text, "{name:<14}{none}");
+        };
         let cell = |value: f64| format!("{:>10}", milliseconds(value));
         let cells: String =
             [l.mean, l.p50, l.p90, l.p99, l.p999, l.max].into_iter().map(cell).collect();
         writeln!(text, "{name:<14}{cells}")
     };
-    line("response", &o.latency_ms)?;
+    line("response", o.latency_ms.as_ref())?;
     if open {
-        line("service", &o.service_ms)?;
+        line("service", o.service_ms.as_ref())?;
     }
     let others = [
         ("first byte", &o.first_byte_ms),
@@ -82,8 +96,8 @@ fn times(text: &mut String, o: &Outcome) -> std::fmt::Result {
         ("lag", &o.lag_ms),
     ];
     for (name, latency) in others {
-        if let Some(latency) = latency {
-            line(name, latency)?;
+        if latency.is_some() {
+            line(name, latency.as_ref())?;
         }
     }
     writeln!(text)
@@ -134,19 +148,17 @@ fn connections(text: &mut String, o: &Outcome) -> std::fmt::Result {
 }
 
 fn process(text: &mut String, name: &str, p: &ProcessUse) -> std::fmt::Result {
-    let switches = format!(
-        "{} + {} context switches",
-        count(p.voluntary_switches),
-        count(p.involuntary_switches)
-    );
-    let detail = format!(
-        "{} × {}, {:.0} % of its processors, {}, {switches}",
-        p.processes,
-        p.name,
-        p.cpu_share * 100.0,
-        bytes(p.memory_bytes as f64)
-    );
-    row(text, name, &format!("{:.2} µs/request", p.cpu_us_per_request), &detail)
+    if p.processes == 0 {
+        return row(text, name, "–", "it is no longer there");
+    }
+    let cpu = p.cpu_us_per_request.map_or("–".to_owned(), |cpu| format!("{cpu:.2} µs/request"));
+    let name_of =
+        if p.processes > 1 { format!("{} × {}", p.processes, p.name) } else { p.name.clone() };
+    let share = p.cpu_share * 100.0;
+    let memory = bytes(p.memory_bytes as f64);
+    row(text, name, &cpu, &format!("{name_of}, {share:.0} % of its processors, {memory}"))?;
+    let (asked, forced) = (count(p.voluntary_switches), count(p.involuntary_switches));
+    row(text, "", "", &format!("context switches: {asked} voluntary, {forced} involuntary"))
 }
 
 fn found(text: &mut String, search: &Search) -> std::fmt::Result {
@@ -157,19 +169,50 @@ fn found(text: &mut String, search: &Search) -> std::fmt::Result {
     } else {
         ""
     };
-    writeln!(text, "\nfound        {} {}{bounded}", number(search.found), search.of)?;
-    writeln!(text, "{:>12}{:>12}{:>12}  ", "tried", "achieved", "99 % ms")?;
-    for level in &search.levels {
-        let why = if level.held { "held" } else { &level.why };
+    let found = level(search, search.found);
+    writeln!(text, "\nfound        {found} {}{bounded}", search.of)?;
+    writeln!(text, "{:>12}{:>12}{:>12}  ", "tried", "achieved", "p99 ms")?;
+    for tried in &search.levels {
+        let why = if tried.held { "held" } else { &tried.why };
+        let p99 = if tried.p99_ms > 0.0 { milliseconds(tried.p99_ms) } else { "–".to_owned() };
         writeln!(
             text,
             "{:>12}{:>12}{:>12}  {why}",
-            number(level.level),
-            number(level.achieved),
-            milliseconds(level.p99_ms)
+            level(search, tried.level),
+            level(search, tried.achieved),
+            p99
         )?;
     }
     Ok(())
+}
+
+/// A level of a search: users are whole.
+fn level(search: &Search, level: f64) -> String {
+    if search.of == "users" { count(level.round() as u64) } else { number(level) }
+}
+
+/// What to do about failures.
+fn hints(o: &Outcome) -> Vec<&'static str> {
+    let first = |kind: ErrorKind| o.first_errors.get(&kind).map_or("", String::as_str);
+    let tls = first(ErrorKind::Tls);
+    let mut hints = Vec::new();
+    if tls.contains("UnknownIssuer") || tls.contains("CaUsedAsEndEntity") {
+        hints.push("the certificate is signed by no known authority: --insecure accepts it");
+    } else if tls.contains("NotValidForName") || tls.contains("not valid for name") {
+        hints.push("the certificate is for another name: --insecure accepts it");
+    } else if tls.contains("InvalidContentType") || tls.contains("corrupt message") {
+        hints.push("the port does not speak TLS: use http://");
+    }
+    if o.errors_by_kind.contains_key(&ErrorKind::Status) {
+        hints.push("--expect-status takes other statuses for right");
+    }
+    hints
+}
+
+/// How many requests failed, by kind.
+pub(crate) fn failures(o: &Outcome) -> String {
+    let kinds = o.errors_by_kind.iter().map(|(kind, n)| format!("{} {}", count(*n), words(*kind)));
+    kinds.collect::<Vec<_>>().join(", ")
 }
 
 /// What a kind of failure is called.

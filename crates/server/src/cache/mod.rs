@@ -6,12 +6,14 @@
 //! the [`Version`] that it concerns; front and store look at that mark on every use.
 
 pub(crate) mod front;
+mod mounts;
 pub(crate) mod resource;
 mod store;
 pub(crate) mod stored;
 pub(crate) mod watch;
+mod way;
 
-pub(crate) use resource::{Representation, Resource};
+pub(crate) use resource::{CodedForm, Representation, Resource};
 pub(crate) use store::{Bounds, Key, Store};
 pub(crate) use stored::{Stored, StoredFile};
 pub(crate) use watch::{Version, Watch};

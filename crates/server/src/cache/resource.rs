@@ -1,16 +1,18 @@
 //! What one path is to a client: a file's representations with everything that heads need.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use dunlin_http::FieldLines;
 use dunlin_http::semantics::{Coding, EntityTag};
+use tokio::sync::Notify;
 
 use super::store::Key;
 use super::stored::{Facts, Stored};
 use super::watch::Version;
 use crate::config::Settings;
+use crate::handler::media_type::ContentType;
 
 /// A file as a path of a site gives it, with its coded forms as far as they were asked for.
 #[derive(Debug)]
@@ -20,13 +22,24 @@ pub(crate) struct Resource {
     /// Path of the file beneath the route's root, without a leading slash.
     pub(crate) file: Box<[u8]>,
     pub(crate) facts: Facts,
-    pub(crate) media_type: Box<str>,
+    pub(crate) content_type: ContentType,
     pub(crate) identity: Representation,
-    /// By [`coded_slot`]: not asked for yet, or none, or the coded form.
-    coded: [OnceLock<Option<Representation>>; 3],
+    /// By [`coded_slot`]: empty until the form is requested for the first time.
+    coded: [OnceLock<CodedForm>; 3],
+    search: Search,
+    /// No notification comes when some sibling changes.
+    has_unwatched_sibling: AtomicBool,
     pub(crate) version: Arc<Version>,
     /// It was answered with before.
     answered: AtomicBool,
+}
+
+/// The outcome of the search for a coded form.
+#[derive(Debug)]
+pub(crate) struct CodedForm {
+    pub(crate) form: Option<Representation>,
+    /// The file beside the original (`NAME.gz`) as it was found, whether it is used or not.
+    pub(crate) sibling: Option<Facts>,
 }
 
 /// One form of a resource, ready to be sent.
@@ -50,6 +63,8 @@ pub(crate) struct Representation {
     pub(crate) length: u64,
     pub(crate) body: Stored,
     pub(crate) sha256: Option<[u8; 32]>,
+    /// Any later change of the file gives it other metadata.
+    pub(crate) is_settled: bool,
 }
 
 impl Resource {
@@ -58,7 +73,7 @@ impl Resource {
         settings: Arc<Settings>,
         file: &[u8],
         facts: Facts,
-        media_type: &str,
+        content_type: ContentType,
         identity: Representation,
         version: Arc<Version>,
     ) -> Self {
@@ -67,9 +82,11 @@ impl Resource {
             settings,
             file: file.into(),
             facts,
-            media_type: media_type.into(),
+            content_type,
             identity,
             coded: [const { OnceLock::new() }; 3],
+            search: Search::default(),
+            has_unwatched_sibling: AtomicBool::new(false),
             version,
             answered: AtomicBool::new(false),
         }
@@ -81,7 +98,8 @@ impl Resource {
         let version = Arc::new(Version::default());
         version.trust_until(u64::MAX);
         let (key, settings) = (self.key.clone(), Arc::clone(&self.settings));
-        Self::new(key, settings, &self.file, self.facts, &self.media_type, identity, version)
+        let content_type = self.content_type.clone();
+        Self::new(key, settings, &self.file, self.facts, content_type, identity, version)
     }
 
     /// The form in that coding: `None` when it was never asked for, `Some(None)` when there is
@@ -90,21 +108,53 @@ impl Resource {
     pub(crate) fn representation(&self, coding: Coding) -> Option<Option<&Representation>> {
         match coded_slot(coding) {
             None => Some(Some(&self.identity)),
-            Some(slot) => self.coded[slot].get().map(Option::as_ref),
+            Some(slot) => self.coded[slot].get().map(|coded| coded.form.as_ref()),
         }
     }
 
-    /// The form in that coding, made by `make` when this is the first to ask; others who ask
-    /// meanwhile wait for it.
-    pub(crate) fn representation_or_make(
-        &self,
-        coding: Coding,
-        make: impl FnOnce() -> Option<Representation>,
-    ) -> Option<&Representation> {
-        match coded_slot(coding) {
-            None => Some(&self.identity),
-            Some(slot) => self.coded[slot].get_or_init(make).as_ref(),
+    /// Marks the search for the form in that coding as begun. `None` when it is known already or being
+    /// searched for.
+    pub(crate) fn begin_search(self: &Arc<Self>, coding: Coding) -> Option<SearchGuard> {
+        let slot = coded_slot(coding)?;
+        let mut phases = self.search.phases.lock().unwrap_or_else(PoisonError::into_inner);
+        if phases[slot] != Phase::Idle || self.coded[slot].get().is_some() {
+            return None;
         }
+        phases[slot] = Phase::Awaited;
+        Some(SearchGuard { resource: Arc::clone(self), slot })
+    }
+
+    /// Waits until the form in that coding is known, or its search needs time that no request should wait for.
+    pub(crate) async fn searched(&self, coding: Coding) {
+        let Some(slot) = coded_slot(coding) else { return };
+        loop {
+            let mut changed = std::pin::pin!(self.search.changed.notified());
+            changed.as_mut().enable();
+            if self.search.phase(slot) != Phase::Awaited {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// The outcome of the search for the form in that coding, if there was one.
+    pub(crate) fn coded(&self, coding: Coding) -> Option<&CodedForm> {
+        self.coded[coded_slot(coding)?].get()
+    }
+
+    /// Whether a later change of the file, or of one beside it, is certain to be recognized by its metadata.
+    pub(crate) fn is_settled(&self) -> bool {
+        let mut coded = self.coded.iter().filter_map(|slot| slot.get()?.form.as_ref());
+        self.identity.is_settled && coded.all(|form| form.is_settled)
+    }
+
+    /// Notes that changes of some sibling are not notified.
+    pub(crate) fn set_unwatched_sibling(&self) {
+        self.has_unwatched_sibling.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_unwatched_sibling(&self) -> bool {
+        self.has_unwatched_sibling.load(Ordering::Relaxed)
     }
 
     /// Whether it is worth a lasting copy: it is sent from where that costs more, a copy of it is
@@ -120,11 +170,70 @@ impl Resource {
     pub(crate) fn cost(&self) -> (usize, usize) {
         // Maps, keys and heads beside the content.
         const OVERHEAD: usize = 2048;
-        let coded = self.coded.iter().filter_map(|slot| slot.get()?.as_ref());
+        let coded = self.coded.iter().filter_map(|slot| slot.get()?.form.as_ref());
         coded
             .chain([&self.identity])
             .map(|form| form.body.cost())
             .fold((OVERHEAD, 0), |(bytes, descriptors), (b, d)| (bytes + b, descriptors + d))
+    }
+}
+
+/// The search for coded forms of a resource, by [`coded_slot`].
+#[derive(Debug, Default)]
+struct Search {
+    phases: Mutex<[Phase; 3]>,
+    changed: Notify,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Phase {
+    /// Not begun, or ended.
+    #[default]
+    Idle,
+    /// Requests wait for the end.
+    Awaited,
+    /// Requests are served another form meanwhile.
+    Background,
+}
+
+/// A search under way. It ends when this is dropped, with a result or without.
+#[derive(Debug)]
+pub(crate) struct SearchGuard {
+    resource: Arc<Resource>,
+    slot: usize,
+}
+
+impl Search {
+    fn phase(&self, slot: usize) -> Phase {
+        self.phases.lock().unwrap_or_else(PoisonError::into_inner)[slot]
+    }
+
+    fn set(&self, slot: usize, phase: Phase) {
+        self.phases.lock().unwrap_or_else(PoisonError::into_inner)[slot] = phase;
+        self.changed.notify_waiters();
+    }
+}
+
+impl SearchGuard {
+    pub(crate) fn resource(&self) -> &Arc<Resource> {
+        &self.resource
+    }
+
+    /// Lets waiting requests go on without the form.
+    pub(crate) fn continue_in_background(&self) {
+        self.resource.search.set(self.slot, Phase::Background);
+    }
+
+    /// Ends the search with its result.
+    pub(crate) fn finish(self, coded: CodedForm) {
+        // One search at a time sets the slot, and only while it is empty.
+        let _ = self.resource.coded[self.slot].set(coded);
+    }
+}
+
+impl Drop for SearchGuard {
+    fn drop(&mut self) {
+        self.resource.search.set(self.slot, Phase::Idle);
     }
 }
 

@@ -83,11 +83,13 @@ impl Store {
         Some(resource)
     }
 
-    /// Keeps `resource` and makes room for it. What is larger than the whole store is not kept.
+    /// Keeps `resource` and makes room for it. What is larger than the whole store is not kept, and looked at again with
+    /// each use.
     pub(crate) fn insert(&self, resource: Arc<Resource>) {
         let key = resource.key.clone();
         let (bytes, descriptors) = resource.cost();
         if bytes > self.bounds.bytes || descriptors > self.bounds.descriptors {
+            resource.version.trust_until(0);
             return;
         }
         let mut inner = self.lock();
@@ -117,6 +119,13 @@ impl Store {
         self.make_room(&mut inner);
     }
 
+    /// Has every resource compared with the disk before its next use.
+    pub(crate) fn distrust(&self) {
+        for entry in self.lock().map.values() {
+            entry.resource.version.trust_no_longer_than(0);
+        }
+    }
+
     /// Lets go of everything.
     pub(crate) fn clear(&self) {
         let mut inner = self.lock();
@@ -124,6 +133,19 @@ impl Store {
             entry.resource.version.retire();
         }
         *inner = Inner::default();
+    }
+
+    /// Evicts everything that keeps a descriptor open.
+    pub(crate) fn release_descriptors(&self) {
+        let mut inner = self.lock();
+        let open = |(key, entry): (&Key, &Entry)| (entry.descriptors > 0).then(|| key.clone());
+        let open: Vec<Key> = inner.map.iter().filter_map(open).collect();
+        for key in open {
+            if let Some(resource) = inner.remove(&key) {
+                resource.version.retire();
+                self.counters.evictions.fetch_add(1, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Lets go of what is of sites that there are no longer.

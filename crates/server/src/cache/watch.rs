@@ -2,8 +2,8 @@
 //! change, and no request has to ask the disk.
 //!
 //! Each directory on the way to a cached file is watched. A change to a name ends every version
-//! that was read by that name; a change to a directory on the way, or an overflow of the kernel's
-//! queue, ends everything.
+//! that was read by that name; a change to a directory on the way, a mount over it, or an overflow of the
+//! kernel's queue, ends everything.
 //!
 //! Every loop has the notification descriptor in its own set of polled descriptors and reads it
 //! when it becomes ready. The kernel reports descriptors in the order in which they became ready:
@@ -19,6 +19,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use hashbrown::HashMap;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use smallvec::SmallVec;
+
+use super::mounts::Mounts;
+use super::way::{self, Step};
 
 /// One version of a file, as long as it is current. Whoever has looked at it need not look again as long as
 /// [`Version::changes`] stays the same.
@@ -61,6 +64,13 @@ impl Version {
         self.trusted_until.store(then, Ordering::Relaxed);
     }
 
+    /// Moves the end of the trust forward to `then` if it is later, also for those who have looked at it.
+    pub(crate) fn trust_no_longer_than(&self, then: u64) {
+        if self.trusted_until.fetch_min(then, Ordering::Relaxed) > then {
+            TURNS.fetch_add(1, Ordering::Release);
+        }
+    }
+
     #[inline]
     pub(crate) fn touch(&self) {
         if !self.used.load(Ordering::Relaxed) {
@@ -87,7 +97,11 @@ impl Version {
 #[derive(Debug)]
 pub(crate) struct Watch {
     inotify: OwnedFd,
+    /// Absent where there is no /proc.
+    mounts: Option<Mounts>,
     state: Mutex<State>,
+    /// See [`Watch::clearings`].
+    clearings: AtomicU64,
     /// Versions that changes have ended so far.
     pub(crate) ended: AtomicU64,
 }
@@ -95,12 +109,14 @@ pub(crate) struct Watch {
 #[derive(Debug, Default)]
 struct State {
     by_path: HashMap<Box<[u8]>, i32>,
+    /// Directories of which only the names matter; see [`NAMES`].
+    ways: HashMap<Box<[u8]>, i32>,
     directories: HashMap<i32, Directory>,
     /// The kernel's limit was met and that was said.
     limit_said: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Directory {
     names: HashMap<Box<[u8]>, Name>,
 }
@@ -112,6 +128,13 @@ struct Name {
     versions: SmallVec<[Weak<Version>; 1]>,
 }
 
+impl Name {
+    fn add(&mut self, version: &Arc<Version>) {
+        self.versions.retain(|version| version.strong_count() > 0);
+        self.versions.push(Arc::downgrade(version));
+    }
+}
+
 const CHANGES: WatchFlags = WatchFlags::MODIFY
     .union(WatchFlags::ATTRIB)
     .union(WatchFlags::MOVED_FROM)
@@ -121,12 +144,28 @@ const CHANGES: WatchFlags = WatchFlags::MODIFY
     .union(WatchFlags::DELETE_SELF)
     .union(WatchFlags::MOVE_SELF);
 
+/// What matters of a directory that is only passed through. A busy one, such as /tmp, is changed often.
+const NAMES: WatchFlags = WatchFlags::MOVED_FROM
+    .union(WatchFlags::MOVED_TO)
+    .union(WatchFlags::CREATE)
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::ONLYDIR)
+    .union(WatchFlags::MASK_ADD);
+
 impl Watch {
     /// # Errors
     /// When the kernel gives no notification descriptor.
     pub(crate) fn new() -> io::Result<Self> {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        Ok(Self { inotify, state: Mutex::default(), ended: AtomicU64::new(0) })
+        let mounts = Mounts::open()
+            .inspect_err(|error| {
+                tracing::info!(
+                    "/proc/self/mountinfo: {error}; mounts are noticed after `revalidate`"
+                );
+            })
+            .ok();
+        let (clearings, ended) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Self { inotify, mounts, state: Mutex::default(), clearings, ended })
     }
 
     /// Ends `version` as soon as the name `file` in `directory` changes in any way, or the way
@@ -144,11 +183,49 @@ impl Watch {
             return false;
         };
         if let Some(directory) = state.directories.get_mut(&watch) {
-            let name = directory.names.entry(file.into()).or_default();
-            name.versions.retain(|version| version.strong_count() > 0);
-            name.versions.push(Arc::downgrade(version));
+            directory.names.entry(file.into()).or_default().add(version);
         }
         true
+    }
+
+    /// Ends everything as soon as the absolute `path` leads elsewhere: by another directory in the place of one on the
+    /// way, or by another target of a symlink there.
+    pub(crate) fn follow_way(&self, path: &[u8]) {
+        let steps = way::steps(path);
+        let mut state = self.lock();
+        for step in steps {
+            if let Some(name) = self.name_on_the_way(&mut state, &step) {
+                name.on_the_way = true;
+            }
+        }
+    }
+
+    /// Ends `version` as soon as a symlink on the way to `path` leads elsewhere, and everything as soon as a directory
+    /// there is replaced.
+    pub(crate) fn follow_symlinks(&self, path: &[u8], version: &Arc<Version>) {
+        let steps = way::steps(path);
+        let mut state = self.lock();
+        for step in steps {
+            let Some(name) = self.name_on_the_way(&mut state, &step) else { continue };
+            if step.is_symlink {
+                name.add(version);
+            } else {
+                name.on_the_way = true;
+            }
+        }
+    }
+
+    fn name_on_the_way<'s>(&self, state: &'s mut State, step: &Step) -> Option<&'s mut Name> {
+        let watch = match state.ways.get(&*step.directory) {
+            Some(&watch) => watch,
+            None => {
+                let watch = inotify::add_watch(&self.inotify, &*step.directory, NAMES).ok()?;
+                state.ways.insert((&*step.directory).into(), watch);
+                watch
+            }
+        };
+        let directory = state.directories.entry(watch).or_default();
+        Some(directory.names.entry((&*step.name).into()).or_default())
     }
 
     /// Takes back what was asked by [`Watch::follow`] for names that led to nothing.
@@ -169,7 +246,33 @@ impl Watch {
         Ok(File::from(self.inotify.try_clone()?))
     }
 
-    /// Reads what the kernel has to tell. Returns true when everything kept has to go.
+    /// Another descriptor that becomes ready with each mount and unmount, for a loop to poll.
+    pub(crate) fn duplicate_mounts(&self) -> Option<io::Result<File>> {
+        self.mounts.as_ref().map(Mounts::duplicate)
+    }
+
+    /// Looks for mounts and unmounts since the last time. Returns true when everything kept has to go.
+    pub(crate) fn read_mounts(&self) -> bool {
+        let Some(mounts) = &self.mounts else { return false };
+        let mut state = self.lock();
+        let concerned = mounts.changed().iter().any(|point| state.leads_through(point));
+        if concerned {
+            self.end_all(&mut state);
+        }
+        concerned
+    }
+
+    /// How often everything was ended. A loop that finds no notification left sees the number that the one which read them has made.
+    pub(crate) fn clearings(&self) -> u64 {
+        self.clearings.load(Ordering::Acquire)
+    }
+
+    /// Ends every version, and follows nothing any more.
+    pub(crate) fn clear(&self) {
+        self.end_all(&mut self.lock());
+    }
+
+    /// Reads the notifications of the kernel. Returns true when everything kept has to go.
     pub(crate) fn read(&self) -> bool {
         // The lock is held from before the first read: a loop that finds nothing to read has
         // waited for the one that is still marking.
@@ -182,17 +285,22 @@ impl Watch {
             everything |= self.apply(&mut state, event.wd(), event.events(), name);
         }
         if everything {
-            for (_, directory) in state.directories.drain() {
-                for name in directory.names.into_values() {
-                    self.end(name.versions);
-                }
-            }
-            for (_, watch) in state.by_path.drain() {
-                // A watch that is gone already is what is wanted.
-                let _ = inotify::remove_watch(&self.inotify, watch);
-            }
+            self.end_all(&mut state);
         }
         everything
+    }
+
+    fn end_all(&self, state: &mut State) {
+        self.clearings.fetch_add(1, Ordering::Release);
+        for (_, directory) in state.directories.drain() {
+            for name in directory.names.into_values() {
+                self.end(name.versions);
+            }
+        }
+        for (_, watch) in state.by_path.drain().chain(state.ways.drain()) {
+            // A watch that is gone already is what is wanted.
+            let _ = inotify::remove_watch(&self.inotify, watch);
+        }
     }
 
     fn apply(&self, state: &mut State, watch: i32, events: ReadFlags, name: Option<&[u8]>) -> bool {
@@ -213,7 +321,7 @@ impl Watch {
         // A coded sibling that comes or goes changes what the original is served as.
         for original in std::iter::once(name).chain(original_of(name)) {
             let Some(known) = directory.names.get_mut(original) else { continue };
-            if known.on_the_way && !events.contains(ReadFlags::MODIFY) {
+            if known.on_the_way && original == name && !events.contains(ReadFlags::MODIFY) {
                 return true;
             }
             self.end(std::mem::take(&mut known.versions));
@@ -245,10 +353,7 @@ impl Watch {
             Ok(watch) => {
                 state.by_path.insert(path.into(), watch);
                 // Two names of one directory share a watch; what one of them knows stays.
-                state
-                    .directories
-                    .entry(watch)
-                    .or_insert_with(|| Directory { names: HashMap::new() });
+                state.directories.entry(watch).or_default();
                 Some(watch)
             }
             Err(error) => {
@@ -267,6 +372,24 @@ impl Watch {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Whether a followed path leads through `point`, an absolute path.
+    fn leads_through(&self, point: &[u8]) -> bool {
+        let slash = memchr::memrchr(b'/', point).unwrap_or(0);
+        let (parent, name) =
+            (&point[..slash.max(1).min(point.len())], &point[(slash + 1).min(point.len())..]);
+        let is_through = |directory: &[u8]| {
+            let rest = directory.strip_prefix(point.strip_suffix(b"/").unwrap_or(point));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+        };
+        self.by_path.iter().chain(&self.ways).any(|(directory, watch)| {
+            let has_name =
+                || self.directories.get(watch).is_some_and(|d| d.names.contains_key(name));
+            is_through(directory) || **directory == *parent && has_name()
+        })
     }
 }
 

@@ -17,6 +17,8 @@ pub(super) struct Gathered<'r> {
     pub(super) scripts: Option<&'r Pattern>,
     /// The pattern of the route that shows the status.
     pub(super) statuses: Option<&'r Pattern>,
+    /// The pattern of the route that has the `try` list: its `*` is what `{rest}` stands for.
+    pub(super) tries: Option<&'r Pattern>,
 }
 
 /// Lays `routes`, which go from general to specific, one over the other, and tells of each setting
@@ -25,8 +27,13 @@ pub(super) fn gather<'r>(
     routes: impl IntoIterator<Item = &'r SiteRoute>,
     mut tell: impl FnMut(&'r SiteRoute, &'static str),
 ) -> Gathered<'r> {
-    let mut gathered =
-        Gathered { route: Route::default(), redirects: None, scripts: None, statuses: None };
+    let mut gathered = Gathered {
+        route: Route::default(),
+        redirects: None,
+        scripts: None,
+        statuses: None,
+        tries: None,
+    };
     for route in routes {
         gathered.lay_over(&route.route, |key| tell(route, key));
         if route.route.redirect.is_some() {
@@ -37,6 +44,9 @@ pub(super) fn gather<'r>(
         }
         if route.route.status.is_some() {
             gathered.statuses = Some(&route.pattern);
+        }
+        if route.route.r#try.is_some() {
+            gathered.tries = Some(&route.pattern);
         }
     }
     gathered

@@ -1,7 +1,6 @@
 //! From the file as it is written to the configuration that the server works with.
 
 use std::cell::RefCell;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,9 +15,10 @@ use super::sites::{DEFAULT_SITE, Defaults, Site, SiteRoute, Sites};
 use super::tls::{self, Surroundings, Tls};
 use super::{
     AccessLog, Address, Cache, Calls, Config, Directory, ErrorLog, ErrorLogPlace, Http1, Jail,
-    Limits, Listen, Overrides, Places, ReverseDns, Server, Span, Traces,
+    Limits, Listen, Overrides, Places, ReverseDns, Server, Span, Traces, UsersFile,
 };
 use crate::client::Client;
+use crate::gate::UserFile;
 use crate::record::Format;
 use crate::record::redact::DEFAULT_KEYS;
 
@@ -39,6 +39,7 @@ pub(super) fn check(
         paths,
         before,
         problems: Vec::new(),
+        warnings: Vec::new(),
         directories: Vec::new(),
         users: Vec::new(),
         leaves_root_for: None,
@@ -46,12 +47,21 @@ pub(super) fn check(
     let server = checker.server(&file.server);
     checker.leaves_root_for = server.user.clone().filter(|user| user != ROOT);
     let listen = checker.listen(&file);
+    let speaks_tls = file.listen.iter().find(|listen| listen.tls.as_deref() == Some(&true));
+    let speaks_tls = speaks_tls.and_then(|listen| Some(listen.tls.as_ref()?.span.clone()));
     let around = Around {
         cache_file: server.cache.file,
         state: &server.state,
         tls: listen.iter().any(|listen| listen.tls),
         plain: listen.iter().any(|listen| !listen.tls),
     };
+    if let Some(place) = speaks_tls
+        && file.site.iter().all(|site| site.tls.is_none())
+    {
+        let what = "a listener speaks TLS, and no site has a certificate; write tls = { certificate = \"FILE\", key = \
+                    \"FILE\" } into [[site]]";
+        checker.problem(&place, what);
+    }
     let sites = checker.sites(file.site, &around);
     let calls = match file.server.seccomp.as_deref() {
         Some(true) if sites.start_programs() => Calls::Harmless,
@@ -59,15 +69,18 @@ pub(super) fn check(
         _ => Calls::Any,
     };
     checker.tell_of_paths_outside();
-    let Checker { problems, directories, users, .. } = checker;
+    let Checker { problems, warnings, directories, users, .. } = checker;
     if problems.is_empty() {
         Ok(Config {
             server: Server { calls, ..server },
             listen,
+            listener_count: file.listen.len(),
             sites,
             directories,
             users,
+            warnings,
             path: source.path.to_owned(),
+            unused: None,
             text: source.text.into(),
             overrides: Overrides::default(),
         })
@@ -91,8 +104,9 @@ struct Checker<'a> {
     paths: &'a Paths<'a>,
     before: Option<&'a Config>,
     problems: Vec<Problem>,
+    warnings: Vec<Problem>,
     directories: Vec<Directory>,
-    users: Vec<(PathBuf, Problem)>,
+    users: Vec<UsersFile>,
     /// The user that the server becomes, if it ceases to be root by that.
     leaves_root_for: Option<String>,
 }
@@ -100,6 +114,10 @@ struct Checker<'a> {
 impl Checker<'_> {
     fn problem(&mut self, place: &Place, what: impl Into<String>) {
         self.problems.push(self.source.problem(place.as_ref(), what.into()));
+    }
+
+    fn warn(&mut self, place: &Place, what: impl Into<String>) {
+        self.warnings.push(self.source.problem(place.as_ref(), what.into()));
     }
 
     fn server(&mut self, server: &file::Server) -> Server {
@@ -133,7 +151,9 @@ impl Checker<'_> {
             connections: server.connections.as_deref().copied(),
             connections_soft: server.connections_soft.as_deref().copied(),
             connections_per_address: server.connections_per_address.as_deref().copied(),
+            spool_size: server.spool_size.map(|size| size.0),
             stop_timeout: server.stop_timeout.map_or(Duration::from_secs(30), |span| span.0),
+            upgrade_timeout: self.timeout("upgrade_timeout", &server.upgrade_timeout, 30),
             server_field: server.server_field.unwrap_or(true),
             state: server.state.as_ref().map_or_else(
                 || self.paths.by_default("var/lib/dunlin"),
@@ -144,6 +164,9 @@ impl Checker<'_> {
                 server.trusted_proxies.as_deref().unwrap_or_default(),
                 &mut |place, what| self.problem(place, what),
             ),
+            forwarded_field: gates::forwarded_field(server, &mut |place, what| {
+                self.problem(place, what);
+            }),
             http1: self.http1(&server.http1),
             cache: Cache {
                 size: cache.size.map_or(128 << 20, |size| size.0 as usize),
@@ -379,6 +402,13 @@ impl Checker<'_> {
                 self.problem(place, not_an_address(&listen.address));
             }
             let tls = listen.tls.as_deref().copied().unwrap_or(false);
+            let is_tcp = addresses.iter().any(|address| matches!(address, Address::Tcp(_)));
+            let proxies = file.server.trusted_proxies.as_deref().unwrap_or_default();
+            if listen.proxy_protocol == Some(true) && is_tcp && proxies.is_empty() {
+                let what = "proxy_protocol without trusted_proxies: every client of this port can choose its address; \
+                            write trusted_proxies = [\"ADDRESS\"] into [server]";
+                self.warn(place, what);
+            }
             for address in addresses {
                 let address = self.endpoint(listen, address);
                 let chosen_later = matches!(&address, Address::Tcp(tcp) if tcp.port() == 0);
@@ -434,7 +464,7 @@ impl Checker<'_> {
         Address::Unix(self.socket_path("address", &path))
     }
 
-    fn socket_path(&mut self, key: &str, path: &At<PathBuf>) -> PathBuf {
+    fn socket_path(&mut self, key: &'static str, path: &At<PathBuf>) -> PathBuf {
         let absolute = self.absolute(path);
         let length = absolute.as_os_str().len();
         if path.as_os_str().is_empty() {
@@ -444,6 +474,9 @@ impl Checker<'_> {
                 "{key}: the path has {length} bytes; that of a socket has {LONGEST_SOCKET_PATH} at most"
             );
             self.problem(&path.span, what);
+        }
+        if let Some(folder) = absolute.parent() {
+            self.look_up_later(key, folder, &path.span);
         }
         absolute
     }
@@ -459,7 +492,7 @@ impl Checker<'_> {
         })
     }
 
-    fn sites(&mut self, file: Vec<FileSite>, around: &Around<'_>) -> Sites {
+    fn sites(&mut self, file: Vec<At<FileSite>>, around: &Around<'_>) -> Sites {
         let mut sites = Sites::default();
         if file.is_empty() {
             self.problem(
@@ -468,7 +501,7 @@ impl Checker<'_> {
             );
         }
         for (index, site) in file.into_iter().enumerate() {
-            let place = site.place();
+            let place = site.place().or_else(|| site.span.clone());
             let site = self.site(index, site, around);
             if let Err(what) = sites.add(site) {
                 self.problem(&place, what);
@@ -477,8 +510,10 @@ impl Checker<'_> {
         sites
     }
 
-    fn site(&mut self, index: usize, site: FileSite, around: &Around<'_>) -> Site {
-        let place = site.place();
+    fn site(&mut self, index: usize, site: At<FileSite>, around: &Around<'_>) -> Site {
+        // The span of a table is that of its header.
+        let place = site.span.clone().or_else(|| site.place());
+        let site = site.value;
         let hosts = site.host.map_or_else(Vec::new, |host| self.hosts(host));
         let root = site.root.map(|root| self.root(&root));
         let mut routes: Vec<SiteRoute> = Vec::new();
@@ -497,10 +532,15 @@ impl Checker<'_> {
             if let Some(root) = &mut route.root {
                 root.value = self.root(root);
             }
+            if let Some(redirect) = &mut route.redirect {
+                // One that is written as a text is without a place of its own.
+                let to = &mut redirect.value.to;
+                to.span = to.span.take().or_else(|| redirect.span.clone());
+            }
             if let Some(At { value: file::Auth::Table(table), .. }) = &mut route.auth
                 && let Some(path) = &mut table.basic
             {
-                path.value = self.users(path);
+                path.value = self.users(path, &table.users);
             }
             if let Some(At { value: file::Auth::Table(table), .. }) = &mut route.auth
                 && let Some(forward) = &mut table.forward
@@ -508,11 +548,10 @@ impl Checker<'_> {
                 self.socket_in(&mut forward.value);
             }
             if let Some(script) = &mut route.script {
-                self.script(&mut script.value);
+                let files = route.root.as_ref().map(|root| &root.value).or(root.as_ref());
+                self.script(&mut script.value, files.map(PathBuf::as_path));
                 self.script_user(&script.value);
-                let mut hasher = DefaultHasher::new();
-                (&hosts, &route.path.value, format!("{:?}", script.value)).hash(&mut hasher);
-                script.value.id = hasher.finish() as usize;
+                script.value.allocate();
             }
             let name = hosts.first().map_or(DEFAULT_SITE, String::as_str);
             if let Some(before) = self.before.and_then(|it| it.sites.route(name, &route.path)) {
@@ -550,7 +589,20 @@ impl Checker<'_> {
         })
     }
 
-    fn script(&mut self, script: &mut file::ScriptTable) {
+    /// `files`: the directory of the files beside the scripts, if there is one.
+    fn script(&mut self, script: &mut file::ScriptTable, files: Option<&Path>) {
+        let by_extension = script.kind.is_cgi() && script.extensions.is_some();
+        let file::ScriptTable { directory, root, file: program, .. } = script;
+        if let (true, None, None, None) = (by_extension, &*directory, &*root, &*program) {
+            *root = files.map(|files| At::nowhere(files.to_owned()));
+        }
+        if let Some(program) = program {
+            if program.as_os_str().is_empty() {
+                self.problem(&program.span, "script: file is empty");
+            }
+            program.value = self.absolute(program);
+            self.look_up_later("file", &program.value, &program.span);
+        }
         let file::ScriptTable { directory, root, command, interpreter, .. } = script;
         if let Some(roots) = &mut script.sendfile_root {
             for root in &mut roots.value.0 {
@@ -566,8 +618,13 @@ impl Checker<'_> {
         if script.kind.value.has_host() && directory.is_none() {
             *directory = Some(At::nowhere(self.absolute(Path::new(""))));
         }
-        for address in script.connect.iter_mut().flat_map(|connect| &mut connect.value) {
-            self.socket_in(&mut address.value);
+        if let Some(connect) = &mut script.connect {
+            let place = connect.span.clone();
+            for address in &mut connect.value.0 {
+                // A single address is without a place of its own.
+                address.span = address.span.take().or_else(|| place.clone());
+                self.socket_in(&mut address.value);
+            }
         }
         // A bare name is looked for where programs are.
         let program = command.as_mut().and_then(|command| command.value.first_mut());
@@ -629,10 +686,11 @@ impl Checker<'_> {
         names
     }
 
-    fn users(&mut self, path: &At<PathBuf>) -> PathBuf {
+    fn users(&mut self, path: &At<PathBuf>, users: &Arc<UserFile>) -> PathBuf {
         let absolute = self.absolute(path);
         let problem = self.source.problem(path.span.as_ref(), String::new());
-        self.users.push((absolute.clone(), problem));
+        let users = Arc::clone(users);
+        self.users.push(UsersFile { path: absolute.clone(), users, problem });
         absolute
     }
 
@@ -704,8 +762,9 @@ impl Paths<'_> {
 
 /// A path of the file, from outside.
 fn absolute(source: &Source<'_>, path: &Path) -> PathBuf {
-    let folder = source.path.parent().unwrap_or(Path::new(""));
-    let joined = folder.join(path);
+    // A file that is named without a folder is in the working directory, which has no empty name.
+    let folder = source.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let joined = folder.unwrap_or(Path::new(".")).join(path);
     match Jail::entered() {
         Some(jail) => jail.whole(&joined),
         None => std::path::absolute(&joined).unwrap_or(joined),

@@ -2,12 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use super::Acme;
 use super::file::ScriptTable;
-use super::{Address, Calls, Config, ErrorLogPlace};
+use super::{Address, Config, ErrorLogPlace};
 
 /// Files that may be used: each a file, or a directory with all that is beneath it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Places {
     /// What may be read.
     pub read: Vec<PathBuf>,
@@ -21,7 +23,7 @@ pub struct Places {
 
 impl Config {
     /// Every file that the configuration names, with those that it adds; `None` when files are not
-    /// confined.
+    /// confined. The server's own program, which a new process of it needs, is not among them.
     pub fn places(&self) -> Option<Places> {
         let mut places = self.server.landlock.clone()?;
         if !self.path.as_os_str().is_empty()
@@ -34,7 +36,7 @@ impl Config {
             match directory.key {
                 "access_log" | "pid_file" => places.write.push(path),
                 "directory" => places.execute.push(path),
-                "landlock" => {}
+                "landlock" | "admin" | "address" => {}
                 _ => places.read.push(path),
             }
         }
@@ -42,7 +44,7 @@ impl Config {
             places.write.push(folder(path));
         }
         places.write.extend(self.state_directory().map(Path::to_owned));
-        places.read.extend(self.users.iter().map(|(path, _)| folder(path)));
+        places.read.extend(self.users.iter().map(|file| folder(&file.path)));
         for site in self.sites.iter() {
             let tls = site.tls.iter().flat_map(|tls| tls.files());
             places.read.extend(tls.map(|path| folder(path)));
@@ -66,11 +68,6 @@ impl Config {
                 places.sockets.push(folder(path));
             }
         }
-        // For a new process that takes over; inside of a directory of its own, its file is among others
-        // that are named.
-        if self.server.chroot.is_none() {
-            places.execute.extend(std::env::current_exe());
-        }
         let Places { read, write, sockets, execute } = &mut places;
         for list in [read, write, sockets, execute] {
             list.sort();
@@ -85,59 +82,10 @@ impl Config {
         sites.any(|tls| tls.acme.is_some()).then_some(&*self.server.state)
     }
 
-    /// What the server gives up, a line for each.
-    pub fn confinement(&self) -> Vec<String> {
-        let server = &self.server;
-        let mut lines = Vec::new();
-        let limits = &server.limits;
-        let list = [
-            ("open files", limits.open_files),
-            ("core", limits.core),
-            ("processes", limits.processes),
-            ("memory", limits.memory),
-        ];
-        let list: Vec<_> =
-            list.iter().filter_map(|(key, most)| Some(format!("{key} {}", (*most)?))).collect();
-        if !list.is_empty() {
-            lines.push(format!("limits: {}", list.join(", ")));
-        }
-        if let Some(directory) = &server.chroot {
-            lines.push(format!("chroot {}", directory.display()));
-        }
-        match (&server.user, &server.group) {
-            (Some(user), Some(group)) => lines.push(format!("user {user}, group {group}")),
-            (Some(user), None) => lines.push(format!("user {user}")),
-            (None, Some(group)) => lines.push(format!("group {group}")),
-            (None, None) => {}
-        }
-        if server.no_new_privs {
-            lines.push("no new privileges".into());
-        }
-        if let Some(places) = self.places() {
-            let list = |paths: &[PathBuf]| {
-                paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
-            };
-            lines.push(format!("landlock: reads {}", list(&places.read)));
-            lines.push(format!("landlock: writes {}", list(&places.write)));
-            if !places.sockets.is_empty() {
-                lines.push(format!("landlock: makes sockets in {}", list(&places.sockets)));
-            }
-            lines.push(format!("landlock: runs {}", list(&places.execute)));
-        }
-        let calls = match server.calls {
-            Calls::Any => None,
-            Calls::Harmless => Some(
-                "seccomp: calls that a web site has no use for are refused; a list of those that are \
-                 needed would hold for the scripts, too",
-            ),
-            Calls::Needed => Some(
-                "seccomp: only the calls that the server needs are allowed, as it starts no programs",
-            ),
-        };
-        lines.extend(calls.map(str::to_owned));
+    /// The users whom the processes of scripts belong to, a line for each script.
+    pub(crate) fn script_users(&self) -> Vec<String> {
         let scripts = self.sites.iter().flat_map(|site| site.scripts_started_here());
-        lines.extend(scripts.map(|(name, script)| format!("scripts {name}: {}", owner(script))));
-        lines
+        scripts.map(|(name, script)| format!("scripts {name}: {}", owner(script))).collect()
     }
 }
 

@@ -4,14 +4,15 @@ use std::path::Path;
 
 use toml::{Table, Value};
 
-use super::{Config, Listen};
+use super::file::ScriptTable;
+use super::{Config, InForce, Listen};
 
-/// What a server that goes by `before` would change in order to go by `after`, one line for each thing;
-/// none when nothing would.
-pub fn diff(before: &Config, mut after: Config) -> Vec<String> {
+/// What a server with the configuration `before` would change in order to have `after`, one line for each thing;
+/// none when nothing would. `in_force` is what was fixed when the server was started.
+pub fn diff(before: &Config, mut after: Config, in_force: &InForce) -> Vec<String> {
     after.keep_unchanged_sites(before);
-    let mut diff = Diff { before, after: &after, lines: Vec::new() };
-    if let Some(why) = after.refused_after(before) {
+    let mut diff = Diff { before, after: &after, in_force, lines: Vec::new() };
+    if let Some(why) = after.refused_after(in_force.confinement.calls) {
         diff.tell("refused", why);
     }
     diff.folder();
@@ -25,6 +26,7 @@ pub fn diff(before: &Config, mut after: Config) -> Vec<String> {
 struct Diff<'a> {
     before: &'a Config,
     after: &'a Config,
+    in_force: &'a InForce,
     lines: Vec<String>,
 }
 
@@ -70,7 +72,8 @@ impl Diff<'_> {
 
     fn server(&mut self) {
         let (before, after) = (tables(self.before), tables(self.after));
-        let restart = self.after.needs_restart(self.before);
+        let restart = self.after.needs_restart(self.in_force);
+        let changed = self.after.needs_restart(&InForce::of(self.before));
         let mut told = Vec::new();
         for change in changes(part(&before, "server"), part(&after, "server")) {
             let key = format!("server.{}", change.key);
@@ -84,8 +87,11 @@ impl Diff<'_> {
         }
         for late in restart {
             if !told.iter().any(|key| key.starts_with(late)) {
-                let what = format!("{late}: follows from others; in force after a restart only");
-                self.tell("setting", what);
+                let why = match changed.contains(&late) {
+                    true => "follows from others",
+                    false => "differs from what is in force since the start",
+                };
+                self.tell("setting", format!("{late}: {why}; in force after a restart only"));
             }
         }
     }
@@ -150,13 +156,13 @@ impl Diff<'_> {
     }
 
     fn scripts(&mut self) {
-        let scripts = |config: &Config| -> Vec<(usize, String)> {
+        fn scripts(config: &Config) -> Vec<(&ScriptTable, String)> {
             let sites = config.sites.iter();
             sites.flat_map(|site| site.named_scripts().collect::<Vec<_>>()).collect()
-        };
+        }
         let (then, now) = (scripts(self.before), scripts(self.after));
-        for (id, name) in &now {
-            if then.iter().any(|(other, _)| other == id) {
+        for (table, name) in &now {
+            if then.iter().any(|(other, before)| before == name && other.is_same(table)) {
                 continue;
             }
             let what = match then.iter().any(|(_, other)| other == name) {

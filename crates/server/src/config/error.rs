@@ -19,13 +19,18 @@ impl Problem {
         Self { file: file.to_owned(), place: None, what: what.to_owned() }
     }
 
+    /// As a warning, in one line.
+    pub fn as_warning(&self) -> String {
+        self.saying(format!("warning: {}", self.what)).to_string()
+    }
+
     /// The same place, with words.
-    pub(super) fn saying(&self, what: String) -> Self {
+    pub(crate) fn saying(&self, what: String) -> Self {
         Self { what, ..self.clone() }
     }
 
     /// In the order of the file, then what concerns all of it.
-    pub(super) fn sorted(mut problems: Vec<Self>) -> Vec<Self> {
+    pub(crate) fn sorted(mut problems: Vec<Self>) -> Vec<Self> {
         problems.sort_by_key(|problem| (problem.place.is_none(), problem.place));
         problems
     }

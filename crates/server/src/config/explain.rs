@@ -10,14 +10,16 @@ use dunlin_http::semantics::{Method, host, path, target};
 use super::cascade::gather;
 use super::error::Source;
 use super::sites::{Site, SiteRoute};
-use super::{Config, Mapping, Script, Settings, TryStep};
+use super::{Config, Mapping, Records, Script, Settings, TryStep, push_query};
+use crate::handler::records::RecordFormat;
 
 /// Tells which site and which routes hold for `url`, what each setting comes from, and what is
-/// answered. A path alone is taken to be asked of no host in particular.
+/// the response is. A path alone is a request for no host in particular. `all`: settings at their defaults are listed,
+/// too.
 ///
 /// # Errors
 /// When `url` is neither a path nor an http URL.
-pub fn explain(config: &Config, file: &Path, url: &str) -> Result<String, String> {
+pub fn explain(config: &Config, file: &Path, url: &str, all: bool) -> Result<String, String> {
     let malformed = || format!("{url:?} is neither a path nor an http URL");
     let (authority, raw_path, query) = match target::parse(Method::Get, url.as_bytes()) {
         Ok(target::Target::Origin { path, query }) => (&b""[..], path, query),
@@ -42,7 +44,7 @@ pub fn explain(config: &Config, file: &Path, url: &str) -> Result<String, String
     let mut decoded = Vec::new();
     if let Err(error) = path::decode(raw_path, &mut decoded) {
         let status = if error == path::PathError::EncodedSlash { 404 } else { 400 };
-        let _ = writeln!(text, "path      refused with {status}: {error:?}");
+        let _ = writeln!(text, "path      rejected with {status}: {}", reason(error));
         return Ok(text);
     }
     let _ = writeln!(text, "path      {}", String::from_utf8_lossy(&decoded));
@@ -55,7 +57,7 @@ pub fn explain(config: &Config, file: &Path, url: &str) -> Result<String, String
         host,
     };
     explanation.routes(&mut text);
-    explanation.settings(&mut text);
+    explanation.settings(all, &mut text);
     explanation.answer(&mut text);
     Ok(text)
 }
@@ -79,7 +81,7 @@ impl Explanation<'_> {
     }
 
     /// Every setting that holds, those of routes first.
-    fn settings(&self, text: &mut String) {
+    fn settings(&self, all: bool, text: &mut String) {
         let mut origins: Vec<(&str, String)> = Vec::new();
         let matching = self.site.routes.iter().filter(|route| route.pattern.matches(self.path));
         let gathered = gather(matching, |route, key| {
@@ -106,8 +108,10 @@ impl Explanation<'_> {
             let origin = origin.map_or("", String::as_str);
             let _ = writeln!(text, "setting   {key} from {origin}: {value}");
         }
+        // Beside what the file says, the root is what matters.
         for (key, value, _) in defaults.iter().filter(|(key, value, _)| {
-            !value.is_empty() && (*key != "root" || answers_with_files(self.settings))
+            let is_root = *key == "root";
+            !value.is_empty() && (all || is_root) && (!is_root || answers_with_files(self.settings))
         }) {
             let from = if *key == "root" { "from the site" } else { "by default" };
             let _ = writeln!(text, "setting   {key} {from}: {value}");
@@ -128,16 +132,17 @@ impl Explanation<'_> {
         if self.settings.internal {
             let _ = writeln!(text, "answer    404 to clients; to scripts that name the path:");
         }
-        if let Some(redirect) = &self.settings.redirect {
+        if self.settings.to_slash {
+            let path = path::encode(self.path);
+            let _ = writeln!(text, "answer    301 to {path}/");
+        } else if let Some(redirect) = &self.settings.redirect {
             let location = redirect.to.render(|name, text| match name {
                 "path" => text.extend_from_slice(path::encode(self.path).as_bytes()),
                 "rest" => {
                     text.extend_from_slice(path::encode(redirect.rest(self.path)).as_bytes());
                 }
                 "host" => text.extend_from_slice(self.host),
-                "query" => {
-                    text.extend(self.query.into_iter().flat_map(|query| [b"?", query].concat()));
-                }
+                "query" => push_query(self.query, text),
                 _ => {}
             });
             let location = String::from_utf8_lossy(&location);
@@ -149,7 +154,8 @@ impl Explanation<'_> {
             let _ = writeln!(text, "answer    the server's status");
         } else if let Some(script) = &self.settings.script {
             let label = &script.label;
-            let _ = if script.mapping == Mapping::Application {
+            let is_one = matches!(script.mapping, Mapping::Application | Mapping::Program);
+            let _ = if is_one {
                 writeln!(text, "answer    by {label}")
             } else {
                 let name = String::from_utf8_lossy(script.rest(self.path));
@@ -160,9 +166,19 @@ impl Explanation<'_> {
         } else if self.settings.try_files.is_empty() {
             self.candidate(self.path, text);
         } else {
-            for step in &self.settings.try_files {
+            for (at, step) in self.settings.try_files.iter().enumerate() {
+                let is_last = at + 1 == self.settings.try_files.len();
                 let found = match step {
-                    TryStep::Path(template) => self.candidate(&template.expand(self.path), text),
+                    TryStep::Path(step) => match step.expand(self.path, self.query) {
+                        Some(found) if is_last && self.is_of_other_route(&found.path) => {
+                            let path = String::from_utf8_lossy(&found.path);
+                            let _ =
+                                writeln!(text, "answer    what the route of {path} makes of it");
+                            true
+                        }
+                        Some(found) => self.candidate(&found.path, text),
+                        None => false,
+                    },
                     TryStep::Status(status) => {
                         let _ = writeln!(text, "answer    {status}");
                         true
@@ -173,6 +189,11 @@ impl Explanation<'_> {
                 }
             }
         }
+    }
+
+    /// Whether other settings hold for that path, so that it is routed again.
+    fn is_of_other_route(&self, path: &[u8]) -> bool {
+        !std::ptr::eq(&**self.site.route(path), self.settings)
     }
 
     /// Tells what stands at a path beneath the root, and whether anything does. Links are not
@@ -198,7 +219,9 @@ impl Explanation<'_> {
                 true
             }
             Err(error) => {
-                let _ = writeln!(text, "answer    not {}: {error}", place.display());
+                let error = error.to_string();
+                let error = error.split(" (os error").next().unwrap_or_default();
+                let _ = writeln!(text, "answer    404 for {}: {error}", place.display());
                 false
             }
         }
@@ -230,6 +253,35 @@ fn script(settings: &Settings, script: &Script) -> String {
     text
 }
 
+/// Why a path is rejected.
+fn reason(error: path::PathError) -> &'static str {
+    match error {
+        path::PathError::Malformed => "a percent sign is not followed by two hexadecimal digits",
+        path::PathError::Nul => "it holds a NUL",
+        path::PathError::EncodedSlash => "it holds an encoded slash, which no file name can",
+        path::PathError::AboveRoot => "its `..` segments lead above the root",
+    }
+}
+
+fn records(rules: Records) -> String {
+    let format = match rules.format {
+        RecordFormat::Variable => "variable".to_owned(),
+        RecordFormat::Vfc { control } => format!("vfc, control = {control}"),
+    };
+    if rules.write { format!("{format}, write = true") } else { format }
+}
+
+/// Bytes in the largest unit of which they are a whole number.
+fn size(bytes: u64) -> String {
+    let units =
+        [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("MB", 1_000_000), ("KB", 1000)];
+    let unit = units.iter().find(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor));
+    unit.map_or_else(
+        || format!("{bytes} bytes"),
+        |(unit, factor)| format!("{} {unit}", bytes / factor),
+    )
+}
+
 /// Every setting by its key, in the order of the schema; empty when there is nothing to tell.
 fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
     let list = |items: &[(String, String)]| {
@@ -251,6 +303,7 @@ fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
         ("index", settings.index.join(", ")),
         ("try", if steps == 0 { String::new() } else { format!("{steps} steps") }),
         ("listing", settings.listing.to_string()),
+        ("serve_source", settings.serve_source.to_string()),
         ("redirect", settings.redirect.as_ref().map_or(String::new(), |r| r.status.to_string())),
         ("respond", settings.respond.as_ref().map_or(String::new(), |r| r.status.to_string())),
         ("script", settings.script.as_ref().map_or(String::new(), |s| script(settings, s))),
@@ -261,29 +314,33 @@ fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
         ("set_fields", list(&settings.set_fields)),
         ("remove_fields", settings.remove_fields.join(", ")),
         ("cache_control", settings.cache_control.clone().unwrap_or_default()),
-        ("expires", settings.expires.map_or(String::new(), |span| format!("{span:?}"))),
+        (
+            "expires",
+            settings.expires.map_or(String::new(), |span| format!("{} s", span.as_secs_f64())),
+        ),
         ("charset", settings.charset.clone()),
         ("types", list(&types)),
         ("nosniff", settings.nosniff.to_string()),
         ("compress", codings(&settings.compress)),
-        ("compress_size", format!("{} bytes", settings.compress_size)),
+        ("compress_size", size(settings.compress_size)),
         ("precompressed", codings(&settings.precompressed)),
         (
             "cache",
             if settings.cache.enabled {
-                format!("files up to {} bytes are held whole", settings.cache.file)
+                format!("files up to {} are held whole", size(settings.cache.file))
             } else {
                 "off".to_owned()
             },
         ),
         ("sendfile", settings.sendfile.to_string()),
         ("etag", format!("{:?}", settings.etag).to_lowercase()),
-        ("records", settings.records.map_or(String::new(), |records| format!("{records:?}"))),
+        ("records", settings.records.map_or(String::new(), records)),
         ("symlinks", format!("{:?}", settings.symlinks).to_lowercase()),
         ("hidden", settings.hidden.to_string()),
         ("error_pages", list(&pages)),
         ("access_log", settings.access_log.to_string()),
-        ("body_size", format!("{} bytes", settings.body_size)),
+        ("body_size", size(settings.body_size)),
+        ("body", format!("{:?}", settings.body).to_lowercase()),
         ("ranges", settings.ranges.to_string()),
     ];
     all.extend(settings.gates.iter().flat_map(|gates| gates.describe()));

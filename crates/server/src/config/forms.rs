@@ -11,8 +11,8 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use super::at::At;
 use super::file::{
     AccessLog, AccessLogTable, Auth, AuthTable, CodingName, Codings, Hsts, HstsTable, OneOrMany,
-    RateLimitTable, RateLimits, RecordFormat, RecordRules, RecordsTable, RedirectHttps, RouteCache,
-    RouteCacheTable,
+    RateLimitTable, RateLimits, RecordFormat, RecordRules, RecordsTable, RedirectHttps,
+    RedirectTable, RouteCache, RouteCacheTable,
 };
 use super::units::Span;
 
@@ -95,8 +95,23 @@ deserialize_forms!(
     Codings,
     OneOrMany<String>,
     Hsts,
-    RedirectHttps
+    RedirectHttps,
+    RedirectTable
 );
+
+impl Forms for RedirectTable {
+    const EXPECTED: &'static str =
+        "a path or URL, or a table such as { to = \"/new\", status = 301 }";
+
+    fn from_str<E: Error>(text: &str) -> Result<Self, E> {
+        Ok(Self { to: At::nowhere(text.to_owned()), status: None })
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        // The derived reader of the table, which is not the trait's.
+        Self::deserialize(MapAccessDeserializer::new(map))
+    }
+}
 
 impl Forms for AccessLog {
     const EXPECTED: &'static str = "a path, `off` or a table";

@@ -6,10 +6,13 @@ use std::time::Duration;
 use dunlin_http::semantics::{is_field_value, is_token};
 
 use super::at::{At, Place};
-use super::file::{self, AuthTable, HstsTable, Route};
+use super::file::{self, AuthTable, HstsTable, Route, Server};
 use super::limits::{limit, throttle};
 use super::settings::Report;
-use crate::gate::{Access, Auth, Basic, Forward, Gates, Https, Methods, Network, Target};
+use crate::gate::{
+    Access, Auth, Basic, DEFAULT_FIELDS, Forward, ForwardedField, Gates, Https, Methods, Network,
+    Target, check_passed_field,
+};
 
 /// The gates that `route` asks for; `None` when there are none. What is wrong is told to `report`.
 pub(super) fn read(route: &Route, report: Report<'_>) -> Option<Arc<Gates>> {
@@ -25,7 +28,10 @@ pub(super) fn read(route: &Route, report: Report<'_>) -> Option<Arc<Gates>> {
     let limits = limits.map(|table| limit(table, report)).collect();
     let throttle = route.throttle.as_ref().map(|table| throttle(table, report));
     let auth = auth(route, report);
-    let gates = Gates { https: https(route, report), access, methods, auth, limits, throttle };
+    let has_places = throttle.as_ref().is_some_and(|throttle| throttle.concurrency.is_some());
+    let receives_body = route.script.is_some() && has_places;
+    let https = https(route, report);
+    let gates = Gates { https, access, methods, auth, limits, throttle, receives_body };
     (!gates.is_empty()).then(|| Arc::new(gates))
 }
 
@@ -42,6 +48,19 @@ pub(super) fn networks(key: &str, texts: &[At<String>], report: Report<'_>) -> V
     texts.iter().filter_map(read).collect()
 }
 
+/// The field by which trusted proxies name the client.
+pub(super) fn forwarded_field(server: &Server, report: Report<'_>) -> ForwardedField {
+    let Some(name) = &server.forwarded_field else { return ForwardedField::default() };
+    if server.trusted_proxies.as_ref().is_none_or(Vec::is_empty) {
+        report(&name.span, "forwarded_field does nothing without `trusted_proxies`".into());
+    }
+    let field = ForwardedField::parse(name);
+    field.unwrap_or_else(|what| {
+        report(&name.span, format!("forwarded_field: {what}"));
+        ForwardedField::default()
+    })
+}
+
 fn auth(route: &Route, report: Report<'_>) -> Option<Auth> {
     let at = route.auth.as_ref()?;
     let file::Auth::Table(table) = &at.value else { return None };
@@ -56,6 +75,7 @@ fn auth(route: &Route, report: Report<'_>) -> Option<Auth> {
                 "forward",
                 &[
                     ("user_field", table.user_field.as_ref().map(|at| &at.span)),
+                    ("forward_fields", table.forward_fields.as_ref().map(|at| &at.span)),
                     ("timeout", table.timeout.as_ref().map(|at| &at.span)),
                 ],
             );
@@ -82,12 +102,14 @@ fn auth(route: &Route, report: Report<'_>) -> Option<Auth> {
             let target = Target::parse(forward)
                 .map_err(|what| report(&forward.span, format!("auth: {what}")))
                 .ok()?;
-            let user_field = table.user_field.as_ref().map_or("Remote-User", |at| &at.value);
+            let user_field = table.user_field();
             if let Some(at) = table.user_field.as_ref().filter(|at| !is_token(at.as_bytes())) {
                 report(&at.span, format!("auth: {:?} is not a field name", at.value));
             }
             let timeout = table.timeout.as_ref().map_or(Duration::from_secs(5), |at| at.value.0);
-            Some(Auth::Forward(Forward { target, user_field: user_field.into(), timeout }))
+            let fields = forward_fields(table, user_field, report);
+            let user_field = user_field.into();
+            Some(Auth::Forward(Forward { target, user_field, fields, timeout }))
         }
         (Some(_), Some(forward)) => {
             report(&forward.span, "auth: either `basic` or `forward` decides".into());
@@ -98,6 +120,19 @@ fn auth(route: &Route, report: Report<'_>) -> Option<Auth> {
             None
         }
     }
+}
+
+/// The names of the client's fields that are passed to the endpoint.
+fn forward_fields(table: &AuthTable, user_field: &str, report: Report<'_>) -> Vec<String> {
+    let Some(names) = &table.forward_fields else {
+        return DEFAULT_FIELDS.map(String::from).into();
+    };
+    for name in &names.value {
+        if let Err(what) = check_passed_field(name, user_field) {
+            report(&name.span, format!("auth: forward_fields: {what}"));
+        }
+    }
+    names.iter().map(|name| name.value.clone()).collect()
 }
 
 fn challenge(table: &AuthTable, report: Report<'_>) -> String {
@@ -139,5 +174,20 @@ fn methods(route: &Route, report: Report<'_>) -> Option<Methods> {
             report(&name.span, what);
         }
     }
-    Some(Methods::new(names.iter().map(|name| name.value.clone()).collect()))
+    let names = names.iter().map(|name| name.value.clone()).collect();
+    Some(Methods::new(names, handled(route)))
+}
+
+/// The methods that the route's handler knows; `None` for all.
+fn handled(route: &Route) -> Option<&'static [&'static str]> {
+    if route.status.as_deref() == Some(&true) {
+        return Some(&["GET", "HEAD"]);
+    }
+    // A `try` list or an index can end in a script, which may know any method.
+    let may_be_other = route.script.is_some()
+        || route.redirect.is_some()
+        || route.respond.is_some()
+        || route.r#try.is_some()
+        || route.index.is_some();
+    (!may_be_other).then_some(&["GET", "HEAD", "OPTIONS"])
 }

@@ -175,6 +175,11 @@ impl Route {
                 now.made = then.remove(at).made.clone();
             }
         }
+        if let (Some(now), Some(then)) = (&mut self.script, &before.script)
+            && now.is_same(then)
+        {
+            now.value.id = then.id;
+        }
         if let Some(At { value: Auth::Table(now), .. }) = &mut self.auth
             && let Some(At { value: Auth::Table(then), .. }) = &before.auth
             && now.basic == then.basic

@@ -11,31 +11,39 @@ mod diff;
 mod error;
 mod explain;
 pub mod file;
+mod foreign;
 mod forms;
 mod gates;
+mod in_force;
 mod jail;
 mod limits;
+mod overlaps;
 mod pattern;
 mod read;
 mod route_table;
 mod script;
 mod settings;
 mod sites;
+mod sources;
 mod template;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod tries;
 mod units;
 mod users;
 mod vocabulary;
+mod warnings;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::gate::Network;
+use crate::gate::{ForwardedField, Network, UserFile};
+use crate::server::Findings;
 pub(crate) use check::descriptor_limit;
 pub use confinement::Places;
 pub use diff::diff;
@@ -45,14 +53,20 @@ pub(crate) use error::nearest;
 pub use explain::explain;
 use file::At;
 pub use file::{
-    AcmeChallenge, ConnectionUse as Persistence, EtagKind, ScriptKind, Symlinks, TlsVersion,
+    AcmeChallenge, BodyHandling, ConnectionUse as Persistence, EtagKind, ScriptKind, Symlinks,
+    TlsVersion,
 };
+pub use in_force::{Confinement, InForce};
 pub(crate) use jail::Jail;
 pub use script::{Address, Language, Local, Mapping, Remote, Script, Workers};
-pub use settings::{CacheRules, Records, Redirect, Respond, Settings, TryStep};
+pub use settings::{CacheRules, Records, Redirect, Respond, Settings};
 pub use sites::{Site, Sites};
+pub(crate) use sources::original;
+pub use sources::{SourceRule, Sources};
 pub use template::Template;
+pub(crate) use template::push_query;
 pub use tls::{Acme, ClientCertificates, Tls};
+pub use tries::{Candidate, TryPath, TryStep};
 pub use units::{Rate, Size, Span};
 pub use users::Owner;
 
@@ -63,17 +77,31 @@ pub struct Config {
     pub server: Server,
     /// Addresses to listen on.
     pub listen: Vec<Listen>,
+    /// How many `[[listen]]` tables they come from.
+    pub listener_count: usize,
     /// What is served.
     pub sites: Sites,
     directories: Vec<Directory>,
+    /// What will surprise, as far as the file alone shows it.
+    warnings: Vec<Problem>,
     /// Where the file is; empty when there is none.
     path: PathBuf,
-    /// Files of users, and where they are named, without words.
-    users: Vec<(PathBuf, Problem)>,
+    users: Vec<UsersFile>,
     /// The file; empty when there is none.
     text: Box<str>,
+    /// A configuration in the directory that is served without it.
+    unused: Option<PathBuf>,
     /// What the command line says instead of the file.
     overrides: Overrides,
+}
+
+/// A file of users and passwords.
+#[derive(Debug)]
+struct UsersFile {
+    path: PathBuf,
+    users: Arc<UserFile>,
+    /// Where it is named, without words.
+    problem: Problem,
 }
 
 /// A directory that has to be there.
@@ -121,12 +149,18 @@ pub struct Server {
     pub connections_per_address: Option<usize>,
     /// How long answers under way may take when the server stops.
     pub stop_timeout: Duration,
+    /// How long the new process of an upgrade may take until it serves.
+    pub upgrade_timeout: Duration,
+    /// Bytes of request bodies in temporary files; `None` for the default.
+    pub spool_size: Option<u64>,
     /// Whether responses carry `Server`.
     pub server_field: bool,
     /// Directory of what has to outlive the server.
     pub state: PathBuf,
     /// Proxies that are believed what they say of the client.
     pub trusted_proxies: Vec<Network>,
+    /// The field by which they name the client.
+    pub forwarded_field: ForwardedField,
     /// The HTTP/1 engine's settings.
     pub http1: Http1,
     /// The file cache's bounds.
@@ -140,7 +174,7 @@ pub struct Server {
 }
 
 /// Which calls of the system the server may make.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Calls {
     /// All of them.
     Any,
@@ -151,7 +185,7 @@ pub enum Calls {
 }
 
 /// What the process may use at most; `None` for what it was started with.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Open descriptors.
     pub open_files: Option<u64>,
@@ -360,7 +394,7 @@ impl Overrides {
             }
             for site in &mut file.site {
                 let table = || At::nowhere(file::TlsTable::of(certificate, key));
-                site.tls.get_or_insert_with(table);
+                site.value.tls.get_or_insert_with(table);
             }
         }
         if let Some(threads) = self.threads {
@@ -376,14 +410,17 @@ impl Overrides {
 }
 
 impl Config {
-    /// Reads and checks the file at `path`, and that the directories it names are there.
+    /// Reads and checks the file at `path`; the files that it names are left to [`crate::verify`].
     ///
     /// # Errors
     /// Every problem that could be found, each with its place.
     pub fn load(path: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
-        let config = Self::parse(&read(path)?, path, overrides)?;
-        config.verify_files()?;
-        Ok(config)
+        Self::parse(&read(path)?, path, overrides)
+    }
+
+    /// Whether there is a file at `path`, as it is called from where the server was started.
+    pub fn is_there(path: &Path) -> bool {
+        jail::reach(path).is_ok_and(|path| path.is_file())
     }
 
     /// The same for a server that goes by `before`: what did not change, and what is known of clients where
@@ -398,14 +435,19 @@ impl Config {
     ) -> Result<Self, Vec<Problem>> {
         let inside = Jail::entered().is_some();
         let mut config = Self::parse_for(&read(path)?, path, overrides, inside, Some(before))?;
-        config.verify_files()?;
+        let findings = crate::verify(&config, None);
+        if !findings.errors.is_empty() {
+            return Err(findings.errors);
+        }
+        for warning in findings.warnings {
+            tracing::warn!("{warning}");
+        }
         config.keep_unchanged_sites(before);
         Ok(config)
     }
 
     /// The same for a process that is going to serve by it: where the file names a directory that becomes
-    /// all the files there are, paths mean what they will mean inside, and
-    /// [`Config::verify_files`] is to be called there.
+    /// all the files there are, paths mean what they will mean inside, and [`crate::verify`] is to be called there.
     ///
     /// # Errors
     /// Every problem that could be found, each with its place.
@@ -449,38 +491,43 @@ impl Config {
         file.server.access_log = Some(At::nowhere(file::AccessLog::to("-")));
         let route = file::Route { listing: Some(At::nowhere(true)), ..Default::default() };
         let root = Some(At::nowhere(directory.to_owned()));
-        file.site.push(file::Site { root, route: vec![route], ..Default::default() });
+        file.site.push(At::nowhere(file::Site { root, route: vec![route], ..Default::default() }));
         let overrides = overrides.clone().absolute();
         overrides.apply(&mut file)?;
         let source = Source { path: Path::new(""), text: "" };
         let config = check::check(file, &source, false, None)?;
-        config.verify_files()?;
-        Ok(Self { overrides, ..config })
+        // Before a user is there to report anything else to.
+        let findings = crate::verify(&config, None);
+        if !findings.errors.is_empty() {
+            return Err(findings.errors);
+        }
+        let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+        let unused = Some(directory.join("dunlin.toml"));
+        Ok(Self { overrides, unused, ..config })
     }
 
-    /// Checks that each root, and the folder of the access log, is a directory that can be read, and that
-    /// the certificates can be used.
-    ///
-    /// # Errors
-    /// One problem for each that is not, at the place where it is named.
-    pub fn verify_files(&self) -> Result<(), Vec<Problem>> {
-        let mut problems: Vec<_> = self.directories.iter().filter_map(Directory::problem).collect();
+    /// Checks that each root, and the folder of the access log, is a directory that can be read, that the
+    /// certificates and users' files can be used, and that there are the user and group. `is_check`: a folder that a
+    /// service manager makes for the server may be missing.
+    pub(crate) fn verify_files(&self, is_check: bool, findings: &mut Findings) {
+        for directory in &self.directories {
+            match directory.problem() {
+                None => {}
+                Some(what) if is_check && directory.is_made_by_manager() => {
+                    let advice = "; systemd makes it where the unit has RuntimeDirectory=, LogsDirectory= or \
+                                  StateDirectory=, else make it before the start";
+                    findings.warnings.push(directory.problem.saying(format!("{what}{advice}")));
+                }
+                Some(what) => findings.errors.push(directory.problem.saying(what)),
+            }
+        }
+        let problems = &mut findings.errors;
         for tls in self.sites.iter().filter_map(|site| site.tls.as_ref()) {
             if let Err(what) = crate::tls::examine(tls) {
                 problems.push(tls.problem.saying(what));
             }
         }
-        for (file, place) in &self.users {
-            let path = file.display();
-            match crate::gate::examine(file) {
-                Err(error) => problems.push(place.saying(format!("auth: {path}: {error}"))),
-                Ok(lines) => problems.extend(
-                    lines
-                        .iter()
-                        .map(|(line, what)| place.saying(format!("auth: {path}:{line}: {what}"))),
-                ),
-            }
-        }
+        self.users.iter().for_each(|file| file.verify(problems));
         let Server { user, group, .. } = &self.server;
         // Inside, nobody may be known by name; who it is was decided before.
         if Jail::entered().is_none()
@@ -488,7 +535,25 @@ impl Config {
         {
             problems.push(Problem::of_file(&self.path, &what));
         }
-        if problems.is_empty() { Ok(()) } else { Err(problems) }
+    }
+
+    /// Files that are never sent: the configuration, users' files and private keys.
+    pub(crate) fn protected_files(&self) -> Vec<PathBuf> {
+        let mut files: Vec<PathBuf> = self.users.iter().map(|file| file.path.clone()).collect();
+        if let Some(path) = self.path() {
+            files.extend(jail::reach(path).ok().and_then(|path| std::path::absolute(path).ok()));
+        }
+        files.extend(self.unused.clone());
+        for tls in self.sites.iter().filter_map(|site| site.tls.as_ref()) {
+            files.extend(tls.certificates.iter().map(|(_, key)| key.clone()));
+            if let Some(acme) = &tls.acme {
+                files.push(acme.account());
+                files.extend(acme.external.iter().map(|external| external.key.clone()));
+            }
+        }
+        files.sort();
+        files.dedup();
+        files
     }
 
     /// What to know of the certificates that it names: a line for each.
@@ -497,10 +562,10 @@ impl Config {
         sites.flat_map(|tls| crate::tls::examine(tls).unwrap_or_else(|error| vec![error])).collect()
     }
 
-    /// Why a server that goes by `before` cannot go by this one, whatever else is right about it; `None`
-    /// when it can.
-    pub(crate) fn refused_after(&self, before: &Self) -> Option<&'static str> {
-        let gone = before.server.calls == Calls::Needed && self.sites.start_programs();
+    /// Why a server that may make only those calls cannot have this configuration, whatever else is right
+    /// about it; `None` when it can.
+    pub(crate) fn refused_after(&self, calls: Calls) -> Option<&'static str> {
+        let gone = calls == Calls::Needed && self.sites.start_programs();
         gone.then_some(
             "scripts are new, and the server has given up the calls that they may need (seccomp); restart it",
         )
@@ -510,6 +575,17 @@ impl Config {
     pub(crate) fn script_of_another_user(&self) -> Option<String> {
         let mut scripts = self.sites.iter().flat_map(|site| site.scripts_started_here());
         scripts.find_map(|(name, script)| script.has_owner().then_some(name))
+    }
+
+    /// Whether scripts of any route stay and are reached by sockets that the server makes.
+    pub(crate) fn needs_sockets(&self) -> bool {
+        let mut scripts = self.sites.iter().flat_map(|site| site.scripts_started_here());
+        scripts.any(|(_, script)| !script.kind.value.is_cgi())
+    }
+
+    /// Whether any route runs scripts.
+    pub(crate) fn has_scripts(&self) -> bool {
+        self.sites.iter().any(|site| site.script_ids().next().is_some())
     }
 
     /// Whether somebody can ask for what requests are counted by.
@@ -530,28 +606,6 @@ impl Config {
         let site = |table: &toml::Table, index| table.get("site")?.get(index).cloned();
         let same = |index| site(&now, index).is_some_and(|site_| Some(site_) == site(&then, index));
         self.sites.keep(&before.sites, same);
-    }
-
-    /// What differs from `before` and takes a new start to be in force.
-    pub fn needs_restart(&self, before: &Self) -> Vec<&'static str> {
-        let (now, then) = (&self.server, &before.server);
-        [
-            ("server.threads", now.threads != then.threads),
-            ("server.user", now.user != then.user),
-            ("server.group", now.group != then.group),
-            ("server.chroot", now.chroot != then.chroot),
-            ("server.limits", now.limits != then.limits),
-            ("server.no_new_privs", now.no_new_privs != then.no_new_privs),
-            ("server.landlock", self.places() != before.places()),
-            ("server.seccomp", now.calls != then.calls),
-            ("server.pid_file", now.pid_file != then.pid_file),
-            ("server.error_log.format", now.error_log.format != then.error_log.format),
-            ("server.error_log.path", now.error_log.place != then.error_log.place),
-            ("server.cache.notify", now.cache.notify != then.cache.notify),
-        ]
-        .into_iter()
-        .filter_map(|(key, differs)| differs.then_some(key))
-        .collect()
     }
 
     /// Where its file is; `None` when there is none.
@@ -589,7 +643,12 @@ impl Config {
     }
 
     fn schema_value() -> serde_json::Value {
-        schemars::schema_for!(file::File).to_value()
+        let mut schema = schemars::schema_for!(file::File).to_value();
+        if let Some(schema) = schema.as_object_mut() {
+            schema.insert("$id".into(), "urn:dunlin:configuration".into());
+            schema.insert("title".into(), "Dunlin configuration".into());
+        }
+        schema
     }
 }
 
@@ -600,21 +659,76 @@ fn read(path: &Path) -> Result<String, Vec<Problem>> {
     text.map_err(|what| vec![Problem::of_file(path, &what)])
 }
 
+impl UsersFile {
+    /// Reads the file, so that its users are known before the first request, and reports what is wrong with it.
+    fn verify(&self, problems: &mut Vec<Problem>) {
+        let path = self.path.display();
+        let report = |what: String| self.problem.saying(format!("auth: {path}{what}"));
+        match self.users.refresh(&self.path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                problems
+                    .push(report(format!(": {error}; make it with `dunlin passwd {path} NAME`")));
+            }
+            Err(error) => problems.push(report(format!(": {error}"))),
+            Ok(lines) => {
+                problems
+                    .extend(lines.iter().map(|(line, what)| report(format!(":{line}: {what}"))));
+            }
+        }
+    }
+}
+
 impl Directory {
-    fn problem(&self) -> Option<Problem> {
+    /// What is wrong with a file that has to be a program.
+    fn program_problem(&self) -> Option<String> {
+        use std::os::unix::fs::PermissionsExt;
+        let what = match std::fs::metadata(&self.path) {
+            Err(error) => error.to_string(),
+            Ok(facts) if facts.is_dir() => "it is a directory; `directory` names one".into(),
+            Ok(facts) if facts.permissions().mode() & 0o111 == 0 => {
+                "it is not executable (chmod +x)".into()
+            }
+            Ok(_) => return None,
+        };
+        Some(format!("script: file {}: {what}", self.path.display()))
+    }
+
+    /// What is wrong with it.
+    fn problem(&self) -> Option<String> {
         let error = match self.key {
             // A file will do.
             "landlock" => std::fs::metadata(&self.path).err()?,
+            "file" => return self.program_problem(),
             _ => std::fs::read_dir(&self.path).err()?,
         };
+        let missing = error.kind() == std::io::ErrorKind::NotFound;
         let advice = match error.kind() {
+            std::io::ErrorKind::NotADirectory if self.key == "directory" => {
+                "; `file` names a single program"
+            }
             _ if self.key == "root" => "",
+            std::io::ErrorKind::NotFound if self.is_made_by_manager() => "",
             std::io::ErrorKind::NotFound => "; check that the folder exists",
             // A log may be written where nothing may be read.
             std::io::ErrorKind::PermissionDenied => return None,
             _ => "",
         };
-        let what = format!("{} {}: {error}{advice}", self.key, self.path.display());
-        Some(self.problem.saying(what))
+        // A socket's folder may be one that only the server's user can list.
+        if SOCKETS.contains(&self.key) && !missing {
+            return None;
+        }
+        Some(format!("{} {}: {error}{advice}", self.key, self.path.display()))
+    }
+
+    /// Whether service managers usually make it when they start the server.
+    fn is_made_by_manager(&self) -> bool {
+        let keys = ["access_log", "error_log", "pid_file"];
+        let made = ["/run", "/var/run", "/var/log", "/var/lib", "/var/cache"];
+        (keys.contains(&self.key) || SOCKETS.contains(&self.key))
+            && made.iter().any(|folder| self.path.starts_with(folder))
+            && !self.path.exists()
     }
 }
+
+/// The keys by which the folders of Unix sockets are named.
+const SOCKETS: [&str; 2] = ["admin", "address"];

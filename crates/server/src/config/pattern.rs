@@ -55,6 +55,13 @@ impl Pattern {
         self.suffix.is_none()
     }
 
+    /// The path to which everything that it matches lacks a slash and more: `/a` for `/a/*`.
+    pub(super) fn mount(&self) -> Option<Self> {
+        let suffix = self.suffix.as_ref()?;
+        let path = self.prefix.strip_suffix(b"/").filter(|path| !path.is_empty())?;
+        suffix.is_empty().then(|| Self { prefix: path.to_vec().into(), suffix: None })
+    }
+
     /// What stands before the `*`, or all of it.
     pub(super) fn prefix(&self) -> &[u8] {
         &self.prefix

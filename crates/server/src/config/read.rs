@@ -1,5 +1,7 @@
 //! From text to the file's types, with every error of form that there is.
 
+use std::ops::Range;
+
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue, Deserializer};
@@ -14,7 +16,10 @@ pub(super) fn read(source: &Source<'_>) -> Result<File, Vec<Problem>> {
     let (mut table, errors) = DeTable::parse_recoverable(source.text);
     if let Some(error) = errors.first() {
         // After an error of syntax the reader's guesses about the rest are worth little.
-        return Err(vec![source.problem(error.span().as_ref(), one_line(error.message()))]);
+        let span = error.span();
+        let what =
+            unquoted(source.text, span.as_ref()).unwrap_or_else(|| one_line(error.message()));
+        return Err(vec![source.problem(span.as_ref(), what)]);
     }
     let mut problems = Vec::new();
     let mut taken_out = Vec::new();
@@ -26,6 +31,7 @@ pub(super) fn read(source: &Source<'_>) -> Result<File, Vec<Problem>> {
         };
         let offset = error.span().map(|span| span.start);
         let steps = offset.and_then(|offset| in_table(table.get_ref(), offset)).unwrap_or_default();
+        let steps = to_key(steps, vocabulary::unknown_name(error.message()));
         let lacks = vocabulary::missing_key(error.message());
         if !lacks.is_some_and(|key| taken_out.iter().any(|taken| taken == key)) {
             let what = vocabulary::explain(&one_line(error.message()), &keys(&steps));
@@ -40,6 +46,30 @@ pub(super) fn read(source: &Source<'_>) -> Result<File, Vec<Problem>> {
 
 /// Problems that are told at most: whoever has more of them has another kind of file.
 const MOST: usize = 50;
+
+/// The way to an unknown key, which the innermost entry at its place may lie beneath.
+fn to_key(mut steps: Vec<Step>, unknown: Option<&str>) -> Vec<Step> {
+    let is_key = |step: &Step| matches!(step, Step::Key(key) if Some(key.as_str()) == unknown);
+    if let Some(at) = steps.iter().position(is_key) {
+        steps.truncate(at + 1);
+    }
+    steps
+}
+
+/// What to write when the error is within a value that lacks its quotes.
+fn unquoted(text: &str, span: Option<&Range<usize>>) -> Option<String> {
+    let at = text.floor_char_boundary(span?.start);
+    let start = text[..at].rfind('\n').map_or(0, |line| line + 1);
+    let line = text[start..].lines().next()?;
+    let (key, value) = line.split_once('=')?;
+    let value = value.split('#').next().unwrap_or_default().trim();
+    let is_key = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '"' | ' ');
+    let is_bare = |c: char| c.is_alphanumeric() || "_-./:*@%+".contains(c);
+    let (is_key, is_bare) = (key.trim().chars().all(is_key), value.chars().all(is_bare));
+    let key = key.trim();
+    (is_key && is_bare && !key.is_empty() && !value.is_empty())
+        .then(|| format!("the value of `{key}` is a text: put it in quotes, {key} = \"{value}\""))
+}
 
 fn one_line(message: &str) -> String {
     message.trim().replace('\n', ", ")

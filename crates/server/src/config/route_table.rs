@@ -201,6 +201,7 @@ mod tests {
             redirects: everything,
             scripts: everything,
             statuses: everything,
+            tries: everything,
         };
         let mut settings =
             Settings::new(&Route::default(), PathBuf::new(), 0, &patterns, &mut |_, _| {});

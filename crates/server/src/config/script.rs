@@ -15,8 +15,7 @@ use super::users::{Names, Owner};
 /// How the scripts of a route are run. One vocabulary for every kind.
 #[derive(Debug)]
 pub struct Script {
-    /// Tells the pools of different routes apart; the same after the file was read again, as long as
-    /// its table and its route are.
+    /// The number of its pool; the same after the file was read again, as long as its table and its route are.
     pub id: usize,
     /// What stands for them in the log before one is known.
     pub label: Arc<str>,
@@ -24,7 +23,7 @@ pub struct Script {
     pub kind: ScriptKind,
     /// Which script a path names.
     pub mapping: Mapping,
-    /// Directory of the scripts or of the application; empty when there is none.
+    /// Directory of the scripts or of the application, or the one program; empty when there is none.
     pub directory: PathBuf,
     /// Extensions of scripts' names; empty when every executable file is one.
     pub extensions: Vec<String>,
@@ -74,6 +73,29 @@ pub enum Mapping {
     Path,
     /// One program answers all of the route's paths.
     Application,
+    /// The same, and the program is a file that the configuration names.
+    Program,
+}
+
+impl ScriptTable {
+    /// Which script a path names.
+    pub(super) fn mapping(&self) -> Mapping {
+        match (&self.directory, &self.root) {
+            _ if self.kind.has_host() => Mapping::Application,
+            _ if self.file.is_some() => Mapping::Program,
+            (Some(_), _) => Mapping::Rest,
+            (None, Some(_)) => Mapping::Path,
+            (None, None) => Mapping::Application,
+        }
+    }
+
+    /// Whether scripts are known by the extensions of their names.
+    pub(super) fn is_by_extension(&self) -> bool {
+        match self.kind.value {
+            kind if kind.is_cgi() => self.extensions.is_some() || self.root.is_some(),
+            kind => kind != ScriptKind::Cgiplus && !kind.has_host(),
+        }
+    }
 }
 
 /// Where the answers come from.
@@ -180,19 +202,27 @@ impl Script {
     /// The prefix under which the route's one program answers, without a slash at its end, and
     /// what of `path` is left for it.
     pub fn split<'p>(&self, path: &'p [u8]) -> (&'p [u8], &'p [u8]) {
+        if self.mapping == Mapping::Program && self.pattern.is_literal() {
+            return path.split_at(path.len());
+        }
         let end = (self.mount() - 1).min(path.len());
         path.split_at(end)
     }
 
     /// Whether a file of that name is a script by its extension.
     pub fn is_script(&self, name: &[u8]) -> bool {
-        self.extensions.iter().any(|extension| {
-            let dot = name.len().checked_sub(extension.len() + 1);
-            dot.is_some_and(|dot| {
-                name[dot] == b'.' && name[dot + 1..].eq_ignore_ascii_case(extension.as_bytes())
-            })
-        })
+        has_extension(&self.extensions, name)
     }
+}
+
+/// Whether a file name has one of the extensions, in any case of letters.
+pub(super) fn has_extension(extensions: &[String], name: &[u8]) -> bool {
+    extensions.iter().any(|extension| {
+        let dot = name.len().checked_sub(extension.len() + 1);
+        dot.is_some_and(|dot| {
+            name[dot] == b'.' && name[dot + 1..].eq_ignore_ascii_case(extension.as_bytes())
+        })
+    })
 }
 
 /// What stands for an application in the log.
@@ -235,14 +265,9 @@ impl Reader<'_> {
         let timeout = self.time("timeout", &table.timeout);
         let cpu = self.time("cpu", &table.cpu).map(|time| time.as_secs().max(1));
         let idle_timeout = table.idle_timeout.map_or(Duration::from_secs(60), |span| span.0);
-        let directory = table.directory.as_ref().or(table.root.as_ref());
+        let directory = table.file.as_ref().or(table.directory.as_ref()).or(table.root.as_ref());
         let directory = directory.map(|at| at.value.clone()).unwrap_or_default();
-        let mapping = match (&table.directory, &table.root) {
-            _ if kind.has_host() => Mapping::Application,
-            (Some(_), _) => Mapping::Rest,
-            (None, Some(_)) => Mapping::Path,
-            (None, None) => Mapping::Application,
-        };
+        let mapping = table.mapping();
         Script {
             id: table.id,
             label: match mapping {
@@ -285,8 +310,14 @@ impl Reader<'_> {
         let kind = table.kind.value;
         let name = kind.as_str();
         let missing = match kind {
-            kind if kind.is_cgi() || kind.is_by_streams() => {
-                table.directory.is_none().then_some("`directory`")
+            kind if kind.is_cgi() => {
+                let found =
+                    table.directory.is_some() || table.file.is_some() || table.root.is_some();
+                (!found).then_some("`directory`, `file` or `extensions`")
+            }
+            kind if kind.is_by_streams() => {
+                let found = table.directory.is_some() || table.file.is_some();
+                (!found).then_some("`directory`")
             }
             FastCgi => (table.command.is_none() && table.connect.is_none())
                 .then_some("`command` or `connect`"),
@@ -305,11 +336,18 @@ impl Reader<'_> {
             let what = "script: scripts are either in a `directory` or beneath a `root`";
             (self.report)(&root.span, what.into());
         }
+        let elsewhere = [&table.directory, &table.root].into_iter().flatten();
+        if let (Some(file), Some(_)) = (&table.file, elsewhere.map(|at| &at.span).next()) {
+            let what =
+                "script: `file` names the one program, so that there is no `directory` or `root`";
+            (self.report)(&file.span, what.into());
+        }
         let local =
             kind.has_host() || kind.is_by_streams() || kind == FastCgi && table.connect.is_none();
         let remote = !local && !kind.is_cgi();
-        let files = remote || matches!(kind, FastCgi | Rte);
+        let files = remote || kind.is_cgi() || matches!(kind, FastCgi | Rte);
         let by_name = files && (table.directory.is_some() || table.root.is_some());
+        let is_program = kind.is_cgi() || kind == ScriptKind::Cgiplus;
         let mut only = |key: &str, place: Option<&Place>, fits: bool, whose: &str| {
             if let (Some(place), false) = (place, fits) {
                 let what = format!("script: `{key}` belongs to {whose}");
@@ -322,7 +360,10 @@ impl Reader<'_> {
             };
         }
         only!(kind == FastCgi, "kind \"fastcgi\"": command, keep_alive);
-        only!(remote || kind == FastCgi, "kinds \"fastcgi\", \"scgi\" and \"uwsgi\"": connect, root);
+        only!(remote || kind == FastCgi, "kinds \"fastcgi\", \"scgi\" and \"uwsgi\"": connect);
+        only!(remote || kind == FastCgi || kind.is_cgi(),
+            "kinds \"cgi\", \"warm\", \"fastcgi\", \"scgi\" and \"uwsgi\"": root);
+        only!(is_program, "kinds \"cgi\", \"warm\" and \"cgiplus\"": file);
         only!(by_name, "scripts beneath a `root` or `directory` that workers run": extensions);
         only!(kind.has_host(), "kinds \"wsgi\", \"asgi\" and \"psgi\"": application);
         only!(kind == Wsgi, "kind \"wsgi\"": threads);
@@ -349,11 +390,11 @@ impl Reader<'_> {
         let second = Duration::from_secs;
         let kind = table.kind.value;
         if let Some(connect) = table.connect.as_ref().filter(|_| !kind.is_by_streams()) {
-            if connect.is_empty() {
+            if connect.0.is_empty() {
                 (self.report)(&connect.span, "script: connect names no address".into());
             }
             return Workers::Remote(Remote {
-                addresses: connect.iter().filter_map(|address| self.address(address)).collect(),
+                addresses: connect.0.iter().filter_map(|address| self.address(address)).collect(),
                 connect_timeout: self
                     .time("connect_timeout", &table.connect_timeout)
                     .unwrap_or(second(5)),
@@ -426,16 +467,9 @@ impl Reader<'_> {
             }
             return application.value.clone();
         }
-        let good = application.split_once(':').is_some_and(|(module, callable)| {
-            let name = |text: &str| {
-                !text.is_empty()
-                    && text.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '.'))
-            };
-            name(module) && name(callable)
-        });
-        if !good {
+        if !is_python_application(application) {
             let what = format!(
-                "script: {:?} is no application such as \"app:application\"",
+                "script: {:?} is no application such as \"app:application\" or \"app:create_app()\"",
                 application.value
             );
             (self.report)(&application.span, what);
@@ -473,7 +507,7 @@ impl Reader<'_> {
 
     fn extensions(&mut self) -> Vec<String> {
         let kind = self.table.kind.value;
-        if kind.is_cgi() || kind == ScriptKind::Cgiplus {
+        if !self.table.is_by_extension() {
             return Vec::new();
         }
         let Some(names) = &self.table.extensions else {
@@ -481,6 +515,7 @@ impl Reader<'_> {
             return vec![match kind {
                 ScriptKind::Rte if Language::of(interpreter) == Some(Language::Perl) => "pl".into(),
                 ScriptKind::Rte => "py".into(),
+                kind if kind.is_cgi() => "cgi".into(),
                 _ => "php".into(),
             }];
         };
@@ -543,6 +578,25 @@ impl Reader<'_> {
         }
         Some(span.value.0)
     }
+}
+
+/// Whether the text is `module:application` or `module:factory(arguments)`. The arguments are checked when the
+/// application is loaded.
+fn is_python_application(text: &str) -> bool {
+    let is_name = |text: &str| {
+        text.split('.').all(|part| {
+            part.chars().all(|c| c.is_alphanumeric() || c == '_')
+                && part.chars().next().is_some_and(|first| !first.is_numeric())
+        })
+    };
+    let Some((module, application)) = text.split_once(':') else { return false };
+    let application = application.trim();
+    let callable = match application.split_once('(') {
+        Some((factory, arguments)) if arguments.ends_with(')') => factory,
+        Some(_) => return false,
+        None => application,
+    };
+    is_name(module) && is_name(callable.trim_end()) && !text.contains(['\0', '\n', '\r'])
 }
 
 fn preload(table: &ScriptTable, report: Report<'_>) -> Vec<String> {

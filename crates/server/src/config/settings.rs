@@ -8,11 +8,13 @@ use std::time::Duration;
 use dunlin_http::semantics::{Coding, is_field_value, is_token, status};
 
 use super::at::{At, Place};
-use super::file::{Codings, EtagKind, RecordFormat, Route, RouteCache, Symlinks};
+use super::file::{BodyHandling, Codings, EtagKind, RecordFormat, Route, RouteCache, Symlinks};
 use super::gates;
 use super::pattern::Pattern;
 use super::script::{self, Script};
-use super::template::Template;
+use super::sources::Sources;
+use super::template::{Template, refuse_variables};
+use super::tries::TryStep;
 use crate::gate::Gates;
 use crate::handler::records;
 use crate::record::metrics::Label;
@@ -54,20 +56,21 @@ pub struct Settings {
     pub access_log: bool,
     pub gates: Option<Arc<Gates>>,
     pub body_size: u64,
+    /// When scripts get the request body.
+    pub body: BodyHandling,
     pub ranges: usize,
+    /// The programs that routes of the site run, none of which is sent as text; `None` when there are none or
+    /// the route sends them.
+    pub(crate) sources: Option<Arc<Sources>>,
+    pub(crate) serve_source: bool,
+    /// The path lacks the slash of the route beneath it, to which the client is redirected.
+    pub(crate) to_slash: bool,
+    /// Another route may have to respond to a request that this one handles first.
+    pub(crate) reroutes: bool,
     /// What its requests are counted by.
     pub(crate) label: Label,
     /// The pattern of the most specific route; empty when there is none.
     pub(crate) pattern: String,
-}
-
-/// One step of a `try` list.
-#[derive(Debug)]
-pub enum TryStep {
-    /// A path to look for.
-    Path(Template),
-    /// The end of the search: this status.
-    Status(u16),
 }
 
 /// Where to send the client.
@@ -150,11 +153,26 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// Has the programs of the site's routes not sent as text, unless the route sends them.
+    pub(super) fn guard(&mut self, sources: &Option<Arc<Sources>>) {
+        if self.serve_source {
+            return;
+        }
+        self.sources.clone_from(sources);
+        for root in self.sendfile_roots.iter_mut().filter_map(Arc::get_mut) {
+            root.sources.clone_from(sources);
+            root.pattern.clone_from(&self.pattern);
+        }
+    }
+}
+
 /// The patterns whose `*` some settings use.
 pub(super) struct Patterns<'a> {
     pub(super) redirects: &'a Pattern,
     pub(super) scripts: &'a Pattern,
     pub(super) statuses: &'a Pattern,
+    pub(super) tries: &'a Pattern,
 }
 
 /// Takes what is wrong, and where.
@@ -174,12 +192,16 @@ impl Reader<'_> {
         Settings {
             root,
             index: self.index(),
-            try_files: self.try_files(),
+            try_files: self.try_files(patterns.tries),
             listing: route.listing.as_deref().copied().unwrap_or(false),
             redirect: self.redirect(patterns.redirects),
             respond: self.respond(),
             script: self.script(patterns.scripts),
             status: self.status(patterns.statuses),
+            sources: None,
+            serve_source: route.serve_source.as_deref().copied().unwrap_or(false),
+            to_slash: false,
+            reroutes: route.r#try.is_some() || route.index.is_some(),
             label: Label::NONE,
             pattern: String::new(),
             server_timing: route.server_timing.as_deref().copied().unwrap_or(false),
@@ -212,6 +234,7 @@ impl Reader<'_> {
             gates: gates::read(route, self.report),
             access_log: route.access_log.as_deref().copied().unwrap_or(true),
             body_size: route.body_size.as_deref().map_or(1 << 20, |size| size.0),
+            body: route.body.as_deref().copied().unwrap_or_default(),
             ranges: route.ranges.as_deref().copied().unwrap_or(16),
         }
     }
@@ -261,11 +284,11 @@ impl Reader<'_> {
         names.iter().map(|name| name.value.clone()).collect()
     }
 
-    fn try_files(&mut self) -> Vec<TryStep> {
+    fn try_files(&mut self, pattern: &Pattern) -> Vec<TryStep> {
         let steps = self.route.r#try.as_ref().map_or(&[][..], |steps| &steps.value);
         let mut read = Vec::with_capacity(steps.len());
         for (at, step) in steps.iter().enumerate() {
-            match try_step(step) {
+            match TryStep::parse(step, pattern) {
                 Ok(TryStep::Status(_)) if at + 1 < steps.len() => {
                     let what = format!("try: nothing is looked for after {:?}", step.value);
                     (self.report)(&step.span, what);
@@ -289,7 +312,8 @@ impl Reader<'_> {
         if to.is_empty() {
             (self.report)(&table.to.span, "redirect: `to` is empty".into());
         }
-        match Template::parse(&to, &["path", "query", "host", "rest"]) {
+        let parsed = Template::parse(&to, &["path", "query", "host", "rest"]);
+        match parsed.and_then(|template| check_target(&to).map(|()| template)) {
             Ok(template) => Some(Redirect {
                 to: template,
                 status,
@@ -312,7 +336,10 @@ impl Reader<'_> {
             (self.report)(&place, what);
         }
         let body = table.body.as_deref().cloned().unwrap_or_default();
-        if !body.is_empty() && !status::has_body(code) {
+        if let (Some(at), Err(what)) = (&table.body, refuse_variables(&body, &[])) {
+            (self.report)(&at.span, format!("respond: {what}"));
+        }
+        if !body.is_empty() && !status::allows_content(code) {
             (self.report)(&place, format!("respond: a {code} has no body"));
         }
         let content_type = self.text("respond", table.content_type.as_ref());
@@ -371,8 +398,12 @@ impl Reader<'_> {
             ..self.route.clone()
         };
         let everything = Pattern::EVERYTHING;
-        let patterns =
-            Patterns { redirects: &everything, scripts: &everything, statuses: &everything };
+        let patterns = Patterns {
+            redirects: &everything,
+            scripts: &everything,
+            statuses: &everything,
+            tries: &everything,
+        };
         let settings = |root: &At<String>| {
             let root = PathBuf::from(&root.value);
             Arc::new(Settings::new(&route, root, 0, &patterns, &mut |_, _| {}))
@@ -385,6 +416,9 @@ impl Reader<'_> {
         for (name, value) in self.route.set_fields.iter().flat_map(|fields| &fields.value) {
             if let Err(what) = may_set(name) {
                 (self.report)(&name.span, format!("set_fields: {what}"));
+            }
+            if let Err(what) = refuse_variables(value, &[]) {
+                (self.report)(&value.span, format!("set_fields: {what}"));
             }
             if let Some(value) = self.text("set_fields", Some(value)) {
                 fields.push((name.value.clone(), value));
@@ -448,6 +482,9 @@ impl Reader<'_> {
                 let what = "error_pages: the keys are statuses from 400 to 599";
                 (self.report)(&key.span, what.into());
             }
+            if let Err(what) = refuse_variables(page, &[]) {
+                (self.report)(&page.span, format!("error_pages: {what}"));
+            }
             if !page.starts_with('/') || page.contains('\0') {
                 let what =
                     format!("error_pages: {:?} is not a path that begins with `/`", page.value);
@@ -469,17 +506,46 @@ impl Reader<'_> {
     }
 }
 
-fn try_step(step: &str) -> Result<TryStep, String> {
-    if let Some(status) = step.strip_prefix('=') {
-        let status = status.parse().ok().filter(|status| (400..600).contains(status));
-        return status
-            .map(TryStep::Status)
-            .ok_or_else(|| format!("{step:?} is not an error status such as \"=404\""));
+/// Refuses a `to` by which a client could choose another scheme or host: the text has to say them itself.
+fn check_target(to: &str) -> Result<(), String> {
+    if to.is_empty() {
+        // Reported as what it is.
+        return Ok(());
     }
-    if !step.starts_with("{path}") && !step.starts_with('/') {
-        return Err(format!("{step:?} begins neither with {{path}} nor with `/`"));
+    if to.starts_with('/') || to.starts_with("{path}") {
+        // `//host` names a host, and so would `/` and what begins with a slash; `{rest}` never does.
+        let authority = to.strip_prefix("//").map(until_path);
+        return match authority {
+            Some(authority) if authority.contains("{rest}") => Err(REST_IN_HOST.into()),
+            _ => Ok(()),
+        };
     }
-    Template::parse(step, &["path"]).map(TryStep::Path)
+    let scheme = to.split_once(':').map(|(scheme, _)| scheme).filter(|scheme| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(plain)
+    });
+    let Some(scheme) = scheme else {
+        return Err(format!(
+            "{to:?} begins neither with `/` nor with a scheme such as \"https://\", so that a client could choose one"
+        ));
+    };
+    if ["javascript", "data", "vbscript"].iter().any(|other| scheme.eq_ignore_ascii_case(other)) {
+        return Err(format!("{to:?} is run by browsers and is no place to go"));
+    }
+    let rest = &to[scheme.len() + 1..];
+    match rest.strip_prefix("//").map(until_path) {
+        Some(authority) if authority.contains("{rest}") => Err(REST_IN_HOST.into()),
+        _ => Ok(()),
+    }
+}
+
+const REST_IN_HOST: &str =
+    "{rest} would be part of the host, which a client could choose; write a `/` before it";
+
+/// What stands before the path of a URL.
+fn until_path(text: &str) -> &str {
+    let ends = ["/", "?", "#", "{path}", "{query}"].into_iter().filter_map(|end| text.find(end));
+    &text[..ends.min().unwrap_or(text.len())]
 }
 
 /// Fields that say how the message is framed or what its bytes are: never the configuration's.

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::cascade::gather;
-use super::file::{Route, ScriptKind, ScriptTable};
+use super::file::{Auth, Route, ScriptKind, ScriptTable};
 use super::pattern::Pattern;
 use super::route_table::RouteTable;
+use super::script::Mapping;
 use super::settings::{Patterns, Report, Settings};
+use super::sources::{SourceRule, Sources};
 use super::tls::Tls;
 use crate::record::metrics::label;
 
@@ -41,6 +43,8 @@ pub struct Site {
     /// From general to specific.
     pub(super) routes: Vec<SiteRoute>,
     table: RouteTable,
+    /// Names of the fields that would name a user to scripts, in lower case.
+    pub(crate) user_fields: Vec<String>,
     /// Its certificates.
     pub tls: Option<Arc<Tls>>,
 }
@@ -170,14 +174,19 @@ impl Site {
             settings([route], defaults, report);
         }
         let name = hosts.first().cloned().unwrap_or_else(|| DEFAULT_SITE.into());
-        let patterns: Vec<&Pattern> = routes.iter().map(|route| &route.pattern).collect();
+        let mounts = mounts(&routes);
+        let mut patterns: Vec<&Pattern> = routes.iter().map(|route| &route.pattern).collect();
+        patterns.extend(&mounts);
+        let sources = sources(&routes, defaults);
         let make = |matching: &[usize]| {
-            // Whatever is wrong has been told above: no check concerns keys of two routes.
-            let mut made =
-                settings(matching.iter().map(|&at| &routes[at]), defaults, &mut |_, _| {});
-            let most_specific = matching.last().map(|&at| &routes[at].route.path.value);
+            // What is wrong was reported above: no check concerns keys of two routes.
+            let mut own = matching.iter().filter_map(|&at| routes.get(at));
+            let mut made = settings(own.clone(), defaults, &mut |_, _| {});
+            let most_specific = own.next_back().map(|route| &route.route.path.value);
             made.pattern = most_specific.cloned().unwrap_or_default();
             made.label = label(&name, &made.pattern);
+            made.to_slash = matching.iter().any(|&at| at >= routes.len());
+            made.guard(&sources);
             made
         };
         let table = RouteTable::new(&patterns, make).unwrap_or_else(|what| {
@@ -185,7 +194,8 @@ impl Site {
             RouteTable::same_for_all(settings([], defaults, &mut |_, _| {}))
         });
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
-        Self { index, serial, name, hosts, routes, table, tls: None }
+        let user_fields = user_fields(&routes);
+        Self { index, serial, name, hosts, routes, table, user_fields, tls: None }
     }
 
     /// The settings that hold for a decoded path: those of every route that matches it, the more
@@ -202,7 +212,7 @@ impl Site {
         scripts.filter(|script| script.kind.value == ScriptKind::Warm).filter_map(|script| {
             let mut variables = script.env.iter().flatten();
             let path = variables.find(|(name, _)| name.value == "PATH");
-            let directory = script.directory.as_ref()?;
+            let directory = script.file.as_ref().or(script.directory.as_ref())?;
             Some((directory.as_path(), path.map(|(_, value)| value.value.as_str())))
         })
     }
@@ -217,6 +227,27 @@ impl Site {
         self.routes.iter().filter_map(|route| Some(&route.route.script.as_ref()?.value))
     }
 
+    /// The directories that it serves from, and those of its scripts.
+    pub(crate) fn directories(&self) -> impl Iterator<Item = &Path> {
+        self.all_settings().flat_map(|settings| {
+            let others = settings.sendfile_roots.iter().map(|other| &*other.root);
+            let scripts = settings.script.iter().filter(|it| it.mapping != Mapping::Program);
+            let scripts = scripts.map(|script| &*script.directory);
+            [&*settings.root].into_iter().chain(others).chain(scripts)
+        })
+    }
+
+    /// The numbers of its scripts in `directory`; see [`super::Script::id`].
+    pub(crate) fn scripts_in(&self, directory: &Path) -> impl Iterator<Item = usize> {
+        let scripts = self.all_settings().filter_map(|settings| settings.script.as_ref());
+        scripts.filter(move |script| script.directory == directory).map(|script| script.id)
+    }
+
+    fn all_settings(&self) -> impl Iterator<Item = &Arc<Settings>> {
+        let paths = self.routes.iter().map(|route| route.pattern.prefix());
+        paths.chain([b"/".as_slice()]).map(|path| self.table.find(path))
+    }
+
     /// The directories in which converted files are written beside their sources.
     pub(super) fn roots_with_records(&self) -> Vec<PathBuf> {
         let all = self.routes.iter().map(|route| self.table.find(route.pattern.prefix()));
@@ -224,17 +255,22 @@ impl Site {
         all.filter(written).map(|settings| settings.root.clone()).collect()
     }
 
-    /// The numbers of its scripts; see [`super::Script::id`].
+    /// The largest `body_size` of its routes.
+    pub(crate) fn largest_body(&self) -> Option<u64> {
+        self.routes.iter().filter_map(|route| Some(route.route.body_size.as_deref()?.0)).max()
+    }
+
+    /// The numbers of its scripts' pools; see [`super::Script::id`].
     pub(crate) fn script_ids(&self) -> impl Iterator<Item = usize> {
         self.routes.iter().filter_map(|route| Some(route.route.script.as_ref()?.id))
     }
 
-    /// The same with what to call them: site, route and kind.
-    pub(super) fn named_scripts(&self) -> impl Iterator<Item = (usize, String)> {
+    /// Its scripts with their names: site, route and kind.
+    pub(super) fn named_scripts(&self) -> impl Iterator<Item = (&ScriptTable, String)> {
         self.routes.iter().filter_map(|SiteRoute { route, .. }| {
-            let script = route.script.as_ref()?;
+            let script = &route.script.as_ref()?.value;
             let kind = script.kind.value.as_str();
-            Some((script.id, format!("{} {} ({kind})", self.name, route.path.value)))
+            Some((script, format!("{} {} ({kind})", self.name, route.path.value)))
         })
     }
 
@@ -254,6 +290,61 @@ impl Site {
     }
 }
 
+/// The fields by which the routes' endpoints name users: applications take them for authenticated, so that
+/// no client may set them.
+fn user_fields(routes: &[SiteRoute]) -> Vec<String> {
+    let tables = routes.iter().filter_map(|route| match &route.route.auth.as_ref()?.value {
+        Auth::Table(table) => Some(table),
+        Auth::Off => None,
+    });
+    let mut names: Vec<String> = tables
+        .map(|table| table.user_field().to_ascii_lowercase().replace(['_', '.'], "-"))
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// The paths that lack only the slash of a route that an application or the status responds to: `/app` where
+/// there is `/app/*`, unless another route responds to it that is not for every path.
+fn mounts(routes: &[SiteRoute]) -> Vec<Pattern> {
+    let has_handler = |route: &Route| {
+        let shows = route.status.as_deref() == Some(&true);
+        let sends = route.redirect.is_some() || route.respond.is_some() || route.root.is_some();
+        shows || sends || route.script.is_some() || route.r#try.is_some()
+    };
+    let is_mount = |route: &Route| {
+        let shows = route.status.as_deref() == Some(&true);
+        let script = route.script.as_deref();
+        shows
+            || script.is_some_and(|script| {
+                matches!(script.mapping(), Mapping::Application | Mapping::Program)
+            })
+    };
+    let mut mounts: Vec<Pattern> = Vec::new();
+    for SiteRoute { pattern, route } in routes {
+        let Some(path) = pattern.mount().filter(|_| is_mount(route)) else { continue };
+        let is_taken = routes.iter().any(|other| {
+            let takes = !other.pattern.is_everything() && other.pattern.matches(path.prefix());
+            takes && has_handler(&other.route)
+        });
+        if !is_taken && !mounts.contains(&path) {
+            mounts.push(path);
+        }
+    }
+    mounts
+}
+
+/// The programs that the routes run, as far as they are files.
+fn sources(routes: &[SiteRoute], defaults: &Defaults) -> Option<Arc<Sources>> {
+    let rules = routes.iter().filter_map(|route| {
+        let script = settings([route], defaults, &mut |_, _| {}).script?;
+        SourceRule::new(&route.route.path, &script)
+    });
+    let rules: Vec<_> = rules.collect();
+    (!rules.is_empty()).then(|| Arc::new(Sources::new(rules)))
+}
+
 /// The settings that these routes make together.
 fn settings<'r>(
     routes: impl IntoIterator<Item = &'r SiteRoute>,
@@ -266,6 +357,7 @@ fn settings<'r>(
         redirects: gathered.redirects.unwrap_or(&Pattern::EVERYTHING),
         scripts: gathered.scripts.unwrap_or(&Pattern::EVERYTHING),
         statuses: gathered.statuses.unwrap_or(&Pattern::EVERYTHING),
+        tries: gathered.tries.unwrap_or(&Pattern::EVERYTHING),
     };
     Settings::new(&gathered.route, root, defaults.cache_file, &patterns, report)
 }

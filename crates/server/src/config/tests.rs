@@ -32,10 +32,10 @@ fn problems(text: &str) -> Vec<String> {
 }
 
 /// The settings of `path` in a site with these routes.
-fn settings(routes: &str, path: &str) -> std::sync::Arc<Settings> {
+fn settings(routes: &str, path: &str) -> Arc<Settings> {
     let text = format!("[[listen]]\naddress = ':1'\n[[site]]\nroot = '/srv'\n{routes}");
     let config = parse(&text).unwrap_or_else(|problems| panic!("{problems:?}"));
-    std::sync::Arc::clone(config.sites.find(b"").unwrap().route(path.as_bytes()))
+    Arc::clone(config.sites.find(b"").unwrap().route(path.as_bytes()))
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn what_is_wrong_is_told_with_its_line_and_column() {
         (
             "root = \"/srv/www\"",
             "",
-            "9:8: a site has no root, and no route for \"/*\" that says what to answer",
+            "8:1: a site has no root, and no route for \"/*\" that says what to answer",
         ),
         // Patterns
         ("/cgi-bin/*", "/*/*", "13:8: the pattern \"/*/*\" has more than one `*`"),
@@ -367,7 +367,7 @@ fn what_is_wrong_in_a_route_is_told_with_its_line_and_column() {
         ("ranges = -1", "14:10: ranges: invalid value: integer `-1`, expected a whole number"),
         (
             "proxy_pass = 1",
-            "14:1: there is no key `proxy_pass` in [[site.route]]; the keys are: path, root",
+            "14:1: there is no key `proxy_pass` in [[site.route]]: Dunlin does not forward requests to HTTP servers",
         ),
         (
             "auth = { basic = 'x', forward = '/y' }",
@@ -540,8 +540,8 @@ fn a_url_is_explained_with_the_place_of_each_setting() {
     let text =
         format!("{GOOD}listing = true\n[[site.route]]\npath = '*.txt'\ncharset = 'latin1'\n");
     let config = parse(&text).unwrap();
-    let told =
-        explain(&config, Path::new("d.toml"), "http://a.example.com/cgi-bin/none.txt").unwrap();
+    let told = explain(&config, Path::new("d.toml"), "http://a.example.com/cgi-bin/none.txt", true)
+        .unwrap();
     for line in [
         "site      example.com (by a wildcard)",
         "route     *.txt (d.toml:16) matches",
@@ -549,18 +549,19 @@ fn a_url_is_explained_with_the_place_of_each_setting() {
         "setting   charset from *.txt (d.toml:17): latin1",
         "setting   listing from /cgi-bin/* (d.toml:14): true",
         "setting   index by default: index.html",
-        "answer    not /srv/www/cgi-bin/none.txt: ",
+        "answer    404 for /srv/www/cgi-bin/none.txt: ",
     ] {
         assert!(told.lines().any(|told| told.starts_with(line)), "{line}\n{told}");
     }
-    assert!(explain(&config, Path::new("d.toml"), "ftp:x").is_err());
-    assert!(explain(&config, Path::new("d.toml"), "http://other/").unwrap().contains("421"));
+    assert!(explain(&config, Path::new("d.toml"), "ftp:x", false).is_err());
+    assert!(explain(&config, Path::new("d.toml"), "http://other/", false).unwrap().contains("421"));
 }
 
 #[test]
 fn a_directory_that_is_not_there_is_found_when_files_are_verified() {
     let config = parse(&GOOD.replace("/srv/www", "none")).unwrap();
-    let told: Vec<_> = config.verify_files().unwrap_err().iter().map(Problem::to_string).collect();
+    let errors = crate::verify(&config, None).errors;
+    let told: Vec<_> = errors.iter().map(Problem::to_string).collect();
     assert!(
         told.iter().any(|told| told.starts_with("/etc/dunlin.toml:10:8: root /etc/none: ")),
         "{told:?}"

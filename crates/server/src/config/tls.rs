@@ -33,7 +33,7 @@ pub struct Tls {
 }
 
 /// Certificates that clients have to show.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCertificates {
     /// The authorities.
     pub authority: PathBuf,

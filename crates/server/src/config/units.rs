@@ -121,8 +121,9 @@ impl JsonSchema for Frequency {
     }
 }
 
+/// `$integers`: the form of a number without unit.
 macro_rules! with_unit {
-    ($type:ident, $parse:ident, $what:literal, $number:expr, $pattern:literal) => {
+    ($type:ident, $parse:ident, $what:literal, $number:expr, $pattern:literal, $integer:tt) => {
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 struct Text;
@@ -155,7 +156,10 @@ macro_rules! with_unit {
             }
 
             fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!({ "type": ["string", "integer"], "pattern": $pattern, "description": $what })
+                json_schema!({
+                    "anyOf": [{ "type": "string", "pattern": $pattern }, $integer],
+                    "description": $what
+                })
             }
         }
     };
@@ -166,7 +170,8 @@ with_unit!(
     parse_size,
     "a size such as \"256KB\" or \"1MiB\"",
     |number| Ok(Size(number)),
-    r"^\d+(\.\d+)? *(B|[kKMG]B|[KMG]iB)?$"
+    r"^\d+(\.\d+)? *(B|[kKMG]B|[KMG]iB)?$",
+    { "type": "integer", "minimum": 0 }
 );
 with_unit!(
     Span,
@@ -176,7 +181,8 @@ with_unit!(
         0 => Ok(Span(Duration::ZERO)),
         _ => Err(format!("{number} has no unit; write for example \"{number}s\"")),
     },
-    r"^\d+(\.\d+)? *(ms|s|m|h|d)$|^0$"
+    r"^\d+(\.\d+)? *(ms|s|m|h|d)$|^0$",
+    { "const": 0 }
 );
 with_unit!(
     Rate,
@@ -186,7 +192,8 @@ with_unit!(
         0 => Ok(Rate(0)),
         _ => Err(format!("{number} has no unit; write for example \"{number}B/s\"")),
     },
-    r"^\d+(\.\d+)? *(B|[kKMG]B|[KMG]iB)?/s$"
+    r"^\d+(\.\d+)? *(B|[kKMG]B|[KMG]iB)?/s$",
+    { "const": 0 }
 );
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::Config;
 use super::error::nearest;
+use super::foreign;
 
 /// Says in the file's own terms what serde says of the entry at `keys`.
 pub(super) fn explain(message: &str, keys: &[&str]) -> String {
@@ -20,13 +21,16 @@ pub(super) fn explain(message: &str, keys: &[&str]) -> String {
     if let Some(key) = missing_key(message) {
         return format!("{} lacks the key `{key}`", section(keys));
     }
-    let message = ["usize", "u64", "u16"].iter().fold(message.to_owned(), |message, number| {
-        message.replace(&format!("expected {number}"), "expected a whole number")
-    });
+    let message = in_plain_terms(message);
     match keys.last() {
         Some(key) => format!("{key}: {message}"),
         None => message,
     }
+}
+
+/// The key that serde's "unknown field" is about.
+pub(super) fn unknown_name(message: &str) -> Option<&str> {
+    message.trim().strip_prefix("unknown field `")?.split('`').next()
 }
 
 /// The key that serde's "missing field" is about.
@@ -34,8 +38,33 @@ pub(super) fn missing_key(message: &str) -> Option<&str> {
     message.trim().strip_prefix("missing field `")?.split('`').next()
 }
 
+/// Says what was expected without naming Rust's types.
+fn in_plain_terms(message: &str) -> String {
+    let Some((found, expected)) = message.split_once("expected ") else {
+        return message.to_owned();
+    };
+    let kind = expected.split([',', ' ']).next().unwrap_or_default();
+    let plain = match expected {
+        _ if ["usize", "u64", "u32", "u16", "u8", "i64", "i32", "i16"].contains(&kind) => {
+            "a whole number"
+        }
+        _ if ["f64", "f32"].contains(&kind) => "a number",
+        "a sequence" => "a list such as [\"...\"]",
+        "a map" => "a table such as { key = \"value\" }",
+        "a string" | "path string" => "a text in quotes",
+        "a boolean" => "true or false",
+        "socket address" => "an address such as \"127.0.0.1:53\"",
+        _ if kind == "struct" => "a table such as { key = \"value\" }",
+        expected => expected,
+    };
+    format!("{found}expected {plain}")
+}
+
 fn unknown_key(key: &str, known: &[&str], keys: &[&str]) -> String {
     let here = section(keys);
+    if let Some(hint) = foreign::hint(key) {
+        return format!("there is no key `{key}` in {here}: {hint}");
+    }
     if let Some(nearest) = nearest(key, known) {
         return format!("there is no key `{key}` in {here}; did you mean `{nearest}`?");
     }

@@ -16,21 +16,22 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
+use dunlin_http::Head;
 use dunlin_http::http1::{self, Refusal};
-use dunlin_http::{Head, OwnedRequest};
 use tokio::io::ReadBuf;
 
 use self::body::{BodyProgress, BodyStep};
 use self::exchange::Exchange;
 use self::sending::Sending;
+use super::body_limits::STALLED;
 use super::http2;
 use super::patience::Patience;
 use crate::config::Persistence as Personality;
 use crate::connections::Waiting;
-use crate::event_loop::{Buffers, Loop, Served};
+use crate::event_loop::{Buffers, LogLater, Loop, Output};
 use crate::gate::ConnectionPace;
 use crate::listen::{Accepted, Permit};
-use crate::record::{Arrival, Opening, Track};
+use crate::record::{Arrival, Opening};
 use crate::route::Job;
 use crate::transport::{Ends, Peer, Transport};
 
@@ -96,22 +97,15 @@ enum Stage {
 
 struct Handling {
     job: Job,
-    /// Bytes of earlier answers that go before this one.
-    before: Vec<u8>,
+    /// Earlier responses that go before this one.
+    before: Output,
     log: Option<Box<LogLater>>,
     is_head: bool,
 }
 
-/// What the log line needs when it cannot be written at once.
-struct LogLater {
-    request: OwnedRequest,
-    track: Track,
-    served: Served,
-}
-
 /// The loop's buffers, as far as answering needs them.
 struct Parts<'a> {
-    output: &'a mut Vec<u8>,
+    output: &'a mut Output,
     head: &'a mut Head,
     path: &'a mut Vec<u8>,
 }
@@ -138,8 +132,6 @@ enum Next {
     Abort,
 }
 
-/// Bodies up to this size are copied behind their heads, so that many answers leave in one write.
-const INLINE_BODY: usize = 8 * 1024;
 /// What one write collects at most, beyond the answer that passes it.
 const BATCH: usize = 64 * 1024;
 /// After the last answer, up to this many bytes are read and thrown away, so that no reset
@@ -165,9 +157,9 @@ pub(crate) enum Start {
 
 impl Connection {
     pub(crate) fn new(ctx: Rc<Loop>, stream: Transport, accepted: Accepted, start: Start) -> Self {
-        let Accepted { peer, proxied, permit, opening, .. } = accepted;
+        let Accepted { peer, proxied, permit, opening, arrived, .. } = accepted;
         let now = ctx.clock.now();
-        let slot = ctx.connections.add(now);
+        let slot = ctx.connections.add(now, peer.network());
         let serial = ctx.next_serial();
         ctx.connections.wait(slot, Waiting::First, now + ctx.http1.idle_timeout);
         let mut connection = Self {
@@ -179,15 +171,15 @@ impl Connection {
             slot,
             requests: 0,
             engine: http1::Connection::default(),
-            unread: Vec::new(),
-            resume: false,
+            resume: !arrived.is_empty(),
+            unread: arrived,
             linger: false,
             closing: false,
             is_corked: false,
             patience: Patience::default(),
             registered: false,
             early_reads: 2,
-            may_overtake: false,
+            may_overtake: true,
             first_reads: 0,
             is_admin: start == Start::Admin,
             arrival: None,
@@ -271,15 +263,18 @@ impl Connection {
         if !over {
             return Poll::Pending;
         }
-        let refusal = match waiting {
-            Waiting::Head => Refusal { status: 408, reason: "the head took too long" },
-            Waiting::Body => Refusal { status: 408, reason: "the body took too long" },
+        let is_evicted = self.ctx.connections.is_evicted(self.slot);
+        let next = match waiting {
+            Waiting::Head if !is_evicted => {
+                let refusal = Refusal { status: 408, reason: "the head took too long" };
+                self.refuse(refusal, None, parts.output)
+            }
+            Waiting::Body => self.refuse_body(STALLED, parts.output),
             _ => {
                 self.stream.end();
                 return Poll::Ready(Step::End);
             }
         };
-        let next = self.refuse(refusal, None, parts.output);
         Poll::Ready(self.follow(next))
     }
 
@@ -326,7 +321,8 @@ impl Connection {
             self.unread = Vec::new();
             self.ctx.connections.wait(self.slot, Waiting::Idle, now + self.ctx.http1.idle_timeout);
         } else if anew || self.ctx.connections.state(self.slot, 0).0 != Waiting::Head {
-            self.ctx.connections.wait(self.slot, Waiting::Head, now + self.ctx.http1.head_timeout);
+            let deadline = now + self.ctx.http1.head_timeout;
+            self.ctx.connections.wait_for_head(self.slot, now, deadline);
         }
     }
 
@@ -454,12 +450,18 @@ impl Connection {
             let length = match self.engine.head(message, limits, parts.head) {
                 Ok(Some(length)) => length,
                 Ok(None) => return self.flush_answers(parts.output),
-                Err(_) if self.http2 && self.requests == 0 && upgrade::is_no_http(message) => {
+                Err(_)
+                    if self.http2 && self.requests == 0 && upgrade::is_invalid_preface(message) =>
+                {
                     return Next::Close;
                 }
                 Err(refusal) => return self.refuse(refusal, None, parts.output),
             };
             *at += length;
+            if self.engine.expects_continue() && *at < data.len() {
+                // The client has not waited.
+                self.engine.continued();
+            }
             if std::mem::take(&mut self.may_overtake) {
                 self.ctx.look_for_changes();
             }
@@ -467,7 +469,7 @@ impl Connection {
                 return next;
             }
             let one_at_a_time = self.ctx.http1.personality == Personality::Persistent;
-            if parts.output.len() >= BATCH || one_at_a_time {
+            if parts.output.bytes.len() >= BATCH || one_at_a_time {
                 match self.flush_answers(parts.output) {
                     Next::Receive => {}
                     next => return next,
@@ -483,7 +485,8 @@ impl Connection {
         let before = std::mem::take(&mut handling.before);
         let mut buffers = self.ctx.take_buffers();
         let output = &mut buffers.output;
-        output.extend_from_slice(&before);
+        output.bytes.extend_from_slice(&before.bytes);
+        output.pending.take_over(before.pending);
         let next = self
             .send_response(response, is_head, log, output)
             .unwrap_or_else(|| self.flush_answers(output));

@@ -14,15 +14,15 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use dunlin_http::Head;
 use dunlin_http::http2::{self, Event, Settings};
-use dunlin_http::{Head, Request};
 use tokio::io::ReadBuf;
 
 use self::work::Work;
 use super::patience::Patience;
-use crate::event_loop::{Buffers, Ending, From, Loop, Served};
+use crate::event_loop::{Buffers, Ending, From, Loop, Pending};
 use crate::gate::ConnectionPace;
-use crate::record::{Arrival, Opening, Track};
+use crate::record::{Arrival, Opening};
 use crate::transport::{Ends, Peer, Transport};
 
 /// One HTTP/2 connection, but for its socket.
@@ -34,6 +34,11 @@ pub(super) struct Connection {
     resume: bool,
     /// Bytes that the socket has not taken.
     unsent: Vec<u8>,
+    /// Records of responses whose last bytes have not been sent; places count from the connection's beginning.
+    pending: Pending,
+    /// Bytes that have been sent, and how often nothing was left to be.
+    flushed: i64,
+    flushes: u64,
     /// How many of the next reads may come before notifications that are older than them; see
     /// [`Loop::look_for_changes`].
     early_reads: u8,
@@ -60,6 +65,8 @@ pub(super) struct Connection {
     is_at_rest: bool,
     /// The connection ends when what has been written is sent.
     is_over: bool,
+    /// It ends to make room for others: nothing more is read.
+    is_evicted: bool,
 }
 
 /// What a connection has besides its protocol.
@@ -129,6 +136,9 @@ impl Connection {
             resume: !unread.is_empty(),
             unread,
             unsent,
+            pending: Pending::default(),
+            flushed: 0,
+            flushes: 0,
             early_reads: 2,
             works: Vec::new(),
             pace: None,
@@ -143,6 +153,7 @@ impl Connection {
             drain_since: 0,
             is_at_rest: true,
             is_over: false,
+            is_evicted: false,
         }
     }
 
@@ -172,7 +183,7 @@ impl Connection {
     /// Receives, answers and sends what can be.
     fn turn(&mut self, link: &mut Link<'_>, cx: &mut Context<'_>, buffers: &mut Buffers) -> Turn {
         let Buffers { input, output, head, path, text } = buffers;
-        let parts = &mut Parts { out: output, head, text, path };
+        let parts = &mut Parts { out: &mut output.bytes, head, text, path };
         if !self.unsent.is_empty() || !link.stream.is_flushed() {
             parts.out.extend_from_slice(&std::mem::take(&mut self.unsent));
             self.early_reads = 2;
@@ -202,6 +213,9 @@ impl Connection {
             if let Some(turn) = self.write(link, cx, parts.out) {
                 return turn;
             }
+        }
+        if self.is_evicted {
+            return Turn::Over(Outcome::End);
         }
         if self.is_over || self.engine.is_done() && self.works.is_empty() {
             return Turn::Over(Outcome::Linger);
@@ -281,7 +295,7 @@ impl Connection {
                         tracing::debug!(peer = %link.peer, ?code, reason, "HTTP/2 connection ended");
                     }
                     self.is_over = true;
-                    self.record_the_rest(link);
+                    self.abandon_works(link);
                     return;
                 }
             }
@@ -334,14 +348,19 @@ impl Connection {
             self.active = now;
             self.patience = None;
         }
+        self.flushed += at as i64;
         match result {
             Poll::Ready(Ok(())) => {
                 self.patience = None;
                 out.clear();
+                self.flushes += 1;
+                self.pending.settle(link.ctx, &link.from());
                 None
             }
             Poll::Ready(Err(_)) => Some(Turn::Over(Outcome::End)),
             Poll::Pending => {
+                let sent = self.sent(link);
+                self.pending.settle_before(link.ctx, &link.from(), sent);
                 self.unsent.extend_from_slice(&out[at..]);
                 out.clear();
                 let patience = self.patience.get_or_insert_with(|| Patience::begin(now, limit));
@@ -354,14 +373,25 @@ impl Connection {
     }
 
     /// Writes what the socket takes; true when that was all.
-    fn write_some(&self, link: &mut Link<'_>, cx: &mut Context<'_>, out: &mut Vec<u8>) -> bool {
+    fn write_some(&mut self, link: &mut Link<'_>, cx: &mut Context<'_>, out: &mut Vec<u8>) -> bool {
         let mut at = 0;
         let done = matches!(link.stream.poll_send(cx, out, &mut at), Poll::Ready(Ok(())));
         out.drain(..at);
+        self.flushed += at as i64;
+        if done {
+            self.flushes += 1;
+            self.pending.settle(link.ctx, &link.from());
+        }
         done
     }
 
-    fn record(&self, link: &Link<'_>, request: &Request<'_>, track: &Track, served: &Served) {
-        link.ctx.record(request, &link.from(), track, served);
+    /// Where the next byte of `out` will be among all that the connection sends.
+    fn position(&self, out: &[u8]) -> i64 {
+        self.flushed + out.len() as i64
+    }
+
+    /// How many bytes the socket has taken at least.
+    fn sent(&self, link: &Link<'_>) -> i64 {
+        self.flushed - link.stream.unsent() as i64
     }
 }

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use dunlin_http::{FieldName, Request};
+use dunlin_http::semantics::Method;
+use dunlin_http::{FieldName, Request, Version};
 
-use super::{Loop, Shared};
+use super::{Counted, Loop, Shared};
 use crate::gate::Client;
 use crate::record::metrics::{Finished, Key, Label, named};
 use crate::record::watch::{Head, Seen};
@@ -128,24 +129,16 @@ impl Loop {
         }
     }
 
-    /// Counts a request that was answered at once, for those who want to know no more of it. `routed` is when
-    /// its route was found, if that is known.
+    /// Counts a response that was sent at once and is not recorded otherwise. It ended at `end`, as `served` says.
     #[inline]
-    pub(crate) fn count(
-        &self,
-        request: &Request<'_>,
-        client: Client,
-        kind: (Label, u16),
-        (arrival, routed): (Option<Arrival>, Option<Instant>),
-        sent: u64,
-    ) {
-        if self.shared.is_counting {
-            let end = Instant::now();
-            let first_byte = arrival.map_or(end, Arrival::first_byte);
-            let times = arrival.map(|arrival| arrival.times(routed, end)).unwrap_or_default();
-            let duration = end.saturating_duration_since(first_byte);
-            self.metrics.count(&finished(request, client, kind, (duration, times), sent));
-        }
+    pub(crate) fn count(&self, counted: &Counted, served: &Served, end: Instant) {
+        let Counted { method, version, client, label, arrival, routed, .. } = *counted;
+        let first_byte = arrival.map_or(end, Arrival::first_byte);
+        let times = arrival.map(|arrival| arrival.times(routed, end)).unwrap_or_default();
+        let duration = end.saturating_duration_since(first_byte);
+        let kind = (label, served.status);
+        let what = (method, version);
+        self.metrics.count(&finished(what, client, kind, (duration, times), served.bytes));
     }
 
     /// Takes the finished exchange: counts it, writes its log line, and tells whoever watches.
@@ -157,16 +150,33 @@ impl Loop {
         track: &Track,
         served: &Served,
     ) {
+        self.record_at(request, from, track, served, Instant::now());
+    }
+
+    /// As [`Self::record`], of an exchange that ended at `end`.
+    pub(crate) fn record_at(
+        &self,
+        request: &Request<'_>,
+        from: &From<'_>,
+        track: &Track,
+        served: &Served,
+        end: Instant,
+    ) {
         if !self.is_tracking() {
             return;
         }
-        let end = Instant::now();
         let times = track.times(end);
         if self.shared.is_counting {
             let duration = end.saturating_duration_since(track.phases.first_byte);
             let client = track.client(from.peer, from.stream);
             let kind = (track.follow.label, served.status);
-            self.metrics.count(&finished(request, client, kind, (duration, times), served.bytes));
+            let what = (request.method(), request.version());
+            let finished = finished(what, client, kind, (duration, times), served.bytes);
+            if served.is_endless {
+                self.metrics.count_endless(&finished);
+            } else {
+                self.metrics.count(&finished);
+            }
         }
         let is_logged = track.is_logged && self.is_logging;
         let is_watched = self.shared.hub.is_watched();
@@ -225,8 +235,8 @@ impl Loop {
         if !is_watched && track.span.is_none() {
             return;
         }
-        let (_, route) = named(track.follow.label);
         if is_watched {
+            let (_, route) = named(track.follow.label);
             let head = Some(Head { request, redactor });
             let broken_off = served.ending == Ending::BrokenOff;
             let seen = Seen { begins, broken_off, exchange: &exchange, route: &route, head };
@@ -236,7 +246,7 @@ impl Loop {
             return;
         }
         if let (Some(tracer), Some(span)) = (&self.shared.tracer, &track.span) {
-            tracer.end(span, &exchange, &exchange.times, &route);
+            tracer.end(span, &exchange, &exchange.times, track.follow.label);
         }
     }
 }
@@ -244,13 +254,12 @@ impl Loop {
 /// A request by its route and status, as it is counted.
 #[inline]
 fn finished(
-    request: &Request<'_>,
+    (method, version): (Method, Version),
     client: Client,
     (label, status): (Label, u16),
     (duration, times): (Duration, Times),
     sent: u64,
 ) -> Finished {
-    let (method, version) = (request.method(), request.version());
     let key = Key { label, method, version, encrypted: client.encrypted, status };
     Finished { key, peer: client.address, duration, times, sent }
 }

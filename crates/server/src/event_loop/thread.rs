@@ -2,6 +2,8 @@
 //! disk, and drains.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::fs::File;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
@@ -12,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::{Buffers, Deadlines, Loop, Shared, Timer};
 use crate::cache::Watch;
-use crate::clock::{Clock, TICK};
+use crate::clock::Clock;
 use crate::connections::{Connections, STATES};
 use crate::handler::script::Links;
 use crate::listen::Gauge;
@@ -89,17 +91,13 @@ impl Thread {
         // Those who have connected by now are accepted first.
         tokio::time::sleep(Duration::from_millis(5)).await;
         if !grace.is_zero() {
-            let began = Instant::now();
-            while began.elapsed() < grace && self.connections.len() > 0 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            // Whether all have ended or the time is up, what is left is closed.
+            let _ = tokio::time::timeout(grace, self.connections.emptied()).await;
         }
         self.closes_idle.set(true);
         self.drain.notify_waiters();
         self.connections.wake_idle();
-        while self.connections.len() > 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        self.connections.emptied().await;
         if let Some(ctx) = self.current.take() {
             ctx.flush_log();
             ctx.sweep();
@@ -110,6 +108,7 @@ impl Thread {
     /// there are connections or limits to look at; sleeps otherwise.
     pub(crate) async fn tick(self: Rc<Self>, timer: Timer) {
         let mut ticks: u64 = 0;
+        let mut looked = 0;
         let mut expired = Vec::new();
         loop {
             if self.connections.len() == 0 && self.deadlines.is_empty() {
@@ -123,68 +122,110 @@ impl Thread {
             wake_until_tick(&timer, std::mem::take(&mut expired)).await;
             ticks += 1;
             self.clock.update();
-            let look = self.connections.look(self.clock.now());
+            let current = self.current();
+            let is_full = current.as_ref().is_some_and(|ctx| ctx.shared.gauge.is_full());
+            let look = self.connections.look(self.clock.now(), is_full);
             expired = look.expired;
             expired.append(&mut self.deadlines.expire(Instant::now()));
-            let Some(ctx) = self.current() else { continue };
+            let Some(ctx) = current else { continue };
             ctx.metrics.show(&ctx.shared.metrics, look.counts);
             ctx.look_back();
             ctx.show_counts();
-            ctx.shared.gauge.eviction.tell(self.number, look.idlest);
+            ctx.shared.gauge.eviction.set_first_victim(self.number, look.first_victim);
+            self.bound_addresses(&ctx.shared.gauge);
             if ticks.is_multiple_of(5) {
                 ctx.flush_log();
             }
-            if ticks.is_multiple_of(10) {
-                if ctx.shared.roots.check() {
-                    ctx.shared.store.clear();
-                }
+            // By the clock: the loop has no ticks while it is idle.
+            if self.clock.now() >= looked + LOOK {
+                looked = self.clock.now();
+                ctx.shared.look_at_roots();
                 ctx.sweep();
             }
         }
     }
 
-    /// Closes idle connections when newcomers need room.
+    /// Closes connections when new ones need room.
     pub(crate) async fn evict(self: Rc<Self>, gauge: Arc<Gauge>) {
         let eviction = &gauge.eviction;
         loop {
             for _ in 0..eviction.asked(self.number).await {
-                // Who asked may not have known yet that this loop's idlest is gone.
-                if eviction.has_idler_than(self.number) {
+                // This loop's first one may have been closed since it was asked.
+                if eviction.is_another_first(self.number) {
                     eviction.evict_one();
                     continue;
                 }
-                let (evicted, next) = self.connections.evict(1, self.clock.now());
+                let now = self.clock.now();
+                let (evicted, next) = self.connections.evict(1, now, gauge.is_full());
                 eviction.count(evicted);
-                eviction.tell(self.number, next);
+                eviction.set_first_victim(self.number, next);
+            }
+        }
+    }
+
+    /// Closes connections without a complete request of addresses that have too many of them.
+    fn bound_addresses(&self, gauge: &Gauge) {
+        let most = gauge.unfinished_per_address();
+        let (closed, address) = self.connections.bound_addresses(most, self.clock.now());
+        if let Some(address) = address {
+            gauge.eviction.count(closed);
+            tracing::warn!(
+                %address,
+                closed,
+                "an address has connections without a complete request for half of `connections`; the oldest are closed; \
+                 `connections_per_address` limits all connections of an address"
+            );
+        }
+    }
+
+    /// Closes the descriptors that the cache keeps when another part of the server needs them.
+    pub(crate) async fn release_descriptors(self: Rc<Self>, gauge: Arc<Gauge>) {
+        loop {
+            gauge.release_requested().await;
+            if let Some(ctx) = self.current() {
+                ctx.sweep();
             }
         }
     }
 
     /// Follows changes on disk.
     pub(crate) async fn follow_changes(self: Rc<Self>, watch: Arc<Watch>) {
+        self.follow(watch.duplicate(), Loop::look_for_changes).await;
+    }
+
+    /// Follows mounts and unmounts.
+    pub(crate) async fn follow_mounts(self: Rc<Self>, watch: Arc<Watch>) {
+        if let Some(events) = watch.duplicate_mounts() {
+            self.follow(events, Loop::look_for_mounts).await;
+        }
+    }
+
+    /// Calls `look` whenever that descriptor becomes ready.
+    async fn follow(&self, events: io::Result<File>, look: impl Fn(&Loop)) {
         // Each loop polls a duplicate. The runtime has no type for such descriptors of its own;
         // a pipe's receiving end is polled in the same way.
-        let events = watch.duplicate().and_then(Receiver::from_file_unchecked);
-        let events = match events {
+        let events = match events.and_then(Receiver::from_file_unchecked) {
             Ok(events) => events,
             Err(error) => {
-                tracing::error!("changes on disk are not seen at once: {error}");
+                tracing::error!("changes on disk are noticed after `revalidate` only: {error}");
                 return;
             }
         };
         while events.readable().await.is_ok() {
             let result = events.try_io(|| {
                 if let Some(ctx) = self.current() {
-                    ctx.look_for_changes();
+                    look(&ctx);
                 }
                 // All has been read: the next change makes it ready again.
-                Err::<(), _>(std::io::ErrorKind::WouldBlock.into())
+                Err::<(), _>(io::ErrorKind::WouldBlock.into())
             });
             debug_assert!(result.is_err());
         }
     }
 }
 
+/// How often the loop looks at what is not notified, in milliseconds.
+const LOOK: u64 = 1000;
 /// How many connections are ended in a row, and how long others have their turn before the next.
 const PORTION: usize = 32;
 const PAUSE: Duration = Duration::from_millis(1);
@@ -192,7 +233,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Returns at the next tick. Until then, wakes connections that have waited too long: a few at a time, so that
 /// requests that arrive need not wait until thousands of them have ended. Who has no turn is found again.
 async fn wake_until_tick(timer: &Timer, expired: Vec<Waker>) {
-    let tick = Instant::now() + TICK;
+    let tick = Instant::now() + Clock::until_tick();
     for portion in expired.chunks(PORTION) {
         portion.iter().for_each(Waker::wake_by_ref);
         timer.sleep(PAUSE).await;

@@ -1,10 +1,10 @@
 //! What a route asks of the encryption of its requests.
 
-use dunlin_http::FieldName;
 use dunlin_http::semantics::host;
-use dunlin_http::semantics::target::{self, Target};
+use dunlin_http::semantics::target;
+use dunlin_http::{FieldName, Request};
 
-use super::{Asker, Refused, Verdict};
+use super::{Asker, Pass, Refused, Verdict};
 
 /// What a route asks of the encryption of its requests.
 #[derive(Debug, Default)]
@@ -21,41 +21,41 @@ impl Https {
         strict.chain(self.redirect.map(|port| ("redirect_https", format!("to port {port}"))))
     }
 
+    /// Adds the field that has browsers come by TLS, to responses over TLS only (RFC 6797 §7.2).
+    pub(crate) fn add_strict(&self, pass: &Pass) {
+        if let Some(value) = self.strict.as_ref().filter(|_| pass.client.encrypted) {
+            pass.add_field("Strict-Transport-Security", value);
+        }
+    }
+
     pub(super) fn ask(&self, asker: &Asker<'_, '_>) -> Verdict {
         if asker.pass.client.encrypted {
-            // RFC 6797 §7.2: nowhere but there.
-            if let Some(value) = &self.strict {
-                asker.pass.add_field("Strict-Transport-Security", value);
-            }
+            self.add_strict(asker.pass);
             return Verdict::Pass;
         }
         match self.redirect {
-            Some(port) => Verdict::Refuse(elsewhere(asker, port)),
+            Some(port) => Verdict::Refuse(to_https(asker.request, port)),
             None => Verdict::Pass,
         }
     }
 }
 
-/// The same target by https.
-fn elsewhere(asker: &Asker<'_, '_>, port: u16) -> Refused {
-    let field = asker.request.field(FieldName::Host);
+/// Sends the client to the same target by https.
+pub(crate) fn to_https(request: &Request<'_>, port: u16) -> Refused {
+    let field = request.field(FieldName::Host);
     let named = field.and_then(host::parse).map(|host| host.name).filter(|name| !name.is_empty());
     let Some(name) = named else {
-        // Nobody knows where.
+        // Without a host there is no URL to send it to.
         return Refused::new(400);
     };
     let mut location = [b"https://", name].concat();
     if port != 443 {
         location.extend_from_slice(format!(":{port}").as_bytes());
     }
-    let (path, query) = match target::parse(asker.request.method(), asker.request.target()) {
-        Ok(Target::Origin { path, query } | Target::Absolute { path, query, .. }) => (path, query),
-        _ => return Refused::new(400),
+    let target = target::parse(request.method(), request.target());
+    let Some(target) = target.ok().and_then(|target| target.path_and_query()) else {
+        return Refused::new(400);
     };
-    location.extend_from_slice(path);
-    if let Some(query) = query {
-        location.push(b'?');
-        location.extend_from_slice(query);
-    }
+    location.extend_from_slice(&target);
     Refused::new(308).with("Location", location)
 }

@@ -6,22 +6,26 @@ use super::{Asker, Refused, Verdict};
 #[derive(Debug)]
 pub(crate) struct Methods {
     names: Vec<String>,
-    /// The list as `Allow` has it.
+    /// Those of them that the handler knows, as `Allow` has them.
     allow: String,
 }
 
 impl Methods {
     /// GET brings HEAD with it (RFC 9110 §9.3.2).
-    pub(crate) fn new(mut names: Vec<String>) -> Self {
+    /// `handled`: the methods that the route's handler knows, if not all.
+    pub(crate) fn new(mut names: Vec<String>, handled: Option<&[&str]>) -> Self {
         let has = |names: &[String], name: &str| names.iter().any(|other| other == name);
         if has(&names, "GET") && !has(&names, "HEAD") {
             names.push("HEAD".into());
         }
-        Self { allow: names.join(", "), names }
+        let is_handled =
+            |name: &&String| handled.is_none_or(|handled| handled.contains(&name.as_str()));
+        let allow: Vec<&str> = names.iter().filter(is_handled).map(String::as_str).collect();
+        Self { allow: allow.join(", "), names }
     }
 
     /// The list as `Allow` has it.
-    pub(super) fn allow(&self) -> &str {
+    pub(crate) fn allow(&self) -> &str {
         &self.allow
     }
 

@@ -5,6 +5,7 @@ mod access;
 mod auth;
 mod bandwidth;
 mod concurrency;
+mod forwarding;
 mod https;
 mod keyed;
 mod methods;
@@ -22,15 +23,17 @@ use dunlin_http::{FieldLines, Request};
 
 pub(crate) use self::access::Access;
 pub(crate) use self::auth::{Attempts, UserFile};
-pub(crate) use self::auth::{Auth, Basic, Forward, Target, examine};
+pub(crate) use self::auth::{Auth, Basic, Forward, Target};
+pub(crate) use self::auth::{DEFAULT_FIELDS, check_passed_field};
 pub(crate) use self::bandwidth::{
     Bandwidth, BandwidthCounts, BandwidthRules, ConnectionPace, Pacer,
 };
 pub(crate) use self::concurrency::{Concurrency, ConcurrencyCounts, ConcurrencyRules};
-pub(crate) use self::https::Https;
+pub(crate) use self::forwarding::{ForwardedField, is_forwarding, is_plain_name};
+pub(crate) use self::https::{Https, to_https};
 pub(crate) use self::methods::Methods;
 pub(crate) use self::network::Network;
-pub(crate) use self::pass::{Client, Pass};
+pub(crate) use self::pass::{Client, Pass, Scheme};
 pub(crate) use self::rate::{By, RateCounts, RateLimit, RateRules};
 pub(crate) use self::throttle::{Limited, RouteCounts, Share, Throttle};
 use crate::event_loop::Loop;
@@ -45,19 +48,30 @@ pub struct Gates {
     pub(crate) auth: Option<Auth>,
     pub(crate) limits: Vec<Arc<RateLimit>>,
     pub(crate) throttle: Option<Arc<Throttle>>,
+    /// Requests are for scripts and may wait for a place: their bodies are received first.
+    pub(crate) receives_body: bool,
 }
 
 /// The gates in the order in which they are asked.
-const ORDER: [fn(&Gates, &Asker<'_, '_>) -> Verdict; 7] = [
+const ORDER: [fn(&Gates, &Asker<'_, '_>) -> Verdict; 8] = [
     // Nothing is asked of a client in the clear that is to come by TLS.
     |gates, asker| gates.https.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
     |gates, asker| gates.access.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
     |gates, asker| gates.methods.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
     |gates, asker| gates.auth.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
     |gates, asker| rate::ask(&gates.limits, asker),
+    // A slow upload takes no place among those that run at once.
+    |gates, asker| match gates.receives_body && asker.at_once.is_none() {
+        true => Verdict::Receive,
+        false => Verdict::Pass,
+    },
     |gates, asker| gates.throttle.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
     |gates, asker| gates.throttle.as_ref().map_or(Verdict::Pass, |gate| gate.ask_bandwidth(asker)),
 ];
+
+/// The number of the rate limits, and from which number on gates are of the throttle.
+const LIMITS: usize = 4;
+const THROTTLE: usize = LIMITS + 1;
 
 /// A request that asks to pass.
 pub(crate) struct Asker<'a, 'r> {
@@ -75,6 +89,8 @@ pub(crate) enum Verdict {
     Pass,
     Refuse(Refused),
     Wait(Waiting),
+    /// The body of the request is to be received before the next gate is asked.
+    Receive,
 }
 
 /// What comes of waiting.
@@ -105,7 +121,7 @@ impl Refused {
 impl Gates {
     /// Whether there is nothing to ask for.
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { https, access, methods, auth, limits, throttle } = self;
+        let Self { https, access, methods, auth, limits, throttle, receives_body: _ } = self;
         let limited = throttle.is_some() || !limits.is_empty();
         https.is_none() && access.is_none() && methods.is_none() && auth.is_none() && !limited
     }
@@ -116,6 +132,24 @@ impl Gates {
             Verdict::Pass => self.auth.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
             verdict => verdict,
         }
+    }
+
+    /// The gates of the route of an internal redirect, from the one with that number on. `before` are those of the
+    /// route that the request comes from: limits hold once for a request.
+    pub(crate) fn ask_again(
+        &self,
+        asker: &Asker<'_, '_>,
+        before: Option<&Self>,
+        first: usize,
+    ) -> (usize, Verdict) {
+        let is_limited = before.is_some_and(|gates| !gates.limits.is_empty());
+        let is_throttled = before.is_some_and(|gates| gates.throttle.is_some());
+        self.ask_those(asker, first, |number| match number {
+            0 => false,
+            LIMITS => !is_limited,
+            THROTTLE.. => !is_throttled,
+            _ => true,
+        })
     }
 
     /// What is asked for, by the key of the configuration.
@@ -133,7 +167,18 @@ impl Gates {
     /// Asks the gates from the one with that number on. When one has the request wait, its number
     /// comes with it: those behind it are to be asked afterwards.
     pub(crate) fn ask(&self, asker: &Asker<'_, '_>, first: usize) -> (usize, Verdict) {
-        for (number, gate) in ORDER.iter().enumerate().skip(first) {
+        self.ask_those(asker, first, |_| true)
+    }
+
+    #[inline]
+    fn ask_those(
+        &self,
+        asker: &Asker<'_, '_>,
+        first: usize,
+        is_asked: impl Fn(usize) -> bool,
+    ) -> (usize, Verdict) {
+        let gates = ORDER.iter().enumerate().skip(first);
+        for (number, gate) in gates.filter(|(number, _)| is_asked(*number)) {
             match gate(self, asker) {
                 Verdict::Pass => {}
                 verdict => return (number, verdict),

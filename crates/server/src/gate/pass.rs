@@ -8,7 +8,9 @@ use dunlin_http::{FieldLines, Request};
 
 use super::bandwidth::{ConnectionPace, Pacer, Sender};
 use super::concurrency::Place;
-use super::network::{Network, forwarded_address};
+use super::forwarding::Forwarded;
+use crate::config::Server;
+use crate::tls::Policy;
 use crate::transport::{Ends, Peer, Transport};
 
 /// The other side of a connection.
@@ -18,35 +20,57 @@ pub(crate) struct Client {
     pub(crate) encrypted: bool,
     /// What it asks may be asked again by others (RFC 8470).
     pub(crate) early: bool,
-    /// The server itself asks, to find out who somebody is.
+    /// The request comes from a trusted proxy.
+    pub(crate) via_proxy: bool,
+    /// The server itself makes the request, for forward authentication.
     pub(crate) is_subrequest: bool,
+    /// The policy that the connection's handshake met.
+    pub(crate) policy: Policy,
 }
 
 impl Client {
     /// The other side of that connection.
     pub(crate) fn of(address: Peer, stream: &Transport) -> Self {
         let (encrypted, early) = (stream.is_encrypted(), stream.is_early());
-        Self { address, encrypted, early, is_subrequest: false }
+        let policy = stream.policy();
+        Self { address, encrypted, early, via_proxy: false, is_subrequest: false, policy }
     }
 
-    /// The client behind proxies, as they tell of it, when they are trusted.
-    pub(crate) fn behind(self, request: &Request<'_>, trusted: &[Network]) -> Self {
+    /// The client of a request that the server makes itself while it responds to one that was admitted to its site.
+    pub(crate) fn admitted(self) -> Self {
+        Self { policy: Policy::EXEMPT, ..self }
+    }
+
+    /// The client behind trusted proxies, as they name it. Once that has been found out it stays.
+    pub(crate) fn behind(self, request: &Request<'_>, server: &Server) -> Self {
+        let trusted = &server.trusted_proxies;
         let is_trusted = match self.address {
+            _ if self.via_proxy || self.is_subrequest => false,
             Peer::Ip(address) => trusted.iter().any(|network| network.contains(address)),
-            // Only those whom the socket's permissions let in.
+            // The permissions of the socket decide who may connect.
             Peer::Unix => !trusted.is_empty(),
         };
         if !is_trusted {
             return self;
         }
-        match forwarded_address(request, trusted) {
-            Some((address, encrypted)) => {
+        let proxy = Self { via_proxy: true, ..self };
+        match server.forwarded_field.read(request, trusted) {
+            Some(Forwarded { address, encrypted }) => {
                 let encrypted = encrypted.unwrap_or(self.encrypted);
-                Self { address: Peer::Ip(address), encrypted, ..self }
+                Self { address: Peer::Ip(address), encrypted, ..proxy }
             }
-            None => self,
+            None => proxy,
         }
     }
+}
+
+/// How a user was authenticated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    /// Basic authentication (RFC 7617).
+    Basic,
+    /// By another service, which may use any scheme, or none of HTTP's.
+    Forward,
 }
 
 /// One request at the gates of its route, and afterwards: it lives until the exchange has ended,
@@ -57,7 +81,7 @@ pub(crate) struct Pass {
     pub(crate) client: Client,
     /// When it came to the gates.
     pub(crate) asked: Instant,
-    user: OnceCell<Arc<str>>,
+    user: OnceCell<(Arc<str>, Scheme)>,
     passed: Cell<Option<Instant>>,
     /// Of the connection: the other side's and the own. Known to those who wait.
     ends: OnceCell<Option<Ends>>,
@@ -85,13 +109,18 @@ impl Pass {
 
     /// The authenticated user.
     pub(crate) fn user(&self) -> Option<&str> {
-        self.user.get().map(|user| &**user)
+        self.user.get().map(|(user, _)| &**user)
+    }
+
+    /// How the user was authenticated.
+    pub(crate) fn scheme(&self) -> Option<Scheme> {
+        self.user.get().map(|(_, scheme)| *scheme)
     }
 
     /// The first who says so wins.
-    pub(crate) fn set_user(&self, user: impl Into<Arc<str>>) {
+    pub(crate) fn set_user(&self, user: impl Into<Arc<str>>, scheme: Scheme) {
         // A second gate that authenticates has nothing to add.
-        let _ = self.user.set(user.into());
+        let _ = self.user.set((user.into(), scheme));
     }
 
     /// When the request passed, if it had to wait.

@@ -14,7 +14,7 @@ use crate::handler::break_out;
 use crate::handler::status;
 use crate::record::Follow;
 use crate::response::Response;
-use crate::route::{Reply, Routed, error_response};
+use crate::route::{Direction, Reply, Routed, error_response};
 
 /// Bytes of a body, which no command has a use for.
 const BODY: u64 = 64 * 1024;
@@ -24,7 +24,9 @@ pub(crate) fn answer(ctx: &Rc<Loop>, request: &Request<'_>) -> Routed {
     let mut parts = request.target().splitn(2, |&byte| byte == b'?');
     let (path, query) = (parts.next().unwrap_or_default(), parts.next());
     let reply = match (path, request.method()) {
-        (b"/reload", Method::Post) => command(ctx, Action::Reload),
+        (b"/reload", Method::Post) => {
+            command(ctx, Action::Reload { workers: query == Some(b"workers") })
+        }
         (b"/upgrade", Method::Post) => command(ctx, Action::Upgrade),
         (b"/reopen", Method::Post) => command(ctx, Action::Reopen),
         (b"/config", Method::Get | Method::Head) => configuration(&ctx.shared).into(),
@@ -44,6 +46,7 @@ pub(crate) fn answer(ctx: &Rc<Loop>, request: &Request<'_>) -> Routed {
         log: false,
         follow: Follow::default(),
         pass: None,
+        direction: Direction::Right,
     }
 }
 
@@ -82,6 +85,9 @@ fn configuration(shared: &Shared) -> Response {
     let loaded = shared.loaded.duration_since(UNIX_EPOCH).unwrap_or_default();
     // Whoever asks may be in another directory.
     let file = config.whole_path();
+    let in_force = &shared.in_force;
+    let mut confinement = in_force.confinement.lines();
+    confinement.extend(config.script_users());
     let text = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
@@ -91,7 +97,9 @@ fn configuration(shared: &Shared) -> Response {
         "threads": config.server.threads,
         "listeners": listeners,
         "sites": config.sites.iter().map(|site| &site.name).collect::<Vec<_>>(),
-        "confinement": config.confinement(),
+        "confinement": confinement,
+        "in_force": in_force.confinement,
+        "started_with": in_force.text,
         "text": config.text(),
     });
     Response::with_text(200, "application/json", format!("{text:#}\n"))

@@ -6,12 +6,12 @@ use std::io;
 use dunlin_http::semantics::Method;
 use dunlin_http::semantics::negotiate::prefers_json;
 use dunlin_http::{FieldName, Request};
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{OFlags, Stat, open};
 use smallvec::SmallVec;
 
 use super::listing::{self, Links, Sort};
 use crate::config::Symlinks;
-use crate::handler::file::apply_edits;
+use crate::handler::file::{Mode, Protected, apply_edits};
 use crate::response::Response;
 use crate::route::{Subject, error_response};
 
@@ -19,10 +19,18 @@ use crate::route::{Subject, error_response};
 const MOST_ENTRIES: usize = 10_000;
 
 /// Lists `directory`: JSON for those who prefer it, else HTML. For the blocking pool.
-pub(crate) fn respond(request: &Request<'_>, subject: &Subject<'_>, directory: File) -> Response {
+pub(crate) fn respond(
+    request: &Request<'_>,
+    subject: &Subject<'_>,
+    directory: File,
+    protected: &Protected,
+) -> Response {
     let settings = subject.settings;
-    let listing = links(subject)
-        .and_then(|links| listing::read(&directory, settings.hidden, &links, MOST_ENTRIES));
+    let listing = links(subject).and_then(|links| {
+        // A name that would be answered with 404 is of no use.
+        let leave = |stat: &Stat| protected.covers(stat, Mode::Blocking).unwrap_or(true);
+        listing::read(&directory, settings.hidden, &links, MOST_ENTRIES, &leave)
+    });
     let mut entries = match listing {
         Ok(entries) => entries,
         Err(error) => {
@@ -58,7 +66,7 @@ fn links<'a>(subject: &Subject<'a>) -> io::Result<Links<'a>> {
         Symlinks::Follow => Links::Follow,
         Symlinks::Beneath => {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let root = open(&settings.root, flags, Mode::empty())?;
+            let root = open(&settings.root, flags, rustix::fs::Mode::empty())?;
             Links::Beneath { root, path: subject.path.strip_prefix(b"/").unwrap_or(subject.path) }
         }
     })

@@ -1,19 +1,51 @@
 //! The small bodies of error answers and redirects.
 
-/// The media type and text of the answer with that status.
-pub(crate) fn render(status: u16, reason: &str, html: bool) -> (&'static str, String) {
+/// The media type of pages.
+pub(crate) const HTML: &str = "text/html; charset=utf-8";
+
+/// The media type and text of the response with that status; `detail` says what is the matter, as plain text.
+pub(crate) fn render(
+    status: u16,
+    reason: &str,
+    detail: Option<&str>,
+    html: bool,
+) -> (&'static str, String) {
     if !html {
         return ("text/plain; charset=utf-8", format!("{status} {reason}\n"));
     }
-    let page = format!(
+    let detail = detail.map_or(String::new(), |detail| format!("<p>{}", escaped(detail)));
+    (HTML, page(status, reason, &detail))
+}
+
+/// The page of a redirect.
+pub(crate) fn linking(status: u16, reason: &str, location: &str) -> String {
+    let location = escaped(location);
+    page(status, reason, &format!("<p><a href=\"{location}\">{location}</a>"))
+}
+
+fn page(status: u16, reason: &str, more: &str) -> String {
+    format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\">\
          <meta name=\"color-scheme\" content=\"light dark\"><title>{status} {reason}</title>\
          <style>body{{font:1.1rem/1.5 system-ui,sans-serif;display:grid;place-content:center;\
          min-height:90vh;text-align:center}}h1{{font-size:4rem;margin:0}}</style>\
-         <h1>{status}</h1><p>{reason}</p></html>\n"
-    );
-    ("text/html; charset=utf-8", page)
+         <h1>{status}</h1><p>{reason}{more}</html>\n"
+    )
+}
+
+/// Bytes from a request as they may stand on a page: readable, and not longer than a line or two.
+pub(crate) fn quoted(bytes: &[u8]) -> String {
+    const MOST: usize = 200;
+    let text = String::from_utf8_lossy(bytes);
+    let is_shown = |c: &char| {
+        !c.is_control() && !matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let mut shown: String = text.chars().filter(is_shown).take(MOST).collect();
+    if text.chars().count() > MOST {
+        shown.push('…');
+    }
+    shown
 }
 
 /// A page that tells more than clients should know: `facts` by their names, and the lines of a log.
@@ -32,7 +64,8 @@ pub(crate) fn explained(status: u16, facts: &[(&str, &str)], lines: &str) -> Str
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    text.replace('"', "&quot;").replace('\'', "&#39;")
 }
 
 #[cfg(test)]
@@ -41,11 +74,21 @@ mod tests {
 
     #[test]
     fn pages_are_small_and_say_status_and_reason() {
-        let (media_type, page) = render(431, "Request Header Fields Too Large", true);
+        let (media_type, page) = render(431, "Request Header Fields Too Large", None, true);
         assert_eq!(media_type, "text/html; charset=utf-8");
         assert!(page.len() <= 600, "{} bytes", page.len());
         assert!(page.contains("<title>431 Request Header Fields Too Large</title>"));
-        assert_eq!(render(404, "Not Found", false).1, "404 Not Found\n");
+        assert_eq!(render(404, "Not Found", None, false).1, "404 Not Found\n");
+    }
+
+    #[test]
+    fn nothing_of_a_request_is_markup() {
+        let (_, page) = render(421, "Misdirected Request", Some("<b \"a\" 'c' &>"), true);
+        assert!(page.contains("<p>&lt;b &quot;a&quot; &#39;c&#39; &amp;&gt;</html>"), "{page}");
+        let page = linking(301, "Moved Permanently", "/\"><script>");
+        assert!(page.contains("<a href=\"/&quot;&gt;&lt;script&gt;\">"), "{page}");
+        assert_eq!(quoted(b"/a\x01\xe2\x80\xaeb"), "/ab");
+        assert_eq!(quoted(&[b'a'; 300]).chars().count(), 201);
     }
 
     #[test]

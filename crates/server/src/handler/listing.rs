@@ -89,7 +89,7 @@ pub(crate) enum Links<'a> {
 }
 
 /// Reads the regular files and directories of `directory`, looking at no more than `most` names.
-/// Names that begin with a dot are left out unless `hidden`.
+/// Names that begin with a dot are left out unless `hidden`, and so is what `leave` says.
 ///
 /// # Errors
 /// When the directory cannot be read.
@@ -98,6 +98,7 @@ pub(crate) fn read(
     hidden: bool,
     links: &Links<'_>,
     most: usize,
+    leave: &dyn Fn(&Stat) -> bool,
 ) -> io::Result<Listing> {
     let mut listing = Listing { entries: Vec::new(), truncated: false };
     let mut names = 0;
@@ -116,6 +117,7 @@ pub(crate) fn read(
         let Some(stat) = links.stat(directory, entry.file_name()) else { continue };
         let directory = match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => true,
+            FileType::RegularFile if leave(&stat) => continue,
             FileType::RegularFile => false,
             _ => continue,
         };
@@ -243,7 +245,7 @@ mod tests {
         symlink("nowhere", root.join("sub/broken")).unwrap();
         let directory = File::open(root.join("sub")).unwrap();
         let names = |links: &Links<'_>| {
-            let listing = read(&directory, false, links, 100).unwrap();
+            let listing = read(&directory, false, links, 100, &|_| false).unwrap();
             let names = listing.entries.into_iter().map(|e| String::from_utf8(e.name).unwrap());
             let mut names: Vec<_> = names.collect();
             names.sort();
@@ -253,7 +255,7 @@ mod tests {
         let beneath = Links::Beneath { root: File::open(&root).unwrap().into(), path: b"sub/" };
         assert_eq!(names(&beneath), ["file", "in"]);
         assert_eq!(names(&Links::Follow), ["file", "in", "out"]);
-        assert!(read(&directory, false, &Links::Leave, 1).unwrap().truncated);
+        assert!(read(&directory, false, &Links::Leave, 1, &|_| false).unwrap().truncated);
     }
 
     #[test]

@@ -6,6 +6,7 @@ pub(crate) mod break_out;
 pub(crate) mod compress;
 pub(crate) mod directory;
 pub(crate) mod error_page;
+pub(crate) mod errors;
 pub(crate) mod file;
 pub(crate) mod listing;
 pub(crate) mod media_type;

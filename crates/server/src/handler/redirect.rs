@@ -1,11 +1,15 @@
 //! Redirects: those of the configuration, and from a directory's name to its slash form.
 
+use dunlin_http::semantics::Method;
 use dunlin_http::semantics::path::encode;
+use dunlin_http::semantics::status::reason;
 use dunlin_http::{FieldName, Request};
 
-use crate::config::Redirect;
+use crate::config::{Redirect, Settings, push_query};
+use crate::handler::error_page;
+use crate::handler::file::apply_to_message;
 use crate::response::Response;
-use crate::route::{Subject, error_response};
+use crate::route::Subject;
 
 /// Sends the client where the route says.
 pub(crate) fn respond(request: &Request<'_>, subject: &Subject<'_>, rule: &Redirect) -> Response {
@@ -16,26 +20,24 @@ pub(crate) fn respond(request: &Request<'_>, subject: &Subject<'_>, rule: &Redir
         "query" => push_query(subject.query, text),
         _ => {}
     });
-    redirect(rule.status, &location)
+    redirect(subject.settings, rule.status, &location)
 }
 
-/// Sends the client from `/a` to `/a/`, so that relative links in the index file work.
-pub(crate) fn to_slash(_: &Request<'_>, subject: &Subject<'_>) -> Response {
+/// Sends the client from `/a` to `/a/`, so that relative links in the index file work. The method stays the same.
+pub(crate) fn to_slash(request: &Request<'_>, subject: &Subject<'_>) -> Response {
     let mut location = encode(subject.path).into_bytes();
     location.push(b'/');
     push_query(subject.query, &mut location);
-    redirect(301, &location)
+    let is_read = matches!(request.method(), Method::Get | Method::Head);
+    redirect(subject.settings, if is_read { 301 } else { 308 }, &location)
 }
 
-fn push_query(query: Option<&[u8]>, text: &mut Vec<u8>) {
-    if let Some(query) = query {
-        text.push(b'?');
-        text.extend_from_slice(query);
-    }
-}
-
-fn redirect(status: u16, location: &[u8]) -> Response {
-    let mut response = error_response(status, true);
+/// The redirect to `location`, with a link for clients that do not follow it by themselves.
+pub(crate) fn redirect(settings: &Settings, status: u16, location: &[u8]) -> Response {
+    let page = error_page::linking(status, reason(status), &String::from_utf8_lossy(location));
+    let mut response = Response::with_text(status, error_page::HTML, page);
+    response.fields.push("X-Content-Type-Options", "nosniff");
     response.fields.push("Location", location);
+    apply_to_message(settings, &mut response.fields);
     response
 }

@@ -10,6 +10,9 @@ pub(crate) fn respond(settings: &Settings, fixed: &Respond) -> Response {
     if let Some(cache_control) = &settings.cache_control {
         response.fields.push("Cache-Control", cache_control);
     }
+    if settings.nosniff {
+        response.fields.push("X-Content-Type-Options", "nosniff");
+    }
     apply_edits(settings, &mut response.fields);
     response
 }

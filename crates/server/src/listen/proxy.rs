@@ -15,31 +15,38 @@ const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 const LONGEST_LINE: usize = 107;
 /// Version 2's header may carry more than addresses, up to this many bytes.
 const LONGEST_HEADER: usize = 16 + 4096;
+/// There is room for so many bytes in each read: mostly more than the header.
+const READ: usize = 2048;
 
-/// Reads what the proxy says, and not a byte more.
+/// Reads what the proxy says, in as many reads as it arrives in. Also returns what has arrived behind it: the client's
+/// first bytes.
 ///
 /// # Errors
 /// When the connection ends first, or does not begin with the protocol.
-pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Addresses> {
-    let malformed = || io::Error::new(io::ErrorKind::InvalidData, "no PROXY protocol");
-    let mut bytes = Vec::with_capacity(LONGEST_LINE);
+pub(crate) async fn read(
+    stream: &mut (impl AsyncRead + Unpin),
+) -> io::Result<(Addresses, Vec<u8>)> {
+    let mut bytes = Vec::with_capacity(READ);
     loop {
-        let wanted = match parse(&bytes) {
-            Parsed::Whole(addresses) => return Ok(addresses),
-            Parsed::Malformed => return Err(malformed()),
-            Parsed::More(wanted) => wanted,
-        };
-        let start = bytes.len();
-        bytes.resize(start + wanted, 0);
-        stream.read_exact(&mut bytes[start..]).await?;
+        match parse(&bytes) {
+            Parsed::Whole(addresses, length) => return Ok((addresses, bytes[length..].to_vec())),
+            Parsed::Malformed => {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "no PROXY protocol"));
+            }
+            Parsed::More => {}
+        }
+        bytes.reserve(READ);
+        if stream.read_buf(&mut bytes).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Parsed {
-    Whole(Addresses),
-    /// At least so many bytes are missing.
-    More(usize),
+    /// The header has so many bytes.
+    Whole(Addresses, usize),
+    More,
     Malformed,
 }
 
@@ -50,16 +57,15 @@ fn parse(bytes: &[u8]) -> Parsed {
     }
     let name = b"PROXY ";
     let known = bytes.len().min(name.len());
-    if bytes[..known] != name[..known] || bytes.len() > LONGEST_LINE {
+    if bytes[..known] != name[..known] {
         return Parsed::Malformed;
     }
-    match bytes {
-        [.., b'\r', b'\n'] => line(&bytes[..bytes.len() - 2]),
-        // The shortest line is `PROXY UNKNOWN`; how much longer it is, its end tells.
-        _ if bytes.len() < 8 => Parsed::More(8 - bytes.len()),
-        [.., b'\r'] => Parsed::More(1),
-        [.., b'\n'] => Parsed::Malformed,
-        _ => Parsed::More(1),
+    let start = &bytes[..bytes.len().min(LONGEST_LINE)];
+    match memchr::memchr(b'\n', start) {
+        Some(end) if start[..end].ends_with(b"\r") => line(&start[..end - 1]),
+        Some(_) => Parsed::Malformed,
+        None if start.len() < LONGEST_LINE => Parsed::More,
+        None => Parsed::Malformed,
     }
 }
 
@@ -81,68 +87,82 @@ fn line(line: &[u8]) -> Parsed {
         let pair = (SocketAddr::new(client, client_port), SocketAddr::new(server, server_port));
         words.next().is_none().then_some(Some(pair))
     };
-    addresses().map_or(Parsed::Malformed, Parsed::Whole)
+    let length = line.len() + "\r\n".len();
+    addresses().map_or(Parsed::Malformed, |addresses| Parsed::Whole(addresses, length))
 }
 
 /// Version 2.
 fn binary(bytes: &[u8]) -> Parsed {
     let Some(&[version, family, high, low]) = bytes.get(12..16) else {
-        return Parsed::More(16 - bytes.len());
+        return Parsed::More;
     };
     let length = 16 + usize::from(u16::from_be_bytes([high, low]));
     if version >> 4 != 2 || length > LONGEST_HEADER {
         return Parsed::Malformed;
     }
     if bytes.len() < length {
-        return Parsed::More(length - bytes.len());
+        return Parsed::More;
     }
-    let body = &bytes[16..];
-    match (version & 15, family) {
+    let body = &bytes[16..length];
+    let both = match (version & 15, family) {
         // LOCAL, or no address that concerns us.
-        (0, _) | (1, 0) => Parsed::Whole(None),
+        (0, _) | (1, 0) => return Parsed::Whole(None, length),
         (1, 0x11) => pair::<4>(body, |octets| Ipv4Addr::from(octets).into()),
         (1, 0x21) => pair::<16>(body, |octets| Ipv6Addr::from(octets).into()),
-        _ => Parsed::Malformed,
-    }
+        _ => None,
+    };
+    both.map_or(Parsed::Malformed, |both| Parsed::Whole(Some(both), length))
 }
 
-fn pair<const N: usize>(body: &[u8], address: fn([u8; N]) -> IpAddr) -> Parsed {
-    let both = || {
-        let (client, rest) = body.split_first_chunk::<N>()?;
-        let (server, rest) = rest.split_first_chunk::<N>()?;
-        let &[a, b, c, d, ..] = rest else { return None };
-        let client = SocketAddr::new(address(*client), u16::from_be_bytes([a, b]));
-        Some((client, SocketAddr::new(address(*server), u16::from_be_bytes([c, d]))))
-    };
-    both().map_or(Parsed::Malformed, |both| Parsed::Whole(Some(both)))
+/// The addresses of client and server.
+fn pair<const N: usize>(
+    body: &[u8],
+    address: fn([u8; N]) -> IpAddr,
+) -> Option<(SocketAddr, SocketAddr)> {
+    let (client, rest) = body.split_first_chunk::<N>()?;
+    let (server, rest) = rest.split_first_chunk::<N>()?;
+    let &[a, b, c, d, ..] = rest else { return None };
+    let client = SocketAddr::new(address(*client), u16::from_be_bytes([a, b]));
+    Some((client, SocketAddr::new(address(*server), u16::from_be_bytes([c, d]))))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use tokio::io::ReadBuf;
+
     use super::*;
 
-    /// Feeds a message in the pieces that are asked for; the rest that was not touched.
-    fn feed(message: &[u8]) -> (Parsed, usize) {
-        let mut taken = 0;
-        loop {
-            match parse(&message[..taken]) {
-                Parsed::More(wanted) if taken + wanted <= message.len() => taken += wanted,
-                parsed => return (parsed, message.len() - taken),
+    /// What is found in a message at once and at each place where it can be cut; and how many bytes are left over.
+    fn feed(message: &[u8]) -> Option<(Addresses, usize)> {
+        let whole = parse(message);
+        for cut in 0..message.len() {
+            match (parse(&message[..cut]), &whole) {
+                (Parsed::More, _) => {}
+                (part, whole) => assert_eq!(part, *whole, "cut at {cut}"),
             }
+        }
+        match whole {
+            Parsed::Whole(addresses, length) => Some((addresses, message.len() - length)),
+            Parsed::Malformed => None,
+            Parsed::More => panic!("more is expected"),
         }
     }
 
-    fn both(client: &str, server: &str) -> Parsed {
-        Parsed::Whole(Some((client.parse().unwrap(), server.parse().unwrap())))
+    fn both(client: &str, server: &str) -> Addresses {
+        Some((client.parse().unwrap(), server.parse().unwrap()))
     }
 
     #[test]
     fn lines_are_read_to_their_end_and_no_further() {
         let line = b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\nGET";
-        assert_eq!(feed(line), (both("192.0.2.1:1", "192.0.2.2:2"), 3));
+        assert_eq!(feed(line), Some((both("192.0.2.1:1", "192.0.2.2:2"), 3)));
         let line = b"PROXY TCP6 2001:db8::1 ::1 65535 443\r\n";
-        assert_eq!(feed(line), (both("[2001:db8::1]:65535", "[::1]:443"), 0));
-        assert_eq!(feed(b"PROXY UNKNOWN ffff 1\r\nx"), (Parsed::Whole(None), 1));
+        assert_eq!(feed(line), Some((both("[2001:db8::1]:65535", "[::1]:443"), 0)));
+        assert_eq!(feed(b"PROXY UNKNOWN ffff 1\r\nx"), Some((None, 1)));
+        assert_eq!(feed(b"PROXY UNKNOWN\r\n\r\n"), Some((None, 2)));
         for wrong in [
             &b"GET / HTTP/1.1\r\n\r\n"[..],
             b"PROXY TCP4 ::1 ::1 1 2\r\n",
@@ -152,7 +172,7 @@ mod tests {
             b"PROXY TCP4 1.2.3.4\n",
             &[&b"PROXY UNKNOWN "[..], &[b'x'; 200], b"\r\n"].concat(),
         ] {
-            assert_eq!(feed(wrong).0, Parsed::Malformed, "{}", String::from_utf8_lossy(wrong));
+            assert_eq!(feed(wrong), None, "{}", String::from_utf8_lossy(wrong));
         }
     }
 
@@ -163,13 +183,41 @@ mod tests {
             [SIGNATURE, &[version, family][..], &length, body, b"rest"].concat()
         };
         let v4 = [192, 0, 2, 1, 192, 0, 2, 2, 0, 80, 1, 187];
-        assert_eq!(feed(&header(0x21, 0x11, &v4)), (both("192.0.2.1:80", "192.0.2.2:443"), 4));
+        let addresses = both("192.0.2.1:80", "192.0.2.2:443");
+        assert_eq!(feed(&header(0x21, 0x11, &v4)), Some((addresses, 4)));
         let longer = [&v4[..], &[3, 0, 4, 1, 2, 3, 4]].concat();
-        assert_eq!(feed(&header(0x21, 0x11, &longer)).1, 4);
-        assert_eq!(feed(&header(0x20, 0, &[])), (Parsed::Whole(None), 4));
-        assert_eq!(feed(&header(0x21, 0x11, &v4[..11])).0, Parsed::Malformed);
-        assert_eq!(feed(&header(0x11, 0x11, &v4)).0, Parsed::Malformed);
-        assert_eq!(feed(&header(0x21, 0x11, &[0; 5000])).0, Parsed::Malformed);
-        assert_eq!(feed(&header(0x21, 0x31, &[0; 216])).0, Parsed::Malformed);
+        assert_eq!(feed(&header(0x21, 0x11, &longer)), Some((addresses, 4)));
+        assert_eq!(feed(&header(0x20, 0, &[])), Some((None, 4)));
+        assert_eq!(feed(&header(0x21, 0x11, &v4[..11])), None);
+        assert_eq!(feed(&header(0x11, 0x11, &v4)), None);
+        assert_eq!(feed(&header(0x21, 0x11, &[0; 5000])), None);
+        assert_eq!(feed(&header(0x21, 0x31, &[0; 216])), None);
+    }
+
+    /// Counts what is read of a message.
+    struct Counting<'a> {
+        message: &'a [u8],
+        reads: usize,
+    }
+
+    impl AsyncRead for Counting<'_> {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            self.reads += 1;
+            Pin::new(&mut self.message).poll_read(cx, buffer)
+        }
+    }
+
+    #[tokio::test]
+    async fn what_has_arrived_takes_one_read() {
+        let message = b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\nGET / HTTP/1.1\r\n";
+        let mut stream = Counting { message, reads: 0 };
+        let (addresses, rest) = read(&mut stream).await.unwrap();
+        assert_eq!(addresses, both("192.0.2.1:1", "192.0.2.2:2"));
+        assert_eq!((&*rest, stream.reads), (&b"GET / HTTP/1.1\r\n"[..], 1));
+        assert!(read(&mut &message[..20]).await.is_err(), "it ends too early");
     }
 }

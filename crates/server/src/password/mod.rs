@@ -1,6 +1,7 @@
 //! Passwords as they are kept: hashed, in files of Apache's htpasswd form.
 
 mod apr1;
+mod cost;
 mod htpasswd;
 
 use argon2::Argon2;
@@ -50,11 +51,12 @@ enum Kind {
 const LONGEST: usize = 512;
 
 impl Hash {
-    /// Reads a hash as a file has it: argon2id, bcrypt, SHA-crypt or Apache's MD5.
+    /// Reads a hash from a file: argon2, bcrypt, SHA-crypt or Apache's MD5.
     ///
     /// # Errors
-    /// When it is none of these; passwords in the clear, DES and unsalted SHA-1 are refused.
-    pub fn parse(text: &str) -> Result<Self, &'static str> {
+    /// When it is none of these, or when verifying it would take too much memory or time. Passwords in the
+    /// clear, DES and unsalted SHA-1 are rejected.
+    pub fn parse(text: &str) -> Result<Self, String> {
         let begins = |beginnings: &[&str]| beginnings.iter().any(|start| text.starts_with(start));
         let kind = if begins(&["$argon2id$", "$argon2i$", "$argon2d$"]) {
             Kind::Argon2
@@ -65,9 +67,9 @@ impl Hash {
         } else if begins(&["$apr1$"]) {
             Kind::Apr1
         } else if begins(&["{SHA}"]) {
-            return Err("unsalted SHA-1 protects nobody");
+            return Err("unsalted SHA-1 protects nobody".into());
         } else {
-            return Err("the password is not hashed, or in a way that is not known");
+            return Err("the password is not hashed, or in a way that is not known".into());
         };
         let well_formed = match kind {
             Kind::Argon2 => phc::PasswordHash::new(text).is_ok(),
@@ -76,7 +78,14 @@ impl Hash {
             Kind::Apr1 => apr1::salt(text).is_some(),
         };
         if !well_formed {
-            return Err("the hash is malformed");
+            return Err("the hash is malformed".into());
+        }
+        match kind {
+            Kind::Argon2 => cost::argon2(text)?,
+            Kind::Bcrypt => cost::bcrypt(text)?,
+            Kind::ShaCrypt => cost::sha_crypt(text)?,
+            // Its number of rounds is fixed.
+            Kind::Apr1 => {}
         }
         Ok(Self { kind, text: text.into() })
     }
@@ -171,6 +180,46 @@ mod tests {
             ["secret", "{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=", "rqXexS6ZhobKA", "$2y$05$x", "$apr1$"]
         {
             assert!(Hash::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_hash_that_costs_too_much_is_rejected_and_the_usual_ones_are_accepted() {
+        let argon2 = |name: &str, parameters: &str| {
+            Hash::parse(&format!("${name}$v=19${parameters}$YWJjZGVmZ2g$YWJjZGVmZ2hpamtsbW5vcA"))
+        };
+        for name in ["argon2id", "argon2i", "argon2d"] {
+            for usual in ["m=19456,t=2,p=1", "m=65536,t=3,p=4", "m=1048576,t=1,p=4"] {
+                assert!(argon2(name, usual).is_ok(), "{usual}");
+            }
+            for costly in [
+                "m=4294967295,t=1,p=1",
+                "m=1048577,t=1,p=1",
+                "m=1048576,t=9,p=1",
+                "m=8,t=4294967295,p=1",
+            ] {
+                assert!(argon2(name, costly).is_err(), "{costly}");
+            }
+        }
+        let bcrypt = |cost: &str| {
+            Hash::parse(&format!(
+                "$2y${cost}$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW"
+            ))
+        };
+        assert!(bcrypt("12").is_ok() && bcrypt("17").is_ok());
+        assert!(bcrypt("18").is_err() && bcrypt("31").is_err());
+        for (kind, digest) in [
+            ("$5$", "0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA"),
+            (
+                "$6$",
+                "TVLlQcbpFVof5W3Yz4DTP6gRstiNuHwwTt6GLc1E5n0U0aDehy0S5knV8wiOQSpT0Y77vwPZN.Pq.H91p5hVO1",
+            ),
+        ] {
+            let rounds = |rounds: &str| Hash::parse(&format!("{kind}{rounds}saltsalt${digest}"));
+            for usual in ["", "rounds=5000$", "rounds=656000$"] {
+                assert!(rounds(usual).is_ok(), "{kind}{usual}: {:?}", rounds(usual));
+            }
+            assert!(rounds("rounds=999999999$").is_err());
         }
     }
 }

@@ -139,8 +139,13 @@ impl Queue {
         }
     }
 
-    /// Gives back a batch of which `lost` lines could not be written.
-    pub(super) fn finish(&self, mut batch: Batch, lost: u64) -> Turn {
+    /// Counts lines that could not be written, besides those of batches.
+    pub(super) fn add_lost(&self, lines: u64) {
+        self.lost.fetch_add(lines, Ordering::Relaxed);
+    }
+
+    /// Gives back a batch: `lost` is how many of its lines are lost when it could not be written to its end.
+    pub(super) fn finish(&self, mut batch: Batch, lost: Option<u64>) -> Turn {
         let mut state = self.lock();
         if state.stage == Stage::Abandoned {
             return Turn::Nothing; // counted as lost by `close`
@@ -151,7 +156,7 @@ impl Queue {
             batch.bytes.clear();
             state.free.push(batch.bytes);
         }
-        if lost > 0 {
+        if let Some(lost) = lost {
             self.lost.fetch_add(lost, Ordering::Relaxed);
             let loss = state.loss.get_or_insert_default();
             loss.lines += lost;
@@ -273,10 +278,10 @@ mod tests {
         assert!(!push(&queue, "d\ne\n"));
         assert_eq!(queue.lost(), 3);
         let batch = next_batch(&queue);
-        assert_eq!(queue.finish(batch, 0), Turn::Recovered(3));
+        assert_eq!(queue.finish(batch, None), Turn::Recovered(3));
         assert!(!push(&queue, "f\n"));
         let batch = next_batch(&queue);
-        assert_eq!(queue.finish(batch, 1), Turn::LossBegins);
+        assert_eq!(queue.finish(batch, Some(1)), Turn::LossBegins);
         assert_eq!(queue.lost(), 4);
     }
 
@@ -288,7 +293,7 @@ mod tests {
         push(&queue, "c\n");
         queue.drain();
         assert_eq!(queue.wait_drained(Duration::from_millis(10)), 3);
-        assert_eq!(queue.finish(under_way, 2), Turn::Nothing);
+        assert_eq!(queue.finish(under_way, Some(2)), Turn::Nothing);
         assert!(queue.next().is_none());
         assert_eq!(queue.lost(), 3);
     }

@@ -3,8 +3,8 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -39,11 +39,14 @@ impl Writer {
                 Entry::Reopen => self.reopen(),
             }
         }
+        if self.target.complete(&self.queue).is_err() {
+            self.queue.add_lost(1);
+        }
     }
 
     fn write(&mut self, batch: Batch) {
         let result = self.target.write(&batch.bytes, &self.queue);
-        let lost = result.as_ref().err().map_or(0, |fault| fault.lost);
+        let lost = result.as_ref().err().map(|fault| fault.lost);
         match (self.queue.finish(batch, lost), result) {
             (Turn::LossBegins, Err(Fault { error, .. })) => {
                 (self.reporter)(&format!("{error}; lines are being lost"));
@@ -57,8 +60,12 @@ impl Writer {
 
     /// Opens the file at the path anew; when that fails, the old one stays in use.
     fn reopen(&mut self) {
+        let is_complete = self.target.complete(&self.queue).is_ok();
         match self.target.reopen() {
-            Ok(()) => self.target.reopen_failed = false,
+            Ok(()) => {
+                self.target.reopen_failed = false;
+                self.queue.add_lost(u64::from(!is_complete));
+            }
             Err(error) if !self.target.reopen_failed => {
                 self.target.reopen_failed = true;
                 (self.reporter)(&format!(
@@ -86,8 +93,8 @@ pub(super) struct Target {
     path: Option<PathBuf>,
     identity: Identity,
     checked: Instant,
-    /// Whether the last write ended within a line.
-    torn: bool,
+    /// The rest of the line within which the last write ended. It is written before anything else.
+    rest: Vec<u8>,
     reopen_failed: bool,
 }
 
@@ -101,13 +108,15 @@ impl Target {
     }
 
     pub(super) fn open(path: PathBuf) -> io::Result<Self> {
-        Self::new(open_file(&path)?, Some(path))
+        let file = open_file(&path)?;
+        mark_cut_line(&file, &path);
+        Self::new(file, Some(path))
     }
 
     fn new(file: File, path: Option<PathBuf>) -> io::Result<Self> {
         let identity = identity(&file.metadata()?);
         let checked = Instant::now();
-        Ok(Self { file, path, identity, checked, torn: false, reopen_failed: false })
+        Ok(Self { file, path, identity, checked, rest: Vec::new(), reopen_failed: false })
     }
 
     fn reopen(&mut self) -> io::Result<()> {
@@ -130,6 +139,11 @@ impl Target {
         }
     }
 
+    /// Writes the rest of a line that was cut.
+    fn complete(&mut self, queue: &Queue) -> Result<(), Fault> {
+        self.write(b"", queue)
+    }
+
     fn write(&mut self, bytes: &[u8], queue: &Queue) -> Result<(), Fault> {
         let poller = self.file.as_fd();
         let mut wait = || {
@@ -138,7 +152,7 @@ impl Target {
             let _ = poll(&mut [PollFd::new(&poller, PollFlags::OUT)], Some(&timeout));
             !queue.is_abandoned()
         };
-        write_lines(&mut &self.file, &mut self.torn, bytes, &mut wait)
+        write_lines(&mut &self.file, &mut self.rest, bytes, &mut wait)
     }
 }
 
@@ -162,6 +176,31 @@ fn open_file(path: &PathBuf) -> io::Result<File> {
         .open(path)
 }
 
+/// Ends the last line of a file that another process has cut, as no space was left: what follows is not taken
+/// for its rest.
+fn mark_cut_line(mut file: &File, path: &Path) {
+    // A process that hands over may be writing: then the file grows.
+    let cut = cut_at(path);
+    if cut.is_some() {
+        std::thread::sleep(Duration::from_millis(100));
+        if cut_at(path) == cut {
+            // Without space this fails like what follows.
+            let _ = file.write(b" [cut]\n");
+        }
+    }
+}
+
+/// The length of a file whose last line has no end.
+fn cut_at(path: &Path) -> Option<u64> {
+    if !fs::metadata(path).is_ok_and(|facts| facts.is_file()) {
+        return None;
+    }
+    let file = File::open(path).ok()?;
+    let (length, mut last) = (file.metadata().ok()?.len(), [0]);
+    file.read_exact_at(&mut last, length.checked_sub(1)?).ok()?;
+    (last != *b"\n").then_some(length)
+}
+
 /// A batch that was not written to its end.
 #[derive(Debug)]
 struct Fault {
@@ -170,23 +209,28 @@ struct Fault {
     lost: u64,
 }
 
-/// Writes a batch, after a line feed when the write before it ended within a line.
+/// Writes a batch, after the rest of the line within which the write before it ended.
 ///
 /// `wait` is called when `out` would block; false ends the attempt.
 fn write_lines(
     out: &mut impl Write,
-    torn: &mut bool,
+    rest: &mut Vec<u8>,
     bytes: &[u8],
     wait: &mut dyn FnMut() -> bool,
 ) -> Result<(), Fault> {
     let lines = |bytes| memchr::memchr_iter(b'\n', bytes).count() as u64;
-    if *torn {
-        write_all(out, b"\n", wait).map_err(|(_, error)| Fault { error, lost: lines(bytes) })?;
-        *torn = false;
+    if !rest.is_empty() {
+        let written = write_all(out, rest, wait);
+        rest.drain(..written.as_ref().map_or_else(|(count, _)| *count, |()| rest.len()));
+        written.map_err(|(_, error)| Fault { error, lost: lines(bytes) })?;
     }
     write_all(out, bytes, wait).map_err(|(written, error)| {
-        *torn = written > 0 && bytes[written - 1] != b'\n';
-        Fault { error, lost: lines(&bytes[written..]) }
+        let left = &bytes[written..];
+        if written > 0 && bytes[written - 1] != b'\n' {
+            let end = memchr::memchr(b'\n', left).map_or(left.len(), |end| end + 1);
+            rest.extend_from_slice(&left[..end]);
+        }
+        Fault { error, lost: lines(&left[rest.len()..]) }
     })
 }
 
@@ -238,22 +282,39 @@ mod tests {
         use io::ErrorKind::{Interrupted, WouldBlock};
         let script = vec![Ok(1), Err(Interrupted), Ok(2), Err(WouldBlock), Ok(1)];
         let mut out = Scripted { script, written: Vec::new() };
-        let mut torn = false;
-        write_lines(&mut out, &mut torn, b"one\ntwo\n", &mut || true).unwrap();
+        let mut rest = Vec::new();
+        write_lines(&mut out, &mut rest, b"one\ntwo\n", &mut || true).unwrap();
         assert_eq!(out.written, b"one\ntwo\n");
     }
 
     #[test]
-    fn after_a_torn_line_the_next_begins_on_a_fresh_one() {
+    fn a_line_that_was_cut_is_completed_before_the_next() {
         use io::ErrorKind::StorageFull;
-        let script = vec![Ok(6), Err(StorageFull), Err(StorageFull)];
+        let full = || Err(StorageFull);
+        let script = vec![Ok(6), full(), full(), Ok(1), full()];
         let mut out = Scripted { script, written: Vec::new() };
-        let mut torn = false;
-        let fault = write_lines(&mut out, &mut torn, b"one\ntwo\nsix\n", &mut || true).unwrap_err();
-        assert_eq!((fault.lost, torn), (2, true));
-        let fault = write_lines(&mut out, &mut torn, b"ten\n", &mut || true).unwrap_err();
-        assert_eq!((fault.lost, torn), (1, true));
-        write_lines(&mut out, &mut torn, b"end\n", &mut || true).unwrap();
-        assert_eq!(out.written, b"one\ntw\nend\n");
+        let mut rest = Vec::new();
+        let mut write =
+            |out: &mut Scripted, bytes: &[u8]| write_lines(out, &mut rest, bytes, &mut || true);
+        let mut lost = |out: &mut Scripted, bytes: &[u8]| write(out, bytes).unwrap_err().lost;
+        // The cut line is not lost: its rest follows.
+        assert_eq!(lost(&mut out, b"one\ntwo\nsix\n"), 1);
+        assert_eq!(lost(&mut out, b"ten\n"), 1);
+        assert_eq!(lost(&mut out, b"six\nten\n"), 2);
+        write_lines(&mut out, &mut rest, b"end\n", &mut || true).unwrap();
+        assert_eq!(out.written, b"one\ntwo\nend\n");
+        assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn a_line_that_was_cut_by_a_process_before_is_marked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        for (before, expected) in [("", ""), ("one\n", "one\n"), ("one\ntw", "one\ntw [cut]\n")] {
+            fs::write(&path, before).unwrap();
+            let target = Target::open(path.clone()).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), expected);
+            drop(target);
+        }
     }
 }

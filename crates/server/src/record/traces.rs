@@ -1,13 +1,13 @@
 //! Traces of requests, sent to a collector by OTLP (OpenTelemetry's protocol, as JSON over HTTP).
 //!
 //! The trace that a client's request belongs to is taken over (W3C Trace Context). Spans go through a
-//! bounded queue to a thread of their own: what does not fit is lost and counted, and no loop ever
-//! waits.
+//! bounded queue to a thread of their own, which encodes and sends them: what does not fit is lost and counted, and no
+//! loop ever waits.
 
 use std::fmt::Write;
 use std::io::Read;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -16,9 +16,11 @@ use dunlin_http::Request;
 use dunlin_http::semantics::host;
 use serde_json::{Value, json};
 
+use super::metrics::{Label, named};
 use super::{Exchange, Times, random};
 use crate::client::Client;
 use crate::config::Traces;
+use crate::transport::Peer;
 
 /// A request that is traced.
 #[derive(Debug, Clone, Copy)]
@@ -32,10 +34,10 @@ pub(crate) struct Span {
 #[derive(Debug)]
 pub(crate) struct Tracer {
     sample: f64,
-    /// Gone once the server stops.
-    queue: Mutex<Option<SyncSender<Message>>>,
+    queue: SyncSender<Message>,
     thread: Mutex<Option<JoinHandle<()>>>,
     counts: Arc<Counts>,
+    is_stopping: Arc<AtomicBool>,
 }
 
 /// What became of spans.
@@ -45,8 +47,34 @@ pub(crate) struct Counts {
     pub(crate) lost: AtomicU64,
 }
 
-/// A span in the form in which it is sent.
-type Message = Value;
+/// What the thread is sent.
+enum Message {
+    Ended(Box<Ended>),
+    /// No more spans come.
+    Stop,
+}
+
+/// A span that has ended, with copies of what is told of it.
+struct Ended {
+    span: Span,
+    /// Nanoseconds since 1970.
+    start: u128,
+    end: u128,
+    method: Vec<u8>,
+    path: Vec<u8>,
+    query: Option<Vec<u8>>,
+    host: Option<Vec<u8>>,
+    user_agent: Option<Vec<u8>>,
+    peer: Peer,
+    is_encrypted: bool,
+    version: &'static str,
+    status: u16,
+    body_bytes: u64,
+    site: Box<str>,
+    cache: &'static str,
+    label: Label,
+    times: Times,
+}
 
 /// Spans that may wait.
 const WAITING: usize = 4096;
@@ -72,18 +100,23 @@ impl Tracer {
         let client = Client::secure(&settings.endpoint, trusted)?;
         let client = client.with_timeout(Some(Duration::from_secs(5)));
         let (queue, spans) = sync_channel(WAITING);
-        let counts = Arc::<Counts>::default();
-        let exporter =
-            Exporter { client, service: settings.service.clone(), counts: Arc::clone(&counts) };
+        let (counts, is_stopping) = (Arc::<Counts>::default(), Arc::<AtomicBool>::default());
+        let exporter = Exporter {
+            client,
+            service: settings.service.clone(),
+            counts: Arc::clone(&counts),
+            is_stopping: Arc::clone(&is_stopping),
+        };
         let thread = std::thread::Builder::new()
             .name("traces".into())
             .spawn(move || exporter.run(&spans))
             .map_err(|error| error.to_string())?;
         Ok(Self {
             sample: settings.sample,
-            queue: Mutex::new(Some(queue)),
+            queue,
             thread: Mutex::new(Some(thread)),
             counts,
+            is_stopping,
         })
     }
 
@@ -110,21 +143,22 @@ impl Tracer {
     }
 
     /// The request has ended.
-    pub(crate) fn end(&self, span: &Span, exchange: &Exchange<'_>, times: &Times, route: &str) {
-        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let sent =
-            queue.as_ref().map(|queue| queue.try_send(message(span, exchange, times, route)));
-        if !matches!(sent, Some(Ok(()))) {
+    pub(crate) fn end(&self, span: &Span, exchange: &Exchange<'_>, times: &Times, label: Label) {
+        let ended = Box::new(Ended::new(*span, exchange, times, label));
+        let result = self.queue.try_send(Message::Ended(ended));
+        if result.is_err() {
             self.counts.lost.fetch_add(1, Ordering::Relaxed);
         }
-        if let Some(Err(TrySendError::Full(_))) = sent {
+        if let Err(TrySendError::Full(_)) = result {
             tracing::warn!("spans come faster than the collector takes them; some are lost");
         }
     }
 
     /// Sends what waits, and ends the thread; the collector's slowness bounds how long that takes.
     pub(crate) fn finish(&self) {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.is_stopping.store(true, Ordering::Release);
+        // A queue that is full keeps the thread awake, which then finds the flag.
+        let _ = self.queue.try_send(Message::Stop);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let began = Instant::now();
         while let Some(thread) = &thread
@@ -163,13 +197,37 @@ fn parse(value: &[u8]) -> Option<Parent> {
     (parent.trace != 0 && parent.id != 0).then_some(parent)
 }
 
-/// A span by OpenTelemetry's conventions for HTTP servers.
-fn message(span: &Span, exchange: &Exchange<'_>, times: &Times, route: &str) -> Message {
+impl Ended {
+    fn new(span: Span, exchange: &Exchange<'_>, times: &Times, label: Label) -> Self {
+        let start =
+            u128::from(exchange.started_secs) * 1_000_000_000 + u128::from(exchange.started_nanos);
+        Self {
+            span,
+            start,
+            end: start + u128::from(exchange.duration_ns),
+            method: exchange.method.into(),
+            path: exchange.path().into(),
+            query: exchange.query().map(Vec::from),
+            host: exchange.host.map(Vec::from),
+            user_agent: exchange.user_agent.map(Vec::from),
+            peer: exchange.peer,
+            is_encrypted: exchange.encrypted,
+            version: exchange.version,
+            status: exchange.status,
+            body_bytes: exchange.body_bytes,
+            site: exchange.site.into(),
+            cache: exchange.cache,
+            label,
+            times: *times,
+        }
+    }
+}
+
+/// A span as JSON, by OpenTelemetry's conventions for HTTP servers.
+fn encode(ended: &Ended) -> Value {
     let text = |bytes: &[u8]| Value::from(String::from_utf8_lossy(bytes));
-    let start =
-        u128::from(exchange.started_secs) * 1_000_000_000 + u128::from(exchange.started_nanos);
-    let end = start + u128::from(exchange.duration_ns);
-    let version = exchange.version.trim_start_matches("HTTP/").trim_end_matches(".0");
+    let (_, route) = named(ended.label);
+    let version = ended.version.trim_start_matches("HTTP/").trim_end_matches(".0");
     let version = if version == "1" { "1.0" } else { version };
     let mut attributes = Vec::new();
     let mut add = |key: &str, value: Value| {
@@ -179,68 +237,68 @@ fn message(span: &Span, exchange: &Exchange<'_>, times: &Times, route: &str) -> 
         };
         attributes.push(json!({"key": key, "value": value}));
     };
-    add("http.request.method", text(exchange.method));
-    add("url.scheme", if exchange.encrypted { "https" } else { "http" }.into());
-    add("url.path", text(exchange.path()));
-    if let Some(query) = exchange.query() {
+    add("http.request.method", text(&ended.method));
+    add("url.scheme", if ended.is_encrypted { "https" } else { "http" }.into());
+    add("url.path", text(&ended.path));
+    if let Some(query) = &ended.query {
         add("url.query", text(query));
     }
-    add("http.route", route.into());
-    add("http.response.status_code", exchange.status.into());
-    add("http.response.body.size", exchange.body_bytes.into());
+    add("http.route", (&*route).into());
+    add("http.response.status_code", ended.status.into());
+    add("http.response.body.size", ended.body_bytes.into());
     add("network.protocol.version", version.into());
-    add("client.address", exchange.peer.to_string().into());
-    if let Some(host) = exchange.host.and_then(host::parse) {
+    add("client.address", ended.peer.to_string().into());
+    if let Some(host) = ended.host.as_deref().and_then(host::parse) {
         add("server.address", text(host.name));
         if let Some(port) = host.port {
             add("server.port", port.into());
         }
     }
-    if let Some(agent) = exchange.user_agent {
+    if let Some(agent) = &ended.user_agent {
         add("user_agent.original", text(agent));
     }
-    if exchange.status >= 500 || exchange.status == 499 {
-        add("error.type", exchange.status.to_string().into());
+    if ended.status >= 500 || ended.status == 499 {
+        add("error.type", ended.status.to_string().into());
     }
-    add("dunlin.site", exchange.site.into());
-    add("dunlin.cache", exchange.cache.into());
-    for (name, micros) in times.iter() {
+    add("dunlin.site", (&*ended.site).into());
+    add("dunlin.cache", ended.cache.into());
+    for (name, micros) in ended.times.iter() {
         add(&format!("dunlin.phase.{name}_us"), micros.into());
     }
     let mut message = json!({
-        "traceId": format!("{:032x}", span.trace),
-        "spanId": format!("{:016x}", span.id),
-        "name": format!("{} {route}", String::from_utf8_lossy(exchange.method)).trim_end(),
+        "traceId": format!("{:032x}", ended.span.trace),
+        "spanId": format!("{:016x}", ended.span.id),
+        "name": format!("{} {route}", String::from_utf8_lossy(&ended.method)).trim_end(),
         "kind": 2,
-        "startTimeUnixNano": start.to_string(),
-        "endTimeUnixNano": end.to_string(),
+        "startTimeUnixNano": ended.start.to_string(),
+        "endTimeUnixNano": ended.end.to_string(),
         "attributes": attributes,
-        "status": if exchange.status >= 500 { json!({"code": 2}) } else { json!({}) },
+        "status": if ended.status >= 500 { json!({"code": 2}) } else { json!({}) },
     });
-    if let Some(parent) = span.parent {
+    if let Some(parent) = ended.span.parent {
         message["parentSpanId"] = format!("{parent:016x}").into();
     }
     message
 }
 
-/// The thread that sends.
+/// The thread that encodes and sends.
 struct Exporter {
     client: Client,
     service: String,
     counts: Arc<Counts>,
+    is_stopping: Arc<AtomicBool>,
 }
 
 impl Exporter {
     fn run(&self, spans: &Receiver<Message>) {
-        // Each turn begins with a span: a server without requests wakes nobody.
-        while let Ok(first) = spans.recv() {
-            let mut batch = vec![first];
+        // Each turn begins with a span: without requests, the thread sleeps.
+        while let Some(first) = self.next(spans, None) {
+            let mut batch = vec![encode(&first)];
             let until = Instant::now() + EVERY;
-            while batch.len() < BATCH {
-                match spans.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                    Ok(span) => batch.push(span),
-                    Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
-                }
+            while batch.len() < BATCH
+                && let Some(span) = self.next(spans, Some(until))
+            {
+                batch.push(encode(&span));
             }
             let count = batch.len() as u64;
             match self.send(batch) {
@@ -253,7 +311,20 @@ impl Exporter {
         }
     }
 
-    fn send(&self, spans: Vec<Message>) -> Result<(), String> {
+    /// The next span; `None` when there is none until then, or none comes any more.
+    fn next(&self, spans: &Receiver<Message>, until: Option<Instant>) -> Option<Box<Ended>> {
+        let message = match until {
+            _ if self.is_stopping.load(Ordering::Acquire) => spans.try_recv().ok(),
+            Some(until) => spans.recv_timeout(until.saturating_duration_since(Instant::now())).ok(),
+            None => spans.recv().ok(),
+        };
+        match message? {
+            Message::Ended(ended) => Some(ended),
+            Message::Stop => None,
+        }
+    }
+
+    fn send(&self, spans: Vec<Value>) -> Result<(), String> {
         let version = env!("CARGO_PKG_VERSION");
         let resource = json!({"attributes": [
             {"key": "service.name", "value": {"stringValue": self.service}},

@@ -7,7 +7,7 @@ use dunlin_http::semantics::Method;
 use dunlin_http::semantics::target::{self, Target};
 use dunlin_http::{FieldName, Request};
 
-use super::{Prepared, Reply, Routed, Subject, enter, find_site, routed};
+use super::{Prepared, Reply, Routed, Subject, Via, enter, find_site, is_admitted, routed};
 use crate::cache::front::{Front, Hit};
 use crate::config::Site;
 use crate::event_loop::{Loop, Shared};
@@ -54,14 +54,17 @@ pub(crate) fn known<'f>(
         Some(site) => site,
         None => find_site(ctx, request.field(FieldName::Host))?,
     };
+    if !is_admitted(ctx, client, site) {
+        return None;
+    }
     let hit = front.get(site.serial, path, ctx.clock.now()).filter(|hit| hit.is_ready())?;
     let coding = file::plain_coding(request, hit)?;
     let prepared =
         Prepared { hit: &**hit, coding, not_modified: false, cache: "hit", content: None };
     if hit.settings.gates.is_some() || ctx.is_telling_times() {
-        let settings = &hit.settings;
+        let (settings, raw_path, via) = (&hit.settings, path, Via::default());
         let subject =
-            Subject { site, settings, raw_path: path, path: b"", query, client, pass: None };
+            Subject { site, settings, raw_path, path: b"", query, client, pass: None, via };
         let at_once = prepared.plain(short).map(|plain| plain.sent(method).len() as u64);
         return Some(pass_gates(ctx, request, &subject, (hit, prepared), at_once));
     }
@@ -97,6 +100,8 @@ pub(crate) struct Quick {
     is_open: bool,
     /// The site when there is one only, for every host.
     only_site: Option<Arc<Site>>,
+    /// Whether there are sites that require certificates of their clients.
+    pub(super) some_require_certificates: bool,
 }
 
 impl Quick {
@@ -104,6 +109,11 @@ impl Quick {
         let config = &shared.config;
         let is_open =
             config.server.trusted_proxies.is_empty() && shared.certificates.challenges().is_none();
-        Self { is_open, only_site: config.sites.only().cloned() }
+        Self {
+            is_open,
+            only_site: config.sites.only().cloned(),
+            some_require_certificates: (0..config.sites.iter().count())
+                .any(|site| shared.certificates.requires_certificates(site)),
+        }
     }
 }

@@ -18,6 +18,7 @@ use seccompiler::{
     BackendError, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch,
 };
+use tokio::sync::oneshot;
 
 use super::{StartError, fail};
 use crate::config::Calls;
@@ -34,11 +35,23 @@ pub(super) fn allow(calls: Calls) -> Result<Option<Starter>, StartError> {
     match calls {
         Calls::Any => Ok(None),
         Calls::Harmless => {
-            let denied = DENIED.iter().map(|&call| (call, Vec::new())).collect();
-            refuse(denied, libc::EPERM).map(|()| None)
+            install(harmful().and_then(|calls| refusal(calls, libc::EPERM)))?;
+            // Its arguments are out of a filter's sight; libraries then use `clone`.
+            refuse(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS).map(|()| None)
         }
         Calls::Needed => allow_needed().map(Some),
     }
+}
+
+/// What no web site has a use for. In a user namespace of its own a process is root, which opens much of the
+/// kernel to it.
+fn harmful() -> Result<Rules, BackendError> {
+    let mut calls: Rules = DENIED.iter().map(|&call| (call, Vec::new())).collect();
+    let flag = libc::CLONE_NEWUSER as u64;
+    for call in [libc::SYS_clone, libc::SYS_unshare] {
+        calls.insert(call, vec![rule([(0, MaskedEq(flag), flag)])?]);
+    }
+    Ok(calls)
 }
 
 fn allow_needed() -> Result<Starter, StartError> {
@@ -59,6 +72,8 @@ fn needed() -> Result<Rules, BackendError> {
     let ioctl = IOCTLS.iter().map(|&request| rule([(1, Eq, u64::from(request))]));
     calls.insert(libc::SYS_ioctl, ioctl.collect::<Result<_, _>>()?);
     calls.insert(libc::SYS_clone, vec![rule([(0, MaskedEq(NAMESPACES), 0)])?]);
+    // A thread may set its own priority (PRIO_PROCESS of 0).
+    calls.insert(libc::SYS_setpriority, vec![rule([(0, Eq, 0), (1, Eq, 0)])?]);
     let mut sockets = vec![rule([(0, Eq, libc::AF_UNIX as u64)])?];
     for family in [libc::AF_INET, libc::AF_INET6] {
         for kind in [libc::SOCK_STREAM, libc::SOCK_DGRAM] {
@@ -114,36 +129,50 @@ fn architecture() -> Result<TargetArch, BackendError> {
 }
 
 /// The one thread that may start programs. It was begun before that was refused to the others.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Starter {
     orders: mpsc::Sender<Start>,
 }
 
-/// What to start, and where to tell what came of it.
-type Start = (Command, mpsc::Sender<io::Result<Child>>);
+/// What to start, and who gets the process.
+type Start = (Command, oneshot::Sender<io::Result<Child>>);
 
 impl Starter {
     fn begin() -> io::Result<Self> {
         let (orders, received) = mpsc::channel::<Start>();
-        let serve = move || {
-            for (mut command, answer) in received {
-                // Whoever asked waits for it.
-                let _ = answer.send(command.spawn());
-            }
-        };
+        let serve = move || received.into_iter().for_each(perform);
         std::thread::Builder::new().name("upgrade".into()).spawn(serve)?;
         Ok(Self { orders })
     }
+}
 
-    /// Starts a program, as [`Command::spawn`] does.
-    ///
-    /// # Errors
-    /// What that would say.
-    pub(super) fn spawn(&self, command: Command) -> io::Result<Child> {
-        let gone = || io::Error::other("the thread that starts programs has ended");
-        let (answer, answered) = mpsc::channel();
-        self.orders.send((command, answer)).map_err(|_| gone())?;
-        answered.recv().map_err(|_| gone())?
+/// Starts a program by `starter`, or by a thread of its own where this one may start programs. A file system
+/// that does not respond holds up only that thread.
+///
+/// # Errors
+/// When there is no thread for it.
+pub(super) fn start_program(
+    command: Command,
+    starter: Option<&Starter>,
+) -> io::Result<oneshot::Receiver<io::Result<Child>>> {
+    let (answer, started) = oneshot::channel();
+    match starter {
+        Some(Starter { orders }) => orders
+            .send((command, answer))
+            .map_err(|_| io::Error::other("the thread that starts programs has ended"))?,
+        None => {
+            let start = move || perform((command, answer));
+            std::thread::Builder::new().name("upgrade".into()).spawn(start)?;
+        }
+    }
+    Ok(started)
+}
+
+fn perform((mut command, answer): Start) {
+    if let Err(Ok(mut late)) = answer.send(command.spawn()) {
+        // Nothing waits for it any more.
+        let _ = late.kill();
+        let _ = late.wait();
     }
 }
 

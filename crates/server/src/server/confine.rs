@@ -21,13 +21,14 @@ use rustix::fs::OFlags;
 use rustix::thread::{CapabilitySet, capabilities};
 
 use super::calls::Starter;
+use super::pid_file::PidFile;
 use super::{StartError, fail};
 use crate::config::{Calls, Config, ErrorLogPlace, Jail, Limits, Places, Server};
 
 /// What a start needs of the world that the server has left.
 pub struct Confined {
-    /// Whom it becomes.
-    identity: Option<Identity>,
+    /// The user that it becomes.
+    pub(super) identity: Option<Identity>,
     /// This program as it was found when it was started: another may stand there by now. `None` when
     /// it cannot be found again.
     pub(super) program: Option<PathBuf>,
@@ -74,6 +75,12 @@ pub fn confine(config: &Config) -> Result<Confined, StartError> {
 pub fn hindrances(config: &Config) -> Vec<String> {
     let mut what = Vec::new();
     what.extend(check_script_users(config).err().map(|error| error.to_string()));
+    match crate::scratch::check() {
+        Err(error) if config.needs_sockets() => {
+            what.push(format!("{error}; the sockets of scripts need one"));
+        }
+        _ => {}
+    }
     if geteuid().is_root() {
         return what;
     }
@@ -147,7 +154,12 @@ pub(super) fn confine_files_and_calls(
         rustix::thread::set_no_new_privs(true)
             .map_err(|error| fail(format!("no_new_privs: {error}")))?;
     }
-    if let Some(places) = config.places() {
+    if let Some(mut places) = config.places() {
+        // For a new process that takes over; inside of a directory of its own, its file is among others that
+        // are named.
+        if config.server.chroot.is_none() {
+            places.execute.extend(std::env::current_exe());
+        }
         confine_files(&places, server.calls != Calls::Needed)
             .map_err(|what| fail(format!("landlock: {what}")))?;
     }
@@ -162,6 +174,32 @@ fn make_private(path: &Path, identity: Option<&Identity>) -> Result<(), StartErr
         std::os::unix::fs::chown(path, Some(uid.as_raw()), Some(gid.as_raw())).map_err(explain)?;
     }
     Ok(())
+}
+
+/// Writes the number of this process, and lets the user that it becomes write there again. The process before
+/// this one is named until this one serves.
+///
+/// # Errors
+/// When that user could not write it later, or it cannot be written now.
+pub(super) fn place_pid_file(
+    file: &PidFile,
+    confined: &Confined,
+    is_first: bool,
+) -> Result<(), StartError> {
+    let explain = |error: std::io::Error| {
+        let path = file.path().display();
+        fail(format!("pid_file {path}: {error}; check that the folder may be written"))
+    };
+    if is_first {
+        file.write().map_err(explain)?;
+    }
+    match &confined.identity {
+        Some(identity) if !identity.is_present() => {
+            let Some(uid) = identity.uid else { return Ok(()) };
+            file.give_to(uid, identity.gid).map_err(explain)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Becomes the user that the configuration names. There is no way back.
@@ -222,22 +260,25 @@ fn give_logs(config: &Config, uid: Uid, gid: Gid) {
     }
 }
 
-struct Identity {
-    name: String,
-    uid: Option<Uid>,
-    gid: Gid,
+pub(super) struct Identity {
+    pub(super) name: String,
+    pub(super) uid: Option<Uid>,
+    pub(super) gid: Gid,
     /// All of its groups; those of the process stay when there is no user.
-    groups: Vec<Gid>,
+    pub(super) groups: Vec<Gid>,
 }
 
 impl Identity {
     /// Whether this process has it.
-    fn is_present(&self) -> bool {
+    pub(super) fn is_present(&self) -> bool {
         self.uid.is_none_or(|uid| uid == geteuid()) && self.gid == getegid()
     }
 }
 
-fn identity(user: Option<&str>, group: Option<&str>) -> Result<Option<Identity>, StartError> {
+pub(super) fn identity(
+    user: Option<&str>,
+    group: Option<&str>,
+) -> Result<Option<Identity>, StartError> {
     let group = match group {
         None => None,
         Some(name) => {

@@ -1,8 +1,8 @@
 //! Listening sockets that come from elsewhere: from the process that served before, or from systemd.
 //!
 //! A server that hands over starts the new process with one end of a socket pair as its standard
-//! input, and sends its listening sockets there. The new one answers when it serves, or says why it
-//! does not. Nothing is inherited, so that no script can come by the sockets in between.
+//! input, and sends its listening sockets there (see [`super::successor`]). The new one responds when it serves,
+//! or says why it does not. Nothing is inherited, so that no script can get the sockets in between.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -11,28 +11,28 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::Duration;
 
-use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_domain};
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_domain, socket_type};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    SendAncillaryMessage, SendFlags, SocketType, recvmsg, sendmsg,
 };
 
 use super::{StartError, fail};
-use crate::config::{Address, Calls, Config, Jail};
+use crate::config::{Address, Config, Confinement, InForce, Jail};
 use crate::listen::{self, ListenSocket};
 
 /// What tells a process that another hands over to it: the number of that other, its parent.
 const VARIABLE: &str = "DUNLIN_HANDOVER";
-/// What tells it that it may make only the calls that a server without scripts needs: it has inherited that.
-const CALLS: &str = "DUNLIN_NEEDED_CALLS";
+/// What the process before has given up, which this one has inherited.
+const CONFINEMENT: &str = "DUNLIN_CONFINEMENT";
 /// Descriptors of one message; the system takes 253.
-const DESCRIPTORS: usize = 128;
+pub(super) const DESCRIPTORS: usize = 128;
 /// Bytes of one message: an address, or why the new process does not serve.
 const LONGEST: usize = 4096;
-/// How long the new process may take until it serves.
+/// The longest wait for the next message of the process before.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const LISTENER: u8 = b'L';
@@ -71,9 +71,14 @@ impl Takeover {
     /// # Errors
     /// When what it hands over cannot be received.
     pub fn receive() -> io::Result<Option<Self>> {
+        let Ok(before) = std::env::var(VARIABLE) else { return Ok(None) };
         let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().to_string());
-        if parent.is_none() || std::env::var(VARIABLE).ok() != parent {
-            return Ok(None);
+        if parent.as_ref() != Some(&before) {
+            // The process before may have ended while this one was started.
+            let is_handover = socket_type(io::stdin()) == Ok(SocketType::SEQPACKET);
+            let ended =
+                format!("process {before}, which hands over, is not the parent of this one");
+            return if is_handover { Err(io::Error::other(ended)) } else { Ok(None) };
         }
         let parent = io::stdin().as_fd().try_clone_to_owned()?;
         set_socket_timeout(&parent, Timeout::Recv, Some(PATIENCE))?;
@@ -87,25 +92,37 @@ impl Takeover {
                     inherited.push(Inherited { address, sockets, is_managed: kind == MANAGED });
                 }
                 Some((&END, _)) => {
+                    // So far the process before has read what this one writes to its standard error.
+                    if let Some(stderr) = descriptors.first() {
+                        rustix::stdio::dup2_stderr(stderr)?;
+                    }
                     Jail::continue_inside();
                     return Ok(Some(Self { parent, inherited }));
                 }
-                _ => return Err(io::ErrorKind::InvalidData.into()),
+                None => {
+                    return Err(io::Error::other("it has closed the connection before its end"));
+                }
+                _ => return Err(io::Error::other("it has sent a message that is not understood")),
             }
         }
     }
 
-    /// Has `config` say which calls of the system this process may make: what the process before has given
-    /// up does not come back.
+    /// What a process that starts by `config` is bound to: what the process before has given up does not
+    /// come back.
     ///
     /// # Errors
-    /// When `config` needs more.
-    pub(super) fn calls(&self, config: &mut Config) -> Result<(), StartError> {
-        if std::env::var_os(CALLS).is_none() {
-            return Ok(());
+    /// When `config` needs what was given up.
+    pub(super) fn in_force(&self, config: &mut Config) -> Result<InForce, StartError> {
+        let mut in_force = InForce::of(config);
+        let Ok(text) = std::env::var(CONFINEMENT) else { return Ok(in_force) };
+        let before: Confinement = serde_json::from_str(&text)
+            .map_err(|error| fail(format!("the confinement of the process before: {error}")))?;
+        in_force.confinement = in_force.confinement.after(before);
+        config.server.calls = in_force.confinement.calls;
+        match config.refused_after(config.server.calls) {
+            Some(why) => Err(fail(why)),
+            None => Ok(in_force),
         }
-        config.server.calls = Calls::Needed;
-        config.refused_after(config).map_or(Ok(()), |why| Err(fail(why)))
     }
 
     /// Says that this process serves from now on.
@@ -159,98 +176,50 @@ pub(super) fn from_systemd() -> io::Result<Vec<Inherited>> {
     Ok(inherited)
 }
 
-/// A new process of this program that is to take over.
-pub(super) struct Successor {
-    process: Child,
-    socket: OwnedFd,
+/// Sets what a new process has to know of the handover and of what it inherits.
+pub(super) fn variables(command: &mut Command, confinement: &Confinement) {
+    command
+        .env(VARIABLE, std::process::id().to_string())
+        .envs(Jail::entered().into_iter().flat_map(Jail::variables))
+        // The service manager watches the service, whichever its process is.
+        .env_remove("WATCHDOG_PID")
+        .env(CONFINEMENT, serde_json::json!(confinement).to_string());
 }
 
-impl Successor {
-    /// Starts it by `spawn` with the arguments of this one, and hands the listeners over: each an address with
-    /// its sockets, and whether they are the service manager's. `calls` are those that this process may make.
-    ///
-    /// # Errors
-    /// What is in the way.
-    pub(super) fn start<'l>(
-        program: &Path,
-        calls: Calls,
-        spawn: impl FnOnce(Command) -> io::Result<Child>,
-        listeners: impl Iterator<Item = (String, &'l [ListenSocket], bool)>,
-    ) -> io::Result<Self> {
-        let flags = SocketFlags::CLOEXEC;
-        let (socket, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        let mut command = Command::new(program);
-        command
-            .args(std::env::args_os().skip(1))
-            .env(VARIABLE, std::process::id().to_string())
-            .envs(Jail::entered().into_iter().flat_map(Jail::variables))
-            // The manager's watch is over the service, whichever its process is.
-            .env_remove("WATCHDOG_PID")
-            .env_remove(CALLS)
-            .envs((calls == Calls::Needed).then_some((CALLS, "1")))
-            .stdin(other);
-        let process = spawn(command).map_err(|error| {
-            io::Error::new(error.kind(), format!("{}: {error}", program.display()))
-        })?;
-        let mut successor = Self { process, socket };
-        if let Err(error) = successor.hand_over(listeners) {
-            successor.end();
-            return Err(error);
+/// What a new process sends.
+pub(super) enum Message {
+    Ready,
+    /// It cannot serve, and why.
+    Failed(String),
+}
+
+impl Message {
+    /// `None` when it is neither.
+    pub(super) fn read(text: &[u8]) -> Option<Self> {
+        match text.split_first()? {
+            (&READY, _) => Some(Self::Ready),
+            (&FAILED, why) => Some(Self::Failed(String::from_utf8_lossy(why).into_owned())),
+            _ => None,
         }
-        Ok(successor)
     }
+}
 
-    fn hand_over<'l>(
-        &self,
-        listeners: impl Iterator<Item = (String, &'l [ListenSocket], bool)>,
-    ) -> io::Result<()> {
-        for (address, sockets, is_managed) in listeners {
-            let kind = if is_managed { MANAGED } else { LISTENER };
-            for sockets in sockets.chunks(DESCRIPTORS) {
-                let descriptors: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
-                send(&self.socket, &[&[kind], address.as_bytes()].concat(), &descriptors)?;
-            }
-        }
-        send(&self.socket, &[END], &[])
-    }
+/// Sends listening sockets of an address, at most [`DESCRIPTORS`].
+pub(super) fn send_listener(
+    socket: impl AsFd,
+    address: &str,
+    sockets: &[ListenSocket],
+    is_managed: bool,
+) -> io::Result<()> {
+    let kind = if is_managed { MANAGED } else { LISTENER };
+    let descriptors: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
+    send(socket, &[&[kind], address.as_bytes()].concat(), &descriptors)
+}
 
-    /// The number of its process.
-    pub(super) fn pid(&self) -> u32 {
-        self.process.id()
-    }
-
-    /// Waits until it serves. Takes its time: not for a loop.
-    ///
-    /// # Errors
-    /// Why it does not; its process has ended then.
-    pub(super) fn wait(mut self) -> Result<(), String> {
-        let answer = set_socket_timeout(&self.socket, Timeout::Recv, Some(PATIENCE))
-            .map_err(io::Error::from)
-            .and_then(|()| receive(&self.socket));
-        let why = match answer {
-            Ok((text, _)) => match text.split_first() {
-                Some((&READY, _)) => return Ok(()),
-                Some((&FAILED, why)) => String::from_utf8_lossy(why).into_owned(),
-                // The end of the connection.
-                _ => self.process.wait().map_or_else(
-                    |error| error.to_string(),
-                    |status| format!("the new process ended ({status})"),
-                ),
-            },
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                format!("the new process did not serve within {} s", PATIENCE.as_secs())
-            }
-            Err(error) => error.to_string(),
-        };
-        self.end();
-        Err(why)
-    }
-
-    fn end(&mut self) {
-        // It may have ended by itself.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+/// Says that these were all, and sends this process's standard error: the new process writes there from then
+/// on.
+pub(super) fn send_end(socket: impl AsFd) -> io::Result<()> {
+    send(socket, &[END], &[io::stderr().as_fd()])
 }
 
 fn socket(descriptor: OwnedFd) -> io::Result<ListenSocket> {
@@ -260,7 +229,7 @@ fn socket(descriptor: OwnedFd) -> io::Result<ListenSocket> {
     })
 }
 
-fn send(socket: &OwnedFd, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+fn send(socket: impl AsFd, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() {
@@ -270,7 +239,8 @@ fn send(socket: &OwnedFd, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io:
     Ok(())
 }
 
-fn receive(socket: &OwnedFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+/// One message with its descriptors; without any bytes at the end of the connection.
+pub(super) fn receive(socket: impl AsFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let mut text = vec![0; LONGEST];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);

@@ -1,10 +1,12 @@
 //! Every socket that is listened on, and what becomes of them when the configuration changes.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use super::handover::Inherited;
+use super::successor::Handed;
 use super::{StartError, fail};
 use crate::config::{Address, Listen};
 use crate::listen::{self, ListenSocket};
@@ -125,10 +127,10 @@ impl Listeners {
     }
 
     /// Every address with its sockets, and whether they are the service manager's.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (String, &[ListenSocket], bool)> {
-        self.open
-            .iter()
-            .map(|open| (open.rules.address.to_string(), &*open.sockets, open.is_managed))
+    pub(super) fn iter(&self) -> impl Iterator<Item = Handed> {
+        self.open.iter().map(|open| {
+            (open.rules.address.to_string(), Arc::clone(&open.sockets), open.is_managed)
+        })
     }
 
     /// Lets go of all of them; they, and the files of Unix sockets, are another process's now.
@@ -136,9 +138,52 @@ impl Listeners {
         self.open.clear();
     }
 
-    /// The addresses of those that serve sites, as URLs.
+    /// Those that serve sites, as URLs that a browser on this machine can open. Addresses that stand for every
+    /// address of the machine are not such, and are added in parentheses.
     pub(super) fn urls(&self) -> Vec<String> {
-        self.open.iter().filter(|open| !open.rules.admin).filter_map(Open::url).collect()
+        let mut lines: Vec<String> = Vec::new();
+        let mut everywhere: Vec<(u16, bool)> = Vec::new();
+        for open in self.open.iter().filter(|open| !open.rules.admin) {
+            match open.local_address() {
+                Some(address) if address.ip().is_unspecified() => {
+                    let key = (address.port(), open.rules.tls);
+                    if !everywhere.contains(&key) {
+                        everywhere.push(key);
+                        let scheme = open.scheme();
+                        let bound = self.bound_everywhere(key).join(" and ");
+                        let port = address.port();
+                        lines.push(format!("{scheme}://localhost:{port}/ (listening on {bound})"));
+                    }
+                }
+                Some(address) => lines.push(format!("{}://{address}/", open.scheme())),
+                None => lines.push(open.rules.address.to_string()),
+            }
+        }
+        lines
+    }
+
+    /// The addresses of that port that stand for every address of the machine.
+    fn bound_everywhere(&self, key: (u16, bool)) -> Vec<String> {
+        let open = self.open.iter().filter(|open| !open.rules.admin && open.rules.tls == key.1);
+        let addresses = open.filter_map(Open::local_address);
+        let same = |address: &SocketAddr| address.ip().is_unspecified() && address.port() == key.0;
+        addresses.filter(same).map(|address| address.to_string()).collect()
+    }
+
+    /// Every address that is listened on, for the log.
+    pub(super) fn addresses(&self) -> Vec<String> {
+        let line = |open: &Open| {
+            let address = open
+                .local_address()
+                .map_or_else(|| open.rules.address.to_string(), |address| address.to_string());
+            let note = match (open.rules.admin, open.rules.tls) {
+                (true, _) => " (admin)",
+                (false, true) => " (TLS)",
+                (false, false) => "",
+            };
+            format!("{address}{note}")
+        };
+        self.open.iter().map(line).collect()
     }
 
     /// Lets go of all of them, with the files of Unix sockets, at the end.
@@ -240,11 +285,15 @@ impl Open {
         Ok(())
     }
 
-    fn url(&self) -> Option<String> {
-        let scheme = if self.rules.tls { "https" } else { "http" };
+    fn scheme(&self) -> &'static str {
+        if self.rules.tls { "https" } else { "http" }
+    }
+
+    /// The address that the socket is bound to; `None` of a Unix socket.
+    fn local_address(&self) -> Option<SocketAddr> {
         match self.sockets.first()? {
-            ListenSocket::Tcp(socket) => Some(format!("{scheme}://{}/", socket.local_addr().ok()?)),
-            ListenSocket::Unix(_) => Some(self.rules.address.to_string()),
+            ListenSocket::Tcp(socket) => socket.local_addr().ok(),
+            ListenSocket::Unix(_) => None,
         }
     }
 
@@ -253,7 +302,14 @@ impl Open {
             && !self.is_managed
         {
             // It may be gone with its folder.
-            let _ = std::fs::remove_file(path);
+            if let Err(error) = std::fs::remove_file(path)
+                && error.kind() == io::ErrorKind::PermissionDenied
+            {
+                tracing::warn!(
+                    "{} stays behind: {error}; put it into a folder that the server's user may write to",
+                    self.rules.address
+                );
+            }
         }
     }
 }

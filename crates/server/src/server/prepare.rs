@@ -1,16 +1,20 @@
 //! From a configuration to what the loops share, with whatever can be kept of what they shared before.
 
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
 use super::{StartError, fail};
 use crate::cache::{Bounds, Store, Watch};
-use crate::config::{Config, Server};
+use crate::config::{Config, InForce, Server};
 use crate::control::Commands;
 use crate::event_loop::Shared;
-use crate::handler::file::Roots;
-use crate::handler::script::Pools;
+use crate::handler::file::{Protected, Roots};
+use crate::handler::script::{Pools, Storage};
 use crate::listen::{ConnectionLimits, Gauge};
 use crate::record::redact::Redactor;
 use crate::record::traces::Tracer;
@@ -23,6 +27,7 @@ pub(super) struct Generation {
     pub(super) shared: Arc<Shared>,
     /// Beside what is shared, so that it ends with the last request that writes to it.
     pub(super) access_log: Option<Arc<AccessLog>>,
+    directories: Arc<HashMap<PathBuf, Option<Place>>>,
 }
 
 impl Generation {
@@ -30,7 +35,11 @@ impl Generation {
     ///
     /// # Errors
     /// The first thing that cannot be had.
-    pub(super) fn first(config: Config, commands: Commands) -> Result<Self, StartError> {
+    pub(super) fn first(
+        config: Config,
+        in_force: InForce,
+        commands: Commands,
+    ) -> Result<Self, StartError> {
         let server = &config.server;
         let watch = server.cache.notify.then(Watch::new).and_then(|watch| {
             watch
@@ -44,16 +53,21 @@ impl Generation {
         let limit = crate::config::descriptor_limit();
         Ok(Self {
             access_log: access_log(server)?,
+            directories: Arc::new(directories(&config)),
             shared: Arc::new(Shared {
                 store: Arc::new(Store::new(bounds(server))),
                 watch: watch.map(Arc::new),
                 roots: Arc::new(Roots::default()),
+                protected: Arc::new(Protected::new(config.protected_files())),
                 pools: Arc::new(Pools::default()),
+                blocking: Arc::default(),
+                bodies: Arc::new(Storage::new(&config)),
                 certificates: certificates(&config)?,
                 gauge: Arc::new(Gauge::new(connections(server), server.threads, limit)),
                 reverse_dns: reverse_dns(server)?,
                 serial: Arc::new(AtomicU64::new(0)),
                 commands,
+                in_force: Arc::new(in_force),
                 loaded: SystemTime::now(),
                 started: SystemTime::now(),
                 metrics: Arc::default(),
@@ -97,16 +111,21 @@ impl Generation {
         };
         Ok(Self {
             access_log,
+            directories: Arc::new(directories(&config)),
             shared: Arc::new(Shared {
                 store,
                 watch: before.watch.clone(),
                 roots: Arc::clone(&before.roots),
+                protected: Arc::new(Protected::new(config.protected_files())),
                 pools: Arc::clone(&before.pools),
+                blocking: Arc::clone(&before.blocking),
+                bodies: Arc::clone(&before.bodies),
                 certificates: certificates(&config)?,
                 gauge: Arc::clone(&before.gauge),
                 reverse_dns,
                 serial: Arc::clone(&before.serial),
                 commands: before.commands.clone(),
+                in_force: Arc::clone(&before.in_force),
                 loaded: SystemTime::now(),
                 started: before.started,
                 metrics: Arc::clone(&before.metrics),
@@ -119,15 +138,86 @@ impl Generation {
         })
     }
 
-    /// Lets go of what is only of use with `before`, once every loop goes by this one.
-    pub(super) fn takes_over(&self, before: &Self) {
-        let Shared { config, store, pools, gauge, .. } = &*self.shared;
+    /// The directories that lead elsewhere than by `before`.
+    pub(super) fn moved(&self, before: &Self) -> Vec<Moved> {
+        let moved = self
+            .directories
+            .iter()
+            .filter(|(path, now)| before.directories.get(*path).is_some_and(|then| then != *now));
+        moved.map(|(path, now)| Moved { path: path.clone(), now: now.clone() }).collect()
+    }
+
+    /// Has every file and script looked for again, from its root on, if any directory has `moved`, and compared with the
+    /// disk otherwise.
+    pub(super) fn look_again(&self, moved: &[Moved]) {
+        if moved.is_empty() {
+            self.shared.roots.suspect();
+            self.shared.store.distrust();
+        } else {
+            self.shared.forget_files();
+        }
+    }
+
+    /// Ends what is only of use with `before`, and the processes that were started in directories that have `moved`, once
+    /// every loop goes by this one.
+    pub(super) fn takes_over(&self, before: &Self, moved: &[Moved]) {
+        let Shared { config, store, pools, gauge, roots, protected, bodies, .. } = &*self.shared;
+        bodies.set(config);
         before.shared.certificates.retire();
         gauge.set(connections(&config.server));
         store.retain_sites(|site| config.sites.has(site));
-        let scripts: Vec<usize> =
+        // What was an ordinary file so far may be cached.
+        if !protected.is_within(&before.shared.protected) {
+            store.clear();
+        }
+        roots.retain(|path| self.directories.contains_key(path));
+        let mut scripts: Vec<usize> =
             config.sites.iter().flat_map(|site| site.script_ids().collect::<Vec<_>>()).collect();
+        for Moved { path, .. } in moved {
+            for moved in config.sites.iter().flat_map(|site| site.scripts_in(path)) {
+                scripts.retain(|&id| id != moved);
+            }
+        }
         pools.retain(|id| scripts.contains(&id));
+    }
+}
+
+/// A directory that the configuration names, as it was found when the configuration was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    device: u64,
+    inode: u64,
+    /// Without symlinks.
+    path: PathBuf,
+}
+
+impl Place {
+    fn of(path: &Path) -> Option<Self> {
+        let (real, facts) = (path.canonicalize().ok()?, path.metadata().ok()?);
+        Some(Self { device: facts.dev(), inode: facts.ino(), path: real })
+    }
+}
+
+/// Where each directory that `config` names leads; [`None`] where that cannot be found.
+fn directories(config: &Config) -> HashMap<PathBuf, Option<Place>> {
+    let paths = config.sites.iter().flat_map(|site| site.directories().collect::<HashSet<_>>());
+    paths.map(|path| (path.to_owned(), Place::of(path))).collect()
+}
+
+/// A directory that leads elsewhere than it did by the configuration before.
+pub(super) struct Moved {
+    pub(super) path: PathBuf,
+    now: Option<Place>,
+}
+
+impl fmt::Display for Moved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        match &self.now {
+            Some(now) if now.path == self.path => write!(f, "{path} is another directory now"),
+            Some(now) => write!(f, "{path} leads to {} now", now.path.display()),
+            None => write!(f, "{path} cannot be found now"),
+        }
     }
 }
 
@@ -188,13 +278,6 @@ fn reverse_dns(server: &Server) -> Result<Option<Arc<ReverseDns>>, StartError> {
 }
 
 fn certificates(config: &Config) -> Result<Arc<Certificates>, StartError> {
-    if config.listen.iter().any(|listen| listen.tls)
-        && config.sites.iter().all(|site| site.tls.is_none())
-    {
-        return Err(fail(
-            "a listener speaks TLS, and no site has a certificate; write tls = { certificate = \"FILE\", key = \"FILE\" } into [[site]]",
-        ));
-    }
     let certificates = Arc::new(Certificates::load(config).map_err(fail)?);
     certificates.follow().map_err(|error| fail(format!("following certificates: {error}")))?;
     certificates

@@ -2,23 +2,26 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ResolvesServerCert, ServerSessionMemoryCache,
-    WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
-use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion, version};
+use rustls::time_provider::TimeProvider;
+use rustls::{CipherSuite, CommonState, ServerConfig};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::error::X509Error;
 use x509_parser::extensions::GeneralName;
 use x509_parser::time::ASN1Time;
 
-use crate::config::{ClientCertificates, Tls, TlsVersion};
+use super::clock::{Tickets, WallClock, after_1970};
+use super::policy::{Policy, Requirements};
+use crate::config::Tls;
 
 /// The cryptography that TLS uses.
 pub(super) fn provider() -> Arc<CryptoProvider> {
@@ -30,10 +33,14 @@ const EARLY_DATA: u32 = 16 * 1024;
 /// Sessions of one site that are remembered where there is early data.
 const SESSIONS: usize = 10_000;
 
-/// What a site answers handshakes with.
+/// What a site responds to handshakes with.
 pub(super) struct Answering {
     http2: Arc<ServerConfig>,
     http1: Arc<ServerConfig>,
+    /// What every handshake meets that succeeds.
+    pub(super) policy: Policy,
+    suites: Vec<CipherSuite>,
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
 }
 
 impl Answering {
@@ -41,62 +48,79 @@ impl Answering {
     pub(super) fn config(&self, http2: bool) -> Arc<ServerConfig> {
         Arc::clone(if http2 { &self.http2 } else { &self.http1 })
     }
+
+    /// Whether a handshake that has succeeded by another policy meets this one.
+    pub(super) fn is_met_by(&self, tls: &CommonState) -> bool {
+        let suite = tls.negotiated_cipher_suite().map(|suite| suite.suite());
+        suite.is_some_and(|suite| self.suites.contains(&suite))
+            && self.verifier.as_ref().is_none_or(|verifier| match tls.peer_certificates() {
+                Some([own, others @ ..]) => {
+                    let now = WallClock.current_time();
+                    now.is_some_and(|now| verifier.verify_client_cert(own, others, now).is_ok())
+                }
+                _ => !verifier.client_auth_mandatory(),
+            })
+    }
+
+    /// Whether clients are asked for a certificate.
+    pub(super) fn verifies_clients(&self) -> bool {
+        self.verifier.is_some()
+    }
 }
 
-/// What the site `name` answers handshakes with.
+/// What the site `name` responds to handshakes with.
 ///
 /// # Errors
 /// Which file cannot be used, and why.
 pub(super) fn answering(settings: &Tls, name: &str) -> Result<Arc<Answering>, String> {
-    let http1 = server_config(settings, name)?;
+    let required = Requirements::read(settings)?;
+    let verifier = required.verifier()?;
+    let http1 = server_config(settings, &required, verifier.clone(), name)?;
     let mut http2 = http1.clone();
     http2.alpn_protocols.insert(0, b"h2".to_vec());
-    Ok(Arc::new(Answering { http1: Arc::new(http1), http2: Arc::new(http2) }))
+    Ok(Arc::new(Answering {
+        http1: Arc::new(http1),
+        http2: Arc::new(http2),
+        policy: required.policy(),
+        suites: required.suites(),
+        verifier,
+    }))
 }
 
-fn server_config(settings: &Tls, name: &str) -> Result<ServerConfig, String> {
-    let mut provider = CryptoProvider::clone(&provider());
-    if let Some(wanted) = &settings.ciphers {
-        let all = std::mem::take(&mut provider.cipher_suites);
-        let find = |name| all.iter().find(|suite| suite.suite() == name).copied();
-        provider.cipher_suites = wanted.iter().copied().filter_map(find).collect();
-    }
-    let provider = Arc::new(provider);
+fn server_config(
+    settings: &Tls,
+    required: &Requirements,
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    name: &str,
+) -> Result<ServerConfig, String> {
+    let provider = &required.provider;
     let mut keys = Vec::new();
     for (certificate, key) in &settings.certificates {
-        keys.push(Arc::new(load(&provider, certificate, key, settings.ocsp.as_deref())?));
+        keys.push(Arc::new(load(provider, certificate, key, settings.ocsp.as_deref())?));
     }
-    let known: &[&SupportedProtocolVersion] = match settings.min_version {
-        TlsVersion::Tls12 => &[&version::TLS13, &version::TLS12],
-        TlsVersion::Tls13 => &[&version::TLS13],
-    };
-    // A version without any suite would be agreed upon, and then fail.
-    let has_suite = |version: &&&SupportedProtocolVersion| {
-        provider.cipher_suites.iter().any(|suite| suite.version() == **version)
-    };
-    let versions: Vec<_> = known.iter().filter(has_suite).copied().collect();
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_protocol_versions(&versions)
+    let builder = ServerConfig::builder_with_details(Arc::clone(provider), Arc::new(WallClock))
+        .with_protocol_versions(&required.versions)
         .map_err(|error| error.to_string())?;
-    let builder = match &settings.clients {
+    let builder = match verifier {
         None => builder.with_no_client_auth(),
-        Some(clients) => builder.with_client_cert_verifier(verifier(clients, &provider)?),
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
     };
     let mut config = builder.with_cert_resolver(Arc::new(Keys(keys)));
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     config.ignore_client_order = settings.ciphers.is_some();
-    // Sessions are resumed by tickets, whose keys change every six hours; the server keeps nothing.
+    // Sessions are resumed by tickets, whose keys change every six hours; the server keeps nothing. A ticket is of use for
+    // this site alone, so that what is resumed has met its policy.
     if settings.early_data {
-        // What is resumed once is forgotten: nobody can send the same early data again.
+        // What is resumed once is forgotten, so that the same early data cannot be sent again.
         config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
         config.max_early_data_size = EARLY_DATA;
     } else {
-        let ticketer = rustls::crypto::aws_lc_rs::Ticketer::new();
-        config.ticketer = ticketer.map_err(|error| format!("{name}: {error}"))?;
+        let tickets = Tickets::new().map_err(|error| format!("{name}: {error}"))?;
+        config.ticketer = Arc::new(tickets);
         config.session_storage = Arc::new(NoServerSessionStorage {});
     }
     config.send_tls13_tickets = 1;
-    // Most answers are there before the handshake's last message.
+    // Most responses are there before the handshake's last message.
     config.send_half_rtt_data = settings.clients.is_none();
     Ok(config)
 }
@@ -146,39 +170,13 @@ pub(super) fn chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, String>
 }
 
 /// What is wrong with a file in PEM form.
-fn told(error: &rustls::pki_types::pem::Error) -> String {
+pub(super) fn told(error: &rustls::pki_types::pem::Error) -> String {
     use rustls::pki_types::pem::Error;
     match error {
         Error::Io(error) => error.to_string(),
         Error::NoItemsFound => "it holds none in PEM form".to_owned(),
         error => error.to_string(),
     }
-}
-
-fn verifier(
-    clients: &ClientCertificates,
-    provider: &Arc<CryptoProvider>,
-) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, String> {
-    let mut roots = RootCertStore::empty();
-    for authority in chain(&clients.authority)? {
-        roots.add(authority).map_err(|error| {
-            format!("client_authority {}: {error}", clients.authority.display())
-        })?;
-    }
-    let mut builder =
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
-    if let Some(file) = &clients.revoked {
-        let wrong = |error| format!("client_revoked {}: {}", file.display(), told(&error));
-        let lists: Vec<_> = CertificateRevocationListDer::pem_file_iter(file)
-            .map_err(wrong)?
-            .collect::<Result<_, _>>()
-            .map_err(wrong)?;
-        builder = builder.with_crls(lists);
-    }
-    if !clients.required {
-        builder = builder.allow_unauthenticated();
-    }
-    builder.build().map_err(|error| format!("client_authority: {error}"))
 }
 
 /// A site's certificates, the preferred first.
@@ -236,9 +234,7 @@ pub(super) fn facts(file: &Path) -> Result<Facts, String> {
     let certificate = x509_parser::parse_x509_certificate(first)
         .map(|(_, certificate): (_, X509Certificate<'_>)| certificate)
         .map_err(|error| format!("certificate {}: {error}", file.display()))?;
-    let time = |time: ASN1Time| {
-        UNIX_EPOCH + Duration::from_secs(u64::try_from(time.timestamp()).unwrap_or_default())
-    };
+    let time = |time: ASN1Time| after_1970(u64::try_from(time.timestamp()).unwrap_or_default());
     let validity = certificate.validity();
     let names = certificate.subject_alternative_name().ok().flatten();
     let names = names.iter().flat_map(|names| &names.value.general_names);

@@ -138,7 +138,10 @@ impl fmt::Display for Known {
             (Some(until), renewal) => {
                 write!(f, ": until {}, ", date(until))?;
                 match until.duration_since(SystemTime::now()) {
-                    Ok(left) => write!(f, "{} days are left", left.as_secs() / 86_400)?,
+                    Ok(left) => match left.as_secs() / 86_400 {
+                        1 => f.write_str("1 day is left")?,
+                        days => write!(f, "{days} days are left")?,
+                    },
                     Err(_) => f.write_str("it has expired")?,
                 }
                 if let Some((_, time)) = renewal {
@@ -151,7 +154,8 @@ impl fmt::Display for Known {
             (None, None) => f.write_str(": not there yet")?,
         }
         if let Some(Trouble { failures, error, failed_at, next_try }) = &self.trouble {
-            write!(f, "; tried {failures} times, last on {}: {error}", date(*failed_at))?;
+            let plural = if *failures == 1 { "" } else { "s" };
+            write!(f, "; tried {failures} time{plural}, last on {}: {error}", date(*failed_at))?;
             if let Some(next) = next_try {
                 write!(f, "; next try {}", date(*next))?;
             }

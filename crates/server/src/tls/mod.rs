@@ -2,9 +2,12 @@
 
 mod acme;
 mod certificate;
+mod clock;
+mod coverage;
 mod facts;
 mod handshake;
 mod known;
+mod policy;
 mod seal;
 mod session;
 
@@ -17,9 +20,13 @@ use std::time::{Duration, SystemTime};
 use self::acme::Challenges;
 pub(crate) use self::acme::client_config;
 use self::certificate::Answering;
+pub(crate) use self::coverage::shortcomings;
 pub(crate) use self::facts::{Facts, cipher};
+pub(crate) use self::handshake::Standing;
 pub(crate) use self::handshake::handshake;
 pub(crate) use self::known::Known;
+pub(crate) use self::policy::Policy;
+use self::policy::{CurrentPolicy, Requirements};
 pub(crate) use self::session::Session;
 use crate::config::{Config, Tls};
 
@@ -42,6 +49,8 @@ struct SiteTls {
     settings: Arc<Tls>,
     /// `None` for as long as none was obtained.
     current: RwLock<Option<Arc<Answering>>>,
+    /// That of `current`, which requests are compared with.
+    policy: CurrentPolicy,
     /// That there is none was told.
     lack_said: AtomicBool,
     /// The files as they were when they were last looked at.
@@ -104,10 +113,35 @@ impl Certificates {
         current
     }
 
-    /// What answers a client that names no site where there is none for every host.
-    fn first(&self) -> Option<Arc<Answering>> {
-        let first = self.sites.iter().position(Option::is_some)?;
-        self.of_site(first)
+    /// The site whose certificate a client gets that names no site, where there is none for every host.
+    fn first(&self) -> Option<usize> {
+        self.sites.iter().position(Option::is_some)
+    }
+
+    /// What the site of that number requires of the handshake of every connection by which it is served with TLS.
+    #[inline]
+    pub(crate) fn policy(&self, site: usize) -> Policy {
+        match self.sites.get(site) {
+            Some(Some(site)) => site.policy.get(),
+            _ => Policy::UNMET,
+        }
+    }
+
+    /// Whether the site of that number requires a certificate of each of its clients.
+    pub(crate) fn requires_certificates(&self, site: usize) -> bool {
+        let site = self.sites.get(site).and_then(Option::as_ref);
+        let clients = site.and_then(|site| site.settings.clients.as_ref());
+        clients.is_some_and(|clients| clients.required)
+    }
+
+    /// The site whose certificate a client gets that names the host `name`, or none if that is empty.
+    fn site_for(&self, name: &str, config: &Config) -> Option<usize> {
+        match config.sites.find(name.as_bytes()) {
+            Some(site) => Some(site.index),
+            // A client that names no host has to get some certificate.
+            None if name.is_empty() => self.first(),
+            None => None,
+        }
     }
 
     /// Ends [`Certificates::follow`] and [`Certificates::obtain`].
@@ -174,9 +208,14 @@ impl SiteTls {
             Err(error) => return Err(error),
         };
         let known = known::of(&settings)?;
+        let policy = match &current {
+            Some(answering) => answering.policy,
+            None => Requirements::read(&settings)?.policy(),
+        };
         Ok(Self {
             name,
             settings,
+            policy: CurrentPolicy::new(policy),
             current: RwLock::new(current),
             lack_said: AtomicBool::new(false),
             seen: Mutex::new(seen),
@@ -206,7 +245,12 @@ impl SiteTls {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         match answering.and_then(|config| Ok((config, known::of(&self.settings)?))) {
             Ok((config, fresh)) => {
-                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(config);
+                let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+                // Within the lock: a handshake by the new configuration is followed by requests that are compared
+                // with the new policy.
+                self.policy.set(config.policy);
+                *current = Some(config);
+                drop(current);
                 *known = fresh;
                 self.lack_said.store(false, Ordering::Relaxed);
                 tracing::info!(site = self.name, "the certificate was renewed from its files");

@@ -13,6 +13,7 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, Unbuffered
 use tokio::io::{Interest, ReadBuf};
 use tokio::net::TcpStream;
 
+use super::Policy;
 use super::facts::{ClientCertificate, Facts};
 use crate::transport::poll_read_tcp;
 
@@ -40,7 +41,11 @@ pub(crate) struct Session {
     /// What the client sent is against the protocol: nothing can be made of the connection any more.
     pub(super) is_broken: bool,
     /// The client's certificate, which was verified.
-    client: Option<Rc<ClientCertificate>>,
+    pub(super) client: Option<Rc<ClientCertificate>>,
+    /// The host that the handshake named; empty when it named none.
+    pub(super) name: Box<str>,
+    /// The policy that the handshake meets.
+    pub(super) policy: Policy,
 }
 
 /// What one read brings at most.
@@ -55,10 +60,12 @@ thread_local! {
 }
 
 impl Session {
-    /// `arrived`: what was read of the client's first message, and whatever came with it.
+    /// `named`: the host that the client names, and the policy that `tls` enforces. `arrived`: what was read of the client's first message, and whatever came
+    /// with it.
     pub(super) fn new(
         tcp: TcpStream,
         tls: UnbufferedServerConnection,
+        (name, policy): (Box<str>, Policy),
         mut arrived: Vec<u8>,
     ) -> io::Result<Self> {
         let mut session = Self {
@@ -75,6 +82,8 @@ impl Session {
             has_ended: false,
             is_broken: false,
             client: None,
+            name,
+            policy,
         };
         session.take_in(&mut arrived, &mut ReadBuf::new(&mut []))?;
         Ok(session)
@@ -260,6 +269,12 @@ impl Session {
         self.tls.is_handshaking()
     }
 
+    /// The policy that the handshake meets.
+    #[inline]
+    pub(crate) fn policy(&self) -> Policy {
+        self.policy
+    }
+
     /// What is known of the connection.
     pub(crate) fn facts(&self) -> Facts {
         Facts::new(&self.tls, self.client.as_ref())
@@ -278,6 +293,11 @@ impl Session {
     /// Whether the handshake was all that the client wanted: the proof of RFC 8737.
     pub(crate) fn was_proof(&self) -> bool {
         self.tls.alpn_protocol() == Some(super::acme::ALPN)
+    }
+
+    /// Bytes of ciphertext that wait for room in the socket.
+    pub(crate) fn unsent(&self) -> usize {
+        self.unsent.len()
     }
 
     /// Whether nothing waits for room in the socket.

@@ -5,6 +5,7 @@ mod format;
 mod html;
 mod markdown;
 mod table;
+mod terminal;
 
 use std::fs;
 use std::io;
@@ -27,6 +28,12 @@ pub fn write(results: &Results, out: &Path) -> io::Result<()> {
     replace(&out.join("results.json"), &json)?;
     replace(&out.join("report.md"), &markdown::render(results))?;
     replace(&out.join("report.html"), &html::render(results, &charts))
+}
+
+/// The results as a table for a terminal.
+#[must_use]
+pub fn summary(results: &Results) -> String {
+    terminal::render(results)
 }
 
 fn replace(file: &Path, text: &str) -> io::Result<()> {

@@ -45,7 +45,7 @@ fn may_be_used(verdict: Verdict, key: &str) -> bool {
     match verdict {
         Verdict::Valid => true,
         Verdict::ClientBound | Verdict::Noisy => OF_THE_SERVER.contains(&key),
-        Verdict::LinkBound | Verdict::WrongAnswers => false,
+        Verdict::LinkBound | Verdict::Stalled | Verdict::WrongAnswers => false,
     }
 }
 

@@ -47,7 +47,10 @@ pub(super) enum RateLimitsSchema {
 
 /// How many requests run at once, and how fast answers are sent.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table such as { bandwidth = \"400KB/s\", concurrent = 10 }"
+)]
 pub struct ThrottleTable {
     /// Rate at which the bodies of all answers of the route are sent together: `400KB/s`. It is shared
     /// equally among those who take it. No limit when absent.
@@ -136,12 +139,16 @@ pub struct AuthTable {
     /// absent.
     pub attempts: Option<At<usize>>,
     /// Who decides instead: a path of the same site, `http://host:port/path` or
-    /// `unix:/socket:/path`. It is asked by GET with the request's fields and `X-Forwarded-Method`,
-    /// `-Uri`, `-Host`, `-For` and `-Proto`; 2xx lets the request pass, every other answer below 500
-    /// goes to the client.
+    /// `unix:/socket:/path`. It gets a GET request with `forward_fields` of the client and
+    /// `X-Forwarded-Method`, `-Uri`, `-Host`, `-For` and `-Proto`; 2xx lets the request pass, every other
+    /// response below 500 goes to the client.
     pub forward: Option<At<String>>,
-    /// Field of that answer that names the user. `Remote-User` when absent.
+    /// Field of that response that names the user. Scripts do not get a field of that name from clients.
+    /// `Remote-User` when absent.
     pub user_field: Option<At<String>>,
+    /// Fields of the client's request that the endpoint gets, instead of `Accept`, `Accept-Language`,
+    /// `Authorization`, `Cookie`, `Origin`, `Referer`, `User-Agent` and `X-Requested-With`.
+    pub forward_fields: Option<At<Vec<At<String>>>>,
     /// Longest wait for that answer. `5s` when absent.
     pub timeout: Option<At<Span>>,
     // What was found out lately: of all routes that share this table.
@@ -151,6 +158,13 @@ pub struct AuthTable {
     #[serde(skip)]
     #[schemars(skip)]
     pub(in crate::config) failures: Arc<crate::gate::Attempts>,
+}
+
+impl AuthTable {
+    /// The field of the endpoint's response that names the user.
+    pub(in crate::config) fn user_field(&self) -> &str {
+        self.user_field.as_ref().map_or("Remote-User", |at| &at.value)
+    }
 }
 
 /// How a route finds out who asks, if it does.

@@ -32,7 +32,7 @@ pub struct File {
     /// Addresses to listen on.
     pub listen: Vec<Listen>,
     /// What is served, by host.
-    pub site: Vec<Site>,
+    pub site: Vec<At<Site>>,
 }
 
 /// An address to listen on.
@@ -81,7 +81,7 @@ pub struct Site {
 }
 
 /// One value or a list of them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct OneOrMany<T>(pub Vec<At<T>>);
 
 #[derive(JsonSchema)]

@@ -12,7 +12,7 @@ use super::files::{
     Symlinks,
 };
 use super::gates::{Auth, AuthSchema, RateLimits, RateLimitsSchema, ThrottleTable};
-use super::script::ScriptTable;
+use super::script::{BodyHandling, ScriptTable};
 use super::tls::{Hsts, HstsSchema, RedirectHttps, RedirectHttpsSchema};
 use crate::config::units::{Size, Span};
 
@@ -61,12 +61,18 @@ route! {
     /// Files that stand for their directory. `["index.html"]` when absent; before it `index.php`
     /// where a `script` has a `root` or a `directory` of such.
     index: Vec<At<String>>,
-    /// What to look for in turn: paths with `{path}` for the request's, a last `=404` for a
-    /// status. A single-page application has `["{path}", "/index.html"]`.
+    /// What to look for in turn: paths with `{path}` for the request's and `{rest}` for what the pattern's `*`
+    /// matched, a last `=404` for a status. The last path is routed again, so that a route for it runs it when it
+    /// is a script; a query may follow: `"/index.php?q={path}&{query}"`. A single-page application has
+    /// `["{path}", "/index.html"]`.
     r#try: Vec<At<String>>,
     /// Whether a directory without index file is listed. False when absent.
     listing: bool,
-    /// Send the client elsewhere.
+    /// Whether files that another route of the site runs as scripts are sent as text. False when absent: such
+    /// files are not found (404).
+    serve_source: bool,
+    /// Send the client elsewhere: a path or URL, or a table with the status.
+    #[schemars(with = "Option<RedirectSchema>")]
     redirect: RedirectTable,
     /// Answer with a fixed text.
     respond: RespondTable,
@@ -115,12 +121,14 @@ route! {
     /// as much; a file that is written to in place while it is sent then reaches the client mixed.
     /// Safe where files are only ever replaced. False when absent.
     sendfile: bool,
-    /// What entity tags are made from. `stat` when absent.
+    /// What entity tags are made from: `stat` for metadata of the file, `sha256` for its content, or `off`. `stat` when
+    /// absent.
     etag: EtagKind,
     /// Files are made of records: `variable` or `vfc`.
     #[schemars(with = "Option<RecordsSchema>")]
     records: RecordRules,
-    /// Which symlinks are followed. `beneath` when absent.
+    /// Which symlinks are followed: `beneath` for those that stay beneath the root, `follow` for all, `deny` for none.
+    /// `beneath` when absent.
     symlinks: Symlinks,
     /// Whether names that begin with a dot are served. False when absent.
     hidden: bool,
@@ -157,13 +165,16 @@ route! {
     throttle: ThrottleTable,
     /// Largest request body. `1MiB` when absent.
     body_size: Size,
+    /// When a script gets the request body: `buffer` receives all of it before the request takes one of the script's
+    /// `processes`, so that slow uploads do not occupy them; `stream` hands it over as it arrives. `buffer` when absent.
+    body: BodyHandling,
     /// Most ranges of one request; 0 switches ranges off. 16 when absent.
     ranges: usize,
 }
 
 /// Where to send the client.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct RedirectTable {
     /// A path or URL; `{path}`, `{query}` (with its question mark), `{host}`, and `{rest}` for what
     /// the pattern's `*` matched.
@@ -172,9 +183,17 @@ pub struct RedirectTable {
     pub status: Option<At<u16>>,
 }
 
+#[derive(JsonSchema)]
+#[schemars(rename = "Redirect", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) enum RedirectSchema {
+    To(String),
+    Table(RedirectTable),
+}
+
 /// A fixed answer.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table such as { status = 200, body = \"...\" }")]
 pub struct RespondTable {
     /// 200 when absent.
     pub status: Option<At<u16>>,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -9,11 +10,26 @@ use serde::Deserialize;
 use super::{At, OneOrMany, OneOrManySchema};
 use crate::config::units::{Size, Span};
 
+/// When a script gets the body of a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum BodyHandling {
+    /// When all of it has been received.
+    #[default]
+    Buffer,
+    /// As it arrives.
+    Stream,
+}
+
 /// Programs that make the answer.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table such as { kind = \"cgi\", directory = \"cgi-bin\" }"
+)]
 pub struct ScriptTable {
-    /// What tells it from those of other routes, by what it says and where it holds.
+    /// The number of its pool, which no other table has or had. It stays the same after the file was read again
+    /// as long as the table and its route do.
     #[serde(skip)]
     pub(in crate::config) id: usize,
     /// How they are run. `cgi`: a process for each request, as RFC 3875 says. `warm`: the same,
@@ -26,17 +42,24 @@ pub struct ScriptTable {
     /// follows the script's own name is its PATH_INFO. With `wsgi`, `asgi` and `psgi`, the application's
     /// directory.
     pub directory: Option<At<PathBuf>>,
+    /// With `cgi`, `warm` and `cgiplus`: the one program that answers all of the route's paths. What stands before the
+    /// pattern's last slash is its SCRIPT_NAME, the rest its PATH_INFO. It may be a symlink.
+    pub file: Option<At<PathBuf>>,
     /// Directory beneath which the whole path names a script, as it names a file beneath a site's
-    /// root. With neither it nor `directory`, one program answers all paths.
+    /// root. With neither it nor `directory`, one program answers all paths. With `cgi` and `warm`, the
+    /// route's or site's root when `extensions` stand alone.
     pub root: Option<At<PathBuf>>,
     /// Extensions of scripts' names beneath `root` or `directory`. `["php"]` when absent; with
-    /// `rte`, `["py"]` or `["pl"]`.
+    /// `rte`, `["py"]` or `["pl"]`; with `cgi` and `warm`, `["cgi"]` beneath a `root`, and every executable file
+    /// beneath a `directory`.
     pub extensions: Option<At<Vec<At<String>>>>,
     /// The program of a worker and its arguments; it listens on its standard input.
     pub command: Option<At<Vec<At<String>>>>,
-    /// Workers elsewhere: `unix:/run/app.sock`, `127.0.0.1:9000`.
-    pub connect: Option<At<Vec<At<String>>>>,
-    /// The application: `module:callable`; with `psgi` a file, such as `app.psgi`.
+    /// Workers elsewhere, one or a list: `unix:/run/app.sock`, `127.0.0.1:9000`.
+    #[schemars(with = "Option<OneOrManySchema>")]
+    pub connect: Option<At<OneOrMany<String>>>,
+    /// The application: `module:callable`, or `module:factory()` for a function that makes it, which may have
+    /// literals as arguments (`app:create_app("production", debug=False)`); with `psgi` a file, such as `app.psgi`.
     pub application: Option<At<String>>,
     /// The interpreter that loads the application, such as that of a virtual environment, or that
     /// runs the scripts of kind `rte`, Python or Perl. `python3` when absent; with `psgi`, `perl`.
@@ -114,7 +137,22 @@ pub struct ScriptTable {
     pub preload: Option<At<Vec<String>>>,
 }
 
+/// The number of the next pool.
+static POOLS: AtomicUsize = AtomicUsize::new(0);
+
 impl ScriptTable {
+    /// Allocates the number of a pool.
+    pub(in crate::config) fn allocate(&mut self) {
+        self.id = POOLS.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether both have the same settings.
+    pub(in crate::config) fn is_same(&self, other: &Self) -> bool {
+        let mut with_number = self.clone();
+        with_number.id = other.id;
+        with_number == *other
+    }
+
     /// Whether its processes are to belong to another user or group than the server.
     pub(in crate::config) fn has_owner(&self) -> bool {
         self.user.is_some() || self.group.is_some()
@@ -123,12 +161,13 @@ impl ScriptTable {
     /// The script that stands for a directory, where scripts are known by their extensions.
     pub(in crate::config) fn index(&self) -> Option<String> {
         let kind = self.kind.value;
-        if kind.is_cgi() || kind.is_by_streams() || self.directory.is_none() && self.root.is_none()
-        {
+        let is_plain = kind.is_cgi() && !self.is_by_extension();
+        if is_plain || kind.is_by_streams() || self.directory.is_none() && self.root.is_none() {
             return None;
         }
         let first = self.extensions.as_ref().and_then(|names| names.first());
-        let extension = first.map_or("php", |name| name.trim_start_matches('.'));
+        let usual = if kind.is_cgi() { "cgi" } else { "php" };
+        let extension = first.map_or(usual, |name| name.trim_start_matches('.'));
         (!self.kind.value.has_host()).then(|| format!("index.{extension}"))
     }
 }

@@ -51,22 +51,33 @@ pub struct Server {
     /// The most connections at once, over all loops; past it newcomers wait in the backlog. Half
     /// of the descriptor limit when absent.
     pub connections: Option<At<usize>>,
-    /// From so many connections on, each newcomer has the one closed that has been idle for longest.
-    /// 90 % of `connections` when absent.
+    /// From so many connections on, each new one has another one closed: one that is idle, or that has not sent a
+    /// complete request. 90 % of `connections` when absent.
     pub connections_soft: Option<At<usize>>,
     /// The most connections of one address, or of one IPv6 network of /64; further ones are closed at
-    /// once. No limit when absent.
+    /// once. When absent, only those without a complete request are limited, to half of `connections`.
     pub connections_per_address: Option<At<usize>>,
     /// How long answers under way may take when the server stops. `30s` when absent.
     pub stop_timeout: Option<Span>,
+    /// How long the new process of an upgrade may take until it serves; one that takes longer is ended, and
+    /// the old one goes on. `30s` when absent.
+    pub upgrade_timeout: Option<At<Span>>,
+    /// Most bytes of request bodies in temporary files at once; uploads beyond it are refused with 503. Four times the
+    /// largest `body_size`, and at least `1GiB`, when absent.
+    pub spool_size: Option<Size>,
     /// Whether responses carry `Server: dunlin`. True when absent.
     pub server_field: Option<bool>,
     /// Directory in which the server keeps what has to outlive it: accounts and certificates of ACME.
     /// `/var/lib/dunlin` when absent.
     pub state: Option<At<PathBuf>>,
-    /// Networks of proxies that are believed what `Forwarded` or `X-Forwarded-For` and
-    /// `X-Forwarded-Proto` say of the client. None when absent.
+    /// Networks of proxies that are trusted to name the client of a request, by `forwarded_field`. None
+    /// when absent.
     pub trusted_proxies: Option<Vec<At<String>>>,
+    /// The one field by which the trusted proxies name the client: `X-Forwarded-For` (with
+    /// `X-Forwarded-Proto`), `Forwarded`, or one that holds an address, such as `X-Real-IP` or
+    /// `CF-Connecting-IP`. All other forwarding fields are ignored and not passed to scripts.
+    /// `X-Forwarded-For` when absent.
+    pub forwarded_field: Option<At<String>>,
     /// Settings of HTTP/1 connections.
     pub http1: Http1,
     /// Bounds of the file cache.

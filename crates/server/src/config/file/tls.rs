@@ -114,6 +114,16 @@ pub enum AcmeChallenge {
     Http01,
 }
 
+impl AcmeChallenge {
+    /// The word in the configuration, and in RFC 8555.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::TlsAlpn01 => "tls-alpn-01",
+            Self::Http01 => "http-01",
+        }
+    }
+}
+
 /// What browsers remember (RFC 6797 §6.1).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -7,17 +7,19 @@ use dunlin_http::http1::{BodyLength, Persistence, Refusal, response};
 use dunlin_http::semantics::{Coding, Method, status};
 use dunlin_http::{Head, Request};
 
-use super::body::{Deferred, TOO_LARGE};
-use super::{Connection, Handling, INLINE_BODY, LogLater, Next, Parts};
+use super::super::INLINE_BODY;
+use super::super::body_limits::TOO_LARGE;
+use super::body::Deferred;
+use super::{Connection, Handling, Next, Parts};
 use crate::cache::Stored;
 use crate::cache::front::{Hit, Plain};
 use crate::config::Persistence as Personality;
-use crate::event_loop::{Ending, From, Served};
+use crate::event_loop::{Counted, Ending, From, LogLater, Output, Place, Served};
 use crate::gate::{Client, Pacer, Pass};
 use crate::handler::{admin, file};
 use crate::record::{Follow, Track};
 use crate::response::{Body, Piece, Response};
-use crate::route::{self, Answer, Known, Origin, Prepared, Reply};
+use crate::route::{self, Answer, Direction, Known, Prepared, Reply};
 
 impl Connection {
     /// Answers one request; `None` when the answer was added to the batch and the next request
@@ -45,7 +47,8 @@ impl Connection {
             }
         }
         let track = self.ctx.track(&request, self.arrival, &mut self.opening);
-        match route::dispatch(&self.ctx, client, Origin::Client, &request, path) {
+        let connection = (self.peer, &mut self.stream);
+        match route::dispatch_client(&self.ctx, connection, &request, path) {
             Ok(routed) => self.reply(&request, routed, track, output),
             Err(refusal) => Some(self.refuse(refusal, Some((&request, track)), output)),
         }
@@ -57,7 +60,7 @@ impl Connection {
         &mut self,
         request: &Request<'_>,
         answer: Answer<'_>,
-        output: &mut Vec<u8>,
+        output: &mut Output,
     ) -> Option<Next> {
         let Answer { prepared, site, pass } = answer;
         let pacer = self.pacer(pass.as_deref(), &prepared, request.method());
@@ -67,12 +70,24 @@ impl Connection {
             && let Some(plain) = prepared.plain(INLINE_BODY)
         {
             self.opening = None;
-            let bytes = self.send_short(request.method(), plain, output);
-            let client = pass
-                .as_ref()
-                .map_or_else(|| Client::of(self.peer, &self.stream), |pass| pass.client);
-            let times = (self.arrival, pass.map(|pass| pass.asked));
-            self.ctx.count(request, client, (settings.label, 200), times, bytes);
+            let start = output.bytes.len();
+            let bytes = self.send_short(request.method(), plain, &mut output.bytes);
+            if self.ctx.shared.is_counting {
+                let counted = Counted {
+                    method: request.method(),
+                    version: request.version(),
+                    client: pass
+                        .as_ref()
+                        .map_or_else(|| Client::of(self.peer, &self.stream), |pass| pass.client),
+                    label: settings.label,
+                    status: 200,
+                    arrival: self.arrival,
+                    routed: pass.map(|pass| pass.asked),
+                    bytes,
+                };
+                let place = Place::new(start, output.bytes.len(), bytes);
+                output.pending.count(place, counted);
+            }
             return self.after_answer(output);
         }
         let track = self.ctx.track(request, self.arrival, &mut self.opening);
@@ -117,9 +132,14 @@ impl Connection {
         request: &Request<'_>,
         routed: route::Routed,
         track: Option<Track>,
-        output: &mut Vec<u8>,
+        output: &mut Output,
     ) -> Option<Next> {
-        let route::Routed { reply, site, body_limit, reads_body, log, follow, pass } = routed;
+        let route::Routed { reply, site, body_limit, reads_body, log, follow, pass, direction } =
+            routed;
+        if direction == Direction::Ended {
+            self.engine.close();
+            self.linger = true;
+        }
         let track = Track::routed(track, site, pass, log, follow);
         if let Some(track) = &track {
             self.ctx.begin(request, &self.from(), track);
@@ -139,7 +159,7 @@ impl Connection {
             match reply {
                 Reply::Response(response) if reads_body => {
                     if self.engine.expects_continue() {
-                        output.extend_from_slice(response::CONTINUE);
+                        output.bytes.extend_from_slice(response::CONTINUE);
                         self.engine.continued();
                     }
                     let log = log_later(request, track);
@@ -191,12 +211,12 @@ impl Connection {
         }
     }
 
-    /// Sends earlier answers, as far as the socket has room for them; the rest stays in front of
-    /// the answer that is not there yet.
-    fn flush_before(&mut self, output: &mut Vec<u8>) -> Result<Vec<u8>, Next> {
+    /// Sends earlier responses, as far as the socket has room for them; the rest stays in front of
+    /// the response that is not there yet.
+    fn flush_before(&mut self, output: &mut Output) -> Result<Output, Next> {
         match self.flush_answers(output) {
-            Next::Receive => Ok(Vec::new()),
-            Next::Send(sending) => Ok(sending.outgoing.head),
+            Next::Receive => Ok(Output::default()),
+            Next::Send(sending) => Ok(sending.into_unsent()),
             next => Err(next),
         }
     }
@@ -206,12 +226,15 @@ impl Connection {
         &mut self,
         refusal: Refusal,
         request: Option<(&Request<'_>, Option<Track>)>,
-        output: &mut Vec<u8>,
+        output: &mut Output,
     ) -> Next {
         tracing::debug!(peer = %self.peer, status = refusal.status, reason = refusal.reason, "request refused");
         self.engine.close();
         self.linger = true;
         self.body = None;
+        let is_page = request.as_ref().is_none_or(|(asked, _)| asked.method() != Method::Head);
+        let asked = request.as_ref().map(|(request, _)| *request);
+        let response = route::refusal_to(&self.ctx, asked, &refusal, is_page);
         let (log, is_head) = match request {
             Some((request, track)) => (log_later(request, track), request.method() == Method::Head),
             None => {
@@ -221,7 +244,6 @@ impl Connection {
                 (log_later(&request, track), false)
             }
         };
-        let response = route::refusal_response(&refusal, !is_head);
         self.send_response(response, is_head, log, output).unwrap_or(Next::Close)
     }
 
@@ -233,16 +255,18 @@ impl Connection {
         prepared: Prepared<&Hit>,
         track: Option<Track>,
         pacer: Option<Pacer>,
-        output: &mut Vec<u8>,
+        output: &mut Output,
     ) -> Option<Next> {
         let Prepared { hit, coding, not_modified, cache, .. } = prepared;
         if pacer.is_none()
             && let Some(plain) = prepared.plain(INLINE_BODY)
         {
-            let bytes = self.send_short(request.method(), plain, output);
+            let start = output.bytes.len();
+            let bytes = self.send_short(request.method(), plain, &mut output.bytes);
             if let Some(track) = track {
                 let served = Served { status: 200, bytes, cache, ..Served::NOTHING };
-                self.record(request, &track, &served);
+                let place = Place::new(start, output.bytes.len(), bytes);
+                output.pending.record(place, request, track, served);
             }
             return self.after_answer(output);
         }
@@ -255,14 +279,15 @@ impl Connection {
         } else {
             (200, &form.block[..form.head_length])
         };
-        self.begin_head(status, output);
-        output.extend_from_slice(head);
+        let start = output.bytes.len();
+        self.begin_head(status, &mut output.bytes);
+        output.bytes.extend_from_slice(head);
         let mut served = Served { status, cache, coding: token(coding), ..Served::NOTHING };
         let mut body = Body::default();
         if !not_modified && request.method() == Method::Get {
             match prepared.body(form) {
                 Stored::Memory(bytes) if bytes.len() <= INLINE_BODY && pacer.is_none() => {
-                    output.extend_from_slice(bytes);
+                    output.bytes.extend_from_slice(bytes);
                     served.bytes = form.length;
                 }
                 stored => body.push(Piece::of(stored, 0..form.length)),
@@ -270,7 +295,8 @@ impl Connection {
         }
         if body.is_empty() {
             if let Some(track) = track {
-                self.record(request, &track, &served);
+                let place = Place::new(start, output.bytes.len(), served.bytes);
+                output.pending.record(place, request, track, served);
             }
             return self.after_answer(output);
         }
@@ -297,9 +323,9 @@ impl Connection {
         response: Response,
         is_head: bool,
         mut log: Option<Box<LogLater>>,
-        output: &mut Vec<u8>,
+        output: &mut Output,
     ) -> Option<Next> {
-        let Response { status, mut fields, mut body, stated_length, cache, coding } = response;
+        let Response { status, mut fields, mut body, stated_length, cache, coding, .. } = response;
         if let Some(log) = &mut log {
             log.track.tell(&mut fields);
         }
@@ -310,9 +336,10 @@ impl Connection {
         if status::has_body(status) {
             fields.push_number("Content-Length", length);
         }
-        self.begin_head(status, output);
-        output.extend_from_slice(fields.as_bytes());
-        output.extend_from_slice(b"\r\n");
+        let start = output.bytes.len();
+        self.begin_head(status, &mut output.bytes);
+        output.bytes.extend_from_slice(fields.as_bytes());
+        output.bytes.extend_from_slice(b"\r\n");
         if is_head || !status::has_body(status) {
             body = Body::default();
         }
@@ -321,7 +348,7 @@ impl Connection {
         let is_inline = |bytes: &&Bytes| bytes.len() <= INLINE_BODY && pacer.is_none();
         let mut inline = 0;
         if let Some(bytes) = body.as_memory().filter(is_inline) {
-            output.extend_from_slice(bytes);
+            output.bytes.extend_from_slice(bytes);
             inline = bytes.len() as u64;
             body = Body::default();
         }
@@ -330,7 +357,7 @@ impl Connection {
         }
         if body.is_empty() {
             if let Some(log) = log {
-                self.record_later(&log, inline, Ending::Whole);
+                output.pending.record_later(Place::new(start, output.bytes.len(), inline), log);
             }
             return self.after_answer(output);
         }
@@ -345,12 +372,12 @@ impl Connection {
     }
 
     #[inline]
-    pub(super) fn after_answer(&mut self, output: &mut Vec<u8>) -> Option<Next> {
+    pub(super) fn after_answer(&mut self, output: &mut Output) -> Option<Next> {
         self.closing.then(|| self.flush_answers(output))
     }
 
     pub(super) fn record_later(&self, log: &LogLater, bytes: u64, ending: Ending) {
-        let served = log.served.until(log.served.bytes.max(bytes), ending).or_client_left();
+        let served = log.served.until(bytes, ending).or_client_left();
         self.record(&log.request.as_request(), &log.track, &served);
     }
 
@@ -359,15 +386,13 @@ impl Connection {
     }
 
     /// Where its requests come from.
-    fn from(&self) -> From<'_> {
+    pub(super) fn from(&self) -> From<'_> {
         From { peer: self.peer, connection: self.serial, stream: &self.stream }
     }
 }
 
 fn log_later(request: &Request<'_>, track: Option<Track>) -> Option<Box<LogLater>> {
-    track.map(|track| {
-        Box::new(LogLater { request: request.to_owned(), track, served: Served::NOTHING })
-    })
+    track.map(|track| LogLater::new(request, track))
 }
 
 /// The coding as the log names it.

@@ -2,17 +2,15 @@
 
 use dunlin_http::http1::{BodyEvent, Refusal};
 
-use super::{Connection, LogLater, Next};
-use crate::event_loop::Ending;
+use super::super::body_limits::BodyLimits;
+use super::{Connection, Next};
+use crate::event_loop::{Ending, LogLater, Output};
 use crate::response::Response;
 use crate::route;
 
 /// A request body that is being read.
 pub(super) struct BodyProgress {
-    received: u64,
-    limit: u64,
-    /// Milliseconds of the loop's clock.
-    started: u64,
+    limits: BodyLimits,
     /// What waits for the body's end; absent when the answer was sent already.
     deferred: Option<Deferred>,
 }
@@ -33,13 +31,10 @@ pub(super) enum BodyStep {
     More,
 }
 
-pub(super) const TOO_LARGE: Refusal =
-    Refusal { status: 413, reason: "the body is larger than the limit" };
-
 impl Connection {
     pub(super) fn expect_body(&mut self, limit: u64, deferred: Option<Deferred>) {
-        let started = self.ctx.clock.now();
-        self.body = Some(Box::new(BodyProgress { received: 0, limit, started, deferred }));
+        let limits = BodyLimits::new(limit, self.ctx.clock.now());
+        self.body = Some(Box::new(BodyProgress { limits, deferred }));
     }
 
     /// Reads on in the body of the present request.
@@ -47,7 +42,7 @@ impl Connection {
         &mut self,
         data: &[u8],
         at: &mut usize,
-        output: &mut Vec<u8>,
+        output: &mut Output,
     ) -> BodyStep {
         let Some(progress) = &mut self.body else { return BodyStep::Ended(None) };
         let (used, event) = match self.engine.body(&data[*at..]) {
@@ -58,17 +53,10 @@ impl Connection {
         match event {
             BodyEvent::More => BodyStep::More,
             BodyEvent::Data(data) => {
-                progress.received += data.len() as u64;
-                let elapsed = self.ctx.clock.now() - progress.started;
-                let slow = elapsed > self.ctx.http1.body_timeout
-                    && progress.received * 1000 / elapsed < self.ctx.http1.body_rate;
-                if progress.received > progress.limit {
-                    BodyStep::Ended(Some(self.refuse_body(TOO_LARGE, output)))
-                } else if slow {
-                    let refusal = Refusal { status: 408, reason: "the body comes too slowly" };
-                    BodyStep::Ended(Some(self.refuse_body(refusal, output)))
-                } else {
-                    BodyStep::Ended(None)
+                let now = self.ctx.clock.now();
+                match progress.limits.take(data.len(), now, &self.ctx.http1) {
+                    Ok(()) => BodyStep::Ended(None),
+                    Err(refusal) => BodyStep::Ended(Some(self.refuse_body(refusal, output))),
                 }
             }
             BodyEvent::End => {
@@ -88,14 +76,16 @@ impl Connection {
         }
     }
 
-    /// Refuses the rest of a body. When its request was answered already, the connection ends.
-    pub(super) fn refuse_body(&mut self, refusal: Refusal, output: &mut Vec<u8>) -> Next {
+    /// Refuses the rest of a body. When the final response was sent already, the connection ends without another one.
+    pub(super) fn refuse_body(&mut self, refusal: Refusal, output: &mut Output) -> Next {
         let progress = self.body.take();
         match progress.and_then(|progress| progress.deferred) {
             Some(deferred) => {
                 self.engine.close();
                 self.linger = true;
-                let response = route::refusal_response(&refusal, !deferred.is_head);
+                let request = deferred.log.as_ref().map(|log| log.request.as_request());
+                let is_page = !deferred.is_head;
+                let response = route::refusal_to(&self.ctx, request.as_ref(), &refusal, is_page);
                 let next = self.send_response(response, deferred.is_head, deferred.log, output);
                 next.unwrap_or(Next::Close)
             }

@@ -11,11 +11,11 @@ use dunlin_http::semantics::{Method, status};
 use dunlin_http::{Request, Version};
 use tokio::io::ReadBuf;
 
-use super::body::TOO_LARGE;
-use super::{Connection, LogLater, Next, Stage, Step};
+use super::super::body_limits::{BodyLimits, STALLED};
+use super::{Connection, Next, Stage, Step};
 use crate::connections::Waiting;
 use crate::early_hints::EarlyHints;
-use crate::event_loop::{Ending, Served};
+use crate::event_loop::{Ending, LogLater, Output, Pending, Served};
 use crate::gate::Pacer;
 use crate::record::Course;
 use crate::response::{Response, Stream, StreamKind};
@@ -35,11 +35,16 @@ pub(super) struct Exchange {
     /// What is to be sent next, from `at` on.
     output: Vec<u8>,
     at: usize,
+    /// Of earlier responses, which are the first in `output`.
+    earlier: Pending,
+    /// Something was sent since the response has begun, or it was not the client that ended it.
+    is_begun: bool,
     log: Option<Box<LogLater>>,
     is_head: bool,
     version: Version,
     /// Bytes of the answer's body that went into `output`.
     sent: u64,
+    /// Bytes that the request's body may have.
     body_limit: u64,
     /// The socket had no room.
     was_blocked: bool,
@@ -49,13 +54,9 @@ pub(super) struct Exchange {
 
 struct Upload {
     sender: stream::Sender,
-    received: u64,
+    limits: BodyLimits,
     /// The handler does not keep up; its slowness is not the client's.
     held_up: bool,
-    /// Since when the client alone decides how fast the body comes, in milliseconds of the loop's
-    /// clock, and how much has come since.
-    since: u64,
-    received_since: u64,
 }
 
 struct Download {
@@ -94,7 +95,7 @@ impl Connection {
         request: &Request<'_>,
         begin: route::Exchange,
         body_limit: u64,
-        output: Vec<u8>,
+        before: Output,
         mut log: Option<Box<LogLater>>,
     ) -> Next {
         let Ok(ends) = self.ends() else {
@@ -105,10 +106,8 @@ impl Connection {
             BodyLength::None => (None, stream::empty()),
             _ => {
                 let (sender, receiver) = stream::channel(UPLOAD);
-                let since = self.ctx.clock.now();
-                let upload =
-                    Upload { sender, received: 0, held_up: false, since, received_since: 0 };
-                (Some(upload), receiver)
+                let limits = BodyLimits::new(body_limit, self.ctx.clock.now());
+                (Some(Upload { sender, limits, held_up: false }), receiver)
             }
         };
         let early_hints = EarlyHints::new(request.version() != Version::Http10);
@@ -119,6 +118,7 @@ impl Connection {
         let job = begin(Incoming {
             body,
             length,
+            received: None,
             ends,
             encrypted: self.stream.is_encrypted(),
             tls: self.stream.tls(),
@@ -134,8 +134,10 @@ impl Connection {
             early_hints,
             upload,
             download: None,
-            output,
+            output: before.bytes,
+            earlier: before.pending,
             at: 0,
+            is_begun: false,
             log,
             is_head: request.method() == Method::Head,
             version: request.version(),
@@ -159,6 +161,10 @@ impl Connection {
                 Poll::Pending
             }
             Some(next) => {
+                if !exchange.earlier.is_empty() {
+                    let at = exchange.at as i64;
+                    exchange.earlier.finish(&self.ctx, &self.from(), at);
+                }
                 if let Some(log) = exchange.log.take() {
                     let ending = match next {
                         Next::Abort => Ending::BrokenOff,
@@ -207,8 +213,7 @@ impl Connection {
             }
             room = upload.sender.poll_room(cx).is_ready();
             if std::mem::replace(&mut upload.held_up, !room) && room {
-                upload.since = self.ctx.clock.now();
-                upload.received_since = 0;
+                upload.limits.restart(self.ctx.clock.now());
             }
             if room && !self.unread.is_empty() {
                 let data = std::mem::take(&mut self.unread);
@@ -261,16 +266,16 @@ impl Connection {
                         BodyEvent::End => ended = true,
                     }
                 }
-                Err(refusal) => return Moved::Over(self.refuse_exchange(exchange, refusal)),
+                Err(refusal) => return self.refuse_upload(exchange, refusal),
             }
         }
         if let Some(upload) = &mut exchange.upload {
-            upload.received += gathered.len() as u64;
-            upload.received_since += gathered.len() as u64;
+            let now = self.ctx.clock.now();
+            let within_limits = upload.limits.take(gathered.len(), now, &self.ctx.http1);
             upload.sender.push(Bytes::from(gathered));
-        }
-        if let Some(refusal) = self.objection(exchange) {
-            return Moved::Over(self.refuse_exchange(exchange, refusal));
+            if let Err(refusal) = within_limits {
+                return self.refuse_upload(exchange, refusal);
+            }
         }
         if ended && let Some(upload) = exchange.upload.take() {
             upload.sender.end();
@@ -280,15 +285,15 @@ impl Connection {
         Moved::Yes
     }
 
-    fn objection(&self, exchange: &Exchange) -> Option<Refusal> {
-        let upload = exchange.upload.as_ref()?;
-        if upload.received > exchange.body_limit {
-            return Some(TOO_LARGE);
+    /// The request's body cannot be read on. A final response that has begun is sent to its end.
+    fn refuse_upload(&mut self, exchange: &mut Exchange, refusal: Refusal) -> Moved {
+        if exchange.job.is_some() {
+            return Moved::Over(self.refuse_exchange(exchange, refusal));
         }
-        let elapsed = self.ctx.clock.now() - upload.since;
-        let slow = elapsed > self.ctx.http1.body_timeout
-            && upload.received_since * 1000 / elapsed < self.ctx.http1.body_rate;
-        slow.then_some(Refusal { status: 408, reason: "the body comes too slowly" })
+        exchange.upload = None;
+        self.closing = true;
+        self.linger = true;
+        Moved::Yes
     }
 
     /// Has the handler go on to its answer.
@@ -387,12 +392,18 @@ impl Connection {
                             exchange.output.extend_from_slice(response::LAST_CHUNK);
                         }
                         Framing::Known(0) | Framing::Close => {}
-                        Framing::Known(_) => return Moved::Over(Next::Abort),
+                        Framing::Known(_) => {
+                            exchange.is_begun = true;
+                            return Moved::Over(Next::Abort);
+                        }
                     }
                     exchange.download = None;
                 }
                 // A cut answer has to be seen to be cut.
-                Poll::Ready(Err(stream::Broken)) => return Moved::Over(Next::Abort),
+                Poll::Ready(Err(stream::Broken)) => {
+                    exchange.is_begun = true;
+                    return Moved::Over(Next::Abort);
+                }
             }
             moved = Moved::Yes;
         }
@@ -406,6 +417,8 @@ impl Connection {
         let sent = self.stream.poll_send(cx, &exchange.output[..end], &mut exchange.at);
         if exchange.at > before {
             moved = Moved::Yes;
+            exchange.is_begun |= exchange.job.is_none();
+            exchange.earlier.settle_before(&self.ctx, &self.from(), exchange.at as i64);
         }
         if let Some(pacer) = &mut exchange.pacer {
             pacer.spend((exchange.at - before) as u64);
@@ -454,7 +467,9 @@ impl Connection {
         self.leave_rest(exchange);
         let mut buffers = self.ctx.take_buffers();
         let output = &mut buffers.output;
-        output.extend_from_slice(&exchange.output[exchange.at..]);
+        output.bytes.extend_from_slice(&exchange.output[exchange.at..]);
+        let earlier = exchange.earlier.split_off(&self.ctx, &self.from(), exchange.at);
+        output.pending.take_over(earlier);
         let next = self
             .send_response(response, exchange.is_head, log, output)
             .unwrap_or_else(|| self.flush_answers(output));
@@ -462,17 +477,17 @@ impl Connection {
         next
     }
 
-    /// The request's body cannot be read on.
+    /// The request's body cannot be read on, and no final response has begun.
     fn refuse_exchange(&mut self, exchange: &mut Exchange, refusal: Refusal) -> Next {
         tracing::debug!(peer = %self.peer, status = refusal.status, reason = refusal.reason, "request refused");
         self.engine.close();
         self.linger = true;
         exchange.upload = None;
-        if exchange.job.take().is_none() {
-            return Next::Abort;
-        }
+        exchange.job = None;
         let log = exchange.log.take();
-        let response = route::refusal_response(&refusal, !exchange.is_head);
+        let request = log.as_ref().map(|log| log.request.as_request());
+        let is_page = !exchange.is_head;
+        let response = route::refusal_to(&self.ctx, request.as_ref(), &refusal, is_page);
         self.conclude_exchange(exchange, response, log)
     }
 
@@ -515,19 +530,20 @@ impl Connection {
             return None;
         }
         match waiting {
-            Waiting::Body if expired => {
-                let refusal = Refusal { status: 408, reason: "the body took too long" };
-                Some(self.refuse_exchange(exchange, refusal))
-            }
+            Waiting::Body if expired => Some(self.refuse_exchange(exchange, STALLED)),
             Waiting::Send if expired && self.is_left_waiting() => Some(Next::Abort),
             _ => None,
         }
     }
 
     fn record_exchange(&self, log: &LogLater, exchange: &Exchange, ending: Ending) {
-        let unsent = (exchange.output.len() - exchange.at) as u64;
+        let unsent = (exchange.output.len() - exchange.at + self.stream.unsent()) as u64;
         let sent = exchange.sent.saturating_sub(unsent);
-        let served = log.served.until(sent, ending).or_client_left();
+        let mut served = log.served.until(sent, ending);
+        if ending == Ending::BrokenOff && !exchange.is_begun {
+            served.status = 0;
+        }
+        let served = served.or_client_left();
         self.record(&log.request.as_request(), &log.track, &served);
     }
 }

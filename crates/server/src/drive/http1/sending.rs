@@ -8,9 +8,9 @@ use std::task::{Context, Poll, ready};
 use tokio::task::JoinHandle;
 
 use super::super::send::{self, Outgoing, Sent};
-use super::{Connection, LogLater, Next, Stage, Step};
+use super::{Connection, Next, Stage, Step};
 use crate::connections::Waiting;
-use crate::event_loop::{Ending, Loop};
+use crate::event_loop::{Ending, LogLater, Loop, Output, Pending};
 use crate::gate::Pacer;
 use crate::listen::most_unsent;
 use crate::response::{Body, Piece};
@@ -20,6 +20,8 @@ use crate::response::{Body, Piece};
 pub(super) struct Sending {
     pub(super) outgoing: Outgoing,
     at: usize,
+    /// Of responses that end before the body.
+    pending: Pending,
     log: Option<Box<LogLater>>,
     warming: Option<JoinHandle<()>>,
     paced: Option<Box<Paced>>,
@@ -40,16 +42,18 @@ impl Connection {
         body: Body,
         pacer: Option<Pacer>,
         log: Option<Box<LogLater>>,
-        output: &mut Vec<u8>,
+        output: &mut Output,
     ) -> Option<Next> {
         if let Some(pacer) = pacer {
             // The head leaves with the first piece.
-            let head = output.to_vec();
-            output.clear();
+            let head = output.bytes.to_vec();
+            output.bytes.clear();
+            let pending = output.pending.split_off(&self.ctx, &self.from(), 0);
             let outgoing = Outgoing { head, ..Outgoing::default() };
             let paced = Some(Box::new(Paced { pacer, rest: body }));
             return Some(Next::Send(Box::new(Sending {
                 outgoing,
+                pending,
                 log,
                 paced,
                 ..Sending::default()
@@ -67,12 +71,13 @@ impl Connection {
 
     /// Writes the answers that have been collected.
     #[inline]
-    pub(super) fn flush_answers(&mut self, output: &mut Vec<u8>) -> Next {
+    pub(super) fn flush_answers(&mut self, output: &mut Output) -> Next {
         let mut at = 0;
-        if !send::send_at_once(&self.stream, output, &mut at) {
+        if !send::send_at_once(&self.stream, &output.bytes, &mut at) {
             return self.flush_from(at, Body::default(), None, output);
         }
-        output.clear();
+        output.bytes.clear();
+        output.pending.settle(&self.ctx, &self.from());
         if self.closing { Next::Close } else { Next::Receive }
     }
 
@@ -81,7 +86,7 @@ impl Connection {
         &mut self,
         body: Body,
         log: Option<Box<LogLater>>,
-        output: &mut Vec<u8>,
+        output: &mut Output,
     ) -> Next {
         self.flush_from(0, body, log, output)
     }
@@ -92,38 +97,39 @@ impl Connection {
         mut at: usize,
         mut body: Body,
         log: Option<Box<LogLater>>,
-        output: &mut Vec<u8>,
+        output: &mut Output,
     ) -> Next {
         let mut sent = 0;
-        let result = send::send(&mut self.stream, output, &mut at, &mut body, &mut sent);
+        let bytes = &output.bytes;
+        let result = send::send(&mut self.stream, bytes, &mut at, &mut body, &mut sent);
         let rest =
-            matches!(result, Ok(Sent::Blocked | Sent::Cold { .. })).then(|| output[at..].to_vec());
-        output.clear();
+            matches!(result, Ok(Sent::Blocked | Sent::Cold { .. })).then(|| bytes[at..].to_vec());
+        output.bytes.clear();
         match (result, rest) {
             (Ok(state), Some(head)) => {
+                let pending = output.pending.split_off(&self.ctx, &self.from(), at);
                 let outgoing = Outgoing { head, body, sent };
-                let mut sending = Sending { outgoing, log, ..Sending::default() };
+                let mut sending = Sending { outgoing, pending, log, ..Sending::default() };
                 sending.begin_warming(&state);
                 Next::Send(Box::new(sending))
             }
-            (result, _) => self.after_sending(&result, sent, log),
+            (result, _) => self.after_sending(&result, (at, sent), &mut output.pending, log),
         }
     }
 
-    /// Nothing more is to be sent, for better or worse.
-    pub(super) fn after_sending(
+    /// Nothing more is to be sent: the socket has taken what stands before `at`, and `sent` bytes of the body behind it.
+    fn after_sending(
         &mut self,
         result: &io::Result<Sent>,
-        sent: u64,
+        (at, sent): (usize, u64),
+        pending: &mut Pending,
         log: Option<Box<LogLater>>,
     ) -> Next {
-        if let Some(log) = log {
-            let ending = match result {
-                Ok(Sent::All) => Ending::Whole,
-                _ => Ending::BrokenOff,
-            };
-            self.record_later(&log, sent, ending);
-        }
+        let ending = match result {
+            Ok(Sent::All) => Ending::Whole,
+            _ => Ending::BrokenOff,
+        };
+        self.record_sent(ending, result.is_err(), (at, sent), pending, log);
         // What is left of an answer leaves with the connection's end too.
         if !self.closing && std::mem::take(&mut self.is_corked) {
             self.stream.cork(false);
@@ -152,6 +158,14 @@ impl Connection {
             let before = (sending.at, *sent, self.stream.written());
             let result = send::send(&mut self.stream, head, &mut sending.at, body, sent);
             let progress = before != (sending.at, *sent, self.stream.written());
+            if !sending.pending.is_empty() && self.stream.is_flushed() {
+                let (at, mut pending) = (sending.at as i64, std::mem::take(&mut sending.pending));
+                pending.settle_before(&self.ctx, &self.from(), at);
+                let Stage::Send(sending) = &mut self.stage else { continue };
+                sending.pending = pending;
+            }
+            let Stage::Send(sending) = &mut self.stage else { continue };
+            let sent = &sending.outgoing.sent;
             match result {
                 Ok(state @ Sent::Cold { .. }) => sending.begin_warming(&state),
                 Ok(Sent::Blocked) => {
@@ -170,27 +184,61 @@ impl Connection {
                 Ok(Sent::All)
                     if sending.paced.as_ref().is_some_and(|paced| !paced.rest.is_empty()) => {}
                 result => {
-                    let (sent, log) = (*sent, sending.log.take());
-                    let next = self.after_sending(&result, sent, log);
+                    let (sent, log) = ((sending.at, *sent), sending.log.take());
+                    let mut pending = std::mem::take(&mut sending.pending);
+                    let next = self.after_sending(&result, sent, &mut pending, log);
                     return Poll::Ready(self.follow(next));
                 }
             }
         }
     }
 
+    /// Records what was sent, when nothing more is.
+    fn record_sent(
+        &self,
+        ending: Ending,
+        client_left: bool,
+        (at, sent): (usize, u64),
+        pending: &mut Pending,
+        log: Option<Box<LogLater>>,
+    ) {
+        // What is encrypted and not with the socket was not sent.
+        let unsent = self.stream.unsent();
+        match ending {
+            Ending::Whole => pending.settle(&self.ctx, &self.from()),
+            Ending::BrokenOff if pending.is_empty() => {}
+            Ending::BrokenOff => {
+                pending.finish(&self.ctx, &self.from(), at.saturating_sub(unsent) as i64);
+            }
+        }
+        if let Some(mut log) = log {
+            let whole = ending == Ending::Whole;
+            let sent = if whole { sent } else { sent.saturating_sub(unsent as u64) };
+            if client_left && sent == 0 && at <= unsent {
+                // Before anything was sent.
+                log.served.status = 0;
+            }
+            self.record_later(&log, sent, ending);
+        }
+    }
+
     /// The client takes nothing: what was sent is recorded, the rest is dropped.
     pub(super) fn give_up(&mut self) -> Step {
-        if let Stage::Send(sending) = &mut self.stage
-            && let Some(log) = sending.log.take()
-        {
-            let sent = sending.outgoing.sent;
-            self.record_later(&log, sent, Ending::BrokenOff);
+        if let Stage::Send(sending) = &mut self.stage {
+            let sent = (sending.at, sending.outgoing.sent);
+            let (mut pending, log) = (std::mem::take(&mut sending.pending), sending.log.take());
+            self.record_sent(Ending::BrokenOff, true, sent, &mut pending, log);
         }
         self.follow(Next::Abort)
     }
 }
 
 impl Sending {
+    /// What was not sent of responses that are complete.
+    pub(super) fn into_unsent(self) -> Output {
+        Output { bytes: self.outgoing.head, pending: self.pending }
+    }
+
     /// The next piece of a body that is throttled, when its turn has come and the one before is sent.
     fn poll_turn(&mut self, ctx: &Loop, slot: usize, cx: &mut Context<'_>) -> Poll<Option<Body>> {
         let Some(paced) = &mut self.paced else { return Poll::Ready(None) };

@@ -3,7 +3,7 @@
 use std::task::{Context, Poll, ready};
 
 use dunlin_http::http2::PREFACE;
-use dunlin_http::semantics::Method;
+use dunlin_http::semantics::is_token;
 
 use super::super::http2::{self, Link, Outcome};
 use super::{Connection, Next, Stage, Step};
@@ -22,17 +22,16 @@ pub(super) fn is_http2(start: &[u8]) -> Option<bool> {
     (known == PREFACE.len()).then_some(true)
 }
 
-/// Whether the first line has three words, of which neither the first is a known method nor the
-/// last a version of HTTP: whoever sends that would understand no answer of HTTP/1 (RFC 9113 §3.4).
-pub(super) fn is_no_http(start: &[u8]) -> bool {
+/// Whether the first line has the form of HTTP/2's preface and nothing of a request line: three words without a slash,
+/// which a version has at least. A client of HTTP/2 would read no response of HTTP/1 (RFC 9113 §3.4).
+pub(super) fn is_invalid_preface(start: &[u8]) -> bool {
     let line = start.split(|&byte| byte == b'\n').next().unwrap_or_default().trim_ascii_end();
     let mut words = line.split(|&byte| byte == b' ');
-    match (words.next(), words.next(), words.next(), words.next()) {
-        (Some(method), Some(_), Some(version), None) => {
-            Method::from_bytes(method) == Method::Other && !version.starts_with(b"HTTP/")
-        }
-        _ => false,
-    }
+    let is_word = |word: Option<&[u8]>| word.is_some_and(is_token);
+    is_word(words.next())
+        && is_word(words.next())
+        && is_word(words.next())
+        && words.next().is_none()
 }
 
 impl Connection {
@@ -75,9 +74,11 @@ mod tests {
         assert_eq!(is_http2(&[PREFACE, b"x"].concat()), Some(true));
         assert_eq!(is_http2(b"POST / HTTP/1.1"), Some(false));
         assert_eq!(is_http2(b"PRI * HTTP/1.1\r\n"), Some(false));
-        assert!(is_no_http(b"INVALID CONNECTION PREFACE\r\n\r\n"));
-        for line in ["GET / x", "GET /", "X / HTTP/1.1", "X / HTTP/9", "a b c d", ""] {
-            assert!(!is_no_http(line.as_bytes()), "{line}");
+        assert!(is_invalid_preface(b"INVALID CONNECTION PREFACE\r\n\r\n"));
+        for line in
+            ["SOURCE / ICE/1.0", "GET / x", "GET /", "X / HTTP/1.1", "a b c d", "a b", "a  b", ""]
+        {
+            assert!(!is_invalid_preface(line.as_bytes()), "{line}");
         }
     }
 }

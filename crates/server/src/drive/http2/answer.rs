@@ -3,24 +3,24 @@
 use std::rc::Rc;
 use std::time::Instant;
 
+use bytes::Bytes;
 use dunlin_http::http1::{BodyLength, Refusal};
 use dunlin_http::http2::ResponseHead;
-use dunlin_http::semantics::{Coding, Method, status};
-use dunlin_http::{FieldName, Head, Request};
+use dunlin_http::semantics::{Coding, Method, expect, status};
+use dunlin_http::{Head, Request};
 
-use super::work::{LogLater, Sending, UPLOAD, Upload, Work};
+use super::super::INLINE_BODY;
+use super::super::body_limits::{BodyLimits, TOO_LARGE};
+use super::work::{Sending, UPLOAD, Upload, Work};
 use super::{Connection, Link, Parts};
 use crate::cache::Stored;
 use crate::early_hints::EarlyHints;
-use crate::event_loop::{Ending, Served};
-use crate::gate::Client;
+use crate::event_loop::{Place, Served};
 use crate::handler::file;
 use crate::record::{Course, Track};
 use crate::response::{Body, Piece, Response, StreamKind};
-use crate::route::{self, Incoming, Origin, Prepared, Reply};
+use crate::route::{self, Direction, Incoming, Prepared, Reply};
 use crate::stream;
-
-const TOO_LARGE: Refusal = Refusal { status: 413, reason: "the body is larger than the limit" };
 
 impl Connection {
     /// Answers the request that was read into the loop's buffers, or begins to.
@@ -35,12 +35,20 @@ impl Connection {
         let Parts { out, head, text, path } = parts;
         let request = Request::new(text, head);
         let track = link.ctx.track(&request, self.arrival, link.opening);
-        let client = Client::of(link.peer, link.stream);
-        let routed = match route::dispatch(link.ctx, client, Origin::Client, &request, path) {
+        let expects_continue = match expect::wants_continue(&request) {
+            Ok(expects) => expects && !ended && length != Some(0),
+            Err(refusal) => return self.refuse(link, id, refusal, (&request, track), out),
+        };
+        let connection = (link.peer, &mut *link.stream);
+        let routed = match route::dispatch_client(link.ctx, connection, &request, path) {
             Ok(routed) => routed,
             Err(refusal) => return self.refuse(link, id, refusal, (&request, track), out),
         };
-        let route::Routed { reply, site, body_limit, reads_body, log, follow, pass } = routed;
+        let route::Routed { reply, site, body_limit, reads_body, log, follow, pass, direction } =
+            routed;
+        if direction == Direction::Ended {
+            self.drain(link.ctx.clock.now(), out);
+        }
         let track = Track::routed(track, site, pass, log, follow);
         if let Some(track) = &track {
             link.ctx.begin(&request, &link.from(), track);
@@ -58,7 +66,8 @@ impl Connection {
         let log = Self::log_later(&request, track);
         let is_head = request.method() == Method::Head;
         let mut work = Work::new(id, link.ctx.clock.now(), log, is_head);
-        work.limit = body_limit;
+        work.limits = BodyLimits::new(body_limit, work.moved);
+        work.expects_continue = expects_continue;
         match reply {
             Reply::Prepared(_) => return,
             Reply::Response(response) => {
@@ -66,10 +75,6 @@ impl Connection {
                 work.is_deferred = reads_body && !ended;
                 if !work.is_deferred {
                     return self.answer(link, work, out);
-                }
-                if expects_continue(&request) {
-                    let head = ResponseHead { status: 100, date: b"", lines: b"", serial: 0 };
-                    self.engine.inform(id, &head, out);
                 }
             }
             Reply::Job(job) => work.job = Some(job),
@@ -82,8 +87,7 @@ impl Connection {
                     (true, _) => (BodyLength::None, stream::empty()),
                     (false, length) => {
                         let (sender, receiver) = stream::channel(UPLOAD);
-                        work.upload = Some(Upload::new(sender, work.moved));
-                        work.expects_continue = expects_continue(&request);
+                        work.upload = Some(Upload::new(sender));
                         (length.map_or(BodyLength::Chunked, BodyLength::Known), receiver)
                     }
                 };
@@ -99,6 +103,7 @@ impl Connection {
                 work.job = Some(begin(Incoming {
                     body,
                     length,
+                    received: None,
                     ends,
                     encrypted: link.stream.is_encrypted(),
                     tls: link.stream.tls(),
@@ -138,7 +143,7 @@ impl Connection {
         let is_head = request.method() == Method::Head;
         let log = Self::log_later(request, track);
         let mut work = Work::new(id, link.ctx.clock.now(), log, is_head);
-        work.response = Some(route::refusal_response(&refusal, !is_head));
+        work.response = Some(route::refusal_to(link.ctx, Some(request), &refusal, !is_head));
         self.answer(link, work, out);
     }
 
@@ -154,18 +159,17 @@ impl Connection {
     ) {
         let Prepared { ref hit, coding, not_modified, cache, .. } = prepared;
         let is_head = request.method() == Method::Head;
-        let pacer = track.as_ref().and_then(|track| track.pacer(&mut self.pace, None));
+        let start = self.position(out);
+        let short = prepared.plain(INLINE_BODY).map(|plain| plain.sent(request.method()).len());
+        let pacer = track.as_ref().and_then(|track| track.pacer(&mut self.pace, short));
         if let Some(plain) = prepared.plain(usize::MAX) {
             let (lines, body) = plain.block.split_at(plain.head_length());
             let head_only = is_head || body.is_empty();
             self.send_head(link, id, 200, lines, hit.resource.identity.serial, head_only, out);
             if head_only || pacer.is_none() && self.engine.send_whole(id, body, out) {
-                if let Some(track) = track {
-                    let bytes = if head_only { 0 } else { body.len() as u64 };
-                    let served = Served { status: 200, bytes, cache, ..Served::NOTHING };
-                    self.record(link, request, &track, &served);
-                }
-                return;
+                let bytes = if head_only { 0 } else { body.len() as u64 };
+                let served = Served { status: 200, bytes, cache, ..Served::NOTHING };
+                return self.record_sent(start, (request, track), served, out);
             }
         } else {
             let form = match hit.resource.representation(coding) {
@@ -187,12 +191,9 @@ impl Connection {
                 Stored::File(_) => false,
             };
             if whole {
-                if let Some(track) = track {
-                    let bytes = if head_only { 0 } else { form.length };
-                    let served = Served { status, bytes, cache, coding, ..Served::NOTHING };
-                    self.record(link, request, &track, &served);
-                }
-                return;
+                let bytes = if head_only { 0 } else { form.length };
+                let served = Served { status, bytes, cache, coding, ..Served::NOTHING };
+                return self.record_sent(start, (request, track), served, out);
             }
         }
         let form = match hit.resource.representation(coding) {
@@ -209,7 +210,22 @@ impl Connection {
         body.push(Piece::of(prepared.body(form), 0..form.length));
         let mut work = Work::new(id, link.ctx.clock.now(), log, is_head);
         work.pacer = pacer;
+        work.start = start;
         self.send_later(work, body);
+    }
+
+    /// Records a response that is complete in `out`, once it has been sent.
+    fn record_sent(
+        &mut self,
+        start: i64,
+        (request, track): (&Request<'_>, Option<Track>),
+        served: Served,
+        out: &[u8],
+    ) {
+        if let Some(track) = track {
+            let place = Place { start, end: self.position(out), body: served.bytes };
+            self.pending.record(place, request, track, served);
+        }
     }
 
     /// Sends the answer that a handler has made.
@@ -224,12 +240,13 @@ impl Connection {
             return self.answer_with_message(link, work, source, head, out);
         }
         let Some(response) = work.response.take() else { return };
-        let Response { status, mut fields, mut body, stated_length, cache, coding } = response;
+        let Response { status, mut fields, mut body, stated_length, cache, coding, .. } = response;
         if let Some(log) = &mut work.log {
             log.served = Served { status, cache, coding, ..Served::NOTHING };
             log.track.tell(&mut fields);
         }
-        work.begin_pace(&mut self.pace);
+        let short = body.as_memory().map(Bytes::len).filter(|&length| length <= INLINE_BODY);
+        work.begin_pace(&mut self.pace, short);
         if let Some(stream) = body.take_stream() {
             let length = stream.length;
             if let Some(log) = &mut work.log {
@@ -244,6 +261,7 @@ impl Connection {
             }
             self.push_server(link, &mut fields);
             let bodiless = work.is_head || !status::has_body(status) || length == Some(0);
+            work.start = self.position(out);
             self.send_head(link, work.id, status, fields.as_bytes(), 0, bodiless, out);
             if !bodiless {
                 return self.works.push(work);
@@ -253,7 +271,7 @@ impl Connection {
                 source.discard();
                 work.sending = Sending::Nothing;
             }
-            return self.record_work(link, &mut work, Ending::Whole);
+            return self.finish_work(work, out);
         }
         let length = stated_length.unwrap_or_else(|| body.length());
         if status::has_body(status) {
@@ -261,15 +279,16 @@ impl Connection {
         }
         self.push_server(link, &mut fields);
         let bodiless = work.is_head || !status::has_body(status) || body.is_empty();
+        work.start = self.position(out);
         self.send_head(link, work.id, status, fields.as_bytes(), 0, bodiless, out);
         let whole = body.as_memory().is_some_and(|bytes| {
             let whole =
                 !bodiless && work.pacer.is_none() && self.engine.send_whole(work.id, bytes, out);
-            work.sent = if whole { bytes.len() as u64 } else { 0 };
+            work.note_sent(if whole { bytes.len() } else { 0 }, self.flushes);
             whole
         });
         if bodiless || whole {
-            return self.record_work(link, &mut work, Ending::Whole);
+            return self.finish_work(work, out);
         }
         self.send_later(work, body);
     }
@@ -303,18 +322,5 @@ impl Connection {
             let head = ResponseHead { status, date, lines, serial };
             self.engine.respond(id, &head, ended, out)
         });
-    }
-}
-
-fn expects_continue(request: &Request<'_>) -> bool {
-    let expect = request.field(FieldName::Expect);
-    expect.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
-}
-
-impl LogLater {
-    /// Says what was answered.
-    pub(super) fn set_status(&mut self, status: u16) {
-        self.served.status = status;
-        self.track.begin_answer();
     }
 }

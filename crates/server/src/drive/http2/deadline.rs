@@ -1,12 +1,12 @@
 //! What happens when something takes too long.
 
-use dunlin_http::http1::Refusal;
 use dunlin_http::http2::{ErrorCode, HeldUp};
 
+use super::super::body_limits::STALLED;
 use super::work::{Sending, Work};
 use super::{Connection, Link, Parts};
 use crate::connections::Waiting;
-use crate::event_loop::Ending;
+use crate::event_loop::{Ending, Pending};
 
 /// After so long without a request, what is kept only to be fast is let go of, in milliseconds.
 const REST: u64 = 1_000;
@@ -20,10 +20,12 @@ impl Connection {
         let (waiting, deadline) = if let Some(patience) = &self.patience {
             (Waiting::Send, patience.look())
         } else if let Some(since) = self.incomplete_since {
-            (Waiting::Head, since + settings.head_timeout)
+            let waiting = if self.works.is_empty() { Waiting::Head } else { Waiting::Streams };
+            (waiting, since + settings.head_timeout)
         } else if self.works.is_empty() {
             if self.is_at_rest {
-                (Waiting::Idle, self.active + settings.idle_timeout)
+                let waiting = if self.requests == 0 { Waiting::First } else { Waiting::Idle };
+                (waiting, self.active + settings.idle_timeout)
             } else {
                 (Waiting::Resting, self.active + REST)
             }
@@ -36,7 +38,12 @@ impl Connection {
             deadline = deadline.min(self.drain_since + DRAIN).max(link.ctx.clock.now() + 1);
         }
         self.deadline = deadline;
-        link.ctx.connections.wait(link.slot, waiting, deadline);
+        match (waiting, self.incomplete_since) {
+            (Waiting::Head, Some(since)) => {
+                link.ctx.connections.wait_for_head(link.slot, since, deadline);
+            }
+            _ => link.ctx.connections.wait(link.slot, waiting, deadline),
+        }
     }
 
     /// Until when the client has to do something for that work to go on.
@@ -75,21 +82,24 @@ impl Connection {
                 self.engine.cancel(id, ErrorCode::Cancel, parts.out);
                 self.forget(link, id, Ending::BrokenOff);
             } else {
-                let refusal = Refusal { status: 408, reason: "the body took too long" };
-                self.refuse_work(link, number, refusal, parts);
+                self.refuse_work(link, number, STALLED, parts);
             }
+        }
+        if self.works.is_empty() && link.ctx.connections.is_evicted(link.slot) {
+            self.is_evicted = true;
+            return self.end(ErrorCode::NoError, "closed to make room", parts);
         }
         if self.incomplete_since.is_some_and(|since| now >= since + settings.head_timeout) {
             return self.end(ErrorCode::ProtocolError, "a frame took too long", parts);
         }
         if self.works.is_empty() && self.incomplete_since.is_none() {
-            let is_over = now >= self.active + settings.idle_timeout;
-            if is_over || link.ctx.connections.is_evicted(link.slot) {
+            if now >= self.active + settings.idle_timeout {
                 self.end(ErrorCode::NoError, "idle", parts);
             } else if now >= self.active + REST {
                 self.is_at_rest = true;
                 self.engine.rest();
                 self.works = Vec::new();
+                self.pending = Pending::default();
             }
         }
     }
@@ -113,10 +123,12 @@ impl Work {
         }
     }
 
-    /// The rest of the request's body is to come, and the handler is not behind.
+    /// The response waits for the rest of the request's body, and the handler is not behind.
     fn waits_for_body(&self) -> bool {
         match &self.upload {
-            Some(upload) => !upload.sender.is_full() && !self.expects_continue,
+            Some(upload) => {
+                self.job.is_some() && !upload.sender.is_full() && !self.expects_continue
+            }
             None => self.is_deferred,
         }
     }

@@ -88,16 +88,18 @@ impl Connection {
             return self.record_work(link, &mut work, Ending::BrokenOff);
         };
         if let Some(log) = &mut work.log {
-            log.set_status(status);
+            log.served.status = status;
+            log.track.begin_answer();
         }
+        work.start = self.position(out);
         let bodiless = work.is_head || !status::has_body(status) || length == Some(0);
         self.send_head(link, work.id, status, fields.as_bytes(), 0, bodiless, out);
         if bodiless {
             source.discard();
-            return self.record_work(link, &mut work, Ending::Whole);
+            return self.finish_work(work, out);
         }
         let chunk = Bytes::copy_from_slice(&head.bytes[head.end.unwrap_or_default()..]);
-        work.begin_pace(&mut self.pace);
+        work.begin_pace(&mut self.pace, None);
         work.sending = Sending::Stream { source, chunk, left: length, is_at_end: false };
         self.works.push(work);
     }

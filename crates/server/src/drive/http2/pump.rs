@@ -39,7 +39,7 @@ impl Connection {
                 usize::try_from(pacer.allowance()).unwrap_or(usize::MAX)
             });
             let filled = work.fill(allowance.min(allowed), out);
-            work.sent += (out.len() - before) as u64;
+            work.note_sent(out.len() - before, self.flushes);
             if let Some(pacer) = &mut work.pacer {
                 pacer.spend((out.len() - before) as u64);
             }
@@ -53,7 +53,7 @@ impl Connection {
                 }
                 Filled::End => {
                     self.engine.end_data(id, mark, true, out);
-                    self.forget(link, id, Ending::Whole);
+                    self.finish(id, out);
                     continue;
                 }
                 Filled::Changed => {

@@ -6,13 +6,14 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use dunlin_http::http1::Refusal;
 use dunlin_http::http2::{ErrorCode, ResponseHead};
-use dunlin_http::{FieldLines, OwnedRequest, Request};
+use dunlin_http::{FieldLines, Request};
 use tokio::task::JoinHandle;
 
+use super::super::body_limits::BodyLimits;
 use super::message::MessageHead;
 use super::{Connection, Link, Parts};
 use crate::early_hints::EarlyHints;
-use crate::event_loop::{Ending, Served};
+use crate::event_loop::{Ending, LogLater, Place};
 use crate::gate::{ConnectionPace, Pacer};
 use crate::record::Track;
 use crate::response::{Body, Response, Stream, StreamKind};
@@ -39,11 +40,14 @@ pub(super) struct Work {
     pub(super) is_head: bool,
     /// The client waits for a 100 before it sends the body.
     pub(super) expects_continue: bool,
-    /// Bytes of the request's body that may come, and that have.
-    pub(super) limit: u64,
-    pub(super) received: u64,
-    /// Bytes of the answer's body that were written.
-    pub(super) sent: u64,
+    /// Of the request's body.
+    pub(super) limits: BodyLimits,
+    /// Bytes of the response's body that were written.
+    sent: u64,
+    /// How many of them may not have been sent, unless nothing was left since; see [`Connection::flushes`].
+    unsent: (u64, u64),
+    /// Where the response begins among all that the connection sends.
+    pub(super) start: i64,
     /// When it last went on, in milliseconds of the loop's clock.
     pub(super) moved: u64,
 }
@@ -54,9 +58,7 @@ pub(super) struct Upload {
     /// Bytes that were handed over, and those of them that the handler is known to have taken.
     handed: usize,
     taken: usize,
-    /// Since when the client alone decides how fast the body comes, and what has come since.
-    since: u64,
-    received_since: u64,
+    /// The handler does not keep up; its slowness is not the client's.
     held_up: bool,
 }
 
@@ -86,17 +88,8 @@ pub(super) enum Sending {
     Broken,
 }
 
-/// What the log line needs when it cannot be written at once.
-pub(super) struct LogLater {
-    pub(super) request: OwnedRequest,
-    pub(super) track: Track,
-    pub(super) served: Served,
-}
-
 /// Bytes of a request's body that the handler may leave to wait before it counts as being behind.
 pub(super) const UPLOAD: usize = 64 * 1024;
-const TOO_LARGE: Refusal = Refusal { status: 413, reason: "the body is larger than the limit" };
-const TOO_SLOW: Refusal = Refusal { status: 408, reason: "the body comes too slowly" };
 
 impl Work {
     pub(super) fn new(id: u32, now: u64, log: Option<Box<LogLater>>, is_head: bool) -> Self {
@@ -113,17 +106,39 @@ impl Work {
             log,
             is_head,
             expects_continue: false,
-            limit: 0,
-            received: 0,
+            limits: BodyLimits::new(0, now),
             sent: 0,
+            unsent: (0, 0),
+            start: i64::MAX,
             moved: now,
         }
     }
 
-    /// Has the answer sent as the throttle lets it, on a connection with that pace.
-    pub(super) fn begin_pace(&mut self, connection: &mut Option<ConnectionPace>) {
+    /// Has the response sent as the throttle lets it, on a connection with that pace. `short` is the length of a body
+    /// that may leave at once.
+    pub(super) fn begin_pace(
+        &mut self,
+        connection: &mut Option<ConnectionPace>,
+        short: Option<usize>,
+    ) {
         let track = self.log.as_ref().map(|log| &log.track);
-        self.pacer = track.and_then(|track| track.pacer(connection, None));
+        self.pacer = track.and_then(|track| track.pacer(connection, short));
+    }
+
+    /// Bytes of the body were written.
+    pub(super) fn note_sent(&mut self, bytes: usize, flushes: u64) {
+        self.sent += bytes as u64;
+        self.unsent = (self.unsent(flushes) + bytes as u64, flushes);
+    }
+
+    /// How many bytes of the body may not have been sent.
+    fn unsent(&self, flushes: u64) -> u64 {
+        if self.unsent.1 == flushes { self.unsent.0 } else { 0 }
+    }
+
+    /// Whether the response or its handler waits for the request's body.
+    fn wants_body(&self) -> bool {
+        self.upload.as_ref().map_or(self.is_deferred, |upload| upload.sender.is_wanted())
     }
 
     /// Whether the head of the answer has not been sent.
@@ -207,16 +222,18 @@ impl Work {
 }
 
 impl Upload {
-    pub(super) fn new(sender: stream::Sender, now: u64) -> Self {
-        Self { sender, handed: 0, taken: 0, since: now, received_since: 0, held_up: false }
+    pub(super) fn new(sender: stream::Sender) -> Self {
+        Self { sender, handed: 0, taken: 0, held_up: false }
+    }
+
+    /// Whether the handler has caught up since the last time.
+    fn has_caught_up(&mut self) -> bool {
+        let held_up = self.sender.is_full();
+        std::mem::replace(&mut self.held_up, held_up) && !held_up
     }
 
     /// How many more bytes the handler has taken since the last time.
-    fn newly_taken(&mut self, now: u64) -> usize {
-        let held_up = self.sender.is_full();
-        if std::mem::replace(&mut self.held_up, held_up) && !held_up {
-            (self.since, self.received_since) = (now, 0);
-        }
+    fn newly_taken(&mut self) -> usize {
         let taken = self.handed.saturating_sub(self.sender.held());
         let newly = taken.saturating_sub(self.taken);
         self.taken += newly;
@@ -243,12 +260,15 @@ impl Connection {
             for fields in work.hints.drain(..) {
                 inform(&mut self.engine, id, 103, fields.as_bytes(), parts.out);
             }
+            if work.expects_continue && work.wants_body() {
+                work.expects_continue = false;
+                inform(&mut self.engine, id, 100, b"", parts.out);
+            }
             if let Some(upload) = &mut work.upload {
-                if work.expects_continue && upload.sender.is_wanted() {
-                    work.expects_continue = false;
-                    inform(&mut self.engine, id, 100, b"", parts.out);
+                if upload.has_caught_up() {
+                    work.limits.restart(now);
                 }
-                let count = upload.newly_taken(now);
+                let count = upload.newly_taken();
                 if count > 0 {
                     work.moved = now;
                     self.engine.taken(id, count, parts.out);
@@ -272,15 +292,14 @@ impl Connection {
                 }
                 Sending::Stream { chunk, is_at_end: true, left, .. } if chunk.is_empty() => {
                     moved = true;
-                    let ending = if left.is_some_and(|left| left > 0) {
+                    if left.is_some_and(|left| left > 0) {
                         self.engine.cancel(id, ErrorCode::InternalError, parts.out);
-                        Ending::BrokenOff
+                        self.forget(link, id, Ending::BrokenOff);
                     } else {
                         let mark = self.engine.begin_data(parts.out);
                         self.engine.end_data(id, mark, true, parts.out);
-                        Ending::Whole
-                    };
-                    self.forget(link, id, ending);
+                        self.finish(id, parts.out);
+                    }
                     continue;
                 }
                 Sending::Pieces { warming, .. } => {
@@ -310,24 +329,16 @@ impl Connection {
             return self.engine.taken(id, data.len(), parts.out);
         };
         let work = &mut self.works[number];
-        work.received += data.len() as u64;
         work.expects_continue = false;
         work.moved = now;
-        if work.received > work.limit {
-            return self.refuse_work(link, number, TOO_LARGE, parts);
+        if let Err(refusal) = work.limits.take(data.len(), now, &link.ctx.http1) {
+            return self.refuse_work(link, number, refusal, parts);
         }
         match &mut work.upload {
             None => self.engine.taken(id, data.len(), parts.out),
             Some(upload) => {
                 upload.handed += data.len();
-                upload.received_since += data.len() as u64;
                 upload.sender.push(Bytes::copy_from_slice(data));
-                let elapsed = now - upload.since;
-                if elapsed > link.ctx.http1.body_timeout
-                    && upload.received_since * 1000 / elapsed < link.ctx.http1.body_rate
-                {
-                    return self.refuse_work(link, number, TOO_SLOW, parts);
-                }
             }
         }
         if ended {
@@ -359,7 +370,9 @@ impl Connection {
         }
         // The handler hears that the client is gone.
         (work.job, work.upload, work.sending) = (None, None, Sending::Nothing);
-        work.response = Some(route::refusal_response(&refusal, !work.is_head));
+        let request = work.log.as_ref().map(|log| log.request.as_request());
+        let response = route::refusal_to(link.ctx, request.as_ref(), &refusal, !work.is_head);
+        work.response = Some(response);
         self.begin_answer(link, work, parts);
     }
 
@@ -371,23 +384,53 @@ impl Connection {
         }
     }
 
-    /// The connection is over.
-    pub(super) fn record_the_rest(&mut self, link: &Link<'_>) {
+    /// The response is complete in `out`.
+    pub(super) fn finish(&mut self, id: u32, out: &[u8]) {
+        if let Some(number) = self.works.iter().position(|work| work.id == id) {
+            let work = self.works.swap_remove(number);
+            self.finish_work(work, out);
+        }
+    }
+
+    /// The same of one that is not among the works. It is recorded once it has been sent.
+    pub(super) fn finish_work(&mut self, work: Work, out: &[u8]) {
+        let (bytes, unsent) = (work.sent, work.unsent(self.flushes));
+        let Some(mut log) = work.log else { return };
+        log.served = log.served.until(bytes, Ending::Whole);
+        let place = Place { start: work.start, end: self.position(out), body: unsent };
+        self.pending.record_later(place, log);
+    }
+
+    /// Nothing more is made of the requests that are not answered; what is written is still sent.
+    pub(super) fn abandon_works(&mut self, link: &Link<'_>) {
         for mut work in std::mem::take(&mut self.works) {
             self.record_work(link, &mut work, Ending::BrokenOff);
+        }
+    }
+
+    /// The connection is over: what was not sent never will be.
+    pub(super) fn record_the_rest(&mut self, link: &Link<'_>) {
+        let sent = self.sent(link);
+        for mut work in std::mem::take(&mut self.works) {
+            work.sent -= work.unsent(self.flushes);
+            if let Some(log) = work.log.as_mut().filter(|_| work.start >= sent) {
+                log.served.status = 0;
+            }
+            self.record_work(link, &mut work, Ending::BrokenOff);
+        }
+        if !self.pending.is_empty() {
+            self.pending.finish(link.ctx, &link.from(), sent);
         }
     }
 
     pub(super) fn record_work(&self, link: &Link<'_>, work: &mut Work, ending: Ending) {
         let Some(log) = work.log.take() else { return };
         let served = log.served.until(work.sent, ending).or_client_left();
-        self.record(link, &log.request.as_request(), &log.track, &served);
+        link.ctx.record(&log.request.as_request(), &link.from(), &log.track, &served);
     }
 
     pub(super) fn log_later(request: &Request<'_>, track: Option<Track>) -> Option<Box<LogLater>> {
-        track.map(|track| {
-            Box::new(LogLater { request: request.to_owned(), track, served: Served::NOTHING })
-        })
+        track.map(|track| LogLater::new(request, track))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
 use base64::Engine;
@@ -10,7 +11,7 @@ use dunlin_http::FieldName;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 use super::{Attempts, UserFile};
-use crate::gate::{Asker, Refused, Verdict};
+use crate::gate::{Asker, Refused, Scheme, Verdict};
 
 /// Name and password, as a file has them.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ impl Basic {
         };
         let proof = proof(value);
         if let Some(name) = self.users.known(&self.path, proof, asker.now) {
-            asker.pass.set_user(name);
+            asker.pass.set_user(name, Scheme::Basic);
             return Verdict::Pass;
         }
         let Some((name, password)) = credentials(value) else {
@@ -51,13 +52,13 @@ impl Basic {
         }
         let (users, attempts) = (Arc::clone(&self.users), Arc::clone(&self.attempts));
         let (path, challenge) = (self.path.clone(), self.challenge.clone());
-        let pass = std::rc::Rc::clone(asker.pass);
+        let (ctx, pass) = (Rc::clone(asker.ctx), Rc::clone(asker.pass));
         Verdict::Wait(Box::pin(async move {
             let compare = async || {
-                let Some(_place) = users.place().await else { return Err(Busy) };
+                let Some(_permits) = users.permits().await else { return Err(Busy) };
                 let (users, name) = (Arc::clone(&users), name.clone());
                 let compare = move || users.verify(&path, &name, &password, proof);
-                Ok(tokio::task::spawn_blocking(compare).await.unwrap_or(false))
+                Ok(ctx.shared.blocking.passwords.run(compare).await.unwrap_or(false))
             };
             let found = comparison.get_or_try_init(compare).await;
             if is_first && !matches!(found, Ok(false)) {
@@ -65,7 +66,7 @@ impl Basic {
             }
             match found {
                 Ok(true) => {
-                    pass.set_user(name);
+                    pass.set_user(name, Scheme::Basic);
                     Ok(())
                 }
                 Ok(false) => {

@@ -1,29 +1,33 @@
-//! Authentication by somebody else: a request to another server, or to a path of this one, decides
+//! Forward authentication: an endpoint, which is another server or a path of this one, decides on each request
 //! (nginx's `auth_request`, Caddy's and Traefik's forward authentication).
 //!
-//! A 2xx lets the request pass and may name the user; what is neither that nor an error of a server is
-//! the answer to the client, such as a 401 with a challenge or a redirect to a page to log in at.
+//! A 2xx lets the request pass and may name the user; a 3xx or 4xx is the response to the client, such as
+//! a 401 with a challenge or a redirect to a page to log in at. The endpoint gets fields that the server
+//! sets and those of the client that the configuration names, and nothing else: what it decides on cannot be
+//! changed by fields that it did not expect.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use dunlin_http::http1::{BodyLength, Connection};
-use dunlin_http::semantics::{is_field_value, is_token};
+use dunlin_http::semantics::{is_field_value, target};
 use dunlin_http::{FieldLines, Head, Request};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::fields;
 use crate::early_hints::EarlyHints;
 use crate::event_loop::Loop;
-use crate::gate::{Asker, Client, Pass, Refused, Verdict};
+use crate::gate::{Asker, Client, Pass, Refused, Scheme, Verdict};
 use crate::handler::file;
 use crate::record::Course;
 use crate::response::{Piece, Response};
 use crate::route::{self, Incoming, Origin, Reply};
 use crate::stream;
-use crate::whole_answer::{WholeAnswer, receive};
+use crate::whole_answer::receive;
 
 /// Somebody else who decides.
 #[derive(Debug)]
@@ -31,6 +35,8 @@ pub(crate) struct Forward {
     pub(crate) target: Target,
     /// The field of the answer that names the user.
     pub(crate) user_field: String,
+    /// Fields of the client's request that the endpoint gets.
+    pub(crate) fields: Vec<String>,
     /// Longest wait for the answer.
     pub(crate) timeout: Duration,
 }
@@ -48,43 +54,6 @@ pub(crate) enum Target {
 
 /// What an answer may have, head and body.
 const LARGEST: usize = 64 * 1024;
-
-/// Fields of the request that are not passed on: they concern its connection or its body, or say what
-/// this server says itself.
-const NOT_PASSED_ON: [&str; 20] = [
-    "connection",
-    "content-length",
-    "content-encoding",
-    "expect",
-    "host",
-    "if-match",
-    "if-modified-since",
-    "if-none-match",
-    "if-unmodified-since",
-    "if-range",
-    "keep-alive",
-    "proxy-connection",
-    "range",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "accept-encoding",
-    "x-original-method",
-    "x-original-uri",
-];
-
-/// Fields of the answer that are not the client's.
-const NOT_FOR_CLIENTS: [&str; 8] = [
-    "connection",
-    "content-length",
-    "date",
-    "keep-alive",
-    "proxy-connection",
-    "server",
-    "trailer",
-    "transfer-encoding",
-];
 
 impl Target {
     /// Reads `/path`, `http://host:port/path` or `unix:/socket:/path`.
@@ -117,13 +86,19 @@ impl Target {
     }
 }
 
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => f.write_str(path),
+            Self::Tcp { authority, path, .. } => write!(f, "http://{authority}{path}"),
+            Self::Unix { socket, path } => write!(f, "unix:{}:{path}", socket.display()),
+        }
+    }
+}
+
 impl Forward {
     pub(super) fn describe(&self) -> String {
-        match &self.target {
-            Target::Path(path) => format!("asks {path}"),
-            Target::Tcp { authority, path, .. } => format!("asks http://{authority}{path}"),
-            Target::Unix { socket, path } => format!("asks {} {path}", socket.display()),
-        }
+        format!("asks {}, with {}", self.target, self.fields.join(", "))
     }
 
     pub(super) fn ask(&self, asker: &Asker<'_, '_>) -> Verdict {
@@ -135,7 +110,7 @@ impl Forward {
         let (target, user_field, limit) =
             (self.target.clone(), self.user_field.clone(), self.timeout);
         Verdict::Wait(Box::pin(async move {
-            let answer = async {
+            let response = async {
                 match &target {
                     Target::Path(_) => within(&ctx, &pass, &message).await,
                     Target::Tcp { authority, port, .. } => {
@@ -148,34 +123,33 @@ impl Forward {
                     }
                 }
             };
-            let late = || io::Error::new(io::ErrorKind::TimedOut, "it took too long");
-            let answer = tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| Err(late()));
-            match answer {
-                Ok(answer) if (200..300).contains(&answer.status) => {
-                    let user = answer.fields.get(&user_field).map(<[u8]>::to_vec);
-                    if let Some(user) = user.and_then(|user| String::from_utf8(user).ok()) {
-                        pass.set_user(user);
+            let late = || io::Error::new(io::ErrorKind::TimedOut, "its response takes too long");
+            let response = tokio::time::timeout(limit, response).await;
+            let response = response.unwrap_or_else(|_| Err(late()));
+            match response.map_err(|error| error.to_string()).and_then(|it| decide(it, &user_field))
+            {
+                Ok(Decision::Pass(user)) => {
+                    if let Some(user) = user {
+                        pass.set_user(user, Scheme::Forward);
                     }
                     Ok(())
                 }
-                Ok(answer) if answer.status < 500 => {
-                    let mut refused = Refused::new(answer.status);
-                    refused.response = Some(Box::new(answer));
+                Ok(Decision::Refuse(response)) => {
+                    let mut refused = Refused::new(response.status);
+                    refused.response = Some(response);
                     Err(refused)
                 }
-                Ok(answer) => {
-                    tracing::error!("{target:?} could not say who asks: status {}", answer.status);
-                    Err(Refused::new(502))
-                }
-                Err(error) => {
-                    tracing::error!("{target:?} could not say who asks: {error}");
+                Err(why) => {
+                    tracing::error!(
+                        "forward authentication at {target}: {why}; the request is answered with 502"
+                    );
                     Err(Refused::new(502))
                 }
             }
         }))
     }
 
-    /// The request that is sent.
+    /// The request that the endpoint gets.
     fn message(&self, asker: &Asker<'_, '_>) -> Vec<u8> {
         let Asker { request, pass, .. } = asker;
         let host = request.field(dunlin_http::FieldName::Host).unwrap_or_default();
@@ -185,24 +159,52 @@ impl Forward {
             Target::Unix { path, .. } => (path, host),
         };
         let mut lines = FieldLines::new();
-        lines.push("Host", own_host);
+        // A request of HTTP/1.0 may be without Host, and an empty one is malformed.
+        let version: &[u8] = if own_host.is_empty() { b" HTTP/1.0\r\n" } else { b" HTTP/1.1\r\n" };
+        if !own_host.is_empty() {
+            lines.push("Host", own_host);
+        }
         lines.push("Connection", "close");
         lines.push("X-Original-Method", request.method_text());
-        lines.push("X-Original-URI", request.target());
+        let uri = origin_form(request);
+        lines.push("X-Original-URI", &uri);
         lines.push("X-Forwarded-Method", request.method_text());
-        lines.push("X-Forwarded-Uri", request.target());
+        lines.push("X-Forwarded-Uri", &uri);
         lines.push("X-Forwarded-Host", host);
         lines.push("X-Forwarded-For", pass.client.address.to_string());
         lines.push("X-Forwarded-Proto", if pass.client.encrypted { "https" } else { "http" });
-        for (name, value) in request.fields() {
-            let is = |other: &&str| name.eq_ignore_ascii_case(other.as_bytes());
-            let said = name.len() >= 12 && name[..12].eq_ignore_ascii_case(b"x-forwarded-");
-            let Ok(name) = std::str::from_utf8(name) else { continue };
-            if !said && !NOT_PASSED_ON.iter().any(is) {
-                lines.push(name, value);
-            }
-        }
-        [b"GET ", path.as_bytes(), b" HTTP/1.1\r\n", lines.as_bytes(), b"\r\n"].concat()
+        fields::add_passed(&mut lines, request, &self.fields);
+        [b"GET ", path.as_bytes(), version, lines.as_bytes(), b"\r\n"].concat()
+    }
+}
+
+/// The path with its query, also when the target has a host (RFC 9112 §3.2.2): the endpoint may compare
+/// how it begins.
+fn origin_form(request: &Request<'_>) -> Vec<u8> {
+    let target = target::parse(request.method(), request.target());
+    let target = target.ok().and_then(|target| target.path_and_query());
+    target.unwrap_or_else(|| request.target().into())
+}
+
+/// What the endpoint has decided.
+enum Decision {
+    /// The request passes, for this user if the endpoint names one.
+    Pass(Option<String>),
+    /// The client gets this response instead.
+    Refuse(Box<Response>),
+}
+
+/// Reads the decision from the endpoint's response.
+///
+/// # Errors
+/// Why there is none in it.
+fn decide(mut response: Response, user_field: &str) -> Result<Decision, String> {
+    response.fields = fields::for_client(&response.fields).ok_or("its response has bad fields")?;
+    match response.status {
+        200..300 => Ok(Decision::Pass(fields::user(&response.fields, user_field)?)),
+        300..500 => Ok(Decision::Refuse(Box::new(response))),
+        101 => Err("its response switches to another protocol (101)".into()),
+        status => Err(format!("its response has status {status}")),
     }
 }
 
@@ -215,13 +217,14 @@ async fn within(ctx: &Rc<Loop>, pass: &Pass, message: &[u8]) -> io::Result<Respo
         _ => return Err(malformed()),
     }
     let request = Request::new(message, &head);
-    let client = Client { is_subrequest: true, ..pass.client };
+    let client = Client { is_subrequest: true, ..pass.client.admitted() };
     let routed = route::dispatch(ctx, client, Origin::Server, &request, &mut Vec::new());
     let mut response = match routed.map_err(|_| malformed())?.reply {
         Reply::Exchange(begin) => {
             begin(Incoming {
                 body: stream::empty(),
                 length: BodyLength::None,
+                received: None,
                 ends: pass.ends(),
                 encrypted: client.encrypted,
                 tls: None,
@@ -247,26 +250,19 @@ async fn talk(
     message: &[u8],
 ) -> io::Result<Response> {
     peer.write_all(message).await?;
-    let answer = receive(&mut peer, false, LARGEST).await?;
-    let bad = || io::Error::new(io::ErrorKind::InvalidData, "bad fields");
-    let mut response = response(&answer).ok_or_else(bad)?;
-    response.body.push(Piece::Memory(answer.body.into()));
-    Ok(response)
-}
-
-/// Status and fields as the client may have them.
-fn response(answer: &WholeAnswer) -> Option<Response> {
-    let mut response = Response::new(answer.status);
-    for field in answer.fields() {
-        let (name, value) = field?;
-        if !is_token(name) || !is_field_value(value) {
-            return None;
+    let whole = receive(&mut peer, false, LARGEST).await?;
+    let mut response = Response::new(whole.status);
+    for field in whole.fields() {
+        let field = field.and_then(|(name, value)| Some((std::str::from_utf8(name).ok()?, value)));
+        let bad = || io::Error::new(io::ErrorKind::InvalidData, "its response has bad fields");
+        let (name, value) = field.ok_or_else(bad)?;
+        if !is_field_value(value) {
+            return Err(bad());
         }
-        if !NOT_FOR_CLIENTS.iter().any(|other| name.eq_ignore_ascii_case(other.as_bytes())) {
-            response.fields.push(std::str::from_utf8(name).ok()?, value);
-        }
+        response.fields.push(name, value);
     }
-    Some(response)
+    response.body.push(Piece::Memory(whole.body.into()));
+    Ok(response)
 }
 
 #[cfg(test)]

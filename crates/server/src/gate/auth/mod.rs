@@ -2,14 +2,15 @@
 
 mod attempts;
 mod basic;
+mod fields;
 mod forward;
 mod users;
 
 pub(crate) use self::attempts::Attempts;
 pub(crate) use self::basic::Basic;
+pub(crate) use self::fields::{DEFAULT_FIELDS, check_passed_field};
 pub(crate) use self::forward::{Forward, Target};
 pub(crate) use self::users::UserFile;
-pub(crate) use self::users::examine;
 use super::{Asker, Verdict};
 
 /// How a route finds out who asks.

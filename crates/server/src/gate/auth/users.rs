@@ -21,9 +21,9 @@ pub(crate) struct UserFile {
     state: Mutex<State>,
     /// Held while the file is read.
     reading: Mutex<()>,
-    /// Passwords are compared by so many threads at once: it takes long by intent, and others need
-    /// these threads too.
-    comparing: Semaphore,
+    /// Bounds the verifications of this file's users, so that those of one file cannot take all permits of
+    /// [`VERIFYING`].
+    verifying: Semaphore,
     waiting: AtomicUsize,
 }
 
@@ -38,8 +38,8 @@ struct State {
     proven: HashMap<Proof, Proven, Keyed>,
     /// Those that go on, by the same.
     comparisons: HashMap<Proof, Weak<OnceCell<bool>>, Keyed>,
-    /// It was said that the file cannot be read.
-    said: bool,
+    /// That the file cannot be used was logged.
+    logged: bool,
 }
 
 /// Whether a name and password are right, once that is known.
@@ -53,8 +53,8 @@ struct Proven {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
-    seconds: i64,
-    nanos: i64,
+    modified: (i64, i64),
+    changed: (i64, i64),
     size: u64,
     inode: u64,
 }
@@ -62,8 +62,8 @@ struct Stamp {
 impl Stamp {
     fn of(facts: &Metadata) -> Self {
         Self {
-            seconds: facts.mtime(),
-            nanos: facts.mtime_nsec(),
+            modified: (facts.mtime(), facts.mtime_nsec()),
+            changed: (facts.ctime(), facts.ctime_nsec()),
             size: facts.size(),
             inode: facts.ino(),
         }
@@ -74,8 +74,14 @@ impl Stamp {
 const PROVEN: Duration = Duration::from_secs(60);
 /// So many of these are remembered.
 const MOST: usize = 4096;
-/// So many wait for their passwords to be compared.
+/// Requests that wait for the verification of a password, for each file.
 const MOST_WAITING: usize = 64;
+/// Passwords that are verified at once, for each file. Verification is slow by intent, and other work needs these
+/// threads too.
+const PER_FILE: usize = 2;
+/// Passwords that are verified at once in the whole process: each takes as much memory as its hash says, up to
+/// 1 GiB.
+static VERIFYING: Semaphore = Semaphore::const_new(4);
 /// The file is looked at this often.
 const LOOK: Duration = Duration::from_secs(1);
 /// The largest file that is read.
@@ -86,7 +92,7 @@ impl Default for UserFile {
         Self {
             state: Mutex::default(),
             reading: Mutex::default(),
-            comparing: Semaphore::new(2),
+            verifying: Semaphore::new(PER_FILE),
             waiting: AtomicUsize::new(0),
         }
     }
@@ -97,8 +103,8 @@ impl UserFile {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place among those whose passwords are compared; `None` when too many wait for one.
-    pub(super) async fn place(&self) -> Option<SemaphorePermit<'_>> {
+    /// Permits to verify a password: of this file and of the process. `None` when too many requests wait for them.
+    pub(super) async fn permits(&self) -> Option<[SemaphorePermit<'_>; 2]> {
         struct Waiting<'a>(&'a AtomicUsize);
         impl Drop for Waiting<'_> {
             fn drop(&mut self) {
@@ -110,7 +116,8 @@ impl UserFile {
         if before >= MOST_WAITING {
             return None;
         }
-        self.comparing.acquire().await.ok()
+        let own = self.verifying.acquire().await.ok()?;
+        Some([own, VERIFYING.acquire().await.ok()?])
     }
 
     /// The comparison of what somebody says, which all who say the same now have in common, and whether
@@ -163,52 +170,53 @@ impl UserFile {
         right
     }
 
-    /// The users as the file has them now; when it cannot be read, as it had them.
-    fn read(&self, path: &Path) -> Arc<Users> {
+    /// Reads the file unless it is as it was when it was last read, and replaces the users when every line of it
+    /// can be used. Returns the lines that cannot.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub(crate) fn refresh(&self, path: &Path) -> io::Result<Vec<(usize, String)>> {
         let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        let result = fs::metadata(path).and_then(|facts| {
-            let stamp = Stamp::of(&facts);
-            if self.state().stamp == Some(stamp) {
-                return Ok(());
-            }
-            let (users, problems) = load(path, &facts)?;
-            for (line, what) in problems {
-                tracing::error!("{}:{line}: {what}", path.display());
-            }
+        let stamp = Stamp::of(&fs::metadata(path)?);
+        if self.state().stamp == Some(stamp) {
+            return Ok(Vec::new());
+        }
+        let (users, problems) = load(path)?;
+        if problems.is_empty() {
             let mut state = self.state();
             state.users = Arc::new(users);
             state.stamp = Some(stamp);
             state.proven.clear();
-            Ok(())
-        });
+        }
+        Ok(problems)
+    }
+
+    /// The users in the file; those of before when it cannot be read or a line of it cannot be used.
+    fn read(&self, path: &Path) -> Arc<Users> {
+        let result = self.refresh(path);
         let mut state = self.state();
-        match result {
-            Ok(()) => state.said = false,
-            Err(error) if !state.said => {
-                state.said = true;
-                let path = path.display();
-                tracing::error!("{path}: {error}; users are as they were before");
+        let is_first = !state.logged;
+        state.logged = !matches!(&result, Ok(lines) if lines.is_empty());
+        if state.logged && is_first {
+            let path = path.display();
+            let kept = "users are as they were before";
+            match &result {
+                Ok(lines) => {
+                    for (line, what) in lines {
+                        tracing::error!("{path}:{line}: {what}; {kept}");
+                    }
+                }
+                Err(error) => tracing::error!("{path}: {error}; {kept}"),
             }
-            Err(_) => {}
         }
         Arc::clone(&state.users)
     }
 }
 
-/// Reads a file, and tells of each line that cannot be used.
-///
-/// # Errors
-/// When the file cannot be read.
-pub(crate) fn examine(path: &Path) -> io::Result<Vec<(usize, String)>> {
-    load(path, &fs::metadata(path)?).map(|(_, problems)| problems)
-}
-
-fn load(path: &Path, facts: &Metadata) -> io::Result<(Users, Vec<(usize, String)>)> {
-    if facts.len() > LARGEST {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "it is too large for a file of users",
-        ));
+fn load(path: &Path) -> io::Result<(Users, Vec<(usize, String)>)> {
+    if fs::metadata(path)?.len() > LARGEST {
+        let what = format!("it has more than {} MiB, too many for a users' file", LARGEST >> 20);
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     Ok(Users::parse(&fs::read_to_string(path)?))
 }

@@ -38,8 +38,10 @@ pub(super) fn answer(ctx: &Loop, request: &Request<'_>, subject: &Subject<'_>) -
 /// What is to be sent of the file; `None` when it is another than `known`.
 fn content(ctx: &Loop, known: &Resource, is_head: bool) -> Result<Option<Stored>, Failure> {
     let settings = &known.settings;
-    let root = ctx.shared.roots.get(&settings.root).map_err(|_| Failure::Broken)?;
+    let root = ctx.shared.root(&settings.root).map_err(|_| Failure::Broken)?;
     let fd = open(&root, &known.file, settings.symlinks, Mode::Inline)?;
+    // It may be a protected file by now, under another name than this.
+    ctx.shared.protected.check(&fd, Mode::Inline)?;
     let is_known = || Facts::of(&fd).is_ok_and(|facts| facts.same_file(&known.facts));
     let length = known.facts.size;
     if is_head || length > READ_ANYWAY {
@@ -64,9 +66,9 @@ pub(super) fn learn(
     let settings = subject.settings;
     let is_own = subject.path.strip_prefix(b"/") == Some(&*resource.file);
     let is_found = settings.try_files.is_empty() && settings.records.is_none();
-    // A weak tag becomes a strong one in time.
-    let weak = resource.identity.etag.as_ref().is_some_and(|tag| tag.weak);
-    let lasts = !weak && settings.etag != EtagKind::Sha256 && settings.expires.is_none();
+    // A weak tag becomes a strong one when the file has settled.
+    let lasts =
+        resource.is_settled() && settings.etag != EtagKind::Sha256 && settings.expires.is_none();
     if !(is_own && is_found && lasts) {
         return;
     }

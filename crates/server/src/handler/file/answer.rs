@@ -1,23 +1,22 @@
 //! The answer to a request for a file that is known: which form of it, all or part or none.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use dunlin_http::semantics::conditional::{self, Outcome, Preconditions, Validators};
 use dunlin_http::semantics::multipart::Multipart;
 use dunlin_http::semantics::negotiate::accept_encoding;
 use dunlin_http::semantics::range::{self, ByteRange, RangeOutcome};
 use dunlin_http::semantics::{Coding, Method, date, digest};
-use dunlin_http::{FieldName, FieldSet, Request};
+use dunlin_http::{FieldLines, FieldName, FieldSet, Request};
 use smallvec::SmallVec;
 
-use super::{coded, render};
+use super::{coded, error_reply, render};
 use crate::cache::front::Hit;
 use crate::cache::{Representation, Stored};
 use crate::event_loop::Loop;
 use crate::record::random_id;
 use crate::response::{Body, Piece, Response};
-use crate::route::{Prepared, Reply, Subject, error_response};
+use crate::route::{self, Prepared, Reply, Subject};
 
 /// Fields that make an answer other than the plain 200.
 const SPECIAL: FieldSet = FieldSet::of(&[
@@ -45,14 +44,18 @@ pub(crate) fn answer_hit(
     }
     let coding = match choose(request, hit) {
         Chosen::Coding(coding) => coding,
-        Chosen::Unknown(coding) => return make(ctx, request, subject, hit, coding, cache),
-        Chosen::Nothing => return error_response(406, true).into(),
+        Chosen::Unknown(coding) => return search(ctx, request, subject, hit, coding, cache),
+        Chosen::Nothing => {
+            // The decision depends on the field (RFC 9110 §12.5.5).
+            let vary = one_field("Vary", "Accept-Encoding");
+            return error_reply(ctx, request, subject, 406, vary);
+        }
     };
     let form = match hit.resource.representation(coding) {
         Some(Some(form)) => form,
         _ => &hit.resource.identity,
     };
-    special_answer(ctx, request, hit, form, cache)
+    special_answer(ctx, request, subject, hit, form, cache)
 }
 
 /// The form that answers the request when that is a plain 200 and the form is there.
@@ -103,8 +106,9 @@ fn negotiate(request: &Request<'_>, hit: &Hit) -> Chosen {
     }
 }
 
-/// Has the coded form made off the loop and answers then.
-fn make(
+/// Responds once it is known whether there is a form in that coding. While that takes long, the response is
+/// the uncompressed form.
+fn search(
     ctx: &Rc<Loop>,
     request: &Request<'_>,
     subject: &Subject<'_>,
@@ -113,53 +117,75 @@ fn make(
     cache: &'static str,
 ) -> Reply {
     let (ctx, hit) = (Rc::clone(ctx), Rc::clone(hit));
+    let (may_run_script, pass) = (subject.may_run_script(), subject.pass.cloned());
     let (request, subject) = (request.to_owned(), subject.to_owned());
-    Reply::Job(Box::pin(async move {
-        let (shared, resource) = (Arc::clone(&ctx.shared), Arc::clone(&hit.resource));
-        let made = tokio::task::spawn_blocking(move || {
-            resource.representation_or_make(coding, || coded::make(&shared, &resource, coding));
-            shared.store.recount(&resource);
-        });
-        if made.await.is_err() {
-            return error_response(500, true);
+    let reply = async move |request: &Request<'_>| {
+        let resource = &hit.resource;
+        coded::search(&ctx.shared, resource, coding).await;
+        if let Some(Some(form)) = resource.representation(coding) {
+            super::let_date_reach(&ctx, form);
         }
+        let subject = subject.borrow().with(pass.as_ref());
+        match resource.representation(coding) {
+            Some(_) => answer_hit(&ctx, request, &subject, &hit, cache),
+            None => special_answer(&ctx, request, &subject, &hit, &resource.identity, cache),
+        }
+    };
+    // A script may make the page of an error.
+    if may_run_script {
+        return Reply::Exchange(Box::new(move |incoming| {
+            Box::pin(async move {
+                let request = request.as_request();
+                let reply = reply(&request).await;
+                route::complete(&request, reply, incoming).await
+            })
+        }));
+    }
+    Reply::Job(Box::pin(async move {
         let request = request.as_request();
-        let reply = answer_hit(&ctx, &request, &subject.borrow(), &hit, cache);
+        let reply = reply(&request).await;
         super::into_response(&request, reply).await
     }))
 }
 
 fn special_answer(
-    ctx: &Loop,
+    ctx: &Rc<Loop>,
     request: &Request<'_>,
+    subject: &Subject<'_>,
     hit: &Rc<Hit>,
     form: &Representation,
     cache: &'static str,
 ) -> Reply {
     let now = ctx.clock.unix();
-    let mut response = match precondition(request, form, now) {
+    let expires = hit.resource.settings.expires;
+    let mut response = match precondition(request, form) {
         Outcome::NotModified => {
             let ready = !form.head_not_modified.is_empty();
-            if ready && hit.resource.settings.expires.is_none() {
-                let coding = form.coding;
+            if ready && expires.is_none() {
+                let (hit, coding) = (Rc::clone(hit), form.coding);
+                let not_modified = true;
                 return Reply::Prepared(Prepared {
-                    hit: Rc::clone(hit),
+                    hit,
                     coding,
-                    not_modified: true,
+                    not_modified,
                     cache,
                     content: None,
                 });
             }
             not_modified(form)
         }
-        Outcome::PreconditionFailed => precondition_failed(form),
+        Outcome::PreconditionFailed => {
+            return error_reply(ctx, request, subject, 412, precondition_failed(form));
+        }
         Outcome::Proceed => match wanted_ranges(request, hit, form, now) {
             RangeOutcome::Whole => whole(form, &form.body),
             RangeOutcome::Ranges(ranges) => partial(hit, form, &ranges),
-            RangeOutcome::Unsatisfiable => unsatisfiable(form),
+            RangeOutcome::Unsatisfiable => {
+                return error_reply(ctx, request, subject, 416, unsatisfiable(form));
+            }
         },
     };
-    if let Some(expires) = hit.resource.settings.expires {
+    if let Some(expires) = expires {
         response.fields.push("Expires", date::format(now + expires.as_secs()));
     }
     if let Some(sha256) = &form.sha256
@@ -178,16 +204,15 @@ fn special_answer(
     response.into()
 }
 
-fn precondition(request: &Request<'_>, form: &Representation, now: u64) -> Outcome {
-    let if_match: SmallVec<[&[u8]; 2]> = request.values(FieldName::IfMatch).collect();
-    let if_none_match: SmallVec<[&[u8]; 2]> = request.values(FieldName::IfNoneMatch).collect();
+fn precondition(request: &Request<'_>, form: &Representation) -> Outcome {
+    let values = |name| request.values(name).collect::<SmallVec<[&[u8]; 2]>>();
     let preconditions = Preconditions {
-        if_match: &if_match,
-        if_none_match: &if_none_match,
-        if_modified_since: request.field(FieldName::IfModifiedSince),
-        if_unmodified_since: request.field(FieldName::IfUnmodifiedSince),
+        if_match: &values(FieldName::IfMatch),
+        if_none_match: &values(FieldName::IfNoneMatch),
+        if_modified_since: &values(FieldName::IfModifiedSince),
+        if_unmodified_since: &values(FieldName::IfUnmodifiedSince),
     };
-    conditional::evaluate(request.method(), &preconditions, Some(&validators(form)), now)
+    conditional::evaluate(request.method(), &preconditions, Some(&validators(form)))
 }
 
 fn validators(form: &Representation) -> Validators<'_> {
@@ -204,8 +229,8 @@ fn wanted_ranges(
     if request.method() != Method::Get || !request.has(FieldName::Range) || most == 0 {
         return RangeOutcome::Whole;
     }
-    let if_range = request.field(FieldName::IfRange);
-    if !conditional::if_range_allows(if_range, &validators(form), now) {
+    let if_range: SmallVec<[&[u8]; 2]> = request.values(FieldName::IfRange).collect();
+    if !conditional::if_range_allows(&if_range, &validators(form), now) {
         return RangeOutcome::Whole;
     }
     let values: SmallVec<[&[u8]; 2]> = request.values(FieldName::Range).collect();
@@ -226,19 +251,22 @@ pub(super) fn not_modified(form: &Representation) -> Response {
     response
 }
 
-fn precondition_failed(form: &Representation) -> Response {
-    let mut response = error_response(412, true);
-    if let Some(etag) = &form.etag {
-        response.fields.push("ETag", etag.to_string());
-    }
-    response
+/// The fields of a 412 beside those of its page.
+fn precondition_failed(form: &Representation) -> FieldLines {
+    form.etag.as_ref().map_or_else(FieldLines::new, |etag| one_field("ETag", etag.to_string()))
 }
 
-fn unsatisfiable(form: &Representation) -> Response {
-    let mut response = error_response(416, true);
-    response.fields.push("Content-Range", range::content_range_unsatisfied(form.length));
-    response.fields.push("Accept-Ranges", "bytes");
-    response
+/// The fields of a 416 beside those of its page.
+fn unsatisfiable(form: &Representation) -> FieldLines {
+    let mut fields = one_field("Content-Range", range::content_range_unsatisfied(form.length));
+    fields.push("Accept-Ranges", "bytes");
+    fields
+}
+
+fn one_field(name: &str, value: impl AsRef<[u8]>) -> FieldLines {
+    let mut fields = FieldLines::new();
+    fields.push(name, value);
+    fields
 }
 
 fn partial(hit: &Hit, form: &Representation, ranges: &[ByteRange]) -> Response {
@@ -250,7 +278,7 @@ fn partial(hit: &Hit, form: &Representation, ranges: &[ByteRange]) -> Response {
     }
     // Content does not hold it but by design: 128 random bits.
     let boundary = random_id();
-    let media_type = &hit.resource.media_type;
+    let media_type = &hit.resource.content_type.media_type;
     let multipart = Multipart::new(boundary.as_bytes(), media_type, form.length, ranges);
     response.fields.set("Content-Type", multipart.content_type());
     for (head, range) in multipart.parts() {

@@ -1,27 +1,43 @@
 //! Coded forms of a file: a sibling that stands beside it, or one made once and kept.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dunlin_http::semantics::Coding;
 
-use super::load;
+use super::file_system::FileSystem;
 use super::open::open;
 use super::render::{self, Description};
-use super::resolve::Mode;
+use super::resolve::{Failure, Mode};
+use super::roots::Root;
+use super::source::is_source;
+use super::validators::{self, Basis, coded_tag};
+use super::{follow, load};
+use crate::cache::resource::SearchGuard;
 use crate::cache::stored::Facts;
-use crate::cache::{Representation, Resource, Stored, StoredFile};
-use crate::config::EtagKind;
+use crate::cache::{CodedForm, Representation, Resource, Stored, StoredFile};
+use crate::clock::monotonic_millis;
+use crate::config::{EtagKind, Settings};
 use crate::event_loop::Shared;
 use crate::handler::compress;
 
 /// Below this size the fields that a coding needs outweigh what it saves.
 const SMALLEST: u64 = 256;
 
+/// With more than this in the pool (see [`compress::memory`]) a request does not wait for compression: some
+/// two dozen small files, or one of 2 MB.
+const LONG_WAIT: u64 = 8 << 20;
+
 /// Whether there may be a form of `resource` in that coding.
 #[inline]
 pub(super) fn is_possible(resource: &Resource, coding: Coding) -> bool {
     let settings = &resource.settings;
-    settings.precompressed.contains(&coding) && !compress::is_compressed(&resource.media_type)
+    if resource.content_type.coding != Coding::Identity {
+        return false;
+    }
+    let media_type = &resource.content_type.media_type;
+    settings.precompressed.contains(&coding) && !compress::is_compressed(media_type)
         || is_made(resource, coding)
 }
 
@@ -30,30 +46,147 @@ fn is_made(resource: &Resource, coding: Coding) -> bool {
     let length = resource.identity.length;
     settings.compress.contains(&coding)
         && (SMALLEST..=settings.compress_size).contains(&length)
-        && compress::compressible(&resource.media_type)
+        && compress::compressible(&resource.content_type.media_type)
 }
 
-/// Makes the form of `resource` in that coding, or finds that there is none worth having.
-/// For the blocking pool.
-pub(super) fn make(shared: &Shared, resource: &Resource, coding: Coding) -> Option<Representation> {
-    sibling(shared, resource, coding).or_else(|| {
-        // Without a cache the work would be done anew for each request.
-        let made = is_made(resource, coding) && resource.settings.cache.enabled;
-        made.then(|| compressed(shared, resource, coding)).flatten()
-    })
+/// Finds the form of `resource` in that coding, makes it, or finds that there is none worth having.
+///
+/// Returns when the result is known, or when it will take a while: then compression goes on in the
+/// background, or is left to a later request when its queue is full.
+pub(super) async fn search(shared: &Arc<Shared>, resource: &Arc<Resource>, coding: Coding) {
+    if let Some(search) = resource.begin_search(coding) {
+        let for_job = Arc::clone(shared);
+        // When it is rejected, dropping the guard ends the search.
+        let _ = shared.blocking.files.submit(0, move || find(&for_job, search, coding));
+    }
+    resource.searched(coding).await;
 }
 
-/// `NAME.gz` and the like, when it is not older than the original.
-fn sibling(shared: &Shared, resource: &Resource, coding: Coding) -> Option<Representation> {
+/// Looks for a sibling, and submits compression where there is none.
+fn find(shared: &Arc<Shared>, search: SearchGuard, coding: Coding) {
+    let resource = Arc::clone(search.resource());
+    let opened = open_sibling(shared, &resource, coding);
+    let found = opened.as_ref().map(|sibling| sibling.facts);
+    let form = opened.and_then(|opened| sibling(shared, &resource, coding, opened));
+    // Without a cache the work would be done anew for each request.
+    let is_made = is_made(&resource, coding) && resource.settings.cache.enabled;
+    if form.is_some() || !is_made {
+        return finish(shared, search, CodedForm { form, sibling: found });
+    }
+    let pool = &shared.blocking.compression;
+    if pool.weight() > LONG_WAIT {
+        search.continue_in_background();
+    }
+    let for_job = Arc::clone(shared);
+    let weight = compress::memory(coding, resource.identity.length);
+    // When it is rejected, dropping the guard ends the search without a result.
+    let _ = pool.submit(weight, move || {
+        let form = compressed(&for_job, &resource, coding);
+        finish(&for_job, search, CodedForm { form, sibling: found });
+    });
+}
+
+fn finish(shared: &Shared, search: SearchGuard, coded: CodedForm) {
+    let resource = Arc::clone(search.resource());
+    search.finish(coded);
+    shared.store.recount(&resource);
+}
+
+/// Whether the files beside the original, as far as they were looked for, are what they were.
+///
+/// # Errors
+/// When `mode` forbids to wait for a disk that has to be waited for.
+pub(super) fn has_same_siblings(
+    shared: &Shared,
+    root: &Root,
+    resource: &Resource,
+    mode: Mode,
+) -> Result<bool, Failure> {
+    for &coding in &resource.settings.precompressed {
+        let Some(CodedForm { sibling: then, .. }) = resource.coded(coding) else { continue };
+        let name = sibling_name(resource, coding);
+        let now = match open_checked(shared, root, &name, &resource.settings, mode) {
+            Ok((_, facts)) => Some(facts),
+            Err(Failure::WouldBlock) => return Err(Failure::WouldBlock),
+            Err(_) => None,
+        };
+        let is_same = match (then, &now) {
+            (Some(then), Some(now)) => then.same_file(now),
+            (then, now) => then.is_none() && now.is_none(),
+        };
+        if !is_same {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// A file beside the original.
+struct Sibling {
+    root: Arc<Root>,
+    file: Vec<u8>,
+    fd: OwnedFd,
+    facts: Facts,
+    /// When it was opened, since 1970.
+    seen: Duration,
+}
+
+fn sibling_name(resource: &Resource, coding: Coding) -> Vec<u8> {
+    [&*resource.file, coding.suffix().unwrap_or_default().as_bytes()].concat()
+}
+
+fn open_sibling(shared: &Shared, resource: &Resource, coding: Coding) -> Option<Sibling> {
     let settings = &resource.settings;
     if !settings.precompressed.contains(&coding) {
         return None;
     }
-    let root = shared.roots.get(&settings.root).ok()?;
-    let mut file = resource.file.to_vec();
-    file.extend_from_slice(coding.suffix()?.as_bytes());
-    let fd = open(&root, &file, settings.symlinks, Mode::Blocking).ok()?;
-    let facts = Facts::of(&fd).ok()?;
+    let root = shared.root(&settings.root).ok()?;
+    let file = sibling_name(resource, coding);
+    let seen = validators::now();
+    let (fd, facts) = open_checked(shared, &root, &file, settings, Mode::Blocking).ok()?;
+    Some(Sibling { root, file, fd, facts, seen })
+}
+
+/// Opens a file that may be sent as it is.
+fn open_checked(
+    shared: &Shared,
+    root: &Root,
+    file: &[u8],
+    settings: &Settings,
+    mode: Mode,
+) -> Result<(OwnedFd, Facts), Failure> {
+    let fd = open(root, file, settings.symlinks, mode)?;
+    let facts = Facts::of(&fd).map_err(|_| Failure::Broken)?;
+    shared.protected.check(&fd, mode)?;
+    // It may be a link to one.
+    if is_source(shared, settings, root, file, &fd, &facts) {
+        return Err(Failure::Missing);
+    }
+    Ok((fd, facts))
+}
+
+/// `NAME.gz` and the like, when it is not older than the original.
+fn sibling(
+    shared: &Shared,
+    resource: &Resource,
+    coding: Coding,
+    sibling: Sibling,
+) -> Option<Representation> {
+    let settings = &resource.settings;
+    let Sibling { root, file, fd, facts, seen } = sibling;
+    let file_system = FileSystem::of(&fd);
+    let basis = Basis { settings, facts: &facts, file_system, seen };
+    let now = monotonic_millis();
+    let watched = facts.links <= 1
+        && file_system.notifies
+        && follow::follow_real(shared, &root, &fd, &file, &resource.version);
+    if !watched {
+        resource.set_unwatched_sibling();
+        resource.version.trust_no_longer_than(now + load::UNWATCHED);
+    }
+    if !basis.is_settled() {
+        resource.version.trust_no_longer_than(now + load::until_settled(&basis));
+    }
     let original = &resource.facts;
     let newer =
         (facts.modified, facts.modified_nanos) >= (original.modified, original.modified_nanos);
@@ -66,16 +199,32 @@ fn sibling(shared: &Shared, resource: &Resource, coding: Coding) -> Option<Repre
         let live = Stored::File(Arc::new(live));
         let content = load::read_to_end(&live).ok()?;
         let sha256 = (settings.etag == EtagKind::Sha256).then(|| compress::sha256(&content));
-        (if small { Stored::lasting(content) } else { live }, sha256)
+        // Without a cache, what was hashed is sent.
+        let is_copied = small || !settings.cache.enabled;
+        (if is_copied { Stored::lasting(content) } else { live }, sha256)
     } else {
         (Stored::File(Arc::new(live)), None)
     };
-    Some(describe(shared, resource, coding, stored, facts.size, &facts, sha256))
+    let last_modified = basis.last_modified().max(resource.identity.last_modified);
+    let description = Description {
+        settings,
+        content_type: &resource.content_type,
+        coding,
+        etag: basis.entity_tag(sha256.as_ref(), coding),
+        last_modified,
+        length: facts.size,
+        sha256,
+        is_settled: basis.is_settled(),
+    };
+    Some(render::representation(description, stored, shared.server_field()))
 }
 
 fn compressed(shared: &Shared, resource: &Resource, coding: Coding) -> Option<Representation> {
-    let content = load::read_to_end(&resource.identity.body).ok()?;
-    let coded = match compress::compress(coding, &content) {
+    let length = resource.identity.length;
+    let coded = load::with_reader(&resource.identity.body, |content| {
+        compress::compress(coding, content, length)
+    });
+    let coded = match coded {
         Ok(coded) => coded,
         Err(error) => {
             tracing::error!("compressing {}: {error}", String::from_utf8_lossy(&resource.file));
@@ -83,33 +232,20 @@ fn compressed(shared: &Shared, resource: &Resource, coding: Coding) -> Option<Re
         }
     };
     // What saves less than a twentieth is not worth a client's time.
-    if coded.len() as u64 > resource.identity.length / 20 * 19 {
+    if coded.len() as u64 > length / 20 * 19 {
         return None;
     }
-    let length = coded.len() as u64;
-    let sha256 = resource.identity.sha256.map(|_| compress::sha256(&coded));
-    let facts = &resource.facts;
-    Some(describe(shared, resource, coding, Stored::lasting(coded), length, facts, sha256))
-}
-
-fn describe(
-    shared: &Shared,
-    resource: &Resource,
-    coding: Coding,
-    stored: Stored,
-    length: u64,
-    facts: &Facts,
-    sha256: Option<[u8; 32]>,
-) -> Representation {
-    let settings = &resource.settings;
+    let original = &resource.identity;
+    let sha256 = original.sha256.map(|_| compress::sha256(&coded));
     let description = Description {
-        settings,
-        media_type: &resource.media_type,
+        settings: &resource.settings,
+        content_type: &resource.content_type,
         coding,
-        etag: load::entity_tag(settings, facts, sha256.as_ref(), coding),
-        last_modified: resource.identity.last_modified,
-        length,
+        etag: original.etag.as_ref().map(|tag| coded_tag(tag, sha256.as_ref(), coding)),
+        last_modified: original.last_modified,
+        length: coded.len() as u64,
         sha256,
+        is_settled: original.is_settled,
     };
-    render::representation(description, stored, shared.server_field())
+    Some(render::representation(description, Stored::lasting(coded), shared.server_field()))
 }

@@ -4,21 +4,23 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use dunlin_http::semantics::{Coding, EntityTag};
-use rustix::fs::{fstat, fstatfs};
+use dunlin_http::semantics::Coding;
+use rustix::fs::fstat;
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
 use sha2::{Digest, Sha256};
 
+use super::file_system::FileSystem;
 use super::render::{self, Description};
 use super::resolve::{Failure, Mode, Wanted};
 use super::roots::Root;
+use super::validators::{self, Basis};
 use crate::cache::stored::{DESCRIPTOR_FROM, Facts};
 use crate::cache::{Key, Resource, Stored, StoredFile, Version};
 use crate::config::{EtagKind, Settings};
-use crate::handler::media_type::media_type;
+use crate::handler::media_type::content_type;
 use crate::handler::records;
+use crate::scratch;
 
 /// A regular file that was opened to be served.
 pub(super) struct Loaded<'a> {
@@ -26,13 +28,14 @@ pub(super) struct Loaded<'a> {
     pub(super) facts: Facts,
     /// Its path beneath the root.
     pub(super) file: &'a [u8],
+    pub(super) file_system: FileSystem,
     pub(super) version: Arc<Version>,
     /// Whether a change of it will be notified.
     pub(super) watched: bool,
 }
 
 /// How long a file without notification is trusted, in milliseconds.
-const UNWATCHED: u64 = 1000;
+pub(super) const UNWATCHED: u64 = 1000;
 /// What is larger is not copied on a loop, where others wait meanwhile.
 const INLINE_COPY: u64 = 512 * 1024;
 /// With cached content off, files up to this size are still read, to leave in one write with
@@ -51,64 +54,62 @@ pub(super) fn load(
     if slow && mode == Mode::Inline {
         return Err(Failure::WouldBlock);
     }
-    let Loaded { fd, facts, file, version, watched } = opened;
+    let Loaded { fd, facts, file, file_system, version, watched } = opened;
+    // The clock is read before the content: a change after that is later than this.
+    let seen = validators::now();
     let (content, facts) = content(wanted, root, file, fd, facts, mode)?;
     let sha256 = match settings.etag {
         EtagKind::Sha256 => Some(hash(&content)?),
         _ => None,
     };
     let stored = content.into_stored(mode);
-    let media_type = media_type(&file_name(file), &settings.types, &settings.charset).into_owned();
+    let content_type = content_type(&file_name(file), &settings.types, &settings.charset);
+    let basis = Basis { settings, facts: &facts, file_system, seen };
     let description = Description {
         settings,
-        media_type: &media_type,
+        content_type: &content_type,
         coding: Coding::Identity,
-        etag: entity_tag(settings, &facts, sha256.as_ref(), Coding::Identity),
-        last_modified: u64::try_from(facts.modified).ok(),
+        etag: basis.entity_tag(sha256.as_ref(), Coding::Identity),
+        last_modified: basis.last_modified(),
         length: length(&stored),
         sha256,
+        is_settled: basis.is_settled(),
     };
     let identity = render::representation(description, stored, wanted.shared.server_field());
     let resource = Resource::new(
-        Key { site: wanted.site, path: wanted.path.into() },
+        Key { site: wanted.site.serial, path: wanted.path.into() },
         Arc::clone(settings),
         file,
         facts,
-        &media_type,
+        content_type,
         identity,
         version,
     );
-    trust(wanted, &resource, watched);
+    trust(wanted, &resource, file_system, watched);
     Ok(resource)
 }
 
 /// Sets until when `resource` may be used without asking the disk.
-pub(super) fn trust(wanted: &Wanted<'_>, resource: &Resource, watched: bool) {
+pub(super) fn trust(
+    wanted: &Wanted<'_>,
+    resource: &Resource,
+    file_system: FileSystem,
+    watched: bool,
+) {
     let revalidate = wanted.shared.config.server.cache.revalidate.as_millis() as u64;
+    let watched = watched && !resource.has_unwatched_sibling();
     let mut span = if watched { revalidate } else { UNWATCHED.min(revalidate) };
-    if resource.identity.etag.as_ref().is_some_and(|tag| tag.weak) {
-        // Look again when the time of change can be told from that of a later change.
-        span = span.min(grain(&resource.facts).as_millis() as u64 + 1);
+    if !resource.identity.is_settled {
+        let (settings, facts) = (&*resource.settings, &resource.facts);
+        let basis = Basis { settings, facts, file_system, seen: validators::now() };
+        span = span.min(until_settled(&basis));
     }
     resource.version.trust_until(wanted.now + span);
 }
 
-/// Whether the file system tells of changes: those that others can change without this kernel's
-/// knowledge do not.
-pub(super) fn is_notified(fd: &OwnedFd, facts: &Facts) -> bool {
-    const NFS: u32 = 0x6969;
-    const SMB: u32 = 0x517b;
-    const SMB2: u32 = 0xfe53_4d42;
-    const CIFS: u32 = 0xff53_4d42;
-    const FUSE: u32 = 0x6573_5546;
-    const NINE_P: u32 = 0x0102_1997;
-    const AFS: u32 = 0x5346_414f;
-    const CEPH: u32 = 0x00c3_6400;
-    // A file with other names can be changed through one that is not watched.
-    facts.links <= 1
-        && fstatfs(fd).is_ok_and(|fs| {
-            ![NFS, SMB, SMB2, CIFS, FUSE, NINE_P, AFS, CEPH].contains(&(fs.f_type as u32))
-        })
+/// Milliseconds until a change of the file could be told from its last one.
+pub(super) fn until_settled(basis: &Basis<'_>) -> u64 {
+    basis.settles_at().saturating_sub(basis.seen).as_millis() as u64 + 1
 }
 
 enum Content {
@@ -155,6 +156,11 @@ fn content(
         false => READ_ANYWAY,
     };
     if facts.size > most {
+        // What is hashed has to be what is sent, and a mapping that writes to the file leaves no trace.
+        let is_copied = facts.size <= wanted.shared.store.largest_copy();
+        if settings.etag == EtagKind::Sha256 && !settings.cache.enabled && is_copied {
+            return copied(settings, fd, facts).map(|copy| (Content::Converted(copy), facts));
+        }
         let live = StoredFile::live(fd, facts, settings.sendfile);
         return Ok((Content::Live(Arc::new(live)), facts));
     }
@@ -211,6 +217,25 @@ pub(super) fn read(fd: &OwnedFd, size: u64, mode: Mode) -> Result<Vec<u8>, Failu
     Ok(content)
 }
 
+/// A copy of a file that nobody else can reach.
+fn copied(settings: &Settings, fd: OwnedFd, facts: Facts) -> Result<Stored, Failure> {
+    let source = File::from(fd);
+    let copy = || {
+        let directory = scratch::for_files()?;
+        let mut output = tempfile::spooled_tempfile_in(settings.cache.file as usize, directory);
+        let length = io::copy(&mut &source, &mut output)?;
+        Ok((output, length))
+    };
+    let (output, length) = copy().map_err(|error: io::Error| {
+        tracing::error!("copying a file to hash it: {error}; check TMPDIR and the space there");
+        Failure::Broken
+    })?;
+    if length != facts.size || !Facts::of(&source).is_ok_and(|after| after.same_content(&facts)) {
+        return Err(Failure::Exhausted);
+    }
+    Ok(spooled(output, length))
+}
+
 /// The stream of lines that a file of records stands for.
 fn converted(
     settings: &Settings,
@@ -221,11 +246,12 @@ fn converted(
     facts: &Facts,
 ) -> Result<Stored, Failure> {
     let mut source = File::from(fd);
-    let mut output = tempfile::spooled_tempfile(settings.cache.file as usize);
     let told = |what: &dyn std::fmt::Display| {
         tracing::error!("{}: {what}", String::from_utf8_lossy(file));
         Failure::Broken
     };
+    let directory = scratch::for_files().map_err(|error| told(&error))?;
+    let mut output = tempfile::spooled_tempfile_in(settings.cache.file as usize, directory);
     let before = fstat(&source).map_err(|error| told(&error))?;
     let length =
         records::convert(&mut source, rules.format, &mut output).map_err(|error| told(&error))?;
@@ -241,10 +267,14 @@ fn converted(
             told(&error);
         }
     }
+    Ok(spooled(output, length))
+}
+
+fn spooled(output: tempfile::SpooledTempFile, length: u64) -> Stored {
     match output.into_inner() {
-        tempfile::SpooledData::InMemory(cursor) => Ok(Stored::lasting(cursor.into_inner())),
-        tempfile::SpooledData::OnDisk(spooled) => {
-            Ok(Stored::File(Arc::new(StoredFile::private(spooled, length))))
+        tempfile::SpooledData::InMemory(cursor) => Stored::lasting(cursor.into_inner()),
+        tempfile::SpooledData::OnDisk(file) => {
+            Stored::File(Arc::new(StoredFile::private(file, length)))
         }
     }
 }
@@ -280,43 +310,6 @@ fn hash(content: &Content) -> Result<[u8; 32], Failure> {
     }
 }
 
-/// The entity tag of a file. From the content when the setting says so; else from what the disk
-/// says of it, and weak as long as a change could go unseen because it falls into the same grain
-/// of the file system's clock.
-pub(super) fn entity_tag(
-    settings: &Settings,
-    facts: &Facts,
-    sha256: Option<&[u8; 32]>,
-    coding: Coding,
-) -> Option<EntityTag> {
-    let suffix = match coding {
-        Coding::Identity => String::new(),
-        coding => format!("-{}", coding.as_str()),
-    };
-    match settings.etag {
-        EtagKind::Off => None,
-        EtagKind::Sha256 => {
-            let hex: String = sha256?.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-            Some(EntityTag::strong(format!("{hex}{suffix}")))
-        }
-        EtagKind::Stat => {
-            let nanos =
-                i128::from(facts.modified) * 1_000_000_000 + i128::from(facts.modified_nanos);
-            let text = format!("{:x}-{:x}-{nanos:x}{suffix}", facts.inode, facts.size);
-            let modified = Duration::new(facts.modified.max(0) as u64, facts.modified_nanos);
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let young = now < modified + grain(facts);
-            Some(if young { EntityTag::weak(text) } else { EntityTag::strong(text) })
-        }
-    }
-}
-
-/// How far apart two changes must be to have different times: a tick of the kernel's clock, or
-/// two seconds where the file system keeps whole ones.
-fn grain(facts: &Facts) -> Duration {
-    if facts.modified_nanos == 0 { Duration::from_secs(2) } else { Duration::from_millis(20) }
-}
-
 pub(super) fn file_name(file: &[u8]) -> String {
     let start = memchr::memrchr(b'/', file).map_or(0, |slash| slash + 1);
     String::from_utf8_lossy(&file[start..]).into_owned()
@@ -324,16 +317,30 @@ pub(super) fn file_name(file: &[u8]) -> String {
 
 /// Reads a whole file for [`super::coded`].
 pub(super) fn read_to_end(stored: &Stored) -> io::Result<Vec<u8>> {
+    with_reader(stored, |reader| {
+        let mut content = Vec::new();
+        reader.read_to_end(&mut content)?;
+        Ok(content)
+    })
+}
+
+/// Has `read` read the content to its end, for [`super::coded`].
+///
+/// # Errors
+/// Those of `read`, and when the file changed meanwhile.
+pub(super) fn with_reader<T>(
+    stored: &Stored,
+    read: impl FnOnce(&mut dyn Read) -> io::Result<T>,
+) -> io::Result<T> {
     match stored {
-        Stored::Memory(bytes) => Ok(bytes.to_vec()),
+        Stored::Memory(bytes) => read(&mut &bytes[..]),
         Stored::File(file) => {
-            let mut content = Vec::with_capacity(file.length as usize);
             let mut reader = Positioned { file, at: 0 };
-            reader.read_to_end(&mut content)?;
-            if content.len() as u64 != file.length || !file.is_unchanged() {
+            let result = read(&mut reader)?;
+            if reader.at != file.length || !file.is_unchanged() {
                 return Err(io::Error::other("the file changed while it was read"));
             }
-            Ok(content)
+            Ok(result)
         }
     }
 }

@@ -3,11 +3,16 @@
 pub(crate) mod anew;
 mod answer;
 mod coded;
+mod file_system;
+mod follow;
 mod load;
 mod open;
+mod protected;
 mod render;
 mod resolve;
 mod roots;
+mod source;
+mod validators;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,25 +22,30 @@ use dunlin_http::{FieldLines, Request};
 
 pub(crate) use answer::{answer_hit, has_changed, plain_coding};
 pub(crate) use open::open_path;
-pub(crate) use render::apply_edits;
-pub(crate) use resolve::{Failure, Mode};
-pub(crate) use roots::{Root, Roots};
+pub(crate) use protected::Protected;
+pub(crate) use render::{apply_edits, apply_to_message};
+pub(crate) use resolve::{Failure, Mode, is_slash_of};
+pub(crate) use roots::{Lookup, Root, Roots};
 
 use self::resolve::{Found, Wanted};
 use crate::cache::front::Hit;
-use crate::cache::{Key, Resource};
+use crate::cache::{Key, Representation, Resource};
 use crate::config::{Settings, Site};
 use crate::event_loop::Loop;
 use crate::gate::{Asker, Client, Pass, Verdict};
+use crate::handler::error_page::quoted;
+use crate::handler::errors::{self, Details};
 use crate::handler::{directory, redirect};
-use crate::response::{Body, Piece, Response};
-use crate::route::{self, Job, Prepared, Reply, Subject, error_response};
+use crate::response::Response;
+use crate::route::{self, Job, Prepared, Reply, Subject, Via, error_response};
+use crate::seldom::Seldom;
 
 /// Answers a GET or HEAD for `subject` that the loop's own cache does not know.
 pub(crate) fn answer(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_>) -> Reply {
     let settings = subject.settings;
+    let is_read = matches!(request.method(), Method::Get | Method::Head);
     let mut previous = None;
-    if settings.cache.enabled {
+    if settings.cache.enabled && is_read {
         let key = Key { site: subject.site.serial, path: subject.path.into() };
         previous = ctx.shared.store.get(&key);
         let fresh = |resource: &&Arc<Resource>| {
@@ -43,21 +53,24 @@ pub(crate) fn answer(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_
         };
         if let Some(resource) = previous.as_ref().filter(fresh) {
             ctx.count_hit();
+            let_date_reach(ctx, &resource.identity);
             let hit = keep_in_front(ctx, subject, Arc::clone(resource));
             return answer_guarded(ctx, request, subject, &hit, "hit");
         }
     }
     ctx.count_miss();
     if !settings.cache.enabled
+        && is_read
         && let Some(reply) = anew::answer(ctx, request, subject)
     {
         return reply;
     }
     let wanted = Wanted {
         shared: &ctx.shared,
-        site: subject.site.serial,
+        site: subject.site,
         settings,
         path: subject.path,
+        query: subject.query,
         copy: previous.as_ref().is_some_and(|resource| ctx.is_worth_a_copy(resource)),
         previous,
         now: ctx.clock.now(),
@@ -79,9 +92,15 @@ fn conclude(
     result: Result<Found, Failure>,
 ) -> Reply {
     let none = FieldLines::default;
+    if !matches!(request.method(), Method::Get | Method::Head)
+        && !matches!(result, Ok(Found::Elsewhere(_) | Found::Directory | Found::Status(_)))
+    {
+        return route::not_for_files(ctx, request, subject);
+    }
     match result {
         Ok(Found::Resource(resource)) => {
             let cached = subject.settings.cache.enabled;
+            let_date_reach(ctx, &resource.identity);
             let hit = if cached {
                 keep_in_front(ctx, subject, resource)
             } else {
@@ -91,10 +110,12 @@ fn conclude(
             answer_guarded(ctx, request, subject, &hit, if cached { "miss" } else { "off" })
         }
         Ok(Found::Directory) => redirect::to_slash(request, subject).into(),
-        Ok(Found::Listing(directory)) => Reply::Job(list(request, subject, directory)),
+        Ok(Found::Listing(directory)) => Reply::Job(list(ctx, request, subject, directory)),
         Ok(Found::Status(status)) => error_reply(ctx, request, subject, status, none()),
+        Ok(Found::Elsewhere(target)) => route::reroute(ctx, request, subject, &target),
         Err(Failure::Missing) => error_reply(ctx, request, subject, 404, none()),
         Err(Failure::Forbidden) => error_reply(ctx, request, subject, 403, none()),
+        Err(Failure::Unlisted) => unlisted(ctx, request, subject),
         Err(Failure::Exhausted) => error_reply(ctx, request, subject, 503, none()),
         Err(Failure::WouldBlock | Failure::Broken) => {
             error_reply(ctx, request, subject, 500, none())
@@ -102,12 +123,38 @@ fn conclude(
     }
 }
 
+/// The response for a directory that has no index file and is not listed.
+fn unlisted(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_>) -> Reply {
+    static SELDOM: Seldom = Seldom::new();
+    let (settings, path) = (subject.settings, quoted(subject.path));
+    if SELDOM.is_due() {
+        tracing::info!(
+            "{}{path}: 403: there is no index file ({}), and `listing` is off in route {:?} of site {}",
+            settings.root.display(),
+            settings.index.join(", "),
+            settings.pattern,
+            subject.site.name,
+        );
+    }
+    let text = Some(format!("{path} has no index page, and its files are not listed."));
+    errors::reply(ctx, request, subject, 403, Details { text, ..Details::default() })
+}
+
 fn keep_in_front(ctx: &Loop, subject: &Subject<'_>, resource: Arc<Resource>) -> Rc<Hit> {
     let (store, hit) = (&ctx.shared.store, hit(subject, resource));
-    if subject.settings.internal {
+    if subject.settings.internal || subject.via.redirects > 0 {
+        // The gates of the path that was requested would not be asked again.
         return Rc::new(hit);
     }
     ctx.front.borrow_mut().insert(store, hit)
+}
+
+/// Sees to it that the loop's Date, which is read once a tick, is not before the Last-Modified of what it sends from now
+/// on.
+fn let_date_reach(ctx: &Loop, form: &Representation) {
+    if form.last_modified.is_some_and(|date| date > ctx.clock.unix()) {
+        ctx.clock.update();
+    }
 }
 
 fn hit(subject: &Subject<'_>, resource: Arc<Resource>) -> Hit {
@@ -133,19 +180,22 @@ fn answer_guarded(
     };
     let pass = subject.pass.map_or_else(|| Rc::new(Pass::new(subject.client)), Rc::clone);
     match gates.ask_who(&Asker { ctx, request, pass: &pass, now: pass.asked, at_once: None }) {
-        Verdict::Pass => answer_hit(ctx, request, subject, hit, cache),
+        Verdict::Pass | Verdict::Receive => answer_hit(ctx, request, subject, hit, cache),
         Verdict::Refuse(refused) => route::refuse(ctx, request, subject, refused),
         Verdict::Wait(waiting) => {
             let (ctx, hit) = (Rc::clone(ctx), Rc::clone(hit));
             let (request, subject) = (request.to_owned(), subject.to_owned());
-            Reply::Job(Box::pin(async move {
-                let result = waiting.await;
-                let (request, subject) = (request.as_request(), subject.borrow());
-                let reply = match result {
-                    Ok(()) => answer_hit(&ctx, &request, &subject, &hit, cache),
-                    Err(refused) => route::refuse(&ctx, &request, &subject, refused),
-                };
-                Box::pin(into_response(&request, reply)).await
+            Reply::Exchange(Box::new(move |incoming| {
+                Box::pin(async move {
+                    pass.set_ends(incoming.ends);
+                    let result = waiting.await;
+                    let (request, subject) = (request.as_request(), subject.borrow());
+                    let reply = match result {
+                        Ok(()) => answer_hit(&ctx, &request, &subject, &hit, cache),
+                        Err(refused) => route::refuse(&ctx, &request, &subject, refused),
+                    };
+                    route::complete(&request, reply, incoming).await
+                })
             }))
         }
     }
@@ -159,26 +209,42 @@ fn later(
     previous: Option<Arc<Resource>>,
     copy: bool,
 ) -> Reply {
+    let may_run_script = subject.may_run_script();
+    let pass = subject.pass.cloned();
     let (ctx, request, subject) = (Rc::clone(ctx), request.to_owned(), subject.to_owned());
+    let (shared, now) = (Arc::clone(&ctx.shared), ctx.clock.now());
+    let (site, settings) = (Arc::clone(&subject.site), Arc::clone(&subject.settings));
+    let (path, query) = (subject.path.clone(), subject.query.clone());
+    let result = move || {
+        let wanted = Wanted {
+            shared: &shared,
+            site: &site,
+            settings: &settings,
+            path: &path,
+            query: query.as_deref(),
+            copy,
+            previous,
+            now,
+        };
+        resolve::resolve(&wanted, Mode::Blocking)
+    };
+    let reply = async move |request: &Request<'_>| {
+        let files = &ctx.shared.blocking.files;
+        let result = files.run(result).await.unwrap_or(Err(Failure::Broken));
+        conclude(&ctx, request, &subject.borrow().with(pass.as_ref()), result)
+    };
+    if may_run_script {
+        return Reply::Exchange(Box::new(move |incoming| {
+            Box::pin(async move {
+                let request = request.as_request();
+                let reply = reply(&request).await;
+                route::complete(&request, reply, incoming).await
+            })
+        }));
+    }
     Reply::Job(Box::pin(async move {
-        let (shared, now) = (Arc::clone(&ctx.shared), ctx.clock.now());
-        let (site, settings) = (subject.site.serial, Arc::clone(&subject.settings));
-        let path = subject.path.clone();
-        let result = tokio::task::spawn_blocking(move || {
-            let wanted = Wanted {
-                shared: &shared,
-                site,
-                settings: &settings,
-                path: &path,
-                copy,
-                previous,
-                now,
-            };
-            resolve::resolve(&wanted, Mode::Blocking)
-        });
-        let result = result.await.unwrap_or(Err(Failure::Broken));
         let request = request.as_request();
-        let reply = conclude(&ctx, &request, &subject.borrow(), result);
+        let reply = reply(&request).await;
         into_response(&request, reply).await
     }))
 }
@@ -216,11 +282,19 @@ fn from_prepared(request: &Request<'_>, prepared: &Prepared) -> Response {
     if request.method() == Method::Head { response.without_body() } else { response }
 }
 
-fn list(request: &Request<'_>, subject: &Subject<'_>, directory: std::fs::File) -> Job {
+fn list(
+    ctx: &Rc<Loop>,
+    request: &Request<'_>,
+    subject: &Subject<'_>,
+    directory: std::fs::File,
+) -> Job {
+    let ctx = Rc::clone(ctx);
     let (request, subject) = (request.to_owned(), subject.to_owned());
     Box::pin(async move {
-        let made = tokio::task::spawn_blocking(move || {
-            directory::respond(&request.as_request(), &subject.borrow(), directory)
+        let listings = &ctx.shared.blocking.listings;
+        let protected = Arc::clone(&ctx.shared.protected);
+        let made = listings.run(move || {
+            directory::respond(&request.as_request(), &subject.borrow(), directory, &protected)
         });
         made.await.unwrap_or_else(|_| error_response(500, true))
     })
@@ -235,60 +309,40 @@ pub(crate) fn error_reply(
     status: u16,
     extra: FieldLines,
 ) -> Reply {
-    let Some(page) = subject.settings.error_pages.get(&status) else {
-        return finish_error(error_response(status, true), request, &extra).into();
-    };
-    let (ctx, page) = (Rc::clone(ctx), page.clone().into_bytes());
-    let (request, site) = (request.to_owned(), Arc::clone(subject.site));
-    Reply::Job(Box::pin(async move {
+    errors::reply(ctx, request, subject, status, Details { fields: extra, text: None })
+}
+
+/// The file of an error page; `None` when there is none that may be sent.
+pub(crate) async fn find_page(
+    ctx: &Rc<Loop>,
+    site: &Arc<Site>,
+    path: &[u8],
+) -> Option<Arc<Resource>> {
+    let (site, page) = (Arc::clone(site), path.to_vec());
+    let (shared, now) = (Arc::clone(&ctx.shared), ctx.clock.now());
+    let found = ctx.shared.blocking.files.run(move || {
         let settings = Arc::clone(site.route(&page));
-        let (shared, now) = (Arc::clone(&ctx.shared), ctx.clock.now());
-        let found = tokio::task::spawn_blocking(move || {
-            let key = Key { site: site.serial, path: page.as_slice().into() };
-            let previous = shared.store.get(&key);
-            if let Some(resource) = previous.as_ref().filter(|r| r.version.is_fresh(now)) {
-                return Ok(Found::Resource(Arc::clone(resource)));
-            }
-            let wanted = Wanted {
-                shared: &shared,
-                site: site.serial,
-                settings: &settings,
-                path: &page,
-                copy: false,
-                previous,
-                now,
-            };
-            resolve::resolve(&wanted, Mode::Blocking)
-        });
-        let request = request.as_request();
-        let response = match found.await {
-            Ok(Ok(Found::Resource(resource))) => error_from(status, &resource),
-            _ => {
-                tracing::warn!(status, "the error page is not there");
-                error_response(status, true)
-            }
+        let key = Key { site: site.serial, path: page.as_slice().into() };
+        let previous = shared.store.get(&key);
+        if let Some(resource) = previous.as_ref().filter(|r| r.version.is_fresh(now)) {
+            return Ok(Found::Resource(Arc::clone(resource)));
+        }
+        let wanted = Wanted {
+            shared: &shared,
+            site: &site,
+            settings: &settings,
+            path: &page,
+            query: None,
+            copy: false,
+            previous,
+            now,
         };
-        finish_error(response, &request, &extra)
-    }))
-}
-
-/// The content of an error page under the error's own status.
-fn error_from(status: u16, resource: &Resource) -> Response {
-    let mut response = Response::new(status);
-    let form = &resource.identity;
-    response.fields.push("Content-Type", &*resource.media_type);
-    let mut body = Body::default();
-    body.push(Piece::of(&form.body, 0..form.length));
-    response.body = body;
-    response
-}
-
-fn finish_error(mut response: Response, request: &Request<'_>, extra: &FieldLines) -> Response {
-    response.fields.extend(extra);
-    if response.status == 503 && extra.get("Retry-After").is_none() {
-        response.fields.push("Retry-After", "1");
+        resolve::resolve(&wanted, Mode::Blocking)
+    });
+    match found.await {
+        Ok(Ok(Found::Resource(resource))) => Some(resource),
+        _ => None,
     }
-    if request.method() == Method::Head { response.without_body() } else { response }
 }
 
 /// A [`Subject`] for work that outlives the request's buffers and may be done by another thread: it is
@@ -300,6 +354,7 @@ pub(crate) struct OwnedSubject {
     pub(crate) path: Box<[u8]>,
     pub(crate) query: Option<Box<[u8]>>,
     pub(crate) client: Client,
+    pub(crate) via: Via,
 }
 
 impl Subject<'_> {
@@ -311,7 +366,13 @@ impl Subject<'_> {
             path: self.path.into(),
             query: self.query.map(Into::into),
             client: self.client,
+            via: self.via,
         }
+    }
+
+    /// Whether a script may have to respond where a file or an error is found: such a reply is an exchange.
+    fn may_run_script(&self) -> bool {
+        self.settings.reroutes || !self.settings.error_pages.is_empty()
     }
 }
 
@@ -325,6 +386,7 @@ impl OwnedSubject {
             query: self.query.as_deref(),
             client: self.client,
             pass: None,
+            via: self.via,
         }
     }
 }

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use super::resolve::{Failure, Mode as Waiting};
 use super::roots::Root;
 use crate::config::Symlinks;
+use crate::seldom::Seldom;
 
 /// Opens `path` (relative to `root`, no leading slash) for reading.
 pub(super) fn open(
@@ -62,13 +63,28 @@ fn open_as(
             Ok(fd) => Ok(fd),
             Err(Errno::AGAIN) if waiting == Waiting::Inline => Err(Failure::WouldBlock),
             Err(Errno::AGAIN | Errno::INTR) => continue,
-            Err(error) => Err(failure(path, error)),
+            Err(error) => Err(failure(root, path, error)),
         };
     }
     Err(Failure::Exhausted)
 }
 
-fn failure(path: &[u8], error: Errno) -> Failure {
+fn failure(root: &Root, path: &[u8], error: Errno) -> Failure {
+    static SELDOM: Seldom = Seldom::new();
+    let reason = match error {
+        Errno::ACCESS | Errno::PERM => {
+            "the server's user may not read it, or not enter a directory before it"
+        }
+        Errno::LOOP | Errno::XDEV => "a symlink on the way is not followed: see `symlinks`",
+        _ => "",
+    };
+    if !reason.is_empty() && SELDOM.is_due() {
+        tracing::info!(
+            "{}/{}: 403: {reason}",
+            root.place().display(),
+            String::from_utf8_lossy(path)
+        );
+    }
     match error {
         Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => Failure::Missing,
         Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::XDEV | Errno::NXIO | Errno::NODEV => {

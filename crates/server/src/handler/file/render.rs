@@ -7,17 +7,19 @@ use dunlin_http::semantics::{Coding, EntityTag, date};
 use crate::cache::{Representation, Stored};
 use crate::config::Settings;
 use crate::handler::compress;
+use crate::handler::media_type::ContentType;
 
 /// What heads are made from.
 pub(super) struct Description<'a> {
     pub(super) settings: &'a Settings,
-    pub(super) media_type: &'a str,
+    pub(super) content_type: &'a ContentType,
     pub(super) coding: Coding,
     pub(super) etag: Option<EntityTag>,
     /// Seconds since 1970.
     pub(super) last_modified: Option<u64>,
     pub(super) length: u64,
     pub(super) sha256: Option<[u8; 32]>,
+    pub(super) is_settled: bool,
 }
 
 /// Makes the representation that `body` is.
@@ -28,7 +30,7 @@ pub(super) fn representation(
 ) -> Representation {
     let fields = fields(&description);
     let kept = description.settings.cache.enabled;
-    let Description { coding, etag, last_modified, length, sha256, .. } = description;
+    let Description { coding, etag, last_modified, length, sha256, is_settled, .. } = description;
     let mut block = head(&fields, Some(length), server_field);
     let head_length = block.len();
     // One allocation for head and body: what is read together stands together.
@@ -59,6 +61,7 @@ pub(super) fn representation(
         length,
         body,
         sha256,
+        is_settled,
     }
 }
 
@@ -93,13 +96,14 @@ fn head(fields: &FieldLines, length: Option<u64>, server_field: bool) -> Vec<u8>
 const SMALL: u64 = 32 * 1024;
 
 fn fields(description: &Description<'_>) -> FieldLines {
-    let Description { settings, media_type, coding, etag, last_modified, .. } = description;
+    let Description { settings, content_type, coding, etag, last_modified, .. } = description;
     let mut fields = FieldLines::new();
-    fields.push("Content-Type", media_type);
-    if *coding != Coding::Identity {
-        fields.push("Content-Encoding", coding.as_str());
+    fields.push("Content-Type", &content_type.media_type);
+    let content_coding = if *coding == Coding::Identity { content_type.coding } else { *coding };
+    if content_coding != Coding::Identity {
+        fields.push("Content-Encoding", content_coding.as_str());
     }
-    if may_be_coded(settings, media_type) {
+    if may_be_coded(settings, content_type) {
         fields.push("Vary", "Accept-Encoding");
     }
     if let Some(etag) = etag {
@@ -131,9 +135,36 @@ pub(crate) fn apply_edits(settings: &Settings, fields: &mut FieldLines) {
     }
 }
 
+/// Fields that say what a file is, or what an error or redirect means: a route's settings do not change them in
+/// responses that are not its content.
+const OF_MEANING: [&str; 8] = [
+    "allow",
+    "content-disposition",
+    "content-language",
+    "content-location",
+    "content-type",
+    "location",
+    "retry-after",
+    "www-authenticate",
+];
+
+/// The fields that the route sets and removes, for an error, a redirect or another response of the server's own.
+pub(crate) fn apply_to_message(settings: &Settings, fields: &mut FieldLines) {
+    let applies = |name: &String| !OF_MEANING.iter().any(|other| name.eq_ignore_ascii_case(other));
+    for name in settings.remove_fields.iter().filter(|name| applies(name)) {
+        fields.remove(name);
+    }
+    for (name, value) in settings.set_fields.iter().filter(|(name, _)| applies(name)) {
+        fields.set(name, value);
+    }
+}
+
 /// Whether a client's Accept-Encoding can make a difference to what it gets.
-pub(super) fn may_be_coded(settings: &Settings, media_type: &str) -> bool {
-    if compress::compressible(media_type) {
+pub(super) fn may_be_coded(settings: &Settings, content_type: &ContentType) -> bool {
+    let media_type = &*content_type.media_type;
+    if content_type.coding != Coding::Identity {
+        false
+    } else if compress::compressible(media_type) {
         !settings.compress.is_empty() || !settings.precompressed.is_empty()
     } else {
         !settings.precompressed.is_empty() && !compress::is_compressed(media_type)

@@ -6,21 +6,25 @@ use std::sync::Arc;
 use dunlin_http::semantics::path::has_hidden_segment;
 use rustix::fs::FileType;
 
+use super::file_system::FileSystem;
 use super::load::{self, Loaded};
 use super::open::{open, open_directory};
 use super::roots::Root;
+use super::source::is_source;
+use super::{coded, follow};
 use crate::cache::stored::Facts;
 use crate::cache::{Resource, Version};
-use crate::config::{Settings, TryStep};
+use crate::config::{Candidate, Settings, Site, TryStep};
 use crate::event_loop::Shared;
 
 /// What is looked for.
 pub(super) struct Wanted<'a> {
     pub(super) shared: &'a Shared,
-    pub(super) site: usize,
+    pub(super) site: &'a Arc<Site>,
     pub(super) settings: &'a Arc<Settings>,
     /// Decoded, with its leading slash.
     pub(super) path: &'a [u8],
+    pub(super) query: Option<&'a [u8]>,
     /// What it was when it was last looked at.
     pub(super) previous: Option<Arc<Resource>>,
     /// A copy is to be kept that cannot change, although the file is large.
@@ -46,6 +50,8 @@ pub(super) enum Found {
     Listing(File),
     /// A status that a `try` list ends in.
     Status(u16),
+    /// Another path of the site, whose route responds.
+    Elsewhere(Candidate),
 }
 
 /// Why a path is nothing that can be served.
@@ -54,6 +60,8 @@ pub(crate) enum Failure {
     Missing,
     /// It is there, and is not for the client: by permission, by kind, or by leading out.
     Forbidden,
+    /// It is a directory without an index file, and not to be listed.
+    Unlisted,
     /// Descriptors or memory have run out.
     Exhausted,
     /// An error that the log has told of.
@@ -67,40 +75,63 @@ pub(super) fn resolve(wanted: &Wanted<'_>, mode: Mode) -> Result<Found, Failure>
     if !settings.hidden && has_hidden_segment(wanted.path) {
         return Err(Failure::Missing);
     }
-    let root = wanted.shared.roots.get(&settings.root).map_err(|error| {
+    let root = wanted.shared.root(&settings.root).map_err(|error| {
         tracing::error!("root {}: {error}", settings.root.display());
         Failure::Broken
     })?;
-    let search = Search { wanted, root: &root, mode };
+    let search = Search { wanted, root: &root, mode, is_probe: false };
     if settings.try_files.is_empty() {
         return search.path(wanted.path);
     }
-    let mut last = Failure::Missing;
-    for step in &settings.try_files {
-        let candidate = match step {
-            TryStep::Status(status) => return Ok(Found::Status(*status)),
-            TryStep::Path(template) => template.expand(wanted.path),
-        };
-        if !settings.hidden && has_hidden_segment(&candidate) {
-            continue;
-        }
-        match search.path(&candidate) {
-            // A directory counts only when the list asks for one by its slash.
-            Ok(Found::Directory) => {}
-            Err(failure @ (Failure::Missing | Failure::Forbidden)) => last = failure,
-            result => return result,
-        }
-    }
-    Err(last)
+    search.all()
+}
+
+/// Whether `candidate` is `path` with a slash behind it.
+pub(crate) fn is_slash_of(candidate: &[u8], path: &[u8]) -> bool {
+    candidate.strip_suffix(b"/") == Some(path)
 }
 
 struct Search<'a> {
     wanted: &'a Wanted<'a>,
     root: &'a Root,
     mode: Mode,
+    /// Only whether there is something matters; it does not become the resource of the request's path.
+    is_probe: bool,
 }
 
 impl Search<'_> {
+    /// Looks for the paths of the `try` list in turn.
+    fn all(&self) -> Result<Found, Failure> {
+        let Wanted { settings, path, query, site, .. } = *self.wanted;
+        let mut last = Failure::Missing;
+        for (at, step) in settings.try_files.iter().enumerate() {
+            let candidate = match step {
+                TryStep::Status(status) => return Ok(Found::Status(*status)),
+                TryStep::Path(step) => step.expand(path, query),
+            };
+            let Some(candidate) = candidate else { continue };
+            let is_last = at + 1 == settings.try_files.len();
+            if is_last && !Arc::ptr_eq(site.route(&candidate.path), settings) {
+                return Ok(Found::Elsewhere(candidate));
+            }
+            if !settings.hidden && has_hidden_segment(&candidate.path) {
+                continue;
+            }
+            let is_probe = is_slash_of(&candidate.path, path);
+            match (Self { is_probe, ..*self }).path(&candidate.path) {
+                // A directory counts only when the list asks for one by its slash.
+                Ok(Found::Directory) => {}
+                // `{path}/` has found one, but the request is without the slash.
+                Ok(_) if is_probe => return Ok(Found::Directory),
+                Err(failure @ (Failure::Missing | Failure::Forbidden | Failure::Unlisted)) => {
+                    last = failure;
+                }
+                result => return result,
+            }
+        }
+        Err(last)
+    }
+
     fn path(&self, path: &[u8]) -> Result<Found, Failure> {
         let relative = path.strip_prefix(b"/").unwrap_or(path);
         let Some(directory) = relative.strip_suffix(b"/").or(relative.is_empty().then_some(b""))
@@ -123,7 +154,7 @@ impl Search<'_> {
         if self.wanted.settings.listing {
             Ok(Found::Listing(File::from(fd)))
         } else {
-            Err(Failure::Forbidden)
+            Err(Failure::Unlisted)
         }
     }
 
@@ -135,14 +166,11 @@ impl Search<'_> {
             return Err(Failure::Missing);
         }
         let version = Arc::new(Version::default());
-        let followed = settings.cache.enabled && self.follow(file, &version);
+        let followed = settings.cache.enabled && follow::follow(shared, self.root, file, &version);
         let result = self.open(file, &version, followed);
         if followed && !matches!(result, Ok(Found::Resource(_))) {
             drop(version);
-            let (directory, name) = self.place(file);
-            if let Some(watch) = &shared.watch {
-                watch.forget(&directory, name);
-            }
+            follow::forget(shared, self.root, file);
         }
         result
     }
@@ -156,59 +184,54 @@ impl Search<'_> {
             FileType::Directory => return Ok(Found::Directory),
             _ => return Err(Failure::Forbidden),
         }
-        let watched =
-            followed && load::is_notified(&fd, &facts) && self.follow_real(&fd, file, version);
-        if let Some(previous) = self.unchanged(file, &facts) {
-            load::trust(self.wanted, &previous, watched);
+        self.wanted.shared.protected.check(&fd, self.mode)?;
+        let file_system = FileSystem::of(&fd);
+        // A file with other names can be changed by one that is not watched.
+        let watched = followed
+            && facts.links <= 1
+            && file_system.notifies
+            && follow::follow_real(self.wanted.shared, self.root, &fd, file, version);
+        if is_source(self.wanted.shared, settings, self.root, file, &fd, &facts) {
+            return self.run_elsewhere(file);
+        }
+        if let Some(previous) = self.unchanged(file, &facts)? {
+            load::trust(self.wanted, &previous, file_system, watched);
             return Ok(Found::Resource(previous));
         }
-        let opened = Loaded { fd, facts, file, version: Arc::clone(version), watched };
+        let version = Arc::clone(version);
+        let opened = Loaded { fd, facts, file, file_system, version, watched };
         let resource = Arc::new(load::load(self.wanted, self.root, opened, self.mode)?);
-        if settings.cache.enabled {
+        if settings.cache.enabled && !self.is_probe {
             self.wanted.shared.store.insert(Arc::clone(&resource));
         }
         Ok(Found::Resource(resource))
     }
 
-    /// What was known before, when it still holds.
-    fn unchanged(&self, file: &[u8], facts: &Facts) -> Option<Arc<Resource>> {
-        let previous = self.wanted.previous.as_ref()?;
-        let weak = previous.identity.etag.as_ref().is_some_and(|tag| tag.weak);
-        let same = *previous.file == *file && previous.facts.same_content(facts);
-        (same && !weak && !previous.version.is_stale() && !self.wanted.copy)
-            .then(|| Arc::clone(previous))
-    }
-
-    fn follow(&self, file: &[u8], version: &Arc<Version>) -> bool {
-        let Some(watch) = &self.wanted.shared.watch else { return false };
-        let (directory, name) = self.place(file);
-        watch.follow(&self.root.path, &directory, name, version)
-    }
-
-    /// Follows the file by its true name as well, when symlinks led to it.
-    fn follow_real(&self, fd: &std::os::fd::OwnedFd, file: &[u8], version: &Arc<Version>) -> bool {
-        use std::os::fd::AsRawFd;
-        let Some(watch) = &self.wanted.shared.watch else { return false };
-        let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
-        let Ok(real) = rustix::fs::readlink(link, Vec::new()) else { return false };
-        let real = real.as_bytes();
-        let (directory, name) = self.place(file);
-        let Some(slash) = memchr::memrchr(b'/', real) else { return false };
-        let (real_directory, real_name) = (&real[..slash], &real[slash + 1..]);
-        if *real_directory == *directory && real_name == name {
-            return true;
+    /// A program is missing here, unless a route runs it by its own path, which was not requested itself: it is an
+    /// index, or one of a `try` list.
+    fn run_elsewhere(&self, file: &[u8]) -> Result<Found, Failure> {
+        let Wanted { settings, path, query, site, .. } = *self.wanted;
+        let url = [b"/", file].concat();
+        let route = site.route(&url);
+        if url == path || route.script.is_none() || Arc::ptr_eq(route, settings) {
+            return Err(Failure::Missing);
         }
-        let beneath = real_directory.starts_with(&self.root.path);
-        let root = if beneath { &*self.root.path } else { real_directory };
-        watch.follow(root, real_directory, real_name, version)
+        let query = query.map(<[u8]>::to_vec);
+        // The configuration has chosen an index, in whatever directory.
+        let name = file.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        let is_fixed = settings.index.iter().any(|index| index.as_bytes() == name);
+        Ok(Found::Elsewhere(Candidate { path: url, query, is_fixed }))
     }
 
-    /// The absolute directory of `file`, and its name there.
-    fn place<'f>(&self, file: &'f [u8]) -> (Vec<u8>, &'f [u8]) {
-        let mut directory = self.root.path.to_vec();
-        let Some(slash) = memchr::memrchr(b'/', file) else { return (directory, file) };
-        directory.push(b'/');
-        directory.extend_from_slice(&file[..slash]);
-        (directory, &file[slash + 1..])
+    /// The previous resource, when neither the file nor any of its siblings has changed.
+    fn unchanged(&self, file: &[u8], facts: &Facts) -> Result<Option<Arc<Resource>>, Failure> {
+        let Some(previous) = &self.wanted.previous else { return Ok(None) };
+        let is_same = *previous.file == *file
+            && previous.facts.same_content(facts)
+            && previous.is_settled()
+            && !previous.version.is_stale()
+            && !self.wanted.copy
+            && coded::has_same_siblings(self.wanted.shared, self.root, previous, self.mode)?;
+        Ok(is_same.then(|| Arc::clone(previous)))
     }
 }

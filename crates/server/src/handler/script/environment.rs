@@ -7,13 +7,15 @@ use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use dunlin_http::http1::BodyLength;
-use dunlin_http::semantics::{Method, host};
+use dunlin_http::semantics::target::{self, Target};
+use dunlin_http::semantics::{Method, host, is_token, path};
 use dunlin_http::{FieldName, Request};
 
 use super::Call;
 use super::locate::Located;
 use super::trace;
 use crate::config::Mapping;
+use crate::gate::{Client, ForwardedField, Scheme, is_forwarding};
 use crate::record::ip;
 use crate::route::Incoming;
 use crate::tls::Facts;
@@ -32,9 +34,40 @@ enum Field {
     Varies,
 }
 
+/// Which of a request's fields scripts get.
+struct Passed<'a> {
+    client: Client,
+    authorization: bool,
+    forwarded_field: &'a ForwardedField,
+    user_fields: &'a [String],
+}
+
+impl<'a> Passed<'a> {
+    fn of(call: &'a Call, client: Client) -> Self {
+        Self {
+            client,
+            authorization: call.rules.authorization,
+            forwarded_field: &call.ctx.shared.config.server.forwarded_field,
+            user_fields: &call.subject.site.user_fields,
+        }
+    }
+
+    /// Whether a field of that name, in lower case, may only be set by a trusted proxy or by the server, and is
+    /// not.
+    fn is_spoofed(&self, name: &[u8]) -> bool {
+        let is_of_proxies = self.forwarded_field.covers(name);
+        let is_set_by_server = self.client.is_subrequest;
+        let is_set_by_proxy = self.client.via_proxy && is_of_proxies;
+        if self.user_fields.iter().any(|user| user.as_bytes() == name) {
+            return true;
+        }
+        (is_of_proxies || is_forwarding(name)) && !is_set_by_server && !is_set_by_proxy
+    }
+}
+
 impl Field {
     /// By its name in lower case.
-    fn of(name: &[u8], authorization: bool) -> Self {
+    fn of(name: &[u8], passed: &Passed<'_>) -> Self {
         match name {
             // They concern the connection and not the script (RFC 9110 §7.6.1), or have a variable of their own.
             // `Proxy` would become HTTP_PROXY, which many programs obey.
@@ -52,7 +85,7 @@ impl Field {
             | b"upgrade" => Self::Kept,
             // What is said in their place is known better here.
             b"traceparent" | b"x-request-id" => Self::Kept,
-            b"authorization" if !authorization => Self::Kept,
+            b"authorization" if !passed.authorization => Self::Kept,
             b"accept"
             | b"accept-encoding"
             | b"accept-language"
@@ -69,6 +102,7 @@ impl Field {
             | b"sec-fetch-site"
             | b"upgrade-insecure-requests"
             | b"user-agent" => Self::Steady,
+            _ if passed.is_spoofed(name) => Self::Kept,
             _ => Self::Varies,
         }
     }
@@ -103,7 +137,7 @@ pub(super) fn variables(
         list.encryption(tls);
     }
     list.write("REQUEST_URI", true, |value| request_uri(call, value));
-    list.vary("QUERY_STRING", subject.query.as_deref().unwrap_or_default());
+    list.vary("QUERY_STRING", query(call, located).unwrap_or_default());
     list.add("SCRIPT_NAME", &located.name);
     let root = match call.rules.mapping {
         Mapping::Path => &call.rules.directory,
@@ -142,7 +176,9 @@ pub(super) fn variables(
         list.vary("REMOTE_PORT", digits.format(ends.remote.port()));
     }
     if let Some(user) = call.pass.as_ref().and_then(|pass| pass.user()) {
-        list.add("AUTH_TYPE", "Basic");
+        if let Some(scheme) = auth_type(call) {
+            list.add("AUTH_TYPE", scheme);
+        }
         list.vary("REMOTE_USER", user);
     }
     if let Some(length) = length {
@@ -151,9 +187,12 @@ pub(super) fn variables(
     if let Some(content_type) = request.field(FieldName::ContentType) {
         list.vary("CONTENT_TYPE", content_type);
     }
-    // PHP's interpreter runs only when a server says that the request came through it.
-    list.add("REDIRECT_STATUS", "200");
-    list.fields(&request, call.rules.authorization);
+    match subject.via.error {
+        // PHP's interpreter runs only when a server says that the request came through it.
+        None => list.add("REDIRECT_STATUS", "200"),
+        Some(status) => list.redirected(call, status),
+    }
+    list.fields(&request, &Passed::of(call, client));
     if incoming.tls.as_ref().is_some_and(|tls| tls.early) {
         // RFC 8470 §5.1.
         list.replace("HTTP_EARLY_DATA", "1", true);
@@ -170,8 +209,22 @@ pub(super) fn variables(
 }
 
 /// What a process has besides: where programs are.
-pub(super) fn path() -> OsString {
+pub(crate) fn path() -> OsString {
     std::env::var_os("PATH").unwrap_or_else(|| PATH.into())
+}
+
+/// The scheme by which the user was authenticated (RFC 3875 §4.1.1). With forward authentication it is the
+/// scheme of the request's Authorization field; without such a field, as with a session's cookie, there is none.
+fn auth_type(call: &Call) -> Option<String> {
+    match call.pass.as_ref()?.scheme()? {
+        Scheme::Basic => Some("Basic".into()),
+        Scheme::Forward => {
+            let request = call.request.as_request();
+            let value = request.field(FieldName::Authorization)?;
+            let scheme = value.split(|&byte| byte == b' ').next().filter(|name| is_token(name))?;
+            Some(String::from_utf8_lossy(scheme).into_owned())
+        }
+    }
 }
 
 /// The length that the request itself states or implies; `None` when it has no body.
@@ -216,12 +269,25 @@ fn decode(word: &[u8]) -> Option<OsString> {
     Some(OsString::from_vec(decoded))
 }
 
-/// The target as a path, also when it came with a host (RFC 9112 §3.2.2).
+/// The query for a script: the request's, or what a `try` list makes of it.
+pub(super) fn query<'a>(call: &'a Call, located: &'a Located) -> Option<&'a [u8]> {
+    located.query.as_deref().or(call.subject.query.as_deref())
+}
+
+/// The target as a path, also when it came with a host (RFC 9112 §3.2.2). Internal redirects do not change it.
 fn request_uri(call: &Call, value: &mut Vec<u8>) {
     value.extend_from_slice(&call.subject.raw_path);
-    if let Some(query) = &call.subject.query {
+    if let Some(query) = target_query(&call.request.as_request()) {
         value.push(b'?');
         value.extend_from_slice(query);
+    }
+}
+
+/// The query of the target, which internal redirects do not change.
+fn target_query<'a>(request: &Request<'a>) -> Option<&'a [u8]> {
+    match target::parse(request.method(), request.target()) {
+        Ok(Target::Origin { query, .. } | Target::Absolute { query, .. }) => query,
+        _ => None,
     }
 }
 
@@ -292,6 +358,20 @@ impl Drop for Variables {
 }
 
 impl Variables {
+    /// What an error page is told of the request that failed.
+    fn redirected(&mut self, call: &Call, status: u16) {
+        self.vary("REDIRECT_STATUS", itoa::Buffer::new().format(status));
+        let mut path = Vec::new();
+        // It was decoded before.
+        if path::decode(&call.subject.raw_path, &mut path).is_ok() {
+            self.vary("REDIRECT_URL", &path);
+        }
+        let request = call.request.as_request();
+        if let Some(query) = target_query(&request) {
+            self.vary("REDIRECT_QUERY_STRING", query);
+        }
+    }
+
     /// Every name with its value.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.entries.iter().map(|entry| self.of(entry))
@@ -394,7 +474,7 @@ impl Variables {
     }
 
     /// RFC 3875 §4.1.18.
-    fn fields(&mut self, request: &Request<'_>, authorization: bool) {
+    fn fields(&mut self, request: &Request<'_>, passed: &Passed<'_>) {
         let first = self.entries.len();
         for (name, value) in request.fields() {
             // `_` would make one variable of two fields, of which a proxy may know only one.
@@ -407,7 +487,7 @@ impl Variables {
             let variable = start..self.bytes.len();
             let name = &mut self.bytes[start + b"HTTP_".len()..];
             name.make_ascii_lowercase();
-            let field = Field::of(name, authorization);
+            let field = Field::of(name, passed);
             if field == Field::Kept {
                 self.bytes.truncate(start);
                 continue;

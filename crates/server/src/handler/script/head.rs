@@ -18,8 +18,14 @@ pub(super) struct ScriptHead {
     pub(super) fields: FieldLines,
     /// The host of the script says that it has failed.
     pub(super) failed: bool,
+    /// The body is sent in the chunked transfer coding.
+    pub(super) is_chunked: bool,
+    /// The status comes from a status line.
+    has_status_line: bool,
     /// There was another field than Location and Content-Type.
     others: bool,
+    /// Names in `Connection`: those fields are of the connection too (RFC 9110 §7.6.1).
+    of_connection: Vec<String>,
 }
 
 /// What a script names to be answered with in place of its own body.
@@ -32,7 +38,7 @@ pub(super) enum Instead {
 }
 
 /// Reads a header from the front of `bytes`: it and its length, or `None` when its end has not
-/// come. Lines end in CR LF or LF.
+/// come. Lines end in CR LF or LF. A status line may come first, as uWSGI and some CGI programs send it.
 ///
 /// # Errors
 /// What is wrong with it, in a few words.
@@ -56,10 +62,18 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<(ScriptHead, usize)>, String>
         if line.is_empty() {
             return match lines {
                 0 => Err("its header has no field".into()),
-                _ => Ok(Some((head, at))),
+                _ => {
+                    for name in std::mem::take(&mut head.of_connection) {
+                        head.fields.remove(&name);
+                    }
+                    Ok(Some((head, at)))
+                }
             };
         }
-        head.line(line)?;
+        match lines {
+            0 if line.starts_with(b"HTTP/") => head.status_line(line)?,
+            _ => head.line(line)?,
+        }
         lines += 1;
     }
 }
@@ -81,13 +95,25 @@ impl ScriptHead {
 
     /// Whether the client is to get it as it is, with the body that follows.
     pub(super) fn is_plain(&self) -> bool {
-        let is_special = self.failed || self.instead.is_some() || self.is_early_hints();
+        let is_special =
+            self.failed || self.instead.is_some() || self.is_chunked || self.is_early_hints();
         !is_special && self.local_redirect().is_none()
     }
 
     /// Whether it is one that comes before the answer's own (RFC 8297).
     pub(super) fn is_early_hints(&self) -> bool {
         self.status == Some(EARLY_HINTS)
+    }
+
+    /// The first line of an HTTP message (RFC 9112 §4). It takes precedence over a Status field.
+    fn status_line(&mut self, line: &[u8]) -> Result<(), String> {
+        let status =
+            status_line(line).and_then(|status| self::status(status.to_string().as_bytes()));
+        self.status =
+            Some(status.ok_or_else(|| format!("its status line is malformed: {}", shown(line)))?);
+        self.has_status_line = true;
+        self.others = true;
+        Ok(())
     }
 
     fn line(&mut self, line: &[u8]) -> Result<(), String> {
@@ -104,6 +130,9 @@ impl ScriptHead {
         lower.make_ascii_lowercase();
         match &*lower {
             b"status" => {
+                if self.has_status_line {
+                    return Ok(());
+                }
                 if self.status.is_some() {
                     return Err("its header has more than one Status".into());
                 }
@@ -142,11 +171,21 @@ impl ScriptHead {
             b"x-accel-redirect" => return self.instead(Instead::Path(value.to_vec())),
             b"x-sendfile" => return self.instead(Instead::File(value.to_vec())),
             b"transfer-encoding" => {
-                return Err("its header has a Transfer-Encoding, which is the server's".into());
+                if self.is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
+                    return Err(format!("its Transfer-Encoding is {}", shown(value)));
+                }
+                self.is_chunked = true;
+                self.others = true;
+                return Ok(());
             }
-            // The connection and the time of the answer are the server's to tell of.
-            b"connection" | b"keep-alive" | b"proxy-connection" | b"te" | b"trailer"
-            | b"upgrade" | b"date" | b"server" => return Ok(()),
+            b"connection" => {
+                let options = String::from_utf8_lossy(value);
+                self.of_connection.extend(options.split(',').map(|name| name.trim().to_owned()));
+                return Ok(());
+            }
+            // The server itself sets the fields of the connection, and the time of the response.
+            b"keep-alive" | b"proxy-connection" | b"te" | b"trailer" | b"upgrade" | b"date"
+            | b"server" => return Ok(()),
             _ => self.others = true,
         }
         if let Ok(name) = std::str::from_utf8(name) {
@@ -167,6 +206,21 @@ impl ScriptHead {
 /// Bytes of the longest name of a field that is dealt with here.
 const LONGEST: usize = 17;
 const EARLY_HINTS: u16 = 103;
+
+/// The status of a status line: `HTTP/1.1 NNN reason`, where the reason and the space before it may be missing.
+pub(super) fn status_line(line: &[u8]) -> Option<u16> {
+    let rest = line.strip_prefix(b"HTTP/")?;
+    let (version, rest) = rest.split_at_checked(3)?;
+    let &[major, b'.', minor] = version else { return None };
+    let is_version = major.is_ascii_digit() && minor.is_ascii_digit();
+    let status = rest.strip_prefix(b" ").filter(|_| is_version)?;
+    let reason = status.get(3..)?;
+    if !(reason.is_empty() || reason[0] == b' ' && is_field_value(reason)) {
+        return None;
+    }
+    let digits = status[..3].iter().all(u8::is_ascii_digit).then_some(&status[..3])?;
+    Some(digits.iter().fold(0, |sum, digit| sum * 10 + u16::from(digit - b'0')))
+}
 
 /// `NNN` or `NNN reason`.
 fn status(value: &[u8]) -> Option<u16> {
@@ -195,12 +249,27 @@ mod tests {
 
     #[test]
     fn both_line_ends_are_read_and_what_is_the_servers_is_dropped() {
-        let text =
-            "Content-Type: text/plain\r\nX-A:1\nConnection: close\nStatus: 404 None\r\n\nbody";
+        let text = "Content-Type: text/plain\r\nX-A:1\nX-Hop: 1\nConnection: close, x-hop\nStatus: 404 None\r\n\nbody";
         let (head, length) = read(text);
         assert_eq!(&text[length..], "body");
         assert_eq!(head.status(), 404);
         assert_eq!(head.fields.as_bytes(), b"Content-Type: text/plain\r\nX-A: 1\r\n");
+    }
+
+    #[test]
+    fn a_status_line_gives_the_status() {
+        for (text, status) in [
+            ("HTTP/1.1 200 OK\r\nA: b\r\n\r\n", 200),
+            ("HTTP/1.0 404 Not Found\n\n", 404),
+            ("HTTP/1.1 204\r\n\r\n", 204),
+            ("HTTP/1.1 301 \r\nLocation: /a\r\n\r\n", 301),
+            ("HTTP/1.1 500 Error\nStatus: 200\n\n", 500),
+        ] {
+            let (head, length) = read(text);
+            assert_eq!((head.status(), length), (status, text.len()), "{text:?}");
+            assert_eq!(head.local_redirect(), None, "{text:?}");
+            assert!(head.is_plain());
+        }
     }
 
     #[test]
@@ -240,7 +309,23 @@ mod tests {
             "Content-Length: +1\n\n",
             "Content-Length: \n\n",
             "Content-Length: 1\nContent-Length: 2\n\n",
-            "Transfer-Encoding: chunked\n\n",
+            "Transfer-Encoding: gzip, chunked\n\n",
+            "Transfer-Encoding: chunked\nTransfer-Encoding: chunked\n\n",
+            "HTTP/1.1\n\n",
+            "HTTP/1.1 \n\n",
+            "HTTP/1.1 20\n\n",
+            "HTTP/1.1 2000\n\n",
+            "HTTP/1.1 200OK\n\n",
+            "HTTP/1.1  200 OK\n\n",
+            "HTTP/1.1 100 Continue\n\n",
+            "HTTP/1.1 099 Low\n\n",
+            "HTTP/1.1 600 High\n\n",
+            "HTTP/x.1 200 OK\n\n",
+            "HTTP/1.1 200 O\0K\n\n",
+            "HTTP/2 200\n\n",
+            "http/1.1 200 OK\n\n",
+            "A: b\nHTTP/1.1 200 OK\n\n",
+            "HTTP/1.1 200 OK\nHTTP/1.1 200 OK\n\n",
             "X-Sendfile: /a\nX-Accel-Redirect: /a\n\n",
         ] {
             assert!(parse(text.as_bytes()).is_err(), "{text:?}");

@@ -14,7 +14,7 @@ use super::{Call, Failure, redirect};
 use crate::config::Settings;
 use crate::handler::file;
 use crate::response::Response;
-use crate::route::{Incoming, Origin, Subject};
+use crate::route::{self, Incoming, Origin, Subject};
 
 /// The answer that `instead` is, under the fields of `head`.
 pub(super) async fn respond(
@@ -25,7 +25,7 @@ pub(super) async fn respond(
 ) -> Result<Response, Failure> {
     let response = match &instead {
         Instead::Path(target) => redirect::follow(call, incoming, target, Origin::Server).await?,
-        Instead::File(path) => file(call, &incoming, path).await?,
+        Instead::File(path) => file(call, incoming, path).await?,
     };
     if response.status >= 400 && !matches!(response.status, 412 | 416) {
         let (Instead::Path(path) | Instead::File(path)) = &instead;
@@ -41,7 +41,7 @@ pub(super) async fn respond(
 
 /// The answer to a request for the file `path`, which has to be beneath one of the route's
 /// directories for it.
-async fn file(call: &Call, incoming: &Incoming, path: &[u8]) -> Result<Response, Failure> {
+async fn file(call: &Call, incoming: Incoming, path: &[u8]) -> Result<Response, Failure> {
     let refused = || {
         let path = printable(path);
         Failure::Malformed(format!("its X-Sendfile is beneath no `sendfile_root`: {path:?}"))
@@ -57,11 +57,12 @@ async fn file(call: &Call, incoming: &Incoming, path: &[u8]) -> Result<Response,
         raw_path: &path,
         path: &path,
         query: None,
-        client: call.client(incoming),
+        client: call.client(&incoming),
         pass: call.pass.as_ref(),
+        via: call.subject.via,
     };
     let reply = file::answer(&call.ctx, &request, &subject);
-    let response = file::into_response(&request, reply).await;
+    let response = route::complete(&request, reply, incoming).await;
     if response.status == 301 {
         return Err(Failure::Malformed("its X-Sendfile is a directory".into()));
     }
@@ -76,7 +77,7 @@ fn beneath(call: &Call, path: &[u8]) -> Option<(Arc<Settings>, Vec<u8>)> {
         let by_name = path.strip_prefix(&settings.root).ok().map(Path::to_owned);
         // Its name may be a symlink's, which the script has followed.
         let rest = by_name.or_else(|| {
-            let root = call.ctx.shared.roots.get(&settings.root).ok()?;
+            let root = call.ctx.shared.root(&settings.root).ok()?;
             path.strip_prefix(OsStr::from_bytes(&root.path)).ok().map(Path::to_owned)
         })?;
         Some((Arc::clone(settings), [b"/", rest.as_os_str().as_bytes()].concat()))

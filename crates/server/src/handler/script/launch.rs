@@ -11,6 +11,7 @@ use std::fmt::Write;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 use rustix::process::{
@@ -18,6 +19,7 @@ use rustix::process::{
 };
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
+use super::reason;
 use crate::config::Script;
 
 /// The subcommand by which the server's program is that step.
@@ -115,7 +117,8 @@ pub fn launch(mut words: impl Iterator<Item = OsString>) -> io::Error {
         return io::Error::other(format!("what its route asks for cannot be set: {error}"));
     }
     let error = command.exec();
-    io::Error::new(error.kind(), format!("{}: {error}", program.display()))
+    let reason = reason::not_started(Path::new(&program), &error);
+    io::Error::new(error.kind(), format!("{}: {reason}", program.display()))
 }
 
 /// In an order in which each is still allowed: what needs root comes before the user.

@@ -9,11 +9,13 @@ use std::sync::atomic::AtomicBool;
 use dunlin_http::semantics::path::has_hidden_segment;
 use rustix::fs::{FileType, Mode as Permissions, fstat};
 
+use super::reason::{Rejected, not_opened};
 use super::{Call, Failure, known};
 use crate::cache::watch::Version;
-use crate::config::{Mapping, Script, Settings, TryStep};
+use crate::config::{Candidate, Mapping, Script, Settings, TryStep};
 use crate::event_loop::Shared;
-use crate::handler::file::{self, Mode, OwnedSubject, Root, open_path};
+use crate::handler::file::{self, Mode, OwnedSubject, Root, is_slash_of, open_path};
+use crate::scratch::lacks_descriptors;
 
 /// A script that was found.
 #[derive(Debug, Default)]
@@ -25,6 +27,8 @@ pub(super) struct Located {
     pub(super) name: Vec<u8>,
     /// The URL's path behind it: empty, or beginning with a slash.
     pub(super) info: Vec<u8>,
+    /// The query that a `try` list gives it, in place of the request's.
+    pub(super) query: Option<Vec<u8>>,
     /// What follows from the program's file has been looked at since it was found.
     pub(super) is_seen_to: AtomicBool,
 }
@@ -37,44 +41,74 @@ pub(super) enum Found {
     File,
     /// A directory that was asked for without its slash.
     Directory,
+    /// Another path of the site, whose route responds.
+    Elsewhere(Candidate),
 }
 
-/// Finds what `path` names.
+/// Finds what the subject's path names.
 ///
 /// # Errors
 /// `None` within the error when `mode` forbids to wait for a disk that has to be waited for.
 fn locate(
     shared: &Shared,
-    settings: &Settings,
+    subject: &OwnedSubject,
     rules: &Script,
-    path: &[u8],
     mode: Mode,
 ) -> Result<Found, Option<Failure>> {
+    let OwnedSubject { site, settings, path, query, .. } = subject;
     if rules.mapping == Mapping::Application {
         let (name, info) = rules.split(path);
         let (program, name, info) = (PathBuf::new(), name.to_vec(), info.to_vec());
         let located = Located { program, name, info, ..Located::default() };
         return Ok(Found::Script(Arc::new(located)));
     }
-    let root = shared.roots.get(&rules.directory).map_err(|error| {
-        Some(Failure::Broken(format!("{}: {error}", rules.directory.display())))
+    if rules.mapping == Mapping::Program {
+        let (name, info) = rules.split(path);
+        let (program, label) = (rules.directory.clone(), Arc::clone(&rules.label));
+        let (name, info) = (name.to_vec(), info.to_vec());
+        let located = Located { program, label, name, info, ..Located::default() };
+        return Ok(Found::Script(Arc::new(located)));
+    }
+    let root = shared.root(&rules.directory).map_err(|error| {
+        Some(match lacks_descriptors(&error) {
+            true => Failure::NoDescriptor,
+            false => Failure::Broken(format!("{}: {error}", rules.directory.display())),
+        })
     })?;
     let search = Search { root: &root, settings, rules, mode };
     if rules.extensions.is_empty() || settings.try_files.is_empty() {
         return search.path(path);
     }
-    for step in &settings.try_files {
+    for (at, step) in settings.try_files.iter().enumerate() {
         let candidate = match step {
             TryStep::Status(status) => return Err(Some(Failure::Status(*status))),
-            TryStep::Path(template) => template.expand(path),
+            TryStep::Path(step) => step.expand(path, query.as_deref()),
         };
-        match search.path(&candidate) {
+        let Some(candidate) = candidate else { continue };
+        let is_last = at + 1 == settings.try_files.len();
+        if is_last && !Arc::ptr_eq(site.route(&candidate.path), settings) {
+            return Ok(Found::Elsewhere(candidate));
+        }
+        match search.path(&candidate.path) {
             // A directory counts only when the list asks for one by its slash.
             Ok(Found::Directory) | Err(Some(Failure::Missing)) => {}
+            // `{path}/` has found one, but the request is without the slash.
+            Ok(_) if is_slash_of(&candidate.path, path) => return Ok(Found::Directory),
+            Ok(Found::Script(located)) => return Ok(Found::Script(located.with(candidate.query))),
             result => return result,
         }
     }
     Err(Some(Failure::Missing))
+}
+
+impl Located {
+    /// With the query that a `try` list gives it.
+    fn with(self: Arc<Self>, query: Option<Vec<u8>>) -> Arc<Self> {
+        match Arc::try_unwrap(self) {
+            Ok(located) => Arc::new(Self { query, ..located }),
+            Err(located) => located,
+        }
+    }
 }
 
 struct Search<'a> {
@@ -102,15 +136,18 @@ impl Search<'_> {
                 }
             }
         }
-        if self.rules.extensions.is_empty() {
-            return Err(Some(Failure::Missing));
-        }
-        if !path.ends_with(b"/") {
+        let is_by_extension = !self.rules.extensions.is_empty();
+        let has_slash = path.ends_with(b"/");
+        if is_by_extension && !has_slash {
             return Ok(Found::Directory);
         }
         for index in &self.settings.index {
-            let name = [rest, index.as_bytes()].concat();
+            let slash: &[u8] = if has_slash { b"" } else { b"/" };
+            let name = [rest, slash, index.as_bytes()].concat();
             match self.look(&name) {
+                // Among programs, a page that is none is not for the client.
+                Ok(Kind::File { executable: false }) if !is_by_extension => {}
+                Ok(Kind::File { .. }) if !has_slash => return Ok(Found::Directory),
                 Ok(Kind::File { executable }) => {
                     let url = [path, index.as_bytes()].concat();
                     return self.file(&name, executable, &url, b"");
@@ -130,17 +167,15 @@ impl Search<'_> {
         url: &[u8],
         info: &[u8],
     ) -> Result<Found, Option<Failure>> {
-        let is_script = if self.rules.extensions.is_empty() {
-            if !executable {
-                return Err(Some(Failure::Forbidden("it is not executable".into())));
-            }
-            true
-        } else {
-            self.rules.is_script(name)
-        };
+        let by_extension = !self.rules.extensions.is_empty();
+        let is_script = !by_extension || self.rules.is_script(name);
         if is_script {
             let program = Path::new(OsStr::from_bytes(&self.root.path));
             let program = program.join(OsStr::from_bytes(name));
+            if !executable && (self.rules.kind.is_cgi() || !by_extension) {
+                let reason = "it is not executable (chmod +x)";
+                return Err(Some(Failure::Forbidden(Rejected::new(&program, reason))));
+            }
             return Ok(Found::Script(Arc::new(Located {
                 label: program.display().to_string().into(),
                 program,
@@ -176,11 +211,14 @@ fn look(
     if !settings.hidden && (name.starts_with(b".") || has_hidden_segment(name)) {
         return Err(Some(Failure::Missing));
     }
+    let directory = Path::new(OsStr::from_bytes(&root.path));
     let fd = open_path(root, name, settings.symlinks, mode).map_err(|failure| match failure {
         file::Failure::WouldBlock => None,
         file::Failure::Missing => Some(Failure::Missing),
-        file::Failure::Forbidden => Some(Failure::Forbidden("it may not be opened".into())),
-        file::Failure::Exhausted => Some(Failure::Broken("no descriptor is free".into())),
+        file::Failure::Forbidden | file::Failure::Unlisted => {
+            Some(Failure::Forbidden(not_opened(directory, name, settings.symlinks)))
+        }
+        file::Failure::Exhausted => Some(Failure::NoDescriptor),
         file::Failure::Broken => Some(Failure::Broken("its folder cannot be read".into())),
     })?;
     let facts = fstat(&fd).map_err(|error| Some(Failure::Broken(error.to_string())))?;
@@ -191,7 +229,10 @@ fn look(
             let executable = Permissions::from_raw_mode(facts.st_mode).intersects(executable);
             Ok(Kind::File { executable })
         }
-        _ => Err(Some(Failure::Forbidden("it is not a file".into()))),
+        _ => {
+            let program = directory.join(OsStr::from_bytes(name));
+            Err(Some(Failure::Forbidden(Rejected::new(&program, "it is not a file"))))
+        }
     }
 }
 
@@ -208,7 +249,7 @@ fn remember(call: &Call, located: Arc<Located>) -> Arc<Located> {
     else {
         return located;
     };
-    let Ok(root) = ctx.shared.roots.get(&rules.directory) else { return located };
+    let Ok(root) = ctx.shared.root(&rules.directory) else { return located };
     if !is_plain || !settings.cache.enabled || !known::is_real(&located.program) {
         return located;
     }
@@ -218,7 +259,7 @@ fn remember(call: &Call, located: Arc<Located>) -> Arc<Located> {
         return located;
     }
     // Only what is found from now on is told of when it changes.
-    match locate(&ctx.shared, settings, rules, path, Mode::Inline) {
+    match locate(&ctx.shared, subject, rules, Mode::Inline) {
         Ok(Found::Script(again)) if again.program == located.program => {
             let known = (Arc::clone(&again), version);
             ctx.scripts.borrow_mut().put(settings, rules, path, known, ctx.clock.now());
@@ -235,7 +276,7 @@ pub(super) async fn find(call: &Call) -> Result<Found, Failure> {
     if let Some(known) = ctx.scripts.borrow().get(settings, rules, path, ctx.clock.now()) {
         return Ok(Found::Script(Arc::clone(known)));
     }
-    let found = locate(&ctx.shared, settings, rules, path, Mode::Inline);
+    let found = locate(&ctx.shared, subject, rules, Mode::Inline);
     match found {
         Ok(Found::Script(located)) => return Ok(Found::Script(remember(call, located))),
         Ok(found) => return Ok(found),
@@ -243,10 +284,9 @@ pub(super) async fn find(call: &Call) -> Result<Found, Failure> {
         Err(None) => {}
     }
     let (shared, rules) = (Arc::clone(&ctx.shared), Arc::clone(rules));
-    let (settings, path) = (Arc::clone(settings), path.clone());
-    let found = tokio::task::spawn_blocking(move || {
-        locate(&shared, &settings, &rules, &path, Mode::Blocking)
-    });
+    let subject = subject.borrow().to_owned();
+    let files = &ctx.shared.blocking.files;
+    let found = files.run(move || locate(&shared, &subject, &rules, Mode::Blocking));
     let missing = || Failure::Broken("it could not be looked for".into());
     found.await.map_err(|_| missing())?.map_err(|failure| failure.unwrap_or_else(missing))
 }

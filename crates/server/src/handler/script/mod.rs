@@ -4,6 +4,8 @@
 mod at_once;
 mod cgi;
 mod cgiplus;
+mod chunks;
+mod descriptors;
 mod environment;
 mod head;
 mod host;
@@ -16,11 +18,13 @@ mod pipes;
 mod pool;
 mod process;
 mod readiness;
+mod reason;
 mod redirect;
 mod remote;
 mod reply;
 mod socket;
 mod spool;
+mod stamp;
 mod stderr;
 mod trace;
 mod warm;
@@ -32,27 +36,33 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dunlin_http::semantics::Method;
-use dunlin_http::{FieldLines, OwnedRequest, Request};
+use dunlin_http::{FieldLines, FieldName, OwnedRequest, Request};
 
 use self::at_once::Awaited;
+pub(crate) use self::environment::path as search_path;
 pub(crate) use self::host::Links;
 pub(crate) use self::known::Known;
 pub use self::launch::{LAUNCH, launch};
 use self::locate::Found;
 pub(crate) use self::pool::Pools;
+use self::reason::Rejected;
+pub(crate) use self::redirect::rewritten;
+pub(crate) use self::spool::{Received, Storage};
 pub use self::stderr::SCRIPTS;
 pub use self::warm::cold_programs;
+pub(crate) use self::workers::Renewal;
 use self::workers::Worker;
 use crate::config::Script;
 use crate::event_loop::Loop;
 use crate::gate::{Client, Pass};
 use crate::handler::error_page;
+use crate::handler::errors::{self, Details};
 use crate::handler::file;
 use crate::handler::file::OwnedSubject;
 use crate::handler::redirect::to_slash;
 use crate::record::Course;
 use crate::response::Response;
-use crate::route::{Incoming, Reply, Subject};
+use crate::route::{self, Incoming, Reply, Subject};
 
 /// Answers with what a script of the route says.
 pub(crate) fn answer(
@@ -123,14 +133,15 @@ async fn respond(call: Call, incoming: Incoming) -> Response {
         course.keep_errors();
     }
     hint(&call, &incoming);
-    let answer = match call.rules.kind {
-        kind if kind.is_cgi() => Box::pin(cgi::attempt(&call, incoming, &mut name)).await,
-        _ => {
-            call.ctx.count_other();
-            by_workers(&call, incoming, &mut name).await
-        }
-    };
-    let failure = match answer {
+    if wants_websocket(&call.request.as_request()) {
+        call.ctx.shared.pools.report_websocket(&call.rules);
+    }
+    let has_pages = !call.subject.settings.error_pages.is_empty();
+    let again = has_pages.then(|| incoming.without_body());
+    if !call.rules.kind.is_cgi() {
+        call.ctx.count_other();
+    }
+    let failure = match by_kind(&call, incoming, &mut name).await {
         Ok(response) => return response,
         Err(failure) => failure,
     };
@@ -138,13 +149,26 @@ async fn respond(call: Call, incoming: Incoming) -> Response {
     Box::pin(call.hear_witness(&course)).await;
     let request = call.request.as_request();
     let mut response = match failure.status() {
-        500.. if call.rules.show_errors => failure.shown(&request, &name, &course),
-        _ => Box::pin(failure.into_response(&call.ctx, &request, &call.subject.borrow())).await,
+        500.. if call.rules.show_errors => {
+            let mut response = failure.shown(&request, &name, &course);
+            file::apply_to_message(&call.subject.settings, &mut response.fields);
+            response
+        }
+        _ => {
+            let subject = call.subject.borrow();
+            let subject = subject.with(call.pass.as_ref());
+            Box::pin(failure.into_response(&call.ctx, &request, &subject, again)).await
+        }
     };
     if call.rules.tell_request_id {
         response.fields.set("X-Request-Id", course.id());
     }
     response
+}
+
+/// Whether the request asks for a WebSocket (RFC 6455 §4.1).
+fn wants_websocket(request: &Request<'_>) -> bool {
+    request.values(FieldName::Upgrade).any(|value| value.eq_ignore_ascii_case(b"websocket"))
 }
 
 /// Sends the Early Hints that the route has.
@@ -158,28 +182,39 @@ fn hint(call: &Call, incoming: &Incoming) {
     }
 }
 
-/// Has a worker answer, where the path names a script, and the file handler where it names
-/// another file.
-async fn by_workers(
+/// Has the script respond, where the path names one, and the file handler where it names another file.
+async fn by_kind(
     call: &Call,
     incoming: Incoming,
     name: &mut Arc<str>,
 ) -> Result<Response, Failure> {
     let request = call.request.as_request();
-    let located = match locate::find(call).await? {
+    let located = match find(call).await? {
         Found::Script(located) => located,
         Found::Directory => return Ok(to_slash(&request, &call.subject.borrow())),
         Found::File if matches!(request.method(), Method::Get | Method::Head) => {
-            let reply = file::answer(&call.ctx, &request, &call.subject.borrow());
-            return Ok(Box::pin(file::into_response(&request, reply)).await);
+            let subject = call.subject.borrow();
+            let reply = file::answer(&call.ctx, &request, &subject.with(call.pass.as_ref()));
+            return Ok(Box::pin(route::complete(&request, reply, incoming)).await);
         }
-        Found::File => return Err(Failure::Status(405)),
+        Found::Elsewhere(target) => {
+            let subject = call.subject.borrow();
+            let subject = subject.with(call.pass.as_ref());
+            let reply = route::reroute(&call.ctx, &request, &subject, &target);
+            return Ok(Box::pin(route::complete(&request, reply, incoming)).await);
+        }
+        Found::File => {
+            let subject = call.subject.borrow();
+            let reply = route::not_for_files(&call.ctx, &request, &subject);
+            return Ok(Box::pin(route::complete(&request, reply, incoming)).await);
+        }
     };
     if !located.program.as_os_str().is_empty() {
         *name = Arc::clone(&located.label);
     }
     match call.rules.kind {
         // Apart, so that what is kept of one kind has no room for every other.
+        kind if kind.is_cgi() => Box::pin(cgi::attempt(call, incoming, &located, name)).await,
         kind if kind.has_host() => Box::pin(host::attempt(call, incoming, &located, name)).await,
         kind if kind.is_by_streams() => {
             Box::pin(cgiplus::attempt(call, incoming, &located, name)).await
@@ -188,13 +223,37 @@ async fn by_workers(
     }
 }
 
+/// Finds the script that the path names.
+async fn find(call: &Call) -> Result<Found, Failure> {
+    descriptors::retry_failed(&call.ctx, async || locate::find(call).await).await
+}
+
+/// Receives the body of a request that then waits at a gate for its turn.
+///
+/// # Errors
+/// The response when the body could not be received.
+pub(crate) async fn receive_body(
+    ctx: &Rc<Loop>,
+    request: &Request<'_>,
+    subject: &Subject<'_>,
+    incoming: &mut Incoming,
+) -> Result<(), Response> {
+    let Some(rules) = &subject.settings.script else { return Ok(()) };
+    let received = spool::receive(ctx, subject.settings, rules.kind, incoming).await;
+    let Err(failure) = received else { return Ok(()) };
+    incoming.course.set_id(|| trace::request_id(request, rules));
+    failure.tell(&rules.label, incoming.course.id());
+    let again = Some(incoming.without_body());
+    Err(Box::pin(failure.into_response(ctx, request, subject, again)).await)
+}
+
 /// Why there is no answer of a script.
 #[derive(Debug)]
 enum Failure {
     /// There is no such script.
     Missing,
     /// It is there, and may not be run.
-    Forbidden(String),
+    Forbidden(Rejected),
     /// All processes are taken, and too many requests wait or this one has waited too long; the
     /// pool has told of it.
     Busy,
@@ -210,10 +269,12 @@ enum Failure {
     TooLarge,
     /// Its worker has not taken the request.
     Refused(String),
-    /// No worker can be reached.
+    /// No worker can be reached, or none can be started; the log has the reason already.
     Unreachable(String),
     /// The script's worker is gone, and nothing says that it had begun with the request.
     Lost(String),
+    /// The process has no descriptor left, also after the cache has closed those that it kept.
+    NoDescriptor,
     /// The script took too long.
     Late(&'static str),
     /// The client has left.
@@ -225,7 +286,7 @@ impl Failure {
         match self {
             Self::Missing => 404,
             Self::Forbidden(_) => 403,
-            Self::Busy | Self::Refused(_) => 503,
+            Self::Busy | Self::Refused(_) | Self::NoDescriptor => 503,
             Self::Status(status) => *status,
             Self::TooLarge => 431,
             Self::Broken(_) | Self::Failed => 500,
@@ -235,7 +296,8 @@ impl Failure {
     }
 
     /// One line in the error log, where somebody has to do something about it.
-    fn tell(&self, script: &str, request_id: &str) {
+    fn tell(&self, name: &str, request_id: &str) {
+        let script = name;
         match self {
             Self::Missing | Self::Abandoned | Self::Busy | Self::Status(_) => {}
             Self::TooLarge => {
@@ -245,17 +307,26 @@ impl Failure {
                     "the script was not run: its variables are too long"
                 );
             }
-            Self::Forbidden(reason) => {
+            Self::NoDescriptor => {
+                tracing::error!(
+                    script,
+                    request_id,
+                    "the script was not run: no file descriptor is free; raise the limit (`limits.open_files`, ulimit -n)"
+                );
+            }
+            Self::Forbidden(Rejected { program, reason }) => {
+                let script = program.as_ref().map(|program| program.display().to_string());
+                let script = script.as_deref().unwrap_or(name);
                 tracing::warn!(script, request_id, "the script was not run: {reason}");
             }
             Self::Broken(reason) => {
                 tracing::error!(script, request_id, "the script was not run: {reason}");
             }
-            Self::Malformed(reason)
-            | Self::Lost(reason)
-            | Self::Refused(reason)
-            | Self::Unreachable(reason) => {
+            Self::Malformed(reason) | Self::Lost(reason) | Self::Refused(reason) => {
                 tracing::error!(script, request_id, "no valid answer: {reason}");
+            }
+            Self::Unreachable(reason) => {
+                tracing::debug!(script, request_id, "there is no worker: {reason}");
             }
             Self::Failed => tracing::error!(script, request_id, "the script has failed"),
             Self::Late(reason) => {
@@ -275,13 +346,32 @@ impl Failure {
             | Self::Unreachable(reason) => reason,
             Self::Late(reason) => *reason,
             Self::Failed => "the script has failed",
+            Self::NoDescriptor => "no file descriptor is free",
             _ => "too many requests wait",
         };
         let facts = [("script", script), ("request", course.id()), ("reason", reason)];
         let page = error_page::explained(self.status(), &facts, &course.errors());
         let mut response = Response::with_text(self.status(), "text/html; charset=utf-8", page);
         response.fields.push("Cache-Control", "no-store");
+        response.fields.push("X-Content-Type-Options", "nosniff");
         if request.method() == Method::Head { response.without_body() } else { response }
+    }
+
+    /// What the page says. Which program it was is in the log.
+    fn text(&self, path: &[u8]) -> Option<String> {
+        let what = match self {
+            Self::Busy => "has too many requests to respond to; try again later",
+            Self::Refused(_) => "did not take the request",
+            Self::Broken(_) | Self::NoDescriptor => "could not be run",
+            Self::Failed => "has failed",
+            Self::Malformed(_) => "gave no valid response",
+            Self::Lost(_) => "ended before it responded",
+            Self::Unreachable(_) => "cannot be reached",
+            Self::Late(_) => "took too long to respond",
+            Self::Forbidden(_) => "may not be run",
+            Self::Missing | Self::Status(_) | Self::TooLarge | Self::Abandoned => return None,
+        };
+        Some(format!("The program for {} {what}.", error_page::quoted(path)))
     }
 
     async fn into_response(
@@ -289,8 +379,13 @@ impl Failure {
         ctx: &Rc<Loop>,
         request: &Request<'_>,
         subject: &Subject<'_>,
+        incoming: Option<Incoming>,
     ) -> Response {
-        let reply = file::error_reply(ctx, request, subject, self.status(), FieldLines::default());
-        file::into_response(request, reply).await
+        let details = Details { text: self.text(subject.path), ..Details::default() };
+        let reply = errors::reply(ctx, request, subject, self.status(), details);
+        match incoming {
+            Some(incoming) => route::complete(request, reply, incoming).await,
+            None => file::into_response(request, reply).await,
+        }
     }
 }

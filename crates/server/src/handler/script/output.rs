@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::Failure;
+use super::chunks::Chunks;
 use super::head::{self, Instead, ScriptHead};
 use super::stderr::{TURN, printable};
 use crate::config::Script;
@@ -132,6 +133,10 @@ pub(super) struct Output<'a, S> {
     tell: RefCell<Option<Tell>>,
     /// What was read before this was there.
     early: RefCell<VecDeque<Bytes>>,
+    /// Decodes a body that the script sends chunked.
+    chunks: RefCell<Option<Chunks>>,
+    /// The script's interface leaves the transfer coding to the server: a field that names one is dropped.
+    has_no_codings: Cell<bool>,
     /// When the script last read or wrote.
     active: Cell<Instant>,
     reads: Cell<u64>,
@@ -160,6 +165,8 @@ impl<'a, S: Source> Output<'a, S> {
             is_bodiless,
             tell: RefCell::new(Some(tell)),
             early: RefCell::default(),
+            chunks: RefCell::default(),
+            has_no_codings: Cell::new(false),
             active: Cell::new(course.started()),
             reads: Cell::new(0),
             held_up: Cell::new(false),
@@ -170,6 +177,11 @@ impl<'a, S: Source> Output<'a, S> {
     /// The answer begins with what was read before.
     pub(super) fn begin_with(&self, early: Vec<Bytes>) {
         self.early.replace(early.into());
+    }
+
+    /// The body is not sent in a transfer coding, whatever its header says (PEP 3333, ASGI).
+    pub(super) fn ignore_codings(&self) {
+        self.has_no_codings.set(true);
     }
 
     /// Sees one request of a worker through: `feeding` hands it over, unless it is `fed` already, while the
@@ -232,8 +244,12 @@ impl<'a, S: Source> Output<'a, S> {
             return Ok(());
         }
         let mut body = Gathered::default();
-        body.add(first);
-        if timeout(PATIENCE, self.read_whole(&mut body)).await.unwrap_or(false) {
+        if head.is_chunked && !self.has_no_codings.get() {
+            self.decode(&head, first)?;
+        } else {
+            body.add(first);
+        }
+        if timeout(PATIENCE, self.read_whole(&mut body)).await.unwrap_or(Ok(false))? {
             return self.whole(head, body).await;
         }
         let stated = head.content_length.filter(|_| !self.is_bodiless);
@@ -279,15 +295,26 @@ impl<'a, S: Source> Output<'a, S> {
         }
     }
 
+    /// Has the body, of which `first` was read with the header, decoded from now on.
+    fn decode(&self, head: &ScriptHead, first: Bytes) -> Result<(), Failure> {
+        if head.content_length.is_some() {
+            let what = "its header has both a Transfer-Encoding and a Content-Length";
+            return Err(Failure::Malformed(what.into()));
+        }
+        self.early.borrow_mut().push_front(first);
+        self.chunks.replace(Some(Chunks::default()));
+        Ok(())
+    }
+
     /// Adds what comes; true when that was all.
-    async fn read_whole(&self, body: &mut Gathered) -> bool {
+    async fn read_whole(&self, body: &mut Gathered) -> Result<bool, Failure> {
         while body.length < WHOLE {
-            match self.read().await {
+            match self.read_body().await? {
                 Some(bytes) => body.add(bytes),
-                None => return true,
+                None => return Ok(true),
             }
         }
-        false
+        Ok(false)
     }
 
     async fn whole(&self, head: ScriptHead, mut body: Gathered) -> Result<(), Failure> {
@@ -334,7 +361,7 @@ impl<'a, S: Source> Output<'a, S> {
             if room.is_err() {
                 return Err(Failure::Abandoned);
             }
-            let Some(bytes) = self.read().await else {
+            let Some(bytes) = self.read_body().await? else {
                 self.course.ended.set(Some(Instant::now()));
                 break;
             };
@@ -371,7 +398,8 @@ impl<'a, S: Source> Output<'a, S> {
             if let Some(end) = memchr::memchr(b'\n', &buffer) {
                 let line = buffer[..end].trim_ascii_end();
                 let what = || format!("its first line is no status line: {:?}", printable(line));
-                break status_line(line).ok_or_else(|| Failure::Malformed(what()))?;
+                let status = head::status_line(line).filter(|status| (200..600).contains(status));
+                break status.ok_or_else(|| Failure::Malformed(what()))?;
             }
             if buffer.len() > head::MOST {
                 return Err(Failure::Malformed("its first line has no end".into()));
@@ -379,6 +407,26 @@ impl<'a, S: Source> Output<'a, S> {
         };
         self.give(Answer::Message(status));
         self.stream(vec![buffer.into()], None).await
+    }
+
+    /// The next bytes of the body without their transfer coding; `None` at the end.
+    async fn read_body(&self) -> Result<Option<Bytes>, Failure> {
+        loop {
+            if let Some(chunks) = &mut *self.chunks.borrow_mut()
+                && let Some(bytes) = chunks.next().map_err(Failure::Malformed)?
+            {
+                return Ok(Some(bytes));
+            }
+            let bytes = self.read().await;
+            let mut chunks = self.chunks.borrow_mut();
+            let Some(chunks) = &mut *chunks else { return Ok(bytes) };
+            match bytes {
+                Some(bytes) => chunks.add(bytes),
+                // A response to HEAD may lack the body with its end.
+                None if chunks.is_complete() || self.is_bodiless => return Ok(None),
+                None => return Err(Failure::Malformed("its chunked body has no end".into())),
+            }
+        }
     }
 
     async fn read(&self) -> Option<Bytes> {
@@ -470,12 +518,4 @@ pub(super) fn next_limit(
         after(active, rules.idle_timeout, "it neither read nor wrote within `idle_timeout`"),
     ];
     limits.into_iter().flatten().min()
-}
-
-/// `HTTP/x.y NNN` and whatever follows.
-fn status_line(line: &[u8]) -> Option<u16> {
-    let rest = line.strip_prefix(b"HTTP/")?;
-    let space = memchr::memchr(b' ', rest)?;
-    let digits = std::str::from_utf8(rest.get(space + 1..space + 4)?).ok()?;
-    digits.parse().ok().filter(|status| (200..600).contains(status))
 }

@@ -1,7 +1,9 @@
 //! The pipes between the server and a process that runs one script.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
 
 use rustix::io::ioctl_fionbio;
 use tokio::net::unix::pipe;
@@ -25,6 +27,15 @@ pub(super) struct Ends {
 }
 
 impl Pipes {
+    /// The same, with something empty to read where there is no input.
+    pub(super) fn with_input(input: &Input) -> io::Result<Self> {
+        let mut pipes = Self::new(input)?;
+        if let Input::Nothing = input {
+            pipes.ends.input = Some(nothing()?);
+        }
+        Ok(pipes)
+    }
+
     /// Pipes of the loop that this is called on.
     pub(super) fn new(input: &Input) -> io::Result<Self> {
         let (stdin, input) = match input {
@@ -44,6 +55,19 @@ impl Pipes {
             ends: Ends { input, output: output.into(), errors: errors.into() },
         })
     }
+}
+
+/// The read end of /dev/null. It is opened once: to duplicate it takes a fraction of the time.
+fn nothing() -> io::Result<OwnedFd> {
+    static NULL: OnceLock<File> = OnceLock::new();
+    let null = match NULL.get() {
+        Some(null) => null,
+        None => {
+            let null = File::open("/dev/null")?;
+            NULL.get_or_init(|| null)
+        }
+    };
+    Ok(null.try_clone()?.into())
 }
 
 fn not_blocking(end: OwnedFd) -> io::Result<OwnedFd> {

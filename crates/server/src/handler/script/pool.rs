@@ -8,8 +8,10 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::warm::Hosts;
+use super::workers::Renewal;
 use super::{Failure, remote, workers};
 use crate::config::Script;
+use crate::event_loop::Shared;
 use crate::handler::status::Scripts;
 
 /// The pools of all routes, and every process group that runs.
@@ -22,6 +24,10 @@ pub(crate) struct Pools {
     groups: Mutex<HashSet<Pid>>,
     /// What keeps scripts of kind `warm` warm.
     pub(super) warm: Hosts,
+    /// The server ends all processes.
+    is_stopping: AtomicBool,
+    /// Routes of which the log has reported that a client wanted a WebSocket.
+    websockets: Mutex<HashSet<usize>>,
 }
 
 /// The processes of one route's scripts, over all loops.
@@ -64,8 +70,17 @@ impl Pools {
         self.warm.retain(&has);
     }
 
+    /// Has what could not be started or reached tried again, and replaces the workers whose code has changed; all
+    /// workers when `all`.
+    pub(crate) async fn renew(&self, shared: &Arc<Shared>, all: bool) -> Vec<Renewal> {
+        self.remotes.resume();
+        self.warm.renew(all);
+        self.workers.renew(shared, all).await
+    }
+
     /// Ends every process that still runs, as when the server ends.
     pub(crate) fn kill_all(&self) {
+        self.is_stopping.store(true, Ordering::Release);
         self.workers.stop();
         for &group in &*self.groups.lock().unwrap_or_else(PoisonError::into_inner) {
             // An error means that the group has ended by itself.
@@ -89,6 +104,22 @@ impl Pools {
             same
         });
         all
+    }
+
+    /// Reports, once for each route, that a client wanted a WebSocket, which no kind of script supports.
+    pub(super) fn report_websocket(&self, script: &Script) {
+        let mut reported = self.websockets.lock().unwrap_or_else(PoisonError::into_inner);
+        if reported.insert(script.id) {
+            tracing::warn!(
+                scripts = &*script.label,
+                "a client asked for a WebSocket, which is not supported; the application gets a plain HTTP request"
+            );
+        }
+    }
+
+    /// Whether the server ends all processes.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
     }
 
     pub(super) fn add_group(&self, group: Pid) {

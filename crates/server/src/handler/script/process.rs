@@ -25,8 +25,10 @@ use super::environment::Variables;
 use super::launch::{self, What};
 use super::pipes::Ends;
 use super::pool::Place;
+use super::reason;
 use crate::config::Script;
 use crate::event_loop::Shared;
+use crate::spawn::spawn;
 
 /// Between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
@@ -91,27 +93,14 @@ pub(super) fn start(shared: &Arc<Shared>, start: Start, ends: Ends) -> io::Resul
     match (start.input, ends.input) {
         (Input::File(file), _) => command.stdin(file),
         (_, Some(input)) => command.stdin(input),
-        (_, None) => command.stdin(nothing()?),
+        (_, None) => command.stdin(Stdio::null()),
     };
-    let child = command.stdout(ends.output).stderr(ends.errors).spawn()?;
+    let child = spawn(command.stdout(ends.output).stderr(ends.errors))?;
     let child = Child::new(shared, &child, Some(start.place))?;
     if !launch::is_asked_for(&start.rules) {
         confine(child.pid, &start.rules)?;
     }
     Ok(child)
-}
-
-/// What is empty to read. It is opened once: that takes many times as long as to have it once more.
-fn nothing() -> io::Result<OwnedFd> {
-    static NULL: OnceLock<File> = OnceLock::new();
-    let null = match NULL.get() {
-        Some(null) => null,
-        None => {
-            let null = File::open("/dev/null")?;
-            NULL.get_or_init(|| null)
-        }
-    };
-    Ok(null.try_clone()?.into())
 }
 
 /// A worker to start.
@@ -148,8 +137,9 @@ pub(super) fn start_worker(shared: &Arc<Shared>, start: WorkerStart) -> io::Resu
             None => Stdio::from(errors.try_clone()?),
         })
         .stderr(errors);
-    let child = command.spawn().map_err(|error| {
-        io::Error::new(error.kind(), format!("{}: {error}", start.program.display()))
+    let child = spawn(&mut command).map_err(|error| {
+        let reason = reason::not_started(&start.program, &error);
+        io::Error::new(error.kind(), format!("{}: {reason}", start.program.display()))
     })?;
     drop(command);
     let child = Child::new(shared, &child, None)?;

@@ -6,9 +6,8 @@ use dunlin_http::{Head, Request, Version};
 
 use super::Call;
 use super::Failure;
-use crate::handler::file;
 use crate::response::Response;
-use crate::route::{self, Incoming, Origin, Reply};
+use crate::route::{self, Incoming, Origin};
 use crate::stream;
 
 /// A script that leads to itself ends here.
@@ -28,34 +27,31 @@ pub(super) async fn follow(
     let (bytes, head) = without_body(call, target)
         .ok_or_else(|| Failure::Malformed(format!("its {what} is no path of this server")))?;
     let request = Request::new(&bytes, &head);
-    let client = call.client(&incoming);
+    let client = call.client(&incoming).admitted();
     let routed = route::dispatch(&call.ctx, client, origin, &request, &mut Vec::new())
         .map_err(|refusal| Failure::Malformed(format!("its {what}: {}", refusal.reason)))?;
-    Ok(match routed.reply {
-        Reply::Exchange(begin) => {
-            let incoming = Incoming {
-                body: stream::empty(),
-                length: BodyLength::None,
-                redirects: incoming.redirects + 1,
-                ..incoming
-            };
-            begin(incoming).await
-        }
-        reply => file::into_response(&request, reply).await,
-    })
+    let incoming = Incoming {
+        body: stream::empty(),
+        length: BodyLength::None,
+        received: None,
+        redirects: incoming.redirects + 1,
+        ..incoming
+    };
+    Ok(route::complete(&request, routed.reply, incoming).await)
 }
 
 /// The request as one for `target` without a body: its text, and where everything is in it. `None` when
 /// `target` is none.
 pub(super) fn without_body(call: &Call, target: &[u8]) -> Option<(Vec<u8>, Head)> {
-    let bytes = rewritten(&call.request.as_request(), target);
+    let bytes = rewritten(&call.request.as_request(), target, &[]);
     let mut head = Head::default();
     let read = Connection::default().head(&bytes, &call.ctx.http1.limits, &mut head);
     (target.starts_with(b"/") && read == Ok(Some(bytes.len()))).then_some((bytes, head))
 }
 
-/// The request with another target, and without what belonged to its body.
-fn rewritten(request: &Request<'_>, target: &[u8]) -> Vec<u8> {
+/// The request with another target, without what belonged to its body and without the fields `left_out`, in lower
+/// case.
+pub(crate) fn rewritten(request: &Request<'_>, target: &[u8], left_out: &[&str]) -> Vec<u8> {
     let head = request.method_text() == b"HEAD";
     let version = match request.version() {
         Version::Http10 => "HTTP/1.0",
@@ -65,7 +61,8 @@ fn rewritten(request: &Request<'_>, target: &[u8]) -> Vec<u8> {
     let mut bytes = [method, target, b" ", version.as_bytes(), b"\r\n"].concat();
     for (name, value) in request.fields() {
         let of_body = ["content-length", "content-type", "transfer-encoding", "expect"];
-        if !of_body.iter().any(|other| name.eq_ignore_ascii_case(other.as_bytes())) {
+        let mut dropped = of_body.iter().chain(left_out);
+        if !dropped.any(|other| name.eq_ignore_ascii_case(other.as_bytes())) {
             bytes.extend_from_slice(&[name, b": ", value, b"\r\n"].concat());
         }
     }

@@ -10,10 +10,12 @@ use smallvec::SmallVec;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
-use super::Failure;
 use super::pool::Place;
 use super::socket::Link;
+use super::{Failure, descriptors};
 use crate::config::{Address, Remote, Script};
+use crate::event_loop::Loop;
+use crate::scratch::lacks_descriptors;
 
 /// The workers of all routes that are elsewhere.
 #[derive(Debug, Default)]
@@ -57,6 +59,14 @@ impl All {
         Arc::clone(group)
     }
 
+    /// Has every worker tried again, and reported again when it cannot be reached.
+    pub(super) fn resume(&self) {
+        let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
+        for target in groups.values().flat_map(|group| &group.targets) {
+            *target.down.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+
     /// Lets go of those of scripts that there are no longer.
     pub(super) fn retain(&self, has: &impl Fn(usize) -> bool) {
         self.groups.write().unwrap_or_else(PoisonError::into_inner).retain(|&id, _| has(id));
@@ -82,6 +92,7 @@ impl Group {
     /// When none can be reached.
     pub(super) async fn connect(
         self: &Arc<Self>,
+        ctx: &Loop,
         place: Place,
         unlike: Option<usize>,
         fresh: bool,
@@ -98,11 +109,13 @@ impl Group {
             if !fresh && let Some(link) = target.take_kept() {
                 return Ok((self.visit(at, place), link));
             }
-            match self.open(target).await {
+            match descriptors::retry(ctx, async || self.open(target).await).await {
                 Ok(link) => {
                     target.set_up();
                     return Ok((self.visit(at, place), link));
                 }
+                // Another worker would not help.
+                Err(error) if lacks_descriptors(&error) => return Err(Failure::NoDescriptor),
                 Err(error) => last = self.set_down(target, &error),
             }
         }
@@ -138,6 +151,8 @@ impl Group {
                 "the worker at {what}; others are asked for {:?}",
                 self.remote.cool_down
             );
+        } else if down.is_none() {
+            tracing::error!("the worker at {what}; requests get 502 until it can be reached");
         }
         *down = Some(Instant::now() + self.remote.cool_down);
         what
@@ -163,6 +178,9 @@ impl Target {
             let at =
                 kept.iter().rposition(|(other, _)| *other == home).or(kept.len().checked_sub(1))?;
             let (other, link) = kept.swap_remove(at);
+            if !link.is_reusable() {
+                continue;
+            }
             if other == home {
                 return Some(link);
             }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use dunlin_http::semantics::Method;
+use dunlin_http::semantics::{Method, status};
 
 use super::head::ScriptHead;
 use super::output::{Answer, Gathered, Told};
@@ -60,6 +60,10 @@ pub(super) async fn response(
             body.discard();
             whole(call, head, gathered)
         }
+        Answer::Streamed(head) if !status::allows_content(head.status()) => {
+            body.discard();
+            whole(call, head, Gathered::default())
+        }
         Answer::Streamed(head) => {
             let stream =
                 Stream { source: body, length: head.content_length, kind: StreamKind::Body };
@@ -83,6 +87,9 @@ pub(super) fn at_once(
 fn whole(call: &Call, head: ScriptHead, gathered: Gathered) -> Response {
     let length = gathered.length;
     let mut body = Body::default();
+    if !status::allows_content(head.status()) {
+        return begin(head, body);
+    }
     if call.request.as_request().method() == Method::Head {
         // What an answer to GET would have held is not known from one without content.
         let length = head.content_length.or((length > 0).then_some(length as u64));

@@ -179,6 +179,20 @@ impl LoopMetrics {
         }
     }
 
+    /// Counts a response without an end, which lasted until its client left. How long that was says nothing of the
+    /// server: it is in no histogram of durations.
+    pub(crate) fn count_endless(&self, finished: &Finished) {
+        self.is_dirty.set(true);
+        let counts = &mut *self.counts.borrow_mut();
+        let number = finished.key.label.0 as usize;
+        if counts.routes.len() <= number {
+            counts.routes.resize_with(number + 1, Route::default);
+        }
+        let route = &mut counts.routes[number];
+        route.requests += 1;
+        route.sent += finished.sent;
+    }
+
     /// Finds or makes the series of a key.
     #[cold]
     fn place(&self, key: Key, counts: &mut Counts) -> usize {
@@ -333,6 +347,20 @@ mod tests {
         let phases: Vec<_> = route.phases.iter().collect();
         assert_eq!(phases, [("head", 4, 0), ("handler", 4, 40_200_000)]);
         assert_eq!((sum.accepted, sum.connections[0]), (2, 2));
+    }
+
+    #[test]
+    fn a_response_without_an_end_has_no_duration() {
+        let metrics = Metrics::default();
+        let own = metrics.of_loop();
+        own.count(&finished(200, 100));
+        own.count_endless(&finished(200, 60_000_000));
+        own.show(&metrics, [0; STATES]);
+        let sum = metrics.sum();
+        assert_eq!(sum.series.iter().map(|series| series.durations.count).sum::<u64>(), 1);
+        let route = &sum.routes[label("test", "/*").0 as usize];
+        assert_eq!((route.requests, route.sent), (2, 20));
+        assert_eq!(route.durations.iter().map(|(_, count)| count).sum::<u64>(), 1);
     }
 
     #[test]

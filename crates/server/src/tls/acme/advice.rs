@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use instant_acme::{CertificateIdentifier, Error};
 use serde::{Deserialize, Serialize};
@@ -13,6 +13,7 @@ use super::files::replace;
 use super::order;
 use crate::config::Acme;
 use crate::tls::certificate;
+use crate::tls::clock::after_1970;
 
 /// What the authority has said of a certificate, kept beside it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,9 +40,9 @@ impl Advice {
 
     /// A time in the window: another for each of many servers. `spread`: a part of 255.
     pub(super) fn time(&self, spread: u8) -> SystemTime {
-        let window = self.end.saturating_sub(self.start);
-        let within = Duration::from_secs(window).mul_f64(f64::from(spread) / 255.0);
-        UNIX_EPOCH + Duration::from_secs(self.start) + within
+        let (start, end) = (after_1970(self.start), after_1970(self.end));
+        let window = end.duration_since(start).unwrap_or_default();
+        start + window.mul_f64(f64::from(spread) / 255.0)
     }
 
     fn write(&self, file: &Path) -> io::Result<()> {
@@ -111,6 +112,8 @@ pub(super) fn kept(file: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::time::UNIX_EPOCH;
+
     use super::*;
 
     #[test]

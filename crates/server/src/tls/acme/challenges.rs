@@ -9,6 +9,7 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
 use crate::tls::certificate::provider;
+use crate::tls::clock::WallClock;
 
 /// The protocol that a client of TLS-ALPN-01 offers, alone (RFC 8737 §4).
 pub(crate) const ALPN: &[u8] = b"acme-tls/1";
@@ -114,7 +115,7 @@ fn proving(name: &str, digest: &[u8; 32]) -> Result<ServerConfig, String> {
     let key = provider.key_provider.load_private_key(key).map_err(wrong)?;
     // The extension is critical and known to authorities only: nobody else would take this for a certificate.
     let certified = CertifiedKey::new(vec![certificate.der().clone()], key);
-    let mut config = ServerConfig::builder_with_provider(provider)
+    let mut config = ServerConfig::builder_with_details(provider, Arc::new(WallClock))
         .with_safe_default_protocol_versions()
         .map_err(wrong)?
         .with_no_client_auth()

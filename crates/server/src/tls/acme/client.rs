@@ -16,6 +16,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::tls::certificate::{chain, provider};
+use crate::tls::clock::WallClock;
 use crate::whole_answer::{WholeAnswer, receive};
 
 /// The longest that one request may take.
@@ -47,7 +48,7 @@ impl Client {
 /// # Errors
 /// Why nobody could be trusted.
 pub(crate) fn client_config(authority: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
-    let config = ClientConfig::builder_with_provider(provider())
+    let config = ClientConfig::builder_with_details(provider(), Arc::new(WallClock))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
         .with_root_certificates(roots(authority)?)

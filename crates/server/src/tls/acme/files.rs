@@ -8,6 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use crate::tls::clock::after_1970;
+
 /// How the last tries to obtain a certificate went. Without a failure there is no file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
@@ -48,11 +50,11 @@ impl Outcome {
     }
 
     pub(crate) fn failed_at(&self) -> SystemTime {
-        UNIX_EPOCH + Duration::from_secs(self.failed_at)
+        after_1970(self.failed_at)
     }
 
     pub(crate) fn next_try(&self) -> SystemTime {
-        UNIX_EPOCH + Duration::from_secs(self.next_try)
+        after_1970(self.next_try)
     }
 
     pub(super) fn write(&self, file: &Path) -> io::Result<()> {

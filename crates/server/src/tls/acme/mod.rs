@@ -102,7 +102,12 @@ async fn keep(
             tracing::error!(site, "no listener can prove to an authority whose names these are");
             return;
         };
-        tracing::info!(site, directory = acme.directory, ?kind, "a certificate is ordered");
+        tracing::info!(
+            site,
+            directory = acme.directory,
+            challenge = kind.as_str(),
+            "a certificate is ordered"
+        );
         let (own, shown) = (Arc::clone(&acme), Arc::clone(&challenges));
         // A task of its own: a fault in it is a failed try.
         let task = tokio::task::spawn_local(async move { order::obtain(&own, kind, &shown).await });

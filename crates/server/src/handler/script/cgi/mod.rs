@@ -9,43 +9,34 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use dunlin_http::http1::BodyLength;
 use dunlin_http::semantics::Method;
 
 use self::run::Run;
-use super::locate::{Found, Located, find};
+use super::locate::Located;
 use super::pipes::Pipes;
 use super::pool::Place;
 use super::process::{self, Input, Process, Start};
+use super::reason::Rejected;
 use super::reply::{self, DOWNLOAD};
-use super::{Call, Failure, environment, output, spool, warm};
+use super::{Call, Failure, descriptors, environment, output, reason, spool, warm};
 use crate::config::ScriptKind;
 use crate::response::Response;
 use crate::route::Incoming;
+use crate::scratch::lacks_descriptors;
 use crate::stream;
 
-/// `name` becomes the script's, for the log.
+/// Has a process respond.
 pub(super) async fn attempt(
     call: &Call,
     mut incoming: Incoming,
-    name: &mut Arc<str>,
+    located: &Located,
+    name: &Arc<str>,
 ) -> Result<Response, Failure> {
-    let Found::Script(located) = find(call).await? else { return Err(Failure::Missing) };
-    *name = Arc::clone(&located.label);
-    let mut length = environment::stated_length(&call.request.as_request(), incoming.length);
-    let input = match incoming.length {
-        BodyLength::None => Input::Nothing,
-        BodyLength::Known(_) => Input::Pipe,
-        BodyLength::Chunked => {
-            let spooled = spool::spool(&mut incoming.body).await?;
-            length = Some(spooled.length);
-            incoming.body = spooled.memory;
-            spooled.input
-        }
-    };
+    let length = spool::measured(call, &mut incoming).await?;
+    let (input, body, stored) = spool::take_input(&mut incoming);
     let place = call.ctx.shared.pools.of(&call.rules).place(&call.rules).await?;
     let chosen = Instant::now();
-    let process = launch(call, &incoming, &located, length, input, place).await?;
+    let process = launch(call, &incoming, located, length, input, place).await?;
     incoming.course.start(chosen, process.started);
     let (sender, receiver) = stream::channel(DOWNLOAD);
     let (tell, told) = output::tell(&incoming);
@@ -57,7 +48,8 @@ pub(super) async fn attempt(
         is_bodiless: call.request.as_request().method() == Method::Head,
         course: Rc::clone(&incoming.course),
         process,
-        body: std::mem::replace(&mut incoming.body, stream::empty()),
+        body,
+        stored,
         sender,
         tell,
     };
@@ -82,27 +74,29 @@ async fn launch(
         directory: located.program.parent().unwrap_or(Path::new("/")).to_owned(),
         arguments: environment::arguments(
             &call.request.as_request(),
-            call.subject.query.as_deref(),
+            environment::query(call, located),
         ),
         environment: variables,
         input,
         rules: Arc::clone(&call.rules),
         place,
     };
-    let shared = Arc::clone(&call.ctx.shared);
     let start = match call.rules.kind {
-        ScriptKind::Warm => match warm::start(&shared, start).await {
-            warm::Outcome::Started(started) => return started.map_err(not_started),
+        ScriptKind::Warm => match warm::start(&call.ctx, start).await {
+            warm::Outcome::Started(started) => {
+                return started.map_err(|error| not_started(&located.program, &error));
+            }
             warm::Outcome::NotWarm(start) => start,
         },
         _ => start,
     };
-    start_cold(call, start).await.map_err(not_started)
+    start_cold(call, start).await.map_err(|error| not_started(&located.program, &error))
 }
 
 /// Starts a process: on the loop where that is best, and on a thread of the pool where it is not.
 async fn start_cold(call: &Call, start: Start) -> io::Result<Process> {
-    let Pipes { stdin, stdout, stderr, ends } = Pipes::new(&start.input)?;
+    let pipes = descriptors::retry(&call.ctx, async || Pipes::with_input(&start.input)).await?;
+    let Pipes { stdin, stdout, stderr, ends } = pipes;
     let shared = Arc::clone(&call.ctx.shared);
     let program = start.program.clone();
     let starting = move || {
@@ -112,19 +106,18 @@ async fn start_cold(call: &Call, start: Start) -> io::Result<Process> {
     };
     let (child, began, started) = match here::is_here(&call.ctx, &program) {
         true => starting(),
-        false => tokio::task::spawn_blocking(starting).await.map_err(io::Error::other)?,
+        false => call.ctx.shared.blocking.starts.run(starting).await?,
     };
     here::note(&program, started - began);
     Ok(Process { stdin, stdout, stderr, child: child?, started })
 }
 
-fn not_started(error: io::Error) -> Failure {
+fn not_started(program: &Path, error: &io::Error) -> Failure {
+    let reason = reason::not_started(program, error);
     match error.kind() {
-        io::ErrorKind::PermissionDenied => Failure::Forbidden(error.to_string()),
-        io::ErrorKind::NotFound => {
-            Failure::Broken("it, or the interpreter that its first line names, is missing".into())
-        }
-        _ => Failure::Broken(error.to_string()),
+        _ if lacks_descriptors(error) => Failure::NoDescriptor,
+        io::ErrorKind::PermissionDenied => Failure::Forbidden(Rejected::new(program, reason)),
+        _ => Failure::Broken(reason),
     }
 }
 

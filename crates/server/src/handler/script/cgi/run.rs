@@ -16,6 +16,7 @@ use crate::handler::script::Failure;
 use crate::handler::script::output::{End, Output, Source, Tell};
 use crate::handler::script::process::{Child, Exit, GROUP_GRACE, Process};
 use crate::handler::script::readiness::Readiness;
+use crate::handler::script::spool::Share;
 use crate::handler::script::stderr::Stderr;
 use crate::record::Course;
 use crate::stream;
@@ -34,6 +35,8 @@ pub(super) struct Run {
     pub(super) process: Process,
     /// The request's body.
     pub(super) body: stream::Receiver,
+    /// What the body takes of the storage for bodies, as long as the process can read it.
+    pub(super) stored: Option<Share>,
     /// Takes the answer's body.
     pub(super) sender: stream::Sender,
     pub(super) tell: Tell,
@@ -45,7 +48,7 @@ const EXIT: Duration = Duration::from_millis(100);
 impl Run {
     /// Sees the script through to its end, whatever becomes of the request.
     pub(super) async fn supervise(self) {
-        let Self { ctx, rules, name, course, process, body, sender, tell, .. } = self;
+        let Self { ctx, rules, name, course, process, body, stored, sender, tell, .. } = self;
         let Process { stdin, stdout, stderr, child, .. } = process;
         let mut stderr = Stderr::new(stderr, &name, child.id(), &course);
         let source = Stdout { ctx: &ctx, pipe: stdout, child: &child };
@@ -95,6 +98,7 @@ impl Run {
         course.tell(&name, child.id());
         drop(output);
         child.reap();
+        drop(stored);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Programs that stay and take one request after the other on streams of their own (CGIplus), and
 //! interpreters that do so for many scripts (the run-time environment).
 
+mod library;
 mod request;
 mod run;
 mod scan;
@@ -15,6 +16,7 @@ use std::time::Instant;
 use dunlin_http::http1::BodyLength;
 use dunlin_http::semantics::Method;
 
+pub(super) use self::library::{FOLDER, LIBRARIES, add_to};
 use self::run::{Answers, Run};
 pub(super) use self::streams::Streams;
 use super::locate::Located;
@@ -41,9 +43,9 @@ pub(super) async fn attempt(
     name: &Arc<str>,
 ) -> Result<Response, Failure> {
     let request = call.request.as_request();
-    let length = spool::measured(&request, &mut incoming).await?;
+    let length = spool::measured(call, &mut incoming).await?;
     let mut body = (incoming.length != BodyLength::None && length != Some(0))
-        .then(|| std::mem::replace(&mut incoming.body, stream::empty()));
+        .then(|| spool::take_stream(&call.ctx, &mut incoming));
     let variables = environment::variables(call, &incoming, located, length);
     let pool = pool(call, located)?;
     let mut may_repeat = body.is_none() && request.method().is_idempotent();
@@ -65,7 +67,7 @@ pub(super) async fn attempt(
         };
         let written = streams.variables.try_write(&head).unwrap_or(0);
         lease.is_used = true;
-        let answers = Answers::new(Rc::clone(&call.ctx), streams);
+        let answers = Answers::new(Rc::clone(&call.ctx), &lease.worker, streams);
         let is_whole_message = super::cgi::is_nph(&located.program);
         let is_bodiless = request.method() == Method::Head;
         let mut early = Vec::new();

@@ -17,7 +17,8 @@ use crate::config::Script;
 use crate::event_loop::Loop;
 use crate::handler::script::Failure;
 use crate::handler::script::output::{End, Output, Source, Tell};
-use crate::handler::script::workers::{Kept, Lease};
+use crate::handler::script::stamp;
+use crate::handler::script::workers::{Kept, Lease, Worker};
 use crate::record::Course;
 use crate::stream;
 
@@ -143,6 +144,7 @@ async fn write(
 /// What a worker answers.
 pub(super) struct Answers {
     ctx: Rc<Loop>,
+    worker: Arc<Worker>,
     pub(super) streams: Streams,
     scanner: RefCell<Scanner>,
     broken: RefCell<Option<String>>,
@@ -153,10 +155,11 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    pub(super) fn new(ctx: Rc<Loop>, streams: Streams) -> Self {
+    pub(super) fn new(ctx: Rc<Loop>, worker: &Arc<Worker>, streams: Streams) -> Self {
         let scanner = Scanner::new(Arc::clone(&streams.marks)).into();
         Self {
             ctx,
+            worker: Arc::clone(worker),
             streams,
             scanner,
             broken: RefCell::default(),
@@ -178,6 +181,9 @@ impl Answers {
     /// Does what a callout asks for.
     fn obey(&self, callout: &[u8]) -> io::Result<()> {
         let callout = callout.trim_ascii();
+        if let Some(files) = callout.strip_prefix(b"!LOADED: ") {
+            self.worker.note_loaded(stamp::paths(files));
+        }
         if asks_for_structs(callout) {
             self.streams.in_structs.set(true);
         }

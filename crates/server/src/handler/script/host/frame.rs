@@ -30,6 +30,8 @@ pub(super) enum Said {
     Whole(Bytes),
     /// So many bytes more of the body may come.
     Room(usize),
+    /// The application is loaded, from these files, of which each ends in a NUL. It is about no request.
+    Loaded(Bytes),
 }
 
 /// Writes a frame, to which `payload` adds what is in it.
@@ -69,6 +71,7 @@ pub(super) fn read(bytes: &mut BytesMut) -> Result<Option<(u32, Said)>, &'static
             Some(room) if length == 4 => Said::Room(u32::from_le_bytes(*room) as usize),
             _ => return Err("a frame is of an unknown kind"),
         },
+        5 => Said::Loaded(payload),
         _ => return Err("a frame is of an unknown kind"),
     };
     Ok(Some((id, said)))

@@ -16,6 +16,7 @@ use tokio::net::UnixStream;
 use super::frame::{self, Said};
 use crate::handler::script::output::{End, Source};
 use crate::handler::script::readiness::Readiness;
+use crate::handler::script::stamp;
 use crate::handler::script::stderr::printable;
 use crate::handler::script::workers::{Lease, Worker};
 
@@ -65,6 +66,8 @@ enum State {
 /// Bytes that may be under way, and how many are acknowledged at a time; the host has the same.
 const WINDOW: usize = 256 * 1024;
 const STEP: usize = 64 * 1024;
+/// Why a connection is closed that brought something which belongs to no request.
+const STRAY: &str = "data arrived that belongs to no request";
 /// After so many reads the other tasks have their turn.
 const READS: usize = 4;
 
@@ -95,6 +98,10 @@ impl Links {
     async fn drive(self: Rc<Self>, link: Rc<Link>, stream: UnixStream) {
         let mut input = BytesMut::with_capacity(STEP);
         let why = poll_fn(|cx| link.poll(cx, &stream, &mut input)).await;
+        if why == STRAY {
+            let pid = link.worker.pid;
+            tracing::warn!(pid, "the connection to an application is closed: {STRAY}");
+        }
         self.all.borrow_mut().remove(&Arc::as_ptr(&link.worker));
         let requests: Vec<_> = link.requests.borrow_mut().drain().collect();
         for (_, entry) in requests {
@@ -171,6 +178,10 @@ impl Link {
                 Err(error) => return Poll::Ready(error.to_string()),
             }
         }
+        if !input.is_empty() && self.requests.borrow().is_empty() {
+            // It would stand before the response to the next request.
+            return Poll::Ready(STRAY.into());
+        }
         let mut output = self.output.borrow_mut();
         let mut sent = 0;
         while sent < output.len() {
@@ -192,11 +203,21 @@ impl Link {
 
     fn take(&self, input: &mut BytesMut) -> Result<(), &'static str> {
         while let Some((id, said)) = frame::read(input)? {
+            if let Said::Loaded(files) = said {
+                self.worker.note_loaded(stamp::paths(&files));
+                continue;
+            }
             let ends = matches!(said, Said::End(_) | Said::Whole(_));
             let mut requests = self.requests.borrow_mut();
             let entry = if ends { requests.remove(&id) } else { requests.get(&id).map(Rc::clone) };
             drop(requests);
-            let Some(entry) = entry else { continue };
+            let Some(entry) = entry else {
+                // It may come behind the end of its request, but not before the request.
+                match self.next.get().wrapping_sub(id).wrapping_sub(1) < u32::MAX / 2 {
+                    true => continue,
+                    false => return Err(STRAY),
+                }
+            };
             entry.begun.set(true);
             match said {
                 Said::Part(_) if entry.given_up.get() => self.send(id, frame::CANCEL, b""),
@@ -210,6 +231,7 @@ impl Link {
                 }
                 Said::End(why) if why.is_empty() => entry.conclude(State::Ended),
                 Said::End(why) => entry.conclude(State::Cut(printable(&why))),
+                Said::Loaded(_) => {}
                 Said::Room(room) => {
                     entry.room.set(entry.room.get().saturating_add(room));
                     if let Some(feeder) = entry.feeder.borrow_mut().take() {

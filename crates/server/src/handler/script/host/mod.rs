@@ -4,27 +4,33 @@
 mod frame;
 mod link;
 
+use std::io;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use dunlin_http::http1::BodyLength;
 use dunlin_http::semantics::Method;
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
 
+use self::frame::Said;
 pub(crate) use self::link::Links;
 use self::link::{Answers, Entry};
 use super::locate::Located;
 use super::output::{Output, Tell};
 use super::reply::{self, DOWNLOAD};
 use super::workers::Capacity;
-use super::{Call, Failure, at_once, environment, output, spool};
+use super::{Call, Failure, at_once, descriptors, environment, output, spool, stamp};
 use crate::config::{Script, ScriptKind, Workers};
 use crate::event_loop::Loop;
 use crate::record::Course;
 use crate::response::Response;
 use crate::route::Incoming;
+use crate::scratch::lacks_descriptors;
 use crate::stream;
 
 /// The program that loads a WSGI application and serves it.
@@ -34,6 +40,11 @@ pub(super) const WSGI: &str =
 /// What it does without Python, made from `scripting/wsgi/fast.c`, under the name that it looks for.
 pub(super) const WSGI_FAST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/wsgi-fast.so"));
 pub(super) const WSGI_FAST_NAME: &str = "dunlin_wsgi.abi3.so";
+
+/// What the hosts of Python applications share, under the name that they look for.
+pub(super) const LOADING: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/python/dunlin_loading.py"));
+pub(super) const LOADING_NAME: &str = "dunlin_loading.py";
 
 /// The host for ASGI.
 pub(super) const ASGI: &str =
@@ -66,9 +77,9 @@ pub(super) async fn attempt(
     };
     let request = call.request.as_request();
     let shared = &call.ctx.shared;
-    let length = spool::measured(&request, &mut incoming).await?;
+    let length = spool::measured(call, &mut incoming).await?;
     let mut body = (incoming.length != BodyLength::None && length != Some(0))
-        .then(|| std::mem::replace(&mut incoming.body, stream::empty()));
+        .then(|| spool::take_stream(&call.ctx, &mut incoming));
     let capacity = match call.rules.kind {
         ScriptKind::Asgi => Capacity { least: TASKS, most: TASKS },
         _ => Capacity { least: local.threads, most: local.threads.max(AHEAD) },
@@ -78,13 +89,21 @@ pub(super) async fn attempt(
     let mut unreached = 0;
     loop {
         let mut lease = pool.lease(&call.ctx, name).await?;
-        let pid = lease.worker.pid;
+        let worker = Arc::clone(&lease.worker);
+        let pid = worker.pid;
         call.asks(&lease.worker);
-        let link = match call.ctx.links.to(&lease.worker).await {
+        let connect = async || call.ctx.links.to(&lease.worker).await;
+        let link = match descriptors::retry(&call.ctx, connect).await {
             Ok(link) => link,
+            Err(error) if lacks_descriptors(&error) => return Err(Failure::NoDescriptor),
             // It has just ended, and could be told of nothing: another one may have the request.
             Err(error) => {
                 lease.lose();
+                if !worker.is_ready() {
+                    return Err(Failure::Unreachable(format!(
+                        "its host cannot be reached: {error}"
+                    )));
+                }
                 unreached += 1;
                 if unreached < ATTEMPTS {
                     continue;
@@ -134,8 +153,28 @@ pub(super) async fn attempt(
             Ok(answer) => {
                 return Box::pin(reply::response(call, incoming, answer, receiver)).await;
             }
+            // It could not be loaded, which the log reports.
+            Err(Failure::Lost(why)) if !worker.is_ready() => return Err(Failure::Unreachable(why)),
             Err(Failure::Lost(_)) if may_repeat => may_repeat = false,
             Err(failure) => return Err(failure),
+        }
+    }
+}
+
+/// Reads the report of a host that its application is loaded: the files that it was loaded from.
+///
+/// # Errors
+/// When the host ends before.
+pub(super) async fn read_report(stream: &mut UnixStream) -> io::Result<Vec<PathBuf>> {
+    let mut bytes = BytesMut::new();
+    loop {
+        match frame::read(&mut bytes).map_err(io::Error::other)? {
+            Some((_, Said::Loaded(files))) => return Ok(stamp::paths(&files)),
+            Some(_) => {}
+            None if stream.read_buf(&mut bytes).await? == 0 => {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            None => {}
         }
     }
 }
@@ -192,6 +231,9 @@ impl Run {
         let output =
             Output::new(&ctx.deadlines, &name, answers, &sender, &course, self.is_bodiless, tell);
         output.begin_with(self.early);
+        if matches!(rules.kind, ScriptKind::Wsgi | ScriptKind::Asgi) {
+            output.ignore_codings();
+        }
         let mut fed = body.is_none();
         let result = output.carry(pin!(feed(&output, &entry, body)), &mut fed, false, &rules).await;
         course.tell(&name, self.pid);

@@ -2,10 +2,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::record::{self, Ended, Event, Protocol};
@@ -28,6 +31,26 @@ impl Link {
             Self::Unix(stream) => Self::Unix(UnixStream::from_std(stream.into_std()?)?),
             Self::Tcp(stream) => Self::Tcp(TcpStream::from_std(stream.into_std()?)?),
         })
+    }
+
+    /// Whether an idle connection can carry another request: nothing has arrived on it, and the worker has not closed
+    /// it. Bytes that arrived would otherwise be read as the response to the next request. The system is asked, because
+    /// the loop may not have polled the socket since.
+    pub(in super::super) fn is_reusable(&self) -> bool {
+        let fd = match self {
+            Self::Unix(stream) => stream.as_fd(),
+            Self::Tcp(stream) => stream.as_fd(),
+        };
+        match recv(fd, &mut [0_u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN) => true,
+            Ok((count, _)) if count > 0 => {
+                tracing::warn!(
+                    "a FastCGI worker sent data after the end of its response; its connection is closed"
+                );
+                false
+            }
+            _ => false,
+        }
     }
 
     fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {

@@ -23,10 +23,11 @@ use super::locate::Located;
 use super::reply::{self, DOWNLOAD};
 use super::stderr::Lines;
 use super::workers::Capacity;
-use super::{Call, Failure, at_once, environment, output, spool};
+use super::{Call, Failure, at_once, descriptors, environment, output, spool};
 use crate::config::{ScriptKind, Workers};
 use crate::response::Response;
 use crate::route::Incoming;
+use crate::scratch::lacks_descriptors;
 use crate::stream::{self, Broken};
 
 /// One more than a request is tried when its worker is lost before it has answered.
@@ -49,8 +50,8 @@ pub(super) async fn attempt(
     name: &Arc<str>,
 ) -> Result<Response, Failure> {
     let request = call.request.as_request();
-    let length = spool::measured(&request, &mut incoming).await?;
-    let mut body = std::mem::replace(&mut incoming.body, stream::empty());
+    let length = spool::measured(call, &mut incoming).await?;
+    let mut body = spool::take_stream(&call.ctx, &mut incoming);
     let mut opening = None;
     let mut avoided = None;
     for attempt in 1.. {
@@ -166,15 +167,19 @@ async fn connect(
                 let mut lease = pool.lease(&call.ctx, name).await?;
                 if let Some(kept) = lease.take_kept()
                     && let Ok(link) = kept.into_link()
+                    && link.is_reusable()
                 {
                     call.asks(&lease.worker);
                     return Ok((Held::Local(lease), link));
                 }
-                match UnixStream::connect(&lease.worker.socket).await {
+                let socket = &lease.worker.socket;
+                let connect = async || UnixStream::connect(socket).await;
+                match descriptors::retry(&call.ctx, connect).await {
                     Ok(stream) => {
                         call.asks(&lease.worker);
                         return Ok((Held::Local(lease), Link::Unix(stream)));
                     }
+                    Err(error) if lacks_descriptors(&error) => return Err(Failure::NoDescriptor),
                     // It has just ended, and could be told of nothing.
                     Err(error) => {
                         lease.lose();
@@ -190,7 +195,7 @@ async fn connect(
         Workers::Remote(remote) => {
             let place = shared.pools.of(&call.rules).place(&call.rules).await?;
             let group = shared.pools.remotes.of(&call.rules, remote);
-            let (visit, link) = group.connect(place, avoided, fresh).await?;
+            let (visit, link) = group.connect(&call.ctx, place, avoided, fresh).await?;
             Ok((Held::Remote(visit), link))
         }
         Workers::Each => Err(Failure::Broken("it has no workers".into())),

@@ -29,8 +29,11 @@ pub fn cold_programs(config: &Config) -> Vec<(PathBuf, String)> {
     cold
 }
 
-/// The executable files beneath a directory. What cannot be read is left out.
+/// The executable files beneath a directory, or the one program. What cannot be read is left out.
 fn programs(directory: PathBuf) -> Vec<PathBuf> {
+    if directory.is_file() {
+        return vec![directory];
+    }
     let mut folders = vec![directory];
     let mut programs = Vec::new();
     let mut seen = 0;

@@ -8,7 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,11 +22,12 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::sync::watch;
 
 use super::super::launch::{self, What};
+use super::super::stamp::Watched;
 use super::super::stderr::printable;
-use super::files::Watched;
 use super::plan::{Language, Plan};
 use crate::config::Script;
 use crate::event_loop::Shared;
+use crate::spawn::spawn;
 
 /// The library that stops a program before it begins, made from `scripting/warm/preload.c`.
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/warm-preload.so"));
@@ -73,6 +74,8 @@ struct State {
     refused: OnceLock<String>,
     /// It has said what it was to be ended for, or nothing.
     ended: OnceLock<Instant>,
+    /// The server needs it no longer.
+    is_released: AtomicBool,
     /// Its number may mean another process.
     reaped: Mutex<bool>,
     /// Milliseconds after `born` of the last request.
@@ -117,7 +120,7 @@ impl Host {
             .stdin(Stdio::from(its_end))
             .stdout(Stdio::from(library()?))
             .stderr(Stdio::piped());
-        let child = command.spawn()?;
+        let child = spawn(&mut command)?;
         // What the command still holds of the host's socket would keep it from seeing the end.
         drop(command);
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
@@ -129,6 +132,7 @@ impl Host {
             files: OnceLock::new(),
             refused: OnceLock::new(),
             ended: OnceLock::new(),
+            is_released: AtomicBool::new(false),
             reaped: Mutex::new(false),
             used: AtomicU64::new(0),
         });
@@ -151,6 +155,11 @@ impl Host {
     /// The arguments that stand before those of the request.
     pub(super) fn arguments(&self) -> &[OsString] {
         &self.arguments
+    }
+
+    /// Whether a file that it is made of is another one now.
+    pub(super) fn has_other_files(&self) -> bool {
+        self.state.files.get().is_some_and(|files| files.changed().is_some())
     }
 
     pub(super) fn standing(&self) -> Standing {
@@ -206,7 +215,11 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // It is there still when the host has ended by itself.
+        // One that has ended by itself is reported, whenever it is dropped.
+        if self.state.ended.get().is_none() {
+            self.state.is_released.store(true, Ordering::Release);
+        }
+        // An error says that the host has ended by itself.
         let _ = shutdown(&self.socket, Shutdown::Both);
     }
 }
@@ -259,9 +272,11 @@ impl Attendant {
         let _ = self.settled.send(());
         let _ = shutdown(&self.socket, Shutdown::Both);
         let (host, status) = (self.child.id(), self.reap());
+        let is_wanted =
+            self.shared.pools.is_stopping() || self.state.is_released.load(Ordering::Acquire);
         match status {
-            Ok(status) if status.success() => {
-                tracing::debug!(script, host, "its warm host has ended");
+            Ok(status) if is_wanted || status.success() => {
+                tracing::debug!(script, host, "its warm host has ended: {status}");
             }
             Ok(status) => tracing::error!(script, host, "its warm host has ended: {status}"),
             Err(error) => {

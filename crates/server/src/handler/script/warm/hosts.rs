@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 use tokio::sync::watch;
 
 use super::super::process::Start;
-use super::files::Stamp;
+use super::super::stamp::Stamp;
 use super::host::{Host, Standing};
 use super::plan::plan;
 use crate::event_loop::Shared;
@@ -104,6 +104,22 @@ impl Hosts {
         drop(gone);
     }
 
+    /// Drops what is known of programs that cannot be kept warm, and of hosts whose files have changed; of all when
+    /// `all`. The next request has a new host started.
+    pub(in super::super) fn renew(&self, all: bool) {
+        let is_old = |entry: &Entry| match &entry.place {
+            Place::Starting => false,
+            Place::Never | Place::Resting(_) => true,
+            Place::Host(host) => all || host.has_other_files(),
+        };
+        let old: Vec<Entry> = {
+            let mut entries = self.lock();
+            entries.extract_if(|_, entry| is_old(entry)).map(|(_, entry)| entry).collect()
+        };
+        // The end of a host is the end of a socket: not within the lock.
+        drop(old);
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Entry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -177,10 +193,11 @@ fn make_room(entries: &mut HashMap<Key, Entry>) -> Option<Entry> {
 }
 
 fn begin(shared: &Arc<Shared>, start: &Start, key: Key, stamp: Stamp, settled: watch::Sender<()>) {
-    let shared = Arc::clone(shared);
+    let for_job = Arc::clone(shared);
     let rules = Arc::clone(&start.rules);
     let path = start.environment.value("PATH").map_or_else(OsString::new, OsStr::to_owned);
-    tokio::task::spawn_blocking(move || {
+    let work = move || {
+        let shared = for_job;
         let program = &key.1;
         let (told, waits) = (settled.clone(), settled);
         let place = match plan(program, &path) {
@@ -200,7 +217,9 @@ fn begin(shared: &Arc<Shared>, start: &Start, key: Key, stamp: Stamp, settled: w
             }
         };
         shared.pools.warm.put(&key, stamp, place);
-        // Those who wait look only when it is there.
+        // Requests that wait look only when it is there.
         drop(waits);
-    });
+    };
+    // When it is rejected, the dropped sender wakes the requests that wait.
+    let _ = shared.blocking.starts.submit(0, work);
 }

@@ -6,7 +6,6 @@
 //! in the way of that, the script runs as plain CGI.
 
 mod cold;
-mod files;
 mod host;
 mod hosts;
 mod message;
@@ -14,7 +13,7 @@ mod plan;
 
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -26,9 +25,10 @@ pub use self::cold::cold_programs;
 use self::host::Host;
 use self::hosts::Found;
 pub(super) use self::hosts::Hosts;
+use super::descriptors;
 use super::pipes::{Ends, Pipes};
 use super::process::{self, Input, Process, Start};
-use crate::event_loop::Shared;
+use crate::event_loop::Loop;
 
 /// Longest wait for a host to make a process, which takes it less than a thousandth of that.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -43,7 +43,8 @@ pub(super) enum Outcome {
 }
 
 /// Has the program's host make a process, where there is one that is ready.
-pub(super) async fn start(shared: &Arc<Shared>, start: Start) -> Outcome {
+pub(super) async fn start(ctx: &Rc<Loop>, start: Start) -> Outcome {
+    let shared = &ctx.shared;
     let host = loop {
         match Hosts::find(shared, &start) {
             Found::Ready(host) => break host,
@@ -55,16 +56,17 @@ pub(super) async fn start(shared: &Arc<Shared>, start: Start) -> Outcome {
             Found::Nothing => return Outcome::NotWarm(start),
         }
     };
-    let shared = Arc::clone(shared);
-    // Whoever asked may leave in the middle; the process has to be known and ended all the same.
-    match tokio::task::spawn_local(async move { ask(&shared, &host, start).await }).await {
+    let ctx = Rc::clone(ctx);
+    // The client may leave in the middle; the process has to be known and ended all the same.
+    match tokio::task::spawn_local(async move { ask(&ctx, &host, start).await }).await {
         Ok(outcome) => outcome,
         Err(error) => Outcome::Started(Err(io::Error::other(error))),
     }
 }
 
-async fn ask(shared: &Arc<Shared>, host: &Host, start: Start) -> Outcome {
-    let pipes = match Pipes::new(&start.input) {
+async fn ask(ctx: &Loop, host: &Host, start: Start) -> Outcome {
+    let pipes = descriptors::retry(ctx, async || Pipes::new(&start.input)).await;
+    let pipes = match pipes {
         Ok(pipes) => pipes,
         Err(error) => return Outcome::Started(Err(error)),
     };
@@ -84,7 +86,7 @@ async fn ask(shared: &Arc<Shared>, host: &Host, start: Start) -> Outcome {
     };
     match Pid::from_raw(pid).filter(|pid| pid.as_raw_nonzero().get() > 0) {
         Some(pid) => {
-            let child = process::adopt(shared, pid, start.rules.as_ref(), start.place);
+            let child = process::adopt(&ctx.shared, pid, start.rules.as_ref(), start.place);
             Outcome::Started(child.map(|child| Process {
                 stdin,
                 stdout,

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access, getxattr};
 
+use super::super::reason::{FIRST_LINE, interpreter};
+
 /// What is started to be a program's host.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
@@ -30,8 +32,6 @@ pub(super) enum Language {
     Perl,
 }
 
-/// What the kernel looks at to find an interpreter.
-const FIRST_LINE: u64 = 256;
 /// Larger executables are not read to see whether they can be hosts.
 const LARGEST: u64 = 512 << 20;
 
@@ -64,18 +64,6 @@ pub(super) fn plan(program: &Path, path: &OsStr) -> Result<Plan, String> {
     can_be_stopped(&command)?;
     let language = language(&command, option);
     Ok(Plan { command, name, option: option.map(OsStr::to_owned), language })
-}
-
-/// The interpreter and its one argument, as the kernel reads them.
-fn interpreter(first: &[u8]) -> Option<(&Path, Option<&OsStr>)> {
-    let line = first.strip_prefix(b"#!")?;
-    // A line that is cut off by the limit is not the whole truth.
-    let line = line[..memchr::memchr(b'\n', line)?].trim_ascii();
-    let space = line.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(line.len());
-    let (interpreter, rest) = line.split_at(space);
-    let rest = rest.trim_ascii();
-    let rest = (!rest.is_empty()).then(|| OsStr::from_bytes(rest));
-    (!interpreter.is_empty()).then(|| (Path::new(OsStr::from_bytes(interpreter)), rest))
 }
 
 /// Options that say how the interpreter starts, and not what it does instead of running the script.
@@ -153,20 +141,6 @@ fn loader(bytes: &[u8]) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn read(line: &str) -> Option<(&str, Option<&str>)> {
-        let (path, option) = interpreter(line.as_bytes())?;
-        Some((path.to_str()?, option.and_then(OsStr::to_str)))
-    }
-
-    #[test]
-    fn first_lines_are_read_as_the_kernel_does() {
-        assert_eq!(read("#!/bin/sh\n"), Some(("/bin/sh", None)));
-        assert_eq!(read("#! /bin/x  -a -b \nmore"), Some(("/bin/x", Some("-a -b"))));
-        assert_eq!(read("#!/bin/sh"), None);
-        assert_eq!(read("#!\n"), None);
-        assert_eq!(read("echo\n"), None);
-    }
 
     #[test]
     fn only_options_of_the_start_keep_the_language() {

@@ -6,84 +6,148 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, sleep_until, timeout};
 
-use super::{Fitness, Kept, LONGEST_BACKOFF, Order, Pool, Slot, Version, Worker};
+use super::code::Code;
+use super::{Fitness, Kept, Order, Pool, Slot, Worker};
 use crate::config::{Language, Local, ScriptKind};
 use crate::event_loop::Shared;
 use crate::handler::script::cgiplus::Streams;
 use crate::handler::script::process::{self, Exit, GROUP_GRACE, WorkerProcess, WorkerStart};
 use crate::handler::script::stderr::Stderr;
 use crate::handler::script::{cgiplus, environment, host};
+use crate::scratch::lacks_descriptors;
+
+/// How long the loops may take to close the descriptors that the cache keeps.
+const RELEASE: Duration = Duration::from_millis(50);
 
 /// Starts a worker when it may be, and has it serve.
 pub(super) async fn start(pool: Arc<Pool>, shared: Arc<Shared>) {
     loop {
+        let resumed = pool.resumed.notified();
         let not_before = pool.lock().not_before;
         if not_before <= Instant::now() {
             break;
         }
-        sleep_until(not_before.into()).await;
+        tokio::select! {
+            () = sleep_until(not_before.into()) => {}
+            () = resumed => {}
+        }
     }
+    let stopping = pool.lock().stopping;
+    let begun = match stopping {
+        true => Ok(()),
+        false => begin_worker(&pool, &shared, Fitness::Fit).await.map(drop),
+    };
+    let mut state = pool.lock();
+    state.starting -= 1;
+    match begun {
+        Ok(()) => {
+            drop(state);
+            pool.serve_waiting();
+        }
+        Err(what) => {
+            tracing::error!(scripts = pool.label, "{what}");
+            state.fail(&pool.local, &what, true);
+        }
+    }
+}
+
+/// Starts a worker.
+///
+/// # Errors
+/// Why it cannot be started.
+pub(super) async fn begin_worker(
+    pool: &Arc<Pool>,
+    shared: &Arc<Shared>,
+    fitness: Fitness,
+) -> Result<Arc<Worker>, String> {
     let number = {
         let mut state = pool.lock();
-        if state.stopping {
-            state.starting -= 1;
-            return;
-        }
         state.next_number += 1;
         state.next_number
     };
     let socket = pool.directory.join(format!("{}-{number}", pool.number));
-    let version = Version::of(&pool.program);
-    let process = begin(&pool, &shared, &socket);
-    let (orders, received) = mpsc::unbounded_channel();
-    let mut state = pool.lock();
-    state.starting -= 1;
-    match process {
-        Ok((process, kept)) => {
-            let started = Instant::now();
-            let pid = process.child.id();
-            tracing::debug!(scripts = pool.label, pid, "a worker was started");
-            let errors = pool.rules.show_errors.then(Arc::default);
-            let socket = socket.into();
-            let worker = Arc::new(Worker { number, pid, socket, started, orders, errors });
-            state.slots.push(Slot {
-                worker: Arc::clone(&worker),
-                fitness: Fitness::Fit,
-                version,
-                holders: Vec::new(),
-                requests: 0,
-                served: 0,
-                idle_since: started,
-                kept,
-            });
-            let stopping = state.stopping;
-            if stopping && let Some(slot) = state.slot(number) {
-                slot.end();
-            }
-            drop(state);
-            tokio::spawn(live(Arc::clone(&pool), shared, worker, process, received));
-            pool.serve_waiting();
-        }
-        Err(error) => {
-            let what = format!("a worker could not be started: {error}");
-            tracing::error!(scripts = pool.label, "{what}");
-            // What was made for it before it failed.
-            let _ = std::fs::remove_file(&socket);
-            state.failures = state.failures.saturating_add(1);
-            state.not_before = Instant::now() + pause(pool.local.backoff, state.failures);
-            for waiter in std::mem::take(&mut state.waiting) {
-                drop(waiter.give.send(Err(what.clone())));
-            }
-        }
+    let code = Code::of(pool);
+    let mut begun = begin(pool, shared, &socket);
+    if let Err(error) = &begun
+        && lacks_descriptors(error)
+    {
+        shared.gauge.release_descriptors(&shared.store);
+        // It may have been made before it failed.
+        let _ = std::fs::remove_file(&socket);
+        sleep(RELEASE).await;
+        begun = begin(pool, shared, &socket);
     }
+    let (process, kept) = begun.map_err(|error| {
+        // What was made for it before it failed.
+        let _ = std::fs::remove_file(&socket);
+        format!("a worker could not be started: {error}")
+    })?;
+    let (orders, received) = mpsc::unbounded_channel();
+    let started = Instant::now();
+    let pid = process.child.id();
+    tracing::debug!(scripts = pool.label, pid, "a worker was started");
+    let worker = Arc::new(Worker {
+        number,
+        pid,
+        socket: socket.into(),
+        started,
+        orders,
+        errors: pool.rules.show_errors.then(Arc::default),
+        code,
+        ready: watch::Sender::new(false),
+        loaded: Mutex::default(),
+    });
+    let mut state = pool.lock();
+    state.slots.push(Slot {
+        worker: Arc::clone(&worker),
+        fitness,
+        holders: Vec::new(),
+        requests: 0,
+        served: 0,
+        idle_since: started,
+        kept,
+    });
+    let stopping = state.stopping;
+    if stopping && let Some(slot) = state.slot(number) {
+        slot.end();
+    }
+    drop(state);
+    tokio::spawn(live(
+        Arc::clone(pool),
+        Arc::clone(shared),
+        Arc::clone(&worker),
+        process,
+        received,
+    ));
+    Ok(worker)
+}
+
+/// Waits until the worker's host has reported that its application is loaded.
+async fn report(pool: &Arc<Pool>, shared: &Arc<Shared>, worker: &Worker) {
+    if !pool.rules.kind.has_host() {
+        return std::future::pending().await;
+    }
+    let reported = async {
+        let mut stream = UnixStream::connect(&worker.socket).await?;
+        host::read_report(&mut stream).await
+    };
+    match reported.await {
+        Ok(files) => worker.note_loaded(files),
+        // It has ended, which is noticed elsewhere.
+        Err(_) => return std::future::pending().await,
+    }
+    let mut state = pool.lock();
+    state.down = None;
+    state.is_proven = true;
+    pool.grow(&mut state, shared);
 }
 
 /// The process, with a socket of its own that it accepts from, or with streams.
@@ -106,6 +170,10 @@ fn begin(
         environment.push(("PHP_FCGI_CHILDREN".into(), "0".into()));
         environment.push(("PHP_FCGI_MAX_REQUESTS".into(), requests.into()));
     }
+    if rules.kind == ScriptKind::Psgi {
+        // As plackup sets it: frameworks such as Mojolicious recognize a PSGI server by it.
+        environment.push(("PLACK_ENV".into(), "deployment".into()));
+    }
     for (name, value) in &rules.env {
         environment.retain(|(other, _)| other != name.as_str());
         environment.push((name.into(), value.into()));
@@ -123,6 +191,9 @@ fn begin(
             ScriptKind::Psgi => (host::PSGI, "psgi-host.pl"),
             _ => (host::WSGI, "wsgi-host.py"),
         };
+        if rules.kind != ScriptKind::Psgi {
+            provide(pool, host::LOADING_NAME, host::LOADING.as_bytes())?;
+        }
         if rules.kind == ScriptKind::Wsgi {
             provide(pool, host::WSGI_FAST_NAME, host::WSGI_FAST)?;
         }
@@ -157,6 +228,16 @@ fn provide(pool: &Pool, name: &str, content: &[u8]) -> io::Result<PathBuf> {
     Ok(path)
 }
 
+/// The folder of the client libraries for CGIplus.
+fn libraries(pool: &Pool) -> io::Result<PathBuf> {
+    let folder = pool.directory.join(cgiplus::FOLDER);
+    std::fs::create_dir_all(&folder)?;
+    for (name, text) in cgiplus::LIBRARIES {
+        provide(pool, &format!("{}/{name}", cgiplus::FOLDER), text.as_bytes())?;
+    }
+    Ok(folder)
+}
+
 /// Lets a worker that belongs to somebody else come to what is made for it. Others cannot read what
 /// else there is, or connect to it.
 fn open_way(pool: &Pool) -> io::Result<()> {
@@ -183,6 +264,9 @@ fn begin_with_streams(
         environment.retain(|(other, _)| other != name.as_str());
         environment.push((name.into(), value.into()));
     }
+    if rules.kind == ScriptKind::Cgiplus {
+        cgiplus::add_to(&mut environment, &libraries(pool)?);
+    }
     for (name, value) in streams.environment(path) {
         environment.retain(|(other, _)| other != name);
         environment.push((name.into(), value.into()));
@@ -198,6 +282,7 @@ fn begin_with_streams(
                 Some(Language::Perl) => ("rte-host.pl", cgiplus::PERL),
                 _ => ("rte-host.py", cgiplus::PYTHON),
             };
+            provide(pool, host::LOADING_NAME, host::LOADING.as_bytes())?;
             let host = provide(pool, name, text.as_bytes())?;
             let interpreter = interpreter.unwrap_or("python3").into();
             (interpreter, vec![host.into()], rules.directory.clone())
@@ -231,17 +316,21 @@ async fn live(
     let (exit, wanted) = {
         let listening = stderr.listen();
         tokio::pin!(listening);
-        let mut heard = false;
+        let reporting = report(&pool, &shared, &worker);
+        tokio::pin!(reporting);
+        let (mut heard, mut reported, mut lost) = (false, false, false);
         loop {
             tokio::select! {
                 biased;
                 exit = child.exited() => break (Some(exit), false),
                 () = &mut listening, if !heard => heard = true,
+                () = &mut reporting, if !reported => reported = true,
                 order = orders.recv() => match order {
                     Some(Order::Probe { holder }) => {
                         tokio::spawn(probe(Arc::clone(&pool), Arc::clone(&worker), holder));
                     }
                     Some(Order::Lost) => {
+                        lost = true;
                         let orders = worker.orders.clone();
                         tokio::spawn(async move {
                             sleep(GROUP_GRACE).await;
@@ -257,7 +346,8 @@ async fn live(
                         tokio::pin!(ended);
                         break loop {
                             tokio::select! {
-                                exit = &mut ended => break (exit, true),
+                                // One that could not be loaded may take a while to end.
+                                exit = &mut ended => break (exit, !(lost && pool.is_unready(&worker))),
                                 () = &mut listening, if !heard => heard = true,
                             }
                         };
@@ -285,39 +375,47 @@ async fn live(
 fn gone(pool: &Arc<Pool>, shared: &Arc<Shared>, worker: &Worker, exit: Option<Exit>, wanted: bool) {
     let mut state = pool.lock();
     let slot = state.slot(worker.number);
-    let (requests, served) = slot.map_or((0, 0), |slot| (slot.requests, slot.served));
+    let (requests, served, is_successor) = slot.map_or((0, 0, false), |slot| {
+        (slot.requests, slot.served, slot.fitness == Fitness::Starting)
+    });
     state.slots.retain(|slot| slot.worker.number != worker.number);
     if served > 0 {
-        state.failures = 0;
+        state.prove();
     }
     let limit = pool.local.requests.is_some_and(|limit| requests >= limit);
     let by_itself = exit == Some(Exit::Code(0)) && served > 0;
-    if wanted || limit || by_itself {
+    // What becomes of a successor that is not ready, the replacement reports.
+    if wanted || limit || by_itself || is_successor {
         tracing::debug!(scripts = pool.label, pid = worker.pid, requests, "a worker has ended");
     } else if !state.stopping {
-        state.failures = state.failures.saturating_add(1);
-        let pause = pause(pool.local.backoff, state.failures);
-        state.not_before = Instant::now() + pause;
         let how = match exit {
             Some(Exit::Code(code)) => format!("with exit status {code}"),
             Some(Exit::Signal(signal)) => format!("by signal {signal}"),
-            None => "somehow".into(),
+            None => "without an exit status".into(),
+        };
+        // Of others than hosts it is not known whether they were ready, and a signal may come from outside. These are
+        // given up after several in a row.
+        let cannot_start = pool.is_unready(worker) && matches!(exit, Some(Exit::Code(_)));
+        let reason = format!("a worker ended {how}");
+        let pause = state.fail(&pool.local, &reason, cannot_start);
+        let then = match state.down.is_some() {
+            true => {
+                "the application cannot be started; requests get 502, and the first after a pause has it tried again, \
+                     as does a reload"
+            }
+            false => "another is started after a pause",
         };
         tracing::error!(
             scripts = pool.label,
             pid = worker.pid,
             requests,
             pause_ms = pause.as_millis() as u64,
-            "a worker ended {how}; another is started after a pause"
+            "{reason}; {then}"
         );
     }
-    pool.grow(&mut state, shared);
-}
-
-/// The first pause, doubled with each failure after it.
-fn pause(first: Duration, failures: u32) -> Duration {
-    let factor = 1 << failures.saturating_sub(1).min(16);
-    first.saturating_mul(factor).min(LONGEST_BACKOFF.max(first))
+    if state.down.is_none() {
+        pool.grow(&mut state, shared);
+    }
 }
 
 /// Waits until a worker takes another connection: it has then done with the request that was
@@ -351,8 +449,7 @@ async fn probe(pool: Arc<Pool>, worker: Arc<Worker>, holder: u64) {
             drop(state);
             pool.serve_waiting();
         }
-        // Its end is noticed by who waits for it.
-        Ok(Err(_)) => pool.end(&worker),
+        Ok(Err(_)) => pool.lose(&worker),
         Err(_) => {
             tracing::error!(
                 scripts = pool.label,
@@ -380,7 +477,8 @@ pub(super) async fn tend(pool: Arc<Pool>, shared: Arc<Shared>) {
             if slot.fitness == Fitness::Fit && pool.is_due(slot) {
                 slot.fitness = Fitness::Due;
             }
-            if slot.fitness == Fitness::Unfit || !slot.holders.is_empty() {
+            let is_in_use = !matches!(slot.fitness, Fitness::Fit | Fitness::Due);
+            if is_in_use || !slot.holders.is_empty() {
                 continue;
             }
             let idle = spare > 0 && slot.idle_since.elapsed() >= local.retire_idle;
@@ -389,11 +487,18 @@ pub(super) async fn tend(pool: Arc<Pool>, shared: Arc<Shared>) {
                 spare = spare.saturating_sub(1);
             }
         }
-        pool.grow(&mut state, &shared);
+        if state.down.is_none() {
+            pool.grow(&mut state, &shared);
+        }
     }
 }
 
 impl Pool {
+    /// Whether the worker's host has not reported that its application is loaded.
+    fn is_unready(&self, worker: &Worker) -> bool {
+        self.rules.kind.has_host() && !worker.is_ready()
+    }
+
     fn is_due(&self, slot: &Slot) -> bool {
         let Worker { pid, started, .. } = &*slot.worker;
         let old = self.local.max_age.is_some_and(|age| started.elapsed() >= age);

@@ -2,12 +2,13 @@
 //! scripts, over all loops; a thread of its own starts the processes, listens to them and ends
 //! them, so that a request takes a worker and gives it back under one short lock.
 
+mod code;
+mod failing;
 mod lease;
 mod life;
+mod renew;
 
 use std::collections::VecDeque;
-use std::fs::Permissions;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -16,14 +17,17 @@ use std::time::{Duration, Instant};
 
 use hashbrown::{Equivalent, HashMap};
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
+use self::code::Code;
 pub(super) use self::lease::{Kept, Lease};
+pub(crate) use self::renew::Renewal;
 use super::Failure;
 use super::stderr::Recent;
 use crate::config::{Local, Script};
 use crate::event_loop::{Loop, Shared};
 use crate::handler::status::Scripts;
+use crate::scratch;
 
 /// The pools of all routes.
 #[derive(Debug, Default)]
@@ -69,6 +73,10 @@ pub(super) struct Pool {
     state: Mutex<State>,
     supervisor: Handle,
     directory: Box<Path>,
+    /// The pause after failed starts has ended before its time.
+    resumed: Notify,
+    /// Held while workers are replaced.
+    renewing: tokio::sync::Mutex<()>,
 }
 
 /// Requests that one worker is given at once.
@@ -97,6 +105,10 @@ struct State {
     /// Workers in a row that died before they had answered, and when the next may be started.
     failures: u32,
     not_before: Instant,
+    /// Why no worker can be started. A request after `not_before` has it tried again.
+    down: Option<Arc<str>>,
+    /// A worker has been ready since the last one that could not be started.
+    is_proven: bool,
     stopping: bool,
     /// The log has told that requests are refused, and there was no room since.
     told: bool,
@@ -104,29 +116,11 @@ struct State {
     next_holder: u64,
 }
 
-/// What tells that a file is not the one that it was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Version {
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-}
-
-impl Version {
-    fn of(path: &Path) -> Option<Self> {
-        let facts = std::fs::metadata(path).ok()?;
-        let modified = (facts.mtime(), facts.mtime_nsec());
-        Some(Self { inode: facts.ino(), size: facts.size(), modified })
-    }
-}
-
 /// What the pool knows of a worker.
 #[derive(Debug)]
 struct Slot {
     worker: Arc<Worker>,
     fitness: Fitness,
-    /// The state that its program's file was in when it was started.
-    version: Option<Version>,
     holders: Vec<Holder>,
     /// Requests that it was given so far.
     requests: u64,
@@ -139,6 +133,8 @@ struct Slot {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fitness {
+    /// It gets requests once it is ready.
+    Starting,
     Fit,
     /// It is to be replaced once its requests are done.
     Due,
@@ -175,6 +171,28 @@ pub(super) struct Worker {
     orders: mpsc::UnboundedSender<Order>,
     /// What it has written to its standard error lately, where that is to be shown.
     pub(super) errors: Option<Arc<Recent>>,
+    code: Code,
+    /// Whether its application is loaded, of workers that report it.
+    ready: watch::Sender<bool>,
+    /// The files that its application has loaded, as it has reported them.
+    loaded: Mutex<Vec<PathBuf>>,
+}
+
+impl Worker {
+    /// Takes the report of a host: its application is loaded, from these files.
+    pub(super) fn note_loaded(&self, files: Vec<PathBuf>) {
+        *self.loaded.lock().unwrap_or_else(PoisonError::into_inner) = files;
+        self.ready.send_replace(true);
+    }
+
+    /// Whether its application is known to be loaded.
+    pub(super) fn is_ready(&self) -> bool {
+        *self.ready.borrow()
+    }
+
+    fn loaded(&self) -> Vec<PathBuf> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// What the thread is to do with a worker.
@@ -201,8 +219,6 @@ pub(super) struct View {
 /// See [`Capacity`].
 const QUICK: Duration = Duration::from_millis(1);
 const STALLED: Duration = Duration::from_millis(5);
-/// Pauses before a worker is replaced grow up to this.
-const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 /// How long a pool that is let go of has to be without requests before its workers end.
 const RETIRING: Duration = Duration::from_secs(1);
 /// How long the workers may take to end when the server does.
@@ -254,8 +270,7 @@ impl All {
         if let Some(supervisor) = &*supervisor {
             return Ok((supervisor.handle.clone(), supervisor.directory.path().into()));
         }
-        let own = Permissions::from_mode(0o700);
-        let directory = tempfile::Builder::new().prefix("dunlin-").permissions(own).tempdir()?;
+        let directory = scratch::directory("dunlin-")?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (run, stopped) = oneshot::channel::<()>();
@@ -286,12 +301,15 @@ impl All {
 
     /// Ends all workers, and waits until they have ended, for a while.
     pub(crate) fn stop(&self) {
-        let pools = self.pools.read().unwrap_or_else(PoisonError::into_inner);
-        for pool in pools.values() {
+        let pools: Vec<Arc<Pool>> = {
+            let pools = self.pools.read().unwrap_or_else(PoisonError::into_inner);
+            pools.values().map(Arc::clone).collect()
+        };
+        for pool in &pools {
             pool.stop();
         }
         let began = Instant::now();
-        while began.elapsed() < STOP && pools.values().any(|pool| pool.has_processes()) {
+        while began.elapsed() < STOP && pools.iter().any(|pool| pool.has_processes()) {
             std::thread::sleep(Duration::from_millis(2));
         }
         self.supervisor.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -315,6 +333,8 @@ impl Pool {
             starting: 0,
             failures: 0,
             not_before: Instant::now(),
+            down: None,
+            is_proven: false,
             stopping: false,
             told: false,
             next_number: 0,
@@ -333,13 +353,15 @@ impl Pool {
             state: Mutex::new(state),
             supervisor,
             directory,
+            resumed: Notify::new(),
+            renewing: tokio::sync::Mutex::default(),
         }
     }
 
     /// A worker, in the order of asking.
     ///
     /// # Errors
-    /// [`Failure::Busy`] when too many wait, or when it took too long; [`Failure::Broken`] when no
+    /// [`Failure::Busy`] when too many wait, or when it took too long; [`Failure::Unreachable`] when no
     /// worker can be started.
     pub(super) async fn lease(
         self: &Arc<Self>,
@@ -352,13 +374,20 @@ impl Pool {
             if let Some(lease) = self.take(&mut state, script, home) {
                 return Ok(lease);
             }
+            if let Some(reason) = state.down() {
+                return Err(Failure::Unreachable(reason.to_string()));
+            }
             state.waiting.retain(|waiter| !waiter.give.is_closed());
             let (give, given) = oneshot::channel();
             let (script, since) = (Arc::clone(script), Instant::now());
             state.waiting.push_back(Waiter { script, since, home, give });
             self.grow(&mut state, &ctx.shared);
             // Those whose worker is being started do not wait for another request's.
-            let room = self.rules.queue + state.starting * self.capacity.least;
+            let coming = match self.is_cautious(&state) {
+                true => self.rules.processes.saturating_sub(state.slots.len()),
+                false => state.starting,
+            };
+            let room = self.rules.queue + coming * self.capacity.least;
             if state.waiting.len() > room {
                 state.waiting.pop_back();
                 self.tell_of_refusal(&mut state);
@@ -368,7 +397,7 @@ impl Pool {
         };
         match ctx.deadlines.before(since + self.rules.queue_timeout, since, given).await {
             Some(Ok(Ok(lease))) => Ok(lease),
-            Some(Ok(Err(reason))) => Err(Failure::Broken(reason)),
+            Some(Ok(Err(reason))) => Err(Failure::Unreachable(reason)),
             Some(Err(_)) => Err(Failure::Broken("the server is stopping".into())),
             None => {
                 self.tell_of_refusal(&mut self.lock());
@@ -528,9 +557,8 @@ impl Pool {
         if self.program.as_os_str().is_empty() {
             return;
         }
-        let version = Version::of(&self.program);
         for slot in &mut self.lock().slots {
-            if slot.fitness == Fitness::Fit && slot.version != version {
+            if slot.fitness == Fitness::Fit && slot.worker.code.has_other_files() {
                 match slot.holders.is_empty() {
                     true => slot.end(),
                     false => slot.fitness = Fitness::Due,
@@ -544,14 +572,23 @@ impl Pool {
         if state.stopping {
             return;
         }
-        let (least, most) = (self.local.min_processes, self.rules.processes);
-        let wanted = state.waiting.len().div_ceil(self.capacity.least);
+        let mut wanted = state.waiting.len().div_ceil(self.capacity.least);
+        let (mut least, mut most) = (self.local.min_processes, self.rules.processes);
+        if self.is_cautious(state) {
+            // Whether the application can be loaded, one worker finds out for all.
+            (wanted, least, most) = (wanted.min(1), least.min(1), 1);
+        }
         while state.slots.len() + state.starting < most
             && (state.starting < wanted || state.slots.len() + state.starting < least)
         {
             state.starting += 1;
             self.supervisor.spawn(life::start(Arc::clone(self), Arc::clone(shared)));
         }
+    }
+
+    /// Whether one worker has to show that the application can be loaded before others are started.
+    fn is_cautious(&self, state: &State) -> bool {
+        self.rules.kind.has_host() && !state.is_proven
     }
 
     /// Ends the workers as soon as nobody waits for them and their requests are done.

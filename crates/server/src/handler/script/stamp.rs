@@ -1,6 +1,8 @@
 //! Whether a file is still the one that it was.
 
+use std::ffi::OsStr;
 use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -46,4 +48,10 @@ impl Watched {
         let changed = self.0.iter().find(|(path, stamp)| Stamp::of(path) != *stamp);
         changed.map(|(path, _)| path.as_path())
     }
+}
+
+/// The absolute paths in a list in which each ends in a NUL.
+pub(super) fn paths(list: &[u8]) -> Vec<PathBuf> {
+    let paths = list.split(|&byte| byte == 0).filter(|path| path.starts_with(b"/"));
+    paths.map(|path| PathBuf::from(OsStr::from_bytes(path))).collect()
 }

@@ -1,0 +1,57 @@
+//! Times in which the server sent no response on any connection though requests were in flight.
+
+use std::ops::Range;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The silent times of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Silence {
+    /// How many there were.
+    pub times: u32,
+    /// Their share of the run, 0 to 1.
+    pub share: f64,
+    /// The longest, in milliseconds.
+    pub longest_ms: f64,
+    /// When the first began, in seconds since counting began.
+    pub first_at: f64,
+}
+
+/// A silence is at least so many times as long as the median service time: a server that takes a second for each
+/// response is slow, not silent.
+const MEDIANS: f64 = 10.0;
+
+impl Silence {
+    /// From the pauses of a run of `seconds`, in nanoseconds; `None` when there were none.
+    #[must_use]
+    pub fn of(pauses: &[Range<u64>], seconds: f64, median_service_ms: f64) -> Option<Self> {
+        let length = |pause: &Range<u64>| (pause.end - pause.start) as f64 / 1e6;
+        let silent: Vec<&Range<u64>> =
+            pauses.iter().filter(|pause| length(pause) >= MEDIANS * median_service_ms).collect();
+        let first = silent.first()?;
+        let total: f64 = silent.iter().map(|pause| length(pause)).sum();
+        Some(Self {
+            times: silent.len() as u32,
+            share: (total / 1e3 / seconds.max(1e-9)).min(1.0),
+            longest_ms: silent.iter().map(|pause| length(pause)).fold(0.0, f64::max),
+            first_at: first.start as f64 / 1e9,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_that_are_long_beside_the_usual_response_are_silence() {
+        let pauses = [300_000_000..500_000_000, 1_300_000_000..1_600_000_000];
+        let silence = Silence::of(&pauses, 5.0, 0.2).unwrap();
+        assert_eq!((silence.times, silence.longest_ms, silence.first_at), (2, 300.0, 0.3));
+        assert!((silence.share - 0.1).abs() < 1e-9);
+        assert_eq!(Silence::of(&pauses, 5.0, 25.0).unwrap().times, 1);
+        assert_eq!(Silence::of(&pauses, 5.0, 200.0), None);
+        assert_eq!(Silence::of(&[], 5.0, 0.2), None);
+    }
+}

@@ -1,0 +1,331 @@
+//! Threads for work that may block, in one bounded pool for each kind of work, so that no kind delays another.
+
+use std::collections::VecDeque;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+/// The pools of a server; all workers share them.
+#[derive(Debug)]
+pub(crate) struct Pools {
+    /// Looking up and reading files, where the kernel has to wait for a disk.
+    pub(crate) files: Pool,
+    /// Reading and sorting directories.
+    pub(crate) listings: Pool,
+    /// Comparing passwords.
+    pub(crate) passwords: Pool,
+    /// Starting scripts and fork servers.
+    pub(crate) starts: Pool,
+    /// Writing request bodies to temporary files, and reading them.
+    pub(crate) bodies: Pool,
+    /// Compressing files.
+    pub(crate) compression: Pool,
+}
+
+/// Threads that run one kind of work in the order of submission. They start on demand and end when idle.
+#[derive(Debug, Clone)]
+pub(crate) struct Pool {
+    inner: Arc<Inner>,
+}
+
+/// Why work was not done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rejected {
+    /// The queue is full.
+    Full,
+    /// No thread can be started.
+    NoThread,
+    /// The work panicked.
+    Panicked,
+}
+
+/// The bounds of a [`Pool`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) name: &'static str,
+    /// Jobs that run at once.
+    pub(crate) threads: usize,
+    /// Jobs that wait for a thread.
+    pub(crate) queue: usize,
+    /// The sum of the weights of jobs that run at once. A heavier job runs alone.
+    pub(crate) weight: u64,
+    /// Added to the nice value of the threads.
+    pub(crate) nice: i32,
+}
+
+#[derive(Debug)]
+struct Inner {
+    bounds: Bounds,
+    state: Mutex<State>,
+    /// Signals a new job, or that the weight of one was released.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+    /// Of the jobs that run.
+    weight: u64,
+    /// Of the jobs that wait.
+    waiting: u64,
+}
+
+struct Job {
+    weight: u64,
+    run: Box<dyn FnOnce() + Send>,
+}
+
+/// An idle thread ends after this time.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// Memory that all compressions together may use, as [`crate::handler::compress::memory`] estimates it.
+const COMPRESSION_MEMORY: u64 = 40 << 20;
+
+impl Default for Pools {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let bounds =
+            |name, threads| Bounds { name, threads, queue: usize::MAX, weight: u64::MAX, nice: 0 };
+        Self {
+            files: Pool::new(bounds("files", 16)),
+            listings: Pool::new(bounds("listings", cores.max(2))),
+            passwords: Pool::new(bounds("passwords", cores)),
+            starts: Pool::new(bounds("starts", (2 * cores).max(8))),
+            bodies: Pool::new(bounds("bodies", (2 * cores).max(8))),
+            compression: Pool::new(Bounds {
+                queue: 8 * cores,
+                weight: COMPRESSION_MEMORY,
+                nice: 10,
+                ..bounds("compression", cores)
+            }),
+        }
+    }
+}
+
+impl Pool {
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        let inner = Inner { bounds, state: Mutex::default(), changed: Condvar::new() };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Runs `work` on a thread of the pool and returns what it returns. The work is done even when this
+    /// future is dropped.
+    ///
+    /// # Errors
+    /// When it was not done.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Rejected> {
+        let (sender, receiver) = oneshot::channel();
+        self.submit(0, move || {
+            // The requester may have left.
+            let _ = sender.send(work());
+        })?;
+        receiver.await.map_err(|_| Rejected::Panicked)
+    }
+
+    /// Adds `work` to the queue.
+    ///
+    /// # Errors
+    /// When there is no room for it; then it was dropped.
+    pub(crate) fn submit(
+        &self,
+        weight: u64,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<(), Rejected> {
+        let inner = &self.inner;
+        let mut state = inner.lock();
+        if state.queue.len() >= inner.bounds.queue {
+            return Err(Rejected::Full);
+        }
+        // An idle thread may have been notified of an earlier job already.
+        if state.idle <= state.queue.len() && state.threads < inner.bounds.threads {
+            match Inner::start_thread(inner) {
+                Ok(()) => state.threads += 1,
+                Err(error) if state.threads == 0 => {
+                    tracing::error!(pool = inner.bounds.name, "starting a thread: {error}");
+                    return Err(Rejected::NoThread);
+                }
+                // The threads that run do the work.
+                Err(_) => {}
+            }
+        }
+        state.waiting = state.waiting.saturating_add(weight);
+        state.queue.push_back(Job { weight, run: Box::new(work) });
+        inner.changed.notify_one();
+        Ok(())
+    }
+
+    /// The weight of all jobs that wait or run.
+    pub(crate) fn weight(&self) -> u64 {
+        let state = self.inner.lock();
+        state.weight.saturating_add(state.waiting)
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No code panics under the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn start_thread(this: &Arc<Self>) -> io::Result<()> {
+        let inner = Arc::clone(this);
+        let thread = std::thread::Builder::new().name(this.bounds.name.into());
+        thread.spawn(move || inner.work()).map(drop)
+    }
+
+    /// The life of one thread.
+    fn work(&self) {
+        if self.bounds.nice != 0 {
+            // On Linux this is the nice value of the calling thread. Without it the work is done all the same.
+            let _ = rustix::process::setpriority_process(None, self.bounds.nice);
+        }
+        let mut state = self.lock();
+        loop {
+            let Some(job) = state.take(self.bounds.weight) else {
+                state.idle += 1;
+                let (guard, wait) =
+                    self.changed.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+                state = guard;
+                state.idle -= 1;
+                if wait.timed_out() && state.queue.is_empty() {
+                    state.threads -= 1;
+                    return;
+                }
+                continue;
+            };
+            drop(state);
+            // A panic ends the job, which its requester sees by the dropped channel, and not the thread.
+            let _ = catch_unwind(AssertUnwindSafe(job.run));
+            state = self.lock();
+            state.weight -= job.weight;
+            if job.weight > 0 {
+                // A heavier job may start now, whichever thread waits for it.
+                self.changed.notify_all();
+            }
+        }
+    }
+}
+
+impl State {
+    /// The next job, when its weight fits.
+    fn take(&mut self, bound: u64) -> Option<Job> {
+        let weight = self.queue.front()?.weight;
+        if self.weight > 0 && self.weight.saturating_add(weight) > bound {
+            return None;
+        }
+        self.weight = self.weight.saturating_add(weight);
+        self.waiting -= weight;
+        self.queue.pop_front()
+    }
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (queue, threads) = (self.queue.len(), self.threads);
+        f.debug_struct("State").field("queue", &queue).field("threads", &threads).finish()
+    }
+}
+
+impl From<Rejected> for io::Error {
+    fn from(rejected: Rejected) -> Self {
+        Self::other(match rejected {
+            Rejected::Full => "too much work of this kind is queued",
+            Rejected::NoThread => "no thread can be started",
+            Rejected::Panicked => "the work panicked",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn pool(threads: usize, queue: usize, weight: u64) -> Pool {
+        Pool::new(Bounds { name: "test", threads, queue, weight, nice: 0 })
+    }
+
+    /// Work that runs until the sender is dropped, and a receiver of its start.
+    fn gate() -> (mpsc::Sender<()>, mpsc::Receiver<()>, impl FnOnce() + Send + 'static) {
+        let (open, wait) = mpsc::channel::<()>();
+        let (begun, started) = mpsc::channel();
+        let work = move || {
+            begun.send(()).expect("the test waits");
+            let _ = wait.recv();
+        };
+        (open, started, work)
+    }
+
+    #[test]
+    fn no_more_jobs_run_at_once_than_there_are_threads() {
+        let pool = pool(2, 100, u64::MAX);
+        let (running, peak) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (done, ended) = mpsc::channel();
+        for _ in 0..50 {
+            let (running, peak, done) = (Arc::clone(&running), Arc::clone(&peak), done.clone());
+            pool.submit(0, move || {
+                let now = running.fetch_add(1, Ordering::SeqCst) + 1;
+                peak.fetch_max(now, Ordering::SeqCst);
+                std::thread::yield_now();
+                running.fetch_sub(1, Ordering::SeqCst);
+                done.send(()).expect("the test waits");
+            })
+            .expect("there is room");
+        }
+        assert_eq!(ended.iter().take(50).count(), 50);
+        assert!(peak.load(Ordering::SeqCst) <= 2);
+    }
+
+    #[test]
+    fn a_full_queue_rejects_work_and_a_free_one_takes_it_again() {
+        let pool = pool(1, 1, u64::MAX);
+        let (open, started, work) = gate();
+        pool.submit(0, work).expect("there is room");
+        started.recv().expect("it starts");
+        let (done, ended) = mpsc::channel();
+        pool.submit(0, move || done.send(()).expect("the test waits")).expect("one may wait");
+        assert_eq!(pool.submit(0, || ()), Err(Rejected::Full));
+        drop(open);
+        ended.recv().expect("the second job runs");
+        let (done, ended) = mpsc::channel();
+        pool.submit(0, move || done.send(()).expect("the test waits"))
+            .expect("there is room again");
+        ended.recv().expect("the third job runs");
+    }
+
+    #[test]
+    fn jobs_that_are_too_heavy_together_run_one_after_the_other() {
+        let pool = pool(2, 10, 10);
+        let (open, started, work) = gate();
+        pool.submit(8, work).expect("there is room");
+        started.recv().expect("it starts");
+        let (second_open, second_started, second) = gate();
+        pool.submit(8, second).expect("there is room");
+        assert_eq!(pool.weight(), 16);
+        assert!(second_started.recv_timeout(Duration::from_millis(50)).is_err());
+        drop(open);
+        second_started.recv().expect("it starts when the first has ended");
+        drop(second_open);
+    }
+
+    #[test]
+    fn a_panic_ends_the_job_and_not_the_pool() {
+        let pool = pool(1, 10, u64::MAX);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(async {
+            let panicked: Result<(), _> = pool.run(|| panic!("on purpose")).await;
+            assert_eq!(panicked, Err(Rejected::Panicked));
+            assert_eq!(pool.run(|| 7).await, Ok(7));
+        });
+    }
+}

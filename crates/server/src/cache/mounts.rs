@@ -1,0 +1,110 @@
+//! Mounts and unmounts, of which inotify says nothing: the kernel reports them on /proc/self/mountinfo.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, PoisonError};
+
+/// The mounts of this process as they were last read.
+#[derive(Debug)]
+pub(super) struct Mounts {
+    file: File,
+    known: Mutex<HashSet<Mount>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Mount {
+    /// The mount's number and its device.
+    identity: Vec<u8>,
+    point: Vec<u8>,
+}
+
+impl Mounts {
+    /// # Errors
+    /// When the kernel does not tell of mounts, as where there is no /proc.
+    pub(super) fn open() -> io::Result<Self> {
+        let file = File::open("/proc/self/mountinfo")?;
+        let known = Mutex::new(parse(&read(&file)?));
+        Ok(Self { file, known })
+    }
+
+    /// Another descriptor for a loop to poll.
+    pub(super) fn duplicate(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
+    /// Where something was mounted or unmounted since this was last asked.
+    pub(super) fn changed(&self) -> Vec<Vec<u8>> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let Ok(text) = read(&self.file) else { return Vec::new() };
+        let now = parse(&text);
+        let changed = known.symmetric_difference(&now).map(|mount| mount.point.clone()).collect();
+        *known = now;
+        changed
+    }
+}
+
+fn read(file: &File) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let mut buffer = [0; 16 * 1024];
+    loop {
+        match file.read_at(&mut buffer, text.len() as u64) {
+            Ok(0) => return Ok(text),
+            Ok(count) => text.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Reads lines such as `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw` (proc_pid_mountinfo(5)).
+fn parse(text: &[u8]) -> HashSet<Mount> {
+    let lines = text.split(|&b| b == b'\n');
+    let mounts = lines.filter_map(|line| {
+        let mut fields = line.split(|&b| b == b' ');
+        let (number, device) = (fields.next()?, fields.nth(1)?);
+        let point = unescape(fields.nth(1)?);
+        Some(Mount { identity: [number, b" ", device].concat(), point })
+    });
+    mounts.collect()
+}
+
+/// Blanks, tabs, line feeds and backslashes are written as three octal digits after a backslash.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&first, after)) = rest.split_first() {
+        let digits = after.get(..3).filter(|_| first == b'\\');
+        let code =
+            digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        out.push(code.unwrap_or(first));
+        rest = if code.is_some() { &after[3..] } else { after };
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_points_are_read_with_their_escapes() {
+        let text = b"36 35 98:0 / /mnt rw,noatime master:1 - ext3 /dev/root rw\n\
+                     37 36 0:5 / /a\\040b\\134c rw - tmpfs none rw\nbroken\n";
+        let mut points: Vec<_> = parse(text).into_iter().map(|mount| mount.point).collect();
+        points.sort();
+        assert_eq!(points, [b"/a b\\c".to_vec(), b"/mnt".to_vec()]);
+        let again = parse(&text[..text.len() - 8]);
+        assert_eq!(parse(text), again);
+        let moved = parse(b"38 35 98:0 / /mnt rw - ext3 /dev/root rw\n");
+        assert_eq!(again.symmetric_difference(&moved).count(), 3);
+    }
+
+    #[test]
+    fn nothing_has_changed_when_nothing_was_mounted() {
+        let mounts = Mounts::open().unwrap();
+        assert!(!mounts.known.lock().unwrap().is_empty());
+        assert_eq!(read(&mounts.file).unwrap(), read(&mounts.file).unwrap());
+    }
+}

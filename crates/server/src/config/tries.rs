@@ -1,0 +1,193 @@
+//! The steps of a `try` list.
+
+use super::pattern::Pattern;
+use super::template::{Template, push_query};
+
+/// One step of a `try` list.
+#[derive(Debug)]
+pub enum TryStep {
+    /// A path to look for.
+    Path(TryPath),
+    /// The end of the search: this status.
+    Status(u16),
+}
+
+/// A path of a `try` list, with the query that it names.
+#[derive(Debug)]
+pub struct TryPath {
+    path: Template,
+    query: Option<Template>,
+    pattern: Pattern,
+    /// A slash stands before `{rest}`.
+    after_slash: bool,
+}
+
+/// A path within the site with its query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Decoded, with its leading slash and without empty segments.
+    pub path: Vec<u8>,
+    /// The query as it is sent.
+    pub query: Option<Vec<u8>>,
+    /// The configuration names the path, and the request has no part in it: it may be one of an `internal` route.
+    pub is_fixed: bool,
+}
+
+const IN_PATHS: [&str; 2] = ["path", "rest"];
+const IN_QUERIES: [&str; 3] = ["path", "query", "rest"];
+
+impl TryStep {
+    /// Reads a step; `pattern` is that of the route that has the list.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn parse(step: &str, pattern: &Pattern) -> Result<Self, String> {
+        if let Some(status) = step.strip_prefix('=') {
+            let status = status.parse().ok().filter(|status| (400..600).contains(status));
+            return status
+                .map(Self::Status)
+                .ok_or_else(|| format!("{step:?} is not an error status such as \"=404\""));
+        }
+        // All of it first, so that a variable is reported as what it is.
+        Template::parse(step, &IN_QUERIES)?;
+        if !step.starts_with("{path}") && !step.starts_with('/') {
+            return Err(format!("{step:?} begins neither with {{path}} nor with `/`"));
+        }
+        // `/index.php{query}` is `/index.php?{query}`.
+        let step = &match step.split_once("{query}") {
+            Some((before, after)) if !before.contains('?') => format!("{before}?{{query}}{after}"),
+            _ => step.to_owned(),
+        };
+        let (path, query) = match step.split_once('?') {
+            Some((path, query)) => (path, Some(Template::parse(query, &IN_QUERIES)?)),
+            None => (&**step, None),
+        };
+        let after_slash = path.contains("/{rest}");
+        let path = Template::parse(path, &IN_PATHS)?;
+        Ok(Self::Path(TryPath { path, query, pattern: pattern.clone(), after_slash }))
+    }
+}
+
+impl TryPath {
+    /// The path and query for a request; `None` when what the request put in makes no path. Without a query of
+    /// its own, the request's stays.
+    pub fn expand(&self, path: &[u8], query: Option<&[u8]>) -> Option<Candidate> {
+        let rest = self.pattern.rest(path);
+        let mut text = self.path.render(|name, text| match name {
+            "rest" if self.after_slash => text.extend(rest.strip_prefix(b"/").unwrap_or(rest)),
+            "rest" => text.extend_from_slice(rest),
+            _ => text.extend_from_slice(path),
+        });
+        text.dedup_by(|byte, before| (*byte, *before) == (b'/', b'/'));
+        let dots = |segment: &[u8]| matches!(segment, b"." | b"..");
+        if text.split(|&byte| byte == b'/').any(dots) {
+            return None;
+        }
+        let query = match &self.query {
+            None => query.map(<[u8]>::to_vec),
+            Some(template) => Some(self.query(template, path, rest, query)),
+        };
+        Some(Candidate { path: text, query, is_fixed: self.path.is_fixed() })
+    }
+
+    fn query(
+        &self,
+        template: &Template,
+        path: &[u8],
+        rest: &[u8],
+        query: Option<&[u8]>,
+    ) -> Vec<u8> {
+        let mut text = template.render(|name, text| match name {
+            "rest" => encode_value(rest, text),
+            "path" => encode_value(path, text),
+            _ => {
+                // The question mark stands before the template.
+                let mut whole = [b"?", &text[..]].concat();
+                push_query(query, &mut whole);
+                *text = whole.split_off(1);
+            }
+        });
+        if query.is_none() && text.starts_with(b"&") {
+            text.remove(0);
+        }
+        text
+    }
+}
+
+/// Writes bytes as a value within a query: what could end the value or mean something else is percent-encoded.
+fn encode_value(value: &[u8], text: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    for &byte in value {
+        if byte.is_ascii_alphanumeric() || b"-._~/:@,!*()".contains(&byte) {
+            text.push(byte);
+        } else {
+            text.push(b'%');
+            text.push(DIGITS[usize::from(byte >> 4)]);
+            text.push(DIGITS[usize::from(byte & 15)]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expand(
+        step: &str,
+        pattern: &str,
+        path: &str,
+        query: Option<&str>,
+    ) -> (String, Option<String>) {
+        let Ok(TryStep::Path(step)) = TryStep::parse(step, &Pattern::parse(pattern).unwrap())
+        else {
+            panic!("{step}: no path");
+        };
+        let found = step.expand(path.as_bytes(), query.map(str::as_bytes)).unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (text(found.path), found.query.map(text))
+    }
+
+    #[test]
+    fn steps_are_paths_with_queries() {
+        let some = |path: &str, query: &str| (path.to_owned(), Some(query.to_owned()));
+        assert_eq!(expand("{path}", "/*", "/a?b", Some("c")), some("/a?b", "c"));
+        assert_eq!(expand("/index.php", "/*", "/a", None), ("/index.php".into(), None));
+        assert_eq!(
+            expand("/index.php?{query}", "/*", "/a", Some("b=c")),
+            some("/index.php", "b=c")
+        );
+        assert_eq!(expand("/index.php{query}", "/*", "/a", Some("b=c")), some("/index.php", "b=c"));
+        assert_eq!(expand("/index.php?{query}", "/*", "/a", None), some("/index.php", ""));
+        assert_eq!(
+            expand("/i.php?q={path}&{query}", "/*", "/a b&c=d#%\u{e9}/+", Some("x=%20")),
+            some("/i.php", "q=/a%20b%26c%3Dd%23%25%C3%A9/%2B&x=%20")
+        );
+        assert_eq!(
+            expand("/wiki/doku.php?id={rest}&{query}", "/wiki/*", "/wiki/a:b", None),
+            some("/wiki/doku.php", "id=a:b")
+        );
+        assert_eq!(
+            expand("/w/x.php?{query}&id={rest}", "/w/*", "/w/a", None),
+            some("/w/x.php", "id=a")
+        );
+        assert_eq!(expand("//{path}", "/*", "/a/b", None), ("/a/b".into(), None));
+        assert_eq!(expand("/files/{rest}", "/old*", "/old/a/b", None), ("/files/a/b".into(), None));
+    }
+
+    #[test]
+    fn what_the_request_puts_in_leads_nowhere_else() {
+        let Ok(TryStep::Path(step)) = TryStep::parse("/x/{rest}", &Pattern::parse("/a*").unwrap())
+        else {
+            panic!("no path");
+        };
+        assert_eq!(step.expand(b"/a..", None), None);
+        assert_eq!(step.expand(b"/a.", None), None);
+    }
+
+    #[test]
+    fn malformed_steps_are_refused() {
+        for step in ["=200", "=x", "index.php", "{rest}", "/{host}", "/a?$args", "$uri", "{path"] {
+            assert!(TryStep::parse(step, &Pattern::EVERYTHING).is_err(), "{step}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The limits of a request's body, for every version of HTTP: how large it may be, and how slowly it may arrive.
+
+use dunlin_http::http1::Refusal;
+
+use crate::event_loop::Http1Settings;
+
+pub(super) const TOO_LARGE: Refusal =
+    Refusal { status: 413, reason: "the body is larger than the limit" };
+pub(super) const STALLED: Refusal = Refusal { status: 408, reason: "the body took too long" };
+const TOO_SLOW: Refusal = Refusal { status: 408, reason: "the body comes too slowly" };
+
+/// A body that arrives, measured against its limits.
+#[derive(Debug)]
+pub(super) struct BodyLimits {
+    most: u64,
+    received: u64,
+    /// Since when the client alone decides how fast the body arrives, in milliseconds of the loop's clock, and how much has
+    /// arrived since.
+    since: u64,
+    received_since: u64,
+}
+
+impl BodyLimits {
+    /// Of a body of at most `most` bytes, whose arrival begins at `now`.
+    pub(super) fn new(most: u64, now: u64) -> Self {
+        Self { most, received: 0, since: now, received_since: 0 }
+    }
+
+    /// Counts bytes that have arrived at `now`.
+    ///
+    /// # Errors
+    /// When they are too many, or have taken too long: the average rate counts once `body_timeout` has passed.
+    pub(super) fn take(
+        &mut self,
+        bytes: usize,
+        now: u64,
+        settings: &Http1Settings,
+    ) -> Result<(), Refusal> {
+        self.received += bytes as u64;
+        self.received_since += bytes as u64;
+        if self.received > self.most {
+            return Err(TOO_LARGE);
+        }
+        let elapsed = now.saturating_sub(self.since);
+        let is_slow = elapsed > settings.body_timeout
+            && self.received_since.saturating_mul(1000) / elapsed < settings.body_rate;
+        if is_slow { Err(TOO_SLOW) } else { Ok(()) }
+    }
+
+    /// Until `now` the body was not read, as its handler had not taken what had arrived: that is not the client's fault.
+    pub(super) fn restart(&mut self, now: u64) {
+        (self.since, self.received_since) = (now, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Persistence;
+
+    fn settings() -> Http1Settings {
+        Http1Settings {
+            personality: Persistence::Pipelined,
+            limits: Default::default(),
+            idle_timeout: 0,
+            head_timeout: 0,
+            body_timeout: 30_000,
+            send_timeout: 0,
+            body_rate: 500,
+            requests: 0,
+            server_field: false,
+        }
+    }
+
+    #[test]
+    fn a_body_may_have_so_many_bytes() {
+        let mut limits = BodyLimits::new(10, 0);
+        assert_eq!(limits.take(10, 0, &settings()), Ok(()));
+        assert_eq!(limits.take(1, 0, &settings()), Err(TOO_LARGE));
+    }
+
+    #[test]
+    fn the_average_rate_counts_once_the_timeout_has_passed() {
+        let mut limits = BodyLimits::new(1 << 20, 1_000);
+        assert_eq!(limits.take(1, 31_000, &settings()), Ok(()));
+        assert_eq!(limits.take(1, 31_001, &settings()), Err(TOO_SLOW));
+        limits.restart(31_001);
+        assert_eq!(limits.take(1, 61_001, &settings()), Ok(()));
+        assert_eq!(limits.take(15_500, 62_001, &settings()), Ok(()));
+        assert_eq!(limits.take(0, 62_031, &settings()), Err(TOO_SLOW));
+    }
+}

@@ -1,0 +1,195 @@
+//! Which fields pass between the client and the endpoint of forward authentication.
+
+use dunlin_http::semantics::{is_field_value, is_token};
+use dunlin_http::{FieldLines, Request};
+
+use crate::gate::{is_forwarding, is_plain_name};
+
+/// Fields of the client that the endpoint gets when the configuration does not name any.
+pub(crate) const DEFAULT_FIELDS: [&str; 8] = [
+    "Accept",
+    "Accept-Language",
+    "Authorization",
+    "Cookie",
+    "Origin",
+    "Referer",
+    "User-Agent",
+    "X-Requested-With",
+];
+
+/// Fields that concern one connection (RFC 9110 §7.6.1), besides those that `Connection` names.
+const HOP_BY_HOP: [&str; 9] = [
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authentication-info",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Fields of a request that the endpoint never gets from the client: they belong to the request's own
+/// connection or body, have the response depend on something else than the decision, or are set by the server.
+const NEVER_PASSED: [&str; 13] = [
+    "accept-encoding",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "if-match",
+    "if-modified-since",
+    "if-none-match",
+    "if-range",
+    "if-unmodified-since",
+    "proxy-authorization",
+    "range",
+];
+
+/// Fields of a response that the server writes itself.
+const OF_SERVER: [&str; 3] = ["content-length", "date", "server"];
+
+/// Whether the configuration may have the endpoint get a field of that name from the client.
+///
+/// # Errors
+/// Why it may not.
+pub(crate) fn check_passed_field(name: &str, user_field: &str) -> Result<(), String> {
+    if !is_plain_name(name.as_bytes()) {
+        return Err(format!("{name:?} is no field name of letters, digits and \"-\""));
+    }
+    let lower = name.to_ascii_lowercase();
+    if is_forwarding(lower.as_bytes()) || lower.starts_with("x-original-") {
+        return Err(format!("{name} is set by the server"));
+    }
+    if lower == user_field.to_ascii_lowercase().replace(['_', '.'], "-") {
+        return Err(format!("{name} is the `user_field`, which clients may not set"));
+    }
+    if HOP_BY_HOP.contains(&&*lower) || NEVER_PASSED.contains(&&*lower) {
+        return Err(format!("{name} concerns the client's own request or connection"));
+    }
+    Ok(())
+}
+
+/// Adds those fields of the client's request. Each becomes one line, so that the endpoint reads the same
+/// value as everything behind it.
+pub(super) fn add_passed(lines: &mut FieldLines, request: &Request<'_>, names: &[String]) {
+    let connection = request.fields().filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
+    let options: Vec<&[u8]> = connection.flat_map(|(_, value)| options(value)).collect();
+    for name in names {
+        let is_it = |other: &[u8]| other.eq_ignore_ascii_case(name.as_bytes());
+        if options.iter().any(|option| is_it(option)) {
+            continue;
+        }
+        let values: Vec<&[u8]> =
+            request.fields().filter(|(other, _)| is_it(other)).map(|(_, value)| value).collect();
+        // RFC 9110 §5.3, RFC 6265 §5.4.
+        let separator: &[u8] = if is_it(b"cookie") { b"; " } else { b", " };
+        if !values.is_empty() {
+            lines.push(name, values.join(separator));
+        }
+    }
+}
+
+/// The fields of the endpoint's response that may go to the client; `None` when one is malformed.
+pub(super) fn for_client(fields: &FieldLines) -> Option<FieldLines> {
+    let connection = fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
+    let options: Vec<&[u8]> = connection.flat_map(|(_, value)| options(value)).collect();
+    let mut kept = FieldLines::new();
+    for (name, value) in fields.iter() {
+        if !is_token(name) || !is_field_value(value) {
+            return None;
+        }
+        let is_it = |other: &[u8]| name.eq_ignore_ascii_case(other);
+        let is_removed = HOP_BY_HOP.iter().chain(&OF_SERVER).any(|other| is_it(other.as_bytes()));
+        if !is_removed && !options.iter().any(|option| is_it(option)) {
+            kept.push(std::str::from_utf8(name).ok()?, value);
+        }
+    }
+    Some(kept)
+}
+
+/// The members of a `Connection` field.
+fn options(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
+}
+
+/// The user that the endpoint names, if it names one.
+///
+/// # Errors
+/// When it names two, or one that is no text.
+pub(super) fn user(fields: &FieldLines, name: &str) -> Result<Option<String>, &'static str> {
+    let is_it = |other: &[u8]| other.eq_ignore_ascii_case(name.as_bytes());
+    let mut values = fields.iter().filter(|(other, _)| is_it(other)).map(|(_, value)| value);
+    let first = values.next();
+    if values.next().is_some() {
+        return Err("its response names the user more than once");
+    }
+    let text = first.map(|user| std::str::from_utf8(user).map(str::to_owned)).transpose();
+    let text = text.map_err(|_| "the user that its response names is not UTF-8")?;
+    Ok(text.filter(|user| !user.is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_fields_may_be_passed_and_others_may_not() {
+        for name in DEFAULT_FIELDS.into_iter().chain(["X-CSRF-Token", "Sec-Fetch-Mode"]) {
+            assert_eq!(check_passed_field(name, "Remote-User"), Ok(()), "{name}");
+        }
+        for name in [
+            "X_CSRF",
+            "X.A",
+            "",
+            "Host",
+            "TE",
+            "Proxy-Authorization",
+            "X-Forwarded-Uri",
+            "Forwarded",
+            "X-Original-URI",
+            "x-real-ip",
+            "X-User",
+            "Connection",
+            "Range",
+            "Content-Length",
+        ] {
+            assert!(check_passed_field(name, "X_User").is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn fields_of_the_connection_stay_with_it() {
+        let mut fields = FieldLines::new();
+        for (name, value) in [
+            ("Connection", "X-Hop, close"),
+            ("x-hop", "1"),
+            ("Upgrade", "h2c"),
+            ("Set-Cookie", "a=b"),
+            ("Proxy-Authenticate", "Basic"),
+            ("Keep-Alive", "5"),
+            ("connection", "x-other"),
+            ("X-Other", "1"),
+            ("Date", "now"),
+        ] {
+            fields.push(name, value);
+        }
+        assert_eq!(for_client(&fields).unwrap().as_bytes(), b"Set-Cookie: a=b\r\n");
+    }
+
+    #[test]
+    fn the_user_is_named_once() {
+        let named = |lines: &[&str]| {
+            let mut fields = FieldLines::new();
+            lines.iter().for_each(|value| fields.push("X-User", value));
+            user(&fields, "x-user")
+        };
+        assert_eq!(named(&[]), Ok(None));
+        assert_eq!(named(&[""]), Ok(None));
+        assert_eq!(named(&["ann"]), Ok(Some("ann".into())));
+        assert!(named(&["ann", "root"]).is_err());
+        assert!(named(&["ann", "ann"]).is_err());
+    }
+}

@@ -1,0 +1,308 @@
+//! The forwarding field: what trusted proxies say of the client that they received a request from.
+//!
+//! Proxies know many such fields, and most proxies set one of them and pass the others on as the client
+//! sent them. The configuration therefore names the one field that the trusted proxies set; all others are
+//! ignored, and scripts do not get them.
+
+use std::net::{IpAddr, SocketAddr};
+
+use dunlin_http::Request;
+use dunlin_http::semantics::forwarded;
+
+use super::network::Network;
+
+/// The field that trusted proxies set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForwardedField {
+    /// In lower case.
+    name: String,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// `X-Forwarded-For`, to which all other `X-Forwarded-*` fields belong.
+    XForwardedFor,
+    /// `Forwarded` (RFC 7239).
+    Forwarded,
+    /// A field that holds addresses and nothing else.
+    Addresses,
+}
+
+/// What a trusted proxy says of the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Forwarded {
+    pub(crate) address: IpAddr,
+    /// Whether the client spoke TLS with the first trusted proxy, if that is known.
+    pub(crate) encrypted: Option<bool>,
+}
+
+/// Fields besides `X-Forwarded-*` by which proxies name the client, or the request as the client sent it.
+const FORWARDING: [&str; 35] = [
+    "ali-cdn-real-ip",
+    "cdn-src-ip",
+    "cf-connecting-ip",
+    "cf-connecting-ipv6",
+    "cf-connecting-o2o",
+    "cf-pseudo-ipv4",
+    "client-ip",
+    "cluster-client-ip",
+    "fastly-client-ip",
+    "fly-client-ip",
+    "forwarded",
+    "forwarded-for",
+    "front-end-https",
+    "http-client-ip",
+    "incap-client-ip",
+    "proxy-client-ip",
+    "true-client-ip",
+    "wl-proxy-client-ip",
+    "x-appengine-user-ip",
+    "x-azure-clientip",
+    "x-azure-socketip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-envoy-external-address",
+    "x-nf-client-connection-ip",
+    "x-original-for",
+    "x-original-forwarded-for",
+    "x-original-host",
+    "x-original-proto",
+    "x-originating-ip",
+    "x-proxyuser-ip",
+    "x-real-ip",
+    "x-remote-addr",
+    "x-remote-ip",
+    "x-true-client-ip",
+];
+
+/// Whether proxies say by the field of that name, in lower case, where a request comes from.
+pub(crate) fn is_forwarding(name: &[u8]) -> bool {
+    name.starts_with(b"x-forwarded")
+        || FORWARDING.binary_search_by(|known| known.as_bytes().cmp(name)).is_ok()
+}
+
+impl Default for ForwardedField {
+    fn default() -> Self {
+        Self { name: "x-forwarded-for".into(), kind: Kind::XForwardedFor }
+    }
+}
+
+impl ForwardedField {
+    /// The field of that name, in any case of letters.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub(crate) fn parse(name: &str) -> Result<Self, String> {
+        if !is_plain_name(name.as_bytes()) {
+            return Err(format!(
+                "{name:?} is no field such as \"X-Forwarded-For\", \"Forwarded\" or \"X-Real-IP\""
+            ));
+        }
+        let name = name.to_ascii_lowercase();
+        let kind = match &*name {
+            "x-forwarded-for" => Kind::XForwardedFor,
+            "forwarded" => Kind::Forwarded,
+            _ => Kind::Addresses,
+        };
+        Ok(Self { name, kind })
+    }
+
+    /// Whether the field of that name, in lower case, is the one that trusted proxies set, or belongs to it.
+    pub(crate) fn covers(&self, name: &[u8]) -> bool {
+        match self.kind {
+            Kind::XForwardedFor => name.starts_with(b"x-forwarded-"),
+            Kind::Forwarded | Kind::Addresses => name == self.name.as_bytes(),
+        }
+    }
+
+    /// The client, when `request` comes from a trusted proxy that names it. Every proxy appends the address
+    /// that it sees, so that the last one that is not of a trusted proxy is the client's: a client may have
+    /// sent whatever stands before it. A field that is malformed as far as it is read counts as absent.
+    pub(crate) fn read(&self, request: &Request<'_>, trusted: &[Network]) -> Option<Forwarded> {
+        let mut last = None;
+        for hop in self.hops(request) {
+            let hop = hop?;
+            last = Some(hop);
+            if !trusted.iter().any(|network| network.contains(hop.address)) {
+                break;
+            }
+        }
+        let mut client = last?;
+        if self.kind == Kind::XForwardedFor {
+            client.encrypted = last_scheme(request);
+        }
+        Some(client)
+    }
+
+    /// What each proxy says, from the nearest on.
+    fn hops<'r>(
+        &'r self,
+        request: &'r Request<'r>,
+    ) -> Box<dyn Iterator<Item = Option<Forwarded>> + 'r> {
+        let lines = values(request, &self.name);
+        let lines = lines.into_iter().rev();
+        if self.kind == Kind::Forwarded {
+            return Box::new(lines.flat_map(forwarded::from_last).map(|element| {
+                let element = element?;
+                let address = parse_node(element.node?)?;
+                let encrypted = element.proto.and_then(is_encrypted);
+                Some(Forwarded { address, encrypted })
+            }));
+        }
+        let entries = lines.flat_map(|line| line.rsplit(|&byte| byte == b','));
+        let entries = entries.map(<[u8]>::trim_ascii).filter(|entry| !entry.is_empty());
+        Box::new(entries.map(|entry| {
+            let address = parse_node(entry)?;
+            Some(Forwarded { address, encrypted: None })
+        }))
+    }
+}
+
+/// Whether scripts and other servers read the name as it is: some take `_` and `.` for `-`.
+pub(crate) fn is_plain_name(name: &[u8]) -> bool {
+    !name.is_empty() && name.iter().all(|&byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
+fn values<'r>(request: &Request<'r>, name: &str) -> Vec<&'r [u8]> {
+    let is_it = |other: &[u8]| other.eq_ignore_ascii_case(name.as_bytes());
+    request.fields().filter(|(other, _)| is_it(other)).map(|(_, value)| value).collect()
+}
+
+/// Whether the nearest proxy says in `X-Forwarded-Proto` that the client spoke TLS.
+fn last_scheme(request: &Request<'_>) -> Option<bool> {
+    let lines = values(request, "x-forwarded-proto");
+    let last = lines.last()?.rsplit(|&byte| byte == b',').next()?;
+    is_encrypted(last.trim_ascii())
+}
+
+fn is_encrypted(scheme: &[u8]) -> Option<bool> {
+    match scheme.to_ascii_lowercase().as_slice() {
+        b"https" => Some(true),
+        b"http" => Some(false),
+        _ => None,
+    }
+}
+
+/// An address with or without a port, in quotes and brackets or not.
+fn parse_node(text: &[u8]) -> Option<IpAddr> {
+    let unquoted = text.strip_prefix(b"\"").and_then(|text| text.strip_suffix(b"\""));
+    let text = std::str::from_utf8(unquoted.unwrap_or(text)).ok()?;
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    let address = bare.parse().ok().or_else(|| Some(text.parse::<SocketAddr>().ok()?.ip()));
+    address.map(|address: IpAddr| address.to_canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_http::Head;
+    use dunlin_http::http1::{Connection, Limits};
+
+    use super::*;
+
+    fn read(field: &str, lines: &[&str]) -> Option<(String, Option<bool>)> {
+        let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
+        let bytes = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+        let mut head = Head::default();
+        Connection::default().head(bytes.as_bytes(), &Limits::default(), &mut head).unwrap();
+        let request = Request::new(bytes.as_bytes(), &head);
+        let trusted = ["10.0.0.0/8".parse().unwrap(), "2001:db8:f::/48".parse().unwrap()];
+        let found = ForwardedField::parse(field).unwrap().read(&request, &trusted);
+        found.map(|client| (client.address.to_string(), client.encrypted))
+    }
+
+    fn client(address: &str, encrypted: Option<bool>) -> Option<(String, Option<bool>)> {
+        Some((address.to_owned(), encrypted))
+    }
+
+    #[test]
+    fn the_table_of_fields_is_sorted_and_in_lower_case() {
+        assert!(FORWARDING.is_sorted());
+        assert!(FORWARDING.iter().all(|name| is_forwarding(name.as_bytes())));
+        assert!(FORWARDING.iter().all(|name| *name == name.to_ascii_lowercase()));
+        for name in ["x-forwarded-for", "x-forwarded-anything", "x-forwarded"] {
+            assert!(is_forwarding(name.as_bytes()), "{name}");
+        }
+        for name in ["host", "x-requested-with", "x-request-id", "via", "cookie"] {
+            assert!(!is_forwarding(name.as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_last_address_that_is_not_trusted_is_the_clients() {
+        let read = |lines: &[&str]| read("X-Forwarded-For", lines);
+        assert_eq!(read(&["X-Forwarded-For: 6.6.6.6, 1.2.3.4, 10.1.1.1"]), client("1.2.3.4", None));
+        let lines = ["x-forwarded-for: 6.6.6.6", "X-Forwarded-For: 1.2.3.4:80"];
+        assert_eq!(read(&lines), client("1.2.3.4", None));
+        assert_eq!(read(&["X-Forwarded-For: [2001:db8::7]:80"]), client("2001:db8::7", None));
+        assert_eq!(read(&["X-Forwarded-For: 2001:db8::7"]), client("2001:db8::7", None));
+        assert_eq!(read(&["X-Forwarded-For: ::ffff:1.2.3.4"]), client("1.2.3.4", None));
+        assert_eq!(read(&["X-Forwarded-For: 10.1.1.1"]), client("10.1.1.1", None));
+        assert_eq!(read(&["X-Forwarded-For: 1.2.3.4, , 10.1.1.1,"]), client("1.2.3.4", None));
+        // A client cannot spoil what a proxy appends.
+        assert_eq!(read(&["X-Forwarded-For: x, \", 1.2.3.4"]), client("1.2.3.4", None));
+        for malformed in ["nonsense", "1.2.3.4, unknown", "1.2.3.4, x, 10.1.1.1", "", ","] {
+            assert_eq!(read(&[&format!("X-Forwarded-For: {malformed}")]), None, "{malformed}");
+        }
+        assert_eq!(read(&["X_Forwarded_For: 1.2.3.4", "X.Forwarded.For: 1.2.3.4"]), None);
+    }
+
+    #[test]
+    fn the_scheme_is_the_one_of_the_same_family() {
+        let given = |field: &str, lines: &[&str]| read(field, lines).and_then(|(_, tls)| tls);
+        let address = "X-Forwarded-For: 1.2.3.4";
+        let scheme = |value: &str| {
+            given("X-Forwarded-For", &[address, &format!("X-Forwarded-Proto: {value}")])
+        };
+        assert_eq!(scheme("https"), Some(true));
+        assert_eq!(scheme("HTTPS, http"), Some(false));
+        assert_eq!(scheme("wss"), None);
+        assert_eq!(given("X-Forwarded-For", &[address, "Forwarded: proto=https"]), None);
+        assert_eq!(given("X-Real-IP", &["X-Real-IP: 1.2.3.4", "X-Forwarded-Proto: https"]), None);
+        let forwarded = ["Forwarded: for=1.2.3.4;proto=\"https\"", "X-Forwarded-Proto: http"];
+        assert_eq!(given("Forwarded", &forwarded), Some(true));
+    }
+
+    #[test]
+    fn only_the_named_field_counts() {
+        let all = ["Forwarded: for=1.1.1.1", "X-Forwarded-For: 2.2.2.2", "X-Real-IP: 3.3.3.3"];
+        assert_eq!(read("forwarded", &all), client("1.1.1.1", None));
+        assert_eq!(read("X-FORWARDED-FOR", &all), client("2.2.2.2", None));
+        assert_eq!(read("X-Real-IP", &all), client("3.3.3.3", None));
+        assert_eq!(read("CF-Connecting-IP", &all), None);
+    }
+
+    #[test]
+    fn forwarded_is_read_from_its_end_as_far_as_proxies_are_trusted() {
+        let read = |value: &str| read("Forwarded", &[&format!("Forwarded: {value}")]);
+        let chain = "for=6.6.6.6, for=\"[2001:db8::7]:4711\";proto=https, for=10.0.0.1;proto=http";
+        assert_eq!(read(chain), client("2001:db8::7", Some(true)));
+        assert_eq!(
+            read("for=\"[2001:db8:f::1]\";by=x, For=10.0.0.1"),
+            client("2001:db8:f::1", None)
+        );
+        for malformed in [
+            "for=_hidden",
+            "for=unknown",
+            "proto=https",
+            "for=1.2.3.4;for=6.6.6.6",
+            "for=1.2.3.4, for=10.0.0.1;for=6.6.6.6",
+            "for=1.2.3.4;for=1.2.3.4, for=10.0.0.1",
+            "for=1.2.3.4;proto=http;proto=https",
+            "for=\"1.2.3.4",
+        ] {
+            assert_eq!(read(malformed), None, "{malformed}");
+        }
+        // What a client sent before what its proxy appends changes nothing.
+        for sent in ["for=6.6.6.6;for=7.7.7.7", "for=\"", "nonsense", "for=10.0.0.1"] {
+            assert_eq!(read(&format!("{sent}, for=1.2.3.4")), client("1.2.3.4", None), "{sent}");
+        }
+    }
+
+    #[test]
+    fn names_that_other_programs_could_read_otherwise_are_refused() {
+        for name in ["", "X_Real_IP", "X.Real.IP", "X Real", "X-Real-IP:"] {
+            assert!(ForwardedField::parse(name).is_err(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Error responses: the page that the route names for a status, a file or whatever the page's own route makes, or
+//! the plain page.
+
+use std::rc::Rc;
+
+use dunlin_http::http1::{BodyLength, Connection};
+use dunlin_http::semantics::status::reason;
+use dunlin_http::semantics::{Coding, Method};
+use dunlin_http::{FieldLines, Head, Request};
+
+use super::error_page;
+use super::file::{apply_to_message, find_page};
+use super::media_type::ContentType;
+use super::script::rewritten;
+use crate::cache::Resource;
+use crate::config::{Mapping, Settings};
+use crate::event_loop::Loop;
+use crate::response::{Body, Piece, Response};
+use crate::route::{Incoming, Reply, Subject, Via, complete, handle};
+use crate::stream;
+
+/// What an error response says besides its status.
+#[derive(Debug, Default)]
+pub(crate) struct Details {
+    /// Fields that it has besides.
+    pub(crate) fields: FieldLines,
+    /// A sentence for the plain page. It names nothing that clients do not know.
+    pub(crate) text: Option<String>,
+}
+
+/// Fields of a request that make the response another than the whole page.
+const CONDITIONS: [&str; 6] =
+    ["if-match", "if-modified-since", "if-none-match", "if-range", "if-unmodified-since", "range"];
+
+/// The response with that status.
+pub(crate) fn reply(
+    ctx: &Rc<Loop>,
+    request: &Request<'_>,
+    subject: &Subject<'_>,
+    status: u16,
+    details: Details,
+) -> Reply {
+    let settings = subject.settings;
+    let page = settings.error_pages.get(&status).filter(|_| subject.via.error.is_none());
+    let Some(page) = page else { return plain(settings, status, request, &details).into() };
+    let (path, query) = match page.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (&**page, None),
+    };
+    let owner = subject.site.route(path.as_bytes());
+    if is_made(owner, path.as_bytes()) {
+        return by_route(ctx, request, subject, (path, query), status, details)
+            .unwrap_or_else(|details| plain(settings, status, request, &details).into());
+    }
+    let (ctx, path) = (Rc::clone(ctx), path.to_owned());
+    let (request, subject) = (request.to_owned(), subject.to_owned());
+    Reply::Job(Box::pin(async move {
+        let (settings, request) = (&subject.settings, request.as_request());
+        match find_page(&ctx, &subject.site, path.as_bytes()).await {
+            Some(resource) => {
+                let response = with_content(settings, status, &resource);
+                finish(response, settings, &request, &details.fields)
+            }
+            None => {
+                log_missing(&subject.borrow(), &path, status);
+                plain(settings, status, &request, &details)
+            }
+        }
+    }))
+}
+
+/// Whether the route makes the response for that path by something else than a file.
+fn is_made(settings: &Settings, path: &[u8]) -> bool {
+    let runs = settings.script.as_ref().is_some_and(|script| {
+        let by_name = script.mapping != Mapping::Application && !script.extensions.is_empty();
+        !by_name || script.is_script(path)
+    });
+    runs || settings.redirect.is_some() || settings.respond.is_some() || settings.status.is_some()
+}
+
+/// Has the route of the page respond. The status stays the error's, unless the route says another than 200.
+fn by_route(
+    ctx: &Rc<Loop>,
+    request: &Request<'_>,
+    subject: &Subject<'_>,
+    (path, query): (&str, Option<&str>),
+    status: u16,
+    details: Details,
+) -> Result<Reply, Details> {
+    let bytes = rewritten(request, request.target(), &CONDITIONS);
+    let mut head = Head::default();
+    let read = Connection::default().head(&bytes, &ctx.http1.limits, &mut head);
+    if read != Ok(Some(bytes.len())) {
+        return Err(details);
+    }
+    let page = Subject {
+        settings: subject.site.route(path.as_bytes()),
+        path: path.as_bytes(),
+        query: query.map(str::as_bytes),
+        via: Via { error: Some(status), ..subject.via },
+        ..*subject
+    };
+    let (page, subject, pass) = (page.to_owned(), subject.to_owned(), subject.pass.cloned());
+    let ctx = Rc::clone(ctx);
+    Ok(Reply::Exchange(Box::new(move |incoming| {
+        Box::pin(async move {
+            let request = Request::new(&bytes, &head);
+            let reply = handle(&ctx, &request, &page.borrow().with(pass.as_ref())).reply;
+            let incoming = Incoming {
+                body: stream::empty(),
+                length: BodyLength::None,
+                received: None,
+                ..incoming
+            };
+            let mut response = Box::pin(complete(&request, reply, incoming)).await;
+            let settings = &subject.settings;
+            if response.is_error {
+                let path = String::from_utf8_lossy(&page.path);
+                log_missing(&subject.borrow(), &path, status);
+                return plain(settings, status, &request, &details);
+            }
+            if response.status == 200 {
+                response.status = status;
+            }
+            for name in ["Accept-Ranges", "ETag", "Last-Modified"] {
+                response.fields.remove(name);
+            }
+            finish(response, settings, &request, &details.fields)
+        })
+    })))
+}
+
+fn log_missing(subject: &Subject<'_>, page: &str, status: u16) {
+    tracing::warn!(
+        status,
+        "the error page {page} of route {:?} of site {} is not there; check `error_pages` and that its route has the \
+         file or runs it",
+        subject.settings.pattern,
+        subject.site.name,
+    );
+}
+
+/// The content of a file under the error's own status.
+fn with_content(settings: &Settings, status: u16, resource: &Resource) -> Response {
+    let mut response = Response::new(status);
+    let form = &resource.identity;
+    let ContentType { media_type, coding } = &resource.content_type;
+    response.fields.push("Content-Type", media_type);
+    if *coding != Coding::Identity {
+        response.fields.push("Content-Encoding", coding.as_str());
+    }
+    if settings.nosniff {
+        response.fields.push("X-Content-Type-Options", "nosniff");
+    }
+    let mut body = Body::default();
+    body.push(Piece::of(&form.body, 0..form.length));
+    response.body = body;
+    response
+}
+
+/// The server's own page.
+fn plain(settings: &Settings, status: u16, request: &Request<'_>, details: &Details) -> Response {
+    let text = details.text.as_deref();
+    let mut response = plain_page(status, text, true);
+    response.is_error = true;
+    finish(response, settings, request, &details.fields)
+}
+
+/// The plain page of a status.
+pub(crate) fn plain_page(status: u16, text: Option<&str>, html: bool) -> Response {
+    let (media_type, body) = error_page::render(status, reason(status), text, html);
+    let mut response = Response::with_text(status, media_type, body);
+    response.fields.push("X-Content-Type-Options", "nosniff");
+    response
+}
+
+fn finish(
+    mut response: Response,
+    settings: &Settings,
+    request: &Request<'_>,
+    extra: &FieldLines,
+) -> Response {
+    response.fields.extend(extra);
+    if response.status == 503 && extra.get("Retry-After").is_none() {
+        response.fields.push("Retry-After", "1");
+    }
+    apply_to_message(settings, &mut response.fields);
+    if request.method() == Method::Head { response.without_body() } else { response }
+}

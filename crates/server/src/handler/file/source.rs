@@ -1,0 +1,119 @@
+//! Files that another route of the site runs are not sent as text, however a request leads to them.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{fstat, stat};
+
+use super::roots::Root;
+use crate::cache::stored::Facts;
+use crate::config::{Settings, SourceRule, original};
+use crate::event_loop::Shared;
+
+/// The file that is about to be sent.
+struct Candidate {
+    /// Where the request looked for it.
+    named: PathBuf,
+    /// Where it is, all symlinks resolved.
+    real: PathBuf,
+    identity: (u64, u64),
+    is_executable: bool,
+}
+
+/// Whether `fd`, opened as `file` beneath `root`, is a program of a route of the site. The first time that a
+/// route meets those of another is logged.
+pub(super) fn is_source(
+    shared: &Shared,
+    settings: &Settings,
+    root: &Root,
+    file: &[u8],
+    fd: impl AsFd,
+    facts: &Facts,
+) -> bool {
+    let Some(sources) = &settings.sources else { return false };
+    let candidate = Candidate::new(root, file, fd, facts);
+    let Some(at) = sources.rules.iter().position(|rule| candidate.is_of(rule, shared, root)) else {
+        return false;
+    };
+    if sources.is_new(at, &settings.pattern) {
+        let (runs, sends) = (&sources.rules[at].route, &settings.pattern);
+        tracing::warn!(
+            "{}: not sent as text by route {sends:?}, because route {runs:?} runs it; move it out of {}, or set \
+             serve_source = true if its source is public",
+            candidate.real.display(),
+            settings.root.display(),
+        );
+    }
+    true
+}
+
+impl Candidate {
+    fn new(root: &Root, file: &[u8], fd: impl AsFd, facts: &Facts) -> Self {
+        let named = Path::new(OsStr::from_bytes(&root.path)).join(OsStr::from_bytes(file));
+        let link = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+        // Without /proc, as within a chroot, the path is resolved again.
+        let real = std::fs::read_link(link).or_else(|_| named.canonicalize());
+        Self {
+            real: real.unwrap_or_else(|_| named.clone()),
+            named,
+            identity: (facts.device, facts.inode),
+            is_executable: is_executable(facts.mode),
+        }
+    }
+
+    fn is_of(&self, rule: &SourceRule, shared: &Shared, root: &Root) -> bool {
+        let is_named = |file: &PathBuf| {
+            let found = stat(file).ok().filter(|found| is_regular(found.st_mode));
+            found.is_some_and(|found| (found.st_dev, found.st_ino) == self.identity)
+        };
+        if rule.files.iter().any(is_named) {
+            return true;
+        }
+        if rule.directory.as_os_str().is_empty() {
+            return false;
+        }
+        let by_name = |path: &Path| rule.has_extension(path.as_os_str().as_bytes());
+        if !rule.extensions.is_empty() && !by_name(&self.named) && !by_name(&self.real) {
+            return false;
+        }
+        // Workers elsewhere may have a directory that is not here.
+        let directory = shared.root(&rule.directory).ok();
+        let place = directory.as_ref().map_or(&*rule.directory, |root| root.place());
+        let leads_there = |path: &Path| {
+            path.starts_with(place) || directory.as_ref().is_some_and(|to| is_beneath(path, to))
+        };
+        if !leads_there(&self.named) && !leads_there(&self.real) {
+            return false;
+        }
+        // In a directory of programs every file belongs to them, unless the site's own files are there as well.
+        let is_shared = root.place().starts_with(place)
+            || directory.as_ref().is_some_and(|to| is_beneath(root.place(), to));
+        !rule.extensions.is_empty() || !is_shared || self.is_executable || self.is_of_executable()
+    }
+
+    /// Whether it is a compressed form of an executable file.
+    fn is_of_executable(&self) -> bool {
+        let original = original(self.real.as_os_str().as_bytes());
+        let found = original.and_then(|path| stat(Path::new(OsStr::from_bytes(path))).ok());
+        found.is_some_and(|found| is_regular(found.st_mode) && is_executable(found.st_mode))
+    }
+}
+
+/// Whether the directory is on the way to `path`, by whatever name: through another mount for example.
+fn is_beneath(path: &Path, directory: &Root) -> bool {
+    let Ok(wanted) = fstat(&directory.fd) else { return false };
+    let is_it = |path: &Path| {
+        stat(path).is_ok_and(|found| (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino))
+    };
+    path.ancestors().any(is_it)
+}
+
+fn is_regular(mode: u32) -> bool {
+    rustix::fs::FileType::from_raw_mode(mode) == rustix::fs::FileType::RegularFile
+}
+
+fn is_executable(mode: u32) -> bool {
+    mode & 0o111 != 0
+}

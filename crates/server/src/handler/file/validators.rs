@@ -1,0 +1,213 @@
+//! Entity tags and dates of files (RFC 9110 §8.8).
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use dunlin_http::semantics::{Coding, EntityTag};
+use sha2::{Digest, Sha256};
+
+use super::file_system::FileSystem;
+use crate::cache::stored::Facts;
+use crate::config::{EtagKind, Settings};
+use crate::handler::records::RecordFormat;
+
+/// What validators are made from.
+#[derive(Clone, Copy)]
+pub(super) struct Basis<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) facts: &'a Facts,
+    pub(super) file_system: FileSystem,
+    /// When the content was read at the earliest, since 1970.
+    pub(super) seen: Duration,
+}
+
+/// The current time since 1970.
+pub(super) fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+impl Basis<'_> {
+    /// The entity tag of the form in that coding: from its content when the route says so, else from the metadata.
+    ///
+    /// The tag from the metadata holds the time of change (ctime), which no program can set, so that two contents have
+    /// two tags whatever their time of modification (mtime) is set to. It is weak while a second change could have
+    /// the same time, and where the file system keeps no such time.
+    pub(super) fn entity_tag(
+        &self,
+        sha256: Option<&[u8; 32]>,
+        coding: Coding,
+    ) -> Option<EntityTag> {
+        let suffix = suffix(coding);
+        match self.settings.etag {
+            EtagKind::Off => None,
+            EtagKind::Sha256 => Some(EntityTag::strong(hex(&sha256?[..16]) + &suffix)),
+            EtagKind::Stat => {
+                let text = self.hash_of_metadata() + &suffix;
+                let is_strong = self.file_system.keeps_change_times && self.is_settled();
+                Some(if is_strong { EntityTag::strong(text) } else { EntityTag::weak(text) })
+            }
+        }
+    }
+
+    /// Seconds since 1970. A time that is still to come says nothing of when the file was modified, and must not be
+    /// sent (RFC 9110 §8.8.2.1): it is replaced by the time of change, at which it was set.
+    pub(super) fn last_modified(&self) -> Option<u64> {
+        let modified = u64::try_from(self.facts.modified).ok()?;
+        let now = self.seen.as_secs();
+        if modified <= now {
+            return Some(modified);
+        }
+        Some(u64::try_from(self.facts.changed).unwrap_or_default().min(now))
+    }
+
+    /// Whether a change after the content was read gives the file other times for certain.
+    pub(super) fn is_settled(&self) -> bool {
+        self.seen >= self.settles_at()
+    }
+
+    /// When [`Basis::is_settled`] becomes true of this version, since 1970.
+    pub(super) fn settles_at(&self) -> Duration {
+        let Facts { modified, modified_nanos, changed, changed_nanos, .. } = *self.facts;
+        let settled = |seconds: i64, nanos| {
+            let time = Duration::new(seconds.max(0) as u64, nanos);
+            (time, time + grain(nanos))
+        };
+        let (_, by_change) = settled(changed, changed_nanos);
+        match settled(modified, modified_nanos) {
+            (modified, by_modification) if modified <= self.seen => by_change.max(by_modification),
+            // It was set to a time to come, which says nothing.
+            _ => by_change,
+        }
+    }
+
+    fn hash_of_metadata(&self) -> String {
+        let Facts { inode, size, modified, modified_nanos, changed, changed_nanos, .. } =
+            *self.facts;
+        let mut hasher = Sha256::new();
+        for number in [inode, size, modified as u64, changed as u64] {
+            hasher.update(number.to_le_bytes());
+        }
+        for nanos in [modified_nanos, changed_nanos] {
+            hasher.update(nanos.to_le_bytes());
+        }
+        // The same file is another content when it is converted in another way.
+        match self.settings.records.as_ref().map(|rules| rules.format) {
+            None => {}
+            Some(RecordFormat::Variable) => hasher.update([1]),
+            Some(RecordFormat::Vfc { control }) => hasher.update(control.to_le_bytes()),
+        }
+        hex(&hasher.finalize()[..12])
+    }
+}
+
+/// The entity tag of a form that is made of the content whose tag is `original`.
+pub(super) fn coded_tag(
+    original: &EntityTag,
+    sha256: Option<&[u8; 32]>,
+    coding: Coding,
+) -> EntityTag {
+    let text = match sha256 {
+        Some(sha256) => hex(&sha256[..16]),
+        None => String::from_utf8_lossy(&original.opaque).into_owned(),
+    };
+    EntityTag { weak: original.weak, ..EntityTag::strong(text + &suffix(coding)) }
+}
+
+fn suffix(coding: Coding) -> String {
+    match coding {
+        Coding::Identity => String::new(),
+        coding => format!("-{}", coding.as_str()),
+    }
+}
+
+/// How far apart two changes must be to have different times: a tick of the kernel's clock, or two seconds where the
+/// file system keeps whole seconds.
+fn grain(nanos: u32) -> Duration {
+    if nanos == 0 { Duration::from_secs(2) } else { Duration::from_millis(20) }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+#[expect(clippy::redundant_closure_for_method_calls, reason = "lifetimes need the closures")]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::{Config, Overrides};
+
+    const FACTS: Facts = Facts {
+        device: 1,
+        inode: 2,
+        size: 3,
+        modified: 1_000,
+        modified_nanos: 0,
+        changed: 5_000,
+        changed_nanos: 500_000_000,
+        links: 1,
+        mode: 0o100_644,
+    };
+    const LOCAL: FileSystem = FileSystem { notifies: true, keeps_change_times: true };
+
+    fn with<R>(facts: Facts, seen: f64, look: impl FnOnce(&Basis<'_>) -> R) -> R {
+        let text = "[[listen]]\naddress = '127.0.0.1:0'\n[[site]]\nroot = '/'\n";
+        let config = Config::parse(text, Path::new("x"), &Overrides::default()).unwrap();
+        let settings = config.sites.only().unwrap().route(b"/");
+        let (facts, seen) = (&facts, Duration::from_secs_f64(seen));
+        look(&Basis { settings, facts, file_system: LOCAL, seen })
+    }
+
+    fn tag(facts: Facts) -> EntityTag {
+        with(facts, 9_000.0, |basis| basis.entity_tag(None, Coding::Identity)).unwrap()
+    }
+
+    #[test]
+    fn every_difference_of_the_metadata_gives_another_strong_tag() {
+        let tags: Vec<EntityTag> = [
+            FACTS,
+            Facts { inode: 9, ..FACTS },
+            Facts { size: 9, ..FACTS },
+            Facts { modified: 9, ..FACTS },
+            Facts { modified_nanos: 9, ..FACTS },
+            Facts { changed: 9, ..FACTS },
+            Facts { changed_nanos: 9, ..FACTS },
+        ]
+        .map(tag)
+        .into();
+        for (at, one) in tags.iter().enumerate() {
+            assert!(!one.weak);
+            assert!(tags[at + 1..].iter().all(|other| !other.weak_eq(one)));
+        }
+    }
+
+    #[test]
+    fn a_tag_is_weak_until_a_second_change_would_have_another_time() {
+        for (facts, seen, is_settled) in [
+            (FACTS, 5_000.51, false),
+            (FACTS, 5_000.53, true),
+            (FACTS, 4_000.0, false), // the clock was set back
+            (Facts { changed_nanos: 0, ..FACTS }, 5_001.9, false),
+            (Facts { changed_nanos: 0, ..FACTS }, 5_002.1, true),
+            (Facts { modified: 5_010, modified_nanos: 1, ..FACTS }, 5_010.01, false),
+            // A time of modification to come does not keep it weak.
+            (Facts { modified: 99_999, ..FACTS }, 5_010.0, true),
+        ] {
+            assert_eq!(with(facts, seen, |it| it.is_settled()), is_settled, "{facts:?} {seen}");
+        }
+    }
+
+    #[test]
+    fn no_date_is_in_the_future() {
+        let future = Facts { modified: 99_999, ..FACTS };
+        for (facts, seen, expected) in [
+            (FACTS, 9_000.0, Some(1_000)),
+            (future, 9_000.0, Some(5_000)),
+            (future, 4_000.0, Some(4_000)),
+            (future, 99_999.5, Some(99_999)),
+            (Facts { modified: -1, ..FACTS }, 9_000.0, None),
+        ] {
+            assert_eq!(with(facts, seen, |it| it.last_modified()), expected, "{facts:?}");
+        }
+    }
+}

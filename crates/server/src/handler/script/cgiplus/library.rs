@@ -1,0 +1,45 @@
+//! The client libraries of CGIplus for interpreted languages, which workers find without any setting.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// The libraries by the names under which programs load them.
+pub(in super::super) const LIBRARIES: [(&str, &str); 3] = [
+    (
+        "cgiplus.py",
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/cgiplus/cgiplus.py")),
+    ),
+    (
+        "CGIplus.pm",
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/cgiplus/CGIplus.pm")),
+    ),
+    (
+        "Cgiplus.php",
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/cgiplus/Cgiplus.php")),
+    ),
+];
+
+/// The folder of the libraries, beside the sockets of workers.
+pub(in super::super) const FOLDER: &str = "cgiplus";
+
+/// Lists of folders in which Python and Perl look for modules.
+const SEARCHED: [&str; 2] = ["PYTHONPATH", "PERL5LIB"];
+/// Tells PHP where its library is, which has no such list in its environment.
+const NAMED: &str = "CGIPLUS_LIB";
+
+/// Has interpreters look in `folder` after all folders that the environment names already.
+pub(in super::super) fn add_to(environment: &mut Vec<(OsString, OsString)>, folder: &Path) {
+    for name in SEARCHED {
+        match environment.iter_mut().find(|(known, _)| known == name) {
+            Some((_, value)) if !value.is_empty() => {
+                value.push(":");
+                value.push(folder);
+            }
+            Some((_, value)) => value.push(folder),
+            None => environment.push((name.into(), folder.into())),
+        }
+    }
+    if !environment.iter().any(|(known, _)| known == OsStr::new(NAMED)) {
+        environment.push((NAMED.into(), folder.into()));
+    }
+}

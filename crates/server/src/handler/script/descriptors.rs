@@ -1,0 +1,52 @@
+//! Scripts when the process has no descriptor left: files that the cache keeps open are closed.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::Failure;
+use crate::event_loop::Loop;
+use crate::scratch::lacks_descriptors;
+
+/// Pauses between attempts, in which other loops close what they keep and other requests end.
+const PAUSES: [Duration; 4] = [
+    Duration::from_millis(1),
+    Duration::from_millis(5),
+    Duration::from_millis(25),
+    Duration::from_millis(100),
+];
+
+/// Opens something. When no descriptor is left, the cache closes those that it keeps, and it is tried again.
+///
+/// # Errors
+/// Those of `open`.
+pub(super) async fn retry<T>(ctx: &Loop, open: impl AsyncFn() -> io::Result<T>) -> io::Result<T> {
+    for pause in PAUSES {
+        match open().await {
+            Err(error) if lacks_descriptors(&error) => {
+                ctx.release_descriptors();
+                sleep(pause).await;
+            }
+            result => return result,
+        }
+    }
+    open().await
+}
+
+/// The same for what fails with [`Failure::NoDescriptor`].
+pub(super) async fn retry_failed<T>(
+    ctx: &Loop,
+    open: impl AsyncFn() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    for pause in PAUSES {
+        match open().await {
+            Err(Failure::NoDescriptor) => {
+                ctx.release_descriptors();
+                sleep(pause).await;
+            }
+            result => return result,
+        }
+    }
+    open().await
+}

@@ -1,0 +1,209 @@
+//! Request bodies that are received as a whole before a request takes one of its script's processes, so that a slow
+//! upload occupies none. Short bodies stay in memory, longer ones go to a temporary file.
+
+mod storage;
+
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dunlin_http::http1::BodyLength;
+use rustix::io::Errno;
+
+pub(super) use self::storage::Share;
+pub(crate) use self::storage::Storage;
+use super::output::Gathered;
+use super::process::Input;
+use super::{Call, Failure, descriptors, environment};
+use crate::blocking::Pool;
+use crate::cache::StoredFile;
+use crate::config::{BodyHandling, ScriptKind, Settings};
+use crate::event_loop::Loop;
+use crate::route::Incoming;
+use crate::scratch;
+use crate::stream;
+
+/// A body that was received as a whole.
+#[derive(Debug)]
+pub(crate) struct Received {
+    /// The file that holds it. Without one, [`Incoming::body`] holds it.
+    file: Option<File>,
+    share: Option<Share>,
+}
+
+/// Bodies up to this size stay in memory. Longer ones are written to the file in parts of at least this size.
+const MEMORY: usize = 64 * 1024;
+/// The same for bodies that arrive slowly while others take all memory that there is for bodies.
+const LITTLE: usize = 4 * 1024;
+/// Bytes that are read from the file at a time.
+const PART: usize = 64 * 1024;
+
+/// Receives the whole body, unless the route wants it as it arrives. Returns its length; `None` when there is no body
+/// or, for a body that is handed over as it arrives, when the length is not known.
+///
+/// A chunked body is always received first, because a script gets its length before its first byte. Only ASGI can do
+/// without the length.
+pub(super) async fn measured(call: &Call, incoming: &mut Incoming) -> Result<Option<u64>, Failure> {
+    receive(&call.ctx, &call.subject.settings, call.rules.kind, incoming).await?;
+    Ok(environment::stated_length(&call.request.as_request(), incoming.length))
+}
+
+/// The same, where the length is of no interest yet.
+pub(super) async fn receive(
+    ctx: &Loop,
+    settings: &Settings,
+    kind: ScriptKind,
+    incoming: &mut Incoming,
+) -> Result<(), Failure> {
+    let may_stream = incoming.length != BodyLength::Chunked || kind == ScriptKind::Asgi;
+    match settings.body {
+        BodyHandling::Stream if may_stream => Ok(()),
+        _ => receive_all(ctx, incoming).await,
+    }
+}
+
+async fn receive_all(ctx: &Loop, incoming: &mut Incoming) -> Result<(), Failure> {
+    if incoming.length == BodyLength::None || incoming.received.is_some() {
+        return Ok(());
+    }
+    // Most bodies are there already, and stay where they are.
+    if let Some(length) = incoming.body.whole_length() {
+        incoming.length = BodyLength::Known(length);
+        incoming.received = Some(Received { file: None, share: None });
+        return Ok(());
+    }
+    let storage = &ctx.shared.bodies;
+    if let BodyLength::Known(length) = incoming.length
+        && length > MEMORY as u64
+        && !storage.has_room(length)
+    {
+        return Err(Failure::Busy);
+    }
+    let mut share = storage.share();
+    let most = if share.take_memory(MEMORY as u64) { MEMORY } else { LITTLE };
+    let mut memory = Gathered::default();
+    let (mut file, mut length) = (None, 0);
+    while let Some(bytes) = incoming.body.next().await.map_err(|_| Failure::Abandoned)? {
+        length += bytes.len() as u64;
+        memory.add(bytes);
+        if memory.length > most {
+            file = Some(append(ctx, file, std::mem::take(&mut memory), &mut share).await?);
+        }
+    }
+    if let Some(begun) = file {
+        let mut whole = append(ctx, Some(begun), memory, &mut share).await?;
+        whole.rewind().map_err(|error| not_stored(&error))?;
+        share.shrink_memory(0);
+        (file, incoming.body) = (Some(whole), stream::empty());
+    } else {
+        share.shrink_memory(length);
+        incoming.body = stream::of(memory.pieces);
+    }
+    incoming.length = BodyLength::Known(length);
+    incoming.received = Some(Received { file, share: Some(share) });
+    Ok(())
+}
+
+/// Writes to the file, which is created first if there is none, on a thread that may wait for a disk.
+async fn append(
+    ctx: &Loop,
+    file: Option<File>,
+    bytes: Gathered,
+    share: &mut Share,
+) -> Result<File, Failure> {
+    if !share.take_file(bytes.length as u64) {
+        return Err(Failure::Busy);
+    }
+    let mut file = match file {
+        Some(file) => file,
+        None => {
+            let created = descriptors::retry(ctx, async || {
+                ctx.shared.blocking.bodies.run(scratch::file).await?
+            });
+            created.await.map_err(|error| not_stored(&error))?
+        }
+    };
+    let written = ctx.shared.blocking.bodies.run(move || {
+        bytes.pieces.iter().try_for_each(|piece| file.write_all(piece))?;
+        Ok(file)
+    });
+    let written = written.await.unwrap_or_else(|error| Err(error.into()));
+    written.map_err(|error| not_stored(&error))
+}
+
+fn not_stored(error: &io::Error) -> Failure {
+    Failure::Broken(format!("the request body could not be stored in a temporary file: {error}"))
+}
+
+/// The body as a stream, wherever it is.
+pub(super) fn take_stream(ctx: &Loop, incoming: &mut Incoming) -> stream::Receiver {
+    let body = std::mem::replace(&mut incoming.body, stream::empty());
+    let Some(Received { file, share }) = &mut incoming.received else { return body };
+    let Some(file) = file.take() else { return body };
+    let length = match incoming.length {
+        BodyLength::Known(length) => length,
+        _ => 0,
+    };
+    let (sender, receiver) = stream::channel(4 * PART);
+    let file = Arc::new(StoredFile::private(file, length));
+    tokio::task::spawn_local(read_back(
+        ctx.shared.blocking.bodies.clone(),
+        file,
+        length,
+        share.take(),
+        sender,
+    ));
+    receiver
+}
+
+/// The body as the standard input of a process, with what it takes of the storage while the process runs. A stream is
+/// written to the process's pipe.
+pub(super) fn take_input(incoming: &mut Incoming) -> (Input, stream::Receiver, Option<Share>) {
+    let input = match (incoming.length, &mut incoming.received) {
+        (BodyLength::None | BodyLength::Known(0), _) => Input::Nothing,
+        (_, Some(Received { file, .. })) => file.take().map_or(Input::Pipe, Input::File),
+        (_, None) => Input::Pipe,
+    };
+    let share = incoming.received.as_mut().and_then(|received| received.share.take());
+    (input, std::mem::replace(&mut incoming.body, stream::empty()), share)
+}
+
+/// Reads the file to its end: on the loop what is in memory, and on another thread what a disk has to be waited for.
+async fn read_back(
+    pool: Pool,
+    file: Arc<StoredFile>,
+    length: u64,
+    share: Option<Share>,
+    sender: stream::Sender,
+) {
+    let mut offset = 0;
+    while offset < length && sender.room().await.is_ok() {
+        let mut part = vec![0; PART.min(usize::try_from(length - offset).unwrap_or(PART))];
+        let read = match file.read_now(&mut part, offset) {
+            Err(Errno::AGAIN) => {
+                let file = Arc::clone(&file);
+                let read = pool.run(move || {
+                    rustix::io::pread(&*file, &mut part, offset).map(|count| (count, part))
+                });
+                read.await.unwrap_or(Err(Errno::IO))
+            }
+            read => read.map(|count| (count, part)),
+        };
+        match read {
+            Ok((count, mut part)) if count > 0 => {
+                part.truncate(count);
+                offset += count as u64;
+                sender.push(Bytes::from(part));
+                // Each part gives other tasks their turn, as a read from a socket does.
+                tokio::task::yield_now().await;
+            }
+            // The stream is left broken.
+            _ => return,
+        }
+    }
+    if offset == length {
+        sender.end();
+    }
+    drop(share);
+}

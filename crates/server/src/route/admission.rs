@@ -1,0 +1,143 @@
+//! Whether a request came by a connection on which its site is served.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use dunlin_http::http1::Refusal;
+use dunlin_http::semantics::path;
+use dunlin_http::{FieldName, Request};
+
+use super::{Origin, Routed, Subject, Via, dispatch, refuse, routed, unrouted};
+use crate::config::Site;
+use crate::event_loop::Loop;
+use crate::gate::{Client, to_https};
+use crate::handler::file::apply_to_message;
+use crate::handler::{error_page, errors};
+use crate::seldom::Seldom;
+use crate::tls::{Policy, Standing};
+use crate::transport::{Peer, Transport};
+
+/// Whether a request came by a connection on which its site is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Right,
+    /// It did not. Requests for other sites may be served.
+    Misdirected,
+    /// It did not, and the site that the handshake named is not served on the connection either: its policy has changed.
+    /// The connection takes no further requests.
+    Ended,
+}
+
+/// Whether the connection that the request came by meets what the site requires of handshakes. Without TLS there is none,
+/// so that a site is admitted that requires no certificate of its clients.
+#[inline]
+pub(super) fn is_admitted(ctx: &Loop, client: Client, site: &Site) -> bool {
+    match client.policy {
+        Policy::EXEMPT => true,
+        Policy::UNENCRYPTED => {
+            !ctx.quick.some_require_certificates
+                || !ctx.shared.certificates.requires_certificates(site.index)
+        }
+        met => met == ctx.shared.certificates.policy(site.index),
+    }
+}
+
+/// As [`dispatch`], for a client's request. A connection on which it is misdirected because a policy has changed is
+/// compared with the new one.
+///
+/// # Errors
+/// As [`dispatch`].
+pub(crate) fn dispatch_client(
+    ctx: &Rc<Loop>,
+    (peer, stream): (Peer, &mut Transport),
+    request: &Request<'_>,
+    path_buffer: &mut Vec<u8>,
+) -> Result<Routed, Refusal> {
+    let routed = dispatch(ctx, Client::of(peer, stream), Origin::Client, request, path_buffer)?;
+    if routed.direction == Direction::Right {
+        return Ok(routed);
+    }
+    match stream.renew_policy(&ctx.shared.config, &ctx.shared.certificates) {
+        Standing::Unchanged => Ok(routed),
+        Standing::Renewed => {
+            dispatch(ctx, Client::of(peer, stream), Origin::Client, request, path_buffer)
+        }
+        Standing::Unmet => Ok(Routed { direction: Direction::Ended, ..routed }),
+    }
+}
+
+/// The response to a request for a site that is not served on this connection. `site` is the one that the request names,
+/// if there is one.
+#[cold]
+pub(super) fn misdirected(
+    ctx: &Rc<Loop>,
+    client: Client,
+    request: &Request<'_>,
+    raw_path: &[u8],
+    site: Option<&Arc<Site>>,
+) -> Routed {
+    let is_encrypted = client.policy != Policy::UNENCRYPTED;
+    if let Some(site) = site
+        && !is_encrypted
+        && let Some(routed) = redirect_to_tls(ctx, client, request, raw_path, site)
+    {
+        return routed;
+    }
+    static SELDOM: Seldom = Seldom::new();
+    let host = error_page::quoted(request.field(FieldName::Host).unwrap_or_default());
+    let (reason, text) = match site {
+        None => ("no site for host", format!("This server has no site for {host}.")),
+        Some(site) if is_encrypted && site.tls.is_none() => (
+            "the site has no `tls`, and the connection has",
+            format!("{host} is not served over TLS here."),
+        ),
+        Some(_) if is_encrypted => (
+            "the TLS handshake met the policy of another site, or of an earlier configuration",
+            format!("{host} needs a connection of its own."),
+        ),
+        Some(_) => (
+            "the site requires certificates of its clients, and the connection has no TLS",
+            format!("{host} is served over TLS only."),
+        ),
+    };
+    if SELDOM.is_due() {
+        let advice = if site.is_none() { "; add it to the `host` of a site" } else { "" };
+        tracing::info!("request misdirected: {reason} {host:?}{advice}");
+    }
+    let mut response = errors::plain_page(421, Some(&text), true);
+    if let Some(site) = site {
+        apply_to_message(site.route(b"/"), &mut response.fields);
+    }
+    Routed {
+        direction: Direction::Misdirected,
+        // Whatever its body: the site's limit is not this connection's to tell.
+        body_limit: u64::MAX,
+        ..unrouted(response)
+    }
+}
+
+/// The redirect of a route that sends clients without TLS to https.
+fn redirect_to_tls(
+    ctx: &Rc<Loop>,
+    client: Client,
+    request: &Request<'_>,
+    raw_path: &[u8],
+    site: &Arc<Site>,
+) -> Option<Routed> {
+    let mut path = Vec::new();
+    path::decode(raw_path, &mut path).ok()?;
+    let settings = site.route(&path);
+    let port = settings.gates.as_ref()?.https.as_ref()?.redirect?;
+    let subject = Subject {
+        site,
+        settings,
+        raw_path,
+        path: &path,
+        query: None,
+        client,
+        pass: None,
+        via: Via::default(),
+    };
+    let reply = refuse(ctx, request, &subject, to_https(request, port));
+    Some(routed(site, settings, reply, false, None))
+}

@@ -1,0 +1,38 @@
+//! Log messages that clients can cause as often as they like.
+
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Lets one message through in each second.
+#[derive(Debug, Default)]
+pub(crate) struct Seldom(AtomicU64);
+
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+impl Seldom {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Whether no message was let through in this second yet.
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_due_at(START.elapsed().as_secs() + 1)
+    }
+
+    fn is_due_at(&self, second: u64) -> bool {
+        self.0.swap(second, Ordering::Relaxed) != second
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_message_passes_in_each_second() {
+        let seldom = Seldom::new();
+        let passed = [1, 1, 1, 2, 2, 5].map(|second| seldom.is_due_at(second));
+        assert_eq!(passed, [true, false, false, true, false, true]);
+    }
+}

@@ -1,0 +1,189 @@
+//! What a site requires of handshakes. A request is served only if the handshake of its connection met the policy of the
+//! site that the request names, which may be another than the site that the handshake named.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{CipherSuite, RootCertStore, SupportedProtocolVersion, version};
+use sha2::{Digest, Sha256};
+
+use super::certificate::{chain, provider, told};
+use crate::config::{ClientCertificates, Tls, TlsVersion};
+
+/// Identifies a policy: two sites have the same one if and only if they require the same of a handshake. It stays the
+/// same over reloads, and another follows when the content of a file changes by which clients are verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Policy(u32);
+
+impl Policy {
+    /// Of a request that the server makes itself, after one was admitted to the site: nothing is compared.
+    pub(crate) const EXEMPT: Self = Self(0);
+    /// Of a connection without TLS.
+    pub(crate) const UNENCRYPTED: Self = Self(1);
+    /// The policy of a site without `tls`, which no handshake meets.
+    pub(super) const UNMET: Self = Self(u32::MAX);
+}
+
+/// A policy that changes while requests are compared with it.
+#[derive(Debug)]
+pub(super) struct CurrentPolicy(AtomicU32);
+
+impl CurrentPolicy {
+    pub(super) fn new(policy: Policy) -> Self {
+        Self(AtomicU32::new(policy.0))
+    }
+
+    #[inline]
+    pub(super) fn get(&self) -> Policy {
+        Policy(self.0.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set(&self, policy: Policy) {
+        self.0.store(policy.0, Ordering::Relaxed);
+    }
+}
+
+/// What a site requires, with the content of its files.
+pub(super) struct Requirements {
+    /// Has the cipher suites that may be used, the preferred first.
+    pub(super) provider: Arc<CryptoProvider>,
+    pub(super) versions: Vec<&'static SupportedProtocolVersion>,
+    clients: Option<Clients>,
+}
+
+impl Requirements {
+    /// Reads the files that `settings` names.
+    ///
+    /// # Errors
+    /// Which file cannot be read, and why.
+    pub(super) fn read(settings: &Tls) -> Result<Self, String> {
+        let mut provider = CryptoProvider::clone(&provider());
+        if let Some(wanted) = &settings.ciphers {
+            let all = std::mem::take(&mut provider.cipher_suites);
+            let find = |name| all.iter().find(|suite| suite.suite() == name).copied();
+            provider.cipher_suites = wanted.iter().copied().filter_map(find).collect();
+        }
+        let known: &[&SupportedProtocolVersion] = match settings.min_version {
+            TlsVersion::Tls12 => &[&version::TLS13, &version::TLS12],
+            TlsVersion::Tls13 => &[&version::TLS13],
+        };
+        // A version without any suite would be agreed upon, and then fail.
+        let has_suite = |version: &&&'static SupportedProtocolVersion| {
+            provider.cipher_suites.iter().any(|suite| suite.version() == **version)
+        };
+        let versions = known.iter().filter(has_suite).copied().collect();
+        let clients = settings.clients.as_ref().map(Clients::read).transpose()?;
+        Ok(Self { provider: Arc::new(provider), versions, clients })
+    }
+
+    /// The suites that a handshake can agree upon. As each belongs to one version of TLS, they say which versions it can
+    /// agree upon, too.
+    pub(super) fn suites(&self) -> Vec<CipherSuite> {
+        let suites = self.provider.cipher_suites.iter();
+        let usable = suites.filter(|suite| self.versions.contains(&suite.version()));
+        usable.map(rustls::SupportedCipherSuite::suite).collect()
+    }
+
+    pub(super) fn policy(&self) -> Policy {
+        let mut suites: Vec<u16> = self.suites().into_iter().map(u16::from).collect();
+        suites.sort_unstable();
+        suites.dedup();
+        let clients = self.clients.as_ref().map(Clients::digest);
+        number_of(Terms { suites, clients })
+    }
+
+    /// Verifies the certificates of clients; `None` when they are not asked for one.
+    ///
+    /// # Errors
+    /// Which file cannot be used, and why.
+    pub(super) fn verifier(&self) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
+        self.clients.as_ref().map(|clients| clients.verifier(&self.provider)).transpose()
+    }
+}
+
+/// All that makes two policies different.
+#[derive(PartialEq, Eq)]
+struct Terms {
+    /// In the order of their numbers.
+    suites: Vec<u16>,
+    clients: Option<[u8; 32]>,
+}
+
+/// Every policy that a site of this process has had; the number of each is its place here, counted from [`FIRST`].
+static KNOWN: Mutex<Vec<Terms>> = Mutex::new(Vec::new());
+
+/// The number behind those that are no site's.
+const FIRST: usize = 2;
+
+fn number_of(terms: Terms) -> Policy {
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let place = known.iter().position(|other| *other == terms).unwrap_or_else(|| {
+        known.push(terms);
+        known.len() - 1
+    });
+    // No process reads so many configurations.
+    u32::try_from(place + FIRST).map_or(Policy::UNMET, Policy)
+}
+
+/// What certificates of clients are verified by.
+struct Clients {
+    authorities: Vec<CertificateDer<'static>>,
+    revoked: Option<Vec<CertificateRevocationListDer<'static>>>,
+    settings: ClientCertificates,
+}
+
+impl Clients {
+    fn read(settings: &ClientCertificates) -> Result<Self, String> {
+        let lists = |file: &std::path::PathBuf| {
+            let wrong = |error| format!("client_revoked {}: {}", file.display(), told(&error));
+            CertificateRevocationListDer::pem_file_iter(file)
+                .map_err(wrong)?
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(wrong)
+        };
+        Ok(Self {
+            authorities: chain(&settings.authority)?,
+            revoked: settings.revoked.as_ref().map(lists).transpose()?,
+            settings: settings.clone(),
+        })
+    }
+
+    fn digest(&self) -> [u8; 32] {
+        let mut digest = Sha256::new();
+        digest.update([u8::from(self.settings.required), u8::from(self.revoked.is_some())]);
+        let authorities = self.authorities.iter().map(|item| (0, item.as_ref()));
+        let revoked = self.revoked.iter().flatten().map(|item| (1, item.as_ref()));
+        for (kind, item) in authorities.chain(revoked) {
+            digest.update([kind]);
+            digest.update((item.len() as u64).to_be_bytes());
+            digest.update(item);
+        }
+        digest.finalize().into()
+    }
+
+    fn verifier(
+        &self,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Arc<dyn ClientCertVerifier>, String> {
+        let mut roots = RootCertStore::empty();
+        for authority in &self.authorities {
+            roots.add(authority.clone()).map_err(|error| {
+                format!("client_authority {}: {error}", self.settings.authority.display())
+            })?;
+        }
+        let mut builder =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+        if let Some(lists) = &self.revoked {
+            builder = builder.with_crls(lists.iter().cloned());
+        }
+        if !self.settings.required {
+            builder = builder.allow_unauthenticated();
+        }
+        builder.build().map_err(|error| format!("client_authority: {error}"))
+    }
+}

@@ -1,0 +1,39 @@
+"""What the hosts of Python applications share: loading the application, and reporting what was loaded."""
+
+import ast
+import importlib
+import os
+import sys
+
+# Bytes of a report at most.
+MOST = 512 * 1024
+
+
+def load(name):
+    """The application that `name` says: `module:application`, or `module:factory(arguments)`, whose arguments
+    are literals."""
+    module, _, text = name.partition(":")
+    found = importlib.import_module(module)
+    names, parenthesis, _ = text.partition("(")
+    for attribute in names.strip().split("."):
+        found = getattr(found, attribute)
+    if parenthesis:
+        call = ast.parse(text.strip(), mode="eval").body
+        values = [ast.literal_eval(argument) for argument in call.args]
+        named = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
+        found = found(*values, **named)
+    if not callable(found):
+        raise TypeError("%s is no application: %r" % (name, found))
+    return found
+
+
+def loaded_files(most=MOST):
+    """The files of all modules that are loaded, each ended by a NUL, as far as they fit into a report."""
+    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    report = bytearray()
+    for file in files:
+        if isinstance(file, str) and file:
+            path = os.fsencode(os.path.abspath(file)) + b"\0"
+            if len(report) + len(path) <= most:
+                report += path
+    return bytes(report)
