@@ -155,6 +155,9 @@ def serve(tmp_path, site):
         file.write_text(text)
         server = Server(["--config", str(file), *arguments], tmp_path, preexec)
         running.append(server)
+        if settled and settled[-1].exists():
+            until_strong(settled[-1])
+        settled.clear()
         return server
 
     yield start
@@ -162,13 +165,23 @@ def serve(tmp_path, site):
         if server.process.poll() is None:
             server.process.kill()
             server.process.wait()
+        server.process.stdout.close()
         assert "panicked" not in server.log, server.log
 
 
+settled = []
+
+
 def settle(path):
-    """Makes a file old enough for its tag to be strong."""
+    """Makes the time of modification an old one. `serve` waits until the tags of such files are strong."""
     past = time.time() - 60
     os.utime(path, (past, past))
+    settled.append(path)
+
+
+def until_strong(path):
+    """Waits until the file's last change is old enough for its tag to be strong."""
+    wait_until(lambda: time.time() > path.stat().st_ctime + 0.05, f"{path} to be old enough")
 
 
 def write(path, content):

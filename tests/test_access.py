@@ -89,12 +89,13 @@ def test_only_trusted_proxies_are_believed(serve, site, tmp_path):
         ("X-Forwarded-For: 192.0.2.7", 200),
         ("X-Forwarded-For: 192.0.2.7, 10.2.3.4", 200),
         ("X-Forwarded-For: 192.0.2.7, 192.0.2.8", 403),
-        ('Forwarded: for="[2001:db8::5]:99";proto=https', 200),
+        ("X-Forwarded-For: [2001:db8::5]:99", 200),
+        ('Forwarded: for="[2001:db8::5]:99";proto=https', 403),
         ("X-Other: 1", 403),
     ]:
         assert trusting.get("/x.txt", field)[0] == status, field
     trusting.stop()
-    assert log.read_text().split() == ["192.0.2.7", "192.0.2.7", "192.0.2.8", "2001:db8::5", "127.0.0.1"]
+    assert log.read_text().split() == ["192.0.2.7", "192.0.2.7", "192.0.2.8", "2001:db8::5", "127.0.0.1", "127.0.0.1"]
     assert serve(route=route).get("/x.txt", "X-Forwarded-For: 192.0.2.7")[0] == 403
 
 

@@ -234,11 +234,11 @@ def test_another_server_decides(serve, site, tmp_path):
     assert (status, fields["location"], fields["set-cookie"]) == (302, "https://login.example/", "a=b")
     assert server.get("/x.txt", bearer + "broken")[0] == 502
     assert server.get("/x.txt", bearer + "late")[0] == 502
-    server.logged("it took too long")
+    server.logged("its response takes too long")
     decides.shutdown()
     decides.server_close()
     assert server.get("/x.txt", bearer + "right")[0] == 502
-    server.logged("could not say who asks")
+    server.logged("forward authentication at http://127.0.0.1")
     server.stop()
     assert log.read_text().split("\n")[0] == "ann 206"
 

@@ -238,7 +238,7 @@ def test_what_cannot_be_run_is_refused_and_the_log_says_why(cgi):
     assert server.get("/cgi-bin/no-interpreter")[0] == 500
     assert server.get("/cgi-bin/a", method="TRACE")[0] == 405
     server.logged("not executable")
-    server.logged("interpreter that its first line names, is missing")
+    server.logged("its interpreter")
     assert get(server, "/cgi-bin/a")[2] == b"hello"
 
 
@@ -320,7 +320,7 @@ def test_an_nph_script_speaks_for_itself(cgi):
     ("printf 'Status: 12\\n\\n'", "its Status"),
     ("printf 'Status: 100 Continue\\n\\n'", "its Status"),
     ("printf 'Content-Length: 5\\nContent-Length: 6\\n\\n'", "two Content-Lengths"),
-    ("printf 'Transfer-Encoding: chunked\\n\\n0\\r\\n\\r\\n'", "Transfer-Encoding"),
+    ("printf 'Transfer-Encoding: gzip\\n\\nx'", "Transfer-Encoding"),
     ("printf '\\nbody'", "no field"),
     ("yes 'A: b'", "more than"),
     ("yes | tr -d '\\n'", "more than"),

@@ -239,14 +239,18 @@ def test_a_client_that_takes_little_is_waited_for(serve, site, stopped, confined
             wait_until(lambda: events.poll(10), "the connection to be dropped")
 
 
+HALF_BODY = b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n"
+
+
 def test_past_the_limit_newcomers_wait(serve, page):
     server = serve(server="connections = 3")
     held = [server.connect() for _ in range(3)]
     for connection in held:
         connection.sendall(GET)
         assert read_response(connection)[0] == 200
-        # Who waits for nothing would give way.
-        connection.sendall(GET[:5])
+        # An idle connection would be closed to make room, and so would one with half a head.
+        connection.sendall(HALF_BODY)
+        assert read_response(connection)[0] == 405
     late = server.connect()
     late.sendall(GET)
     late.settimeout(0.3)
@@ -297,11 +301,12 @@ def test_without_descriptors_accepting_pauses_and_recovers(serve, page):
     first = server.connect()
     first.sendall(GET)
     assert read_response(first)[0] == 200
-    # Who waits for nothing would have to give way.
-    first.sendall(GET[:5])
+    # An idle connection would be closed to make room, and so would one with half a head.
+    first.sendall(HALF_BODY)
+    assert read_response(first)[0] == 405
     crowd = [server.connect() for _ in range(100)]
     wait_until(lambda: "accepting pauses" in server.log, "the pause to be said")
-    first.sendall(GET[5:])
+    first.sendall(b"x" + GET)
     assert read_response(first)[0] == 200, "those who are connected are served"
     for connection in crowd:
         connection.close()

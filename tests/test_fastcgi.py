@@ -377,12 +377,12 @@ def test_the_servers_end_is_its_workers_end(fastcgi, tmp_path):
     assert not list(tmp_path.glob("dunlin-*/"))
 
 
-def test_a_command_that_cannot_be_started_gives_500_at_once(serve, site):
+def test_a_command_that_cannot_be_started_gives_502_at_once(serve, site):
     server = serve(
         route=f'script = {{ kind = "fastcgi", command = ["no-such-program"], root = "{site}" }}'
     )
     php(site, "a.php", HELLO)
-    assert get(server, "/a.php")[0] == 500
+    assert get(server, "/a.php")[0] == 502
     wait_until(lambda: "no-such-program" in server.log, "the reason")
 
 

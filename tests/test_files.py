@@ -42,7 +42,7 @@ def test_conditional_requests(serve, site, cache):
     server = serve(f"cache = {cache}")
     _, fields, _ = server.get("/a.txt")
     tag, date = fields["etag"], fields["last-modified"]
-    past, future = "Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 2094 08:49:37 GMT"
+    past, future = "Sun, 06 Nov 1994 08:49:37 GMT", "Sat, 06 Nov 2094 08:49:37 GMT"
     for field, status in [
         (f"If-None-Match: {tag}", 304),
         (f"If-None-Match: W/{tag}", 304),
@@ -51,7 +51,7 @@ def test_conditional_requests(serve, site, cache):
         ('If-None-Match: "x"', 200),
         (f"If-Modified-Since: {date}", 304),
         (f"If-Modified-Since: {past}", 200),
-        (f"If-Modified-Since: {future}", 200),
+        (f"If-Modified-Since: {future}", 304),
         ("If-Modified-Since: soon", 200),
         (f"If-Match: {tag}", 200),
         (f"If-Match: W/{tag}", 412),

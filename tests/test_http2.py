@@ -267,7 +267,7 @@ def test_a_closed_window_holds_the_script_and_not_the_memory(cgi, tmp_path):  # 
 def test_uploads_are_held_by_a_slow_script(cgi, tmp_path):  # noqa: F811
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    server = cgi({"slow": f"read x < {gate}; printf 'Content-Type: text/plain\\n\\n'; wc -c\n"}, route='body_size = "8MB"')
+    server = cgi({"slow": f"read x < {gate}; printf 'Content-Type: text/plain\\n\\n'; wc -c\n"}, route='body_size = "8MB"\nbody = "stream"')
     with Client(server) as client:
         client.send(request(1, "/cgi-bin/slow", "POST", ("content-length", "2000000"), ended=False))
         # As much as the stream's first window; more would break the rules.

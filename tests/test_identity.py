@@ -100,8 +100,9 @@ def test_a_failure_is_explained_only_where_that_is_asked_for(cgi, shown):  # noq
     server = cgi({"fails": FAILS, "hangs": "echo waiting >&2; sleep 60\n"}, settings)
     status, answer, body = server.get("/cgi-bin/fails")
     assert status == 502 and answer["content-type"] == "text/html; charset=utf-8"
-    parts = [b"line &lt;one&gt;\nline two", b"exit status is 3", b"cgi-bin/fails"]
-    assert [part in body for part in parts] == [shown] * 3
+    parts = [b"line &lt;one&gt;\nline two", b"exit status is 3"]
+    assert [part in body for part in parts] == [shown] * 2
+    assert b"cgi-bin/fails" in body
     assert bool(re.search(b"[0-9a-f]{32}", body)) == shown
     status, _, body = server.get("/cgi-bin/hangs")
     assert status == 504 and (b"waiting" in body) == shown

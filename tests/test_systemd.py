@@ -1,5 +1,6 @@
 """The service manager: sockets that it opens, what it is told, its watchdog. The tests play its part."""
 
+import fcntl
 import os
 import re
 import shutil
@@ -41,8 +42,8 @@ class Manager:
     def start(self, file, *sockets, names=None, environment=None, pid=None):
         """A server that inherits `sockets` from descriptor 3 on."""
         environment = {**os.environ, "NOTIFY_SOCKET": self.address, **(environment or {})}
-        moved = [os.dup(s.fileno()) for s in sockets]
-        high = [os.dup2(fd, 100 + n, inheritable=True) for n, fd in enumerate(moved)]
+        # Free numbers beyond those that the server is to find them at.
+        high = [fcntl.fcntl(s.fileno(), fcntl.F_DUPFD, FIRST + 100) for s in sockets]
         number = f"LISTEN_PID={pid or '$$'} LISTEN_FDS={len(sockets)} " if sockets else ""
         names = f"LISTEN_FDNAMES={':'.join(names)} " if names else ""
         redirect = " ".join(f"{FIRST + n}<&{fd} {fd}<&-" for n, fd in enumerate(high))
@@ -51,7 +52,7 @@ class Manager:
             ["bash", "-c", command, DUNLIN, str(file)],
             env=environment, pass_fds=high, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
-        for fd in moved + high:
+        for fd in high:
             os.close(fd)
         return process
 

@@ -175,7 +175,7 @@ def leaves(environ, start_response):
 '''
 
 REQUEST, REQUEST_WITH_BODY, BODY, BODY_END = 1, 2, 3, 4
-PART, END, WHOLE = 1, 2, 3
+PART, END, WHOLE, LOADED = 1, 2, 3, 5
 HEAD = b"Status: 200 OK\r\nX-A: b\r\n\r\n"
 FAILED = "500"
 
@@ -240,6 +240,7 @@ class Host:
         self.errors = folder / "errors"
         path = str(folder / "socket")
         shutil.copy(ROOT / "scripting/wsgi/host.py", folder / "wsgi-host.py")
+        shutil.copy(ROOT / "scripting/python/dunlin_loading.py", folder)
         if library:
             shutil.copy(library, folder / "dunlin_wsgi.abi3.so")
         (folder / "app").mkdir()
@@ -266,7 +267,8 @@ class Host:
         header = self.stream.read(9)
         assert len(header) == 9, self.errors.read_text()
         length, number, kind = struct.unpack("<IIB", header)
-        return number, kind, self.stream.read(length)
+        payload = self.stream.read(length)
+        return self.receive() if kind == LOADED else (number, kind, payload)
 
     def answer(self, number):
         """All of an answer, and how it ended: None when well."""

@@ -1,0 +1,172 @@
+"""Messages about mistakes in the configuration: they say what to write, in the file's own terms."""
+
+import json
+import re
+import subprocess
+
+import pytest
+from conftest import DUNLIN
+
+LISTEN = '[[listen]]\naddress = "127.0.0.1:0"\n'
+SITE = '[[site]]\nroot = "."\n'
+ROUTE = '[[site.route]]\npath = "/*"\n'
+
+
+def check(folder, text, *arguments):
+    file = folder / "dunlin.toml"
+    file.write_text(text)
+    done = subprocess.run([DUNLIN, "check", "-c", file, *arguments], capture_output=True, text=True)
+    said = done.stdout + done.stderr.replace(f"{folder}/", "")
+    assert not re.search(r"\bstruct\b|Table\b|expected (a )?(sequence|map|usize|u\d\d)", said), said
+    return done.returncode, said
+
+
+@pytest.mark.parametrize(
+    "key, what",
+    [
+        ("proxy", "does not forward requests to HTTP servers"),
+        ("proxy_pass", "does not forward requests to HTTP servers"),
+        ("reverse_proxy", "does not forward requests to HTTP servers"),
+        ("ProxyPass", "does not forward requests to HTTP servers"),
+        ("alias", "write `root` into a [[site.route]]"),
+        ("location", "write [[site.route]] with path"),
+        ("rewrite", "try = "),
+        ("include", "a configuration is one file"),
+        ("server_name", "write host = "),
+        ("try_files", 'write try = ["{path}"'),
+        ("ssl_certificate", "write tls = { certificate ="),
+        ("add_header", "write set_fields ="),
+        ("autoindex", "write listing = true"),
+        ("gzip", "write compress ="),
+        ("error_page", "write error_pages ="),
+        ("auth_basic", "write auth = { basic ="),
+        ("return", "write redirect ="),
+        ("fastcgi_pass", 'kind = "fastcgi"'),
+        ("client_max_body_size", "write body_size ="),
+    ],
+)
+@pytest.mark.parametrize("where", ["server", "site", "route"])
+def test_a_directive_of_another_server_says_what_to_write(tmp_path, key, what, where):
+    server, site, route = "[server]\n", SITE, ROUTE
+    line = f'{key} = "x"\n'
+    server, site, route = (
+        server + (line if where == "server" else ""),
+        site + (line if where == "site" else ""),
+        route + (line if where == "route" else ""),
+    )
+    code, said = check(tmp_path, server + LISTEN + site + route)
+    assert code == 1 and f"there is no key `{key}`" in said and what in said, said
+    assert "the keys are" not in said and len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "line, where, what",
+    [
+        ("redirect = 1", "7:12", "a path or URL, or a table such as"),
+        ("redirect = [1]", "7:12", "a path or URL, or a table such as"),
+        ('respond = "x"', "7:11", "a table such as { status"),
+        ('script = "x"', "7:10", 'a table such as { kind = "cgi"'),
+        ('throttle = "x"', "7:12", "a table such as { bandwidth"),
+        ('index = "index.html"', "7:9", "a list such as"),
+        ('body_size = "x"', "7:13", "is not a size"),
+        ('ranges = "x"', "7:10", "a whole number"),
+        ('listing = "yes"', "7:11", "true or false"),
+        ("root = 1", "7:8", "text in quotes"),
+        ("hsts = { subdomains = true }", "7:", "age"),
+    ],
+)
+def test_a_value_of_another_form_says_which_form_to_write(tmp_path, line, where, what):
+    code, said = check(tmp_path, LISTEN + SITE + ROUTE + line + "\n")
+    assert code == 1 and f"dunlin.toml:{where}" in said and what in said, said
+
+
+def test_a_redirect_may_be_a_text(tmp_path):
+    text = LISTEN + SITE + ROUTE
+    for value, shown in (('"/new/"', "302 to /new/"), ('{ to = "/new/", status = 301 }', "301 to /new/")):
+        assert check(tmp_path, text + f"redirect = {value}\n")[0] == 0
+        assert shown in check(tmp_path, text + f"redirect = {value}\n", "--explain", "/x")[1]
+    code, said = check(tmp_path, text + 'redirect = ""\n')
+    assert code == 1 and "dunlin.toml:7:12" in said
+    code, said = check(tmp_path, text + 'redirect = { to = "/", statsu = 301 }\n')
+    assert code == 1 and "did you mean `status`?" in said
+
+
+def test_workers_elsewhere_are_one_or_a_list(tmp_path):
+    for value in ('"127.0.0.1:9000"', '["127.0.0.1:9000", "127.0.0.1:9001"]'):
+        text = f'{LISTEN}{SITE}{ROUTE}script = {{ kind = "scgi", connect = {value} }}\n'
+        assert check(tmp_path, text)[0] == 0
+    text = f'{LISTEN}{SITE}{ROUTE}script = {{ kind = "scgi", connect = "nonsense" }}\n'
+    code, said = check(tmp_path, text)
+    assert code == 1 and "dunlin.toml:7:37" in said and "is no address" in said, said
+
+
+@pytest.mark.parametrize(
+    "line, quoted",
+    [
+        ("address = 127.0.0.1:8080", 'address = "127.0.0.1:8080"'),
+        ("address = localhost:8080", 'address = "localhost:8080"'),
+        ("address = :8080", 'address = ":8080"'),
+        ("address = unix:/run/x.sock", 'address = "unix:/run/x.sock"'),
+    ],
+)
+def test_a_text_without_quotes_is_shown_with_them(tmp_path, line, quoted):
+    code, said = check(tmp_path, f"[[listen]]\n{line}\n{SITE}")
+    assert code == 1 and "put it in quotes" in said and quoted in said and "dunlin.toml:2:" in said, said
+
+
+def test_an_unknown_table_is_reported_once(tmp_path):
+    routes = '[[site.routes]]\npath = "/a/*"\n[[site.routes]]\npath = "/b/*"\n'
+    code, said = check(tmp_path, LISTEN + SITE + routes)
+    assert code == 1 and len(said.splitlines()) == 1 and "did you mean `route`?" in said, said
+
+
+@pytest.mark.parametrize("site", ["[[site]]\n", '[[site]]\n[[site.route]]\npath = "/a/*"\nrespond = {}\n'])
+def test_a_site_without_root_is_named_by_its_line(tmp_path, site):
+    code, said = check(tmp_path, LISTEN + site)
+    assert code == 1 and "dunlin.toml:3:1: a site has no root" in said, said
+
+
+def test_an_address_for_all_is_one_listener(tmp_path):
+    code, said = check(tmp_path, f'[[listen]]\naddress = ":8080"\n{SITE}')
+    assert code == 0 and "1 listener (2 sockets), 1 site" in said
+
+
+@pytest.mark.parametrize(
+    "url, what",
+    [
+        ("/../../etc", "rejected with 400: its `..` segments lead above the root"),
+        ("/%zz", "rejected with 400: a percent sign"),
+        ("/a%2fb", "rejected with 404: it holds an encoded slash"),
+        ("/none", "404 for "),
+        ("/x.var", "dunlin.toml:7): variable"),
+    ],
+)
+def test_an_explanation_is_for_people(tmp_path, url, what):
+    code, said = check(tmp_path, LISTEN + SITE + ROUTE + 'records = "variable"\n', "--explain", url)
+    assert code == 0 and what in said, said
+    assert not re.search(r"AboveRoot|Records|\{ |os error|Some\(", said), said
+
+
+def test_an_explanation_lists_defaults_only_when_asked(tmp_path):
+    text = LISTEN + SITE + ROUTE + "listing = true\n"
+    short = check(tmp_path, text, "--explain", "/")[1]
+    assert "listing from /*" in short and "root from the site" in short and "by default" not in short
+    whole = check(tmp_path, text, "--explain", "/", "--all")[1]
+    assert "body_size by default: 1 MiB" in whole and "compress_size by default: 8 MiB" in whole
+
+
+def test_the_schema_refuses_what_check_refuses(tmp_path):
+    schema = json.loads(subprocess.run([DUNLIN, "check", "--schema"], capture_output=True, check=True).stdout)
+    assert schema["title"] == "Dunlin configuration" and schema["$id"]
+    numbers = {
+        kind: [form for form in schema["$defs"][kind]["anyOf"] if form.get("type") != "string"]
+        for kind in ("Span", "Rate", "Size")
+    }
+    # Times and rates have units; only 0 needs none.
+    assert numbers["Span"] == numbers["Rate"] == [{"const": 0}]
+    assert numbers["Size"] == [{"type": "integer", "minimum": 0}]
+    for value, expected in (("30", 1), ("0", 0), ('"30s"', 0), ('"30"', 1)):
+        text = f"[server]\nstop_timeout = {value}\n{LISTEN}{SITE}"
+        assert check(tmp_path, text)[0] == expected
+        pattern = schema["$defs"]["Span"]["anyOf"][0]["pattern"]
+        assert value == "0" or not value.startswith('"') or bool(re.search(pattern, value.strip('"'))) == (expected == 0)

@@ -1,0 +1,61 @@
+"""An access log whose disk is full: no half of a line stays as a line of its own."""
+
+import re
+import resource
+import signal
+
+import pytest
+from conftest import wait_until, write
+
+LINE = re.compile(r"GET /a\?number=\d{4} 200")
+
+
+def limited(most):
+    """A file cannot grow beyond that: as on a full disk, a write takes what fits and the next one fails."""
+
+    def prepare():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+
+    return prepare
+
+
+def lost(server):
+    found = re.search(r"(\d+) lines of the access log were lost", server.log)
+    return int(found[1]) if found else 0
+
+
+@pytest.mark.parametrize("most", [1, 997, 1000, 1003, 1019])
+def test_a_line_that_was_cut_is_completed_when_there_is_space(serve, site, tmp_path, most):
+    log = tmp_path / "access.log"
+    write(site / "a", "x")
+    server = serve(server=f'access_log = {{ path = "{log}", format = "{{method}} {{target}} {{status}}" }}', preexec=limited(most))
+    asked = 0
+
+    def ask(count):
+        nonlocal asked
+        for _ in range(count):
+            assert server.get(f"/a?number={asked:04}")[0] == 200
+            asked += 1
+
+    ask(60)
+    wait_until(lambda: log.stat().st_size == most, "a full disk")
+    ask(3)
+    server.logged("lines are being lost")
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    ask(5)
+    assert server.stop() == 0
+    lines = log.read_text().splitlines()
+    assert log.read_text().endswith("\n")
+    assert all(LINE.fullmatch(line) for line in lines), lines
+    assert len(lines) + lost(server) == asked and len(set(lines)) == len(lines)
+
+
+def test_a_line_that_an_earlier_process_has_cut_is_marked(serve, site, tmp_path):
+    log = tmp_path / "access.log"
+    log.write_text("1 GET /a 200\n2 GE")
+    write(site / "a", "x")
+    server = serve(server=f'access_log = {{ path = "{log}", format = "{{method}} {{target}} {{status}}" }}')
+    assert server.get("/a")[0] == 200
+    assert server.stop() == 0
+    assert log.read_text() == "1 GET /a 200\n2 GE [cut]\nGET /a 200\n"

@@ -1,0 +1,275 @@
+"""Errors and redirects of the server's own: their fields, their pages, and what the log says."""
+
+import json
+import shutil
+
+import httpx
+import pytest
+
+from conftest import wait_until, write
+from test_cgi import get, script
+
+PHP_CGI = shutil.which("php-cgi")
+ALWAYS = 'set_fields = { X-Frame-Options = "DENY", Content-Type = "text/x" }'
+
+
+@pytest.fixture
+def serve(serve):
+    """As elsewhere; the servers end in order, so that their workers do."""
+    running = []
+
+    def start(*arguments, **settings):
+        running.append(serve(*arguments, **settings))
+        return running[-1]
+
+    yield start
+    for server in running:
+        server.stop()
+
+
+def test_errors_and_redirects_have_the_fields_of_their_route(serve, site, tmp_path):
+    write(site / "x.txt", "x")
+    write(site / "sub" / "index.html", "sub")
+    write(site / "gone.html", "gone")
+    (site / "empty").mkdir()
+    (tmp_path / "users").write_text("")
+    server = serve(
+        route=f'{ALWAYS}\nbody_size = "10B"\nerror_pages = {{ 410 = "/gone.html" }}',
+        more=f"""
+        [[site.route]]
+        path = "/denied/*"
+        deny = ["0.0.0.0/0"]
+        [[site.route]]
+        path = "/closed/*"
+        auth = {{ basic = "{tmp_path}/users" }}
+        [[site.route]]
+        path = "/post"
+        methods = ["POST"]
+        [[site.route]]
+        path = "/limited"
+        limit = {{ requests = "1/h", burst = 1 }}
+        [[site.route]]
+        path = "/old/*"
+        redirect = {{ to = "/new/{{rest}}", status = 301 }}
+        [[site.route]]
+        path = "/gone"
+        try = ["=410"]
+        [[site.route]]
+        path = "/hidden"
+        internal = true
+        [[site.route]]
+        path = "/broken/*"
+        script = {{ kind = "scgi", connect = ["127.0.0.1:1"] }}
+        """,
+    )
+    server.get("/limited")
+    for path, status, kind in [
+        ("/none", 404, "text/html"),
+        ("/empty/", 403, "text/html"),
+        ("/sub", 301, "text/html"),
+        ("/old/x", 301, "text/html"),
+        ("/denied/x", 403, "text/html"),
+        ("/closed/x", 401, "text/html"),
+        ("/post", 405, "text/html"),
+        ("/limited", 429, "text/html"),
+        ("/gone", 410, "text/html"),
+        ("/hidden", 404, "text/html"),
+        ("/a%2fb", 404, "text/html"),
+        ("/broken/x", 502, "text/html"),
+    ]:
+        for method in ("GET", "HEAD"):
+            got, fields, _ = server.get(path, method=method)
+            assert got == status and fields["x-frame-options"] == "DENY", (path, got, fields)
+            assert fields["content-type"].startswith(kind), (path, fields)
+            assert fields["x-content-type-options"] == "nosniff", (path, fields)
+        with httpx.Client(http1=False, http2=True, base_url=server.url) as client:
+            answer = client.get(path)
+            assert answer.status_code == status and answer.headers["x-frame-options"] == "DENY", path
+    status, fields, _ = server.get("/x.txt", "If-None-Match: *")
+    assert status == 304 and fields["x-frame-options"] == "DENY"
+    status, fields, _ = server.get("/x.txt", method="DELETE")
+    assert (status, fields["x-frame-options"]) == (405, "DENY")
+    status, fields, _ = server.get("/x.txt", "Content-Length: 11")
+    assert (status, fields["x-frame-options"]) == (413, "DENY")
+    status, fields, _ = server.get("/a%")
+    assert (status, fields["x-frame-options"]) == (400, "DENY")
+    with httpx.Client(http1=False, http2=True, base_url=server.url) as client:
+        answer = client.request("GET", "/x.txt", content=b"x" * 11)
+        assert answer.status_code == 413 and answer.headers["x-frame-options"] == "DENY"
+
+
+def test_hsts_is_on_errors_and_redirects(tls_site):
+    server, client = tls_site
+    for path in ("/", "/none", "/hidden", "/old", "/sub", "/a%2fb", "/denied"):
+        answer = client.get(path)
+        assert answer.headers["strict-transport-security"] == "max-age=86400", (path, answer)
+
+
+@pytest.fixture(params=[False, True])
+def tls_site(serve, site, request):
+    from test_tls import context
+
+    write(site / "index.html", "front")
+    write(site / "sub" / "index.html", "sub")
+    server = serve(
+        arguments=["--tls-self-signed"],
+        route='hsts = "1d"',
+        more="""
+        [[site.route]]
+        path = "/hidden"
+        internal = true
+        [[site.route]]
+        path = "/old"
+        redirect = { to = "/new" }
+        [[site.route]]
+        path = "/denied"
+        deny = ["0.0.0.0/0"]
+        """,
+    )
+    with httpx.Client(verify=False, http2=request.param, base_url=server.url) as client:
+        yield server, client
+
+
+def test_a_redirect_has_a_link_that_is_escaped(serve):
+    server = serve('redirect = { to = "https://example.com{path}?\\"<&\'>", status = 302 }')
+    body = server.get("/a%22b")[2]
+    assert b'<a href="https://example.com/a%22b?&quot;&lt;&amp;&#39;&gt;">' in body
+
+
+def test_an_unknown_host_is_named_on_the_page_and_in_the_log(serve, site, tmp_path):
+    server = serve(text=f'[[listen]]\naddress = "127.0.0.1:0"\n[[site]]\nhost = "a.example"\nroot = "{site}"\n')
+    status, _, body = server.get("/")
+    assert status == 421 and b"This server has no site for x." in body
+    assert 'no site for host "x"' in server.logged("no site for host")
+    with httpx.Client(http1=False, http2=True, base_url=server.url) as client:
+        answer = client.get("/", headers={"Host": "b.example"})
+        assert answer.status_code == 421 and "no site for b.example." in answer.text
+
+
+def test_a_directory_without_index_is_named_on_the_page_and_in_the_log(serve, site):
+    (site / "a<b").mkdir()
+    server = serve(route='index = ["start.html"]')
+    status, _, body = server.get("/a%3Cb/")
+    assert status == 403 and b"/a&lt;b/ has no index page" in body and str(site).encode() not in body
+    log = server.logged("there is no index file")
+    assert str(site) in log and "start.html" in log and "listing" in log
+
+
+def test_a_failed_script_is_named_on_the_page_and_in_the_log(serve, tmp_path):
+    directory = tmp_path / "cgi-bin"
+    script(directory, "broken", "echo nonsense\n")
+    server = serve(more=f'[[site.route]]\npath = "/run/*"\nscript = {{ kind = "cgi", directory = "{directory}" }}')
+    status, _, body = server.get("/run/broken")
+    assert status == 502 and b"/run/broken gave no valid response" in body
+    assert str(tmp_path).encode() not in body
+    assert str(directory / "broken") in server.logged("no valid answer")
+
+
+PAGE = """<?php
+if (isset($_GET['status'])) http_response_code((int) $_GET['status']);
+header('X-Page: made');
+$told = [];
+foreach (['REDIRECT_STATUS', 'REDIRECT_URL', 'REDIRECT_QUERY_STRING', 'REQUEST_METHOD', 'REQUEST_URI', 'SCRIPT_NAME', 'QUERY_STRING'] as $name)
+    $told[$name] = $_SERVER[$name] ?? null;
+echo json_encode($told);
+"""
+
+
+@pytest.fixture
+def pages(serve, site, tmp_path):
+    assert PHP_CGI, "php-cgi is missing"
+    write(site / "err.php", PAGE)
+    write(site / "x.txt", "x")
+    directory = tmp_path / "cgi-bin"
+    script(directory, "broken", "echo nonsense\n")
+    return serve(
+        route=f"""
+        error_pages = {{ 404 = "/err.php", 403 = "/err.php?status=410", 405 = "/err.php", 502 = "/err.php", 500 = "/none.php", 451 = "/err.php?status=404" }}
+        script = {{ kind = "fastcgi", command = ["php-cgi"], root = "{site}", processes = 1 }}
+        """,
+        more=f"""
+        [[site.route]]
+        path = "/files/*"
+        root = "{site}"
+        [[site.route]]
+        path = "/denied"
+        deny = ["0.0.0.0/0"]
+        [[site.route]]
+        path = "/law"
+        try = ["=451"]
+        [[site.route]]
+        path = "/run/*"
+        script = {{ kind = "cgi", directory = "{directory}" }}
+        [[site.route]]
+        path = "/loop/*"
+        root = "{site}"
+        try = ["=500"]
+        """,
+    )
+
+
+@pytest.mark.parametrize("version", ["HTTP/1.1", "HTTP/2"])
+def test_an_error_page_can_be_a_script(pages, version):
+    with httpx.Client(http1=version == "HTTP/1.1", http2=version == "HTTP/2", base_url=pages.url) as client:
+        for path in ("/none", "/files/none", "/none.php", "/files/a%20b"):
+            for method in ("GET", "POST"):
+                # A page is made anew for each request, whatever its conditions are.
+                answer = client.request(method, path + "?a=b", headers={"If-None-Match": "*"}, content=b"x" * (method == "POST"))
+                if method == "POST" and path.startswith("/files"):
+                    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
+                    continue
+                assert answer.status_code == 404 and answer.headers["x-page"] == "made", (path, method, answer)
+                told = answer.json()
+                assert told["REDIRECT_STATUS"] == "404" and told["REDIRECT_QUERY_STRING"] == "a=b"
+                assert told["REDIRECT_URL"] == path.replace("%20", " ") and told["REQUEST_URI"] == path + "?a=b"
+                assert told["REQUEST_METHOD"] == "GET" and told["SCRIPT_NAME"] == "/err.php"
+        answer = client.request("HEAD", "/none")
+        assert answer.status_code == 404 and answer.headers["x-page"] == "made" and not answer.content
+        # A script may say another status.
+        assert client.get("/denied").status_code == 410
+        assert client.get("/law").status_code == 404
+        answer = client.get("/run/broken")
+        assert answer.status_code == 502 and answer.json()["REDIRECT_STATUS"] == "502"
+        assert client.get("/x.txt").text == "x"
+
+
+def test_an_error_page_that_is_missing_is_named_and_leads_nowhere_else(pages):
+    status, _, body = pages.get("/loop/x")
+    assert status == 500 and b"<h1>500</h1>" in body
+    log = pages.logged("is not there")
+    assert "/none.php" in log and "/loop/*" in log and "default" in log
+
+
+def test_a_missing_file_as_error_page_is_named(serve, site):
+    server = serve('error_pages = { 404 = "/e404.html" }')
+    assert server.get("/none")[0] == 404
+    log = server.logged("/e404.html")
+    assert '"/*"' in log and "default" in log and "404" in log
+
+
+def test_an_error_page_of_any_other_route(serve, site, tmp_path):
+    directory = tmp_path / "cgi-bin"
+    script(directory, "page", "printf 'Content-Type: text/plain\\n\\n'; echo page $REDIRECT_STATUS $REDIRECT_URL")
+    script(directory, "broken", "exit 1\n")
+    server = serve(
+        route='error_pages = { 404 = "/run/page", 403 = "/fixed", 410 = "/run/broken" }',
+        more=f"""
+        [[site.route]]
+        path = "/run/*"
+        internal = true
+        script = {{ kind = "cgi", directory = "{directory}" }}
+        [[site.route]]
+        path = "/fixed"
+        respond = {{ body = "fixed" }}
+        [[site.route]]
+        path = "/denied"
+        deny = ["0.0.0.0/0"]
+        [[site.route]]
+        path = "/gone"
+        try = ["=410"]
+        """,
+    )
+    assert get(server, "/none")[::2] == (404, b"page 404 /none\n")
+    assert server.get("/denied")[::2] == (403, b"fixed")
+    status, _, body = server.get("/gone")
+    assert status == 410 and b"<h1>410</h1>" in body

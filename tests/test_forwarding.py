@@ -1,0 +1,142 @@
+"""Trusted proxies: the one field by which they name the client, and all the others, which count for nothing."""
+
+import subprocess
+
+import pytest
+from conftest import DUNLIN, write
+from test_cgi import get
+
+# Fields by which proxies name clients. Of these scripts get only what a trusted proxy sets.
+OTHERS = [
+    "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port", "X-Forwarded-Prefix",
+    "X-Forwarded-Server", "X-Forwarded-Ssl", "X-Forwarded-User", "X-Forwarded-Uri", "X-Forwarded", "Forwarded",
+    "Forwarded-For", "X-Real-IP", "X-Client-IP", "True-Client-IP", "CF-Connecting-IP", "Fastly-Client-IP",
+    "X-Cluster-Client-IP", "X-Original-Forwarded-For", "X-Original-Host", "Client-IP", "Front-End-Https",
+]
+FAMILIES = {
+    "X-Forwarded-For": {name for name in OTHERS if name.startswith("X-Forwarded-")},
+    "Forwarded": {"Forwarded"},
+    "X-Real-IP": {"X-Real-IP"},
+    "CF-Connecting-IP": {"CF-Connecting-IP"},
+    "X-My-Balancer": {"X-My-Balancer"},
+}
+TRUSTED = 'trusted_proxies = ["127.0.0.0/8", "10.0.0.0/8", "2001:db8:f::/48"]\n'
+
+
+@pytest.fixture
+def environment(serve, site):
+    """Starts a server with a script that prints its environment: `environment(keys of [server])`."""
+    script = write(site / "env", '#!/bin/sh\nprintf "Content-Type: text/plain\\n\\n"\nenv\n')
+    script.chmod(0o755)
+
+    def start(server=""):
+        running = serve(route=f'script = {{ kind = "cgi", directory = "{site}" }}', server=server)
+
+        def ask(*fields):
+            status, _, body = get(running, "/env", *fields)
+            assert status == 200
+            return dict(line.split("=", 1) for line in body.decode().splitlines())
+
+        return ask
+
+    return start
+
+
+def variable(name):
+    return "HTTP_" + name.upper().replace("-", "_")
+
+
+def told(variables, names):
+    return {name for name in names if variable(name) in variables}
+
+
+@pytest.mark.parametrize("field", FAMILIES)
+def test_scripts_get_only_the_field_that_trusted_proxies_set(environment, field):
+    ask = environment(TRUSTED + f'forwarded_field = "{field.lower()}"')
+    names = sorted({*OTHERS, field})
+    fields = [f"{name}: 6.6.6.6" for name in names if name != field] + [f"{field}: for=1.2.3.4" if field == "Forwarded" else f"{field}: 1.2.3.4"]
+    variables = ask(*fields)
+    assert variables["REMOTE_ADDR"] == "1.2.3.4"
+    assert told(variables, names) == FAMILIES[field]
+    # Nothing that a script could take for one of them.
+    assert "6.6.6.6" not in {value for name, value in variables.items() if variable(name) not in map(variable, FAMILIES[field])
+                             and name not in map(variable, FAMILIES[field])}
+
+
+@pytest.mark.parametrize("server", ["", 'trusted_proxies = ["10.0.0.0/8"]', 'trusted_proxies = ["10.0.0.0/8"]\nforwarded_field = "X-My-Balancer"'])
+def test_without_a_trusted_proxy_no_forwarding_field_counts(environment, server):
+    names = [*OTHERS, *(["X-My-Balancer"] if "Balancer" in server else [])]
+    variables = environment(server)(*[f"{name}: 6.6.6.6" for name in names], "X_Forwarded_For: 6.6.6.6", "X-Requested-With: x")
+    assert variables["REMOTE_ADDR"] == "127.0.0.1" and "HTTPS" not in variables
+    assert told(variables, names) == set() and "6.6.6.6" not in variables.values()
+    assert variables["HTTP_X_REQUESTED_WITH"] == "x"
+
+
+def test_a_client_behind_a_proxy_cannot_choose_its_address_by_another_field(environment):
+    ask = environment(TRUSTED)
+    spoofed = ["Forwarded: for=10.1.2.3;proto=https", "X-Real-IP: 10.1.2.3", "X_Forwarded_For: 10.1.2.3", "X-Client-IP: 10.1.2.3"]
+    variables = ask(*spoofed, "X-Forwarded-For: 6.6.6.6")
+    assert variables["REMOTE_ADDR"] == "6.6.6.6" and "HTTPS" not in variables
+    variables = ask(*spoofed)
+    assert variables["REMOTE_ADDR"] == "127.0.0.1" and "HTTPS" not in variables
+
+
+@pytest.mark.parametrize(
+    "lines, address, https",
+    [
+        (["for=192.0.2.9"], "192.0.2.9", False),
+        (['for="192.0.2.9:4711";proto=https'], "192.0.2.9", True),
+        (['For="[2001:db8::5]:99";PROTO="https";by=_x'], "2001:db8::5", True),
+        (["for=6.6.6.6, for=192.0.2.9;proto=https, for=10.2.3.4;proto=http"], "192.0.2.9", True),
+        (["for=192.0.2.9", 'for="[2001:db8:f::1]"'], "192.0.2.9", False),
+        (["for=6.6.6.6", "for=192.0.2.9"], "192.0.2.9", False),
+        # Malformed or without an address: as if there were no such field.
+        (["for=10.1.2.3;for=6.6.6.6"], "127.0.0.1", False),
+        (["for=192.0.2.9;FOR=192.0.2.9"], "127.0.0.1", False),
+        (["for=192.0.2.9;proto=https;proto=https"], "127.0.0.1", False),
+        (["for=192.0.2.9;secret=a;secret=b, for=10.2.3.4"], "127.0.0.1", False),
+        (["for=unknown"], "127.0.0.1", False),
+        (["for=_hidden;proto=https"], "127.0.0.1", False),
+        (["proto=https"], "127.0.0.1", False),
+        (['for="192.0.2.9'], "127.0.0.1", False),
+        # What a client sends before its proxy's element changes nothing.
+        (['for="x, for=192.0.2.9'], "192.0.2.9", False),
+        (["for=7.7.7.7;for=6.6.6.6, for=192.0.2.9"], "192.0.2.9", False),
+    ],
+)
+def test_forwarded_is_read_by_its_grammar(environment, lines, address, https):
+    ask = environment(TRUSTED + 'forwarded_field = "Forwarded"')
+    variables = ask(*[f"Forwarded: {line}" for line in lines], "X-Forwarded-For: 7.7.7.7", "X-Forwarded-Proto: https")
+    assert (variables["REMOTE_ADDR"], "HTTPS" in variables) == (address, https)
+
+
+@pytest.mark.parametrize(
+    "lines, address",
+    [
+        (["X-Forwarded-For: 6.6.6.6, 192.0.2.9, 10.2.3.4"], "192.0.2.9"),
+        (["X-Forwarded-For: 6.6.6.6", "x-forwarded-for: 192.0.2.9:80"], "192.0.2.9"),
+        (["X-Forwarded-For: [2001:db8::5]:80,2001:db8:f::1"], "2001:db8::5"),
+        (["X-Forwarded-For: unknown"], "127.0.0.1"),
+        (["X-Forwarded-For: 192.0.2.9, _x"], "127.0.0.1"),
+        (["X-Forwarded-For:"], "127.0.0.1"),
+    ],
+)
+def test_x_forwarded_for_is_read_from_its_end(environment, lines, address):
+    ask = environment(TRUSTED)
+    assert ask(*lines)["REMOTE_ADDR"] == address
+    assert ("HTTPS" in ask(*lines, "X-Forwarded-Proto: https")) == (address != "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    "keys, problem",
+    [
+        ('forwarded_field = "Forwarded"', "forwarded_field does nothing without `trusted_proxies`"),
+        (TRUSTED + 'forwarded_field = "X_Real_IP"', "is no field such as"),
+        (TRUSTED + 'forwarded_field = ""', "is no field such as"),
+    ],
+)
+def test_a_field_that_cannot_be_meant_is_an_error(tmp_path, site, keys, problem):
+    file = tmp_path / "dunlin.toml"
+    file.write_text(f'[server]\n{keys}\n[[listen]]\naddress = ":0"\n[[site]]\nroot = "{site}"\n')
+    done = subprocess.run([DUNLIN, "check", "-c", str(file)], capture_output=True, text=True)
+    assert done.returncode == 1 and problem in done.stderr

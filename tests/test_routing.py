@@ -1,0 +1,337 @@
+"""`try`, mounts and redirects: which route responds in the end, and to what."""
+
+import json
+import shutil
+import subprocess
+
+import httpx
+import pytest
+
+from conftest import DUNLIN, write
+from test_cgi import script
+
+PHP_CGI = shutil.which("php-cgi")
+TELL = """<?php
+header('Content-Type: application/json');
+$names = ['REQUEST_METHOD', 'SCRIPT_NAME', 'PATH_INFO', 'QUERY_STRING', 'REQUEST_URI', 'REMOTE_USER'];
+$told = [];
+foreach ($names as $name) $told[$name] = $_SERVER[$name] ?? null;
+$told['body'] = file_get_contents('php://input');
+echo json_encode($told);
+"""
+
+
+@pytest.fixture
+def serve(serve):
+    """As elsewhere; the servers end in order, so that their workers do."""
+    running = []
+
+    def start(*arguments, **settings):
+        running.append(serve(*arguments, **settings))
+        return running[-1]
+
+    yield start
+    for server in running:
+        server.stop()
+
+
+def fastcgi(directory):
+    return f'script = {{ kind = "fastcgi", command = ["php-cgi"], root = "{directory}", processes = 1 }}'
+
+
+def told(server, path, *fields, method="GET"):
+    status, _, body = server.get(path, *fields, method=method)
+    assert status == 200, (path, status, body)
+    return json.loads(body)
+
+
+def check(tmp_path, site, route):
+    file = tmp_path / "check.toml"
+    file.write_text(f'[[listen]]\naddress = "127.0.0.1:0"\n[[site]]\nroot = "{site}"\n{route}\n')
+    run = subprocess.run([DUNLIN, "check", "--config", str(file)], capture_output=True, text=True)
+    return run.returncode, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_queries_in_try(serve, site, elsewhere):
+    """The script is of the same route, or of another."""
+    write(site / "index.php", TELL)
+    tries = 'try = ["{path}", "/index.php?q={path}&{query}"]'
+    if elsewhere:
+        server = serve(route=tries, more=f'[[site.route]]\npath = "*.php"\n{fastcgi(site)}')
+    else:
+        server = serve(route=f"{fastcgi(site)}\n{tries}")
+    answer = told(server, "/a%20b/%26c?x=1&y=%20")
+    assert answer["QUERY_STRING"] == "q=/a%20b/%26c&x=1&y=%20"
+    assert answer["SCRIPT_NAME"] == "/index.php" and not answer["PATH_INFO"]
+    assert answer["REQUEST_URI"] == "/a%20b/%26c?x=1&y=%20"
+    assert told(server, "/a")["QUERY_STRING"] == "q=/a"
+    assert told(server, "/index.php?z")["QUERY_STRING"] == "z"
+    status, _, body = server.get("/post?x", "Content-Length: 0", method="POST")
+    assert status == 200 and json.loads(body)["REQUEST_METHOD"] == "POST"
+    upload = b"POST /pretty HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello"
+    assert b'"body":"hello"' in server.exchange(upload)
+    with httpx.Client(http1=False, http2=True, base_url=server.url) as client:
+        answer = client.post("/pretty?a=b", content=b"hello").json()
+        assert answer["body"] == "hello" and answer["QUERY_STRING"] == "q=/pretty&a=b"
+
+
+def test_the_rewriting_of_dokuwiki_can_be_said(serve, site):
+    write(site / "wiki" / "doku.php", TELL)
+    server = serve(
+        route=fastcgi(site),
+        more='[[site.route]]\npath = "/wiki/*"\ntry = ["{path}", "/wiki/doku.php?id={rest}&{query}"]',
+    )
+    assert told(server, "/wiki/playground:start?do=edit")["QUERY_STRING"] == "id=playground:start&do=edit"
+    assert told(server, "/wiki/a&b")["QUERY_STRING"] == "id=a%26b"
+    assert told(server, "/wiki/doku.php?id=x")["QUERY_STRING"] == "id=x"
+    only = serve(
+        route=fastcgi(site),
+        more='[[site.route]]\npath = "/wiki/*"\ntry = ["/wiki/doku.php?id={rest}&{query}"]',
+    )
+    assert told(only, "/wiki/start?x=y")["QUERY_STRING"] == "id=start&x=y"
+
+
+@pytest.mark.parametrize("script_too", [False, True])
+def test_a_directory_that_try_finds_is_redirected_to_its_slash(serve, site, script_too):
+    write(site / "docs" / "index.html", "docs")
+    write(site / "front.html", "front")
+    write(site / "wp-admin" / "index.php", TELL)
+    (site / "empty").mkdir()
+    extra = fastcgi(site) if script_too else ""
+    server = serve(route=f'try = ["{{path}}", "{{path}}/", "/front.html"]\n{extra}')
+    for _ in range(2):
+        status, fields, _ = server.get("/docs?x=%20")
+        assert (status, fields["location"]) == (301, "/docs/?x=%20")
+        assert server.get("/docs/")[::2] == (200, b"docs")
+        assert server.get("/empty")[2] == server.get("/none")[2] == b"front"
+    if script_too:
+        status, fields, _ = server.get("/wp-admin?a=b")
+        assert (status, fields["location"]) == (301, "/wp-admin/?a=b")
+        assert told(server, "/wp-admin/")["SCRIPT_NAME"] == "/wp-admin/index.php"
+        assert server.get("/wp-admin", "Content-Length: 0", method="POST")[0] == 308
+
+
+def test_the_last_of_try_has_the_settings_and_gates_of_its_own_route(serve, site):
+    write(site / "app.html", "app")
+    write(site / "closed.html", "closed")
+    server = serve(
+        more="""
+        [[site.route]]
+        path = "/a/*"
+        try = ["{path}", "/app.html"]
+        set_fields = { X-Of = "a" }
+        [[site.route]]
+        path = "/app.html"
+        set_fields = { X-Of = "app" }
+        [[site.route]]
+        path = "/b/*"
+        try = ["{path}", "/closed.html"]
+        [[site.route]]
+        path = "/closed.html"
+        deny = ["0.0.0.0/0"]
+        [[site.route]]
+        path = "/c/*"
+        try = ["/fixed"]
+        [[site.route]]
+        path = "/fixed"
+        internal = true
+        respond = { status = 201, body = "fixed" }
+        [[site.route]]
+        path = "/d/*"
+        try = ["/e/{rest}"]
+        [[site.route]]
+        path = "/e/*"
+        try = ["/d/{rest}"]
+        """
+    )
+    for _ in range(3):
+        status, fields, body = server.get("/a/x")
+        assert (status, fields["x-of"], body) == (200, "app", b"app")
+        assert server.get("/b/x")[0] == 403
+        assert server.get("/c/x")[::2] == (201, b"fixed")
+        assert server.get("/fixed")[0] == 404
+    assert server.get("/d/x")[0] == 500
+    server.logged("internal redirects")
+
+
+def test_the_first_route_guards_what_try_leads_to(serve, site):
+    write(site / "app.html", "app")
+    server = serve(
+        more="""
+        [[site.route]]
+        path = "/a/*"
+        try = ["{path}", "/app.html"]
+        deny = ["0.0.0.0/0"]
+        [[site.route]]
+        path = "/app.html"
+        set_fields = { X-Of = "app" }
+        """
+    )
+    for _ in range(3):
+        assert server.get("/app.html")[0] == 200
+        assert server.get("/a/x")[0] == 403
+
+
+def test_clients_cannot_choose_an_internal_path_by_try(serve, site):
+    write(site / "private" / "x.txt", "private")
+    write(site / "private" / "page.html", "page")
+    server = serve(
+        more="""
+        [[site.route]]
+        path = "/a/*"
+        try = ["/{rest}"]
+        [[site.route]]
+        path = "/b/*"
+        try = ["/private/page.html"]
+        [[site.route]]
+        path = "/private/*"
+        internal = true
+        """
+    )
+    for _ in range(2):
+        assert server.get("/a/private/x.txt")[0] == 404
+        assert server.get("/b/x")[::2] == (200, b"page")
+
+
+def test_limits_of_the_route_that_try_leads_to_hold_once(serve, site):
+    write(site / "app.html", "app")
+    server = serve(
+        more="""
+        [[site.route]]
+        path = "/a/*"
+        try = ["{path}", "/app.html"]
+        [[site.route]]
+        path = "/both/*"
+        try = ["{path}", "/app.html"]
+        limit = { requests = "2/h", burst = 2 }
+        [[site.route]]
+        path = "/app.html"
+        limit = { requests = "2/h", burst = 2 }
+        throttle = { concurrent = 1, queue = 5 }
+        """
+    )
+    assert [server.get("/a/x")[0] for _ in range(4)].count(200) in (2, 3)
+    assert server.get("/a/x")[0] == server.get("/app.html")[0] == 429
+    assert server.get("/both/x")[0] == 200
+    with httpx.Client(http1=False, http2=True, base_url=server.url) as client:
+        assert client.get("/a/x").status_code == 429
+
+
+@pytest.mark.parametrize(
+    "route, right",
+    [
+        ('try = ["{path}", "/index.php?$args"]', "{query}"),
+        ('try = ["$uri", "$uri/", "=404"]', "{path}"),
+        ('try = ["{path}", "/index.php$is_args$args"]', "{query}"),
+        ('try = ["{path}", "/index.php?q=$query_string"]', "{query}"),
+        ('try = ["/doku.php?id=$1"]', "{rest}"),
+        ('redirect = { to = "https://example.com$request_uri" }', "{path}{query}"),
+        ('redirect = { to = "https://$host/x" }', "{host}"),
+        ('respond = { body = "$remote_addr" }', "$remote_addr"),
+        ('set_fields = { X-Uri = "$request_uri" }', "$request_uri"),
+        ('error_pages = { 404 = "/e.php?$args" }', "$args"),
+    ],
+)
+def test_variables_of_nginx_are_errors_that_say_what_to_write(tmp_path, site, route, right):
+    code, text = check(tmp_path, site, f'[[site.route]]\npath = "/*"\n{route}')
+    assert code == 1 and "no variables" in text and right in text, text
+
+
+@pytest.mark.parametrize("to", ["{rest}", "{query}", "{host}", "x{path}", "javascript:{rest}", "https://example.com{rest}", "//{rest}"])
+def test_clients_cannot_choose_where_a_redirect_leads(tmp_path, site, to):
+    code, text = check(tmp_path, site, f'[[site.route]]\npath = "/old/*"\nredirect = {{ to = "{to}" }}')
+    assert code == 1 and "redirect:" in text, text
+
+
+@pytest.mark.parametrize("to", ["/{rest}", "{path}/", "https://{host}{path}{query}", "https://example.com/{rest}", "https://example.com{path}", "mailto:x@example.com"])
+def test_redirects_that_say_where_they_lead(tmp_path, site, to):
+    code, text = check(tmp_path, site, f'[[site.route]]\npath = "/old/*"\nredirect = {{ to = "{to}" }}')
+    assert code == 0, text
+
+
+def test_a_query_of_a_redirect_joins_the_one_of_the_request(serve):
+    server = serve('redirect = { to = "/new?from={path}&{query}" }')
+    assert server.get("/a?b=c")[1]["location"] == "/new?from=/a&b=c"
+    assert server.get("/a")[1]["location"] == "/new?from=/a"
+
+
+WSGI = "def application(e, s):\n    s('200 OK', [('Content-Type', 'text/plain')])\n    return [e['SCRIPT_NAME'].encode() + b'|' + e['PATH_INFO'].encode()]\n"
+
+
+def application(home):
+    return f'script = {{ kind = "wsgi", directory = "{home}", application = "app:application", processes = 1 }}'
+
+
+def test_an_application_without_its_slash_is_redirected(serve, site, tmp_path):
+    home = tmp_path / "home"
+    write(home / "app.py", WSGI)
+    write(site / "index.html", "front")
+    server = serve(
+        route='try = ["{path}", "/index.html"]\nset_fields = { X-Of = "all" }',
+        more=f"""
+        [[site.route]]
+        path = "/app/*"
+        {application(home)}
+        [[site.route]]
+        path = "/taken/*"
+        {application(home)}
+        [[site.route]]
+        path = "/taken"
+        respond = {{ body = "taken" }}
+        [[site.route]]
+        path = "/status/*"
+        status = true
+        """,
+    )
+    status, fields, _ = server.get("/app?x=1")
+    assert (status, fields["location"], fields["x-of"]) == (301, "/app/?x=1", "all")
+    assert server.get("/app", "Content-Length: 0", method="POST")[0] == 308
+    assert server.get("/app/")[2] == b"/app|/"
+    assert server.get("/taken")[2] == b"taken" and server.get("/taken/x")[2] == b"/taken|/x"
+    assert server.get("/apple")[2] == b"front"
+    status, fields, _ = server.get("/status")
+    assert (status, fields["location"]) == (301, "/status/")
+    with httpx.Client(http1=False, http2=True, base_url=server.url) as client:
+        assert client.get("/app").headers["location"] == "/app/"
+
+
+def test_an_application_beneath_another_is_redirected_to_its_own_slash(serve, tmp_path):
+    home = tmp_path / "home"
+    write(home / "app.py", WSGI)
+    server = serve(
+        route=application(home), more=f'[[site.route]]\npath = "/inner/*"\n{application(home)}'
+    )
+    assert server.get("/inner")[1]["location"] == "/inner/"
+    assert server.get("/inner/x")[2] == b"/inner|/x" and server.get("/other")[2] == b"|/other"
+
+
+def test_explain_says_which_route_responds_in_the_end(tmp_path, site):
+    write(site / "app.html", "app")
+    file = tmp_path / "explain.toml"
+    file.write_text(
+        f'[[listen]]\naddress = "127.0.0.1:0"\n[[site]]\nroot = "{site}"\n'
+        '[[site.route]]\npath = "/a/*"\ntry = ["{path}", "/app.html"]\n'
+        '[[site.route]]\npath = "/status/*"\nstatus = true\n'
+    )
+
+    def explain(path):
+        return subprocess.run(
+            [DUNLIN, "check", "--config", str(file), "--explain", path], capture_output=True, text=True
+        ).stdout
+
+    assert "the route of /app.html" in explain("/a/x") and "301 to /status/" in explain("/status")
+
+
+def test_allow_names_what_is_really_allowed(serve, site):
+    write(site / "x.txt", "x")
+    server = serve(
+        route='methods = ["GET", "POST"]',
+        more='[[site.route]]\npath = "/script"\nmethods = ["GET", "POST"]\nrespond = { body = "x" }',
+    )
+    for method in ("POST", "DELETE", "OPTIONS"):
+        status, fields, _ = server.get("/x.txt", "Content-Length: 0", method=method)
+        assert (status, fields["allow"]) == (405, "GET, HEAD"), method
+    status, fields, _ = server.get("/script", "Content-Length: 0", method="PUT")
+    assert (status, fields["allow"]) == (405, "GET, POST, HEAD")
+    assert server.get("/script", "Content-Length: 0", method="POST")[0] == 200

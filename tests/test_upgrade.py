@@ -1,0 +1,230 @@
+"""Upgrades whose new process does not serve: they are ended, reported, and hold up nothing meanwhile."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+
+import conftest
+import pytest
+from conftest import DUNLIN, wait_until, write
+from test_control import alive, ask, end, pid_of, run
+from test_systemd import Manager
+
+SLEEPS = "#!/bin/sh\nexec sleep 300\n"
+# Speaks for a new process: the socket is its standard input.
+SPEAKS = f"#!{sys.executable}\nimport array, os, socket, sys, time\ns = socket.socket(fileno=0)\ndef take():\n    return s.recvmsg(4096, 4096)[0]\n"
+
+
+class Upgradable:
+    """A server whose program can be replaced."""
+
+    def __init__(self, serve, tmp_path, monkeypatch, site, keys=""):
+        self.program, self.admin = tmp_path / "program" / "dunlin", tmp_path / "admin.sock"
+        self.program.parent.mkdir()
+        shutil.copy(DUNLIN, self.program)
+        monkeypatch.setattr(conftest, "DUNLIN", str(self.program))
+        write(site / "a", "x")
+        self.server = serve(server=f'admin = "{self.admin}"\n{keys}')
+        self.pid = self.server.pid
+
+    def replace(self, content):
+        """Puts another program in the place of this one, as an installation does."""
+        new = self.program.with_suffix(".new")
+        new.write_bytes(content if isinstance(content, bytes) else content.encode())
+        new.chmod(0o755)
+        new.rename(self.program)
+
+    def upgrade(self):
+        return run("upgrade", "--admin", str(self.admin))
+
+    def children(self):
+        found = []
+        for task in os.listdir(f"/proc/{self.pid}/task"):
+            found += open(f"/proc/{self.pid}/task/{task}/children").read().split()
+        return [int(pid) for pid in found if alive(int(pid))]
+
+    def started(self, name):
+        """The number of the new process, once it is the program of that name."""
+
+        def found():
+            for pid in self.children():
+                try:
+                    if open(f"/proc/{pid}/comm").read().strip() == name:
+                        return pid
+                except FileNotFoundError:
+                    pass
+
+        return wait_until(found, f"a new process {name}")
+
+    def goes_on(self):
+        assert pid_of(self.admin) == self.pid and self.server.get("/a")[0] == 200
+        wait_until(lambda: not self.children(), "the end of the new process")
+
+
+@pytest.fixture
+def upgradable(serve, tmp_path, monkeypatch, site):
+    return lambda keys="": Upgradable(serve, tmp_path, monkeypatch, site, keys)
+
+
+def test_a_new_process_that_does_not_come_up_is_ended_after_the_limit(upgradable):
+    here = upgradable('upgrade_timeout = "1s"')
+    here.replace(SLEEPS)
+    code, _, error = here.upgrade()
+    assert code == 1 and "this process goes on: the new process does not serve within 1 s (upgrade_timeout)" in error
+    here.goes_on()
+    # By a signal, too, and as often as one likes.
+    os.kill(here.pid, signal.SIGUSR2)
+    here.started("sleep")
+    wait_until(lambda: here.server.log.count("upgrade_timeout") == 2, "the second report")
+    here.goes_on()
+
+
+def test_the_server_takes_signals_and_commands_while_a_new_process_starts(upgradable, tmp_path):
+    here = upgradable(f'upgrade_timeout = "300s"\naccess_log = "{tmp_path}/access.log"')
+    here.replace(SLEEPS)
+    os.kill(here.pid, signal.SIGUSR2)
+    successor = here.started("sleep")
+    code, out, _ = run("reload", "--admin", str(here.admin))
+    assert code == 0 and out.startswith("reloaded")
+    assert json.loads(ask(here.admin, "/config")[2])["pid"] == here.pid
+    assert ask(here.admin, "/")[0] == 200 and here.server.get("/a")[0] == 200
+    code, _, error = here.upgrade()
+    assert code == 1 and "another upgrade is under way" in error
+    os.kill(here.pid, signal.SIGHUP)
+    wait_until(lambda: here.server.log.count("reloaded") == 2, "the second reload")
+    (tmp_path / "access.log").rename(tmp_path / "old.log")
+    os.kill(here.pid, signal.SIGUSR1)
+    wait_until((tmp_path / "access.log").exists, "the new log")
+    os.kill(here.pid, signal.SIGUSR2)
+    wait_until(lambda: here.server.log.count("another upgrade is under way") == 2, "the refusal")
+    assert alive(successor)
+    assert here.server.stop() == 0
+    wait_until(lambda: not alive(successor), "the end of both")
+
+
+def test_the_watchdog_is_served_while_a_new_process_starts(upgradable, tmp_path, monkeypatch):
+    manager = Manager(tmp_path / "notify.sock")
+    monkeypatch.setenv("NOTIFY_SOCKET", manager.address)
+    monkeypatch.setenv("WATCHDOG_USEC", "400000")
+    here = upgradable()
+    monkeypatch.delenv("NOTIFY_SOCKET")
+    here.replace(SLEEPS)
+    os.kill(here.pid, signal.SIGUSR2)
+    here.started("sleep")
+    manager.told.clear()
+    while manager.told.count({"WATCHDOG": "1"}) < 5:
+        manager.next()
+    assert here.server.stop() == 0
+    manager.socket.close()
+
+
+FAILURES = {
+    "ends": ("#!/bin/sh\nexit 0\n", "the new process ended (exit status: 0)"),
+    "says why and ends": (
+        "#!/bin/sh\necho first >&2; printf 'cannot \\033 start: no license\\n' >&2; exit 3\n",
+        "the new process ended (exit status: 3); it wrote: first | cannot   start: no license",
+    ),
+    "is killed": ("#!/bin/sh\nkill -9 $$\n", "the new process ended (signal: 9 (SIGKILL))"),
+    "is no program": ("", "Exec format error"),
+    "is a part of a program": (None, None),
+    "closes its socket": ("#!/bin/sh\nexec 0<&-\nexec sleep 300\n", "the new process closed its connection to this one, and was ended"),
+    "dies while it receives": (SPEAKS + "take()\nsys.exit('out of cheese')\n", "the new process ended (exit status: 1); it wrote: out of cheese"),
+    "says something else": (SPEAKS + "s.send(b'?')\ntime.sleep(300)\n", "the new process sent a message that is not understood"),
+    "says why it does not serve": (SPEAKS + "s.send(b'Fno disk')\ntime.sleep(300)\n", "this process goes on: no disk"),
+    "says that it serves and dies": (SPEAKS + "s.send(b'R')\n", "ended (exit status: 0)"),
+    "writes without end": ("#!/bin/sh\necho begin >&2\nexec yes no end >&2\n", "does not serve within 1 s (upgrade_timeout) and was ended; it wrote: "),
+}
+
+
+@pytest.mark.parametrize("how", FAILURES)
+def test_a_failed_upgrade_is_reported_with_the_reason_of_the_new_process(upgradable, how):
+    here = upgradable('upgrade_timeout = "1s"' if how == "writes without end" else "")
+    content, reason = FAILURES[how]
+    whole = here.program.read_bytes()
+    here.replace(whole[:100_000] if content is None else content)
+    code, _, error = here.upgrade()
+    assert code == 1 and "not handed over, this process goes on: " in error
+    assert not re.search("[Bb]roken pipe|reset by peer", error), error
+    if reason:
+        assert reason in error
+        here.server.logged(reason)
+    here.goes_on()
+
+
+def test_a_program_that_is_gone_is_named(upgradable):
+    here = upgradable()
+    here.program.unlink()
+    code, _, error = here.upgrade()
+    assert code == 1 and f"{here.program}: No such file" in error
+    here.goes_on()
+
+
+def test_of_several_upgrades_at_once_one_is_done_and_the_others_are_refused(upgradable, tmp_path):
+    here = upgradable()
+    shutil.copy(here.program, tmp_path / "real")
+    here.replace(f'#!/bin/sh\nwhile [ ! -e {tmp_path}/go ]; do sleep 0.05; done\nexec {tmp_path}/real "$@"\n')
+    results = []
+    commands = [threading.Thread(target=lambda: results.append(here.upgrade())) for _ in range(4)]
+    for command in commands:
+        command.start()
+    wait_until(lambda: len(results) == 3, "the refusals")
+    assert all(code == 1 and "another upgrade is under way" in error for code, _, error in results)
+    assert pid_of(here.admin) == here.pid and here.server.get("/a")[0] == 200
+    (tmp_path / "go").touch()
+    for command in commands:
+        command.join()
+    code, out, error = results[3]
+    assert code == 0, error
+    second = int(re.search(r"process (\d+)", out)[1])
+    try:
+        assert here.server.process.wait(20) == 0
+        assert pid_of(here.admin) == second and here.server.get("/a")[0] == 200
+        # It writes where the first process did.
+        assert run("reload", "--admin", str(here.admin))[0] == 0
+        here.server.logged("reloaded")
+    finally:
+        end(second)
+
+
+def test_a_reload_while_the_new_process_starts_is_not_lost(upgradable, tmp_path):
+    here = upgradable()
+    shutil.copy(here.program, tmp_path / "real")
+    file = tmp_path / "dunlin-0.toml"
+    # The new process reads the configuration before the reload, and serves after it.
+    here.replace(
+        f"#!{sys.executable}\nimport os, sys, time\nold = {str(tmp_path)!r} + '/dunlin-old.toml'\n"
+        f"at = sys.argv.index('--config') + 1\nnew = open(sys.argv[at]).read()\nopen({str(tmp_path)!r} + '/read', 'w')\n"
+        f"while not os.path.exists({str(tmp_path)!r} + '/go'): time.sleep(0.02)\nos.execv({str(tmp_path)!r} + '/real', sys.argv)\n"
+    )
+    os.kill(here.pid, signal.SIGUSR2)
+    wait_until((tmp_path / "read").exists, "the new process")
+    file.write_text(file.read_text() + '[[site.route]]\npath = "/*"\nset_fields = { X-New = "1" }\n')
+    assert run("reload", "--admin", str(here.admin))[0] == 0
+    (tmp_path / "go").touch()
+    second = wait_until(lambda: (pid := pid_of(here.admin)) != here.pid and pid, "the new process")
+    try:
+        # It is told to read the configuration again.
+        wait_until(lambda: here.server.log.count("reloaded") == 2, "the reload of the new process")
+        assert here.server.get("/a")[1]["x-new"] == "1"
+        assert here.server.process.wait(20) == 0
+    finally:
+        end(second)
+
+
+def test_a_process_whose_parent_is_gone_does_not_serve(tmp_path, site):
+    """The server may end while its new process is started; that must not become a server of its own."""
+    import socket
+
+    ours, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    done = subprocess.run(
+        [DUNLIN, "serve", str(site), "--listen", "127.0.0.1:0"], stdin=other, capture_output=True, text=True, timeout=30,
+        env={**os.environ, "DUNLIN_HANDOVER": "1"},
+    )
+    ours.close()
+    other.close()
+    assert done.returncode == 1 and "is not the parent of this one" in done.stderr
