@@ -36,12 +36,12 @@ use crate::control::Commands;
 use crate::handler::file::{Lookup, Protected, Root, Roots, anew};
 use crate::handler::script::{Known, Links, Pools, Storage};
 use crate::listen::Gauge;
-use crate::record::metrics::{LoopMetrics, Metrics};
-use crate::record::redact::Redactor;
-use crate::record::traces::Tracer;
-use crate::record::watch::Hub;
-use crate::record::{AccessLog, LoopLog, ReverseDns, TimeCache};
 use crate::route::Quick;
+use crate::telemetry::live::Hub;
+use crate::telemetry::metrics::{LoopMetrics, Metrics};
+use crate::telemetry::redact::Redactor;
+use crate::telemetry::traces::Tracer;
+use crate::telemetry::{AccessLog, LoopLog, ReverseDns, TimeCache};
 use crate::tls::Certificates;
 
 /// What all loops share. Nothing here is locked on the way of a cached file.

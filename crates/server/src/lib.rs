@@ -2,6 +2,7 @@
 
 mod blocking;
 mod cache;
+mod checks;
 pub mod client;
 mod clock;
 pub mod config;
@@ -12,11 +13,9 @@ mod drive;
 mod early_hints;
 pub mod error_log;
 mod event_loop;
-mod gate;
 mod handler;
 mod listen;
 pub mod password;
-mod record;
 mod response;
 mod route;
 mod scratch;
@@ -24,6 +23,7 @@ mod seldom;
 mod server;
 mod spawn;
 mod stream;
+mod telemetry;
 mod tls;
 mod transport;
 mod whole_answer;
@@ -36,9 +36,9 @@ pub mod status {
         Report, Requests, Route, RouteLimits, Scripts, ServerReport, Tls,
     };
 }
-pub use record::PHASES;
-pub use record::watch::{Filter, FilterError};
 pub use scratch::warning as temporary_directory_warning;
 pub use server::{
     Confined, Findings, Origin, Server, StartError, Takeover, confine, hindrances, verify,
 };
+pub use telemetry::PHASES;
+pub use telemetry::live::{Filter, FilterError};

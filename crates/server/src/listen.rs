@@ -25,8 +25,8 @@ use crate::config::Listen;
 use crate::connection_limits::{AddressPlace, Eviction, PerAddress};
 use crate::drive::http1::{Connection, Start};
 use crate::event_loop::{Loop, Shared, Thread};
-use crate::record::Opening;
-use crate::record::metrics::Handshake;
+use crate::telemetry::Opening;
+use crate::telemetry::metrics::Handshake;
 use crate::tls;
 use crate::transport::{Ends, Peer, Transport};
 

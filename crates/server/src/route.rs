@@ -21,16 +21,16 @@ pub(crate) use self::known::{Answer, Known, Quick, known};
 pub(crate) use self::reroute::{complete, reroute};
 use crate::cache::front::{Hit, Plain};
 use crate::cache::{Representation, Stored};
+use crate::checks::{Asker, Client, Gates, Pass, Refused, Verdict, Waiting};
 use crate::config::{Settings, Site};
 use crate::early_hints::EarlyHints;
 use crate::event_loop::Loop;
-use crate::gate::{Asker, Client, Gates, Pass, Refused, Verdict, Waiting};
 use crate::handler::file::OwnedSubject;
 use crate::handler::file::apply_to_message;
 use crate::handler::{errors, file, redirect, respond, script, status};
-use crate::record::{Course, Follow};
 use crate::response::Response;
 use crate::stream;
+use crate::telemetry::{Course, Follow};
 use crate::tls::{Facts, Policy};
 use crate::transport::{Ends, Peer};
 

@@ -38,10 +38,10 @@ use self::prepare::{Generation, Moved};
 use self::upgrade::Upgrade;
 pub(crate) use self::verify::{Again, Purpose};
 pub use self::verify::{Findings, verify};
+use crate::checks::{BandwidthCounts, ConcurrencyCounts, Limited, RateCounts, RouteCounts};
 use crate::config::{Config, InForce, Problem, Site};
 use crate::control::{Action, Answer, Command, Control, Event};
 use crate::event_loop::{Shared, Thread, Timer};
-use crate::gate::{BandwidthCounts, ConcurrencyCounts, Limited, RateCounts, RouteCounts};
 use crate::listen::{self, Door};
 use crate::scratch;
 

@@ -15,8 +15,8 @@ use super::resource::Resource;
 use super::store::Store;
 use super::stored::Stored;
 use super::watch::Version;
+use crate::checks::Gates;
 use crate::config::Settings;
-use crate::gate::Gates;
 
 /// Resources by site and path as it stands in the request, before any decoding.
 ///

@@ -17,10 +17,10 @@ use super::{
     AccessLog, Address, Cache, Calls, Config, Directory, ErrorLog, ErrorLogPlace, Http1, Jail,
     Limits, Listen, Overrides, Places, ReverseDns, Server, Span, Traces, UsersFile,
 };
+use crate::checks::UserFile;
 use crate::client::Client;
-use crate::gate::UserFile;
-use crate::record::Format;
-use crate::record::redact::DEFAULT_KEYS;
+use crate::telemetry::Format;
+use crate::telemetry::redact::DEFAULT_KEYS;
 
 /// Checks `file`, which was read from `source`. Nothing is looked up on the disk.
 /// What is known of clients by `before` is kept where that did not change.

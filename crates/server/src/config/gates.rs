@@ -9,7 +9,7 @@ use super::at::{At, Place};
 use super::file::{self, AuthTable, HstsTable, Route, Server};
 use super::limits::{limit, throttle};
 use super::settings::Report;
-use crate::gate::{
+use crate::checks::{
     Access, Auth, Basic, DEFAULT_FIELDS, Forward, ForwardedField, Gates, Https, Methods, Network,
     Target, check_passed_field,
 };

@@ -11,7 +11,7 @@ use super::file::{Auth, RateLimitTable, Route, ShareBy, ThrottleTable};
 use super::settings::Report;
 use super::sites::{Site, SiteRoute};
 use super::units::Rate;
-use crate::gate::{
+use crate::checks::{
     Bandwidth, BandwidthRules, By, Concurrency, ConcurrencyRules, Limited, RateLimit, RateRules,
     RouteCounts, Share, Throttle,
 };

@@ -42,7 +42,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::gate::{ForwardedField, Network, UserFile};
+use crate::checks::{ForwardedField, Network, UserFile};
 use crate::server::Findings;
 pub(crate) use check::descriptor_limit;
 pub use confinement::Places;

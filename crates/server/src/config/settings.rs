@@ -15,9 +15,9 @@ use super::script::{self, Script};
 use super::sources::Sources;
 use super::template::{Template, refuse_variables};
 use super::tries::TryStep;
-use crate::gate::Gates;
+use crate::checks::Gates;
 use crate::handler::records;
-use crate::record::metrics::Label;
+use crate::telemetry::metrics::Label;
 
 /// What holds for a path.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use super::script::Mapping;
 use super::settings::{Patterns, Report, Settings};
 use super::sources::{SourceRule, Sources};
 use super::tls::Tls;
-use crate::record::metrics::label;
+use crate::telemetry::metrics::label;
 
 /// All sites.
 #[derive(Debug, Default)]

@@ -26,13 +26,13 @@ use self::sending::Sending;
 use super::body_limits::STALLED;
 use super::http2;
 use super::patience::Patience;
+use crate::checks::ConnectionPace;
 use crate::config::Persistence as Personality;
 use crate::connections::Waiting;
 use crate::event_loop::{Buffers, LogLater, Loop, Output};
-use crate::gate::ConnectionPace;
 use crate::listen::{Accepted, Permit};
-use crate::record::{Arrival, Opening};
 use crate::route::Job;
+use crate::telemetry::{Arrival, Opening};
 use crate::transport::{Ends, Peer, Transport};
 
 /// One HTTP/1 connection.

@@ -20,9 +20,9 @@ use tokio::io::ReadBuf;
 
 use self::work::Work;
 use super::patience::Patience;
+use crate::checks::ConnectionPace;
 use crate::event_loop::{Buffers, Ending, From, Loop, Pending};
-use crate::gate::ConnectionPace;
-use crate::record::{Arrival, Opening};
+use crate::telemetry::{Arrival, Opening};
 use crate::transport::{Ends, Peer, Transport};
 
 /// One HTTP/2 connection, but for its socket.

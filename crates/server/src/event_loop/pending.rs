@@ -7,9 +7,9 @@ use dunlin_http::semantics::Method;
 use dunlin_http::{OwnedRequest, Request, Version};
 
 use super::{Ending, From, Loop, Served};
-use crate::gate::Client;
-use crate::record::metrics::Label;
-use crate::record::{Arrival, Track};
+use crate::checks::Client;
+use crate::telemetry::metrics::Label;
+use crate::telemetry::{Arrival, Track};
 
 /// Bytes that are collected for one write, and the records of the responses that end among them.
 #[derive(Default)]

@@ -6,10 +6,10 @@ use dunlin_http::semantics::Method;
 use dunlin_http::{FieldName, Request, Version};
 
 use super::{Counted, Loop, Shared};
-use crate::gate::Client;
-use crate::record::metrics::{Finished, Key, Label, named};
-use crate::record::watch::{Head, Seen};
-use crate::record::{Arrival, Exchange, Opening, Times, Track};
+use crate::checks::Client;
+use crate::telemetry::live::{Head, Seen};
+use crate::telemetry::metrics::{Finished, Key, Label, named};
+use crate::telemetry::{Arrival, Exchange, Opening, Times, Track};
 use crate::transport::{Peer, Transport};
 
 /// Where a request came from, for the log.

@@ -18,8 +18,8 @@ use crate::clock::Clock;
 use crate::connections::{Connections, STATES};
 use crate::handler::script::Links;
 use crate::listen::Gauge;
-use crate::record::AccessLog;
-use crate::record::metrics::LoopMetrics;
+use crate::telemetry::AccessLog;
+use crate::telemetry::metrics::LoopMetrics;
 
 /// What a loop's thread keeps whatever the configuration becomes.
 pub(crate) struct Thread {

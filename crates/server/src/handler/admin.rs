@@ -12,9 +12,9 @@ use crate::event_loop::{Loop, Shared};
 #[cfg(debug_assertions)]
 use crate::handler::break_out;
 use crate::handler::status;
-use crate::record::Follow;
 use crate::response::Response;
 use crate::route::{Direction, Reply, Routed, error_response};
+use crate::telemetry::Follow;
 
 /// Bytes of a body, which no command has a use for.
 const BODY: u64 = 64 * 1024;

@@ -8,9 +8,9 @@ use dunlin_http::semantics::path;
 use dunlin_http::{FieldName, Request};
 
 use super::{Origin, Routed, Subject, Via, dispatch, refuse, routed, unrouted};
+use crate::checks::{Client, to_https};
 use crate::config::Site;
 use crate::event_loop::Loop;
-use crate::gate::{Client, to_https};
 use crate::handler::file::apply_to_message;
 use crate::handler::{error_page, errors};
 use crate::seldom::Seldom;

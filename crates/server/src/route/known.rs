@@ -9,9 +9,9 @@ use dunlin_http::{FieldName, Request};
 
 use super::{Prepared, Reply, Routed, Subject, Via, enter, find_site, is_admitted, routed};
 use crate::cache::front::{Front, Hit};
+use crate::checks::{Client, Pass};
 use crate::config::Site;
 use crate::event_loop::{Loop, Shared};
-use crate::gate::{Client, Pass};
 use crate::handler::file;
 
 /// What is known of a request without asking further.

@@ -7,9 +7,9 @@ use std::time::Instant;
 use dunlin_http::Request;
 
 use super::{Incoming, Reply, Subject, Via, handle, refusal, refuse};
+use crate::checks::{Asker, Gates, Pass, Refused, Verdict, Waiting};
 use crate::config::Candidate;
 use crate::event_loop::Loop;
-use crate::gate::{Asker, Gates, Pass, Refused, Verdict, Waiting};
 use crate::handler::{file, script};
 use crate::response::Response;
 

@@ -16,9 +16,9 @@ use crate::event_loop::Shared;
 use crate::handler::file::{Protected, Roots};
 use crate::handler::script::{Pools, Storage};
 use crate::listen::{ConnectionLimits, Gauge};
-use crate::record::redact::Redactor;
-use crate::record::traces::Tracer;
-use crate::record::{AccessLog, AccessLogSettings, Format, ReverseDns, ReverseDnsSettings};
+use crate::telemetry::redact::Redactor;
+use crate::telemetry::traces::Tracer;
+use crate::telemetry::{AccessLog, AccessLogSettings, Format, ReverseDns, ReverseDnsSettings};
 use crate::tls::Certificates;
 
 /// What the loops go by, and the log that they write.

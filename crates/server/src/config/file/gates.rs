@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::At;
+use crate::checks::{RateLimit, Throttle};
 use crate::config::units::{Frequency, Rate, Span};
-use crate::gate::{RateLimit, Throttle};
 
 /// How many requests may come in a time.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
@@ -154,10 +154,10 @@ pub struct AuthTable {
     // What was found out lately: of all routes that share this table.
     #[serde(skip)]
     #[schemars(skip)]
-    pub(in crate::config) users: Arc<crate::gate::UserFile>,
+    pub(in crate::config) users: Arc<crate::checks::UserFile>,
     #[serde(skip)]
     #[schemars(skip)]
-    pub(in crate::config) failures: Arc<crate::gate::Attempts>,
+    pub(in crate::config) failures: Arc<crate::checks::Attempts>,
 }
 
 impl AuthTable {

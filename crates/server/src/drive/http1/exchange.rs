@@ -13,14 +13,14 @@ use tokio::io::ReadBuf;
 
 use super::super::body_limits::{BodyLimits, STALLED};
 use super::{Connection, Next, Stage, Step};
+use crate::checks::Pacer;
 use crate::connections::Waiting;
 use crate::early_hints::EarlyHints;
 use crate::event_loop::{Ending, LogLater, Output, Pending, Served};
-use crate::gate::Pacer;
-use crate::record::Course;
 use crate::response::{Response, Stream, StreamKind};
 use crate::route::{self, Incoming, Job};
 use crate::stream;
+use crate::telemetry::Course;
 
 /// A request whose handler is at work.
 pub(super) struct Exchange {

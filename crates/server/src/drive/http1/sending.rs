@@ -9,9 +9,9 @@ use tokio::task::JoinHandle;
 
 use super::super::send::{self, Outgoing, Sent};
 use super::{Connection, Next, Stage, Step};
+use crate::checks::Pacer;
 use crate::connections::Waiting;
 use crate::event_loop::{Ending, LogLater, Loop, Output, Pending};
-use crate::gate::Pacer;
 use crate::listen::most_unsent;
 use crate::response::{Body, Piece};
 

@@ -17,10 +17,10 @@ use crate::cache::Stored;
 use crate::early_hints::EarlyHints;
 use crate::event_loop::{Place, Served};
 use crate::handler::file;
-use crate::record::{Course, Track};
 use crate::response::{Body, Piece, Response, StreamKind};
 use crate::route::{self, Direction, Incoming, Prepared, Reply};
 use crate::stream;
+use crate::telemetry::{Course, Track};
 
 impl Connection {
     /// Answers the request that was read into the loop's buffers, or begins to.

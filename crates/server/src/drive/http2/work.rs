@@ -12,13 +12,13 @@ use tokio::task::JoinHandle;
 use super::super::body_limits::BodyLimits;
 use super::message::MessageHead;
 use super::{Connection, Link, Parts};
+use crate::checks::{ConnectionPace, Pacer};
 use crate::early_hints::EarlyHints;
 use crate::event_loop::{Ending, LogLater, Place};
-use crate::gate::{ConnectionPace, Pacer};
-use crate::record::Track;
 use crate::response::{Body, Response, Stream, StreamKind};
 use crate::route::{self, Job};
 use crate::stream;
+use crate::telemetry::Track;
 
 /// One such request.
 pub(super) struct Work {

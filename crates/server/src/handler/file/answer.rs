@@ -14,9 +14,9 @@ use super::{coded, error_reply, render};
 use crate::cache::front::Hit;
 use crate::cache::{Representation, Stored};
 use crate::event_loop::Loop;
-use crate::record::random_id;
 use crate::response::{Body, Piece, Response};
 use crate::route::{self, Prepared, Reply, Subject};
+use crate::telemetry::random_id;
 
 /// Fields that make an answer other than the plain 200.
 const SPECIAL: FieldSet = FieldSet::of(&[

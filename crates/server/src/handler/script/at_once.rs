@@ -12,7 +12,7 @@ use super::head::{self, ScriptHead};
 use super::output::{End, Gathered, Source, WHOLE, next_limit};
 use crate::config::Script;
 use crate::event_loop::Deadlines;
-use crate::record::Course;
+use crate::telemetry::Course;
 
 /// What is known of a request whose answer is awaited.
 pub(super) struct Awaited<'a> {

@@ -14,10 +14,10 @@ use dunlin_http::{FieldName, Request};
 use super::Call;
 use super::locate::Located;
 use super::trace;
+use crate::checks::{Client, ForwardedField, Scheme, is_forwarding};
 use crate::config::Mapping;
-use crate::gate::{Client, ForwardedField, Scheme, is_forwarding};
-use crate::record::ip;
 use crate::route::Incoming;
+use crate::telemetry::ip;
 use crate::tls::Facts;
 use crate::transport::{Peer, UNIX};
 

@@ -52,17 +52,17 @@ pub use self::stderr::SCRIPTS;
 pub use self::warm::cold_programs;
 pub(crate) use self::workers::Renewal;
 use self::workers::Worker;
+use crate::checks::{Client, Pass};
 use crate::config::Script;
 use crate::event_loop::Loop;
-use crate::gate::{Client, Pass};
 use crate::handler::error_page;
 use crate::handler::errors::{self, Details};
 use crate::handler::file;
 use crate::handler::file::OwnedSubject;
 use crate::handler::redirect::to_slash;
-use crate::record::Course;
 use crate::response::Response;
 use crate::route::{self, Incoming, Reply, Subject};
+use crate::telemetry::Course;
 
 /// Answers with what a script of the route says.
 pub(crate) fn answer(

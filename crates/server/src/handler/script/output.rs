@@ -18,9 +18,9 @@ use super::stderr::{TURN, printable};
 use crate::config::Script;
 use crate::early_hints::EarlyHints;
 use crate::event_loop::Deadlines;
-use crate::record::Course;
 use crate::route::Incoming;
 use crate::stream;
+use crate::telemetry::Course;
 
 /// What a script answers with.
 pub(super) enum Answer {

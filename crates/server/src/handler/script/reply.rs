@@ -8,10 +8,10 @@ use super::head::ScriptHead;
 use super::output::{Answer, Gathered, Told};
 use super::{Call, Failure, instead, redirect};
 use crate::handler::file::apply_edits;
-use crate::record::Course;
 use crate::response::{Body, Piece, Response, Stream, StreamKind};
 use crate::route::{Incoming, Origin};
 use crate::stream;
+use crate::telemetry::Course;
 
 /// Bytes of the answer that wait for the client, besides those on their way to the socket.
 pub(super) const DOWNLOAD: usize = 64 * 1024;

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::process::GROUP_GRACE;
 
-use crate::record::Course;
+use crate::telemetry::Course;
 
 /// The target of lines in the error log that scripts have written.
 pub const SCRIPTS: &str = "dunlin::scripts";

@@ -4,7 +4,7 @@
 use dunlin_http::Request;
 
 use crate::config::Script;
-use crate::record::{Course, push_hex, random, random_id};
+use crate::telemetry::{Course, push_hex, random, random_id};
 
 /// The request's own number: the client's, where the route accepts it and it is one, or a new one.
 pub(super) fn request_id(request: &Request<'_>, rules: &Script) -> Box<str> {

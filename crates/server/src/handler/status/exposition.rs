@@ -5,7 +5,7 @@ use std::fmt::{Display, Write};
 
 use super::certificates::Certificate;
 use super::report::Report;
-use crate::record::metrics::{BOUNDS, Counts, Histogram, Label, SIZES, Series, named};
+use crate::telemetry::metrics::{BOUNDS, Counts, Histogram, Label, SIZES, Series, named};
 
 /// The two forms differ in little.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::checks::{BandwidthCounts, ConcurrencyCounts, Limited, RateCounts, RouteCounts};
 use crate::config::Sites;
-use crate::gate::{BandwidthCounts, ConcurrencyCounts, Limited, RateCounts, RouteCounts};
 
 /// The limits of a route. Counters count since the limit is in force.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

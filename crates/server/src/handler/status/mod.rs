@@ -22,10 +22,10 @@ pub use self::report::{
     Cache, Client, Connections, ProcessReport, Report, Requests, Route, Scripts, ServerReport, Tls,
 };
 use crate::event_loop::Loop;
-use crate::record::watch::{Filter, Level, Watching};
 use crate::response::{Body, Response, Stream, StreamKind};
 use crate::route::{self, Reply};
 use crate::stream;
+use crate::telemetry::live::{Filter, Level, Watching};
 
 /// Answers what is beneath the route: `name` is what the pattern's `*` stands for.
 pub(crate) fn answer(

@@ -10,7 +10,7 @@ use super::certificates::{self, Certificate};
 use super::limits::{self, RouteLimits};
 use crate::connections::{STATES, Waiting};
 use crate::event_loop::{Loop, Shared};
-use crate::record::metrics::{Counts, Fine, Label, Process, Route as RouteCounts, named};
+use crate::telemetry::metrics::{Counts, Fine, Label, Process, Route as RouteCounts, named};
 
 /// What the server is doing. Counters count from its start, so that a rate is the difference of two
 /// reports over that of their times.
@@ -320,7 +320,7 @@ fn routes(counts: &Counts) -> Vec<Route> {
 fn clients(counts: &Counts) -> Vec<Client> {
     let mut clients: Vec<_> = counts.clients.iter().collect();
     clients.sort_by_key(|client| std::cmp::Reverse(client.requests));
-    let report = |client: &crate::record::metrics::Client| Client {
+    let report = |client: &crate::telemetry::metrics::Client| Client {
         address: client.address.to_string(),
         requests: client.requests,
         sent: client.sent,

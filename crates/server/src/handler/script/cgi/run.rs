@@ -18,8 +18,8 @@ use crate::handler::script::process::{Child, Exit, GROUP_GRACE, Process};
 use crate::handler::script::readiness::Readiness;
 use crate::handler::script::spool::Share;
 use crate::handler::script::stderr::Stderr;
-use crate::record::Course;
 use crate::stream;
+use crate::telemetry::Course;
 
 /// What a run needs; it goes on by itself when the request is answered.
 pub(super) struct Run {

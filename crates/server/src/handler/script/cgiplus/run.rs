@@ -19,8 +19,8 @@ use crate::handler::script::Failure;
 use crate::handler::script::output::{End, Output, Source, Tell};
 use crate::handler::script::stamp;
 use crate::handler::script::workers::{Kept, Lease, Worker};
-use crate::record::Course;
 use crate::stream;
+use crate::telemetry::Course;
 
 /// What a run needs; it goes on by itself when the answer is sent while it comes.
 pub(super) struct Run {

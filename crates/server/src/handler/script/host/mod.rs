@@ -27,11 +27,11 @@ use super::workers::Capacity;
 use super::{Call, Failure, at_once, descriptors, environment, output, spool, stamp};
 use crate::config::{Script, ScriptKind, Workers};
 use crate::event_loop::Loop;
-use crate::record::Course;
 use crate::response::Response;
 use crate::route::Incoming;
 use crate::scratch::lacks_descriptors;
 use crate::stream;
+use crate::telemetry::Course;
 
 /// The program that loads a WSGI application and serves it.
 pub(super) const WSGI: &str =

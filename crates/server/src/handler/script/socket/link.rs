@@ -15,7 +15,7 @@ use super::record::{self, Ended, Event, Protocol};
 use crate::event_loop::Loop;
 use crate::handler::script::output::{End, Source};
 use crate::handler::script::stderr::Lines;
-use crate::record::Course;
+use crate::telemetry::Course;
 
 /// A connection to a worker.
 #[derive(Debug)]

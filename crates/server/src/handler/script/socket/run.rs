@@ -16,8 +16,8 @@ use crate::handler::script::Failure;
 use crate::handler::script::output::{Output, Tell};
 use crate::handler::script::remote::Visit;
 use crate::handler::script::workers::{Kept, Lease};
-use crate::record::Course;
 use crate::stream;
+use crate::telemetry::Course;
 
 /// What a run needs; it goes on by itself when the answer is sent while it comes.
 pub(super) struct Run {

@@ -3,7 +3,7 @@
 use dunlin_http::semantics::{is_field_value, is_token};
 use dunlin_http::{FieldLines, Request};
 
-use crate::gate::{is_forwarding, is_plain_name};
+use crate::checks::{is_forwarding, is_plain_name};
 
 /// Fields of the client that the endpoint gets when the configuration does not name any.
 pub(crate) const DEFAULT_FIELDS: [&str; 8] = [

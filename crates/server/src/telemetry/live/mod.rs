@@ -240,7 +240,7 @@ impl<'a> Seen<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::exchange::tests::sample;
+    use crate::telemetry::exchange::tests::sample;
 
     fn hub() -> Arc<Hub> {
         Arc::default()

@@ -341,8 +341,8 @@ impl<'a> Parser<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Exchange;
-    use crate::record::exchange::tests::sample;
+    use crate::telemetry::Exchange;
+    use crate::telemetry::exchange::tests::sample;
 
     fn wants(filter: &str, exchange: &Exchange<'_>) -> bool {
         let seen = Seen::of(exchange, "/api/*");

@@ -173,7 +173,7 @@ impl Field {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::exchange::tests::sample;
+    use crate::telemetry::exchange::tests::sample;
 
     fn line(template: &str, exchange: &Exchange<'_>) -> String {
         let mut out = Vec::new();

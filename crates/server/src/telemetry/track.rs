@@ -8,8 +8,8 @@ use dunlin_http::FieldLines;
 use super::Course;
 use super::metrics::Label;
 use super::traces::Span;
+use crate::checks::{Client, ConnectionPace, Pacer, Pass};
 use crate::config::Settings;
-use crate::gate::{Client, ConnectionPace, Pacer, Pass};
 use crate::transport::{Peer, Transport};
 
 /// One request's way through the server. It is made when the head has arrived, and ends with

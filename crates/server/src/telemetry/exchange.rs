@@ -95,7 +95,7 @@ pub(super) mod tests {
     use super::*;
 
     /// A plain request, for tests to change as they need.
-    pub(in crate::record) fn sample() -> Exchange<'static> {
+    pub(in crate::telemetry) fn sample() -> Exchange<'static> {
         Exchange {
             peer: Peer::Ip([192, 0, 2, 7].into()),
             peer_name: None,

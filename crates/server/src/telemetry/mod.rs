@@ -1,10 +1,11 @@
-//! What is done with a finished exchange: access log, reverse DNS, metrics, whoever watches.
+//! Telemetry of requests: access log, reverse DNS, metrics, live view, traces.
 
 mod access_log;
 mod course;
 mod escape;
 mod exchange;
 mod format;
+pub(crate) mod live;
 mod log_queue;
 mod log_writer;
 pub(crate) mod metrics;
@@ -14,7 +15,6 @@ mod template;
 mod time_cache;
 pub(crate) mod traces;
 mod track;
-pub(crate) mod watch;
 
 pub(crate) use access_log::{AccessLog, AccessLogSettings, LoopLog};
 pub(crate) use course::{Course, push_hex, random, random_id};

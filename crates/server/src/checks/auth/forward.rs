@@ -19,14 +19,14 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::fields;
+use crate::checks::{Asker, Client, Pass, Refused, Scheme, Verdict};
 use crate::early_hints::EarlyHints;
 use crate::event_loop::Loop;
-use crate::gate::{Asker, Client, Pass, Refused, Scheme, Verdict};
 use crate::handler::file;
-use crate::record::Course;
 use crate::response::{Piece, Response};
 use crate::route::{self, Incoming, Origin, Reply};
 use crate::stream;
+use crate::telemetry::Course;
 use crate::whole_answer::receive;
 
 /// Somebody else who decides.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use super::basic::Proof;
-use crate::gate::keyed::Keyed;
+use crate::checks::keyed::Keyed;
 use crate::password::Users;
 
 /// The users of a file, and whose passwords were right of late.

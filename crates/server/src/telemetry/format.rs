@@ -284,7 +284,7 @@ fn non_empty(value: &[u8]) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::exchange::tests::sample;
+    use crate::telemetry::exchange::tests::sample;
 
     use std::hint::black_box;
     use std::time::Instant;

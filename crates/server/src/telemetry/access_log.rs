@@ -176,7 +176,7 @@ impl Drop for LoopLog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::exchange::tests::sample;
+    use crate::telemetry::exchange::tests::sample;
 
     use std::fs::{self, File};
     use std::io::{BufRead, BufReader, Read};

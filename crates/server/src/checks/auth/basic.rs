@@ -11,7 +11,7 @@ use dunlin_http::FieldName;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 use super::{Attempts, UserFile};
-use crate::gate::{Asker, Refused, Scheme, Verdict};
+use crate::checks::{Asker, Refused, Scheme, Verdict};
 
 /// Name and password, as a file has them.
 #[derive(Debug)]

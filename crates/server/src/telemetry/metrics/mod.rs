@@ -26,7 +26,7 @@ pub(crate) use self::phases::Phases;
 pub(crate) use self::process::Process;
 use crate::clock::monotonic_millis;
 use crate::connections::STATES;
-use crate::record::Times;
+use crate::telemetry::Times;
 use crate::transport::Peer;
 
 /// What a finished request is counted by.

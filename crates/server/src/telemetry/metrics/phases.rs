@@ -1,6 +1,6 @@
 //! How long the phases of requests took, in sum.
 
-use crate::record::{PHASES, Times};
+use crate::telemetry::{PHASES, Times};
 
 /// Sums by phase, as [`PHASES`] names them.
 #[derive(Debug, Clone, Copy, Default)]
