@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
     /// Address to listen on, instead of those of the configuration; may be given more than once
     #[arg(long, short, value_name = "ADDR")]
     listen: Vec<String>,
-    /// Event loops; one for each processor when absent
+    /// Worker threads; one for each processor when absent
     #[arg(long, short, value_name = "N")]
     threads: Option<usize>,
     /// Access log: a path, `-` for standard output, or `off`
@@ -39,7 +39,7 @@ const EXAMPLES: &str = "\
 Examples:
   dunlin serve                               by ./dunlin.toml, or else the current directory
   dunlin serve public --listen :8000         a directory, on every address of this machine
-  dunlin serve -c dunlin.toml --threads 2    by a configuration, with two loops
+  dunlin serve -c dunlin.toml --threads 2    by a configuration, with two workers
   dunlin serve --tls-self-signed             at https://127.0.0.1:8080/, with a certificate of its own
 
 SIGTERM and SIGINT finish what is under way and stop; a second one stops at once.
@@ -177,7 +177,7 @@ impl Origin for Source {
         }
     }
 
-    fn adopted(&self, config: &Config) {
+    fn applied(&self, config: &Config) {
         logging::follow(&config.server.error_log);
     }
 }

@@ -1,4 +1,4 @@
-//! A loop's idea of the time: read once a tick, used by every request in between.
+//! A worker's idea of the time: read once a tick, used by every request in between.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::transport::Peer;
 
-/// How many connections each address has, over all loops. Of IPv6 a network of /64 counts as one.
+/// How many connections each address has, over all workers. Of IPv6 a network of /64 counts as one.
 #[derive(Debug)]
 pub(crate) struct PerAddress {
     /// [`usize::MAX`] when there is no limit.
@@ -92,18 +92,18 @@ impl Drop for AddressPlace {
     }
 }
 
-/// Closes connections that may be closed when there are many, of all loops the one with the lowest rank first.
+/// Closes connections that may be closed when there are many, of all workers the one with the lowest rank first.
 #[derive(Debug)]
 pub(crate) struct Eviction {
     /// With more connections than this, each new one has another one closed.
     soft: AtomicUsize,
-    loops: Box<[OfLoop]>,
+    workers: Box<[PerWorker]>,
     evicted: AtomicU64,
 }
 
-/// What loops know of each other.
+/// What workers know of each other.
 #[derive(Debug, Default)]
-struct OfLoop {
+struct PerWorker {
     /// The rank of the connection that is the first to be closed; see [`crate::connections`].
     first_victim: AtomicU64,
     /// How many it is to close.
@@ -112,15 +112,20 @@ struct OfLoop {
 }
 
 impl Eviction {
-    pub(crate) fn new(soft: usize, loops: usize) -> Self {
-        let of_loop = || OfLoop { first_victim: AtomicU64::new(u64::MAX), ..Default::default() };
+    pub(crate) fn new(soft: usize, workers: usize) -> Self {
+        let for_worker =
+            || PerWorker { first_victim: AtomicU64::new(u64::MAX), ..Default::default() };
         let soft = AtomicUsize::new(soft);
-        Self { soft, loops: (0..loops).map(|_| of_loop()).collect(), evicted: AtomicU64::new(0) }
+        Self {
+            soft,
+            workers: (0..workers).map(|_| for_worker()).collect(),
+            evicted: AtomicU64::new(0),
+        }
     }
 
-    /// How many loops there are.
-    pub(crate) fn loops(&self) -> usize {
-        self.loops.len().max(1)
+    /// How many workers there are.
+    pub(crate) fn workers(&self) -> usize {
+        self.workers.len().max(1)
     }
 
     pub(crate) fn set_soft(&self, soft: usize) {
@@ -134,37 +139,37 @@ impl Eviction {
         }
     }
 
-    /// Has the loop whose connection has the lowest rank close it, if there is any.
+    /// Has the worker whose connection has the lowest rank close it, if there is any.
     pub(crate) fn evict_one(&self) {
-        let rank = |of_loop: &&OfLoop| of_loop.first_victim.load(Ordering::Relaxed);
-        if let Some(of_loop) = self.loops.iter().min_by_key(rank) {
-            of_loop.wanted.fetch_add(1, Ordering::Relaxed);
-            of_loop.asked.notify_one();
+        let rank = |worker: &&PerWorker| worker.first_victim.load(Ordering::Relaxed);
+        if let Some(worker) = self.workers.iter().min_by_key(rank) {
+            worker.wanted.fetch_add(1, Ordering::Relaxed);
+            worker.asked.notify_one();
         }
     }
 
-    /// Waits until loop `number` is to close some, and says how many.
+    /// Waits until worker `number` is to close some, and says how many.
     pub(crate) async fn asked(&self, number: usize) -> usize {
-        let of_loop = &self.loops[number];
+        let worker = &self.workers[number];
         loop {
-            of_loop.asked.notified().await;
-            let wanted = of_loop.wanted.swap(0, Ordering::Relaxed);
+            worker.asked.notified().await;
+            let wanted = worker.wanted.swap(0, Ordering::Relaxed);
             if wanted > 0 {
                 return wanted;
             }
         }
     }
 
-    /// Whether another loop has a connection that is to be closed before the first one of loop `number`.
+    /// Whether another worker has a connection that is to be closed before the first one of worker `number`.
     pub(crate) fn is_another_first(&self, number: usize) -> bool {
-        let rank = |of_loop: &OfLoop| of_loop.first_victim.load(Ordering::Relaxed);
-        let own = self.loops.get(number).map_or(0, rank);
-        self.loops.iter().any(|of_loop| rank(of_loop) < own)
+        let rank = |worker: &PerWorker| worker.first_victim.load(Ordering::Relaxed);
+        let own = self.workers.get(number).map_or(0, rank);
+        self.workers.iter().any(|worker| rank(worker) < own)
     }
 
-    /// Sets the rank of the first connection that loop `number` may close, [`u64::MAX`] when there is none.
+    /// Sets the rank of the first connection that worker `number` may close, [`u64::MAX`] when there is none.
     pub(crate) fn set_first_victim(&self, number: usize, rank: u64) {
-        self.loops[number].first_victim.store(rank, Ordering::Relaxed);
+        self.workers[number].first_victim.store(rank, Ordering::Relaxed);
     }
 
     pub(crate) fn count(&self, evicted: usize) {
@@ -204,7 +209,7 @@ mod tests {
         eviction.set_first_victim(0, 500);
         eviction.set_first_victim(1, 300);
         let wanted = || -> Vec<_> {
-            eviction.loops.iter().map(|of_loop| of_loop.wanted.load(Ordering::Relaxed)).collect()
+            eviction.workers.iter().map(|worker| worker.wanted.load(Ordering::Relaxed)).collect()
         };
         eviction.make_room(10);
         assert_eq!(wanted(), [0, 0, 0]);

@@ -1,4 +1,4 @@
-//! The connections of one loop, with the moment at which each has waited long enough.
+//! The connections of one worker, with the moment at which each has waited long enough.
 //!
 //! Deadlines are looked at once a tick for all connections together: setting one costs a store,
 //! and no timer has to be moved for a request.
@@ -67,7 +67,7 @@ impl Waiting {
 struct Slot {
     waker: Option<Waker>,
     waiting: Waiting,
-    /// Milliseconds of the loop's clock; 0 once the connection is to be closed to make room.
+    /// Milliseconds of the worker's clock; 0 once the connection is to be closed to make room.
     deadline: u64,
     /// From when on it may be closed to make room although its request is incomplete.
     ripe: u64,
@@ -75,7 +75,7 @@ struct Slot {
     network: Peer,
 }
 
-/// The table of a loop's connections.
+/// The table of a worker's connections.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     slots: RefCell<Slab<Slot>>,

@@ -12,7 +12,6 @@ mod control;
 mod drive;
 mod early_hints;
 pub mod error_log;
-mod event_loop;
 mod handler;
 mod listen;
 pub mod password;
@@ -27,6 +26,7 @@ mod telemetry;
 mod tls;
 mod transport;
 mod whole_answer;
+mod worker;
 
 pub use handler::script::{LAUNCH, SCRIPTS, cold_programs, launch};
 /// What the status route tells, as `status.json` has it.

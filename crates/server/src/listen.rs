@@ -24,13 +24,13 @@ use crate::cache::Store;
 use crate::config::Listen;
 use crate::connection_limits::{AddressPlace, Eviction, PerAddress};
 use crate::drive::http1::{Connection, Start};
-use crate::event_loop::{Loop, Shared, Thread};
 use crate::telemetry::Opening;
 use crate::telemetry::metrics::Handshake;
 use crate::tls;
 use crate::transport::{Ends, Peer, Transport};
+use crate::worker::{SharedState, Worker, WorkerContext};
 
-/// Opens a listening socket. Several may share one address, one for each loop; the kernel deals
+/// Opens a listening socket. Several may share one address, one for each worker; the kernel deals
 /// connections out among them.
 ///
 /// # Errors
@@ -54,7 +54,7 @@ pub(crate) fn bind(address: SocketAddr, backlog: i32) -> io::Result<TcpListener>
 /// memory that all connections have. Less than one turn of a pipe (64 KB), so that `sendfile` stops behind its first.
 const MOST_UNSENT: u32 = 48 * 1024;
 /// The same of a large answer while at most so many connections are open: what the kernel has, it sends as soon as
-/// the client has taken something, without the loop's turn in between.
+/// the client has taken something, without the worker's turn in between.
 const FEW_UNSENT: u32 = 1024 * 1024;
 const FEW: usize = 256;
 
@@ -72,7 +72,7 @@ pub(crate) fn tune(listener: SockRef<'_>) -> io::Result<()> {
     listener.set_tcp_notsent_lowat(MOST_UNSENT)
 }
 
-/// Whether `address` is free for this process alone: sharing among loops would let another server
+/// Whether `address` is free for this process alone: sharing among workers would let another server
 /// of the same user listen there too, unnoticed.
 ///
 /// # Errors
@@ -141,16 +141,16 @@ impl ListenSocket {
     }
 }
 
-/// What one loop accepts from by one entry of the configuration.
+/// What one worker accepts from by one entry of the configuration.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct ListenerHandle {
     /// How connections are treated; changes when the configuration does.
     rules: RefCell<Listen>,
     is_closed: Cell<bool>,
     closed: Notify,
 }
 
-impl Door {
+impl ListenerHandle {
     pub(crate) fn new(rules: Listen) -> Rc<Self> {
         let rules = RefCell::new(rules);
         Rc::new(Self { rules, is_closed: Cell::new(false), closed: Notify::new() })
@@ -166,22 +166,22 @@ impl Door {
         self.closed.notify_waiters();
     }
 
-    /// Resolves when it is closed, or the loop is asked to stop.
-    async fn shut(&self, thread: &Thread) {
+    /// Resolves when it is closed, or the worker is asked to stop.
+    async fn shut(&self, worker: &Worker) {
         let closed = self.closed.notified();
         if self.is_closed.get() {
             return;
         }
         tokio::select! {
             () = closed => {}
-            () = thread.drained() => {}
+            () = worker.drained() => {}
         }
     }
 }
 
-/// How many connections are open, over all loops.
+/// How many connections are open, over all workers.
 #[derive(Debug)]
-pub(crate) struct Gauge {
+pub(crate) struct ConnectionLimiter {
     open: AtomicUsize,
     most: AtomicUsize,
     pub(crate) eviction: Eviction,
@@ -190,14 +190,14 @@ pub(crate) struct Gauge {
     /// Descriptors from this number on are for files of those who are connected already.
     ceiling: RawFd,
     descriptors_said: AtomicBool,
-    /// Notified when the loops are to close the descriptors that the cache keeps.
+    /// Notified when the workers are to close the descriptors that the cache keeps.
     release: Notify,
 }
 
 /// One connection's place among those that may be open.
 #[derive(Debug)]
 pub(crate) struct Permit {
-    gauge: Arc<Gauge>,
+    limiter: Arc<ConnectionLimiter>,
     /// Its place among those of its address.
     address: Option<Box<AddressPlace>>,
 }
@@ -205,7 +205,7 @@ pub(crate) struct Permit {
 /// Limits of connections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionLimits {
-    /// At once, over all loops.
+    /// At once, over all workers.
     pub(crate) most: usize,
     /// From so many on, others are closed to make room.
     pub(crate) soft: usize,
@@ -218,12 +218,12 @@ const RETRY: Duration = Duration::from_millis(100);
 /// So many connections are closed at a time when descriptors run short.
 const AT_A_TIME: usize = 32;
 
-impl Gauge {
-    /// For so many loops, in a process that may have `descriptors`.
-    pub(crate) fn new(limits: ConnectionLimits, loops: usize, descriptors: usize) -> Self {
+impl ConnectionLimiter {
+    /// For so many workers, in a process that may have `descriptors`.
+    pub(crate) fn new(limits: ConnectionLimits, workers: usize, descriptors: usize) -> Self {
         let reserve = (descriptors / 8).min(64);
         Self {
-            eviction: Eviction::new(limits.soft, loops),
+            eviction: Eviction::new(limits.soft, workers),
             per_address: Arc::new(PerAddress::new(limits.per_address)),
             ceiling: RawFd::try_from(descriptors - reserve).unwrap_or(RawFd::MAX),
             open: AtomicUsize::new(0),
@@ -234,13 +234,13 @@ impl Gauge {
         }
     }
 
-    /// Has all loops close the descriptors that the cache keeps, because none is left for something else.
+    /// Has all workers close the descriptors that the cache keeps, because none is left for something else.
     pub(crate) fn release_descriptors(&self, store: &Store) {
         store.release_descriptors();
         self.release.notify_waiters();
     }
 
-    /// Waits until this loop is to close the descriptors that it keeps.
+    /// Waits until this worker is to close the descriptors that it keeps.
     pub(crate) async fn release_requested(&self) {
         self.release.notified().await;
     }
@@ -263,15 +263,15 @@ impl Gauge {
         self.open() >= self.most() || self.descriptors_said.load(Ordering::Relaxed)
     }
 
-    /// How many connections of one address may be without a complete request, of those of one loop.
+    /// How many connections of one address may be without a complete request, of those of one worker.
     pub(crate) fn unfinished_per_address(&self) -> usize {
-        (self.most() / 2 / self.eviction.loops()).max(1)
+        (self.most() / 2 / self.eviction.workers()).max(1)
     }
 
     /// A place for somebody who has to be heard even when there is none.
     fn extra_permit(self: &Arc<Self>) -> Permit {
         self.open.fetch_add(1, Ordering::AcqRel);
-        Permit { gauge: Arc::clone(self), address: None }
+        Permit { limiter: Arc::clone(self), address: None }
     }
 
     pub(crate) fn open(&self) -> usize {
@@ -283,7 +283,7 @@ impl Gauge {
         loop {
             let freed = self.freed.notified();
             if self.open.fetch_add(1, Ordering::AcqRel) < self.most() {
-                return Permit { gauge: Arc::clone(self), address: None };
+                return Permit { limiter: Arc::clone(self), address: None };
             }
             self.open.fetch_sub(1, Ordering::AcqRel);
             // A place can have been freed between the two lines above.
@@ -299,7 +299,7 @@ impl Gauge {
 impl Permit {
     /// Counts the connection as one of `peer`'s; false when that has as many as it may.
     fn belongs_to(&mut self, peer: Peer) -> bool {
-        let table = &self.gauge.per_address;
+        let table = &self.limiter.per_address;
         if !table.is_limited() {
             return true;
         }
@@ -310,16 +310,16 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if self.gauge.open.fetch_sub(1, Ordering::AcqRel) >= self.gauge.most() {
-            self.gauge.freed.notify_waiters();
+        if self.limiter.open.fetch_sub(1, Ordering::AcqRel) >= self.limiter.most() {
+            self.limiter.freed.notify_waiters();
         }
     }
 }
 
-/// Accepts connections and starts their drivers, until the door is closed or the loop drains.
+/// Accepts connections and starts their drivers, until the door is closed or the worker drains.
 pub(crate) async fn accept(
-    thread: Rc<Thread>,
-    door: Rc<Door>,
+    worker: Rc<Worker>,
+    handle: Rc<ListenerHandle>,
     socket: ListenSocket,
 ) -> io::Result<()> {
     let listener = Listener::new(socket)?;
@@ -327,53 +327,59 @@ pub(crate) async fn accept(
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = door.shut(&thread) => break,
+            () = handle.shut(&worker) => break,
         };
         match accepted {
             Ok((stream, peer)) => {
-                let Some(ctx) = thread.current() else { break };
-                let gauge = Arc::clone(&ctx.shared.gauge);
+                let Some(ctx) = worker.current() else { break };
+                let limiter = Arc::clone(&ctx.shared.limiter);
                 drop(ctx);
                 let descriptor = stream.as_raw_fd();
                 // Those behind it wait in the backlog until it has a place.
-                let permit = match door.rules.borrow().admin {
+                let permit = match handle.rules.borrow().admin {
                     true => None,
-                    false => Some(gauge.permit()),
+                    false => Some(limiter.permit()),
                 };
                 let permit = tokio::select! {
                     permit = async { permit?.await.into() } => permit,
                     // Who has come this far is served.
-                    () = door.shut(&thread) => None,
+                    () = handle.shut(&worker) => None,
                 };
-                let permit = permit.unwrap_or_else(|| gauge.extra_permit());
-                let Some(ctx) = thread.current() else { break };
-                gauge.eviction.make_room(gauge.open());
-                begin(&ctx, stream, peer, permit, &door);
-                if descriptor >= ctx.shared.gauge.ceiling {
+                let permit = permit.unwrap_or_else(|| limiter.extra_permit());
+                let Some(ctx) = worker.current() else { break };
+                limiter.eviction.make_room(limiter.open());
+                begin(&ctx, stream, peer, permit, &handle);
+                if descriptor >= ctx.shared.limiter.ceiling {
                     wait_for_room(&ctx, &"nearly all descriptors are taken", &listener).await;
                 }
             }
             Err(error) => {
-                let Some(ctx) = thread.current() else { break };
+                let Some(ctx) = worker.current() else { break };
                 pause_after(&ctx, &error, &listener).await;
             }
         }
     }
-    if door.is_closed.get()
-        && let Some(ctx) = thread.current()
+    if handle.is_closed.get()
+        && let Some(ctx) = worker.current()
     {
         for (stream, peer) in listener.into_waiting()? {
-            begin(&ctx, stream, peer, ctx.shared.gauge.extra_permit(), &door);
+            begin(&ctx, stream, peer, ctx.shared.limiter.extra_permit(), &handle);
         }
     }
     Ok(())
 }
 
 /// Has a connection served.
-fn begin(ctx: &Rc<Loop>, stream: Stream, peer: Peer, mut permit: Permit, door: &Door) {
+fn begin(
+    ctx: &Rc<WorkerContext>,
+    stream: Stream,
+    peer: Peer,
+    mut permit: Permit,
+    handle: &ListenerHandle,
+) {
     ctx.wake_ticker();
     ctx.metrics.accepted();
-    let speech = Speech::of(&door.rules.borrow());
+    let speech = Speech::of(&handle.rules.borrow());
     // Behind a proxy, the client's own address counts.
     if !speech.admin && !speech.proxy_protocol && !permit.belongs_to(peer) {
         return;
@@ -430,13 +436,13 @@ pub(crate) struct Accepted {
 impl Accepted {
     /// Starts the driver: a task of its own, because that of what came before is larger than a
     /// connection needs.
-    fn drive(self, ctx: &Rc<Loop>, stream: Transport, start: Start) {
+    fn drive(self, ctx: &Rc<WorkerContext>, stream: Transport, start: Start) {
         tokio::task::spawn_local(Connection::new(Rc::clone(ctx), stream, self, start));
     }
 
     /// Does what has to be done before the driver may begin.
-    async fn prepare(self, ctx: Rc<Loop>, stream: Stream) {
-        // It counts as a connection, so that a loop that drains waits for it.
+    async fn prepare(self, ctx: Rc<WorkerContext>, stream: Stream) {
+        // It counts as a connection, so that a worker that drains waits for it.
         let slot = ctx.connections.add(ctx.clock.now(), self.peer.network());
         tokio::select! {
             () = self.make_ready(&ctx, stream) => {}
@@ -446,7 +452,7 @@ impl Accepted {
         ctx.connections.remove(slot);
     }
 
-    async fn make_ready(mut self, ctx: &Rc<Loop>, mut stream: Stream) {
+    async fn make_ready(mut self, ctx: &Rc<WorkerContext>, mut stream: Stream) {
         let limit = Duration::from_millis(ctx.http1.head_timeout);
         if self.speech.proxy_protocol {
             match tokio::time::timeout(limit, self.hear_proxy(ctx, &mut stream)).await {
@@ -482,7 +488,7 @@ impl Accepted {
     /// Reads the PROXY header, and what has arrived behind it.
     async fn hear_proxy(
         &self,
-        ctx: &Loop,
+        ctx: &WorkerContext,
         stream: &mut Stream,
     ) -> io::Result<(Addresses, Vec<u8>)> {
         let trusted = &ctx.shared.config.server.trusted_proxies;
@@ -501,8 +507,8 @@ impl Accepted {
     }
 
     /// Does the handshake and starts the driver.
-    async fn encrypt(mut self, ctx: &Rc<Loop>, stream: TcpStream) {
-        let Shared { config, certificates, .. } = &*ctx.shared;
+    async fn encrypt(mut self, ctx: &Rc<WorkerContext>, stream: TcpStream) {
+        let SharedState { config, certificates, .. } = &*ctx.shared;
         let limit = Duration::from_millis(ctx.http1.head_timeout);
         let arrived = std::mem::take(&mut self.arrived);
         let handshake = tls::handshake(stream, arrived, config, certificates, self.speech.http2);
@@ -540,7 +546,7 @@ impl From<Stream> for Transport {
     }
 }
 
-/// A listening socket that is registered with this thread's loop.
+/// A listening socket that is registered with this worker.
 enum Listener {
     Tcp(tokio::net::TcpListener),
     Unix(tokio::net::UnixListener),
@@ -618,7 +624,7 @@ impl Listener {
 
 /// What went wrong with one connection concerns nobody else; a lack of descriptors or memory
 /// concerns all.
-async fn pause_after(ctx: &Loop, error: &io::Error, listener: &impl AsFd) {
+async fn pause_after(ctx: &WorkerContext, error: &io::Error, listener: &impl AsFd) {
     let lacking = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     if lacking.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())) {
         wait_for_room(ctx, error, listener).await;
@@ -626,24 +632,24 @@ async fn pause_after(ctx: &Loop, error: &io::Error, listener: &impl AsFd) {
 }
 
 /// Waits until descriptors are free again. It is said once; newcomers wait in the backlog.
-async fn wait_for_room(ctx: &Loop, why: &dyn std::fmt::Display, listener: &impl AsFd) {
-    let gauge = &ctx.shared.gauge;
-    if !gauge.descriptors_said.swap(true, Ordering::Relaxed) {
+async fn wait_for_room(ctx: &WorkerContext, why: &dyn std::fmt::Display, listener: &impl AsFd) {
+    let limiter = &ctx.shared.limiter;
+    if !limiter.descriptors_said.swap(true, Ordering::Relaxed) {
         tracing::error!("accepting pauses until there is room: {why}");
         // Files kept open only to be fast give way.
         ctx.shared.store.clear();
         ctx.sweep();
     }
     loop {
-        (0..AT_A_TIME).for_each(|_| gauge.eviction.evict_one());
+        (0..AT_A_TIME).for_each(|_| limiter.eviction.evict_one());
         tokio::time::sleep(RETRY).await;
         // The lowest free number tells how many are taken.
         let probe = rustix::io::fcntl_dupfd_cloexec(listener, 0);
-        if probe.is_ok_and(|free| free.as_raw_fd() < gauge.ceiling) {
+        if probe.is_ok_and(|free| free.as_raw_fd() < limiter.ceiling) {
             break;
         }
     }
-    if gauge.descriptors_said.swap(false, Ordering::Relaxed) {
+    if limiter.descriptors_said.swap(false, Ordering::Relaxed) {
         tracing::info!("there is room again; accepting goes on");
     }
 }

@@ -24,7 +24,6 @@ use crate::cache::{Representation, Stored};
 use crate::checks::{Asker, Client, Gates, Pass, Refused, Verdict, Waiting};
 use crate::config::{Settings, Site};
 use crate::early_hints::EarlyHints;
-use crate::event_loop::Loop;
 use crate::handler::file::OwnedSubject;
 use crate::handler::file::apply_to_message;
 use crate::handler::{errors, file, redirect, respond, script, status};
@@ -33,6 +32,7 @@ use crate::stream;
 use crate::telemetry::{Course, Follow};
 use crate::tls::{Facts, Policy};
 use crate::transport::{Ends, Peer};
+use crate::worker::WorkerContext;
 
 /// A handler's work that goes on after the poll that began it.
 pub(crate) type Job = Pin<Box<dyn Future<Output = Response>>>;
@@ -196,7 +196,7 @@ pub(crate) enum Origin {
 
 /// The site of that authority.
 #[inline]
-fn find_site<'c>(ctx: &'c Loop, authority: Option<&[u8]>) -> Option<&'c Arc<Site>> {
+fn find_site<'c>(ctx: &'c WorkerContext, authority: Option<&[u8]>) -> Option<&'c Arc<Site>> {
     let sites = &ctx.shared.config.sites;
     sites
         .only()
@@ -208,7 +208,7 @@ fn find_site<'c>(ctx: &'c Loop, authority: Option<&[u8]>) -> Option<&'c Arc<Site
 /// # Errors
 /// A refusal when the target cannot be understood.
 pub(crate) fn dispatch(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     client: Client,
     origin: Origin,
     request: &Request<'_>,
@@ -266,7 +266,7 @@ pub(crate) fn dispatch(
         return Err(Refusal { status: 400, reason });
     }
     let settings = site.route(path_buffer);
-    // Their files are in no loop's own cache, which is looked into above.
+    // Their files are in no worker's own cache, which is looked into above.
     if settings.internal && origin == Origin::Client {
         let (reply, pass) = not_found(ctx, request, site, settings, client);
         return Ok(routed(site, settings, reply, false, Some(pass)));
@@ -292,10 +292,10 @@ fn is_harmless(request: &Request<'_>) -> bool {
     matches!(request.method(), Method::Get | Method::Head | Method::Options) && !has_body
 }
 
-/// Answers with what the loop's own cache has, if that may be used.
+/// Answers with what the worker's cache has, if that may be used.
 #[inline]
 fn dispatch_hit(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     client: Client,
     request: &Request<'_>,
     site: &Arc<Site>,
@@ -331,7 +331,7 @@ fn dispatch_hit(
 /// anything else is asked.
 #[inline]
 fn enter(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     client: Client,
     request: &Request<'_>,
     subject: &Subject<'_>,
@@ -347,7 +347,7 @@ fn enter(
 }
 
 fn ask(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     client: Client,
     request: &Request<'_>,
     subject: &Subject<'_>,
@@ -368,7 +368,7 @@ fn ask(
 
 /// Has the request wait at the gate of that number: for its body when there is no `waiting`.
 fn wait(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     subject: &Subject<'_>,
     (number, waiting): (usize, Option<Waiting>),
@@ -388,7 +388,7 @@ fn wait(
 }
 
 pub(crate) fn refuse(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     subject: &Subject<'_>,
     refused: Refused,
@@ -405,7 +405,7 @@ pub(crate) fn refuse(
 
 /// A request that waits at a gate.
 struct Wait {
-    ctx: Rc<Loop>,
+    ctx: Rc<WorkerContext>,
     request: OwnedRequest,
     subject: OwnedSubject,
     gates: Arc<Gates>,
@@ -469,7 +469,11 @@ impl Wait {
 }
 
 /// The one place where a route's settings choose the handler.
-pub(crate) fn handle(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_>) -> Routed {
+pub(crate) fn handle(
+    ctx: &Rc<WorkerContext>,
+    request: &Request<'_>,
+    subject: &Subject<'_>,
+) -> Routed {
     let (site, settings) = (subject.site, subject.settings);
     let pass = || subject.pass.cloned();
     let method = request.method();
@@ -508,7 +512,11 @@ pub(crate) fn handle(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_
 }
 
 /// The response to a method that files do not have.
-pub(crate) fn not_for_files(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_>) -> Reply {
+pub(crate) fn not_for_files(
+    ctx: &Rc<WorkerContext>,
+    request: &Request<'_>,
+    subject: &Subject<'_>,
+) -> Reply {
     match request.method() {
         Method::Options => {
             let mut response = options(allowed(subject.settings));
@@ -582,7 +590,7 @@ fn method_not_allowed() -> Response {
 }
 
 fn not_found(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     site: &Arc<Site>,
     settings: &Arc<Settings>,
@@ -600,7 +608,7 @@ fn not_found(
 
 /// An error of that status as the route wants it shown.
 pub(crate) fn refusal(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     subject: &Subject<'_>,
     status: u16,
@@ -615,7 +623,7 @@ pub(crate) fn refusal(
 /// The response to a message that the engine, the router or a limit refuses, with the fields that the request's
 /// route sets, as far as the request has come.
 pub(crate) fn refusal_to(
-    ctx: &Loop,
+    ctx: &WorkerContext,
     request: Option<&Request<'_>>,
     refusal: &Refusal,
     html: bool,

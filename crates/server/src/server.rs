@@ -1,4 +1,4 @@
-//! Starting, changing and stopping: sockets, loops, signals and commands.
+//! Starting, changing and stopping: sockets, workers, signals and commands.
 
 mod access;
 mod calls;
@@ -41,9 +41,9 @@ pub use self::verify::{Findings, verify};
 use crate::checks::{BandwidthCounts, ConcurrencyCounts, Limited, RateCounts, RouteCounts};
 use crate::config::{Config, InForce, Problem, Site};
 use crate::control::{Action, Answer, Command, Control, Event};
-use crate::event_loop::{Shared, Thread, Timer};
-use crate::listen::{self, Door};
+use crate::listen::{self, ListenerHandle};
 use crate::scratch;
+use crate::worker::{SharedState, Timer, Worker};
 
 /// Why the server did not start, or did not change.
 #[derive(Debug)]
@@ -72,10 +72,10 @@ pub trait Origin: Send {
     fn read(&self, before: &Config) -> Result<Config, Vec<Problem>>;
 
     /// Is told of the configuration that is in force from now on.
-    fn adopted(&self, config: &Config);
+    fn applied(&self, config: &Config);
 }
 
-/// A server whose sockets are open and whose loops run.
+/// A server whose sockets are open and whose workers run.
 pub struct Server {
     runtime: Runtime,
     control: Control,
@@ -88,28 +88,28 @@ struct Running {
     manager: Manager,
     /// See [`Confined`].
     program: Option<PathBuf>,
-    /// What starts a new process, where the loops' threads and this one cannot.
+    /// What starts a new process, where the workers' threads and this one cannot.
     starter: Option<Starter>,
     generation: Generation,
     listeners: Listeners,
-    loops: Vec<LoopHandle>,
+    workers: Vec<WorkerHandle>,
     /// Loops that have not ended.
     alive: Arc<AtomicUsize>,
     /// The upgrade that is under way.
     upgrade: Option<Upgrade>,
 }
 
-/// A loop, from outside.
-struct LoopHandle {
+/// A worker, from outside.
+struct WorkerHandle {
     orders: mpsc::UnboundedSender<Order>,
     thread: JoinHandle<()>,
 }
 
-/// What a loop is to do.
+/// What a worker is to do.
 enum Order {
     /// Go by another configuration.
-    Adopt { generation: Generation, ports: Vec<Port>, done: oneshot::Sender<()> },
-    /// Accept nobody any more and end when all is answered; see [`Thread::drain`].
+    Apply { generation: Generation, ports: Vec<Port>, done: oneshot::Sender<()> },
+    /// Accept nobody any more and end when all is answered; see [`Worker::drain`].
     Drain {
         grace: Duration,
         /// Those who have connected are accepted by another process.
@@ -119,7 +119,7 @@ enum Order {
     Answer { done: oneshot::Sender<()> },
 }
 
-/// How long the loops may take to go over to another configuration.
+/// How long the workers may take to go over to another configuration.
 const CHANGE: Duration = Duration::from_secs(10);
 /// How long connections that wait for a request stay open after another process has taken over, so that
 /// they are told of the end before they are closed.
@@ -179,10 +179,10 @@ impl Server {
             return Err(error);
         }
         let alive = Arc::new(AtomicUsize::new(threads));
-        let mut loops = Vec::new();
+        let mut workers = Vec::new();
         for number in 0..threads {
-            let started = LoopHandle::start(number, &alive);
-            loops.push(started.map_err(|error| fail(format!("starting a loop: {error}")))?);
+            let started = WorkerHandle::start(number, &alive);
+            workers.push(started.map_err(|error| fail(format!("worker cannot start: {error}")))?);
         }
         let upgrade = None;
         let running = Running {
@@ -192,7 +192,7 @@ impl Server {
             starter,
             generation,
             listeners,
-            loops,
+            workers,
             alive,
             upgrade,
         };
@@ -318,10 +318,10 @@ impl Running {
         report(result, command.answer);
     }
 
-    /// Tells the service manager that every loop is alive, when every one is.
+    /// Tells the service manager that every worker is alive, when every one is.
     async fn beat(&self) {
         let mut waiting = Vec::new();
-        for handle in &self.loops {
+        for handle in &self.workers {
             let (done, answered) = oneshot::channel();
             let _ = handle.orders.send(Order::Answer { done });
             waiting.push(answered);
@@ -329,7 +329,7 @@ impl Running {
         let all = futures_util::future::join_all(waiting);
         match tokio::time::timeout(self.manager.watchdog.unwrap_or(CHANGE), all).await {
             Ok(answers) if answers.iter().all(Result::is_ok) => self.manager.alive(),
-            _ => tracing::error!("a loop does not answer"),
+            _ => tracing::error!("a worker does not answer"),
         }
     }
 
@@ -387,36 +387,36 @@ impl Running {
         }
         let last = std::mem::replace(&mut self.generation, next);
         self.generation.takes_over(&last, &moved);
-        self.origin.adopted(&config);
+        self.origin.applied(&config);
         Ok(told(&config, &before, &change, &moved, &restart))
     }
 
-    /// Has every loop go by `generation`, and waits until they do.
+    /// Has every worker go by `generation`, and waits until they do.
     async fn hand_out(
         &self,
         generation: &Generation,
         ports: Vec<Vec<Port>>,
     ) -> Result<(), StartError> {
         let mut waiting = Vec::new();
-        for (handle, ports) in self.loops.iter().zip(ports) {
-            let (done, adopted) = oneshot::channel();
-            // An error says that the loop has ended by a fault, which is told at the end.
+        for (handle, ports) in self.workers.iter().zip(ports) {
+            let (done, applied) = oneshot::channel();
+            // An error says that the worker has ended by a fault, which is told at the end.
             let _ =
-                handle.orders.send(Order::Adopt { generation: generation.clone(), ports, done });
-            waiting.push(adopted);
+                handle.orders.send(Order::Apply { generation: generation.clone(), ports, done });
+            waiting.push(applied);
         }
         let all = futures_util::future::join_all(waiting);
         match tokio::time::timeout(CHANGE, all).await {
             Ok(results) if results.iter().all(Result::is_ok) => Ok(()),
-            Ok(_) => Err(fail("a loop has ended")),
-            Err(_) => Err(fail("a loop is busy and goes on by what was in force for now")),
+            Ok(_) => Err(fail("a worker has ended")),
+            Err(_) => Err(fail("a worker is busy and goes on by what was in force for now")),
         }
     }
 
     /// Lets responses under way finish, until the limit or a signal. Commands are not carried out any more.
     async fn drain(&self, grace: Duration, end: End, control: &mut Control) {
         let handed_over = matches!(end, End::HandedOver(_));
-        for handle in &self.loops {
+        for handle in &self.workers {
             let _ = handle.orders.send(Order::Drain { grace, handed_over });
         }
         let limit = self.generation.shared.config.server.stop_timeout;
@@ -446,7 +446,7 @@ impl Running {
         if let Some(tracer) = &shared.tracer {
             tracer.finish();
         }
-        let open = shared.gauge.open();
+        let open = shared.limiter.open();
         if open > 0 {
             tracing::warn!("{open} connections were still open at the end of stop_timeout");
         }
@@ -457,9 +457,9 @@ impl Running {
                 tracing::warn!("{lost} lines of the access log were lost since it was opened");
             }
         }
-        for LoopHandle { thread, .. } in self.loops {
+        for WorkerHandle { thread, .. } in self.workers {
             if thread.is_finished() && thread.join().is_err() {
-                tracing::error!("a loop ended by a fault");
+                tracing::error!("a worker ended by a fault");
             }
         }
     }
@@ -495,8 +495,8 @@ fn told(
     text
 }
 
-fn tell_of_cache(shared: &Shared) {
-    let Shared { store, watch, .. } = shared;
+fn tell_of_cache(shared: &SharedState) {
+    let SharedState { store, watch, .. } = shared;
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let (bytes, files, descriptors) = store.usage();
     tracing::info!(
@@ -512,16 +512,16 @@ fn tell_of_cache(shared: &Shared) {
 }
 
 /// Says how many connections the limits have cost, if any.
-fn tell_of_connections(shared: &Shared) {
-    let evicted = shared.gauge.eviction.evicted();
-    let refused = shared.gauge.per_address.refused();
+fn tell_of_connections(shared: &SharedState) {
+    let evicted = shared.limiter.eviction.evicted();
+    let refused = shared.limiter.per_address.refused();
     if evicted + refused > 0 {
         tracing::info!(evicted, refused, "connections that were closed because of limits");
     }
 }
 
 /// Says what the limits of routes have done, if anything.
-fn tell_of_limits(shared: &Shared) {
+fn tell_of_limits(shared: &SharedState) {
     for counts in shared.config.sites.iter().flat_map(|site| site.limits()) {
         let RouteCounts { site, route, concurrency, bandwidth, limits } = counts;
         if let Some(Limited { counts, .. }) = concurrency {
@@ -548,21 +548,21 @@ fn tell_of_limits(shared: &Shared) {
     }
 }
 
-impl LoopHandle {
+impl WorkerHandle {
     fn start(number: usize, alive: &Arc<AtomicUsize>) -> std::io::Result<Self> {
         let (orders, received) = mpsc::unbounded_channel();
         let alive = Arc::clone(alive);
         let body = move || {
-            run_loop(number, received);
+            run_worker(number, received);
             alive.fetch_sub(1, Ordering::Release);
         };
-        let thread = std::thread::Builder::new().name(format!("loop-{number}")).spawn(body)?;
+        let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(body)?;
         Ok(Self { orders, thread })
     }
 }
 
-/// One loop's life.
-fn run_loop(number: usize, mut orders: mpsc::UnboundedReceiver<Order>) {
+/// One worker's life.
+fn run_worker(number: usize, mut orders: mpsc::UnboundedReceiver<Order>) {
     let runtime = Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(16)
@@ -573,7 +573,7 @@ fn run_loop(number: usize, mut orders: mpsc::UnboundedReceiver<Order>) {
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
-            tracing::error!("starting a loop: {error}");
+            tracing::error!("worker cannot start: {error}");
             return;
         }
     };
@@ -581,31 +581,31 @@ fn run_loop(number: usize, mut orders: mpsc::UnboundedReceiver<Order>) {
         let timer = match Timer::new() {
             Ok(timer) => timer,
             Err(error) => {
-                tracing::error!("starting a loop: its timer: {error}");
+                tracing::error!("worker cannot start: timer: {error}");
                 return;
             }
         };
-        let thread = Thread::new(number);
-        tokio::task::spawn_local(Rc::clone(&thread).tick(timer));
-        let mut doors: HashMap<u64, Rc<Door>> = HashMap::new();
+        let worker = Worker::new(number);
+        tokio::task::spawn_local(Rc::clone(&worker).tick(timer));
+        let mut doors: HashMap<u64, Rc<ListenerHandle>> = HashMap::new();
         // The end of the channel means that the server was dropped.
         while let Some(order) = orders.recv().await {
             match order {
-                Order::Adopt { generation: Generation { shared, access_log, .. }, ports, done } => {
-                    let is_first = thread.current().is_none();
+                Order::Apply { generation: Generation { shared, access_log, .. }, ports, done } => {
+                    let is_first = worker.current().is_none();
                     if is_first {
-                        let gauge = Arc::clone(&shared.gauge);
-                        tokio::task::spawn_local(Rc::clone(&thread).evict(Arc::clone(&gauge)));
-                        tokio::task::spawn_local(Rc::clone(&thread).release_descriptors(gauge));
+                        let limiter = Arc::clone(&shared.limiter);
+                        tokio::task::spawn_local(Rc::clone(&worker).evict(Arc::clone(&limiter)));
+                        tokio::task::spawn_local(Rc::clone(&worker).release_descriptors(limiter));
                     }
                     if let Some(watch) = shared.watch.clone().filter(|_| is_first) {
                         tokio::task::spawn_local(
-                            Rc::clone(&thread).follow_changes(Arc::clone(&watch)),
+                            Rc::clone(&worker).follow_changes(Arc::clone(&watch)),
                         );
-                        tokio::task::spawn_local(Rc::clone(&thread).follow_mounts(watch));
+                        tokio::task::spawn_local(Rc::clone(&worker).follow_mounts(watch));
                     }
-                    thread.adopt(shared, access_log.as_ref());
-                    change_doors(&thread, &mut doors, ports);
+                    worker.apply(shared, access_log.as_ref());
+                    change_doors(&worker, &mut doors, ports);
                     // Nobody may be waiting any more.
                     let _ = done.send(());
                 }
@@ -615,9 +615,9 @@ fn run_loop(number: usize, mut orders: mpsc::UnboundedReceiver<Order>) {
                 }
                 Order::Drain { grace, handed_over } => {
                     if !handed_over {
-                        doors.values().for_each(|door| door.close());
+                        doors.values().for_each(|handle| handle.close());
                     }
-                    thread.drain(grace).await;
+                    worker.drain(grace).await;
                     return;
                 }
             }
@@ -626,29 +626,33 @@ fn run_loop(number: usize, mut orders: mpsc::UnboundedReceiver<Order>) {
 }
 
 /// Begins to accept from what is new, and ends to from what is gone.
-fn change_doors(thread: &Rc<Thread>, doors: &mut HashMap<u64, Rc<Door>>, ports: Vec<Port>) {
-    doors.retain(|id, door| {
+fn change_doors(
+    worker: &Rc<Worker>,
+    doors: &mut HashMap<u64, Rc<ListenerHandle>>,
+    ports: Vec<Port>,
+) {
+    doors.retain(|id, handle| {
         let stays = ports.iter().any(|port| port.id == *id);
         if !stays {
-            door.close();
+            handle.close();
         }
         stays
     });
     for Port { id, rules, sockets } in ports {
-        if let Some(door) = doors.get(&id) {
-            door.change(rules);
+        if let Some(handle) = doors.get(&id) {
+            handle.change(rules);
             continue;
         }
-        let door = Door::new(rules);
+        let handle = ListenerHandle::new(rules);
         for socket in sockets {
-            let accepting = listen::accept(Rc::clone(thread), Rc::clone(&door), socket);
+            let accepting = listen::accept(Rc::clone(worker), Rc::clone(&handle), socket);
             tokio::task::spawn_local(async move {
                 if let Err(error) = accepting.await {
                     tracing::error!("accepting: {error}");
                 }
             });
         }
-        doors.insert(id, door);
+        doors.insert(id, handle);
     }
 }
 
@@ -667,8 +671,8 @@ fn check_temporary_files(config: &Config) -> Result<(), StartError> {
     }
 }
 
-/// Descriptors of one loop: its poller, timer and wakers, and a duplicate of the notification descriptor.
-const OF_LOOP: usize = 6;
+/// Descriptors of one worker: its poller, timer and wakers, and a duplicate of the notification descriptor.
+const PER_WORKER: usize = 6;
 /// Descriptors for connections and files, and for two scripts at once with their pipes and sockets.
 const OF_REQUESTS: usize = 8;
 const OF_SCRIPTS: usize = 16;
@@ -683,7 +687,7 @@ fn check_descriptors(config: &Config) -> Result<(), StartError> {
         ))
     };
     let needed = OF_REQUESTS + if config.has_scripts() { OF_SCRIPTS } else { 0 };
-    let own = config.server.threads * OF_LOOP;
+    let own = config.server.threads * PER_WORKER;
     // The system gives out the lowest free number.
     let Ok((_, free)) = std::io::pipe() else { return Err(lacking(limit + own, needed)) };
     let open = usize::try_from(free.as_raw_fd()).unwrap_or(0) + own;

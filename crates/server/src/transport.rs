@@ -182,7 +182,7 @@ impl Transport {
         }
     }
 
-    /// Whether the loop may have been told of bytes that have not been read.
+    /// Whether the worker may have been told of bytes that have not been read.
     pub(crate) fn is_told_to_read(&self, cx: &mut Context<'_>) -> bool {
         match self {
             Self::Tcp(tcp) => tcp.poll_read_ready(cx).is_ready(),

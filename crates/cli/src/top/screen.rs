@@ -104,7 +104,7 @@ impl Screen {
         let mut line = vec![
             Span::from("dunlin ").bold(),
             Span::from(format!(
-                "{}  process {}, {} loops, up {days} d {hours:02}:{minutes:02}:{:02}",
+                "{}  process {}, {} workers, up {days} d {hours:02}:{minutes:02}:{:02}",
                 server.version,
                 server.pid,
                 server.threads,

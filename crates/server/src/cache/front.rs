@@ -1,4 +1,4 @@
-//! The layer that one loop has to itself.
+//! The layer that one worker has to itself.
 
 use std::cell::{Cell, RefCell};
 use std::hash::BuildHasher;
@@ -30,7 +30,7 @@ pub(crate) struct Front {
     retired: (usize, usize),
 }
 
-/// A resource as one loop holds it: counted without touching what other cores read. What is compared stands in
+/// A resource as one worker holds it: counted without touching what other cores read. What is compared stands in
 /// one line of a processor's cache, and what most answers need in the next.
 #[derive(Debug)]
 #[repr(C, align(64))]

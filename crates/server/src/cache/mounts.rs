@@ -29,7 +29,7 @@ impl Mounts {
         Ok(Self { file, known })
     }
 
-    /// Another descriptor for a loop to poll.
+    /// Another descriptor for a worker to poll.
     pub(super) fn duplicate(&self) -> io::Result<File> {
         self.file.try_clone()
     }

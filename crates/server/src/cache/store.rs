@@ -1,4 +1,4 @@
-//! The layer that all loops share: bounded by bytes, entries and descriptors.
+//! The layer that all workers share: bounded by bytes, entries and descriptors.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -164,7 +164,7 @@ impl Store {
         (self.bounds.bytes / 8) as u64
     }
 
-    /// Whether so much was let go of since `seen` that the loops have to let go of it too; sets
+    /// Whether so much was let go of since `seen` that the workers have to let go of it too; sets
     /// `seen` anew then.
     pub(crate) fn has_retired_much(&self, seen: &mut (usize, usize)) -> bool {
         let bytes = self.retired.0.load(Ordering::Relaxed);

@@ -5,7 +5,7 @@
 //! that was read by that name; a change to a directory on the way, a mount over it, or an overflow of the
 //! kernel's queue, ends everything.
 //!
-//! Every loop has the notification descriptor in its own set of polled descriptors and reads it
+//! Every worker has the notification descriptor in its own set of polled descriptors and reads it
 //! when it becomes ready. The kernel reports descriptors in the order in which they became ready:
 //! a change that precedes a request is seen before that request.
 
@@ -30,7 +30,7 @@ pub(crate) struct Version {
     stale: AtomicBool,
     /// Set by use, cleared by the hand of the store's clock.
     used: AtomicBool,
-    /// Until when, in milliseconds of the loops' clock, it may be used without asking the disk.
+    /// Until when, in milliseconds of the workers' clock, it may be used without asking the disk.
     trusted_until: AtomicU64,
 }
 
@@ -241,12 +241,12 @@ impl Watch {
         }
     }
 
-    /// Another descriptor of the same notifications, for a loop to poll.
+    /// Another descriptor of the same notifications, for a worker to poll.
     pub(crate) fn duplicate(&self) -> io::Result<File> {
         Ok(File::from(self.inotify.try_clone()?))
     }
 
-    /// Another descriptor that becomes ready with each mount and unmount, for a loop to poll.
+    /// Another descriptor that becomes ready with each mount and unmount, for a worker to poll.
     pub(crate) fn duplicate_mounts(&self) -> Option<io::Result<File>> {
         self.mounts.as_ref().map(Mounts::duplicate)
     }
@@ -262,7 +262,7 @@ impl Watch {
         concerned
     }
 
-    /// How often everything was ended. A loop that finds no notification left sees the number that the one which read them has made.
+    /// How often everything was ended. A worker that finds no notification left sees the number that the one which read them has made.
     pub(crate) fn clearings(&self) -> u64 {
         self.clearings.load(Ordering::Acquire)
     }
@@ -274,7 +274,7 @@ impl Watch {
 
     /// Reads the notifications of the kernel. Returns true when everything kept has to go.
     pub(crate) fn read(&self) -> bool {
-        // The lock is held from before the first read: a loop that finds nothing to read has
+        // The lock is held from before the first read: a worker that finds nothing to read has
         // waited for the one that is still marking.
         let mut state = self.lock();
         let mut buffer = [MaybeUninit::uninit(); 16 * 1024];

@@ -4,7 +4,7 @@
 //! as long as the chunk takes at the ceiling, and the chunk leaves when its slot begins. Nobody has more
 //! than one slot ahead of him, and all chunks have one size, so that slots go round among all who could
 //! send and a client that takes its bytes slowly leaves its share to the others. No queue and no lock is
-//! needed for that, only one atomic clock for all loops.
+//! needed for that, only one atomic clock for all workers.
 
 use std::cell::Cell;
 use std::fmt;
@@ -30,7 +30,7 @@ pub(crate) struct BandwidthRules {
     pub(crate) dry_run: bool,
 }
 
-/// A throttle that all loops share.
+/// A throttle that all workers share.
 #[derive(Debug)]
 pub(crate) struct Bandwidth {
     rules: BandwidthRules,
@@ -104,7 +104,7 @@ const SPREAD: u64 = 4;
 const FIRST: u64 = 5;
 /// How long a chunk takes of a connection's rate.
 const CONNECTION_CHUNK: Duration = Duration::from_millis(50);
-/// An answer that goes on makes up for time that was not used as far as this, so that a loop that was
+/// An answer that goes on makes up for time that was not used as far as this, so that a worker that was
 /// late loses nothing. With a chunk it stays below 100 ms' worth.
 const CREDIT: Duration = Duration::from_millis(40);
 /// About one packet: smaller chunks cost more than they smooth.

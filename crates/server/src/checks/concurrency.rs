@@ -1,4 +1,4 @@
-//! The concurrency throttle: so many requests of a route at once, the others in one queue for all loops.
+//! The concurrency throttle: so many requests of a route at once, the others in one queue for all workers.
 //!
 //! A request that finds no place waits its turn. It may run before there is a place when it has waited
 //! for `wait` and fewer than `most` run, and it is refused when it has waited for `refuse_after`, or when
@@ -32,7 +32,7 @@ pub(crate) struct ConcurrencyRules {
     pub(crate) dry_run: bool,
 }
 
-/// A throttle that all loops share.
+/// A throttle that all workers share.
 #[derive(Debug)]
 pub(crate) struct Concurrency {
     rules: ConcurrencyRules,

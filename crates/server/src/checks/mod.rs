@@ -36,8 +36,8 @@ pub(crate) use self::network::Network;
 pub(crate) use self::pass::{Client, Pass, Scheme};
 pub(crate) use self::rate::{By, RateCounts, RateLimit, RateRules};
 pub(crate) use self::throttle::{Limited, RouteCounts, Share, Throttle};
-use crate::event_loop::Loop;
 use crate::response::Response;
+use crate::worker::WorkerContext;
 
 /// The gates of a route, each absent when the route does not ask for it.
 #[derive(Debug, Default)]
@@ -75,7 +75,7 @@ const THROTTLE: usize = LIMITS + 1;
 
 /// A request that asks to pass.
 pub(crate) struct Asker<'a, 'r> {
-    pub(crate) ctx: &'a Rc<Loop>,
+    pub(crate) ctx: &'a Rc<WorkerContext>,
     pub(crate) request: &'a Request<'r>,
     pub(crate) pass: &'a Rc<Pass>,
     /// When it asks: the clock is read once for all gates.

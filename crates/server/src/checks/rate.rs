@@ -39,7 +39,7 @@ pub(crate) enum By {
     Route,
 }
 
-/// A limit that all loops share.
+/// A limit that all workers share.
 #[derive(Debug)]
 pub(crate) struct RateLimit {
     rules: RateRules,

@@ -10,7 +10,7 @@ use super::concurrency::{Concurrency, ConcurrencyCounts, Entry};
 use super::rate::RateCounts;
 use super::{Asker, Refused, Verdict};
 
-/// The throttle of a route, which all loops share.
+/// The throttle of a route, which all workers share.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     pub(crate) concurrency: Option<Arc<Concurrency>>,

@@ -1,4 +1,4 @@
-//! Limits and throttles of a route, from the file to what all loops share.
+//! Limits and throttles of a route, from the file to what all workers share.
 
 use std::fmt::Display;
 use std::sync::Arc;

@@ -117,7 +117,7 @@ struct Directory {
 /// What concerns the whole server.
 #[derive(Debug)]
 pub struct Server {
-    /// Event loops.
+    /// Worker threads.
     pub threads: usize,
     /// Where the access log goes; `None` when there is none.
     pub access_log: Option<AccessLog>,
@@ -323,7 +323,7 @@ pub struct Listen {
 pub struct Overrides {
     /// Addresses; those of the file when empty.
     pub listen: Vec<String>,
-    /// Event loops.
+    /// Worker threads.
     pub threads: Option<usize>,
     /// A path, `-` or `off`.
     pub access_log: Option<String>,

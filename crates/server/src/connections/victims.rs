@@ -23,7 +23,7 @@ pub(super) struct Victims {
     is_cut: bool,
 }
 
-/// How the connections of a loop compete for room.
+/// How the connections of a worker compete for room.
 pub(super) struct Pressure {
     now: u64,
     /// There is no room, and half of the connections have not sent a complete request: the oldest of those are closed without
@@ -40,7 +40,7 @@ const LOOKS: usize = 16;
 /// An address may have so many connections without a complete request, and a share of all, before they go first.
 const FEW: usize = 16;
 const SHARE: usize = 16;
-/// A rank is a class and, within it, milliseconds of the loop's clock.
+/// A rank is a class and, within it, milliseconds of the worker's clock.
 const CLASS: u32 = 60;
 
 impl Slot {

@@ -2,7 +2,7 @@
 
 use dunlin_http::http1::Refusal;
 
-use crate::event_loop::Http1Settings;
+use crate::worker::Http1Settings;
 
 pub(super) const TOO_LARGE: Refusal =
     Refusal { status: 413, reason: "the body is larger than the limit" };
@@ -14,7 +14,7 @@ const TOO_SLOW: Refusal = Refusal { status: 408, reason: "the body comes too slo
 pub(super) struct BodyLimits {
     most: u64,
     received: u64,
-    /// Since when the client alone decides how fast the body arrives, in milliseconds of the loop's clock, and how much has
+    /// Since when the client alone decides how fast the body arrives, in milliseconds of the worker's clock, and how much has
     /// arrived since.
     since: u64,
     received_since: u64,

@@ -1,7 +1,7 @@
-//! The driver of HTTP/1 connections: one state machine per connection, polled by its loop.
+//! The driver of HTTP/1 connections: one state machine per connection, polled by its worker.
 //!
 //! Whatever one read brings is parsed, answered and written within one poll, with buffers that
-//! belong to the loop. A connection keeps bytes of its own only while it waits in the middle of
+//! belong to the worker. A connection keeps bytes of its own only while it waits in the middle of
 //! something.
 
 mod answer;
@@ -29,15 +29,15 @@ use super::patience::Patience;
 use crate::checks::ConnectionPace;
 use crate::config::Persistence as Personality;
 use crate::connections::Waiting;
-use crate::event_loop::{Buffers, LogLater, Loop, Output};
 use crate::listen::{Accepted, Permit};
 use crate::route::Job;
 use crate::telemetry::{Arrival, Opening};
 use crate::transport::{Ends, Peer, Transport};
+use crate::worker::{Buffers, LogLater, Output, WorkerContext};
 
 /// One HTTP/1 connection.
 pub(crate) struct Connection {
-    ctx: Rc<Loop>,
+    ctx: Rc<WorkerContext>,
     stream: Transport,
     peer: Peer,
     /// The addresses of client and server: what a proxy said, or what the system has said when they were
@@ -61,7 +61,7 @@ pub(crate) struct Connection {
     patience: Patience,
     registered: bool,
     /// How many of the next reads may come before notifications that are older than them; see
-    /// [`Loop::look_for_changes`].
+    /// [`WorkerContext::look_for_changes`].
     early_reads: u8,
     /// Whether the bytes that are being answered came by such a read.
     may_overtake: bool,
@@ -103,7 +103,7 @@ struct Handling {
     is_head: bool,
 }
 
-/// The loop's buffers, as far as answering needs them.
+/// The worker's buffers, as far as answering needs them.
 struct Parts<'a> {
     output: &'a mut Output,
     head: &'a mut Head,
@@ -156,7 +156,12 @@ pub(crate) enum Start {
 }
 
 impl Connection {
-    pub(crate) fn new(ctx: Rc<Loop>, stream: Transport, accepted: Accepted, start: Start) -> Self {
+    pub(crate) fn new(
+        ctx: Rc<WorkerContext>,
+        stream: Transport,
+        accepted: Accepted,
+        start: Start,
+    ) -> Self {
         let Accepted { peer, proxied, permit, opening, arrived, .. } = accepted;
         let now = ctx.clock.now();
         let slot = ctx.connections.add(now, peer.network());
@@ -207,9 +212,9 @@ impl Connection {
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
         // What was asked for by now is answered as it was understood.
         if self.body.is_none()
-            && let Some(successor) = self.ctx.successor()
+            && let Some(newer) = self.ctx.superseded_by()
         {
-            self.ctx = successor;
+            self.ctx = newer;
         }
         let mut buffers = self.ctx.take_buffers();
         let result = self.receive(cx, &mut buffers);
@@ -499,7 +504,7 @@ impl Connection {
         let early_reads = self.early_reads;
         let is_told = !matches!(next, Next::Receive) || self.stream.is_told_to_read(cx);
         let step = self.follow(next);
-        // The loop has not been told of another request: it will be told of the changes before it first.
+        // The worker has not been told of another request: it will be told of the changes before it first.
         if !is_told {
             self.early_reads = early_reads;
         }

@@ -1,7 +1,7 @@
 //! The driver of HTTP/2 connections.
 //!
 //! Whatever one read brings is parsed, answered and written within one poll, with buffers that
-//! belong to the loop. What cannot be answered at once becomes a [`Work`]; bodies of works are sent
+//! belong to the worker. What cannot be answered at once becomes a [`Work`]; bodies of works are sent
 //! as the client's windows and priorities have it.
 
 mod answer;
@@ -21,9 +21,9 @@ use tokio::io::ReadBuf;
 use self::work::Work;
 use super::patience::Patience;
 use crate::checks::ConnectionPace;
-use crate::event_loop::{Buffers, Ending, From, Loop, Pending};
 use crate::telemetry::{Arrival, Opening};
 use crate::transport::{Ends, Peer, Transport};
+use crate::worker::{Buffers, Ending, From, Pending, WorkerContext};
 
 /// One HTTP/2 connection, but for its socket.
 pub(super) struct Connection {
@@ -40,7 +40,7 @@ pub(super) struct Connection {
     flushed: i64,
     flushes: u64,
     /// How many of the next reads may come before notifications that are older than them; see
-    /// [`Loop::look_for_changes`].
+    /// [`WorkerContext::look_for_changes`].
     early_reads: u8,
     works: Vec<Work>,
     /// How fast answers are sent on it, when some are throttled.
@@ -48,7 +48,7 @@ pub(super) struct Connection {
     requests: u64,
     /// When the bytes that are being answered were read.
     arrival: Option<Arrival>,
-    /// When something was last received or sent, in milliseconds of the loop's clock.
+    /// When something was last received or sent, in milliseconds of the worker's clock.
     active: u64,
     /// While the socket does not take what is written.
     patience: Option<Patience>,
@@ -71,7 +71,7 @@ pub(super) struct Connection {
 
 /// What a connection has besides its protocol.
 pub(super) struct Link<'a> {
-    pub(super) ctx: &'a Rc<Loop>,
+    pub(super) ctx: &'a Rc<WorkerContext>,
     pub(super) stream: &'a mut Transport,
     pub(super) peer: Peer,
     /// What a proxy said of the addresses of client and server.
@@ -94,7 +94,7 @@ impl Link<'_> {
     }
 }
 
-/// The loop's buffers, as far as answering needs them.
+/// The worker's buffers, as far as answering needs them.
 struct Parts<'a> {
     out: &'a mut Vec<u8>,
     head: &'a mut Head,
@@ -126,7 +126,7 @@ const TURNS: usize = 16;
 
 impl Connection {
     /// The connection whose first bytes are `unread`.
-    pub(super) fn new(ctx: &Loop, unread: Vec<u8>) -> Self {
+    pub(super) fn new(ctx: &WorkerContext, unread: Vec<u8>) -> Self {
         let settings = Settings { limits: ctx.http1.limits, ..Settings::default() };
         let mut unsent = Vec::new();
         let engine = http2::Connection::new(settings, &mut unsent);
@@ -159,7 +159,7 @@ impl Connection {
 
     pub(super) fn poll(&mut self, link: &mut Link<'_>, cx: &mut Context<'_>) -> Poll<Outcome> {
         for _ in 0..TURNS {
-            // Handlers may want the loop's buffers themselves.
+            // Handlers may want the worker's buffers themselves.
             let mut moved = self.poll_works(link.ctx.clock.now(), cx);
             let mut buffers = link.ctx.take_buffers();
             let turn = self.turn(link, cx, &mut buffers);

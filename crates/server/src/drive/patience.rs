@@ -9,7 +9,7 @@ use crate::transport::Transport;
 /// four times in the time that there is.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Patience {
-    /// Since when nothing is known to have been taken, in milliseconds of the loop's clock.
+    /// Since when nothing is known to have been taken, in milliseconds of the worker's clock.
     since: u64,
     /// When to look, of the same clock.
     look: u64,

@@ -40,7 +40,7 @@ pub(super) enum Sent {
 }
 
 /// One call sends at most this much of a file that can change, so that changes are seen early and
-/// one client does not keep a loop to itself.
+/// one client does not keep a worker to itself.
 const LIVE_STRETCH: u64 = 1 << 20;
 /// What is copied at a time of a file that can change.
 const COPIED_STRETCH: usize = 96 << 10;

@@ -8,19 +8,19 @@ use dunlin_http::semantics::Method;
 use serde_json::json;
 
 use crate::control::Action;
-use crate::event_loop::{Loop, Shared};
 #[cfg(debug_assertions)]
 use crate::handler::break_out;
 use crate::handler::status;
 use crate::response::Response;
 use crate::route::{Direction, Reply, Routed, error_response};
 use crate::telemetry::Follow;
+use crate::worker::{SharedState, WorkerContext};
 
 /// Bytes of a body, which no command has a use for.
 const BODY: u64 = 64 * 1024;
 
 /// Answers a request that came by the admin socket.
-pub(crate) fn answer(ctx: &Rc<Loop>, request: &Request<'_>) -> Routed {
+pub(crate) fn answer(ctx: &Rc<WorkerContext>, request: &Request<'_>) -> Routed {
     let mut parts = request.target().splitn(2, |&byte| byte == b'?');
     let (path, query) = (parts.next().unwrap_or_default(), parts.next());
     let reply = match (path, request.method()) {
@@ -50,7 +50,7 @@ pub(crate) fn answer(ctx: &Rc<Loop>, request: &Request<'_>) -> Routed {
     }
 }
 
-fn command(ctx: &Rc<Loop>, action: Action) -> Reply {
+fn command(ctx: &Rc<WorkerContext>, action: Action) -> Reply {
     let commands = ctx.shared.commands.clone();
     Reply::Job(Box::pin(async move {
         let (status, text) = match commands.give(action).await {
@@ -68,7 +68,7 @@ fn not_allowed(methods: &'static str) -> Response {
 }
 
 /// What is in force.
-fn configuration(shared: &Shared) -> Response {
+fn configuration(shared: &SharedState) -> Response {
     let config = &shared.config;
     let listeners: Vec<_> = config
         .listen

@@ -14,10 +14,10 @@ use super::media_type::ContentType;
 use super::script::rewritten;
 use crate::cache::Resource;
 use crate::config::{Mapping, Settings};
-use crate::event_loop::Loop;
 use crate::response::{Body, Piece, Response};
 use crate::route::{Incoming, Reply, Subject, Via, complete, handle};
 use crate::stream;
+use crate::worker::WorkerContext;
 
 /// What an error response says besides its status.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ const CONDITIONS: [&str; 6] =
 
 /// The response with that status.
 pub(crate) fn reply(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     subject: &Subject<'_>,
     status: u16,
@@ -80,7 +80,7 @@ fn is_made(settings: &Settings, path: &[u8]) -> bool {
 
 /// Has the route of the page respond. The status stays the error's, unless the route says another than 200.
 fn by_route(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     subject: &Subject<'_>,
     (path, query): (&str, Option<&str>),

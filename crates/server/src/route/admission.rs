@@ -10,12 +10,12 @@ use dunlin_http::{FieldName, Request};
 use super::{Origin, Routed, Subject, Via, dispatch, refuse, routed, unrouted};
 use crate::checks::{Client, to_https};
 use crate::config::Site;
-use crate::event_loop::Loop;
 use crate::handler::file::apply_to_message;
 use crate::handler::{error_page, errors};
 use crate::seldom::Seldom;
 use crate::tls::{Policy, Standing};
 use crate::transport::{Peer, Transport};
+use crate::worker::WorkerContext;
 
 /// Whether a request came by a connection on which its site is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(crate) enum Direction {
 /// Whether the connection that the request came by meets what the site requires of handshakes. Without TLS there is none,
 /// so that a site is admitted that requires no certificate of its clients.
 #[inline]
-pub(super) fn is_admitted(ctx: &Loop, client: Client, site: &Site) -> bool {
+pub(super) fn is_admitted(ctx: &WorkerContext, client: Client, site: &Site) -> bool {
     match client.policy {
         Policy::EXEMPT => true,
         Policy::UNENCRYPTED => {
@@ -48,7 +48,7 @@ pub(super) fn is_admitted(ctx: &Loop, client: Client, site: &Site) -> bool {
 /// # Errors
 /// As [`dispatch`].
 pub(crate) fn dispatch_client(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     (peer, stream): (Peer, &mut Transport),
     request: &Request<'_>,
     path_buffer: &mut Vec<u8>,
@@ -70,7 +70,7 @@ pub(crate) fn dispatch_client(
 /// if there is one.
 #[cold]
 pub(super) fn misdirected(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     client: Client,
     request: &Request<'_>,
     raw_path: &[u8],
@@ -118,7 +118,7 @@ pub(super) fn misdirected(
 
 /// The redirect of a route that sends clients without TLS to https.
 fn redirect_to_tls(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     client: Client,
     request: &Request<'_>,
     raw_path: &[u8],

@@ -1,4 +1,4 @@
-//! The short way of most requests: for whole files that a loop's own cache has.
+//! The short way of most requests: for whole files that a worker's own cache has.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use super::{Prepared, Reply, Routed, Subject, Via, enter, find_site, is_admitted
 use crate::cache::front::{Front, Hit};
 use crate::checks::{Client, Pass};
 use crate::config::Site;
-use crate::event_loop::{Loop, Shared};
 use crate::handler::file;
+use crate::worker::{SharedState, WorkerContext};
 
 /// What is known of a request without asking further.
 pub(crate) enum Known<'f> {
@@ -32,12 +32,12 @@ pub(crate) struct Answer<'f> {
     pub(crate) pass: Option<Rc<Pass>>,
 }
 
-/// A whole file that the loop's own cache has, when nothing about the request asks for more than the gates of
+/// A whole file that the worker's cache has, when nothing about the request asks for more than the gates of
 /// its route: what most requests are. Everything else is left to [`dispatch`](super::dispatch), which would
 /// answer these in the same way. Blocks of at most `short` bytes leave before anything else is asked.
 #[inline]
 pub(crate) fn known<'f>(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     front: &'f Front,
     client: Client,
     request: &Request<'_>,
@@ -73,7 +73,7 @@ pub(crate) fn known<'f>(
 }
 
 fn pass_gates<'f>(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     subject: &Subject<'_>,
     (hit, prepared): (&Rc<Hit>, Prepared<&'f Hit>),
@@ -105,7 +105,7 @@ pub(crate) struct Quick {
 }
 
 impl Quick {
-    pub(crate) fn new(shared: &Shared) -> Self {
+    pub(crate) fn new(shared: &SharedState) -> Self {
         let config = &shared.config;
         let is_open =
             config.server.trusted_proxies.is_empty() && shared.certificates.challenges().is_none();

@@ -9,16 +9,16 @@ use dunlin_http::Request;
 use super::{Incoming, Reply, Subject, Via, handle, refusal, refuse};
 use crate::checks::{Asker, Gates, Pass, Refused, Verdict, Waiting};
 use crate::config::Candidate;
-use crate::event_loop::Loop;
 use crate::handler::{file, script};
 use crate::response::Response;
+use crate::worker::WorkerContext;
 
 /// Internal redirects of one request; more are a loop in the configuration.
 const MOST: u8 = 10;
 
 /// Has the route of `target` respond, once its gates let the request pass.
 pub(crate) fn reroute(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     subject: &Subject<'_>,
     target: &Candidate,
@@ -60,7 +60,7 @@ pub(crate) fn reroute(
 
 /// Has the request wait at the gate of that number: for its body when there is nothing else to wait for.
 fn wait(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     subject: &Subject<'_>,
     before: Option<&Arc<Gates>>,
@@ -84,7 +84,7 @@ fn wait(
 
 /// A request that waits at a gate of the route that it is redirected to.
 struct Turn<'a, 'r> {
-    ctx: &'a Rc<Loop>,
+    ctx: &'a Rc<WorkerContext>,
     request: &'a Request<'r>,
     subject: &'a Subject<'a>,
 }

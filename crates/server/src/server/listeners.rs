@@ -14,7 +14,7 @@ use crate::listen::{self, ListenSocket};
 /// The open listeners.
 pub(super) struct Listeners {
     open: Vec<Open>,
-    loops: usize,
+    workers: usize,
     next: u64,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Listeners {
 struct Open {
     id: u64,
     rules: Listen,
-    /// One for each loop; only one where the system deals connections out from one queue.
+    /// One for each worker; only one where the system deals connections out from one queue.
     sockets: Arc<[ListenSocket]>,
     /// They are the service manager's; see [`Inherited`].
     is_managed: bool,
@@ -34,11 +34,11 @@ pub(super) struct Plan {
     next: u64,
 }
 
-/// One loop's part of a listener.
+/// One worker's part of a listener.
 pub(super) struct Port {
     pub(super) id: u64,
     pub(super) rules: Listen,
-    /// Those to accept from, when the loop does not yet.
+    /// Those to accept from, when the worker does not yet.
     pub(super) sockets: Vec<ListenSocket>,
 }
 
@@ -50,8 +50,8 @@ pub(super) struct Change {
 }
 
 impl Listeners {
-    pub(super) fn new(loops: usize) -> Self {
-        Self { open: Vec::new(), loops, next: 0 }
+    pub(super) fn new(workers: usize) -> Self {
+        Self { open: Vec::new(), workers, next: 0 }
     }
 
     /// Opens what of `wanted` is not open; what is open stays as it is until [`Listeners::change`].
@@ -92,9 +92,9 @@ impl Listeners {
         Ok(plan)
     }
 
-    /// Takes over what was planned, and says what each loop accepts from.
+    /// Takes over what was planned, and says what each worker accepts from.
     pub(super) fn change(&mut self, plan: Plan) -> io::Result<(Vec<Vec<Port>>, Change)> {
-        let mut ports: Vec<Vec<Port>> = (0..self.loops).map(|_| Vec::new()).collect();
+        let mut ports: Vec<Vec<Port>> = (0..self.workers).map(|_| Vec::new()).collect();
         let mut change = Change::default();
         for Open { id, rules, sockets, .. } in &plan.wanted {
             let before = self.open.iter().find(|open| open.id == *id);
@@ -107,7 +107,7 @@ impl Listeners {
                 if before.is_none() {
                     for (at, socket) in sockets.iter().enumerate() {
                         let shared = sockets.len() == 1 && !rules.admin;
-                        if shared || at % self.loops == number {
+                        if shared || at % self.workers == number {
                             own.push(socket.try_clone()?);
                         }
                     }
@@ -212,12 +212,12 @@ impl Listeners {
         if sockets.is_empty() {
             return Ok((self.bind(rules)?, false));
         }
-        // There may be more loops than there were.
+        // There may be more workers than there were.
         if let Some(ListenSocket::Tcp(first)) = sockets.first()
             && sockets.len() > 1
             && let Ok(address) = first.local_addr()
         {
-            while sockets.len() < self.loops
+            while sockets.len() < self.workers
                 && let Ok(socket) = listen::bind(address, rules.backlog)
             {
                 sockets.push(ListenSocket::Tcp(socket));
@@ -259,7 +259,7 @@ impl Listeners {
             listen::probe(address).map_err(explain)?;
         }
         let mut sockets = Vec::new();
-        for _ in 0..self.loops {
+        for _ in 0..self.workers {
             let socket = listen::bind(address, rules.backlog).map_err(explain)?;
             // Port 0 is chosen once, and then shared.
             address = socket.local_addr().map_err(explain)?;

@@ -1,4 +1,4 @@
-//! From a configuration to what the loops share, with whatever can be kept of what they shared before.
+//! From a configuration to what the workers share, with whatever can be kept of what they shared before.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -12,19 +12,19 @@ use super::{StartError, fail};
 use crate::cache::{Bounds, Store, Watch};
 use crate::config::{Config, InForce, Server};
 use crate::control::Commands;
-use crate::event_loop::Shared;
 use crate::handler::file::{Protected, Roots};
 use crate::handler::script::{Pools, Storage};
-use crate::listen::{ConnectionLimits, Gauge};
+use crate::listen::{ConnectionLimiter, ConnectionLimits};
 use crate::telemetry::redact::Redactor;
 use crate::telemetry::traces::Tracer;
 use crate::telemetry::{AccessLog, AccessLogSettings, Format, ReverseDns, ReverseDnsSettings};
 use crate::tls::Certificates;
+use crate::worker::SharedState;
 
-/// What the loops go by, and the log that they write.
+/// What the workers go by, and the log that they write.
 #[derive(Clone)]
 pub(super) struct Generation {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedState>,
     /// Beside what is shared, so that it ends with the last request that writes to it.
     pub(super) access_log: Option<Arc<AccessLog>>,
     directories: Arc<HashMap<PathBuf, Option<Place>>>,
@@ -54,7 +54,7 @@ impl Generation {
         Ok(Self {
             access_log: access_log(server)?,
             directories: Arc::new(directories(&config)),
-            shared: Arc::new(Shared {
+            shared: Arc::new(SharedState {
                 store: Arc::new(Store::new(bounds(server))),
                 watch: watch.map(Arc::new),
                 roots: Arc::new(Roots::default()),
@@ -63,7 +63,11 @@ impl Generation {
                 blocking: Arc::default(),
                 bodies: Arc::new(Storage::new(&config)),
                 certificates: certificates(&config)?,
-                gauge: Arc::new(Gauge::new(connections(server), server.threads, limit)),
+                limiter: Arc::new(ConnectionLimiter::new(
+                    connections(server),
+                    server.threads,
+                    limit,
+                )),
                 reverse_dns: reverse_dns(server)?,
                 serial: Arc::new(AtomicU64::new(0)),
                 commands,
@@ -112,7 +116,7 @@ impl Generation {
         Ok(Self {
             access_log,
             directories: Arc::new(directories(&config)),
-            shared: Arc::new(Shared {
+            shared: Arc::new(SharedState {
                 store,
                 watch: before.watch.clone(),
                 roots: Arc::clone(&before.roots),
@@ -121,7 +125,7 @@ impl Generation {
                 blocking: Arc::clone(&before.blocking),
                 bodies: Arc::clone(&before.bodies),
                 certificates: certificates(&config)?,
-                gauge: Arc::clone(&before.gauge),
+                limiter: Arc::clone(&before.limiter),
                 reverse_dns,
                 serial: Arc::clone(&before.serial),
                 commands: before.commands.clone(),
@@ -159,12 +163,13 @@ impl Generation {
     }
 
     /// Ends what is only of use with `before`, and the processes that were started in directories that have `moved`, once
-    /// every loop goes by this one.
+    /// every worker goes by this one.
     pub(super) fn takes_over(&self, before: &Self, moved: &[Moved]) {
-        let Shared { config, store, pools, gauge, roots, protected, bodies, .. } = &*self.shared;
+        let SharedState { config, store, pools, limiter, roots, protected, bodies, .. } =
+            &*self.shared;
         bodies.set(config);
         before.shared.certificates.retire();
-        gauge.set(connections(&config.server));
+        limiter.set(connections(&config.server));
         store.retain_sites(|site| config.sites.has(site));
         // What was an ordinary file so far may be cached.
         if !protected.is_within(&before.shared.protected) {

@@ -1,4 +1,4 @@
-//! The access log: lines gathered on the event loops, written by a thread of its own.
+//! The access log: lines gathered on the workers, written by a thread of its own.
 
 use std::io;
 use std::path::PathBuf;
@@ -28,9 +28,9 @@ impl AccessLogSettings {
     }
 }
 
-/// An open access log, shared by the event loops.
+/// An open access log, shared by the workers.
 ///
-/// Nothing here makes a loop wait: a disk that is full or slow, or a pipe that nobody reads,
+/// Nothing here makes a worker wait: a disk that is full or slow, or a pipe that nobody reads,
 /// holds up the writing thread only. Lines that cannot be written are lost and counted; the
 /// beginning of a loss and its end are reported once each.
 ///
@@ -78,9 +78,9 @@ impl AccessLog {
         matches!(self.format, Format::Json)
     }
 
-    /// The part of the log that one event loop keeps.
-    pub(crate) fn loop_log(self: &Arc<Self>) -> LoopLog {
-        LoopLog { log: Arc::clone(self), time: TimeCache::new(), buffer: new_buffer(), lines: 0 }
+    /// The part of the log that one worker keeps.
+    pub(crate) fn worker_log(self: &Arc<Self>) -> WorkerLog {
+        WorkerLog { log: Arc::clone(self), time: TimeCache::new(), buffer: new_buffer(), lines: 0 }
     }
 
     /// Opens the file at the path anew, once what was handed over by now is in the old one.
@@ -92,7 +92,7 @@ impl AccessLog {
 
     /// Writes what was handed over, for at most `timeout`, and ends the writing thread.
     ///
-    /// The loops flush first; what they hand over after the end is lost. Returns how many lines
+    /// The workers flush first; what they hand over after the end is lost. Returns how many lines
     /// were given up, which [`AccessLog::lost`] counts too.
     pub(crate) fn close(&self, timeout: Duration) -> u64 {
         self.queue.drain();
@@ -105,7 +105,7 @@ impl AccessLog {
     }
 
     /// Reports a stalled writer from a thread of its own, once for each stall: where the report
-    /// goes may be the very pipe that nobody reads, and the loop must not wait for it.
+    /// goes may be the very pipe that nobody reads, and the worker must not wait for it.
     #[cold]
     fn report_stall(&self) {
         let reporter = Arc::clone(&self.reporter);
@@ -130,15 +130,15 @@ fn name(settings: &AccessLogSettings) -> String {
     }
 }
 
-/// One event loop's part of the log: its lines, in order, until they are handed over.
-pub(crate) struct LoopLog {
+/// One worker's part of the log: its lines, in order, until they are handed over.
+pub(crate) struct WorkerLog {
     log: Arc<AccessLog>,
     time: TimeCache,
     buffer: Vec<u8>,
     lines: u64,
 }
 
-impl LoopLog {
+impl WorkerLog {
     /// Lines of the whole log that were lost since it was opened.
     pub(crate) fn lost(&self) -> u64 {
         self.log.lost()
@@ -167,7 +167,7 @@ impl LoopLog {
     }
 }
 
-impl Drop for LoopLog {
+impl Drop for WorkerLog {
     fn drop(&mut self) {
         self.flush();
     }
@@ -201,9 +201,9 @@ mod tests {
         (AccessLog::open_with(settings, reporter).unwrap(), reports)
     }
 
-    fn record(loop_log: &mut LoopLog, serials: std::ops::Range<u64>) {
+    fn record(worker_log: &mut WorkerLog, serials: std::ops::Range<u64>) {
         for connection in serials {
-            loop_log.record(&Exchange { connection, target: b"/", ..sample() });
+            worker_log.record(&Exchange { connection, target: b"/", ..sample() });
         }
     }
 
@@ -227,13 +227,13 @@ mod tests {
         let log = AccessLog::open(settings(&path)).unwrap();
         thread::scope(|scope| {
             for part in 0..3 {
-                let mut loop_log = log.loop_log();
+                let mut worker_log = log.worker_log();
                 scope.spawn(move || {
                     for tens in 0..5_000 {
                         let first = part * 1_000_000 + tens * 10;
-                        record(&mut loop_log, first..first + 10);
+                        record(&mut worker_log, first..first + 10);
                         if tens % 97 == 0 {
-                            loop_log.flush();
+                            worker_log.flush();
                         }
                     }
                 });
@@ -255,19 +255,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let log = AccessLog::open(settings(&path)).unwrap();
-        let mut loop_log = log.loop_log();
+        let mut worker_log = log.worker_log();
         let mut files = Vec::new();
         for round in 0..20 {
-            record(&mut loop_log, round * 3_000..(round + 1) * 3_000);
-            loop_log.flush();
+            record(&mut worker_log, round * 3_000..(round + 1) * 3_000);
+            worker_log.flush();
             let old = dir.path().join(format!("log.{round}"));
             fs::rename(&path, &old).unwrap();
             log.reopen();
             wait_until("a new file", || path.exists());
             files.push(old);
         }
-        record(&mut loop_log, 60_000..60_001);
-        loop_log.flush();
+        record(&mut worker_log, 60_000..60_001);
+        worker_log.flush();
         assert_eq!(log.close(PATIENCE), 0);
         assert_eq!(serials(&files[0]), (0..3_000).collect::<Vec<_>>());
         files.push(path);
@@ -280,15 +280,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, old) = (dir.path().join("log"), dir.path().join("log.1"));
         let log = AccessLog::open(settings(&path)).unwrap();
-        let mut loop_log = log.loop_log();
-        record(&mut loop_log, 0..1);
-        loop_log.flush();
+        let mut worker_log = log.worker_log();
+        record(&mut worker_log, 0..1);
+        worker_log.flush();
         wait_until("the first line", || serials(&path) == [0]);
         fs::rename(&path, &old).unwrap();
         let mut next = 1;
         wait_until("a new file", || {
-            record(&mut loop_log, next..next + 1);
-            loop_log.flush();
+            record(&mut worker_log, next..next + 1);
+            worker_log.flush();
             next += 1;
             path.exists()
         });
@@ -303,17 +303,17 @@ mod tests {
         let (path, spare) = (dir.path().join("log"), dir.path().join("spare"));
         std::os::unix::fs::symlink("/dev/full", &path).unwrap();
         let (log, reports) = open_reported(settings(&path));
-        let mut loop_log = log.loop_log();
+        let mut worker_log = log.worker_log();
         for round in 0..5 {
-            record(&mut loop_log, round * 10..(round + 1) * 10);
-            loop_log.flush();
+            record(&mut worker_log, round * 10..(round + 1) * 10);
+            worker_log.flush();
             wait_until("the loss", || log.lost() == (round + 1) * 10);
         }
         fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink(&spare, &path).unwrap();
         log.reopen();
-        record(&mut loop_log, 50..60);
-        loop_log.flush();
+        record(&mut worker_log, 50..60);
+        worker_log.flush();
         assert_eq!(log.close(PATIENCE), 0);
         assert!(serials(&spare).into_iter().eq(50..60));
         assert_eq!(log.lost(), 50);
@@ -334,10 +334,10 @@ mod tests {
         let small = AccessLogSettings { queue_bytes: 1024 * 1024, ..settings(&path) };
         let (log, reports) = open_reported(small);
         let mut reader = BufReader::new(File::open(&path).unwrap());
-        let mut loop_log = log.loop_log();
+        let mut worker_log = log.worker_log();
         let began = Instant::now();
-        record(&mut loop_log, 0..500_000);
-        loop_log.flush();
+        record(&mut worker_log, 0..500_000);
+        worker_log.flush();
         assert!(began.elapsed() < PATIENCE, "half a million lines: {:?}", began.elapsed());
         assert!(log.lost() > 0);
         wait_until("the report", || !reports.lock().unwrap().is_empty());
@@ -354,8 +354,8 @@ mod tests {
         }
         wait_until("the recovery", || reports.lock().unwrap().len() == 2);
         assert_eq!(reports.lock().unwrap()[0], "writing is too slow; lines are being lost");
-        record(&mut loop_log, 7..8);
-        loop_log.flush();
+        record(&mut worker_log, 7..8);
+        worker_log.flush();
         line.clear();
         reader.read_line(&mut line).unwrap();
         assert_eq!(line, "7 /\n");
@@ -368,9 +368,9 @@ mod tests {
         mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         let log = AccessLog::open(settings(&path)).unwrap();
         let mut reader = File::open(&path).unwrap();
-        let mut loop_log = log.loop_log();
-        record(&mut loop_log, 0..100_000);
-        loop_log.flush();
+        let mut worker_log = log.worker_log();
+        record(&mut worker_log, 0..100_000);
+        worker_log.flush();
         let began = Instant::now();
         let given_up = log.close(Duration::from_millis(100));
         assert!(began.elapsed() < PATIENCE);
@@ -379,8 +379,8 @@ mod tests {
         // The writer lets go of the pipe soon: then its reader sees the end.
         let mut rest = Vec::new();
         reader.read_to_end(&mut rest).unwrap();
-        record(&mut loop_log, 0..1);
-        loop_log.flush();
+        record(&mut worker_log, 0..1);
+        worker_log.flush();
         assert_eq!(log.lost(), given_up + 1);
     }
 

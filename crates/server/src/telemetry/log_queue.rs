@@ -1,6 +1,6 @@
-//! The bounded queue between the event loops and the thread that writes the access log.
+//! The bounded queue between the workers and the thread that writes the access log.
 //!
-//! The loops hold its lock for a few instructions only, and never wait for the writer: what does
+//! The workers hold its lock for a few instructions only, and never wait for the writer: what does
 //! not fit is dropped and counted.
 
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ struct State {
     bytes: usize,
     /// Lines that wait or are being written.
     lines: u64,
-    /// Written buffers, for the loops to fill again.
+    /// Written buffers, for the workers to fill again.
     free: Vec<Vec<u8>>,
     stage: Stage,
     /// The loss that goes on, from the first line lost until the writer has caught up.

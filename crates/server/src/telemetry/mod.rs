@@ -16,7 +16,7 @@ mod time_cache;
 pub(crate) mod traces;
 mod track;
 
-pub(crate) use access_log::{AccessLog, AccessLogSettings, LoopLog};
+pub(crate) use access_log::{AccessLog, AccessLogSettings, WorkerLog};
 pub(crate) use course::{Course, push_hex, random, random_id};
 pub(crate) use exchange::Exchange;
 pub(crate) use format::{Format, ip};

@@ -2,7 +2,7 @@
 //!
 //! The trace that a client's request belongs to is taken over (W3C Trace Context). Spans go through a
 //! bounded queue to a thread of their own, which encodes and sends them: what does not fit is lost and counted, and no
-//! loop ever waits.
+//! worker ever waits.
 
 use std::fmt::Write;
 use std::io::Read;

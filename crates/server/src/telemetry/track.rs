@@ -13,7 +13,7 @@ use crate::config::Settings;
 use crate::transport::{Peer, Transport};
 
 /// One request's way through the server. It is made when the head has arrived, and ends with
-/// [`Loop::record`](crate::event_loop::Loop::record); whatever the gates lent to the request is given
+/// [`WorkerContext::record`](crate::worker::WorkerContext::record); whatever the gates lent to the request is given
 /// back with it.
 #[derive(Debug)]
 pub(crate) struct Track {
@@ -49,7 +49,7 @@ impl Follow {
     }
 }
 
-/// Moments on the way of one request. What happened at once, within the same turn of the loop, has
+/// Moments on the way of one request. What happened at once, within the same turn of the worker, has
 /// no moment of its own.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Phases {

@@ -1,6 +1,6 @@
 //! An encrypted connection: plain bytes at one side, a socket at the other.
 //!
-//! rustls keeps the keys and the state of the protocol; bytes are in buffers that belong to the loop's thread. A
+//! rustls keeps the keys and the state of the protocol; bytes are in buffers that belong to the worker's thread. A
 //! connection has some of its own only while a record is incomplete, or while the socket does not take all.
 
 use std::cell::RefCell;

@@ -21,13 +21,13 @@ use tokio::net::{TcpStream, UnixStream};
 use super::fields;
 use crate::checks::{Asker, Client, Pass, Refused, Scheme, Verdict};
 use crate::early_hints::EarlyHints;
-use crate::event_loop::Loop;
 use crate::handler::file;
 use crate::response::{Piece, Response};
 use crate::route::{self, Incoming, Origin, Reply};
 use crate::stream;
 use crate::telemetry::Course;
 use crate::whole_answer::receive;
+use crate::worker::WorkerContext;
 
 /// Somebody else who decides.
 #[derive(Debug)]
@@ -209,7 +209,7 @@ fn decide(mut response: Response, user_field: &str) -> Result<Decision, String> 
 }
 
 /// Asks a path of this server.
-async fn within(ctx: &Rc<Loop>, pass: &Pass, message: &[u8]) -> io::Result<Response> {
+async fn within(ctx: &Rc<WorkerContext>, pass: &Pass, message: &[u8]) -> io::Result<Response> {
     let malformed = || io::Error::new(io::ErrorKind::InvalidInput, "the request is malformed");
     let mut head = Head::default();
     match Connection::default().head(message, &ctx.http1.limits, &mut head) {

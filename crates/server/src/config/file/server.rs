@@ -13,7 +13,7 @@ use crate::config::units::{Rate, Size, Span};
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Server {
-    /// Event loops; one for each processor when absent.
+    /// Worker threads; one for each processor when absent.
     pub threads: Option<At<usize>>,
     /// Where the access log goes: a path, `-` for standard output, `off`, or a table with a
     /// format. Off when absent.
@@ -48,7 +48,7 @@ pub struct Server {
     pub pid_file: Option<At<PathBuf>>,
     /// What the error log tells, and where it goes.
     pub error_log: ErrorLog,
-    /// The most connections at once, over all loops; past it newcomers wait in the backlog. Half
+    /// The most connections at once, over all workers; past it newcomers wait in the backlog. Half
     /// of the descriptor limit when absent.
     pub connections: Option<At<usize>>,
     /// From so many connections on, each new one has another one closed: one that is idle, or that has not sent a

@@ -15,11 +15,11 @@ use crate::cache::Stored;
 use crate::cache::front::{Hit, Plain};
 use crate::checks::{Client, Pacer, Pass};
 use crate::config::Persistence as Personality;
-use crate::event_loop::{Counted, Ending, From, LogLater, Output, Place, Served};
 use crate::handler::{admin, file};
 use crate::response::{Body, Piece, Response};
 use crate::route::{self, Answer, Direction, Known, Prepared, Reply};
 use crate::telemetry::{Follow, Track};
+use crate::worker::{Counted, Ending, From, LogLater, Output, Place, Served};
 
 impl Connection {
     /// Answers one request; `None` when the answer was added to the batch and the next request

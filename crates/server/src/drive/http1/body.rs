@@ -4,9 +4,9 @@ use dunlin_http::http1::{BodyEvent, Refusal};
 
 use super::super::body_limits::BodyLimits;
 use super::{Connection, Next};
-use crate::event_loop::{Ending, LogLater, Output};
 use crate::response::Response;
 use crate::route;
+use crate::worker::{Ending, LogLater, Output};
 
 /// A request body that is being read.
 pub(super) struct BodyProgress {

@@ -16,11 +16,11 @@ use super::{Connection, Next, Stage, Step};
 use crate::checks::Pacer;
 use crate::connections::Waiting;
 use crate::early_hints::EarlyHints;
-use crate::event_loop::{Ending, LogLater, Output, Pending, Served};
 use crate::response::{Response, Stream, StreamKind};
 use crate::route::{self, Incoming, Job};
 use crate::stream;
 use crate::telemetry::Course;
+use crate::worker::{Ending, LogLater, Output, Pending, Served};
 
 /// A request whose handler is at work.
 pub(super) struct Exchange {

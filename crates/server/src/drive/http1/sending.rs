@@ -11,9 +11,9 @@ use super::super::send::{self, Outgoing, Sent};
 use super::{Connection, Next, Stage, Step};
 use crate::checks::Pacer;
 use crate::connections::Waiting;
-use crate::event_loop::{Ending, LogLater, Loop, Output, Pending};
 use crate::listen::most_unsent;
 use crate::response::{Body, Piece};
+use crate::worker::{Ending, LogLater, Output, Pending, WorkerContext};
 
 /// An answer, or several, that the socket did not take at once.
 #[derive(Default)]
@@ -60,7 +60,7 @@ impl Connection {
             })));
         }
         if body.length() > LARGE {
-            self.stream.bound_unsent(most_unsent(self.ctx.shared.gauge.open()));
+            self.stream.bound_unsent(most_unsent(self.ctx.shared.limiter.open()));
             self.is_corked = self.stream.cork(true);
         }
         match self.flush(body, log, output) {
@@ -240,7 +240,12 @@ impl Sending {
     }
 
     /// The next piece of a body that is throttled, when its turn has come and the one before is sent.
-    fn poll_turn(&mut self, ctx: &Loop, slot: usize, cx: &mut Context<'_>) -> Poll<Option<Body>> {
+    fn poll_turn(
+        &mut self,
+        ctx: &WorkerContext,
+        slot: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Body>> {
         let Some(paced) = &mut self.paced else { return Poll::Ready(None) };
         if !self.outgoing.body.is_empty() || paced.rest.is_empty() {
             return Poll::Ready(None);

@@ -41,8 +41,8 @@ impl Connection {
     }
 
     pub(super) fn poll_http2(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
-        if let Some(successor) = self.ctx.successor() {
-            self.ctx = successor;
+        if let Some(newer) = self.ctx.superseded_by() {
+            self.ctx = newer;
         }
         let Stage::Http2(connection) = &mut self.stage else { return Poll::Ready(Step::Again) };
         let mut link = Link {

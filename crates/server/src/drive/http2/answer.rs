@@ -15,15 +15,15 @@ use super::work::{Sending, UPLOAD, Upload, Work};
 use super::{Connection, Link, Parts};
 use crate::cache::Stored;
 use crate::early_hints::EarlyHints;
-use crate::event_loop::{Place, Served};
 use crate::handler::file;
 use crate::response::{Body, Piece, Response, StreamKind};
 use crate::route::{self, Direction, Incoming, Prepared, Reply};
 use crate::stream;
 use crate::telemetry::{Course, Track};
+use crate::worker::{Place, Served};
 
 impl Connection {
-    /// Answers the request that was read into the loop's buffers, or begins to.
+    /// Answers the request that was read into the worker's buffers, or begins to.
     pub(super) fn request(
         &mut self,
         link: &mut Link<'_>,

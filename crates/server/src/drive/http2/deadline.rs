@@ -6,7 +6,7 @@ use super::super::body_limits::STALLED;
 use super::work::{Sending, Work};
 use super::{Connection, Link, Parts};
 use crate::connections::Waiting;
-use crate::event_loop::{Ending, Pending};
+use crate::worker::{Ending, Pending};
 
 /// After so long without a request, what is kept only to be fast is let go of, in milliseconds.
 const REST: u64 = 1_000;

@@ -8,8 +8,8 @@ use dunlin_http::semantics::{is_field_value, is_token, status};
 
 use super::work::{Sending, Work};
 use super::{Connection, Link};
-use crate::event_loop::Ending;
 use crate::stream;
+use crate::worker::Ending;
 
 /// The head of such a message, as far as it has come.
 #[derive(Debug, Default)]

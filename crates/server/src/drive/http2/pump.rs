@@ -6,8 +6,8 @@ use rustix::io::Errno;
 use super::work::{Sending, Work, warm};
 use super::{BATCH, Connection, Link};
 use crate::cache::StoredFile;
-use crate::event_loop::Ending;
 use crate::response::{Body, Piece};
+use crate::worker::Ending;
 
 /// What came of filling a frame.
 enum Filled {

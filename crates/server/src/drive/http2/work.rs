@@ -14,11 +14,11 @@ use super::message::MessageHead;
 use super::{Connection, Link, Parts};
 use crate::checks::{ConnectionPace, Pacer};
 use crate::early_hints::EarlyHints;
-use crate::event_loop::{Ending, LogLater, Place};
 use crate::response::{Body, Response, Stream, StreamKind};
 use crate::route::{self, Job};
 use crate::stream;
 use crate::telemetry::Track;
+use crate::worker::{Ending, LogLater, Place};
 
 /// One such request.
 pub(super) struct Work {
@@ -48,7 +48,7 @@ pub(super) struct Work {
     unsent: (u64, u64),
     /// Where the response begins among all that the connection sends.
     pub(super) start: i64,
-    /// When it last went on, in milliseconds of the loop's clock.
+    /// When it last went on, in milliseconds of the worker's clock.
     pub(super) moved: u64,
 }
 
@@ -242,7 +242,7 @@ impl Upload {
 }
 
 impl Connection {
-    /// Has all handlers go on. The loop's buffers must not be in use.
+    /// Has all handlers go on. The worker's buffers must not be in use.
     pub(super) fn poll_works(&mut self, now: u64, cx: &mut Context<'_>) -> bool {
         self.works.iter_mut().fold(false, |moved, work| work.poll(now, cx) | moved)
     }

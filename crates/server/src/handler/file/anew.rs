@@ -14,15 +14,19 @@ use crate::cache::front::Hit;
 use crate::cache::stored::Facts;
 use crate::cache::{Resource, Stored, StoredFile};
 use crate::config::EtagKind;
-use crate::event_loop::Loop;
 use crate::route::{Prepared, Reply, Subject};
+use crate::worker::WorkerContext;
 
-/// Files of which one loop keeps the fields, some 1.5 KB each.
+/// Files of which one worker keeps the fields, some 1.5 KB each.
 pub(crate) const MOST: usize = 2048;
 
 /// Answers with the whole file, when it is what it was when its fields were made. Everything else, errors
 /// too, is left to the search for the file.
-pub(super) fn answer(ctx: &Loop, request: &Request<'_>, subject: &Subject<'_>) -> Option<Reply> {
+pub(super) fn answer(
+    ctx: &WorkerContext,
+    request: &Request<'_>,
+    subject: &Subject<'_>,
+) -> Option<Reply> {
     let (site, now) = (subject.site.serial, ctx.clock.now());
     let hit = ctx.heads.borrow().get(site, subject.path, now).cloned()?;
     let is_plain = plain_coding(request, &hit) == Some(Coding::Identity);
@@ -36,7 +40,11 @@ pub(super) fn answer(ctx: &Loop, request: &Request<'_>, subject: &Subject<'_>) -
 }
 
 /// What is to be sent of the file; `None` when it is another than `known`.
-fn content(ctx: &Loop, known: &Resource, is_head: bool) -> Result<Option<Stored>, Failure> {
+fn content(
+    ctx: &WorkerContext,
+    known: &Resource,
+    is_head: bool,
+) -> Result<Option<Stored>, Failure> {
     let settings = &known.settings;
     let root = ctx.shared.root(&settings.root).map_err(|_| Failure::Broken)?;
     let fd = open(&root, &known.file, settings.symlinks, Mode::Inline)?;
@@ -58,7 +66,7 @@ fn content(ctx: &Loop, known: &Resource, is_head: bool) -> Result<Option<Stored>
 /// Keeps the fields of a file that was just answered with, if the next request can be answered in the same
 /// way by looking at the file alone.
 pub(super) fn learn(
-    ctx: &Loop,
+    ctx: &WorkerContext,
     request: &Request<'_>,
     subject: &Subject<'_>,
     resource: &Arc<Resource>,

@@ -13,10 +13,10 @@ use smallvec::SmallVec;
 use super::{coded, error_reply, render};
 use crate::cache::front::Hit;
 use crate::cache::{Representation, Stored};
-use crate::event_loop::Loop;
 use crate::response::{Body, Piece, Response};
 use crate::route::{self, Prepared, Reply, Subject};
 use crate::telemetry::random_id;
+use crate::worker::WorkerContext;
 
 /// Fields that make an answer other than the plain 200.
 const SPECIAL: FieldSet = FieldSet::of(&[
@@ -31,7 +31,7 @@ const SPECIAL: FieldSet = FieldSet::of(&[
 /// Answers with a resource that may be used now.
 #[inline]
 pub(crate) fn answer_hit(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     subject: &Subject<'_>,
     hit: &Rc<Hit>,
@@ -109,7 +109,7 @@ fn negotiate(request: &Request<'_>, hit: &Hit) -> Chosen {
 /// Responds once it is known whether there is a form in that coding. While that takes long, the response is
 /// the uncompressed form.
 fn search(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     subject: &Subject<'_>,
     hit: &Rc<Hit>,
@@ -149,7 +149,7 @@ fn search(
 }
 
 fn special_answer(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     subject: &Subject<'_>,
     hit: &Rc<Hit>,

@@ -19,8 +19,8 @@ use crate::cache::stored::Facts;
 use crate::cache::{CodedForm, Representation, Resource, Stored, StoredFile};
 use crate::clock::monotonic_millis;
 use crate::config::{EtagKind, Settings};
-use crate::event_loop::Shared;
 use crate::handler::compress;
+use crate::worker::SharedState;
 
 /// Below this size the fields that a coding needs outweigh what it saves.
 const SMALLEST: u64 = 256;
@@ -53,7 +53,7 @@ fn is_made(resource: &Resource, coding: Coding) -> bool {
 ///
 /// Returns when the result is known, or when it will take a while: then compression goes on in the
 /// background, or is left to a later request when its queue is full.
-pub(super) async fn search(shared: &Arc<Shared>, resource: &Arc<Resource>, coding: Coding) {
+pub(super) async fn search(shared: &Arc<SharedState>, resource: &Arc<Resource>, coding: Coding) {
     if let Some(search) = resource.begin_search(coding) {
         let for_job = Arc::clone(shared);
         // When it is rejected, dropping the guard ends the search.
@@ -63,7 +63,7 @@ pub(super) async fn search(shared: &Arc<Shared>, resource: &Arc<Resource>, codin
 }
 
 /// Looks for a sibling, and submits compression where there is none.
-fn find(shared: &Arc<Shared>, search: SearchGuard, coding: Coding) {
+fn find(shared: &Arc<SharedState>, search: SearchGuard, coding: Coding) {
     let resource = Arc::clone(search.resource());
     let opened = open_sibling(shared, &resource, coding);
     let found = opened.as_ref().map(|sibling| sibling.facts);
@@ -86,7 +86,7 @@ fn find(shared: &Arc<Shared>, search: SearchGuard, coding: Coding) {
     });
 }
 
-fn finish(shared: &Shared, search: SearchGuard, coded: CodedForm) {
+fn finish(shared: &SharedState, search: SearchGuard, coded: CodedForm) {
     let resource = Arc::clone(search.resource());
     search.finish(coded);
     shared.store.recount(&resource);
@@ -97,7 +97,7 @@ fn finish(shared: &Shared, search: SearchGuard, coded: CodedForm) {
 /// # Errors
 /// When `mode` forbids to wait for a disk that has to be waited for.
 pub(super) fn has_same_siblings(
-    shared: &Shared,
+    shared: &SharedState,
     root: &Root,
     resource: &Resource,
     mode: Mode,
@@ -135,7 +135,7 @@ fn sibling_name(resource: &Resource, coding: Coding) -> Vec<u8> {
     [&*resource.file, coding.suffix().unwrap_or_default().as_bytes()].concat()
 }
 
-fn open_sibling(shared: &Shared, resource: &Resource, coding: Coding) -> Option<Sibling> {
+fn open_sibling(shared: &SharedState, resource: &Resource, coding: Coding) -> Option<Sibling> {
     let settings = &resource.settings;
     if !settings.precompressed.contains(&coding) {
         return None;
@@ -149,7 +149,7 @@ fn open_sibling(shared: &Shared, resource: &Resource, coding: Coding) -> Option<
 
 /// Opens a file that may be sent as it is.
 fn open_checked(
-    shared: &Shared,
+    shared: &SharedState,
     root: &Root,
     file: &[u8],
     settings: &Settings,
@@ -167,7 +167,7 @@ fn open_checked(
 
 /// `NAME.gz` and the like, when it is not older than the original.
 fn sibling(
-    shared: &Shared,
+    shared: &SharedState,
     resource: &Resource,
     coding: Coding,
     sibling: Sibling,
@@ -219,7 +219,7 @@ fn sibling(
     Some(render::representation(description, stored, shared.server_field()))
 }
 
-fn compressed(shared: &Shared, resource: &Resource, coding: Coding) -> Option<Representation> {
+fn compressed(shared: &SharedState, resource: &Resource, coding: Coding) -> Option<Representation> {
     let length = resource.identity.length;
     let coded = load::with_reader(&resource.identity.body, |content| {
         compress::compress(coding, content, length)

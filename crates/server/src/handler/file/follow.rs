@@ -5,11 +5,16 @@ use std::sync::Arc;
 
 use super::roots::Root;
 use crate::cache::Version;
-use crate::event_loop::Shared;
+use crate::worker::SharedState;
 
 /// Ends `version` when the name `file` beneath `root` changes. To be called before the file is opened. False when
 /// the change would not be notified.
-pub(super) fn follow(shared: &Shared, root: &Root, file: &[u8], version: &Arc<Version>) -> bool {
+pub(super) fn follow(
+    shared: &SharedState,
+    root: &Root,
+    file: &[u8],
+    version: &Arc<Version>,
+) -> bool {
     let Some(watch) = &shared.watch else { return false };
     let (directory, name) = place(root, file);
     watch.follow(&root.path, &directory, name, version)
@@ -18,7 +23,7 @@ pub(super) fn follow(shared: &Shared, root: &Root, file: &[u8], version: &Arc<Ve
 /// Ends `version` when the open file `fd` changes that `file` led to: when symlinks led to it, by its true name and by
 /// each of theirs as well.
 pub(super) fn follow_real(
-    shared: &Shared,
+    shared: &SharedState,
     root: &Root,
     fd: &OwnedFd,
     file: &[u8],
@@ -41,7 +46,7 @@ pub(super) fn follow_real(
 }
 
 /// Undoes [`follow`] after `file` turned out to be nothing that is kept.
-pub(super) fn forget(shared: &Shared, root: &Root, file: &[u8]) {
+pub(super) fn forget(shared: &SharedState, root: &Root, file: &[u8]) {
     if let Some(watch) = &shared.watch {
         let (directory, name) = place(root, file);
         watch.forget(&directory, name);

@@ -36,7 +36,7 @@ pub(super) struct Loaded<'a> {
 
 /// How long a file without notification is trusted, in milliseconds.
 pub(super) const UNWATCHED: u64 = 1000;
-/// What is larger is not copied on a loop, where others wait meanwhile.
+/// What is larger is not copied on a worker, where others wait meanwhile.
 const INLINE_COPY: u64 = 512 * 1024;
 /// With cached content off, files up to this size are still read, to leave in one write with
 /// their heads; larger ones are sent from their descriptors.

@@ -32,16 +32,20 @@ use crate::cache::front::Hit;
 use crate::cache::{Key, Representation, Resource};
 use crate::checks::{Asker, Client, Pass, Verdict};
 use crate::config::{Settings, Site};
-use crate::event_loop::Loop;
 use crate::handler::error_page::quoted;
 use crate::handler::errors::{self, Details};
 use crate::handler::{directory, redirect};
 use crate::response::Response;
 use crate::route::{self, Job, Prepared, Reply, Subject, Via, error_response};
 use crate::seldom::Seldom;
+use crate::worker::WorkerContext;
 
-/// Answers a GET or HEAD for `subject` that the loop's own cache does not know.
-pub(crate) fn answer(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_>) -> Reply {
+/// Answers a GET or HEAD for `subject` that the worker's cache does not know.
+pub(crate) fn answer(
+    ctx: &Rc<WorkerContext>,
+    request: &Request<'_>,
+    subject: &Subject<'_>,
+) -> Reply {
     let settings = subject.settings;
     let is_read = matches!(request.method(), Method::Get | Method::Head);
     let mut previous = None;
@@ -86,7 +90,7 @@ pub(crate) fn answer(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_
 
 /// Answers with what was found, or with the error that says why nothing was.
 fn conclude(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     subject: &Subject<'_>,
     result: Result<Found, Failure>,
@@ -124,7 +128,7 @@ fn conclude(
 }
 
 /// The response for a directory that has no index file and is not listed.
-fn unlisted(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_>) -> Reply {
+fn unlisted(ctx: &Rc<WorkerContext>, request: &Request<'_>, subject: &Subject<'_>) -> Reply {
     static SELDOM: Seldom = Seldom::new();
     let (settings, path) = (subject.settings, quoted(subject.path));
     if SELDOM.is_due() {
@@ -140,7 +144,7 @@ fn unlisted(ctx: &Rc<Loop>, request: &Request<'_>, subject: &Subject<'_>) -> Rep
     errors::reply(ctx, request, subject, 403, Details { text, ..Details::default() })
 }
 
-fn keep_in_front(ctx: &Loop, subject: &Subject<'_>, resource: Arc<Resource>) -> Rc<Hit> {
+fn keep_in_front(ctx: &WorkerContext, subject: &Subject<'_>, resource: Arc<Resource>) -> Rc<Hit> {
     let (store, hit) = (&ctx.shared.store, hit(subject, resource));
     if subject.settings.internal || subject.via.redirects > 0 {
         // The gates of the path that was requested would not be asked again.
@@ -149,9 +153,9 @@ fn keep_in_front(ctx: &Loop, subject: &Subject<'_>, resource: Arc<Resource>) -> 
     ctx.front.borrow_mut().insert(store, hit)
 }
 
-/// Sees to it that the loop's Date, which is read once a tick, is not before the Last-Modified of what it sends from now
+/// Sees to it that the worker's Date, which is read once a tick, is not before the Last-Modified of what it sends from now
 /// on.
-fn let_date_reach(ctx: &Loop, form: &Representation) {
+fn let_date_reach(ctx: &WorkerContext, form: &Representation) {
     if form.last_modified.is_some_and(|date| date > ctx.clock.unix()) {
         ctx.clock.update();
     }
@@ -169,7 +173,7 @@ fn hit(subject: &Subject<'_>, resource: Arc<Resource>) -> Hit {
 /// Answers with a resource that may be used now, once the gates of its own path were asked as far as
 /// they ask for who comes.
 fn answer_guarded(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     subject: &Subject<'_>,
     hit: &Rc<Hit>,
@@ -203,7 +207,7 @@ fn answer_guarded(
 
 /// The same question again, asked where waiting for a disk holds up nobody.
 fn later(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     subject: &Subject<'_>,
     previous: Option<Arc<Resource>>,
@@ -283,7 +287,7 @@ fn from_prepared(request: &Request<'_>, prepared: &Prepared) -> Response {
 }
 
 fn list(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     subject: &Subject<'_>,
     directory: std::fs::File,
@@ -303,7 +307,7 @@ fn list(
 /// An error of that status: the page that the route names for it, or the plain one. It has `extra`
 /// besides.
 pub(crate) fn error_reply(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     subject: &Subject<'_>,
     status: u16,
@@ -314,7 +318,7 @@ pub(crate) fn error_reply(
 
 /// The file of an error page; `None` when there is none that may be sent.
 pub(crate) async fn find_page(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     site: &Arc<Site>,
     path: &[u8],
 ) -> Option<Arc<Resource>> {

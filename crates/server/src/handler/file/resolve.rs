@@ -15,11 +15,11 @@ use super::{coded, follow};
 use crate::cache::stored::Facts;
 use crate::cache::{Resource, Version};
 use crate::config::{Candidate, Settings, Site, TryStep};
-use crate::event_loop::Shared;
+use crate::worker::SharedState;
 
 /// What is looked for.
 pub(super) struct Wanted<'a> {
-    pub(super) shared: &'a Shared,
+    pub(super) shared: &'a SharedState,
     pub(super) site: &'a Arc<Site>,
     pub(super) settings: &'a Arc<Settings>,
     /// Decoded, with its leading slash.
@@ -29,7 +29,7 @@ pub(super) struct Wanted<'a> {
     pub(super) previous: Option<Arc<Resource>>,
     /// A copy is to be kept that cannot change, although the file is large.
     pub(super) copy: bool,
-    /// Milliseconds of the loop's clock.
+    /// Milliseconds of the worker's clock.
     pub(super) now: u64,
 }
 

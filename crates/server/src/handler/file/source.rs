@@ -10,7 +10,7 @@ use rustix::fs::{fstat, stat};
 use super::roots::Root;
 use crate::cache::stored::Facts;
 use crate::config::{Settings, SourceRule, original};
-use crate::event_loop::Shared;
+use crate::worker::SharedState;
 
 /// The file that is about to be sent.
 struct Candidate {
@@ -25,7 +25,7 @@ struct Candidate {
 /// Whether `fd`, opened as `file` beneath `root`, is a program of a route of the site. The first time that a
 /// route meets those of another is logged.
 pub(super) fn is_source(
-    shared: &Shared,
+    shared: &SharedState,
     settings: &Settings,
     root: &Root,
     file: &[u8],
@@ -63,7 +63,7 @@ impl Candidate {
         }
     }
 
-    fn is_of(&self, rule: &SourceRule, shared: &Shared, root: &Root) -> bool {
+    fn is_of(&self, rule: &SourceRule, shared: &SharedState, root: &Root) -> bool {
         let is_named = |file: &PathBuf| {
             let found = stat(file).ok().filter(|found| is_regular(found.st_mode));
             found.is_some_and(|found| (found.st_dev, found.st_ino) == self.identity)

@@ -11,8 +11,8 @@ use futures_util::future::poll_fn;
 use super::head::{self, ScriptHead};
 use super::output::{End, Gathered, Source, WHOLE, next_limit};
 use crate::config::Script;
-use crate::event_loop::Deadlines;
 use crate::telemetry::Course;
+use crate::worker::Deadlines;
 
 /// What is known of a request whose answer is awaited.
 pub(super) struct Awaited<'a> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::Failure;
-use crate::event_loop::Loop;
 use crate::scratch::lacks_descriptors;
+use crate::worker::WorkerContext;
 
 /// Pauses between attempts, in which other loops close what they keep and other requests end.
 const PAUSES: [Duration; 4] = [
@@ -21,7 +21,10 @@ const PAUSES: [Duration; 4] = [
 ///
 /// # Errors
 /// Those of `open`.
-pub(super) async fn retry<T>(ctx: &Loop, open: impl AsyncFn() -> io::Result<T>) -> io::Result<T> {
+pub(super) async fn retry<T>(
+    ctx: &WorkerContext,
+    open: impl AsyncFn() -> io::Result<T>,
+) -> io::Result<T> {
     for pause in PAUSES {
         match open().await {
             Err(error) if lacks_descriptors(&error) => {
@@ -36,7 +39,7 @@ pub(super) async fn retry<T>(ctx: &Loop, open: impl AsyncFn() -> io::Result<T>) 
 
 /// The same for what fails with [`Failure::NoDescriptor`].
 pub(super) async fn retry_failed<T>(
-    ctx: &Loop,
+    ctx: &WorkerContext,
     open: impl AsyncFn() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     for pause in PAUSES {

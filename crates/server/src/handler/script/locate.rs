@@ -13,9 +13,9 @@ use super::reason::{Rejected, not_opened};
 use super::{Call, Failure, known};
 use crate::cache::watch::Version;
 use crate::config::{Candidate, Mapping, Script, Settings, TryStep};
-use crate::event_loop::Shared;
 use crate::handler::file::{self, Mode, OwnedSubject, Root, is_slash_of, open_path};
 use crate::scratch::lacks_descriptors;
+use crate::worker::SharedState;
 
 /// A script that was found.
 #[derive(Debug, Default)]
@@ -50,7 +50,7 @@ pub(super) enum Found {
 /// # Errors
 /// `None` within the error when `mode` forbids to wait for a disk that has to be waited for.
 fn locate(
-    shared: &Shared,
+    shared: &SharedState,
     subject: &OwnedSubject,
     rules: &Script,
     mode: Mode,

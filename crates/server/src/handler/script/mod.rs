@@ -54,7 +54,6 @@ pub(crate) use self::workers::Renewal;
 use self::workers::Worker;
 use crate::checks::{Client, Pass};
 use crate::config::Script;
-use crate::event_loop::Loop;
 use crate::handler::error_page;
 use crate::handler::errors::{self, Details};
 use crate::handler::file;
@@ -63,10 +62,11 @@ use crate::handler::redirect::to_slash;
 use crate::response::Response;
 use crate::route::{self, Incoming, Reply, Subject};
 use crate::telemetry::Course;
+use crate::worker::WorkerContext;
 
 /// Answers with what a script of the route says.
 pub(crate) fn answer(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     subject: &Subject<'_>,
     rules: &Arc<Script>,
@@ -84,7 +84,7 @@ pub(crate) fn answer(
 
 /// A request for a script.
 struct Call {
-    ctx: Rc<Loop>,
+    ctx: Rc<WorkerContext>,
     request: OwnedRequest,
     subject: OwnedSubject,
     pass: Option<Rc<Pass>>,
@@ -233,7 +233,7 @@ async fn find(call: &Call) -> Result<Found, Failure> {
 /// # Errors
 /// The response when the body could not be received.
 pub(crate) async fn receive_body(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     subject: &Subject<'_>,
     incoming: &mut Incoming,
@@ -376,7 +376,7 @@ impl Failure {
 
     async fn into_response(
         self,
-        ctx: &Rc<Loop>,
+        ctx: &Rc<WorkerContext>,
         request: &Request<'_>,
         subject: &Subject<'_>,
         incoming: Option<Incoming>,

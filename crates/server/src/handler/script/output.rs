@@ -17,10 +17,10 @@ use super::head::{self, Instead, ScriptHead};
 use super::stderr::{TURN, printable};
 use crate::config::Script;
 use crate::early_hints::EarlyHints;
-use crate::event_loop::Deadlines;
 use crate::route::Incoming;
 use crate::stream;
 use crate::telemetry::Course;
+use crate::worker::Deadlines;
 
 /// What a script answers with.
 pub(super) enum Answer {

@@ -11,8 +11,8 @@ use super::warm::Hosts;
 use super::workers::Renewal;
 use super::{Failure, remote, workers};
 use crate::config::Script;
-use crate::event_loop::Shared;
 use crate::handler::status::Scripts;
+use crate::worker::SharedState;
 
 /// The pools of all routes, and every process group that runs.
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ impl Pools {
 
     /// Has what could not be started or reached tried again, and replaces the workers whose code has changed; all
     /// workers when `all`.
-    pub(crate) async fn renew(&self, shared: &Arc<Shared>, all: bool) -> Vec<Renewal> {
+    pub(crate) async fn renew(&self, shared: &Arc<SharedState>, all: bool) -> Vec<Renewal> {
         self.remotes.resume();
         self.warm.renew(all);
         self.workers.renew(shared, all).await

@@ -27,8 +27,8 @@ use super::pipes::Ends;
 use super::pool::Place;
 use super::reason;
 use crate::config::Script;
-use crate::event_loop::Shared;
 use crate::spawn::spawn;
+use crate::worker::SharedState;
 
 /// Between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
@@ -75,7 +75,7 @@ pub(super) enum Exit {
 /// is killed with its group.
 pub(super) struct Child {
     pid: Pid,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     /// Its place is free when it is gone.
     place: Option<Place>,
     /// How it ended, once that is known.
@@ -85,7 +85,7 @@ pub(super) struct Child {
 
 /// Starts a process that has these ends of its pipes. It takes as long as it takes to load the program,
 /// which may have to be read from a disk, and until the process is given a processor: not for a loop.
-pub(super) fn start(shared: &Arc<Shared>, start: Start, ends: Ends) -> io::Result<Child> {
+pub(super) fn start(shared: &Arc<SharedState>, start: Start, ends: Ends) -> io::Result<Child> {
     let mut command = Command::new(&start.program);
     command.args(start.arguments).env_clear().envs(start.environment.as_texts());
     let mut command = launch::through(command, start.program.as_os_str(), &start.rules, What::All)?;
@@ -123,7 +123,10 @@ pub(super) struct WorkerProcess {
 }
 
 /// Starts a worker.
-pub(super) fn start_worker(shared: &Arc<Shared>, start: WorkerStart) -> io::Result<WorkerProcess> {
+pub(super) fn start_worker(
+    shared: &Arc<SharedState>,
+    start: WorkerStart,
+) -> io::Result<WorkerProcess> {
     let (stderr, errors) = io::pipe()?;
     let mut command = Command::new(&start.program);
     command.args(start.arguments).env_clear().envs(start.environment);
@@ -151,7 +154,7 @@ pub(super) fn start_worker(shared: &Arc<Shared>, start: WorkerStart) -> io::Resu
 
 /// Takes charge of a child of the server that leads a group of its own.
 pub(super) fn adopt(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedState>,
     pid: Pid,
     rules: &Script,
     place: Place,
@@ -191,7 +194,7 @@ fn confine(pid: Pid, rules: &Script) -> io::Result<()> {
 
 impl Child {
     fn new(
-        shared: &Arc<Shared>,
+        shared: &Arc<SharedState>,
         child: &std::process::Child,
         place: Option<Place>,
     ) -> io::Result<Self> {
@@ -201,7 +204,7 @@ impl Child {
         Ok(Self::of(shared, pid, place))
     }
 
-    fn of(shared: &Arc<Shared>, pid: Pid, place: Option<Place>) -> Self {
+    fn of(shared: &Arc<SharedState>, pid: Pid, place: Option<Place>) -> Self {
         shared.pools.add_group(pid);
         Self { pid, shared: Arc::clone(shared), place, exit: OnceLock::new(), ended: false }
     }

@@ -14,8 +14,8 @@ use super::pool::Place;
 use super::socket::Link;
 use super::{Failure, descriptors};
 use crate::config::{Address, Remote, Script};
-use crate::event_loop::Loop;
 use crate::scratch::lacks_descriptors;
+use crate::worker::WorkerContext;
 
 /// The workers of all routes that are elsewhere.
 #[derive(Debug, Default)]
@@ -92,7 +92,7 @@ impl Group {
     /// When none can be reached.
     pub(super) async fn connect(
         self: &Arc<Self>,
-        ctx: &Loop,
+        ctx: &WorkerContext,
         place: Place,
         unlike: Option<usize>,
         fresh: bool,

@@ -21,15 +21,15 @@ pub use self::limits::{Bandwidth, Concurrency, Rate, RouteLimits};
 pub use self::report::{
     Cache, Client, Connections, ProcessReport, Report, Requests, Route, Scripts, ServerReport, Tls,
 };
-use crate::event_loop::Loop;
 use crate::response::{Body, Response, Stream, StreamKind};
 use crate::route::{self, Reply};
 use crate::stream;
 use crate::telemetry::live::{Filter, Level, Watching};
+use crate::worker::WorkerContext;
 
 /// Answers what is beneath the route: `name` is what the pattern's `*` stands for.
 pub(crate) fn answer(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     name: &[u8],
     query: Option<&[u8]>,
@@ -62,15 +62,15 @@ fn text(media_type: &str, text: impl Into<Bytes>) -> Response {
     response
 }
 
-fn json(ctx: &Rc<Loop>) -> String {
+fn json(ctx: &Rc<WorkerContext>) -> String {
     // A stream may have begun under an earlier configuration.
-    let ctx = ctx.successor().unwrap_or_else(|| Rc::clone(ctx));
+    let ctx = ctx.superseded_by().unwrap_or_else(|| Rc::clone(ctx));
     let report = Report::new(&ctx, &ctx.shared.metrics.sum());
     // A structure of numbers and texts can always be written.
     serde_json::to_string(&report).unwrap_or_default()
 }
 
-fn metrics(ctx: &Loop, request: &Request<'_>) -> Response {
+fn metrics(ctx: &WorkerContext, request: &Request<'_>) -> Response {
     let counts = ctx.shared.metrics.sum();
     let report = Report::new(ctx, &counts);
     let form = Form::of(request.field(FieldName::Accept));
@@ -86,9 +86,9 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// A body that is made by a task of its own for as long as it is read.
 fn streamed<F: Future<Output = ()> + 'static>(
-    ctx: &Rc<Loop>,
+    ctx: &Rc<WorkerContext>,
     media_type: &'static str,
-    make: impl FnOnce(Rc<Loop>, stream::Sender) -> F + 'static,
+    make: impl FnOnce(Rc<WorkerContext>, stream::Sender) -> F + 'static,
 ) -> Reply {
     let ctx = Rc::clone(ctx);
     Reply::Exchange(Box::new(move |_| {
@@ -104,7 +104,7 @@ fn streamed<F: Future<Output = ()> + 'static>(
 }
 
 /// The report, each second, as server-sent events.
-async fn events(ctx: Rc<Loop>, sender: stream::Sender) {
+async fn events(ctx: Rc<WorkerContext>, sender: stream::Sender) {
     let mut next = tokio::time::interval(EVERY);
     loop {
         tokio::select! {
@@ -121,7 +121,7 @@ async fn events(ctx: Rc<Loop>, sender: stream::Sender) {
 }
 
 /// Requests as they happen: `filter` and `level` are in the query.
-fn watch(ctx: &Rc<Loop>, query: Option<&[u8]>) -> Reply {
+fn watch(ctx: &Rc<WorkerContext>, query: Option<&[u8]>) -> Reply {
     let filter = parameter(query, b"filter");
     let level = parameter(query, b"level");
     let begins = parameter(query, b"begins") == "true";
@@ -142,7 +142,7 @@ fn watch(ctx: &Rc<Loop>, query: Option<&[u8]>) -> Reply {
     streamed(ctx, "application/x-ndjson", |ctx, sender| hand_on(ctx, watching, sender))
 }
 
-async fn hand_on(ctx: Rc<Loop>, watching: Watching, sender: stream::Sender) {
+async fn hand_on(ctx: Rc<WorkerContext>, watching: Watching, sender: stream::Sender) {
     let watcher = watching.watcher();
     // The head goes out with the first bytes: whoever watches knows from then on that nothing is
     // missed.

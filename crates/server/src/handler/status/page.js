@@ -130,7 +130,7 @@
       keep("cpu", rate(now.process.cpu, then.process.cpu) * 100);
     }
     if (paused) return;
-    byId("about").textContent = `${now.server.version}, process ${now.server.pid}, ${now.server.threads} ${now.server.threads === 1 ? "loop" : "loops"}, up ${span(now.server.time - now.server.started)}`;
+    byId("about").textContent = `${now.server.version}, process ${now.server.pid}, ${now.server.threads} ${now.server.threads === 1 ? "worker" : "workers"}, up ${span(now.server.time - now.server.started)}`;
     const last = (name) => history[name].length ? history[name][history[name].length - 1] : 0;
     byId("rate").textContent = number(last("rate"));
     byId("bytes").textContent = size(last("bytes"));

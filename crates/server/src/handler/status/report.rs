@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::certificates::{self, Certificate};
 use super::limits::{self, RouteLimits};
 use crate::connections::{STATES, Waiting};
-use crate::event_loop::{Loop, Shared};
 use crate::telemetry::metrics::{Counts, Fine, Label, Process, Route as RouteCounts, named};
+use crate::worker::{SharedState, WorkerContext};
 
 /// What the server is doing. Counters count from its start, so that a rate is the difference of two
 /// reports over that of their times.
@@ -48,7 +48,7 @@ pub struct ServerReport {
     pub version: String,
     /// Its process.
     pub pid: u32,
-    /// Its event loops.
+    /// Its workers.
     pub threads: usize,
     /// When it was started, in seconds since 1970.
     pub started: f64,
@@ -209,8 +209,8 @@ impl Scripts {
 }
 
 impl Report {
-    /// What the server is doing now; `counts` are those of all loops.
-    pub(super) fn new(ctx: &Loop, counts: &Counts) -> Self {
+    /// What the server is doing now; `counts` are those of all workers.
+    pub(super) fn new(ctx: &WorkerContext, counts: &Counts) -> Self {
         let shared = &*ctx.shared;
         let process = Process::read();
         Self {
@@ -229,9 +229,9 @@ impl Report {
             },
             connections: Connections {
                 accepted: counts.accepted,
-                most: shared.gauge.most() as u64,
-                evicted: shared.gauge.eviction.evicted(),
-                refused: shared.gauge.per_address.refused(),
+                most: shared.limiter.most() as u64,
+                evicted: shared.limiter.eviction.evicted(),
+                refused: shared.limiter.per_address.refused(),
                 open: (0..STATES)
                     .map(|state| (Waiting::NAMES[state].into(), counts.connections[state]))
                     .collect(),
@@ -278,7 +278,7 @@ impl Requests {
 }
 
 impl Cache {
-    fn new(shared: &Shared) -> Self {
+    fn new(shared: &SharedState) -> Self {
         let counters = &shared.store.counters;
         let (bytes, files, descriptors) = shared.store.usage();
         Self {

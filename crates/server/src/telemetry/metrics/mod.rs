@@ -1,6 +1,6 @@
 //! Counters and histograms of what the server does.
 //!
-//! Each loop counts in cells of its own, without a lock or a shared cache line, and shows a copy once a
+//! Each worker counts in cells of its own, without a lock or a shared cache line, and shows a copy once a
 //! tick; whoever asks adds up the copies. Label sets are bounded: sites and routes are those of
 //! the configuration, and whatever else a client can invent is `_OTHER`.
 
@@ -80,7 +80,7 @@ pub(crate) enum Handshake {
     Late,
 }
 
-/// What one loop, or all of them together, have counted.
+/// What one worker, or all of them together, have counted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counts {
     pub(crate) series: Vec<Series>,
@@ -95,7 +95,7 @@ pub(crate) struct Counts {
     pub(crate) clients: Clients,
 }
 
-/// What all loops have shown.
+/// What all workers have shown.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     shown: Mutex<Vec<Arc<Mutex<Counts>>>>,
@@ -103,9 +103,9 @@ pub(crate) struct Metrics {
     asked: AtomicU64,
 }
 
-/// What one loop counts.
+/// What one worker counts.
 #[derive(Debug)]
-pub(crate) struct LoopMetrics {
+pub(crate) struct WorkerMetrics {
     counts: RefCell<Counts>,
     places: RefCell<HashMap<Key, usize>>,
     /// The series that was counted in last: most requests are like the one before.
@@ -115,17 +115,17 @@ pub(crate) struct LoopMetrics {
     counts_clients: Cell<bool>,
 }
 
-/// The most series of one loop; what is beyond them is counted without route and method.
+/// The most series of one worker; what is beyond them is counted without route and method.
 const MOST_SERIES: usize = 2_000;
 /// Clients are counted for so many milliseconds after somebody has asked.
 const CLIENTS_FOR: u64 = 15_000;
 
 impl Metrics {
-    /// What one more loop counts in.
-    pub(crate) fn of_loop(&self) -> LoopMetrics {
+    /// What one more worker counts in.
+    pub(crate) fn for_worker(&self) -> WorkerMetrics {
         let shown = Arc::<Mutex<Counts>>::default();
         lock(&self.shown).push(Arc::clone(&shown));
-        LoopMetrics {
+        WorkerMetrics {
             counts: RefCell::default(),
             places: RefCell::default(),
             last: Cell::new(None),
@@ -135,7 +135,7 @@ impl Metrics {
         }
     }
 
-    /// All loops together, as they were at their last tick.
+    /// All workers together, as they were at their last tick.
     pub(crate) fn sum(&self) -> Counts {
         self.asked.store(monotonic_millis(), Ordering::Relaxed);
         let mut sum = Counts::default();
@@ -152,7 +152,7 @@ impl Metrics {
     }
 }
 
-impl LoopMetrics {
+impl WorkerMetrics {
     /// Counts a finished request.
     #[inline]
     pub(crate) fn count(&self, finished: &Finished) {
@@ -328,14 +328,14 @@ mod tests {
     #[test]
     fn what_loops_have_shown_adds_up() {
         let metrics = Metrics::default();
-        let loops = [metrics.of_loop(), metrics.of_loop()];
-        for own in &loops {
+        let workers = [metrics.for_worker(), metrics.for_worker()];
+        for own in &workers {
             own.count(&finished(200, 100));
             own.count(&finished(500, 20_000));
             own.accepted();
         }
         assert!(metrics.sum().series.is_empty(), "nothing is shown before the tick");
-        for own in &loops {
+        for own in &workers {
             own.show(&metrics, [1; STATES]);
         }
         let sum = metrics.sum();
@@ -352,7 +352,7 @@ mod tests {
     #[test]
     fn a_response_without_an_end_has_no_duration() {
         let metrics = Metrics::default();
-        let own = metrics.of_loop();
+        let own = metrics.for_worker();
         own.count(&finished(200, 100));
         own.count_endless(&finished(200, 60_000_000));
         own.show(&metrics, [0; STATES]);
@@ -366,7 +366,7 @@ mod tests {
     #[test]
     fn series_are_bounded() {
         let metrics = Metrics::default();
-        let own = metrics.of_loop();
+        let own = metrics.for_worker();
         for n in 0..3_000 {
             own.count(&finished(n, 1));
         }
@@ -379,7 +379,7 @@ mod tests {
     #[test]
     fn clients_are_counted_while_somebody_asks() {
         let metrics = Metrics::default();
-        let own = metrics.of_loop();
+        let own = metrics.for_worker();
         own.count(&finished(200, 1));
         own.show(&metrics, [0; STATES]);
         assert_eq!(metrics.sum().clients.iter().count(), 0);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 
-use crate::event_loop::Loop;
+use crate::worker::WorkerContext;
 
 /// A start that took longer had to wait for more than a processor.
 const PROMPT: Duration = Duration::from_millis(20);
@@ -28,7 +28,7 @@ thread_local! {
 }
 
 /// Whether to start `program` on this loop.
-pub(super) fn is_here(ctx: &Loop, program: &Path) -> bool {
+pub(super) fn is_here(ctx: &WorkerContext, program: &Path) -> bool {
     ctx.has_programs_alone() && is_prompt(program)
 }
 

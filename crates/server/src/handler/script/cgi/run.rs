@@ -11,7 +11,6 @@ use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
 use crate::config::Script;
-use crate::event_loop::Loop;
 use crate::handler::script::Failure;
 use crate::handler::script::output::{End, Output, Source, Tell};
 use crate::handler::script::process::{Child, Exit, GROUP_GRACE, Process};
@@ -20,10 +19,11 @@ use crate::handler::script::spool::Share;
 use crate::handler::script::stderr::Stderr;
 use crate::stream;
 use crate::telemetry::Course;
+use crate::worker::WorkerContext;
 
 /// What a run needs; it goes on by itself when the request is answered.
 pub(super) struct Run {
-    pub(super) ctx: Rc<Loop>,
+    pub(super) ctx: Rc<WorkerContext>,
     pub(super) rules: Arc<Script>,
     /// For the log.
     pub(super) name: Arc<str>,
@@ -142,7 +142,7 @@ async fn write(
 
 /// The standard output of a process.
 struct Stdout<'a> {
-    ctx: &'a Loop,
+    ctx: &'a WorkerContext,
     pipe: pipe::Receiver,
     child: &'a Child,
 }

@@ -14,17 +14,17 @@ use super::request::{answer_to, asks_for_structs};
 use super::scan::{Part, Scanner};
 use super::streams::Streams;
 use crate::config::Script;
-use crate::event_loop::Loop;
 use crate::handler::script::Failure;
 use crate::handler::script::output::{End, Output, Source, Tell};
 use crate::handler::script::stamp;
 use crate::handler::script::workers::{Kept, Lease, Worker};
 use crate::stream;
 use crate::telemetry::Course;
+use crate::worker::WorkerContext;
 
 /// What a run needs; it goes on by itself when the answer is sent while it comes.
 pub(super) struct Run {
-    pub(super) ctx: Rc<Loop>,
+    pub(super) ctx: Rc<WorkerContext>,
     pub(super) rules: Arc<Script>,
     /// For the log.
     pub(super) name: Arc<str>,
@@ -143,7 +143,7 @@ async fn write(
 
 /// What a worker answers.
 pub(super) struct Answers {
-    ctx: Rc<Loop>,
+    ctx: Rc<WorkerContext>,
     worker: Arc<Worker>,
     pub(super) streams: Streams,
     scanner: RefCell<Scanner>,
@@ -155,7 +155,7 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    pub(super) fn new(ctx: Rc<Loop>, worker: &Arc<Worker>, streams: Streams) -> Self {
+    pub(super) fn new(ctx: Rc<WorkerContext>, worker: &Arc<Worker>, streams: Streams) -> Self {
         let scanner = Scanner::new(Arc::clone(&streams.marks)).into();
         Self {
             ctx,

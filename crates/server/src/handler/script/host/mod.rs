@@ -26,12 +26,12 @@ use super::reply::{self, DOWNLOAD};
 use super::workers::Capacity;
 use super::{Call, Failure, at_once, descriptors, environment, output, spool, stamp};
 use crate::config::{Script, ScriptKind, Workers};
-use crate::event_loop::Loop;
 use crate::response::Response;
 use crate::route::Incoming;
 use crate::scratch::lacks_descriptors;
 use crate::stream;
 use crate::telemetry::Course;
+use crate::worker::WorkerContext;
 
 /// The program that loads a WSGI application and serves it.
 pub(super) const WSGI: &str =
@@ -209,7 +209,7 @@ fn write(variables: &environment::Variables, output: &mut Vec<u8>) {
 
 /// One request that a host has.
 struct Run {
-    ctx: Rc<Loop>,
+    ctx: Rc<WorkerContext>,
     rules: Arc<Script>,
     name: Arc<str>,
     pid: i32,

@@ -12,10 +12,10 @@ use rustix::net::{RecvFlags, recv};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::record::{self, Ended, Event, Protocol};
-use crate::event_loop::Loop;
 use crate::handler::script::output::{End, Source};
 use crate::handler::script::stderr::Lines;
 use crate::telemetry::Course;
+use crate::worker::WorkerContext;
 
 /// A connection to a worker.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ pub(super) enum Framing {
 
 /// What a worker answers.
 pub(super) struct Answers {
-    ctx: Rc<Loop>,
+    ctx: Rc<WorkerContext>,
     pub(super) link: Link,
     pub(super) framing: Framing,
     reader: RefCell<record::Reader>,
@@ -115,7 +115,7 @@ pub(super) struct Answers {
 
 impl Answers {
     pub(super) fn new(
-        ctx: Rc<Loop>,
+        ctx: Rc<WorkerContext>,
         link: Link,
         framing: Framing,
         stderr: Lines<Arc<str>, Rc<Course>>,

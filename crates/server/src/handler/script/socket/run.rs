@@ -11,17 +11,17 @@ use bytes::Bytes;
 use super::link::{Answers, Framing, Link};
 use super::record;
 use crate::config::Script;
-use crate::event_loop::Loop;
 use crate::handler::script::Failure;
 use crate::handler::script::output::{Output, Tell};
 use crate::handler::script::remote::Visit;
 use crate::handler::script::workers::{Kept, Lease};
 use crate::stream;
 use crate::telemetry::Course;
+use crate::worker::WorkerContext;
 
 /// What a run needs; it goes on by itself when the answer is sent while it comes.
 pub(super) struct Run {
-    pub(super) ctx: Rc<Loop>,
+    pub(super) ctx: Rc<WorkerContext>,
     pub(super) rules: Arc<Script>,
     /// For the log.
     pub(super) name: Arc<str>,

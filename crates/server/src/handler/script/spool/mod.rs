@@ -19,10 +19,10 @@ use super::{Call, Failure, descriptors, environment};
 use crate::blocking::Pool;
 use crate::cache::StoredFile;
 use crate::config::{BodyHandling, ScriptKind, Settings};
-use crate::event_loop::Loop;
 use crate::route::Incoming;
 use crate::scratch;
 use crate::stream;
+use crate::worker::WorkerContext;
 
 /// A body that was received as a whole.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub(super) async fn measured(call: &Call, incoming: &mut Incoming) -> Result<Opt
 
 /// The same, where the length is of no interest yet.
 pub(super) async fn receive(
-    ctx: &Loop,
+    ctx: &WorkerContext,
     settings: &Settings,
     kind: ScriptKind,
     incoming: &mut Incoming,
@@ -63,7 +63,7 @@ pub(super) async fn receive(
     }
 }
 
-async fn receive_all(ctx: &Loop, incoming: &mut Incoming) -> Result<(), Failure> {
+async fn receive_all(ctx: &WorkerContext, incoming: &mut Incoming) -> Result<(), Failure> {
     if incoming.length == BodyLength::None || incoming.received.is_some() {
         return Ok(());
     }
@@ -107,7 +107,7 @@ async fn receive_all(ctx: &Loop, incoming: &mut Incoming) -> Result<(), Failure>
 
 /// Writes to the file, which is created first if there is none, on a thread that may wait for a disk.
 async fn append(
-    ctx: &Loop,
+    ctx: &WorkerContext,
     file: Option<File>,
     bytes: Gathered,
     share: &mut Share,
@@ -137,7 +137,7 @@ fn not_stored(error: &io::Error) -> Failure {
 }
 
 /// The body as a stream, wherever it is.
-pub(super) fn take_stream(ctx: &Loop, incoming: &mut Incoming) -> stream::Receiver {
+pub(super) fn take_stream(ctx: &WorkerContext, incoming: &mut Incoming) -> stream::Receiver {
     let body = std::mem::replace(&mut incoming.body, stream::empty());
     let Some(Received { file, share }) = &mut incoming.received else { return body };
     let Some(file) = file.take() else { return body };

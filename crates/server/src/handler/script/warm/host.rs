@@ -26,8 +26,8 @@ use super::super::stamp::Watched;
 use super::super::stderr::printable;
 use super::plan::{Language, Plan};
 use crate::config::Script;
-use crate::event_loop::Shared;
 use crate::spawn::spawn;
+use crate::worker::SharedState;
 
 /// The library that stops a program before it begins, made from `scripting/warm/preload.c`.
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/warm-preload.so"));
@@ -101,7 +101,7 @@ impl Host {
     /// Starts the host of `program`, which may take a disk's time: not for a loop. `path` is its
     /// PATH; `settled` is told, or dropped, when it is clear what becomes of it.
     pub(super) fn start(
-        shared: &Arc<Shared>,
+        shared: &Arc<SharedState>,
         program: &Path,
         plan: &Plan,
         rules: &Script,
@@ -241,7 +241,7 @@ impl State {
 
 /// Waits upon a host, on a thread of its own.
 struct Attendant {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     child: Child,
     socket: OwnedFd,
     state: Arc<State>,

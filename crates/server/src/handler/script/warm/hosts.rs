@@ -12,7 +12,7 @@ use super::super::process::Start;
 use super::super::stamp::Stamp;
 use super::host::{Host, Standing};
 use super::plan::plan;
-use crate::event_loop::Shared;
+use crate::worker::SharedState;
 
 /// Most scripts that are known, of which most have hosts.
 const MOST: usize = 64;
@@ -66,7 +66,7 @@ enum Place {
 
 impl Hosts {
     /// The host to ask for a process. If there is none, one is started.
-    pub(super) fn find(shared: &Arc<Shared>, start: &Start) -> Found {
+    pub(super) fn find(shared: &Arc<SharedState>, start: &Start) -> Found {
         let Some(stamp) = Stamp::of(&start.program) else { return Found::Nothing };
         let key = (start.rules.id, start.program.clone());
         let now = Instant::now();
@@ -192,7 +192,13 @@ fn make_room(entries: &mut HashMap<Key, Entry>) -> Option<Entry> {
     entries.remove(&oldest)
 }
 
-fn begin(shared: &Arc<Shared>, start: &Start, key: Key, stamp: Stamp, settled: watch::Sender<()>) {
+fn begin(
+    shared: &Arc<SharedState>,
+    start: &Start,
+    key: Key,
+    stamp: Stamp,
+    settled: watch::Sender<()>,
+) {
     let for_job = Arc::clone(shared);
     let rules = Arc::clone(&start.rules);
     let path = start.environment.value("PATH").map_or_else(OsString::new, OsStr::to_owned);

@@ -28,7 +28,7 @@ pub(super) use self::hosts::Hosts;
 use super::descriptors;
 use super::pipes::{Ends, Pipes};
 use super::process::{self, Input, Process, Start};
-use crate::event_loop::Loop;
+use crate::worker::WorkerContext;
 
 /// Longest wait for a host to make a process, which takes it less than a thousandth of that.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -43,7 +43,7 @@ pub(super) enum Outcome {
 }
 
 /// Has the program's host make a process, where there is one that is ready.
-pub(super) async fn start(ctx: &Rc<Loop>, start: Start) -> Outcome {
+pub(super) async fn start(ctx: &Rc<WorkerContext>, start: Start) -> Outcome {
     let shared = &ctx.shared;
     let host = loop {
         match Hosts::find(shared, &start) {
@@ -64,7 +64,7 @@ pub(super) async fn start(ctx: &Rc<Loop>, start: Start) -> Outcome {
     }
 }
 
-async fn ask(ctx: &Loop, host: &Host, start: Start) -> Outcome {
+async fn ask(ctx: &WorkerContext, host: &Host, start: Start) -> Outcome {
     let pipes = descriptors::retry(ctx, async || Pipes::new(&start.input)).await;
     let pipes = match pipes {
         Ok(pipes) => pipes,

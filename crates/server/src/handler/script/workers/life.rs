@@ -17,18 +17,18 @@ use tokio::time::{sleep, sleep_until, timeout};
 use super::code::Code;
 use super::{Fitness, Kept, Order, Pool, Slot, Worker};
 use crate::config::{Language, Local, ScriptKind};
-use crate::event_loop::Shared;
 use crate::handler::script::cgiplus::Streams;
 use crate::handler::script::process::{self, Exit, GROUP_GRACE, WorkerProcess, WorkerStart};
 use crate::handler::script::stderr::Stderr;
 use crate::handler::script::{cgiplus, environment, host};
 use crate::scratch::lacks_descriptors;
+use crate::worker::SharedState;
 
 /// How long the loops may take to close the descriptors that the cache keeps.
 const RELEASE: Duration = Duration::from_millis(50);
 
 /// Starts a worker when it may be, and has it serve.
-pub(super) async fn start(pool: Arc<Pool>, shared: Arc<Shared>) {
+pub(super) async fn start(pool: Arc<Pool>, shared: Arc<SharedState>) {
     loop {
         let resumed = pool.resumed.notified();
         let not_before = pool.lock().not_before;
@@ -65,7 +65,7 @@ pub(super) async fn start(pool: Arc<Pool>, shared: Arc<Shared>) {
 /// Why it cannot be started.
 pub(super) async fn begin_worker(
     pool: &Arc<Pool>,
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedState>,
     fitness: Fitness,
 ) -> Result<Arc<Worker>, String> {
     let number = {
@@ -79,7 +79,7 @@ pub(super) async fn begin_worker(
     if let Err(error) = &begun
         && lacks_descriptors(error)
     {
-        shared.gauge.release_descriptors(&shared.store);
+        shared.limiter.release_descriptors(&shared.store);
         // It may have been made before it failed.
         let _ = std::fs::remove_file(&socket);
         sleep(RELEASE).await;
@@ -131,7 +131,7 @@ pub(super) async fn begin_worker(
 }
 
 /// Waits until the worker's host has reported that its application is loaded.
-async fn report(pool: &Arc<Pool>, shared: &Arc<Shared>, worker: &Worker) {
+async fn report(pool: &Arc<Pool>, shared: &Arc<SharedState>, worker: &Worker) {
     if !pool.rules.kind.has_host() {
         return std::future::pending().await;
     }
@@ -153,7 +153,7 @@ async fn report(pool: &Arc<Pool>, shared: &Arc<Shared>, worker: &Worker) {
 /// The process, with a socket of its own that it accepts from, or with streams.
 fn begin(
     pool: &Pool,
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedState>,
     socket: &Path,
 ) -> io::Result<(WorkerProcess, Option<Kept>)> {
     let rules = &pool.rules;
@@ -250,7 +250,7 @@ fn open_way(pool: &Pool) -> io::Result<()> {
 /// The process of a program that reads its requests from streams.
 fn begin_with_streams(
     pool: &Pool,
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedState>,
     path: &Path,
 ) -> io::Result<(WorkerProcess, Option<Kept>)> {
     let rules = &pool.rules;
@@ -306,7 +306,7 @@ fn begin_with_streams(
 /// Sees a worker through to its end.
 async fn live(
     pool: Arc<Pool>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     worker: Arc<Worker>,
     process: WorkerProcess,
     mut orders: mpsc::UnboundedReceiver<Order>,
@@ -372,7 +372,13 @@ async fn live(
 }
 
 /// A worker has ended: its place is free.
-fn gone(pool: &Arc<Pool>, shared: &Arc<Shared>, worker: &Worker, exit: Option<Exit>, wanted: bool) {
+fn gone(
+    pool: &Arc<Pool>,
+    shared: &Arc<SharedState>,
+    worker: &Worker,
+    exit: Option<Exit>,
+    wanted: bool,
+) {
     let mut state = pool.lock();
     let slot = state.slot(worker.number);
     let (requests, served, is_successor) = slot.map_or((0, 0, false), |slot| {
@@ -462,7 +468,7 @@ async fn probe(pool: Arc<Pool>, worker: Arc<Worker>, holder: u64) {
 }
 
 /// Looks at the workers from time to time: at their age, their memory, and who has been idle.
-pub(super) async fn tend(pool: Arc<Pool>, shared: Arc<Shared>) {
+pub(super) async fn tend(pool: Arc<Pool>, shared: Arc<SharedState>) {
     let local = &pool.local;
     let shortest = local.max_age.map_or(local.retire_idle, |age| age.min(local.retire_idle));
     let pause = (shortest / 2).clamp(Duration::from_millis(20), Duration::from_secs(1));

@@ -25,9 +25,9 @@ pub(crate) use self::renew::Renewal;
 use super::Failure;
 use super::stderr::Recent;
 use crate::config::{Local, Script};
-use crate::event_loop::{Loop, Shared};
 use crate::handler::status::Scripts;
 use crate::scratch;
+use crate::worker::{SharedState, WorkerContext};
 
 /// The pools of all routes.
 #[derive(Debug, Default)]
@@ -229,7 +229,7 @@ impl All {
     /// given at once.
     pub(super) fn of(
         &self,
-        shared: &Arc<Shared>,
+        shared: &Arc<SharedState>,
         rules: &Arc<Script>,
         local: &Local,
         capacity: Capacity,
@@ -240,7 +240,7 @@ impl All {
     /// The same for one of the programs of `rules`.
     pub(super) fn of_program(
         &self,
-        shared: &Arc<Shared>,
+        shared: &Arc<SharedState>,
         rules: &Arc<Script>,
         local: &Local,
         capacity: Capacity,
@@ -365,7 +365,7 @@ impl Pool {
     /// worker can be started.
     pub(super) async fn lease(
         self: &Arc<Self>,
-        ctx: &Loop,
+        ctx: &WorkerContext,
         script: &Arc<str>,
     ) -> Result<Lease, Failure> {
         let home = std::thread::current().id();
@@ -568,7 +568,7 @@ impl Pool {
     }
 
     /// Starts as many workers as are waited for, and at least the least.
-    fn grow(self: &Arc<Self>, state: &mut State, shared: &Arc<Shared>) {
+    fn grow(self: &Arc<Self>, state: &mut State, shared: &Arc<SharedState>) {
         if state.stopping {
             return;
         }

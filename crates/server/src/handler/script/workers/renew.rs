@@ -9,7 +9,7 @@ use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 
 use super::{All, Fitness, Pool, Worker, life};
-use crate::event_loop::Shared;
+use crate::worker::SharedState;
 
 /// What came of the replacement of a pool's workers.
 #[derive(Debug)]
@@ -30,7 +30,11 @@ const GLANCE: Duration = Duration::from_millis(10);
 impl All {
     /// Has every pool start workers again that could not be started, and replaces the workers whose code has
     /// changed; all workers when `all`.
-    pub(in super::super) async fn renew(&self, shared: &Arc<Shared>, all: bool) -> Vec<Renewal> {
+    pub(in super::super) async fn renew(
+        &self,
+        shared: &Arc<SharedState>,
+        all: bool,
+    ) -> Vec<Renewal> {
         let pools: Vec<_> = {
             let pools = self.pools.read().unwrap_or_else(std::sync::PoisonError::into_inner);
             pools.values().map(Arc::clone).collect()
@@ -63,7 +67,7 @@ impl Pool {
         self.resumed.notify_waiters();
     }
 
-    async fn renew(self: Arc<Self>, shared: &Arc<Shared>, all: bool) -> Renewal {
+    async fn renew(self: Arc<Self>, shared: &Arc<SharedState>, all: bool) -> Renewal {
         let _one_at_a_time = self.renewing.lock().await;
         let workers: Vec<Arc<Worker>> = {
             let state = self.lock();
@@ -106,7 +110,7 @@ impl Pool {
     }
 
     /// Starts a worker that gets requests once it is ready.
-    async fn start_successor(self: &Arc<Self>, shared: &Arc<Shared>) -> Result<(), String> {
+    async fn start_successor(self: &Arc<Self>, shared: &Arc<SharedState>) -> Result<(), String> {
         let worker = life::begin_worker(self, shared, Fitness::Starting).await?;
         let ready = timeout(START, self.readiness(&worker)).await;
         let mut state = self.lock();

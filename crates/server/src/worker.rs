@@ -1,7 +1,7 @@
-//! One loop: a thread with its own listeners, connections, buffers and cache front.
+//! One worker: a thread with its own listeners, connections, buffers and cache front.
 //!
-//! What belongs to the thread is in [`Thread`]; what follows from the configuration is in [`Loop`], of
-//! which there is a new one after each reload. Requests under way keep the `Loop` that they began
+//! What belongs to the thread is in [`Worker`]; what follows from the configuration is in [`WorkerContext`], of
+//! which there is a new one after each reload. Requests under way keep the `WorkerContext` that they began
 //! with, and connections take the current one before their next request.
 
 mod deadlines;
@@ -24,7 +24,7 @@ use dunlin_http::http1::Limits;
 pub(crate) use self::deadlines::Deadlines;
 pub(crate) use self::pending::{Counted, LogLater, Output, Pending, Place};
 pub(crate) use self::record::{Ending, From, Served};
-pub(crate) use self::thread::Thread;
+pub(crate) use self::thread::Worker;
 pub(crate) use self::timer::Timer;
 use crate::blocking;
 use crate::cache::front::Front;
@@ -35,17 +35,17 @@ use crate::connections::Connections;
 use crate::control::Commands;
 use crate::handler::file::{Lookup, Protected, Root, Roots, anew};
 use crate::handler::script::{Known, Links, Pools, Storage};
-use crate::listen::Gauge;
+use crate::listen::ConnectionLimiter;
 use crate::route::Quick;
 use crate::telemetry::live::Hub;
-use crate::telemetry::metrics::{LoopMetrics, Metrics};
+use crate::telemetry::metrics::{Metrics, WorkerMetrics};
 use crate::telemetry::redact::Redactor;
 use crate::telemetry::traces::Tracer;
-use crate::telemetry::{AccessLog, LoopLog, ReverseDns, TimeCache};
+use crate::telemetry::{AccessLog, ReverseDns, TimeCache, WorkerLog};
 use crate::tls::Certificates;
 
-/// What all loops share. Nothing here is locked on the way of a cached file.
-pub(crate) struct Shared {
+/// What all workers share. Nothing here is locked on the way of a cached file.
+pub(crate) struct SharedState {
     pub(crate) config: Arc<Config>,
     pub(crate) store: Arc<Store>,
     /// Absent when notification is switched off or the kernel has none.
@@ -59,7 +59,7 @@ pub(crate) struct Shared {
     /// What request bodies take while they wait for their scripts.
     pub(crate) bodies: Arc<Storage>,
     pub(crate) certificates: Arc<Certificates>,
-    pub(crate) gauge: Arc<Gauge>,
+    pub(crate) limiter: Arc<ConnectionLimiter>,
     pub(crate) reverse_dns: Option<Arc<ReverseDns>>,
     /// Of the connection that was accepted last.
     pub(crate) serial: Arc<AtomicU64>,
@@ -80,9 +80,9 @@ pub(crate) struct Shared {
     pub(crate) redactor: Redactor,
 }
 
-/// One loop's state by one configuration. Its connections and handlers reach everything through it.
-pub(crate) struct Loop {
-    pub(crate) shared: Arc<Shared>,
+/// One worker's state by one configuration. Its connections and handlers reach everything through it.
+pub(crate) struct WorkerContext {
+    pub(crate) shared: Arc<SharedState>,
     pub(crate) clock: Rc<Clock>,
     pub(crate) connections: Rc<Connections>,
     pub(crate) deadlines: Rc<Deadlines>,
@@ -95,13 +95,13 @@ pub(crate) struct Loop {
     pub(crate) links: Rc<Links>,
     /// Scripts that were found lately.
     pub(crate) scripts: RefCell<Known>,
-    pub(crate) metrics: Rc<LoopMetrics>,
-    log: RefCell<Option<LoopLog>>,
+    pub(crate) metrics: Rc<WorkerMetrics>,
+    log: RefCell<Option<WorkerLog>>,
     is_logging: bool,
     /// Whether the log tells where the time of requests went.
     logs_times: bool,
     time: RefCell<TimeCache>,
-    thread: Rc<Thread>,
+    worker: Rc<Worker>,
     /// There is a newer one.
     superseded: Cell<bool>,
     /// Answers from the cache and others, since they were last added to the store's counters.
@@ -155,7 +155,7 @@ impl Default for Buffers {
     }
 }
 
-impl Shared {
+impl SharedState {
     pub(crate) fn server_field(&self) -> bool {
         self.config.server.server_field
     }
@@ -213,25 +213,25 @@ impl Http1Settings {
     }
 }
 
-impl Loop {
-    fn new(thread: &Rc<Thread>, shared: Arc<Shared>, log: Option<&Arc<AccessLog>>) -> Self {
+impl WorkerContext {
+    fn new(worker: &Rc<Worker>, shared: Arc<SharedState>, log: Option<&Arc<AccessLog>>) -> Self {
         let server = &shared.config.server;
         Self {
-            clock: Rc::clone(&thread.clock),
-            connections: Rc::clone(&thread.connections),
-            deadlines: Rc::clone(&thread.deadlines),
+            clock: Rc::clone(&worker.clock),
+            connections: Rc::clone(&worker.connections),
+            deadlines: Rc::clone(&worker.deadlines),
             http1: Http1Settings::new(server),
             quick: Quick::new(&shared),
             front: RefCell::new(Front::new(server.cache.entries)),
             heads: RefCell::new(Front::new(anew::MOST)),
-            links: Rc::clone(&thread.links),
+            links: Rc::clone(&worker.links),
             scripts: RefCell::default(),
-            metrics: Rc::clone(thread.metrics.get_or_init(|| Rc::new(shared.metrics.of_loop()))),
+            metrics: Rc::clone(worker.metrics.get_or_init(|| Rc::new(shared.metrics.for_worker()))),
             time: RefCell::new(TimeCache::new()),
             is_logging: log.is_some(),
             logs_times: log.is_some_and(|log| log.tells_times()),
-            log: RefCell::new(log.map(AccessLog::loop_log)),
-            thread: Rc::clone(thread),
+            log: RefCell::new(log.map(AccessLog::worker_log)),
+            worker: Rc::clone(worker),
             superseded: Cell::new(false),
             hits: Cell::new(0),
             misses: Cell::new(0),
@@ -243,22 +243,22 @@ impl Loop {
 
     /// What goes by a newer configuration, when there is one.
     #[inline]
-    pub(crate) fn successor(&self) -> Option<Rc<Self>> {
+    pub(crate) fn superseded_by(&self) -> Option<Rc<Self>> {
         if !self.superseded.get() {
             return None;
         }
-        self.thread.current()
+        self.worker.current()
     }
 
-    /// The loop's buffers; to be given back within the same poll.
+    /// The worker's buffers; to be given back within the same poll.
     pub(crate) fn take_buffers(&self) -> Box<Buffers> {
-        self.thread.buffers.take().unwrap_or_default()
+        self.worker.buffers.take().unwrap_or_default()
     }
 
     pub(crate) fn give_buffers(&self, mut buffers: Box<Buffers>) {
         buffers.output.bytes.clear();
         buffers.output.pending.clear();
-        self.thread.buffers.set(Some(buffers));
+        self.worker.buffers.set(Some(buffers));
     }
 
     pub(crate) fn next_serial(&self) -> u64 {
@@ -267,13 +267,13 @@ impl Loop {
 
     #[inline]
     pub(crate) fn is_draining(&self) -> bool {
-        self.thread.draining.get()
+        self.worker.draining.get()
     }
 
     /// Resolves when connections that wait for a request are to be closed.
     pub(crate) async fn closing(&self) {
         loop {
-            let notified = self.thread.drain.notified();
+            let notified = self.worker.drain.notified();
             if self.closes_idle() {
                 return;
             }
@@ -283,7 +283,7 @@ impl Loop {
 
     /// Whether connections that wait for a request are to be closed.
     pub(crate) fn closes_idle(&self) -> bool {
-        self.thread.closes_idle.get()
+        self.worker.closes_idle.get()
     }
 
     /// Whether a copy of the resource should be kept that cannot change.
@@ -308,7 +308,7 @@ impl Loop {
 
     /// Closes the descriptors that the cache keeps, because none is left for something else.
     pub(crate) fn release_descriptors(&self) {
-        self.shared.gauge.release_descriptors(&self.shared.store);
+        self.shared.limiter.release_descriptors(&self.shared.store);
         self.sweep();
     }
 
@@ -341,14 +341,14 @@ impl Loop {
 
     /// Lines of the access log that were lost since it was opened.
     pub(crate) fn lost_lines(&self) -> u64 {
-        self.log.borrow().as_ref().map_or(0, LoopLog::lost)
+        self.log.borrow().as_ref().map_or(0, WorkerLog::lost)
     }
 
     /// Starts the clock again after it stood still for want of connections.
     pub(crate) fn wake_ticker(&self) {
         if self.connections.len() == 0 {
             self.clock.update();
-            self.thread.ticker.notify_one();
+            self.worker.ticker.notify_one();
         }
     }
 

@@ -1,4 +1,4 @@
-//! A loop's own timer.
+//! A worker's own timer.
 
 use std::io;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use rustix::time::{
 };
 use tokio::net::unix::pipe::Receiver;
 
-/// A timer that the loop waits for as for a socket. The runtime's timers end each wait of the loop instead, and have the
+/// A timer that the worker waits for as for a socket. The runtime's timers end each wait of the worker instead, and have the
 /// kernel set and drop one whenever nothing is left to do.
 pub(crate) struct Timer(Receiver);
 

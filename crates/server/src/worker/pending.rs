@@ -6,7 +6,7 @@ use std::time::Instant;
 use dunlin_http::semantics::Method;
 use dunlin_http::{OwnedRequest, Request, Version};
 
-use super::{Ending, From, Loop, Served};
+use super::{Ending, From, Served, WorkerContext};
 use crate::checks::Client;
 use crate::telemetry::metrics::Label;
 use crate::telemetry::{Arrival, Track};
@@ -123,14 +123,14 @@ impl Pending {
 
     /// Everything has been sent.
     #[inline]
-    pub(crate) fn settle(&mut self, ctx: &Loop, from: &From<'_>) {
+    pub(crate) fn settle(&mut self, ctx: &WorkerContext, from: &From<'_>) {
         if !self.is_empty() {
             self.finish(ctx, from, i64::MAX);
         }
     }
 
     /// What stands before `at` has been sent; the rest is still to be.
-    pub(crate) fn settle_before(&mut self, ctx: &Loop, from: &From<'_>, at: i64) {
+    pub(crate) fn settle_before(&mut self, ctx: &WorkerContext, from: &From<'_>, at: i64) {
         if !self.is_empty() {
             let rest = self.take_rest(at);
             self.finish(ctx, from, at);
@@ -139,7 +139,7 @@ impl Pending {
     }
 
     /// Makes all records. What stands before `at` has been sent, and the rest never will be.
-    pub(crate) fn finish(&mut self, ctx: &Loop, from: &From<'_>, at: i64) {
+    pub(crate) fn finish(&mut self, ctx: &WorkerContext, from: &From<'_>, at: i64) {
         let end = Instant::now();
         for (place, counted) in self.counted.drain(..) {
             let served = Served { status: counted.status, bytes: counted.bytes, ..Served::NOTHING };
@@ -183,7 +183,7 @@ impl Pending {
 
     /// What stands before `at` has been sent: records it, and hands over what ends behind it, with places that count from
     /// there.
-    pub(crate) fn split_off(&mut self, ctx: &Loop, from: &From<'_>, at: usize) -> Self {
+    pub(crate) fn split_off(&mut self, ctx: &WorkerContext, from: &From<'_>, at: usize) -> Self {
         if self.is_empty() {
             return Self::default();
         }

@@ -1,4 +1,4 @@
-//! What a loop's thread does besides serving: it keeps the time, ends what waits too long, follows changes on
+//! What a worker's thread does besides serving: it keeps the time, ends what waits too long, follows changes on
 //! disk, and drains.
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -12,26 +12,26 @@ use std::time::{Duration, Instant};
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Notify;
 
-use super::{Buffers, Deadlines, Loop, Shared, Timer};
+use super::{Buffers, Deadlines, SharedState, Timer, WorkerContext};
 use crate::cache::Watch;
 use crate::clock::Clock;
 use crate::connections::{Connections, STATES};
 use crate::handler::script::Links;
-use crate::listen::Gauge;
+use crate::listen::ConnectionLimiter;
 use crate::telemetry::AccessLog;
-use crate::telemetry::metrics::LoopMetrics;
+use crate::telemetry::metrics::WorkerMetrics;
 
-/// What a loop's thread keeps whatever the configuration becomes.
-pub(crate) struct Thread {
+/// What a worker's thread keeps whatever the configuration becomes.
+pub(crate) struct Worker {
     number: usize,
     pub(super) clock: Rc<Clock>,
     pub(super) connections: Rc<Connections>,
     pub(super) deadlines: Rc<Deadlines>,
     pub(super) links: Rc<Links>,
     /// What it has counted, whatever the configuration was.
-    pub(super) metrics: OnceCell<Rc<LoopMetrics>>,
+    pub(super) metrics: OnceCell<Rc<WorkerMetrics>>,
     pub(super) buffers: Cell<Option<Box<Buffers>>>,
-    pub(super) current: RefCell<Option<Rc<Loop>>>,
+    pub(super) current: RefCell<Option<Rc<WorkerContext>>>,
     pub(super) draining: Cell<bool>,
     /// Connections that wait for a request are closed.
     pub(super) closes_idle: Cell<bool>,
@@ -39,7 +39,7 @@ pub(crate) struct Thread {
     pub(super) ticker: Rc<Notify>,
 }
 
-impl Thread {
+impl Worker {
     pub(crate) fn new(number: usize) -> Rc<Self> {
         let ticker = Rc::new(Notify::new());
         Rc::new(Self {
@@ -59,8 +59,8 @@ impl Thread {
     }
 
     /// Goes by `shared` from now on.
-    pub(crate) fn adopt(self: &Rc<Self>, shared: Arc<Shared>, log: Option<&Arc<AccessLog>>) {
-        let ctx = Rc::new(Loop::new(self, shared, log));
+    pub(crate) fn apply(self: &Rc<Self>, shared: Arc<SharedState>, log: Option<&Arc<AccessLog>>) {
+        let ctx = Rc::new(WorkerContext::new(self, shared, log));
         let Some(before) = self.current.replace(Some(Rc::clone(&ctx))) else { return };
         before.superseded.set(true);
         before.flush_log();
@@ -71,11 +71,11 @@ impl Thread {
     }
 
     /// What new connections go by; `None` before the first.
-    pub(crate) fn current(&self) -> Option<Rc<Loop>> {
+    pub(crate) fn current(&self) -> Option<Rc<WorkerContext>> {
         self.current.borrow().clone()
     }
 
-    /// Resolves when the loop is asked to stop.
+    /// Resolves when the worker is asked to stop.
     pub(crate) async fn drained(&self) {
         let notified = self.drain.notified();
         if !self.draining.get() {
@@ -123,7 +123,7 @@ impl Thread {
             ticks += 1;
             self.clock.update();
             let current = self.current();
-            let is_full = current.as_ref().is_some_and(|ctx| ctx.shared.gauge.is_full());
+            let is_full = current.as_ref().is_some_and(|ctx| ctx.shared.limiter.is_full());
             let look = self.connections.look(self.clock.now(), is_full);
             expired = look.expired;
             expired.append(&mut self.deadlines.expire(Instant::now()));
@@ -131,12 +131,12 @@ impl Thread {
             ctx.metrics.show(&ctx.shared.metrics, look.counts);
             ctx.look_back();
             ctx.show_counts();
-            ctx.shared.gauge.eviction.set_first_victim(self.number, look.first_victim);
-            self.bound_addresses(&ctx.shared.gauge);
+            ctx.shared.limiter.eviction.set_first_victim(self.number, look.first_victim);
+            self.bound_addresses(&ctx.shared.limiter);
             if ticks.is_multiple_of(5) {
                 ctx.flush_log();
             }
-            // By the clock: the loop has no ticks while it is idle.
+            // By the clock: the worker has no ticks while it is idle.
             if self.clock.now() >= looked + LOOK {
                 looked = self.clock.now();
                 ctx.shared.look_at_roots();
@@ -146,17 +146,17 @@ impl Thread {
     }
 
     /// Closes connections when new ones need room.
-    pub(crate) async fn evict(self: Rc<Self>, gauge: Arc<Gauge>) {
-        let eviction = &gauge.eviction;
+    pub(crate) async fn evict(self: Rc<Self>, limiter: Arc<ConnectionLimiter>) {
+        let eviction = &limiter.eviction;
         loop {
             for _ in 0..eviction.asked(self.number).await {
-                // This loop's first one may have been closed since it was asked.
+                // This worker's first one may have been closed since it was asked.
                 if eviction.is_another_first(self.number) {
                     eviction.evict_one();
                     continue;
                 }
                 let now = self.clock.now();
-                let (evicted, next) = self.connections.evict(1, now, gauge.is_full());
+                let (evicted, next) = self.connections.evict(1, now, limiter.is_full());
                 eviction.count(evicted);
                 eviction.set_first_victim(self.number, next);
             }
@@ -164,11 +164,11 @@ impl Thread {
     }
 
     /// Closes connections without a complete request of addresses that have too many of them.
-    fn bound_addresses(&self, gauge: &Gauge) {
-        let most = gauge.unfinished_per_address();
+    fn bound_addresses(&self, limiter: &ConnectionLimiter) {
+        let most = limiter.unfinished_per_address();
         let (closed, address) = self.connections.bound_addresses(most, self.clock.now());
         if let Some(address) = address {
-            gauge.eviction.count(closed);
+            limiter.eviction.count(closed);
             tracing::warn!(
                 %address,
                 closed,
@@ -179,9 +179,9 @@ impl Thread {
     }
 
     /// Closes the descriptors that the cache keeps when another part of the server needs them.
-    pub(crate) async fn release_descriptors(self: Rc<Self>, gauge: Arc<Gauge>) {
+    pub(crate) async fn release_descriptors(self: Rc<Self>, limiter: Arc<ConnectionLimiter>) {
         loop {
-            gauge.release_requested().await;
+            limiter.release_requested().await;
             if let Some(ctx) = self.current() {
                 ctx.sweep();
             }
@@ -190,19 +190,19 @@ impl Thread {
 
     /// Follows changes on disk.
     pub(crate) async fn follow_changes(self: Rc<Self>, watch: Arc<Watch>) {
-        self.follow(watch.duplicate(), Loop::look_for_changes).await;
+        self.follow(watch.duplicate(), WorkerContext::look_for_changes).await;
     }
 
     /// Follows mounts and unmounts.
     pub(crate) async fn follow_mounts(self: Rc<Self>, watch: Arc<Watch>) {
         if let Some(events) = watch.duplicate_mounts() {
-            self.follow(events, Loop::look_for_mounts).await;
+            self.follow(events, WorkerContext::look_for_mounts).await;
         }
     }
 
     /// Calls `look` whenever that descriptor becomes ready.
-    async fn follow(&self, events: io::Result<File>, look: impl Fn(&Loop)) {
-        // Each loop polls a duplicate. The runtime has no type for such descriptors of its own;
+    async fn follow(&self, events: io::Result<File>, look: impl Fn(&WorkerContext)) {
+        // Each worker polls a duplicate. The runtime has no type for such descriptors of its own;
         // a pipe's receiving end is polled in the same way.
         let events = match events.and_then(Receiver::from_file_unchecked) {
             Ok(events) => events,
@@ -224,7 +224,7 @@ impl Thread {
     }
 }
 
-/// How often the loop looks at what is not notified, in milliseconds.
+/// How often the worker looks at what is not notified, in milliseconds.
 const LOOK: u64 = 1000;
 /// How many connections are ended in a row, and how long others have their turn before the next.
 const PORTION: usize = 32;

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use crate::clock::TICK;
 
-/// The limits of a loop.
+/// The limits of a worker.
 #[derive(Debug)]
 pub(crate) struct Deadlines {
     entries: RefCell<Slab<Entry>>,

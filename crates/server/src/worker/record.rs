@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use dunlin_http::semantics::Method;
 use dunlin_http::{FieldName, Request, Version};
 
-use super::{Counted, Loop, Shared};
+use super::{Counted, SharedState, WorkerContext};
 use crate::checks::Client;
 use crate::telemetry::live::{Head, Seen};
 use crate::telemetry::metrics::{Finished, Key, Label, named};
@@ -76,7 +76,7 @@ enum Moment {
     },
 }
 
-impl Loop {
+impl WorkerContext {
     /// Whether anybody wants to know of requests.
     #[inline]
     pub(crate) fn is_tracking(&self) -> bool {
@@ -196,7 +196,7 @@ impl Loop {
         (end, times): (Instant, Times),
         moment: Moment,
     ) {
-        let Shared { reverse_dns, redactor, config, .. } = &*self.shared;
+        let SharedState { reverse_dns, redactor, config, .. } = &*self.shared;
         let Client { address: peer, encrypted, .. } = track.client(from.peer, from.stream);
         let name = reverse_dns.as_ref().and_then(|dns| dns.name(peer.ip()?));
         let duration = end.saturating_duration_since(track.phases.first_byte);
