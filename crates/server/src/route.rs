@@ -21,7 +21,9 @@ pub(crate) use self::known::{Answer, Known, Quick, known};
 pub(crate) use self::reroute::{complete, reroute};
 use crate::cache::front::{Hit, Plain};
 use crate::cache::{Representation, Stored};
-use crate::checks::{Asker, Client, Gates, Pass, Refused, Verdict, Waiting};
+use crate::checks::{
+    CheckInput, Checks, Client, Decision, PendingDecision, Rejection, RequestContext,
+};
 use crate::config::{Settings, Site};
 use crate::early_hints::EarlyHints;
 use crate::handler::file::OwnedSubject;
@@ -143,7 +145,7 @@ pub(crate) struct Routed {
     pub(crate) log: bool,
     pub(crate) follow: Follow,
     /// What the gates know of it.
-    pub(crate) pass: Option<Rc<Pass>>,
+    pub(crate) context: Option<Rc<RequestContext>>,
     pub(crate) direction: Direction,
 }
 
@@ -159,7 +161,7 @@ pub(crate) struct Subject<'a> {
     /// Who asks.
     pub(crate) client: Client,
     /// What the gates know of who asks; `None` when the route has none.
-    pub(crate) pass: Option<&'a Rc<Pass>>,
+    pub(crate) context: Option<&'a Rc<RequestContext>>,
     /// How the request came to be routed to this path.
     pub(crate) via: Via,
 }
@@ -175,8 +177,8 @@ pub(crate) struct Via {
 
 impl<'a> Subject<'a> {
     /// With what the gates know, if the route has any.
-    pub(crate) fn with(&self, pass: Option<&'a Rc<Pass>>) -> Self {
-        Self { client: pass.map_or(self.client, |pass| pass.client), pass, ..*self }
+    pub(crate) fn with(&self, context: Option<&'a Rc<RequestContext>>) -> Self {
+        Self { client: context.map_or(self.client, |context| context.client), context, ..*self }
     }
 }
 
@@ -256,8 +258,8 @@ pub(crate) fn dispatch(
         let reason = match error {
             path::PathError::EncodedSlash => {
                 let settings = site.route(b"/");
-                let (reply, pass) = not_found(ctx, request, site, settings, client);
-                return Ok(routed(site, settings, reply, false, Some(pass)));
+                let (reply, context) = not_found(ctx, request, site, settings, client);
+                return Ok(routed(site, settings, reply, false, Some(context)));
             }
             path::PathError::AboveRoot => "the path leads above the root",
             path::PathError::Nul => "the path holds a NUL",
@@ -268,17 +270,18 @@ pub(crate) fn dispatch(
     let settings = site.route(path_buffer);
     // Their files are in no worker's own cache, which is looked into above.
     if settings.internal && origin == Origin::Client {
-        let (reply, pass) = not_found(ctx, request, site, settings, client);
-        return Ok(routed(site, settings, reply, false, Some(pass)));
+        let (reply, context) = not_found(ctx, request, site, settings, client);
+        return Ok(routed(site, settings, reply, false, Some(context)));
     }
     let via = Via::default();
     let subject =
-        Subject { site, settings, raw_path, path: path_buffer, query, client, pass: None, via };
+        Subject { site, settings, raw_path, path: path_buffer, query, client, context: None, via };
     Ok(match enter(ctx, client, request, &subject, None) {
-        Ok(pass) => {
+        Ok(context) => {
             // The route that responds in the end may have gates of its own.
-            let pass = pass.or_else(|| settings.reroutes.then(|| Rc::new(Pass::new(client))));
-            handle(ctx, request, &subject.with(pass.as_ref()))
+            let context =
+                context.or_else(|| settings.reroutes.then(|| Rc::new(RequestContext::new(client))));
+            handle(ctx, request, &subject.with(context.as_ref()))
         }
         Err(stopped) => *stopped,
     })
@@ -302,7 +305,7 @@ fn dispatch_hit(
     (raw_path, query): (&[u8], Option<&[u8]>),
     hit: &Rc<Hit>,
 ) -> Option<Routed> {
-    if hit.gates.is_some() {
+    if hit.checks.is_some() {
         return None;
     }
     if hit.plain.is_none() {
@@ -315,15 +318,16 @@ fn dispatch_hit(
         }
     }
     let (settings, via) = (&hit.settings, Via::default());
-    let subject = Subject { site, settings, raw_path, path: b"", query, client, pass: None, via };
-    let pass = match enter(ctx, client, request, &subject, None) {
-        Ok(pass) => pass,
+    let subject =
+        Subject { site, settings, raw_path, path: b"", query, client, context: None, via };
+    let context = match enter(ctx, client, request, &subject, None) {
+        Ok(context) => context,
         Err(stopped) => return Some(*stopped),
     };
     ctx.count_hit();
-    let subject = subject.with(pass.as_ref());
+    let subject = subject.with(context.as_ref());
     let reply = file::answer_hit(ctx, request, &subject, hit, "hit");
-    Some(routed(site, settings, reply, false, pass))
+    Some(routed(site, settings, reply, false, context))
 }
 
 /// Asks the gates of the route; `None` when it has none, nobody is behind a proxy, and nobody wants to know when
@@ -336,12 +340,12 @@ fn enter(
     request: &Request<'_>,
     subject: &Subject<'_>,
     at_once: Option<u64>,
-) -> Result<Option<Rc<Pass>>, Box<Routed>> {
+) -> Result<Option<Rc<RequestContext>>, Box<Routed>> {
     let server = &ctx.shared.config.server;
     let is_direct = server.trusted_proxies.is_empty() && !client.is_subrequest;
-    if subject.settings.gates.is_none() && is_direct {
+    if subject.settings.checks.is_none() && is_direct {
         let is_timed = subject.settings.server_timing || ctx.is_telling_times();
-        return Ok(is_timed.then(|| Rc::new(Pass::new(client))));
+        return Ok(is_timed.then(|| Rc::new(RequestContext::new(client))));
     }
     ask(ctx, client.behind(request, server), request, subject, at_once).map(Some)
 }
@@ -352,18 +356,20 @@ fn ask(
     request: &Request<'_>,
     subject: &Subject<'_>,
     at_once: Option<u64>,
-) -> Result<Rc<Pass>, Box<Routed>> {
-    let pass = Rc::new(Pass::new(client));
-    let subject = &subject.with(Some(&pass));
-    let Some(gates) = &subject.settings.gates else { return Ok(pass) };
-    let reply = match gates.ask(&Asker { ctx, request, pass: &pass, now: pass.asked, at_once }, 0) {
-        (_, Verdict::Pass) => return Ok(pass),
-        (_, Verdict::Refuse(refused)) => refuse(ctx, request, subject, refused),
-        (number, Verdict::Wait(waiting)) => wait(ctx, request, subject, (number, Some(waiting))),
-        (number, Verdict::Receive) => wait(ctx, request, subject, (number, None)),
+) -> Result<Rc<RequestContext>, Box<Routed>> {
+    let context = Rc::new(RequestContext::new(client));
+    let subject = &subject.with(Some(&context));
+    let Some(checks) = &subject.settings.checks else { return Ok(context) };
+    let reply = match checks
+        .check(&CheckInput { ctx, request, context: &context, now: context.routed_at, at_once }, 0)
+    {
+        (_, Decision::Allow) => return Ok(context),
+        (_, Decision::Reject(refused)) => refuse(ctx, request, subject, refused),
+        (number, Decision::Wait(waiting)) => wait(ctx, request, subject, (number, Some(waiting))),
+        (number, Decision::ReceiveBody) => wait(ctx, request, subject, (number, None)),
     };
     let (site, settings) = (subject.site, subject.settings);
-    Err(Box::new(routed(site, settings, reply, false, Some(Rc::clone(&pass)))))
+    Err(Box::new(routed(site, settings, reply, false, Some(Rc::clone(&context)))))
 }
 
 /// Has the request wait at the gate of that number: for its body when there is no `waiting`.
@@ -371,9 +377,9 @@ fn wait(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     subject: &Subject<'_>,
-    (number, waiting): (usize, Option<Waiting>),
+    (number, waiting): (usize, Option<PendingDecision>),
 ) -> Reply {
-    let (Some(gates), Some(pass)) = (&subject.settings.gates, subject.pass) else {
+    let (Some(checks), Some(context)) = (&subject.settings.checks, subject.context) else {
         // Only gates make a request wait.
         return error_response(500, true).into();
     };
@@ -381,8 +387,8 @@ fn wait(
         ctx: Rc::clone(ctx),
         request: request.to_owned(),
         subject: subject.to_owned(),
-        gates: Arc::clone(gates),
-        pass: Rc::clone(pass),
+        checks: Arc::clone(checks),
+        context: Rc::clone(context),
     };
     Reply::Exchange(Box::new(move |incoming| Box::pin(wait.at(number, waiting, incoming))))
 }
@@ -391,7 +397,7 @@ pub(crate) fn refuse(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     subject: &Subject<'_>,
-    refused: Refused,
+    refused: Rejection,
 ) -> Reply {
     if let Some(mut response) = refused.response {
         apply_to_message(subject.settings, &mut response.fields);
@@ -408,8 +414,8 @@ struct Wait {
     ctx: Rc<WorkerContext>,
     request: OwnedRequest,
     subject: OwnedSubject,
-    gates: Arc<Gates>,
-    pass: Rc<Pass>,
+    checks: Arc<Checks>,
+    context: Rc<RequestContext>,
 }
 
 impl Wait {
@@ -417,14 +423,14 @@ impl Wait {
     async fn at(
         mut self,
         number: usize,
-        waiting: Option<Waiting>,
+        waiting: Option<PendingDecision>,
         mut incoming: Incoming,
     ) -> Response {
-        self.pass.set_ends(incoming.ends);
+        self.context.set_ends(incoming.ends);
         if let Err(reply) = self.all(number, waiting, &mut incoming).await {
             return complete(&self.request.as_request(), reply, incoming).await;
         }
-        self.pass.set_passed(Instant::now());
+        self.context.set_admitted_at(Instant::now());
         if self.subject.path.is_empty() {
             let mut path = Vec::new();
             // It was decoded when the answer that the cache had was kept.
@@ -436,34 +442,34 @@ impl Wait {
     }
 
     fn subject(&self) -> Subject<'_> {
-        self.subject.borrow().with(Some(&self.pass))
+        self.subject.borrow().with(Some(&self.context))
     }
 
     /// Passes the gate of that number and those behind it.
     async fn all(
         &self,
         mut number: usize,
-        mut waiting: Option<Waiting>,
+        mut waiting: Option<PendingDecision>,
         incoming: &mut Incoming,
     ) -> Result<(), Reply> {
-        let Self { ctx, pass, .. } = self;
+        let Self { ctx, context, .. } = self;
         let request = &self.request.as_request();
         loop {
             match waiting.take() {
                 Some(waiting) => waiting.await.map_err(|refused| self.refuse(refused))?,
                 None => script::receive_body(ctx, request, &self.subject(), incoming).await?,
             }
-            let asker = Asker { ctx, request, pass, now: Instant::now(), at_once: None };
-            (number, waiting) = match self.gates.ask(&asker, number + 1) {
-                (_, Verdict::Pass) => return Ok(()),
-                (_, Verdict::Refuse(refused)) => return Err(self.refuse(refused)),
-                (next, Verdict::Wait(longer)) => (next, Some(longer)),
-                (next, Verdict::Receive) => (next, None),
+            let input = CheckInput { ctx, request, context, now: Instant::now(), at_once: None };
+            (number, waiting) = match self.checks.check(&input, number + 1) {
+                (_, Decision::Allow) => return Ok(()),
+                (_, Decision::Reject(refused)) => return Err(self.refuse(refused)),
+                (next, Decision::Wait(longer)) => (next, Some(longer)),
+                (next, Decision::ReceiveBody) => (next, None),
             };
         }
     }
 
-    fn refuse(&self, refused: Refused) -> Reply {
+    fn refuse(&self, refused: Rejection) -> Reply {
         refuse(&self.ctx, &self.request.as_request(), &self.subject(), refused)
     }
 }
@@ -475,30 +481,36 @@ pub(crate) fn handle(
     subject: &Subject<'_>,
 ) -> Routed {
     let (site, settings) = (subject.site, subject.settings);
-    let pass = || subject.pass.cloned();
+    let context = || subject.context.cloned();
     let method = request.method();
     if settings.to_slash {
-        return routed(site, settings, redirect::to_slash(request, subject).into(), true, pass());
+        return routed(
+            site,
+            settings,
+            redirect::to_slash(request, subject).into(),
+            true,
+            context(),
+        );
     }
     if let Some(redirect) = &settings.redirect {
         let response = redirect::respond(request, subject, redirect);
-        return routed(site, settings, response.into(), true, pass());
+        return routed(site, settings, response.into(), true, context());
     }
     if let Some(fixed) = &settings.respond {
-        return routed(site, settings, respond::respond(settings, fixed).into(), true, pass());
+        return routed(site, settings, respond::respond(settings, fixed).into(), true, context());
     }
     if let Some(status) = &settings.status {
         let mut reply = status::answer(ctx, request, status.rest(subject.path), subject.query);
         if let Reply::Response(response) = &mut reply {
             apply_to_message(settings, &mut response.fields);
         }
-        return routed(site, settings, reply, false, pass());
+        return routed(site, settings, reply, false, context());
     }
     if let Some(rules) = &settings.script
         && !matches!(method, Method::Trace | Method::Connect)
     {
         let reply = script::answer(ctx, request, subject, rules);
-        return routed(site, settings, reply, false, pass());
+        return routed(site, settings, reply, false, context());
     }
     let reply = match method {
         Method::Get | Method::Head => file::answer(ctx, request, subject),
@@ -508,7 +520,7 @@ pub(crate) fn handle(
         }
         _ => not_for_files(ctx, request, subject),
     };
-    routed(site, settings, reply, false, pass())
+    routed(site, settings, reply, false, context())
 }
 
 /// The response to a method that files do not have.
@@ -533,7 +545,7 @@ fn routed(
     settings: &Settings,
     reply: Reply,
     reads_body: bool,
-    pass: Option<Rc<Pass>>,
+    context: Option<Rc<RequestContext>>,
 ) -> Routed {
     Routed {
         reply,
@@ -542,7 +554,7 @@ fn routed(
         reads_body,
         log: settings.access_log,
         follow: Follow::of(settings),
-        pass,
+        context,
         direction: Direction::Right,
     }
 }
@@ -555,7 +567,7 @@ fn unrouted(response: Response) -> Routed {
         reads_body: false,
         log: true,
         follow: Follow::default(),
-        pass: None,
+        context: None,
         direction: Direction::Right,
     }
 }
@@ -573,7 +585,7 @@ fn options(allow: &str) -> Response {
 
 /// The methods by which a route's files can be had.
 fn allowed(settings: &Settings) -> &str {
-    let methods = settings.gates.as_ref().and_then(|gates| gates.methods.as_ref());
+    let methods = settings.checks.as_ref().and_then(|checks| checks.methods.as_ref());
     methods.map_or(ALLOW, |methods| methods.allow())
 }
 
@@ -595,15 +607,15 @@ fn not_found(
     site: &Arc<Site>,
     settings: &Arc<Settings>,
     client: Client,
-) -> (Reply, Rc<Pass>) {
+) -> (Reply, Rc<RequestContext>) {
     let client = client.behind(request, &ctx.shared.config.server);
-    let pass = Rc::new(Pass::new(client));
-    if let Some(https) = settings.gates.as_ref().and_then(|gates| gates.https.as_ref()) {
-        https.add_strict(&pass);
+    let context = Rc::new(RequestContext::new(client));
+    if let Some(https) = settings.checks.as_ref().and_then(|checks| checks.https.as_ref()) {
+        https.add_strict(&context);
     }
     let (raw_path, path, query, via) = (b"/", b"/", None, Via::default());
-    let subject = Subject { site, settings, raw_path, path, query, client, pass: None, via };
-    (refusal(ctx, request, &subject, 404), pass)
+    let subject = Subject { site, settings, raw_path, path, query, client, context: None, via };
+    (refusal(ctx, request, &subject, 404), context)
 }
 
 /// An error of that status as the route wants it shown.

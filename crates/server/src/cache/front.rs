@@ -15,7 +15,7 @@ use super::resource::Resource;
 use super::store::Store;
 use super::stored::Stored;
 use super::watch::Version;
-use crate::checks::Gates;
+use crate::checks::Checks;
 use crate::config::Settings;
 
 /// Resources by site and path as it stands in the request, before any decoding.
@@ -46,7 +46,7 @@ pub(crate) struct Hit {
     pub(crate) resource: Arc<Resource>,
     /// The gates of the file's own path, when that is not the requested one: of an index file, or one
     /// that the route looks for.
-    pub(crate) gates: Option<Arc<Gates>>,
+    pub(crate) checks: Option<Arc<Checks>>,
 }
 
 /// A representation in memory; see [`super::Representation::block`].
@@ -79,11 +79,11 @@ impl Hit {
     pub(crate) fn new(
         (site, path): (usize, &[u8]),
         resource: Arc<Resource>,
-        gates: Option<Arc<Gates>>,
+        checks: Option<Arc<Checks>>,
     ) -> Self {
         let (identity, settings) = (&resource.identity, &resource.settings);
         let is_plain = settings.expires.is_none() && matches!(identity.body, Stored::Memory(_));
-        let is_ready = gates.is_none() && !settings.server_timing;
+        let is_ready = checks.is_none() && !settings.server_timing;
         // No head is as long as could not be told.
         let head_length = u32::try_from(identity.head_length).ok().filter(|_| is_plain);
         let block = || identity.block.clone();
@@ -96,7 +96,7 @@ impl Hit {
             plain: head_length.map(|head_length| Plain { block: block(), head_length, is_ready }),
             version: Arc::clone(&resource.version),
             resource,
-            gates,
+            checks,
         }
     }
 

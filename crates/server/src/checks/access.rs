@@ -1,6 +1,6 @@
 //! Address rules: who may ask at all.
 
-use super::{Asker, Network, Refused, Verdict};
+use super::{CheckInput, Decision, Network, Rejection};
 use crate::transport::Peer;
 
 /// Networks that may ask, and networks that may not. The smallest network that an address is in
@@ -37,11 +37,11 @@ impl Access {
         rule.map_or(self.others, |(_, allowed)| *allowed)
     }
 
-    pub(super) fn ask(&self, asker: &Asker<'_, '_>) -> Verdict {
-        if self.allows(asker.pass.client.address) {
-            return Verdict::Pass;
+    pub(super) fn check(&self, input: &CheckInput<'_, '_>) -> Decision {
+        if self.allows(input.context.client.address) {
+            return Decision::Allow;
         }
-        Verdict::Refuse(Refused::new(403))
+        Decision::Reject(Rejection::new(403))
     }
 }
 

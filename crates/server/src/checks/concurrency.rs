@@ -2,7 +2,7 @@
 //!
 //! A request that finds no place waits its turn. It may run before there is a place when it has waited
 //! for `wait` and fewer than `most` run, and it is refused when it has waited for `refuse_after`, or when
-//! the queue is full. A client that goes away leaves the queue: its [`Turn`] is dropped.
+//! the queue is full. A client that goes away leaves the queue: its [`Waiter`] is dropped.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -65,15 +65,15 @@ pub(crate) type Owner = u64;
 /// How a request fares.
 #[derive(Debug)]
 pub(crate) enum Entry {
-    Run(Place),
-    Wait(Turn),
+    Run(Permit),
+    Wait(Waiter),
     /// The queue is full. Seconds after which there may be room.
     Busy(u64),
 }
 
 /// A place among the running, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Permit {
     shared: Arc<Concurrency>,
     owner: Option<Owner>,
 }
@@ -81,7 +81,7 @@ pub(crate) struct Place {
 /// A place in the queue: a future that ends with a place among the running, or with nothing when it took
 /// too long.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct Waiter {
     shared: Arc<Concurrency>,
     serial: u64,
     owner: Option<Owner>,
@@ -133,9 +133,9 @@ impl Concurrency {
         leaves: impl FnOnce() -> bool,
     ) -> bool {
         let (mut state, rules) = (self.lock(), &self.rules);
-        let has_place =
+        let has_permit =
             state.counts.running < rules.concurrent && state.is_below_share(owner, rules);
-        let passes = has_place && leaves();
+        let passes = has_permit && leaves();
         state.counts.served += u64::from(passes);
         passes
     }
@@ -161,11 +161,11 @@ impl Concurrency {
     fn enter_at(self: &Arc<Self>, owner: Option<Owner>, now: u64) -> Entry {
         let mut state = self.lock();
         let rules = &self.rules;
-        let place = || Entry::Run(Place { shared: Arc::clone(self), owner });
+        let permit = || Entry::Run(Permit { shared: Arc::clone(self), owner });
         // Whoever could run of those who wait already runs: they wait for places, or for their own.
         if state.counts.running < rules.concurrent && state.is_below_share(owner, rules) {
             state.run(owner);
-            return place();
+            return permit();
         }
         let is_full = state.queue.len() >= rules.queue || state.fills_queue(owner, rules);
         if rules.dry_run {
@@ -173,7 +173,7 @@ impl Concurrency {
             state.counts.refused += u64::from(beyond);
             state.counts.queued += u64::from(!beyond);
             state.run(owner);
-            return place();
+            return permit();
         }
         if is_full {
             state.counts.refused += 1;
@@ -187,7 +187,7 @@ impl Concurrency {
         }
         state.queue.insert(serial, Waiting { owner, since: now, waker: None });
         let shared = Arc::clone(self);
-        Entry::Wait(Turn { shared, serial, owner, since: now, is_open: true, sleep: None })
+        Entry::Wait(Waiter { shared, serial, owner, since: now, is_open: true, sleep: None })
     }
 
     /// Lets the first of the queue run who may.
@@ -275,7 +275,7 @@ impl State {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.counts.running -= 1;
@@ -294,7 +294,7 @@ enum Looked {
     Until(u64),
 }
 
-impl Turn {
+impl Waiter {
     fn look(&mut self, now: u64, waker: &Waker) -> Looked {
         let shared = &self.shared;
         let mut state = shared.lock();
@@ -315,18 +315,18 @@ impl Turn {
     }
 }
 
-impl Future for Turn {
+impl Future for Waiter {
     /// `None` when it took too long.
-    type Output = Option<Place>;
+    type Output = Option<Permit>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Place>> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Permit>> {
         let this = self.get_mut();
         loop {
             let until = match this.look(this.shared.now(), cx.waker()) {
                 Looked::Run => {
                     this.is_open = false;
                     let shared = Arc::clone(&this.shared);
-                    return Poll::Ready(Some(Place { shared, owner: this.owner }));
+                    return Poll::Ready(Some(Permit { shared, owner: this.owner }));
                 }
                 Looked::Refused => {
                     this.is_open = false;
@@ -348,7 +348,7 @@ impl Future for Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for Waiter {
     fn drop(&mut self) {
         if !self.is_open {
             return;
@@ -360,7 +360,7 @@ impl Drop for Turn {
         }
         // It was given a place that nobody took.
         drop(state);
-        drop(Place { shared: Arc::clone(&self.shared), owner: self.owner });
+        drop(Permit { shared: Arc::clone(&self.shared), owner: self.owner });
     }
 }
 
@@ -386,26 +386,26 @@ mod tests {
         throttle.enter(owner, Instant::now())
     }
 
-    fn place(entry: Entry) -> Place {
+    fn permit(entry: Entry) -> Permit {
         match entry {
-            Entry::Run(place) => place,
+            Entry::Run(permit) => permit,
             other => panic!("{other:?}"),
         }
     }
 
-    fn turn(entry: Entry) -> Turn {
+    fn waiter(entry: Entry) -> Waiter {
         match entry {
-            Entry::Wait(turn) => turn,
+            Entry::Wait(waiter) => waiter,
             other => panic!("{other:?}"),
         }
     }
 
     /// Whether the turn has come at that time; its place is then taken.
-    fn runs(turn: &mut Turn, now: u64) -> Option<Place> {
-        match turn.look(now, Waker::noop()) {
+    fn runs(waiter: &mut Waiter, now: u64) -> Option<Permit> {
+        match waiter.look(now, Waker::noop()) {
             Looked::Run => {
-                turn.is_open = false;
-                Some(Place { shared: Arc::clone(&turn.shared), owner: turn.owner })
+                waiter.is_open = false;
+                Some(Permit { shared: Arc::clone(&waiter.shared), owner: waiter.owner })
             }
             _ => None,
         }
@@ -414,17 +414,17 @@ mod tests {
     #[test]
     fn requests_run_in_the_order_of_their_coming() {
         let throttle = throttle(RULES);
-        let first = place(enter(&throttle, None));
-        let second = place(enter(&throttle, None));
-        let mut turns: Vec<_> = (0..3).map(|_| turn(enter(&throttle, None))).collect();
+        let first = permit(enter(&throttle, None));
+        let second = permit(enter(&throttle, None));
+        let mut waiters: Vec<_> = (0..3).map(|_| waiter(enter(&throttle, None))).collect();
         assert!(matches!(enter(&throttle, None), Entry::Busy(30)));
-        assert!(turns.iter_mut().all(|turn| runs(turn, 0).is_none()));
+        assert!(waiters.iter_mut().all(|waiter| runs(waiter, 0).is_none()));
         drop(first);
-        assert!(runs(&mut turns[1], 0).is_none());
-        let third = runs(&mut turns[0], 0).unwrap();
+        assert!(runs(&mut waiters[1], 0).is_none());
+        let third = runs(&mut waiters[0], 0).unwrap();
         drop(second);
         drop(third);
-        assert!(runs(&mut turns[1], 0).is_some() && runs(&mut turns[2], 0).is_some());
+        assert!(runs(&mut waiters[1], 0).is_some() && runs(&mut waiters[2], 0).is_some());
         let counts = throttle.counts();
         assert_eq!((counts.running, counts.waiting), (0, 0));
         assert_eq!((counts.served, counts.queued, counts.refused), (5, 3, 1));
@@ -433,13 +433,13 @@ mod tests {
     #[test]
     fn whoever_leaves_the_queue_gives_up_the_place_also_when_it_was_given_already() {
         let throttle = throttle(ConcurrencyRules { concurrent: 1, ..RULES });
-        let first = place(enter(&throttle, None));
-        let leaving = turn(enter(&throttle, None));
-        let given = turn(enter(&throttle, None));
-        let mut last = turn(enter(&throttle, None));
+        let first = permit(enter(&throttle, None));
+        let leaving = waiter(enter(&throttle, None));
+        let given = waiter(enter(&throttle, None));
+        let mut last = waiter(enter(&throttle, None));
         drop(leaving);
         drop(first);
-        assert!(runs(&mut last, 0).is_none(), "it is another's turn");
+        assert!(runs(&mut last, 0).is_none(), "it is another's waiter");
         drop(given);
         assert!(runs(&mut last, 0).is_some());
         assert_eq!((throttle.counts().running, throttle.counts().left), (0, 1));
@@ -452,9 +452,9 @@ mod tests {
         let passes = |owner, leaves| throttle.passes_at_once(owner, || leaves);
         assert!(passes(Some(1), true) && passes(Some(1), true), "none is kept");
         assert!(!passes(Some(1), false));
-        let first = place(enter(&throttle, Some(1)));
+        let first = permit(enter(&throttle, Some(1)));
         assert!(!passes(Some(1), true), "the client has its share");
-        let second = place(enter(&throttle, Some(2)));
+        let second = permit(enter(&throttle, Some(2)));
         assert!(!passes(Some(3), true), "all places are taken");
         let counts = throttle.counts();
         assert_eq!((counts.running, counts.served, counts.refused), (2, 4, 0));
@@ -466,9 +466,9 @@ mod tests {
     fn a_request_that_has_waited_runs_anyway_unless_most_is_reached() {
         let rules = ConcurrencyRules { most: 3, wait: Some(Duration::from_secs(10)), ..RULES };
         let throttle = throttle(rules);
-        let places = [place(enter(&throttle, None)), place(enter(&throttle, None))];
-        let mut first = turn(throttle.enter_at(None, 0));
-        let mut second = turn(throttle.enter_at(None, 5_000));
+        let places = [permit(enter(&throttle, None)), permit(enter(&throttle, None))];
+        let mut first = waiter(throttle.enter_at(None, 0));
+        let mut second = waiter(throttle.enter_at(None, 5_000));
         assert!(runs(&mut first, 9_999).is_none());
         let overdue = runs(&mut first, 10_000).unwrap();
         assert!(runs(&mut second, 16_000).is_none(), "most are running");
@@ -480,8 +480,8 @@ mod tests {
     #[test]
     fn a_request_that_has_waited_too_long_is_refused() {
         let throttle = throttle(RULES);
-        let _places = [place(enter(&throttle, None)), place(enter(&throttle, None))];
-        let mut waiting = turn(throttle.enter_at(None, 1_000));
+        let _places = [permit(enter(&throttle, None)), permit(enter(&throttle, None))];
+        let mut waiting = waiter(throttle.enter_at(None, 1_000));
         assert!(matches!(waiting.look(30_999, Waker::noop()), Looked::Until(31_000)));
         assert!(matches!(waiting.look(31_000, Waker::noop()), Looked::Refused));
         waiting.is_open = false;
@@ -493,13 +493,13 @@ mod tests {
         let rules = ConcurrencyRules { concurrent: 4, queue: 8, most: 4, share: Some(1), ..RULES };
         let throttle = throttle(rules);
         let (greedy, modest) = (Some(1), Some(2));
-        let running = place(enter(&throttle, greedy));
-        let mut waiting = [turn(enter(&throttle, greedy)), turn(enter(&throttle, greedy))];
+        let running = permit(enter(&throttle, greedy));
+        let mut waiting = [waiter(enter(&throttle, greedy)), waiter(enter(&throttle, greedy))];
         assert!(matches!(enter(&throttle, greedy), Entry::Busy(_)), "a quarter of the queue");
-        let other = place(enter(&throttle, modest));
+        let other = permit(enter(&throttle, modest));
         assert!(runs(&mut waiting[0], 0).is_none());
         drop(other);
-        assert!(runs(&mut waiting[0], 0).is_none(), "another's place changes nothing");
+        assert!(runs(&mut waiting[0], 0).is_none(), "another's permit changes nothing");
         drop(running);
         let next = runs(&mut waiting[0], 0).unwrap();
         assert!(runs(&mut waiting[1], 0).is_none());
@@ -510,7 +510,7 @@ mod tests {
     #[test]
     fn a_dry_run_counts_and_lets_everybody_pass() {
         let throttle = throttle(ConcurrencyRules { dry_run: true, ..RULES });
-        let places: Vec<_> = (0..7).map(|_| place(enter(&throttle, None))).collect();
+        let places: Vec<_> = (0..7).map(|_| permit(enter(&throttle, None))).collect();
         let counts = throttle.counts();
         assert_eq!((counts.running, counts.queued, counts.refused), (7, 3, 2));
         drop(places);

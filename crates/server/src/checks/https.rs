@@ -4,7 +4,7 @@ use dunlin_http::semantics::host;
 use dunlin_http::semantics::target;
 use dunlin_http::{FieldName, Request};
 
-use super::{Asker, Pass, Refused, Verdict};
+use super::{CheckInput, Decision, Rejection, RequestContext};
 
 /// What a route asks of the encryption of its requests.
 #[derive(Debug, Default)]
@@ -22,31 +22,31 @@ impl Https {
     }
 
     /// Adds the field that has browsers come by TLS, to responses over TLS only (RFC 6797 §7.2).
-    pub(crate) fn add_strict(&self, pass: &Pass) {
-        if let Some(value) = self.strict.as_ref().filter(|_| pass.client.encrypted) {
-            pass.add_field("Strict-Transport-Security", value);
+    pub(crate) fn add_strict(&self, context: &RequestContext) {
+        if let Some(value) = self.strict.as_ref().filter(|_| context.client.encrypted) {
+            context.add_field("Strict-Transport-Security", value);
         }
     }
 
-    pub(super) fn ask(&self, asker: &Asker<'_, '_>) -> Verdict {
-        if asker.pass.client.encrypted {
-            self.add_strict(asker.pass);
-            return Verdict::Pass;
+    pub(super) fn check(&self, input: &CheckInput<'_, '_>) -> Decision {
+        if input.context.client.encrypted {
+            self.add_strict(input.context);
+            return Decision::Allow;
         }
         match self.redirect {
-            Some(port) => Verdict::Refuse(to_https(asker.request, port)),
-            None => Verdict::Pass,
+            Some(port) => Decision::Reject(to_https(input.request, port)),
+            None => Decision::Allow,
         }
     }
 }
 
 /// Sends the client to the same target by https.
-pub(crate) fn to_https(request: &Request<'_>, port: u16) -> Refused {
+pub(crate) fn to_https(request: &Request<'_>, port: u16) -> Rejection {
     let field = request.field(FieldName::Host);
     let named = field.and_then(host::parse).map(|host| host.name).filter(|name| !name.is_empty());
     let Some(name) = named else {
         // Without a host there is no URL to send it to.
-        return Refused::new(400);
+        return Rejection::new(400);
     };
     let mut location = [b"https://", name].concat();
     if port != 443 {
@@ -54,8 +54,8 @@ pub(crate) fn to_https(request: &Request<'_>, port: u16) -> Refused {
     }
     let target = target::parse(request.method(), request.target());
     let Some(target) = target.ok().and_then(|target| target.path_and_query()) else {
-        return Refused::new(400);
+        return Rejection::new(400);
     };
     location.extend_from_slice(&target);
-    Refused::new(308).with("Location", location)
+    Rejection::new(308).with("Location", location)
 }

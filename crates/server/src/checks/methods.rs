@@ -1,6 +1,6 @@
 //! Methods that a route allows.
 
-use super::{Asker, Refused, Verdict};
+use super::{CheckInput, Decision, Rejection};
 
 /// Methods that a route allows.
 #[derive(Debug)]
@@ -29,11 +29,11 @@ impl Methods {
         &self.allow
     }
 
-    pub(super) fn ask(&self, asker: &Asker<'_, '_>) -> Verdict {
-        let method = asker.request.method_text();
+    pub(super) fn check(&self, input: &CheckInput<'_, '_>) -> Decision {
+        let method = input.request.method_text();
         if self.names.iter().any(|name| name.as_bytes() == method) {
-            return Verdict::Pass;
+            return Decision::Allow;
         }
-        Verdict::Refuse(Refused::new(405).with("Allow", &self.allow))
+        Decision::Reject(Rejection::new(405).with("Allow", &self.allow))
     }
 }

@@ -1,16 +1,16 @@
-//! Gates: what stands between a route and its handler. Each lets a request pass, refuses it, or has
+//! Checks: what stands between a route and its handler. Each lets a request pass, refuses it, or has
 //! it wait.
 
 mod access;
 mod auth;
 mod bandwidth;
 mod concurrency;
+mod context;
 mod forwarding;
 mod https;
 mod keyed;
 mod methods;
 mod network;
-mod pass;
 pub(crate) mod rate;
 mod throttle;
 
@@ -29,11 +29,11 @@ pub(crate) use self::bandwidth::{
     Bandwidth, BandwidthCounts, BandwidthRules, ConnectionPace, Pacer,
 };
 pub(crate) use self::concurrency::{Concurrency, ConcurrencyCounts, ConcurrencyRules};
+pub(crate) use self::context::{Client, RequestContext, Scheme};
 pub(crate) use self::forwarding::{ForwardedField, is_forwarding, is_plain_name};
 pub(crate) use self::https::{Https, to_https};
 pub(crate) use self::methods::Methods;
 pub(crate) use self::network::Network;
-pub(crate) use self::pass::{Client, Pass, Scheme};
 pub(crate) use self::rate::{By, RateCounts, RateLimit, RateRules};
 pub(crate) use self::throttle::{Limited, RouteCounts, Share, Throttle};
 use crate::response::Response;
@@ -41,7 +41,7 @@ use crate::worker::WorkerContext;
 
 /// The gates of a route, each absent when the route does not ask for it.
 #[derive(Debug, Default)]
-pub struct Gates {
+pub struct Checks {
     pub(crate) https: Option<Https>,
     pub(crate) access: Option<Access>,
     pub(crate) methods: Option<Methods>,
@@ -53,20 +53,22 @@ pub struct Gates {
 }
 
 /// The gates in the order in which they are asked.
-const ORDER: [fn(&Gates, &Asker<'_, '_>) -> Verdict; 8] = [
+const ORDER: [fn(&Checks, &CheckInput<'_, '_>) -> Decision; 8] = [
     // Nothing is asked of a client in the clear that is to come by TLS.
-    |gates, asker| gates.https.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
-    |gates, asker| gates.access.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
-    |gates, asker| gates.methods.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
-    |gates, asker| gates.auth.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
-    |gates, asker| rate::ask(&gates.limits, asker),
+    |checks, input| checks.https.as_ref().map_or(Decision::Allow, |check| check.check(input)),
+    |checks, input| checks.access.as_ref().map_or(Decision::Allow, |check| check.check(input)),
+    |checks, input| checks.methods.as_ref().map_or(Decision::Allow, |check| check.check(input)),
+    |checks, input| checks.auth.as_ref().map_or(Decision::Allow, |check| check.check(input)),
+    |checks, input| rate::check(&checks.limits, input),
     // A slow upload takes no place among those that run at once.
-    |gates, asker| match gates.receives_body && asker.at_once.is_none() {
-        true => Verdict::Receive,
-        false => Verdict::Pass,
+    |checks, input| match checks.receives_body && input.at_once.is_none() {
+        true => Decision::ReceiveBody,
+        false => Decision::Allow,
     },
-    |gates, asker| gates.throttle.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
-    |gates, asker| gates.throttle.as_ref().map_or(Verdict::Pass, |gate| gate.ask_bandwidth(asker)),
+    |checks, input| checks.throttle.as_ref().map_or(Decision::Allow, |check| check.check(input)),
+    |checks, input| {
+        checks.throttle.as_ref().map_or(Decision::Allow, |check| check.check_bandwidth(input))
+    },
 ];
 
 /// The number of the rate limits, and from which number on gates are of the throttle.
@@ -74,10 +76,10 @@ const LIMITS: usize = 4;
 const THROTTLE: usize = LIMITS + 1;
 
 /// A request that asks to pass.
-pub(crate) struct Asker<'a, 'r> {
+pub(crate) struct CheckInput<'a, 'r> {
     pub(crate) ctx: &'a Rc<WorkerContext>,
     pub(crate) request: &'a Request<'r>,
-    pub(crate) pass: &'a Rc<Pass>,
+    pub(crate) context: &'a Rc<RequestContext>,
     /// When it asks: the clock is read once for all gates.
     pub(crate) now: Instant,
     /// Bytes of the answer's body, if that is there and leaves before anything else is asked.
@@ -85,20 +87,20 @@ pub(crate) struct Asker<'a, 'r> {
 }
 
 /// What a gate says.
-pub(crate) enum Verdict {
-    Pass,
-    Refuse(Refused),
-    Wait(Waiting),
+pub(crate) enum Decision {
+    Allow,
+    Reject(Rejection),
+    Wait(PendingDecision),
     /// The body of the request is to be received before the next gate is asked.
-    Receive,
+    ReceiveBody,
 }
 
 /// What comes of waiting.
-pub(crate) type Waiting = Pin<Box<dyn Future<Output = Result<(), Refused>>>>;
+pub(crate) type PendingDecision = Pin<Box<dyn Future<Output = Result<(), Rejection>>>>;
 
 /// An answer instead of the handler's.
 #[derive(Debug)]
-pub(crate) struct Refused {
+pub(crate) struct Rejection {
     pub(crate) status: u16,
     /// What the answer has besides.
     pub(crate) fields: FieldLines,
@@ -106,7 +108,7 @@ pub(crate) struct Refused {
     pub(crate) response: Option<Box<Response>>,
 }
 
-impl Refused {
+impl Rejection {
     pub(crate) fn new(status: u16) -> Self {
         Self { status, fields: FieldLines::default(), response: None }
     }
@@ -118,7 +120,7 @@ impl Refused {
     }
 }
 
-impl Gates {
+impl Checks {
     /// Whether there is nothing to ask for.
     pub(crate) fn is_empty(&self) -> bool {
         let Self { https, access, methods, auth, limits, throttle, receives_body: _ } = self;
@@ -127,24 +129,26 @@ impl Gates {
     }
 
     /// Asks only those gates that ask for who comes, and count nothing.
-    pub(crate) fn ask_who(&self, asker: &Asker<'_, '_>) -> Verdict {
-        match self.access.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)) {
-            Verdict::Pass => self.auth.as_ref().map_or(Verdict::Pass, |gate| gate.ask(asker)),
-            verdict => verdict,
+    pub(crate) fn check_identity(&self, input: &CheckInput<'_, '_>) -> Decision {
+        match self.access.as_ref().map_or(Decision::Allow, |check| check.check(input)) {
+            Decision::Allow => {
+                self.auth.as_ref().map_or(Decision::Allow, |check| check.check(input))
+            }
+            decision => decision,
         }
     }
 
     /// The gates of the route of an internal redirect, from the one with that number on. `before` are those of the
     /// route that the request comes from: limits hold once for a request.
-    pub(crate) fn ask_again(
+    pub(crate) fn check_redirected(
         &self,
-        asker: &Asker<'_, '_>,
+        input: &CheckInput<'_, '_>,
         before: Option<&Self>,
         first: usize,
-    ) -> (usize, Verdict) {
-        let is_limited = before.is_some_and(|gates| !gates.limits.is_empty());
-        let is_throttled = before.is_some_and(|gates| gates.throttle.is_some());
-        self.ask_those(asker, first, |number| match number {
+    ) -> (usize, Decision) {
+        let is_limited = before.is_some_and(|checks| !checks.limits.is_empty());
+        let is_throttled = before.is_some_and(|checks| checks.throttle.is_some());
+        self.run_selected(input, first, |number| match number {
             0 => false,
             LIMITS => !is_limited,
             THROTTLE.. => !is_throttled,
@@ -155,35 +159,35 @@ impl Gates {
     /// What is asked for, by the key of the configuration.
     pub(crate) fn describe(&self) -> Vec<(&'static str, String)> {
         let access = self.access.iter().flat_map(Access::describe);
-        let methods = self.methods.iter().map(|gate| ("methods", gate.allow().to_owned()));
-        let auth = self.auth.iter().map(|gate| ("auth", gate.describe()));
+        let methods = self.methods.iter().map(|check| ("methods", check.allow().to_owned()));
+        let auth = self.auth.iter().map(|check| ("auth", check.describe()));
         let limits: Vec<_> = self.limits.iter().map(|limit| limit.rules().to_string()).collect();
         let limits = (!limits.is_empty()).then(|| ("limit", limits.join(", ")));
-        let throttle = self.throttle.iter().map(|gate| ("throttle", gate.to_string()));
+        let throttle = self.throttle.iter().map(|check| ("throttle", check.to_string()));
         let https = self.https.iter().flat_map(Https::describe);
         https.chain(access).chain(methods).chain(auth).chain(limits).chain(throttle).collect()
     }
 
     /// Asks the gates from the one with that number on. When one has the request wait, its number
     /// comes with it: those behind it are to be asked afterwards.
-    pub(crate) fn ask(&self, asker: &Asker<'_, '_>, first: usize) -> (usize, Verdict) {
-        self.ask_those(asker, first, |_| true)
+    pub(crate) fn check(&self, input: &CheckInput<'_, '_>, first: usize) -> (usize, Decision) {
+        self.run_selected(input, first, |_| true)
     }
 
     #[inline]
-    fn ask_those(
+    fn run_selected(
         &self,
-        asker: &Asker<'_, '_>,
+        input: &CheckInput<'_, '_>,
         first: usize,
-        is_asked: impl Fn(usize) -> bool,
-    ) -> (usize, Verdict) {
-        let gates = ORDER.iter().enumerate().skip(first);
-        for (number, gate) in gates.filter(|(number, _)| is_asked(*number)) {
-            match gate(self, asker) {
-                Verdict::Pass => {}
-                verdict => return (number, verdict),
+        is_selected: impl Fn(usize) -> bool,
+    ) -> (usize, Decision) {
+        let checks = ORDER.iter().enumerate().skip(first);
+        for (number, check) in checks.filter(|(number, _)| is_selected(*number)) {
+            match check(self, input) {
+                Decision::Allow => {}
+                decision => return (number, decision),
             }
         }
-        (ORDER.len(), Verdict::Pass)
+        (ORDER.len(), Decision::Allow)
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::keyed::Keyed;
-use super::{Asker, Refused, Verdict as GateVerdict};
+use super::{CheckInput, Decision, Rejection};
 
 /// A limit as it is configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub(crate) struct RateLimit {
 
 /// What a client has left, for `RateLimit` (draft-ietf-httpapi-ratelimit-headers).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct RateStatus {
     pub(crate) allowed: bool,
     /// Requests that may still come at once.
     pub(crate) remaining: u64,
@@ -86,25 +86,25 @@ const SHARDS: usize = 16;
 const GENERATION: usize = 4_096;
 
 /// Asks all limits of a route; the first that is exceeded refuses.
-pub(super) fn ask(limits: &[Arc<RateLimit>], asker: &Asker<'_, '_>) -> GateVerdict {
+pub(super) fn check(limits: &[Arc<RateLimit>], input: &CheckInput<'_, '_>) -> Decision {
     for limit in limits {
-        let verdict = limit.count(asker);
-        if verdict.allowed && !limit.rules.tells {
+        let status = limit.count(input);
+        if status.allowed && !limit.rules.tells {
             continue;
         }
-        let (policy, state) = (limit.policy(), limit.state(&verdict));
-        if verdict.allowed {
-            asker.pass.add_field("RateLimit-Policy", policy);
-            asker.pass.add_field("RateLimit", state);
+        let (policy, state) = (limit.policy(), limit.state(&status));
+        if status.allowed {
+            input.context.add_field("RateLimit-Policy", policy);
+            input.context.add_field("RateLimit", state);
             continue;
         }
-        let refused = Refused::new(429)
-            .with("Retry-After", seconds(verdict.retry).to_string())
+        let refused = Rejection::new(429)
+            .with("Retry-After", seconds(status.retry).to_string())
             .with("RateLimit-Policy", policy)
             .with("RateLimit", state);
-        return GateVerdict::Refuse(refused);
+        return Decision::Reject(refused);
     }
-    GateVerdict::Pass
+    Decision::Allow
 }
 
 impl RateLimit {
@@ -122,16 +122,16 @@ impl RateLimit {
         &self.rules
     }
 
-    fn count(&self, asker: &Asker<'_, '_>) -> Verdict {
-        let (address, now) = (|| asker.pass.client.address.network(), asker.now);
+    fn count(&self, input: &CheckInput<'_, '_>) -> RateStatus {
+        let (address, now) = (|| input.context.client.address.network(), input.now);
         match &self.rules.by {
             By::Address => self.request(address(), now),
             By::Route => self.request((), now),
-            By::User => match asker.pass.user() {
+            By::User => match input.context.user() {
                 Some(user) => self.request(user, now),
                 None => self.request(address(), now),
             },
-            By::Header(name) => match field(asker, name) {
+            By::Header(name) => match field(input, name) {
                 Some(value) => self.request(value, now),
                 None => self.request(address(), now),
             },
@@ -139,11 +139,11 @@ impl RateLimit {
     }
 
     /// Counts a request of whoever `key` stands for.
-    fn request(&self, key: impl Hash, now: Instant) -> Verdict {
+    fn request(&self, key: impl Hash, now: Instant) -> RateStatus {
         let now = now.saturating_duration_since(self.origin).as_nanos() as u64;
-        let mut verdict = self.request_at(self.hasher.hash_one(key), now);
-        verdict.allowed |= self.rules.dry_run;
-        verdict
+        let mut status = self.request_at(self.hasher.hash_one(key), now);
+        status.allowed |= self.rules.dry_run;
+        status
     }
 
     pub(crate) fn counts(&self) -> RateCounts {
@@ -157,7 +157,7 @@ impl RateLimit {
     }
 
     /// `now` is in nanoseconds since `origin`.
-    fn request_at(&self, key: u64, now: u64) -> Verdict {
+    fn request_at(&self, key: u64, now: u64) -> RateStatus {
         let burst = self.interval * u64::from(self.rules.burst.max(1));
         let shard = &self.shards[(key >> 60) as usize % SHARDS];
         let Shard { young, old, counts } = &mut *lock(shard);
@@ -168,7 +168,7 @@ impl RateLimit {
         if after - now > burst {
             let reset = start - now;
             counts.refused += 1;
-            return Verdict { allowed: false, remaining: 0, retry: after - now - burst, reset };
+            return RateStatus { allowed: false, remaining: 0, retry: after - now - burst, reset };
         }
         *due = after;
         counts.passed += 1;
@@ -177,7 +177,7 @@ impl RateLimit {
         }
         let ahead = after - now;
         let remaining = (burst - ahead) / self.interval;
-        Verdict { allowed: true, remaining, retry: 0, reset: ahead }
+        RateStatus { allowed: true, remaining, retry: 0, reset: ahead }
     }
 
     /// The value of `RateLimit-Policy`: how many requests may come in how many seconds.
@@ -189,15 +189,15 @@ impl RateLimit {
     }
 
     /// The value of `RateLimit`.
-    fn state(&self, verdict: &Verdict) -> String {
+    fn state(&self, status: &RateStatus) -> String {
         let name = self.rules.name();
-        format!("\"{name}\";r={};t={}", verdict.remaining, seconds(verdict.reset))
+        format!("\"{name}\";r={};t={}", status.remaining, seconds(status.reset))
     }
 }
 
 /// The value of the request's first field of that name.
-fn field<'a>(asker: &Asker<'a, '_>, name: &str) -> Option<&'a [u8]> {
-    let mut fields = asker.request.fields();
+fn field<'a>(input: &CheckInput<'a, '_>, name: &str) -> Option<&'a [u8]> {
+    let mut fields = input.request.fields();
     fields.find(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
 }
 
@@ -258,17 +258,17 @@ mod tests {
     #[test]
     fn a_burst_passes_and_then_the_rate() {
         let limit = limit(10, 20);
-        let mut verdicts = (0..25).map(|_| limit.request_at(7, SECOND));
+        let mut statuses = (0..25).map(|_| limit.request_at(7, SECOND));
         for left in (0..20).rev() {
-            let verdict = verdicts.next().unwrap();
-            assert!(verdict.allowed);
-            assert_eq!(verdict.remaining, left);
+            let status = statuses.next().unwrap();
+            assert!(status.allowed);
+            assert_eq!(status.remaining, left);
         }
-        let refused = verdicts.next().unwrap();
+        let refused = statuses.next().unwrap();
         let expected =
-            Verdict { allowed: false, remaining: 0, retry: SECOND / 10, reset: 2 * SECOND };
+            RateStatus { allowed: false, remaining: 0, retry: SECOND / 10, reset: 2 * SECOND };
         assert_eq!(refused, expected);
-        assert!(!verdicts.next().unwrap().allowed, "being refused costs nothing");
+        assert!(!statuses.next().unwrap().allowed, "being refused costs nothing");
         assert!(!limit.request_at(7, SECOND + refused.retry - 1).allowed);
         assert!(limit.request_at(7, SECOND + refused.retry).allowed);
         let passed = (0..10_000_u64)
@@ -313,7 +313,7 @@ mod tests {
     fn fields_say_what_is_left_in_whole_seconds() {
         let limit = limit(10, 25);
         assert_eq!(limit.policy(), "\"10/s by address\";q=25;w=3");
-        let verdict = limit.request_at(1, SECOND);
-        assert_eq!(limit.state(&verdict), "\"10/s by address\";r=24;t=1");
+        let status = limit.request_at(1, SECOND);
+        assert_eq!(limit.state(&status), "\"10/s by address\";r=24;t=1");
     }
 }

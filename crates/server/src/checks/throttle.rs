@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::bandwidth::{Bandwidth, BandwidthCounts};
 use super::concurrency::{Concurrency, ConcurrencyCounts, Entry};
 use super::rate::RateCounts;
-use super::{Asker, Refused, Verdict};
+use super::{CheckInput, Decision, Rejection};
 
 /// The throttle of a route, which all workers share.
 #[derive(Debug)]
@@ -55,57 +55,57 @@ pub(crate) struct Limited<C> {
 const RETRY_BANDWIDTH: &str = "10";
 
 impl Throttle {
-    pub(super) fn ask(&self, asker: &Asker<'_, '_>) -> Verdict {
-        let Some(throttle) = &self.concurrency else { return Verdict::Pass };
-        let owner = throttle.rules().share.map(|_| match (self.share, asker.pass.user()) {
+    pub(super) fn check(&self, input: &CheckInput<'_, '_>) -> Decision {
+        let Some(throttle) = &self.concurrency else { return Decision::Allow };
+        let owner = throttle.rules().share.map(|_| match (self.share, input.context.user()) {
             (Share::User, Some(user)) => self.hasher.hash_one(user),
-            _ => self.hasher.hash_one(asker.pass.client.address.network()),
+            _ => self.hasher.hash_one(input.context.client.address.network()),
         });
-        if let Some(bytes) = asker.at_once {
+        if let Some(bytes) = input.at_once {
             let leaves = || {
                 self.bandwidth
                     .as_ref()
-                    .is_none_or(|ceiling| ceiling.takes_at_once(bytes, asker.now))
+                    .is_none_or(|ceiling| ceiling.takes_at_once(bytes, input.now))
             };
             if throttle.passes_at_once(owner, leaves) {
-                asker.pass.throttle(None);
-                return Verdict::Pass;
+                input.context.throttle(None);
+                return Decision::Allow;
             }
         }
-        match throttle.enter(owner, asker.now) {
-            Entry::Run(place) => {
-                asker.pass.hold(place);
-                Verdict::Pass
+        match throttle.enter(owner, input.now) {
+            Entry::Run(permit) => {
+                input.context.hold_permit(permit);
+                Decision::Allow
             }
-            Entry::Busy(seconds) => Verdict::Refuse(busy(seconds)),
-            Entry::Wait(turn) => {
-                let (pass, seconds) = (Rc::clone(asker.pass), throttle.retry_after());
-                Verdict::Wait(Box::pin(async move {
-                    pass.hold(turn.await.ok_or_else(|| busy(seconds))?);
+            Entry::Busy(seconds) => Decision::Reject(busy(seconds)),
+            Entry::Wait(waiter) => {
+                let (context, seconds) = (Rc::clone(input.context), throttle.retry_after());
+                Decision::Wait(Box::pin(async move {
+                    context.hold_permit(waiter.await.ok_or_else(|| busy(seconds))?);
                     Ok(())
                 }))
             }
         }
     }
 
-    pub(super) fn ask_bandwidth(&self, asker: &Asker<'_, '_>) -> Verdict {
-        let Some(throttle) = &self.bandwidth else { return Verdict::Pass };
-        let leaves = |bytes| throttle.takes_at_once(bytes, asker.now);
-        if asker.pass.is_throttled() || asker.at_once.is_some_and(leaves) {
-            return Verdict::Pass;
+    pub(super) fn check_bandwidth(&self, input: &CheckInput<'_, '_>) -> Decision {
+        let Some(throttle) = &self.bandwidth else { return Decision::Allow };
+        let leaves = |bytes| throttle.takes_at_once(bytes, input.now);
+        if input.context.is_throttled() || input.at_once.is_some_and(leaves) {
+            return Decision::Allow;
         }
         match throttle.enter() {
             Some(sender) => {
-                asker.pass.throttle(Some(sender));
-                Verdict::Pass
+                input.context.throttle(Some(sender));
+                Decision::Allow
             }
-            None => Verdict::Refuse(Refused::new(503).with("Retry-After", RETRY_BANDWIDTH)),
+            None => Decision::Reject(Rejection::new(503).with("Retry-After", RETRY_BANDWIDTH)),
         }
     }
 }
 
-fn busy(seconds: u64) -> Refused {
-    Refused::new(503).with("Retry-After", seconds.to_string())
+fn busy(seconds: u64) -> Rejection {
+    Rejection::new(503).with("Retry-After", seconds.to_string())
 }
 
 impl fmt::Display for Throttle {

@@ -343,6 +343,6 @@ fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
         ("body", format!("{:?}", settings.body).to_lowercase()),
         ("ranges", settings.ranges.to_string()),
     ];
-    all.extend(settings.gates.iter().flat_map(|gates| gates.describe()));
+    all.extend(settings.checks.iter().flat_map(|checks| checks.describe()));
     all
 }

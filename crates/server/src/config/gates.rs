@@ -10,12 +10,12 @@ use super::file::{self, AuthTable, HstsTable, Route, Server};
 use super::limits::{limit, throttle};
 use super::settings::Report;
 use crate::checks::{
-    Access, Auth, Basic, DEFAULT_FIELDS, Forward, ForwardedField, Gates, Https, Methods, Network,
+    Access, Auth, Basic, Checks, DEFAULT_FIELDS, Forward, ForwardedField, Https, Methods, Network,
     Target, check_passed_field,
 };
 
 /// The gates that `route` asks for; `None` when there are none. What is wrong is told to `report`.
-pub(super) fn read(route: &Route, report: Report<'_>) -> Option<Arc<Gates>> {
+pub(super) fn read(route: &Route, report: Report<'_>) -> Option<Arc<Checks>> {
     let access = (route.allow.is_some() || route.deny.is_some()).then(|| {
         if let Some(list) = route.allow.as_ref().filter(|list| list.is_empty()) {
             report(&list.span, "allow: the list is empty, so that nobody could ask".into());
@@ -31,8 +31,8 @@ pub(super) fn read(route: &Route, report: Report<'_>) -> Option<Arc<Gates>> {
     let has_places = throttle.as_ref().is_some_and(|throttle| throttle.concurrency.is_some());
     let receives_body = route.script.is_some() && has_places;
     let https = https(route, report);
-    let gates = Gates { https, access, methods, auth, limits, throttle, receives_body };
-    (!gates.is_empty()).then(|| Arc::new(gates))
+    let checks = Checks { https, access, methods, auth, limits, throttle, receives_body };
+    (!checks.is_empty()).then(|| Arc::new(checks))
 }
 
 fn list(texts: &Option<At<Vec<At<String>>>>) -> &[At<String>] {

@@ -15,7 +15,7 @@ use super::script::{self, Script};
 use super::sources::Sources;
 use super::template::{Template, refuse_variables};
 use super::tries::TryStep;
-use crate::checks::Gates;
+use crate::checks::Checks;
 use crate::handler::records;
 use crate::telemetry::metrics::Label;
 
@@ -54,7 +54,7 @@ pub struct Settings {
     pub hidden: bool,
     pub error_pages: HashMap<u16, String>,
     pub access_log: bool,
-    pub gates: Option<Arc<Gates>>,
+    pub checks: Option<Arc<Checks>>,
     pub body_size: u64,
     /// When scripts get the request body.
     pub body: BodyHandling,
@@ -231,7 +231,7 @@ impl Reader<'_> {
             symlinks: route.symlinks.as_deref().copied().unwrap_or(Symlinks::Beneath),
             hidden: route.hidden.as_deref().copied().unwrap_or(false),
             error_pages: self.error_pages(),
-            gates: gates::read(route, self.report),
+            checks: gates::read(route, self.report),
             access_log: route.access_log.as_deref().copied().unwrap_or(true),
             body_size: route.body_size.as_deref().map_or(1 << 20, |size| size.0),
             body: route.body.as_deref().copied().unwrap_or_default(),

@@ -143,9 +143,9 @@ impl Config {
         let settings = site.route(route.pattern.prefix());
         let guarded = settings.internal
             || settings
-                .gates
+                .checks
                 .as_ref()
-                .is_some_and(|gates| gates.access.is_some() || gates.auth.is_some());
+                .is_some_and(|checks| checks.access.is_some() || checks.auth.is_some());
         let remote = self.listen.iter().find(|listen| {
             !listen.admin && matches!(&listen.address, Address::Tcp(tcp) if !tcp.ip().is_loopback())
         });

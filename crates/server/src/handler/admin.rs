@@ -45,7 +45,7 @@ pub(crate) fn answer(ctx: &Rc<WorkerContext>, request: &Request<'_>) -> Routed {
         reads_body: false,
         log: false,
         follow: Follow::default(),
-        pass: None,
+        context: None,
         direction: Direction::Right,
     }
 }

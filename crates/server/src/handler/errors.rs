@@ -100,12 +100,12 @@ fn by_route(
         via: Via { error: Some(status), ..subject.via },
         ..*subject
     };
-    let (page, subject, pass) = (page.to_owned(), subject.to_owned(), subject.pass.cloned());
+    let (page, subject, context) = (page.to_owned(), subject.to_owned(), subject.context.cloned());
     let ctx = Rc::clone(ctx);
     Ok(Reply::Exchange(Box::new(move |incoming| {
         Box::pin(async move {
             let request = Request::new(&bytes, &head);
-            let reply = handle(&ctx, &request, &page.borrow().with(pass.as_ref())).reply;
+            let reply = handle(&ctx, &request, &page.borrow().with(context.as_ref())).reply;
             let incoming = Incoming {
                 body: stream::empty(),
                 length: BodyLength::None,

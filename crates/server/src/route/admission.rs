@@ -127,7 +127,7 @@ fn redirect_to_tls(
     let mut path = Vec::new();
     path::decode(raw_path, &mut path).ok()?;
     let settings = site.route(&path);
-    let port = settings.gates.as_ref()?.https.as_ref()?.redirect?;
+    let port = settings.checks.as_ref()?.https.as_ref()?.redirect?;
     let subject = Subject {
         site,
         settings,
@@ -135,7 +135,7 @@ fn redirect_to_tls(
         path: &path,
         query: None,
         client,
-        pass: None,
+        context: None,
         via: Via::default(),
     };
     let reply = refuse(ctx, request, &subject, to_https(request, port));

@@ -9,7 +9,7 @@ use dunlin_http::{FieldName, Request};
 
 use super::{Prepared, Reply, Routed, Subject, Via, enter, find_site, is_admitted, routed};
 use crate::cache::front::{Front, Hit};
-use crate::checks::{Client, Pass};
+use crate::checks::{Client, RequestContext};
 use crate::config::Site;
 use crate::handler::file;
 use crate::worker::{SharedState, WorkerContext};
@@ -29,7 +29,7 @@ pub(crate) struct Answer<'f> {
     /// The site's number, for the log.
     pub(crate) site: usize,
     /// What the gates know of it; `None` when the route has none.
-    pub(crate) pass: Option<Rc<Pass>>,
+    pub(crate) context: Option<Rc<RequestContext>>,
 }
 
 /// A whole file that the worker's cache has, when nothing about the request asks for more than the gates of
@@ -61,15 +61,15 @@ pub(crate) fn known<'f>(
     let coding = file::plain_coding(request, hit)?;
     let prepared =
         Prepared { hit: &**hit, coding, not_modified: false, cache: "hit", content: None };
-    if hit.settings.gates.is_some() || ctx.is_telling_times() {
+    if hit.settings.checks.is_some() || ctx.is_telling_times() {
         let (settings, raw_path, via) = (&hit.settings, path, Via::default());
         let subject =
-            Subject { site, settings, raw_path, path: b"", query, client, pass: None, via };
+            Subject { site, settings, raw_path, path: b"", query, client, context: None, via };
         let at_once = prepared.plain(short).map(|plain| plain.sent(method).len() as u64);
         return Some(pass_gates(ctx, request, &subject, (hit, prepared), at_once));
     }
     ctx.count_hit();
-    Some(Known::Answer(Answer { prepared, site: site.index, pass: None }))
+    Some(Known::Answer(Answer { prepared, site: site.index, context: None }))
 }
 
 fn pass_gates<'f>(
@@ -79,18 +79,18 @@ fn pass_gates<'f>(
     (hit, prepared): (&Rc<Hit>, Prepared<&'f Hit>),
     at_once: Option<u64>,
 ) -> Known<'f> {
-    let pass = match enter(ctx, subject.client, request, subject, at_once) {
-        Ok(pass) => pass,
+    let context = match enter(ctx, subject.client, request, subject, at_once) {
+        Ok(context) => context,
         Err(stopped) => return Known::Routed(stopped),
     };
     ctx.count_hit();
-    if !pass.as_ref().is_some_and(|pass| pass.has_fields()) {
-        return Known::Answer(Answer { prepared, site: subject.site.index, pass });
+    if !context.as_ref().is_some_and(|context| context.has_fields()) {
+        return Known::Answer(Answer { prepared, site: subject.site.index, context });
     }
     let Prepared { coding, not_modified, cache, content, .. } = prepared;
     let hit = Rc::clone(hit);
     let reply = Reply::Prepared(Prepared { hit, coding, not_modified, cache, content });
-    Known::Routed(Box::new(routed(subject.site, subject.settings, reply, false, pass)))
+    Known::Routed(Box::new(routed(subject.site, subject.settings, reply, false, context)))
 }
 
 /// What [`known`] asks of the configuration, beside each other.

@@ -7,7 +7,7 @@ use std::time::Instant;
 use dunlin_http::Request;
 
 use super::{Incoming, Reply, Subject, Via, handle, refusal, refuse};
-use crate::checks::{Asker, Gates, Pass, Refused, Verdict, Waiting};
+use crate::checks::{CheckInput, Checks, Decision, PendingDecision, Rejection, RequestContext};
 use crate::config::Candidate;
 use crate::handler::{file, script};
 use crate::response::Response;
@@ -35,7 +35,7 @@ pub(crate) fn reroute(
     if subject.site.route(&target.path).internal && !target.is_fixed {
         return refusal(ctx, request, subject, 404);
     }
-    let before = subject.settings.gates.as_ref();
+    let before = subject.settings.checks.as_ref();
     let subject = &Subject {
         settings: subject.site.route(&target.path),
         path: &target.path,
@@ -43,18 +43,20 @@ pub(crate) fn reroute(
         via: Via { redirects: subject.via.redirects + 1, ..subject.via },
         ..*subject
     };
-    let Some(gates) = &subject.settings.gates else { return handle(ctx, request, subject).reply };
-    let pass = subject.pass.map_or_else(|| Rc::new(Pass::new(subject.client)), Rc::clone);
-    let asker = Asker { ctx, request, pass: &pass, now: pass.asked, at_once: None };
-    let verdict = gates.ask_again(&asker, before.map(|gates| &**gates), 0);
-    let subject = &subject.with(Some(&pass));
-    match verdict {
-        (_, Verdict::Pass) => handle(ctx, request, subject).reply,
-        (_, Verdict::Refuse(refused)) => refuse(ctx, request, subject, refused),
-        (number, Verdict::Wait(first)) => {
+    let Some(checks) = &subject.settings.checks else { return handle(ctx, request, subject).reply };
+    let context =
+        subject.context.map_or_else(|| Rc::new(RequestContext::new(subject.client)), Rc::clone);
+    let input =
+        CheckInput { ctx, request, context: &context, now: context.routed_at, at_once: None };
+    let decision = checks.check_redirected(&input, before.map(|checks| &**checks), 0);
+    let subject = &subject.with(Some(&context));
+    match decision {
+        (_, Decision::Allow) => handle(ctx, request, subject).reply,
+        (_, Decision::Reject(refused)) => refuse(ctx, request, subject, refused),
+        (number, Decision::Wait(first)) => {
             wait(ctx, request, subject, before, (number, Some(first)))
         }
-        (number, Verdict::Receive) => wait(ctx, request, subject, before, (number, None)),
+        (number, Decision::ReceiveBody) => wait(ctx, request, subject, before, (number, None)),
     }
 }
 
@@ -63,15 +65,15 @@ fn wait(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     subject: &Subject<'_>,
-    before: Option<&Arc<Gates>>,
-    (number, first): (usize, Option<Waiting>),
+    before: Option<&Arc<Checks>>,
+    (number, first): (usize, Option<PendingDecision>),
 ) -> Reply {
-    let (ctx, before, pass) = (Rc::clone(ctx), before.cloned(), subject.pass.cloned());
+    let (ctx, before, context) = (Rc::clone(ctx), before.cloned(), subject.context.cloned());
     let (request, subject) = (request.to_owned(), subject.to_owned());
     Reply::Exchange(Box::new(move |mut incoming| {
         Box::pin(async move {
             let (request, subject) = (request.as_request(), subject.borrow());
-            let subject = subject.with(pass.as_ref());
+            let subject = subject.with(context.as_ref());
             let turn = Turn { ctx: &ctx, request: &request, subject: &subject };
             let reply = match turn.all(before.as_deref(), number, first, &mut incoming).await {
                 Ok(()) => handle(&ctx, &request, &subject).reply,
@@ -93,28 +95,28 @@ impl Turn<'_, '_> {
     /// Waits at the gate of that number, and passes those behind it.
     async fn all(
         &self,
-        before: Option<&Gates>,
+        before: Option<&Checks>,
         mut number: usize,
-        mut waiting: Option<Waiting>,
+        mut waiting: Option<PendingDecision>,
         incoming: &mut Incoming,
     ) -> Result<(), Reply> {
         let Self { ctx, request, subject } = *self;
-        let (Some(gates), Some(pass)) = (&subject.settings.gates, subject.pass) else {
+        let (Some(checks), Some(context)) = (&subject.settings.checks, subject.context) else {
             return Ok(());
         };
-        pass.set_ends(incoming.ends);
-        let refuse = |refused: Refused| refuse(ctx, request, subject, refused);
+        context.set_ends(incoming.ends);
+        let refuse = |refused: Rejection| refuse(ctx, request, subject, refused);
         loop {
             match waiting.take() {
                 Some(waiting) => waiting.await.map_err(refuse)?,
                 None => script::receive_body(ctx, request, subject, incoming).await?,
             }
-            let asker = Asker { ctx, request, pass, now: Instant::now(), at_once: None };
-            (number, waiting) = match gates.ask_again(&asker, before, number + 1) {
-                (_, Verdict::Pass) => return Ok(()),
-                (_, Verdict::Refuse(refused)) => return Err(refuse(refused)),
-                (next, Verdict::Wait(longer)) => (next, Some(longer)),
-                (next, Verdict::Receive) => (next, None),
+            let input = CheckInput { ctx, request, context, now: Instant::now(), at_once: None };
+            (number, waiting) = match checks.check_redirected(&input, before, number + 1) {
+                (_, Decision::Allow) => return Ok(()),
+                (_, Decision::Reject(refused)) => return Err(refuse(refused)),
+                (next, Decision::Wait(longer)) => (next, Some(longer)),
+                (next, Decision::ReceiveBody) => (next, None),
             };
         }
     }

@@ -8,7 +8,7 @@ use dunlin_http::FieldLines;
 use super::Course;
 use super::metrics::Label;
 use super::traces::Span;
-use crate::checks::{Client, ConnectionPace, Pacer, Pass};
+use crate::checks::{Client, ConnectionPace, Pacer, RequestContext};
 use crate::config::Settings;
 use crate::transport::{Peer, Transport};
 
@@ -20,7 +20,7 @@ pub(crate) struct Track {
     /// The site's number.
     pub(crate) site: usize,
     /// What the gates know of who asks; `None` when the route has none.
-    pub(crate) pass: Option<Rc<Pass>>,
+    pub(crate) context: Option<Rc<RequestContext>>,
     /// What a script tells of it; `None` when it is for none.
     pub(crate) course: Option<Rc<Course>>,
     /// Whether the access log has a line for it.
@@ -152,7 +152,7 @@ impl Track {
             arrival.unwrap_or_else(|| Arrival::at(Instant::now()));
         let phases = Phases { opening, first_byte, head, first_out: None };
         let follow = Follow::default();
-        Self { site: 0, pass: None, course: None, is_logged: true, follow, phases, span: None }
+        Self { site: 0, context: None, course: None, is_logged: true, follow, phases, span: None }
     }
 
     /// With what the router found out. Even when nobody wants to know of requests, one that gates
@@ -161,22 +161,22 @@ impl Track {
     pub(crate) fn routed(
         track: Option<Self>,
         site: usize,
-        pass: Option<Rc<Pass>>,
+        context: Option<Rc<RequestContext>>,
         is_logged: bool,
         follow: Follow,
     ) -> Option<Self> {
-        let track = match (track, &pass) {
+        let track = match (track, &context) {
             (None, None) if !follow.server_timing => return None,
-            (track, pass) => track.unwrap_or_else(|| {
-                Self::new(pass.as_ref().map(|pass| Arrival::at(pass.asked)), None)
+            (track, context) => track.unwrap_or_else(|| {
+                Self::new(context.as_ref().map(|context| Arrival::at(context.routed_at)), None)
             }),
         };
-        Some(Self { site, pass, is_logged, follow, ..track })
+        Some(Self { site, context, is_logged, follow, ..track })
     }
 
     /// The client, which may be another than the one of its connection.
     pub(crate) fn client(&self, peer: Peer, stream: &Transport) -> Client {
-        self.pass.as_ref().map_or_else(|| Client::of(peer, stream), |pass| pass.client)
+        self.context.as_ref().map_or_else(|| Client::of(peer, stream), |context| context.client)
     }
 
     /// The `traceparent` of what handlers do, when the request is traced.
@@ -187,7 +187,8 @@ impl Track {
     /// Whether the answer has fields that are of this request alone.
     #[inline]
     pub(crate) fn has_fields(&self) -> bool {
-        self.follow.server_timing || self.pass.as_ref().is_some_and(|pass| pass.has_fields())
+        self.follow.server_timing
+            || self.context.as_ref().is_some_and(|context| context.has_fields())
     }
 
     /// The first byte of the answer is about to be written.
@@ -199,8 +200,8 @@ impl Track {
     /// went.
     pub(crate) fn tell(&mut self, fields: &mut FieldLines) {
         self.begin_answer();
-        if let Some(pass) = &self.pass {
-            pass.tell(fields);
+        if let Some(context) = &self.context {
+            context.append_fields(fields);
         }
         if self.follow.server_timing {
             fields.push("Server-Timing", self.server_timing());
@@ -219,9 +220,9 @@ impl Track {
     /// How long each phase took; the last ends at `end`. What is answered at once is sent at once.
     pub(crate) fn times(&self, end: Instant) -> Times {
         let Phases { opening, first_byte, head, first_out } = self.phases;
-        let pass = self.pass.as_deref();
-        let routed = pass.map(|pass| pass.asked);
-        let passed = pass.and_then(Pass::passed);
+        let context = self.context.as_deref();
+        let routed = context.map(|context| context.routed_at);
+        let passed = context.and_then(RequestContext::admitted_at);
         let first_out = first_out.unwrap_or(end);
         Times {
             tls: opening.and_then(|opening| Some(nanos(opening.accepted, opening.secured?))),
@@ -242,7 +243,7 @@ impl Track {
         connection: &mut Option<ConnectionPace>,
         short: Option<usize>,
     ) -> Option<Pacer> {
-        self.pass.as_ref()?.pacer(connection, short, Instant::now)
+        self.context.as_ref()?.pacer(connection, short, Instant::now)
     }
 }
 

@@ -205,7 +205,7 @@ impl WorkerContext {
         let exchange = Exchange {
             peer,
             peer_name: name.as_deref(),
-            user: track.pass.as_deref().and_then(|pass| pass.user()).map(str::as_bytes),
+            user: track.context.as_deref().and_then(|context| context.user()).map(str::as_bytes),
             started_secs: began.as_secs(),
             started_nanos: began.subsec_nanos(),
             duration_ns: duration.as_nanos() as u64,

@@ -11,7 +11,7 @@ use dunlin_http::FieldName;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 use super::{Attempts, UserFile};
-use crate::checks::{Asker, Refused, Scheme, Verdict};
+use crate::checks::{CheckInput, Decision, Rejection, Scheme};
 
 /// Name and password, as a file has them.
 #[derive(Debug)]
@@ -30,30 +30,30 @@ impl Basic {
         format!("basic, users of {}", self.path.display())
     }
 
-    pub(super) fn ask(&self, asker: &Asker<'_, '_>) -> Verdict {
-        let mut given = asker.request.values(FieldName::Authorization);
+    pub(super) fn check(&self, input: &CheckInput<'_, '_>) -> Decision {
+        let mut given = input.request.values(FieldName::Authorization);
         let (Some(value), None) = (given.next(), given.next()) else {
-            return Verdict::Refuse(refused(&self.challenge));
+            return Decision::Reject(refused(&self.challenge));
         };
         let proof = proof(value);
-        if let Some(name) = self.users.known(&self.path, proof, asker.now) {
-            asker.pass.set_user(name, Scheme::Basic);
-            return Verdict::Pass;
+        if let Some(name) = self.users.known(&self.path, proof, input.now) {
+            input.context.set_user(name, Scheme::Basic);
+            return Decision::Allow;
         }
         let Some((name, password)) = credentials(value) else {
-            return Verdict::Refuse(refused(&self.challenge));
+            return Decision::Reject(refused(&self.challenge));
         };
-        let address = asker.pass.client.address;
+        let address = input.context.client.address;
         // A browser asks on many connections at once: what they all say is compared, and counted, once.
         let (comparison, is_first) = self.users.comparison(proof);
-        if is_first && let Err(wait) = self.attempts.begin(address, self.most_attempts, asker.now) {
+        if is_first && let Err(wait) = self.attempts.begin(address, self.most_attempts, input.now) {
             let seconds = wait.as_secs().max(1).to_string();
-            return Verdict::Refuse(Refused::new(429).with("Retry-After", seconds));
+            return Decision::Reject(Rejection::new(429).with("Retry-After", seconds));
         }
         let (users, attempts) = (Arc::clone(&self.users), Arc::clone(&self.attempts));
         let (path, challenge) = (self.path.clone(), self.challenge.clone());
-        let (ctx, pass) = (Rc::clone(asker.ctx), Rc::clone(asker.pass));
-        Verdict::Wait(Box::pin(async move {
+        let (ctx, context) = (Rc::clone(input.ctx), Rc::clone(input.context));
+        Decision::Wait(Box::pin(async move {
             let compare = async || {
                 let Some(_permits) = users.permits().await else { return Err(Busy) };
                 let (users, name) = (Arc::clone(&users), name.clone());
@@ -66,14 +66,14 @@ impl Basic {
             }
             match found {
                 Ok(true) => {
-                    pass.set_user(name, Scheme::Basic);
+                    context.set_user(name, Scheme::Basic);
                     Ok(())
                 }
                 Ok(false) => {
                     tracing::info!(peer = %address, user = name, "wrong name or password");
                     Err(refused(&challenge))
                 }
-                Err(Busy) => Err(Refused::new(503).with("Retry-After", "1")),
+                Err(Busy) => Err(Rejection::new(503).with("Retry-After", "1")),
             }
         }))
     }
@@ -82,8 +82,8 @@ impl Basic {
 /// Too many wait for their passwords to be compared.
 struct Busy;
 
-fn refused(challenge: &str) -> Refused {
-    Refused::new(401).with("WWW-Authenticate", challenge)
+fn refused(challenge: &str) -> Rejection {
+    Rejection::new(401).with("WWW-Authenticate", challenge)
 }
 
 /// Stands for what a client sent without holding it. It is a keyed hash (SipHash-2-4 of 128 bits) by a key of this

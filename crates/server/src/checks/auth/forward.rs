@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::fields;
-use crate::checks::{Asker, Client, Pass, Refused, Scheme, Verdict};
+use crate::checks::{CheckInput, Client, Decision, Rejection, RequestContext, Scheme};
 use crate::early_hints::EarlyHints;
 use crate::handler::file;
 use crate::response::{Piece, Response};
@@ -101,18 +101,18 @@ impl Forward {
         format!("asks {}, with {}", self.target, self.fields.join(", "))
     }
 
-    pub(super) fn ask(&self, asker: &Asker<'_, '_>) -> Verdict {
-        if asker.pass.client.is_subrequest {
-            return Verdict::Pass;
+    pub(super) fn check(&self, input: &CheckInput<'_, '_>) -> Decision {
+        if input.context.client.is_subrequest {
+            return Decision::Allow;
         }
-        let message = self.message(asker);
-        let (ctx, pass) = (Rc::clone(asker.ctx), Rc::clone(asker.pass));
+        let message = self.message(input);
+        let (ctx, context) = (Rc::clone(input.ctx), Rc::clone(input.context));
         let (target, user_field, limit) =
             (self.target.clone(), self.user_field.clone(), self.timeout);
-        Verdict::Wait(Box::pin(async move {
+        Decision::Wait(Box::pin(async move {
             let response = async {
                 match &target {
-                    Target::Path(_) => within(&ctx, &pass, &message).await,
+                    Target::Path(_) => within(&ctx, &context, &message).await,
                     Target::Tcp { authority, port, .. } => {
                         let host = authority.strip_suffix(&format!(":{port}")).unwrap_or(authority);
                         let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -128,14 +128,14 @@ impl Forward {
             let response = response.unwrap_or_else(|_| Err(late()));
             match response.map_err(|error| error.to_string()).and_then(|it| decide(it, &user_field))
             {
-                Ok(Decision::Pass(user)) => {
+                Ok(Authorization::Granted(user)) => {
                     if let Some(user) = user {
-                        pass.set_user(user, Scheme::Forward);
+                        context.set_user(user, Scheme::Forward);
                     }
                     Ok(())
                 }
-                Ok(Decision::Refuse(response)) => {
-                    let mut refused = Refused::new(response.status);
+                Ok(Authorization::Denied(response)) => {
+                    let mut refused = Rejection::new(response.status);
                     refused.response = Some(response);
                     Err(refused)
                 }
@@ -143,15 +143,15 @@ impl Forward {
                     tracing::error!(
                         "forward authentication at {target}: {why}; the request is answered with 502"
                     );
-                    Err(Refused::new(502))
+                    Err(Rejection::new(502))
                 }
             }
         }))
     }
 
     /// The request that the endpoint gets.
-    fn message(&self, asker: &Asker<'_, '_>) -> Vec<u8> {
-        let Asker { request, pass, .. } = asker;
+    fn message(&self, input: &CheckInput<'_, '_>) -> Vec<u8> {
+        let CheckInput { request, context, .. } = input;
         let host = request.field(dunlin_http::FieldName::Host).unwrap_or_default();
         let (path, own_host) = match &self.target {
             Target::Path(path) => (path, host),
@@ -171,8 +171,8 @@ impl Forward {
         lines.push("X-Forwarded-Method", request.method_text());
         lines.push("X-Forwarded-Uri", &uri);
         lines.push("X-Forwarded-Host", host);
-        lines.push("X-Forwarded-For", pass.client.address.to_string());
-        lines.push("X-Forwarded-Proto", if pass.client.encrypted { "https" } else { "http" });
+        lines.push("X-Forwarded-For", context.client.address.to_string());
+        lines.push("X-Forwarded-Proto", if context.client.encrypted { "https" } else { "http" });
         fields::add_passed(&mut lines, request, &self.fields);
         [b"GET ", path.as_bytes(), version, lines.as_bytes(), b"\r\n"].concat()
     }
@@ -187,29 +187,33 @@ fn origin_form(request: &Request<'_>) -> Vec<u8> {
 }
 
 /// What the endpoint has decided.
-enum Decision {
+enum Authorization {
     /// The request passes, for this user if the endpoint names one.
-    Pass(Option<String>),
+    Granted(Option<String>),
     /// The client gets this response instead.
-    Refuse(Box<Response>),
+    Denied(Box<Response>),
 }
 
 /// Reads the decision from the endpoint's response.
 ///
 /// # Errors
 /// Why there is none in it.
-fn decide(mut response: Response, user_field: &str) -> Result<Decision, String> {
+fn decide(mut response: Response, user_field: &str) -> Result<Authorization, String> {
     response.fields = fields::for_client(&response.fields).ok_or("its response has bad fields")?;
     match response.status {
-        200..300 => Ok(Decision::Pass(fields::user(&response.fields, user_field)?)),
-        300..500 => Ok(Decision::Refuse(Box::new(response))),
+        200..300 => Ok(Authorization::Granted(fields::user(&response.fields, user_field)?)),
+        300..500 => Ok(Authorization::Denied(Box::new(response))),
         101 => Err("its response switches to another protocol (101)".into()),
         status => Err(format!("its response has status {status}")),
     }
 }
 
 /// Asks a path of this server.
-async fn within(ctx: &Rc<WorkerContext>, pass: &Pass, message: &[u8]) -> io::Result<Response> {
+async fn within(
+    ctx: &Rc<WorkerContext>,
+    context: &RequestContext,
+    message: &[u8],
+) -> io::Result<Response> {
     let malformed = || io::Error::new(io::ErrorKind::InvalidInput, "the request is malformed");
     let mut head = Head::default();
     match Connection::default().head(message, &ctx.http1.limits, &mut head) {
@@ -217,7 +221,7 @@ async fn within(ctx: &Rc<WorkerContext>, pass: &Pass, message: &[u8]) -> io::Res
         _ => return Err(malformed()),
     }
     let request = Request::new(message, &head);
-    let client = Client { is_subrequest: true, ..pass.client.admitted() };
+    let client = Client { is_subrequest: true, ..context.client.admitted() };
     let routed = route::dispatch(ctx, client, Origin::Server, &request, &mut Vec::new());
     let mut response = match routed.map_err(|_| malformed())?.reply {
         Reply::Exchange(begin) => {
@@ -225,7 +229,7 @@ async fn within(ctx: &Rc<WorkerContext>, pass: &Pass, message: &[u8]) -> io::Res
                 body: stream::empty(),
                 length: BodyLength::None,
                 received: None,
-                ends: pass.ends(),
+                ends: context.ends(),
                 encrypted: client.encrypted,
                 tls: None,
                 course: Rc::new(Course::new(Instant::now(), None)),

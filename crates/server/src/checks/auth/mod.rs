@@ -11,7 +11,7 @@ pub(crate) use self::basic::Basic;
 pub(crate) use self::fields::{DEFAULT_FIELDS, check_passed_field};
 pub(crate) use self::forward::{Forward, Target};
 pub(crate) use self::users::UserFile;
-use super::{Asker, Verdict};
+use super::{CheckInput, Decision};
 
 /// How a route finds out who asks.
 #[derive(Debug)]
@@ -21,10 +21,10 @@ pub(crate) enum Auth {
 }
 
 impl Auth {
-    pub(super) fn ask(&self, asker: &Asker<'_, '_>) -> Verdict {
+    pub(super) fn check(&self, input: &CheckInput<'_, '_>) -> Decision {
         match self {
-            Self::Basic(basic) => basic.ask(asker),
-            Self::Forward(forward) => forward.ask(asker),
+            Self::Basic(basic) => basic.check(input),
+            Self::Forward(forward) => forward.check(input),
         }
     }
 

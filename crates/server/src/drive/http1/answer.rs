@@ -13,7 +13,7 @@ use super::body::Deferred;
 use super::{Connection, Handling, Next, Parts};
 use crate::cache::Stored;
 use crate::cache::front::{Hit, Plain};
-use crate::checks::{Client, Pacer, Pass};
+use crate::checks::{Client, Pacer, RequestContext};
 use crate::config::Persistence as Personality;
 use crate::handler::{admin, file};
 use crate::response::{Body, Piece, Response};
@@ -62,8 +62,8 @@ impl Connection {
         answer: Answer<'_>,
         output: &mut Output,
     ) -> Option<Next> {
-        let Answer { prepared, site, pass } = answer;
-        let pacer = self.pacer(pass.as_deref(), &prepared, request.method());
+        let Answer { prepared, site, context } = answer;
+        let pacer = self.pacer(context.as_deref(), &prepared, request.method());
         let settings = &prepared.hit.settings;
         if pacer.is_none()
             && !self.ctx.is_telling()
@@ -76,13 +76,14 @@ impl Connection {
                 let counted = Counted {
                     method: request.method(),
                     version: request.version(),
-                    client: pass
-                        .as_ref()
-                        .map_or_else(|| Client::of(self.peer, &self.stream), |pass| pass.client),
+                    client: context.as_ref().map_or_else(
+                        || Client::of(self.peer, &self.stream),
+                        |context| context.client,
+                    ),
                     label: settings.label,
                     status: 200,
                     arrival: self.arrival,
-                    routed: pass.map(|pass| pass.asked),
+                    routed: context.map(|context| context.routed_at),
                     bytes,
                 };
                 let place = Place::new(start, output.bytes.len(), bytes);
@@ -92,7 +93,7 @@ impl Connection {
         }
         let track = self.ctx.track(request, self.arrival, &mut self.opening);
         let (is_logged, follow) = (settings.access_log, Follow::of(settings));
-        let track = Track::routed(track, site, pass, is_logged, follow);
+        let track = Track::routed(track, site, context, is_logged, follow);
         if let Some(track) = &track {
             self.ctx.begin(request, &self.from(), track);
         }
@@ -103,13 +104,13 @@ impl Connection {
     #[inline]
     fn pacer(
         &mut self,
-        pass: Option<&Pass>,
+        context: Option<&RequestContext>,
         prepared: &Prepared<&Hit>,
         method: Method,
     ) -> Option<Pacer> {
-        let pass = pass?;
+        let context = context?;
         let length = prepared.plain(INLINE_BODY).map(|plain| plain.sent(method).len());
-        pass.pacer(&mut self.pace, length, || pass.asked)
+        context.pacer(&mut self.pace, length, || context.routed_at)
     }
 
     pub(super) fn decide_persistence(&mut self, request: &Request<'_>) {
@@ -134,13 +135,13 @@ impl Connection {
         track: Option<Track>,
         output: &mut Output,
     ) -> Option<Next> {
-        let route::Routed { reply, site, body_limit, reads_body, log, follow, pass, direction } =
+        let route::Routed { reply, site, body_limit, reads_body, log, follow, context, direction } =
             routed;
         if direction == Direction::Ended {
             self.engine.close();
             self.linger = true;
         }
-        let track = Track::routed(track, site, pass, log, follow);
+        let track = Track::routed(track, site, context, log, follow);
         if let Some(track) = &track {
             self.ctx.begin(request, &self.from(), track);
         }
@@ -184,8 +185,8 @@ impl Connection {
         match reply {
             Reply::Prepared(Prepared { hit, coding, not_modified, cache, content }) => {
                 let prepared = Prepared { hit: &*hit, coding, not_modified, cache, content };
-                let pass = track.as_ref().and_then(|track| track.pass.as_deref());
-                let pacer = self.pacer(pass, &prepared, request.method());
+                let context = track.as_ref().and_then(|track| track.context.as_deref());
+                let pacer = self.pacer(context, &prepared, request.method());
                 self.send_prepared(request, prepared, track, pacer, output)
             }
             Reply::Response(response) => {

@@ -44,12 +44,12 @@ impl Connection {
             Ok(routed) => routed,
             Err(refusal) => return self.refuse(link, id, refusal, (&request, track), out),
         };
-        let route::Routed { reply, site, body_limit, reads_body, log, follow, pass, direction } =
+        let route::Routed { reply, site, body_limit, reads_body, log, follow, context, direction } =
             routed;
         if direction == Direction::Ended {
             self.drain(link.ctx.clock.now(), out);
         }
-        let track = Track::routed(track, site, pass, log, follow);
+        let track = Track::routed(track, site, context, log, follow);
         if let Some(track) = &track {
             link.ctx.begin(&request, &link.from(), track);
         }

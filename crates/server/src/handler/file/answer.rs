@@ -117,7 +117,7 @@ fn search(
     cache: &'static str,
 ) -> Reply {
     let (ctx, hit) = (Rc::clone(ctx), Rc::clone(hit));
-    let (may_run_script, pass) = (subject.may_run_script(), subject.pass.cloned());
+    let (may_run_script, context) = (subject.may_run_script(), subject.context.cloned());
     let (request, subject) = (request.to_owned(), subject.to_owned());
     let reply = async move |request: &Request<'_>| {
         let resource = &hit.resource;
@@ -125,7 +125,7 @@ fn search(
         if let Some(Some(form)) = resource.representation(coding) {
             super::let_date_reach(&ctx, form);
         }
-        let subject = subject.borrow().with(pass.as_ref());
+        let subject = subject.borrow().with(context.as_ref());
         match resource.representation(coding) {
             Some(_) => answer_hit(&ctx, request, &subject, &hit, cache),
             None => special_answer(&ctx, request, &subject, &hit, &resource.identity, cache),

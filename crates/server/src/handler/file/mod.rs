@@ -30,7 +30,7 @@ pub(crate) use roots::{Lookup, Root, Roots};
 use self::resolve::{Found, Wanted};
 use crate::cache::front::Hit;
 use crate::cache::{Key, Representation, Resource};
-use crate::checks::{Asker, Client, Pass, Verdict};
+use crate::checks::{CheckInput, Client, Decision, RequestContext};
 use crate::config::{Settings, Site};
 use crate::handler::error_page::quoted;
 use crate::handler::errors::{self, Details};
@@ -163,11 +163,11 @@ fn let_date_reach(ctx: &WorkerContext, form: &Representation) {
 
 fn hit(subject: &Subject<'_>, resource: Arc<Resource>) -> Hit {
     let own = [b"/", &*resource.file].concat();
-    let gates = match subject.path == own {
+    let checks = match subject.path == own {
         true => None,
-        false => subject.site.route(&own).gates.clone(),
+        false => subject.site.route(&own).checks.clone(),
     };
-    Hit::new((subject.site.serial, subject.raw_path), resource, gates)
+    Hit::new((subject.site.serial, subject.raw_path), resource, checks)
 }
 
 /// Answers with a resource that may be used now, once the gates of its own path were asked as far as
@@ -179,19 +179,26 @@ fn answer_guarded(
     hit: &Rc<Hit>,
     cache: &'static str,
 ) -> Reply {
-    let Some(gates) = &hit.gates else {
+    let Some(checks) = &hit.checks else {
         return answer_hit(ctx, request, subject, hit, cache);
     };
-    let pass = subject.pass.map_or_else(|| Rc::new(Pass::new(subject.client)), Rc::clone);
-    match gates.ask_who(&Asker { ctx, request, pass: &pass, now: pass.asked, at_once: None }) {
-        Verdict::Pass | Verdict::Receive => answer_hit(ctx, request, subject, hit, cache),
-        Verdict::Refuse(refused) => route::refuse(ctx, request, subject, refused),
-        Verdict::Wait(waiting) => {
+    let context =
+        subject.context.map_or_else(|| Rc::new(RequestContext::new(subject.client)), Rc::clone);
+    match checks.check_identity(&CheckInput {
+        ctx,
+        request,
+        context: &context,
+        now: context.routed_at,
+        at_once: None,
+    }) {
+        Decision::Allow | Decision::ReceiveBody => answer_hit(ctx, request, subject, hit, cache),
+        Decision::Reject(refused) => route::refuse(ctx, request, subject, refused),
+        Decision::Wait(waiting) => {
             let (ctx, hit) = (Rc::clone(ctx), Rc::clone(hit));
             let (request, subject) = (request.to_owned(), subject.to_owned());
             Reply::Exchange(Box::new(move |incoming| {
                 Box::pin(async move {
-                    pass.set_ends(incoming.ends);
+                    context.set_ends(incoming.ends);
                     let result = waiting.await;
                     let (request, subject) = (request.as_request(), subject.borrow());
                     let reply = match result {
@@ -214,7 +221,7 @@ fn later(
     copy: bool,
 ) -> Reply {
     let may_run_script = subject.may_run_script();
-    let pass = subject.pass.cloned();
+    let context = subject.context.cloned();
     let (ctx, request, subject) = (Rc::clone(ctx), request.to_owned(), subject.to_owned());
     let (shared, now) = (Arc::clone(&ctx.shared), ctx.clock.now());
     let (site, settings) = (Arc::clone(&subject.site), Arc::clone(&subject.settings));
@@ -235,7 +242,7 @@ fn later(
     let reply = async move |request: &Request<'_>| {
         let files = &ctx.shared.blocking.files;
         let result = files.run(result).await.unwrap_or(Err(Failure::Broken));
-        conclude(&ctx, request, &subject.borrow().with(pass.as_ref()), result)
+        conclude(&ctx, request, &subject.borrow().with(context.as_ref()), result)
     };
     if may_run_script {
         return Reply::Exchange(Box::new(move |incoming| {
@@ -389,7 +396,7 @@ impl OwnedSubject {
             path: &self.path,
             query: self.query.as_deref(),
             client: self.client,
-            pass: None,
+            context: None,
             via: self.via,
         }
     }

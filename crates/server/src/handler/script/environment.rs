@@ -175,7 +175,7 @@ pub(super) fn variables(
     {
         list.vary("REMOTE_PORT", digits.format(ends.remote.port()));
     }
-    if let Some(user) = call.pass.as_ref().and_then(|pass| pass.user()) {
+    if let Some(user) = call.context.as_ref().and_then(|context| context.user()) {
         if let Some(scheme) = auth_type(call) {
             list.add("AUTH_TYPE", scheme);
         }
@@ -216,7 +216,7 @@ pub(crate) fn path() -> OsString {
 /// The scheme by which the user was authenticated (RFC 3875 §4.1.1). With forward authentication it is the
 /// scheme of the request's Authorization field; without such a field, as with a session's cookie, there is none.
 fn auth_type(call: &Call) -> Option<String> {
-    match call.pass.as_ref()?.scheme()? {
+    match call.context.as_ref()?.scheme()? {
         Scheme::Basic => Some("Basic".into()),
         Scheme::Forward => {
             let request = call.request.as_request();

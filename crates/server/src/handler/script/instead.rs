@@ -58,7 +58,7 @@ async fn file(call: &Call, incoming: Incoming, path: &[u8]) -> Result<Response, 
         path: &path,
         query: None,
         client: call.client(&incoming),
-        pass: call.pass.as_ref(),
+        context: call.context.as_ref(),
         via: call.subject.via,
     };
     let reply = file::answer(&call.ctx, &request, &subject);

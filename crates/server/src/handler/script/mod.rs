@@ -52,7 +52,7 @@ pub use self::stderr::SCRIPTS;
 pub use self::warm::cold_programs;
 pub(crate) use self::workers::Renewal;
 use self::workers::Worker;
-use crate::checks::{Client, Pass};
+use crate::checks::{Client, RequestContext};
 use crate::config::Script;
 use crate::handler::error_page;
 use crate::handler::errors::{self, Details};
@@ -75,7 +75,7 @@ pub(crate) fn answer(
         ctx: Rc::clone(ctx),
         request: request.to_owned(),
         subject: subject.to_owned(),
-        pass: subject.pass.cloned(),
+        context: subject.context.cloned(),
         rules: Arc::clone(rules),
         witness: RefCell::default(),
     };
@@ -87,7 +87,7 @@ struct Call {
     ctx: Rc<WorkerContext>,
     request: OwnedRequest,
     subject: OwnedSubject,
-    pass: Option<Rc<Pass>>,
+    context: Option<Rc<RequestContext>>,
     rules: Arc<Script>,
     /// The worker that was last asked, and when, where what it writes to its standard error is to be shown.
     witness: RefCell<Option<(Arc<Worker>, Instant)>>,
@@ -118,8 +118,8 @@ impl Call {
 
     /// Who asks.
     fn client(&self, incoming: &Incoming) -> Client {
-        let pass = self.pass.as_ref();
-        pass.map_or_else(|| incoming.client(), |pass| pass.client)
+        let context = self.context.as_ref();
+        context.map_or_else(|| incoming.client(), |context| context.client)
     }
 }
 
@@ -156,7 +156,7 @@ async fn respond(call: Call, incoming: Incoming) -> Response {
         }
         _ => {
             let subject = call.subject.borrow();
-            let subject = subject.with(call.pass.as_ref());
+            let subject = subject.with(call.context.as_ref());
             Box::pin(failure.into_response(&call.ctx, &request, &subject, again)).await
         }
     };
@@ -194,12 +194,12 @@ async fn by_kind(
         Found::Directory => return Ok(to_slash(&request, &call.subject.borrow())),
         Found::File if matches!(request.method(), Method::Get | Method::Head) => {
             let subject = call.subject.borrow();
-            let reply = file::answer(&call.ctx, &request, &subject.with(call.pass.as_ref()));
+            let reply = file::answer(&call.ctx, &request, &subject.with(call.context.as_ref()));
             return Ok(Box::pin(route::complete(&request, reply, incoming)).await);
         }
         Found::Elsewhere(target) => {
             let subject = call.subject.borrow();
-            let subject = subject.with(call.pass.as_ref());
+            let subject = subject.with(call.context.as_ref());
             let reply = route::reroute(&call.ctx, &request, &subject, &target);
             return Ok(Box::pin(route::complete(&request, reply, incoming)).await);
         }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use dunlin_http::{FieldLines, Request};
 
 use super::bandwidth::{ConnectionPace, Pacer, Sender};
-use super::concurrency::Place;
+use super::concurrency::Permit;
 use super::forwarding::Forwarded;
 use crate::config::Server;
 use crate::tls::Policy;
@@ -76,33 +76,33 @@ pub(crate) enum Scheme {
 /// One request at the gates of its route, and afterwards: it lives until the exchange has ended,
 /// however it ends.
 #[derive(Debug)]
-pub(crate) struct Pass {
+pub(crate) struct RequestContext {
     /// The client, which may be behind proxies that are trusted.
     pub(crate) client: Client,
     /// When it came to the gates.
-    pub(crate) asked: Instant,
+    pub(crate) routed_at: Instant,
     user: OnceCell<(Arc<str>, Scheme)>,
-    passed: Cell<Option<Instant>>,
+    admitted_at: Cell<Option<Instant>>,
     /// Of the connection: the other side's and the own. Known to those who wait.
     ends: OnceCell<Option<Ends>>,
     /// What the answer has besides the handler's fields.
     fields: RefCell<FieldLines>,
     /// Its place among those that may run at once.
-    place: OnceCell<Place>,
+    permit: OnceCell<Permit>,
     /// Its place among those who share a bandwidth; `None` when it needs none, as its answer leaves at once.
     sender: OnceCell<Option<Sender>>,
 }
 
-impl Pass {
+impl RequestContext {
     pub(crate) fn new(client: Client) -> Self {
         Self {
             client,
-            asked: Instant::now(),
+            routed_at: Instant::now(),
             user: OnceCell::new(),
-            passed: Cell::new(None),
+            admitted_at: Cell::new(None),
             ends: OnceCell::new(),
             fields: RefCell::default(),
-            place: OnceCell::new(),
+            permit: OnceCell::new(),
             sender: OnceCell::new(),
         }
     }
@@ -124,12 +124,12 @@ impl Pass {
     }
 
     /// When the request passed, if it had to wait.
-    pub(crate) fn passed(&self) -> Option<Instant> {
-        self.passed.get()
+    pub(crate) fn admitted_at(&self) -> Option<Instant> {
+        self.admitted_at.get()
     }
 
-    pub(crate) fn set_passed(&self, now: Instant) {
-        self.passed.set(Some(now));
+    pub(crate) fn set_admitted_at(&self, now: Instant) {
+        self.admitted_at.set(Some(now));
     }
 
     /// The addresses of the connection's other side and the own, for those who wait; `None` when
@@ -154,7 +154,7 @@ impl Pass {
     }
 
     /// Adds to the answer what the gates say of it.
-    pub(crate) fn tell(&self, fields: &mut FieldLines) {
+    pub(crate) fn append_fields(&self, fields: &mut FieldLines) {
         fields.extend(&self.fields.borrow());
     }
 
@@ -182,8 +182,8 @@ impl Pass {
     }
 
     /// Keeps the place until the exchange ends.
-    pub(super) fn hold(&self, place: Place) {
+    pub(super) fn hold_permit(&self, permit: Permit) {
         // A route has one throttle.
-        let _ = self.place.set(place);
+        let _ = self.permit.set(permit);
     }
 }
