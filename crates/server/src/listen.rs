@@ -24,7 +24,7 @@ use crate::cache::Store;
 use crate::config::Listen;
 use crate::connection_limits::{AddressPlace, Eviction, PerAddress};
 use crate::drive::http1::{Connection, Start};
-use crate::telemetry::Opening;
+use crate::telemetry::ConnectionStart;
 use crate::telemetry::metrics::Handshake;
 use crate::tls;
 use crate::transport::{Ends, Peer, Transport};
@@ -384,8 +384,9 @@ fn begin(
     if !speech.admin && !speech.proxy_protocol && !permit.belongs_to(peer) {
         return;
     }
-    let opening = ctx.is_tracking().then(Opening::now);
-    let accepted = Accepted { peer, proxied: None, permit, opening, arrived: Vec::new(), speech };
+    let connection_start = ctx.has_telemetry().then(ConnectionStart::now);
+    let accepted =
+        Accepted { peer, proxied: None, permit, connection_start, arrived: Vec::new(), speech };
     if speech.tls || speech.proxy_protocol {
         tokio::task::spawn_local(accepted.prepare(Rc::clone(ctx), stream));
     } else {
@@ -427,7 +428,7 @@ pub(crate) struct Accepted {
     pub(crate) proxied: Option<Box<Ends>>,
     pub(crate) permit: Permit,
     /// When it began, when anybody wants to know.
-    pub(crate) opening: Option<Opening>,
+    pub(crate) connection_start: Option<ConnectionStart>,
     /// What was read with a PROXY header and belongs to the client.
     pub(crate) arrived: Vec<u8>,
     speech: Speech,
@@ -519,8 +520,8 @@ impl Accepted {
                 ctx.wake_ticker();
                 let resumed = session.is_resumed();
                 ctx.metrics.handshake(if resumed { Handshake::Resumed } else { Handshake::Full });
-                if let Some(opening) = &mut self.opening {
-                    opening.secured = Some(Instant::now());
+                if let Some(connection_start) = &mut self.connection_start {
+                    connection_start.secured = Some(Instant::now());
                 }
                 let start = if session.has_http2() { Start::Http2 } else { Start::Http1 };
                 self.drive(ctx, Transport::Tls(Box::new(session)), start);

@@ -31,7 +31,7 @@ use crate::handler::file::apply_to_message;
 use crate::handler::{errors, file, redirect, respond, script, status};
 use crate::response::Response;
 use crate::stream;
-use crate::telemetry::{Course, Follow};
+use crate::telemetry::{RouteTelemetry, ScriptContext};
 use crate::tls::{Facts, Policy};
 use crate::transport::{Ends, Peer};
 use crate::worker::WorkerContext;
@@ -70,7 +70,7 @@ pub(crate) struct Incoming {
     /// How many handlers have passed the request on.
     pub(crate) redirects: u8,
     /// Takes what scripts tell of the request.
-    pub(crate) course: Rc<Course>,
+    pub(crate) script_context: Rc<ScriptContext>,
     /// Takes what is to be sent before the answer.
     pub(crate) early_hints: EarlyHints,
 }
@@ -86,7 +86,7 @@ impl Incoming {
             encrypted: self.encrypted,
             tls: self.tls.clone(),
             redirects: self.redirects,
-            course: Rc::clone(&self.course),
+            script_context: Rc::clone(&self.script_context),
             early_hints: self.early_hints.clone(),
         }
     }
@@ -143,7 +143,7 @@ pub(crate) struct Routed {
     pub(crate) reads_body: bool,
     /// Whether the access log has a line for it.
     pub(crate) log: bool,
-    pub(crate) follow: Follow,
+    pub(crate) route_telemetry: RouteTelemetry,
     /// What the gates know of it.
     pub(crate) context: Option<Rc<RequestContext>>,
     pub(crate) direction: Direction,
@@ -344,7 +344,7 @@ fn enter(
     let server = &ctx.shared.config.server;
     let is_direct = server.trusted_proxies.is_empty() && !client.is_subrequest;
     if subject.settings.checks.is_none() && is_direct {
-        let is_timed = subject.settings.server_timing || ctx.is_telling_times();
+        let is_timed = subject.settings.server_timing || ctx.needs_timings();
         return Ok(is_timed.then(|| Rc::new(RequestContext::new(client))));
     }
     ask(ctx, client.behind(request, server), request, subject, at_once).map(Some)
@@ -553,7 +553,7 @@ fn routed(
         body_limit: settings.body_size,
         reads_body,
         log: settings.access_log,
-        follow: Follow::of(settings),
+        route_telemetry: RouteTelemetry::of(settings),
         context,
         direction: Direction::Right,
     }
@@ -566,7 +566,7 @@ fn unrouted(response: Response) -> Routed {
         body_limit: 0,
         reads_body: false,
         log: true,
-        follow: Follow::default(),
+        route_telemetry: RouteTelemetry::default(),
         context: None,
         direction: Direction::Right,
     }

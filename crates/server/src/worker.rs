@@ -22,8 +22,8 @@ use dunlin_http::Head;
 use dunlin_http::http1::Limits;
 
 pub(crate) use self::deadlines::Deadlines;
-pub(crate) use self::pending::{Counted, LogLater, Output, Pending, Place};
-pub(crate) use self::record::{Ending, From, Served};
+pub(crate) use self::pending::{CountedResponse, DeferredRecord, Output, OutputRange, Pending};
+pub(crate) use self::record::{Completion, ConnectionInfo, ResponseOutcome};
 pub(crate) use self::thread::Worker;
 pub(crate) use self::timer::Timer;
 use crate::blocking;
@@ -37,7 +37,7 @@ use crate::handler::file::{Lookup, Protected, Root, Roots, anew};
 use crate::handler::script::{Known, Links, Pools, Storage};
 use crate::listen::ConnectionLimiter;
 use crate::route::Quick;
-use crate::telemetry::live::Hub;
+use crate::telemetry::live::LiveTap;
 use crate::telemetry::metrics::{Metrics, WorkerMetrics};
 use crate::telemetry::redact::Redactor;
 use crate::telemetry::traces::Tracer;
@@ -76,7 +76,7 @@ pub(crate) struct SharedState {
     pub(crate) is_counting: bool,
     pub(crate) tracer: Option<Arc<Tracer>>,
     /// Who watches requests.
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) live: Arc<LiveTap>,
     pub(crate) redactor: Redactor,
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct WorkerContext {
     log: RefCell<Option<WorkerLog>>,
     is_logging: bool,
     /// Whether the log tells where the time of requests went.
-    logs_times: bool,
+    logs_timings: bool,
     time: RefCell<TimeCache>,
     worker: Rc<Worker>,
     /// There is a newer one.
@@ -229,7 +229,7 @@ impl WorkerContext {
             metrics: Rc::clone(worker.metrics.get_or_init(|| Rc::new(shared.metrics.for_worker()))),
             time: RefCell::new(TimeCache::new()),
             is_logging: log.is_some(),
-            logs_times: log.is_some_and(|log| log.tells_times()),
+            logs_timings: log.is_some_and(|log| log.has_timings()),
             log: RefCell::new(log.map(AccessLog::worker_log)),
             worker: Rc::clone(worker),
             superseded: Cell::new(false),

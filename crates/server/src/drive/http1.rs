@@ -31,9 +31,9 @@ use crate::config::Persistence as Personality;
 use crate::connections::Waiting;
 use crate::listen::{Accepted, Permit};
 use crate::route::Job;
-use crate::telemetry::{Arrival, Opening};
+use crate::telemetry::{ConnectionStart, ReadTimes};
 use crate::transport::{Ends, Peer, Transport};
-use crate::worker::{Buffers, LogLater, Output, WorkerContext};
+use crate::worker::{Buffers, DeferredRecord, Output, WorkerContext};
 
 /// One HTTP/1 connection.
 pub(crate) struct Connection {
@@ -70,9 +70,9 @@ pub(crate) struct Connection {
     /// Whether requests are commands to the server.
     is_admin: bool,
     /// When the bytes that are being answered were read, when anybody wants to know.
-    arrival: Option<Arrival>,
+    read_times: Option<ReadTimes>,
     /// How the connection began, until its first request.
-    opening: Option<Opening>,
+    connection_start: Option<ConnectionStart>,
     /// Whether HTTP/2 may be spoken on this listener.
     http2: bool,
     stage: Stage,
@@ -99,7 +99,7 @@ struct Handling {
     job: Job,
     /// Earlier responses that go before this one.
     before: Output,
-    log: Option<Box<LogLater>>,
+    log: Option<Box<DeferredRecord>>,
     is_head: bool,
 }
 
@@ -162,7 +162,7 @@ impl Connection {
         accepted: Accepted,
         start: Start,
     ) -> Self {
-        let Accepted { peer, proxied, permit, opening, arrived, .. } = accepted;
+        let Accepted { peer, proxied, permit, connection_start, arrived, .. } = accepted;
         let now = ctx.clock.now();
         let slot = ctx.connections.add(now, peer.network());
         let serial = ctx.next_serial();
@@ -187,8 +187,8 @@ impl Connection {
             may_overtake: true,
             first_reads: 0,
             is_admin: start == Start::Admin,
-            arrival: None,
-            opening,
+            read_times: None,
+            connection_start,
             http2: start == Start::Either,
             stage: Stage::Receive,
             body: None,
@@ -308,8 +308,8 @@ impl Connection {
 
     /// Bytes were read, which are not among the unread ones yet.
     fn note_arrival(&mut self) {
-        if self.ctx.is_tracking() {
-            self.arrival = Some(Arrival::read(self.arrival, self.unread.is_empty()));
+        if self.ctx.has_telemetry() {
+            self.read_times = Some(ReadTimes::after_read(self.read_times, self.unread.is_empty()));
         }
     }
 
@@ -346,7 +346,7 @@ impl Connection {
                 self.stage = Stage::Receive;
                 self.early_reads = 2;
                 // What is there of the next request came when it was read.
-                self.arrival = self.arrival.filter(|_| !self.unread.is_empty());
+                self.read_times = self.read_times.filter(|_| !self.unread.is_empty());
                 self.resume = !self.unread.is_empty();
                 self.await_more(true);
             }

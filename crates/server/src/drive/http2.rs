@@ -21,9 +21,9 @@ use tokio::io::ReadBuf;
 use self::work::Work;
 use super::patience::Patience;
 use crate::checks::ConnectionPace;
-use crate::telemetry::{Arrival, Opening};
+use crate::telemetry::{ConnectionStart, ReadTimes};
 use crate::transport::{Ends, Peer, Transport};
-use crate::worker::{Buffers, Ending, From, Pending, WorkerContext};
+use crate::worker::{Buffers, Completion, ConnectionInfo, Pending, WorkerContext};
 
 /// One HTTP/2 connection, but for its socket.
 pub(super) struct Connection {
@@ -47,7 +47,7 @@ pub(super) struct Connection {
     pace: Option<ConnectionPace>,
     requests: u64,
     /// When the bytes that are being answered were read.
-    arrival: Option<Arrival>,
+    read_times: Option<ReadTimes>,
     /// When something was last received or sent, in milliseconds of the worker's clock.
     active: u64,
     /// While the socket does not take what is written.
@@ -77,15 +77,15 @@ pub(super) struct Link<'a> {
     /// What a proxy said of the addresses of client and server.
     pub(super) proxied: Option<&'a Ends>,
     /// How the connection began, until its first request.
-    pub(super) opening: &'a mut Option<Opening>,
+    pub(super) connection_start: &'a mut Option<ConnectionStart>,
     pub(super) serial: u64,
     pub(super) slot: usize,
 }
 
 impl Link<'_> {
     /// Where its requests come from.
-    fn from(&self) -> From<'_> {
-        From { peer: self.peer, connection: self.serial, stream: self.stream }
+    fn connection_info(&self) -> ConnectionInfo<'_> {
+        ConnectionInfo { peer: self.peer, serial: self.serial, stream: self.stream }
     }
 
     /// The addresses of client and server.
@@ -143,7 +143,7 @@ impl Connection {
             works: Vec::new(),
             pace: None,
             requests: 0,
-            arrival: None,
+            read_times: None,
             active: now,
             patience: None,
             served: now,
@@ -247,8 +247,8 @@ impl Connection {
             self.early_reads = self.early_reads.saturating_sub(1);
             link.ctx.look_for_changes();
         }
-        if link.ctx.is_tracking() {
-            self.arrival = Some(Arrival::read(self.arrival, self.unread.is_empty()));
+        if link.ctx.has_telemetry() {
+            self.read_times = Some(ReadTimes::after_read(self.read_times, self.unread.is_empty()));
         }
         let fresh = read.filled();
         self.active = link.ctx.clock.now();
@@ -286,7 +286,7 @@ impl Connection {
                 Ok(Event::Refused { stream, refusal }) => {
                     self.refuse_unread(link, stream, refusal, parts);
                 }
-                Ok(Event::Reset { stream }) => self.forget(link, stream, Ending::BrokenOff),
+                Ok(Event::Reset { stream }) => self.forget(link, stream, Completion::Aborted),
                 Err(failure) => {
                     let (code, reason) = (failure.code, failure.reason);
                     if failure.is_abuse() {
@@ -354,13 +354,13 @@ impl Connection {
                 self.patience = None;
                 out.clear();
                 self.flushes += 1;
-                self.pending.settle(link.ctx, &link.from());
+                self.pending.settle(link.ctx, &link.connection_info());
                 None
             }
             Poll::Ready(Err(_)) => Some(Turn::Over(Outcome::End)),
             Poll::Pending => {
                 let sent = self.sent(link);
-                self.pending.settle_before(link.ctx, &link.from(), sent);
+                self.pending.settle_before(link.ctx, &link.connection_info(), sent);
                 self.unsent.extend_from_slice(&out[at..]);
                 out.clear();
                 let patience = self.patience.get_or_insert_with(|| Patience::begin(now, limit));
@@ -380,7 +380,7 @@ impl Connection {
         self.flushed += at as i64;
         if done {
             self.flushes += 1;
-            self.pending.settle(link.ctx, &link.from());
+            self.pending.settle(link.ctx, &link.connection_info());
         }
         done
     }

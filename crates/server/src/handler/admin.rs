@@ -13,7 +13,7 @@ use crate::handler::break_out;
 use crate::handler::status;
 use crate::response::Response;
 use crate::route::{Direction, Reply, Routed, error_response};
-use crate::telemetry::Follow;
+use crate::telemetry::RouteTelemetry;
 use crate::worker::{SharedState, WorkerContext};
 
 /// Bytes of a body, which no command has a use for.
@@ -44,7 +44,7 @@ pub(crate) fn answer(ctx: &Rc<WorkerContext>, request: &Request<'_>) -> Routed {
         body_limit: BODY,
         reads_body: false,
         log: false,
-        follow: Follow::default(),
+        route_telemetry: RouteTelemetry::default(),
         context: None,
         direction: Direction::Right,
     }

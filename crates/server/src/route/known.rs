@@ -61,7 +61,7 @@ pub(crate) fn known<'f>(
     let coding = file::plain_coding(request, hit)?;
     let prepared =
         Prepared { hit: &**hit, coding, not_modified: false, cache: "hit", content: None };
-    if hit.settings.checks.is_some() || ctx.is_telling_times() {
+    if hit.settings.checks.is_some() || ctx.needs_timings() {
         let (settings, raw_path, via) = (&hit.settings, path, Via::default());
         let subject =
             Subject { site, settings, raw_path, path: b"", query, client, context: None, via };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::log_queue::{BATCH_BYTES, Queue, new_buffer};
 use super::log_writer::{Target, Writer};
-use super::{Exchange, Format, TimeCache};
+use super::{AccessRecord, Format, TimeCache};
 
 /// Where the access log goes and how it looks.
 #[derive(Clone, Debug)]
@@ -74,7 +74,7 @@ impl AccessLog {
     }
 
     /// Whether its lines tell where the time of requests went.
-    pub(crate) fn tells_times(&self) -> bool {
+    pub(crate) fn has_timings(&self) -> bool {
         matches!(self.format, Format::Json)
     }
 
@@ -145,8 +145,8 @@ impl WorkerLog {
     }
 
     /// Appends the line of an exchange; hands the lines over when there are 64 KiB of them.
-    pub(crate) fn record(&mut self, exchange: &Exchange<'_>) {
-        self.log.format.write_line(exchange, &mut self.time, &mut self.buffer);
+    pub(crate) fn record(&mut self, record: &AccessRecord<'_>) {
+        self.log.format.write_line(record, &mut self.time, &mut self.buffer);
         self.lines += 1;
         if self.buffer.len() >= BATCH_BYTES {
             self.flush();
@@ -176,7 +176,7 @@ impl Drop for WorkerLog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::exchange::tests::sample;
+    use crate::telemetry::access_record::tests::sample;
 
     use std::fs::{self, File};
     use std::io::{BufRead, BufReader, Read};
@@ -203,7 +203,7 @@ mod tests {
 
     fn record(worker_log: &mut WorkerLog, serials: std::ops::Range<u64>) {
         for connection in serials {
-            worker_log.record(&Exchange { connection, target: b"/", ..sample() });
+            worker_log.record(&AccessRecord { connection, target: b"/", ..sample() });
         }
     }
 

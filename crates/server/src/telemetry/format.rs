@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
 use super::escape;
-use super::{Course, Exchange, Template, TimeCache};
+use super::{AccessRecord, ScriptContext, Template, TimeCache};
 use crate::transport::{Peer, UNIX};
 
 /// How a line of the access log is written.
@@ -48,22 +48,22 @@ impl Format {
     /// Appends one line, with its line feed, to `out`.
     pub(crate) fn write_line(
         &self,
-        exchange: &Exchange<'_>,
+        record: &AccessRecord<'_>,
         time: &mut TimeCache,
         out: &mut Vec<u8>,
     ) {
         match self {
-            Self::Common => write_common(exchange, time, out),
+            Self::Common => write_common(record, time, out),
             Self::Combined => {
-                write_common(exchange, time, out);
+                write_common(record, time, out);
                 out.extend_from_slice(b" \"");
-                quoted_or_dash(exchange.referer, out);
+                quoted_or_dash(record.referer, out);
                 out.extend_from_slice(b"\" \"");
-                quoted_or_dash(exchange.user_agent, out);
+                quoted_or_dash(record.user_agent, out);
                 out.push(b'"');
             }
-            Self::Json => write_json(exchange, time, out),
-            Self::Template(template) => template.write(exchange, time, out),
+            Self::Json => write_json(record, time, out),
+            Self::Template(template) => template.write(record, time, out),
         }
         out.push(b'\n');
     }
@@ -95,89 +95,89 @@ pub(super) fn nearest<const N: usize>(word: &str, known: [&'static str; N]) -> &
     known.into_iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b))).unwrap_or_default()
 }
 
-fn write_common(exchange: &Exchange<'_>, time: &mut TimeCache, out: &mut Vec<u8>) {
-    match exchange.peer_name {
+fn write_common(record: &AccessRecord<'_>, time: &mut TimeCache, out: &mut Vec<u8>) {
+    match record.peer_name {
         Some(name) => bare_or_dash(Some(name.as_bytes()), out),
-        None => address(exchange.peer, out),
+        None => address(record.peer, out),
     }
     out.extend_from_slice(b" - ");
-    bare_or_dash(exchange.user, out);
+    bare_or_dash(record.user, out);
     out.extend_from_slice(b" [");
-    out.extend_from_slice(time.clf(exchange.started_secs));
+    out.extend_from_slice(time.clf(record.started_secs));
     out.extend_from_slice(b"] \"");
-    request_line(exchange, out);
+    request_line(record, out);
     out.extend_from_slice(b"\" ");
-    number(exchange.status, out);
+    number(record.status, out);
     out.push(b' ');
-    number(exchange.body_bytes, out);
+    number(record.body_bytes, out);
 }
 
 /// The request line; a lone `-` when the request could not be parsed at all.
 ///
 /// A space inside the method or the target is escaped, so that the three parts stay three.
-fn request_line(exchange: &Exchange<'_>, out: &mut Vec<u8>) {
-    if exchange.method.is_empty() && exchange.target.is_empty() {
+fn request_line(record: &AccessRecord<'_>, out: &mut Vec<u8>) {
+    if record.method.is_empty() && record.target.is_empty() {
         out.push(b'-');
         return;
     }
-    bare_or_dash(Some(exchange.method), out);
+    bare_or_dash(Some(record.method), out);
     out.push(b' ');
-    bare_or_dash(Some(exchange.target), out);
+    bare_or_dash(Some(record.target), out);
     out.push(b' ');
-    out.extend_from_slice(exchange.version.as_bytes());
+    out.extend_from_slice(record.version.as_bytes());
 }
 
-fn write_json(exchange: &Exchange<'_>, time: &mut TimeCache, out: &mut Vec<u8>) {
+fn write_json(record: &AccessRecord<'_>, time: &mut TimeCache, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"time\":\"");
-    time_iso(exchange, time, out);
+    time_iso(record, time, out);
     out.extend_from_slice(b"\",\"remote\":\"");
-    address(exchange.peer, out);
+    address(record.peer, out);
     out.push(b'"');
-    json_member(b",\"remote_name\":", exchange.peer_name.map(str::as_bytes), out);
-    json_member(b",\"user\":", exchange.user, out);
-    json_member(b",\"method\":", non_empty(exchange.method), out);
-    json_member(b",\"target\":", non_empty(exchange.target), out);
+    json_member(b",\"remote_name\":", record.peer_name.map(str::as_bytes), out);
+    json_member(b",\"user\":", record.user, out);
+    json_member(b",\"method\":", non_empty(record.method), out);
+    json_member(b",\"target\":", non_empty(record.target), out);
     out.extend_from_slice(b",\"protocol\":\"");
-    out.extend_from_slice(exchange.version.as_bytes());
+    out.extend_from_slice(record.version.as_bytes());
     out.extend_from_slice(b"\",\"status\":");
-    number(exchange.status, out);
+    number(record.status, out);
     out.extend_from_slice(b",\"bytes\":");
-    number(exchange.body_bytes, out);
-    json_member(b",\"referer\":", exchange.referer, out);
-    json_member(b",\"user_agent\":", exchange.user_agent, out);
-    json_member(b",\"host\":", exchange.host, out);
+    number(record.body_bytes, out);
+    json_member(b",\"referer\":", record.referer, out);
+    json_member(b",\"user_agent\":", record.user_agent, out);
+    json_member(b",\"host\":", record.host, out);
     out.extend_from_slice(b",\"duration_us\":");
-    number(exchange.duration_ns / 1_000, out);
+    number(record.duration_ns / 1_000, out);
     out.extend_from_slice(b",\"connection\":");
-    number(exchange.connection, out);
-    json_member(b",\"site\":", Some(exchange.site.as_bytes()), out);
+    number(record.connection, out);
+    json_member(b",\"site\":", Some(record.site.as_bytes()), out);
     out.extend_from_slice(b",\"cache\":\"");
-    out.extend_from_slice(exchange.cache.as_bytes());
+    out.extend_from_slice(record.cache.as_bytes());
     out.extend_from_slice(b"\",\"coding\":\"");
-    out.extend_from_slice(exchange.coding.as_bytes());
+    out.extend_from_slice(record.coding.as_bytes());
     out.extend_from_slice(b"\",\"phases\":{");
-    for (at, (name, micros)) in exchange.times.iter().enumerate() {
+    for (at, (name, micros)) in record.timings.iter().enumerate() {
         out.extend_from_slice(if at == 0 { b"\"" } else { b",\"" });
         out.extend_from_slice(name.as_bytes());
         out.extend_from_slice(b"_us\":");
         number(micros, out);
     }
     out.push(b'}');
-    let tls = exchange.tls.as_ref();
+    let tls = record.tls.as_ref();
     json_member(b",\"tls_protocol\":", tls.map(|tls| tls.protocol.as_bytes()), out);
     json_member(b",\"tls_cipher\":", tls.map(|tls| tls.cipher.as_bytes()), out);
-    json_member(b",\"tls_client_subject\":", exchange.tls_client(), out);
-    if let (Some(course), Some(id)) = (exchange.course, exchange.request_id()) {
-        json_course(course, id, out);
+    json_member(b",\"tls_client_subject\":", record.tls_client(), out);
+    if let (Some(script_context), Some(id)) = (record.script_context, record.request_id()) {
+        json_course(script_context, id, out);
     }
     out.push(b'}');
 }
 
 /// What only requests to scripts have: the number, and moments in nanoseconds since the head.
-fn json_course(course: &Course, id: &str, out: &mut Vec<u8>) {
+fn json_course(script_context: &ScriptContext, id: &str, out: &mut Vec<u8>) {
     json_member(b",\"request_id\":", Some(id.as_bytes()), out);
     out.extend_from_slice(b",\"script_ns\":{");
-    for (at, (name, nanos)) in course.moments().enumerate() {
+    for (at, (name, nanos)) in script_context.timestamps().enumerate() {
         out.extend_from_slice(if at == 0 { b"\"" } else { b",\"" });
         out.extend_from_slice(name.as_bytes());
         out.extend_from_slice(b"\":");
@@ -201,15 +201,15 @@ fn json_member(key: &[u8], value: Option<&[u8]>, out: &mut Vec<u8>) {
 }
 
 /// When the request began, by RFC 3339 in UTC to the millisecond.
-pub(super) fn time_iso(exchange: &Exchange<'_>, time: &mut TimeCache, out: &mut Vec<u8>) {
-    out.extend_from_slice(time.iso(exchange.started_secs));
-    decimals((exchange.started_nanos / 1_000_000).min(999), out);
+pub(super) fn time_iso(record: &AccessRecord<'_>, time: &mut TimeCache, out: &mut Vec<u8>) {
+    out.extend_from_slice(time.iso(record.started_secs));
+    decimals((record.started_nanos / 1_000_000).min(999), out);
     out.push(b'Z');
 }
 
 /// The duration in milliseconds, to the microsecond: `12.345`.
-pub(super) fn duration_ms(exchange: &Exchange<'_>, out: &mut Vec<u8>) {
-    let micros = exchange.duration_ns / 1_000;
+pub(super) fn duration_ms(record: &AccessRecord<'_>, out: &mut Vec<u8>) {
+    let micros = record.duration_ns / 1_000;
     number(micros / 1_000, out);
     decimals((micros % 1_000) as u32, out);
 }
@@ -284,7 +284,7 @@ fn non_empty(value: &[u8]) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::exchange::tests::sample;
+    use crate::telemetry::access_record::tests::sample;
 
     use std::hint::black_box;
     use std::time::Instant;
@@ -293,22 +293,22 @@ mod tests {
     use proptest::option;
     use proptest::prelude::*;
 
-    fn line(format: &str, exchange: &Exchange<'_>) -> String {
+    fn line(format: &str, record: &AccessRecord<'_>) -> String {
         let mut out = Vec::new();
-        Format::parse(format).unwrap().write_line(exchange, &mut TimeCache::new(), &mut out);
+        Format::parse(format).unwrap().write_line(record, &mut TimeCache::new(), &mut out);
         String::from_utf8(out).unwrap()
     }
 
     #[test]
     fn common_and_combined_are_what_log_readers_expect() {
-        let exchange = Exchange { user: Some(b"frank"), user_agent: Some(b"curl/8"), ..sample() };
+        let record = AccessRecord { user: Some(b"frank"), user_agent: Some(b"curl/8"), ..sample() };
         assert_eq!(
-            line("common", &exchange),
+            line("common", &record),
             "192.0.2.7 - frank [10/Oct/2000:13:55:36 +0000] \
              \"GET /apache_pb.gif?x=1 HTTP/1.1\" 200 2326\n"
         );
         assert_eq!(
-            line("combined", &exchange),
+            line("combined", &record),
             "192.0.2.7 - frank [10/Oct/2000:13:55:36 +0000] \
              \"GET /apache_pb.gif?x=1 HTTP/1.1\" 200 2326 \
              \"http://www.example.com/start.html\" \"curl/8\"\n"
@@ -317,20 +317,20 @@ mod tests {
 
     #[test]
     fn an_unparsed_request_is_a_dash() {
-        let exchange =
-            Exchange { method: b"", target: b"", user: Some(b""), referer: None, ..sample() };
+        let record =
+            AccessRecord { method: b"", target: b"", user: Some(b""), referer: None, ..sample() };
         assert_eq!(
-            line("common", &exchange),
+            line("common", &record),
             "192.0.2.7 - - [10/Oct/2000:13:55:36 +0000] \"-\" 200 2326\n"
         );
-        let json: serde_json::Value = serde_json::from_str(&line("json", &exchange)).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&line("json", &record)).unwrap();
         assert!(json["method"].is_null() && json["target"].is_null() && json["referer"].is_null());
     }
 
     #[test]
     fn json_has_every_key_with_its_type() {
-        let exchange = Exchange { peer_name: Some("client.example"), ..sample() };
-        let json: serde_json::Value = serde_json::from_str(&line("json", &exchange)).unwrap();
+        let record = AccessRecord { peer_name: Some("client.example"), ..sample() };
+        let json: serde_json::Value = serde_json::from_str(&line("json", &record)).unwrap();
         let expected = serde_json::json!({
             "time": "2000-10-10T13:55:36.123Z",
             "remote": "192.0.2.7",
@@ -376,7 +376,7 @@ mod tests {
     #[test]
     fn client_text_cannot_forge_a_line_or_a_field() {
         let attack = b"x\" 200 1 \"-\" \"-\"\n10.0.0.1 - root [now] \"GET /\r\\\" ";
-        let exchange = Exchange {
+        let record = AccessRecord {
             user: Some(attack),
             method: attack,
             target: attack,
@@ -384,7 +384,7 @@ mod tests {
             user_agent: Some(attack),
             ..sample()
         };
-        let line = line("combined", &exchange);
+        let line = line("combined", &record);
         assert_eq!(line.matches('\n').count(), 1);
         assert_eq!(line.matches('"').count(), 6);
         let [before, request, rest, ..] = line.split('"').collect::<Vec<_>>()[..] else {
@@ -412,7 +412,7 @@ mod tests {
             status: u16, body_bytes: u64, duration_ns: u64, started_secs: u64, started_nanos: u32,
             peer: IpAddr,
         ) {
-            let exchange = Exchange {
+            let record = AccessRecord {
                 peer: Peer::Ip(peer), peer_name: Some(&text), user: user.as_deref(), started_secs, started_nanos,
                 duration_ns, method: &method, target: &target, status, body_bytes,
                 referer: field.as_deref(), user_agent: Some(text.as_bytes()),
@@ -422,7 +422,7 @@ mod tests {
                 {path} {query} {protocol} {status} {bytes} {referer} {user_agent} {host} \
                 {duration_us} {duration_ms} {connection} {site} {cache} {coding}";
             for format in ["common", "combined", "json", template] {
-                let line = line(format, &exchange);
+                let line = line(format, &record);
                 prop_assert_eq!(line.matches('\n').count(), 1);
                 prop_assert!(line.ends_with('\n'));
                 if format == template {

@@ -1,27 +1,27 @@
 //! Telemetry of requests: access log, reverse DNS, metrics, live view, traces.
 
 mod access_log;
-mod course;
+mod access_record;
 mod escape;
-mod exchange;
 mod format;
 pub(crate) mod live;
 mod log_queue;
 mod log_writer;
 pub(crate) mod metrics;
 pub(crate) mod redact;
+mod request;
 mod reverse_dns;
+mod script_context;
 mod template;
 mod time_cache;
 pub(crate) mod traces;
-mod track;
 
 pub(crate) use access_log::{AccessLog, AccessLogSettings, WorkerLog};
-pub(crate) use course::{Course, push_hex, random, random_id};
-pub(crate) use exchange::Exchange;
+pub(crate) use access_record::AccessRecord;
 pub(crate) use format::{Format, ip};
+pub use request::PHASES;
+pub(crate) use request::{ConnectionStart, ReadTimes, RequestTelemetry, RouteTelemetry, Timings};
 pub(crate) use reverse_dns::{ReverseDns, ReverseDnsSettings};
+pub(crate) use script_context::{ScriptContext, push_hex, random, random_id};
 pub(crate) use template::Template;
 pub(crate) use time_cache::TimeCache;
-pub use track::PHASES;
-pub(crate) use track::{Arrival, Follow, Opening, Times, Track};

@@ -4,7 +4,7 @@ use super::escape;
 use super::format::{
     FormatError, address, bare_or_dash, duration_ms, nearest, number, quoted_or_dash, time_iso,
 };
-use super::{Exchange, TimeCache};
+use super::{AccessRecord, TimeCache};
 
 /// A line with placeholders in braces; `{{` and `}}` stand for the braces themselves.
 ///
@@ -69,11 +69,11 @@ impl Template {
     }
 
     /// Appends the line, without its line feed.
-    pub(super) fn write(&self, exchange: &Exchange<'_>, time: &mut TimeCache, out: &mut Vec<u8>) {
+    pub(super) fn write(&self, record: &AccessRecord<'_>, time: &mut TimeCache, out: &mut Vec<u8>) {
         for piece in &self.pieces {
             match piece {
                 Piece::Literal(bytes) => out.extend_from_slice(bytes),
-                Piece::Field { field, quoted } => field.write(*quoted, exchange, time, out),
+                Piece::Field { field, quoted } => field.write(*quoted, record, time, out),
             }
         }
     }
@@ -135,37 +135,43 @@ fields! {
 }
 
 impl Field {
-    fn write(self, quoted: bool, exchange: &Exchange<'_>, time: &mut TimeCache, out: &mut Vec<u8>) {
-        let tls = exchange.tls.as_ref();
+    fn write(
+        self,
+        quoted: bool,
+        record: &AccessRecord<'_>,
+        time: &mut TimeCache,
+        out: &mut Vec<u8>,
+    ) {
+        let tls = record.tls.as_ref();
         let text = if quoted { quoted_or_dash } else { bare_or_dash };
         match self {
-            Self::Remote => address(exchange.peer, out),
-            Self::RemoteName => text(exchange.peer_name.map(str::as_bytes), out),
-            Self::User => text(exchange.user, out),
-            Self::Time => out.extend_from_slice(time.clf(exchange.started_secs)),
-            Self::TimeIso => time_iso(exchange, time, out),
+            Self::Remote => address(record.peer, out),
+            Self::RemoteName => text(record.peer_name.map(str::as_bytes), out),
+            Self::User => text(record.user, out),
+            Self::Time => out.extend_from_slice(time.clf(record.started_secs)),
+            Self::TimeIso => time_iso(record, time, out),
             // A request line inside quotes must keep its three parts: no space within one.
-            Self::Method => bare_or_dash(Some(exchange.method), out),
-            Self::Target => bare_or_dash(Some(exchange.target), out),
-            Self::Path => bare_or_dash(Some(exchange.path()), out),
-            Self::Query => bare_or_dash(exchange.query(), out),
-            Self::Protocol => out.extend_from_slice(exchange.version.as_bytes()),
-            Self::Status => number(exchange.status, out),
-            Self::Bytes => number(exchange.body_bytes, out),
-            Self::Referer => text(exchange.referer, out),
-            Self::UserAgent => text(exchange.user_agent, out),
-            Self::Host => text(exchange.host, out),
-            Self::DurationUs => number(exchange.duration_ns / 1_000, out),
-            Self::DurationMs => duration_ms(exchange, out),
-            Self::Connection => number(exchange.connection, out),
-            Self::Site => text(Some(exchange.site.as_bytes()), out),
-            Self::Cache => escape::bare(exchange.cache.as_bytes(), out),
-            Self::Coding => escape::bare(exchange.coding.as_bytes(), out),
+            Self::Method => bare_or_dash(Some(record.method), out),
+            Self::Target => bare_or_dash(Some(record.target), out),
+            Self::Path => bare_or_dash(Some(record.path()), out),
+            Self::Query => bare_or_dash(record.query(), out),
+            Self::Protocol => out.extend_from_slice(record.version.as_bytes()),
+            Self::Status => number(record.status, out),
+            Self::Bytes => number(record.body_bytes, out),
+            Self::Referer => text(record.referer, out),
+            Self::UserAgent => text(record.user_agent, out),
+            Self::Host => text(record.host, out),
+            Self::DurationUs => number(record.duration_ns / 1_000, out),
+            Self::DurationMs => duration_ms(record, out),
+            Self::Connection => number(record.connection, out),
+            Self::Site => text(Some(record.site.as_bytes()), out),
+            Self::Cache => escape::bare(record.cache.as_bytes(), out),
+            Self::Coding => escape::bare(record.coding.as_bytes(), out),
             Self::TlsProtocol => text(tls.map(|tls| tls.protocol.as_bytes()), out),
             Self::TlsCipher => text(tls.map(|tls| tls.cipher.as_bytes()), out),
-            Self::TlsClientSubject => text(exchange.tls_client(), out),
+            Self::TlsClientSubject => text(record.tls_client(), out),
             Self::TlsClientVerify => text(tls.map(|tls| tls.verified().as_bytes()), out),
-            Self::RequestId => text(exchange.request_id().map(str::as_bytes), out),
+            Self::RequestId => text(record.request_id().map(str::as_bytes), out),
         }
     }
 }
@@ -173,22 +179,22 @@ impl Field {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::exchange::tests::sample;
+    use crate::telemetry::access_record::tests::sample;
 
-    fn line(template: &str, exchange: &Exchange<'_>) -> String {
+    fn line(template: &str, record: &AccessRecord<'_>) -> String {
         let mut out = Vec::new();
-        Template::parse(template).unwrap().write(exchange, &mut TimeCache::new(), &mut out);
+        Template::parse(template).unwrap().write(record, &mut TimeCache::new(), &mut out);
         String::from_utf8(out).unwrap()
     }
 
     #[test]
     fn each_placeholder_gives_its_value() {
-        let exchange = Exchange { user: Some(b"ann"), peer_name: Some("c.example"), ..sample() };
+        let record = AccessRecord { user: Some(b"ann"), peer_name: Some("c.example"), ..sample() };
         let template = "{remote}\t{remote_name} {user} {time} {time_iso} {method} {target} {path} \
             {query} {protocol} {status} {bytes} {referer} {host} {duration_us} {duration_ms} \
             {connection} {site} {cache} {coding} {{{status}}}";
         assert_eq!(
-            line(template, &exchange),
+            line(template, &record),
             "192.0.2.7\tc.example ann 10/Oct/2000:13:55:36 +0000 2000-10-10T13:55:36.123Z GET \
              /apache_pb.gif?x=1 /apache_pb.gif x=1 HTTP/1.1 200 2326 \
              http://www.example.com/start.html www.example.com 1234 1.234 42 main hit gzip {200}"
@@ -197,9 +203,9 @@ mod tests {
 
     #[test]
     fn spaces_are_kept_only_between_quotes() {
-        let exchange = Exchange { user_agent: Some(b"a \"b"), ..sample() };
+        let record = AccessRecord { user_agent: Some(b"a \"b"), ..sample() };
         let template = "\"{user_agent}\" {user_agent} \"{{\"{user_agent}";
-        assert_eq!(line(template, &exchange), "\"a \\x22b\" a\\x20\\x22b \"{\"a\\x20\\x22b");
+        assert_eq!(line(template, &record), "\"a \\x22b\" a\\x20\\x22b \"{\"a\\x20\\x22b");
     }
 
     #[test]

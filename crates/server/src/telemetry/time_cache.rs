@@ -1,10 +1,10 @@
-//! Times as text, rendered once a second.
+//! Timings as text, rendered once a second.
 
 use dunlin_http::semantics::date;
 
 /// The last second's text in both notations.
 ///
-/// Times are in UTC always: a log in local time is ambiguous for an hour each autumn.
+/// Timings are in UTC always: a log in local time is ambiguous for an hour each autumn.
 #[derive(Clone, Debug)]
 pub(crate) struct TimeCache {
     second: u64,

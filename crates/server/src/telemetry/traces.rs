@@ -17,7 +17,7 @@ use dunlin_http::semantics::host;
 use serde_json::{Value, json};
 
 use super::metrics::{Label, named};
-use super::{Exchange, Times, random};
+use super::{AccessRecord, Timings, random};
 use crate::client::Client;
 use crate::config::Traces;
 use crate::transport::Peer;
@@ -73,7 +73,7 @@ struct Ended {
     site: Box<str>,
     cache: &'static str,
     label: Label,
-    times: Times,
+    timings: Timings,
 }
 
 /// Spans that may wait.
@@ -143,8 +143,14 @@ impl Tracer {
     }
 
     /// The request has ended.
-    pub(crate) fn end(&self, span: &Span, exchange: &Exchange<'_>, times: &Times, label: Label) {
-        let ended = Box::new(Ended::new(*span, exchange, times, label));
+    pub(crate) fn end(
+        &self,
+        span: &Span,
+        record: &AccessRecord<'_>,
+        timings: &Timings,
+        label: Label,
+    ) {
+        let ended = Box::new(Ended::new(*span, record, timings, label));
         let result = self.queue.try_send(Message::Ended(ended));
         if result.is_err() {
             self.counts.lost.fetch_add(1, Ordering::Relaxed);
@@ -198,27 +204,27 @@ fn parse(value: &[u8]) -> Option<Parent> {
 }
 
 impl Ended {
-    fn new(span: Span, exchange: &Exchange<'_>, times: &Times, label: Label) -> Self {
+    fn new(span: Span, record: &AccessRecord<'_>, timings: &Timings, label: Label) -> Self {
         let start =
-            u128::from(exchange.started_secs) * 1_000_000_000 + u128::from(exchange.started_nanos);
+            u128::from(record.started_secs) * 1_000_000_000 + u128::from(record.started_nanos);
         Self {
             span,
             start,
-            end: start + u128::from(exchange.duration_ns),
-            method: exchange.method.into(),
-            path: exchange.path().into(),
-            query: exchange.query().map(Vec::from),
-            host: exchange.host.map(Vec::from),
-            user_agent: exchange.user_agent.map(Vec::from),
-            peer: exchange.peer,
-            is_encrypted: exchange.encrypted,
-            version: exchange.version,
-            status: exchange.status,
-            body_bytes: exchange.body_bytes,
-            site: exchange.site.into(),
-            cache: exchange.cache,
+            end: start + u128::from(record.duration_ns),
+            method: record.method.into(),
+            path: record.path().into(),
+            query: record.query().map(Vec::from),
+            host: record.host.map(Vec::from),
+            user_agent: record.user_agent.map(Vec::from),
+            peer: record.peer,
+            is_encrypted: record.encrypted,
+            version: record.version,
+            status: record.status,
+            body_bytes: record.body_bytes,
+            site: record.site.into(),
+            cache: record.cache,
             label,
-            times: *times,
+            timings: *timings,
         }
     }
 }
@@ -262,7 +268,7 @@ fn encode(ended: &Ended) -> Value {
     }
     add("dunlin.site", (&*ended.site).into());
     add("dunlin.cache", ended.cache.into());
-    for (name, micros) in ended.times.iter() {
+    for (name, micros) in ended.timings.iter() {
         add(&format!("dunlin.phase.{name}_us"), micros.into());
     }
     let mut message = json!({

@@ -6,10 +6,10 @@ use std::time::Instant;
 use dunlin_http::semantics::Method;
 use dunlin_http::{OwnedRequest, Request, Version};
 
-use super::{Ending, From, Served, WorkerContext};
+use super::{Completion, ConnectionInfo, ResponseOutcome, WorkerContext};
 use crate::checks::Client;
 use crate::telemetry::metrics::Label;
-use crate::telemetry::{Arrival, Track};
+use crate::telemetry::{ReadTimes, RequestTelemetry};
 
 /// Bytes that are collected for one write, and the records of the responses that end among them.
 #[derive(Default)]
@@ -21,8 +21,8 @@ pub(crate) struct Output {
 /// Records to be made when the socket has taken the responses.
 #[derive(Default)]
 pub(crate) struct Pending {
-    counted: Vec<(Place, Counted)>,
-    tracked: Vec<(Place, Tracked)>,
+    counted: Vec<(OutputRange, CountedResponse)>,
+    tracked: Vec<(OutputRange, Tracked)>,
     /// Copies of requests, which are used again and again, and how many are in use.
     copies: Vec<OwnedRequest>,
     copied: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Pending {
 
 /// Where a response is among the bytes of an output.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct OutputRange {
     /// Its first byte; negative when it was sent before.
     pub(crate) start: i64,
     pub(crate) end: i64,
@@ -39,13 +39,13 @@ pub(crate) struct Place {
 }
 
 /// A response that is only counted.
-pub(crate) struct Counted {
+pub(crate) struct CountedResponse {
     pub(crate) method: Method,
     pub(crate) version: Version,
     pub(crate) client: Client,
     pub(crate) label: Label,
     pub(crate) status: u16,
-    pub(crate) arrival: Option<Arrival>,
+    pub(crate) read_times: Option<ReadTimes>,
     /// When its route was found, if that is known.
     pub(crate) routed: Option<Instant>,
     /// Bytes of its body.
@@ -53,37 +53,37 @@ pub(crate) struct Counted {
 }
 
 /// What the record of a request needs when it cannot be made at once.
-pub(crate) struct LogLater {
+pub(crate) struct DeferredRecord {
     pub(crate) request: OwnedRequest,
-    pub(crate) track: Track,
-    pub(crate) served: Served,
+    pub(crate) telemetry: RequestTelemetry,
+    pub(crate) outcome: ResponseOutcome,
 }
 
 enum Tracked {
     /// The request is the copy of that number.
     Copied {
         number: usize,
-        track: Track,
-        served: Served,
+        telemetry: RequestTelemetry,
+        outcome: ResponseOutcome,
     },
-    Owned(Box<LogLater>),
+    Owned(Box<DeferredRecord>),
 }
 
-impl Place {
+impl OutputRange {
     /// A response of which the first byte is at `start` and the last before `end`.
     pub(crate) fn new(start: usize, end: usize, body: u64) -> Self {
         Self { start: start as i64, end: end as i64, body }
     }
 
     /// What became of a response of which the socket has taken what stands before `at`.
-    fn served(&self, served: Served, at: i64) -> Served {
+    fn outcome(&self, outcome: ResponseOutcome, at: i64) -> ResponseOutcome {
         if self.end <= at {
-            return served;
+            return outcome;
         }
         let unsent = self.body.min((self.end - at) as u64);
-        let status = if self.start >= at { 0 } else { served.status };
-        let bytes = served.bytes.saturating_sub(unsent);
-        Served { status, ..served.until(bytes, Ending::BrokenOff) }.or_client_left()
+        let status = if self.start >= at { 0 } else { outcome.status };
+        let bytes = outcome.bytes.saturating_sub(unsent);
+        ResponseOutcome { status, ..outcome.finish(bytes, Completion::Aborted) }.or_client_closed()
     }
 }
 
@@ -95,17 +95,17 @@ impl Pending {
 
     /// Counts a response when it has been sent.
     #[inline]
-    pub(crate) fn count(&mut self, place: Place, counted: Counted) {
-        self.counted.push((place, counted));
+    pub(crate) fn count(&mut self, range: OutputRange, counted: CountedResponse) {
+        self.counted.push((range, counted));
     }
 
     /// Records a response when it has been sent.
     pub(crate) fn record(
         &mut self,
-        place: Place,
+        range: OutputRange,
         request: &Request<'_>,
-        track: Track,
-        served: Served,
+        telemetry: RequestTelemetry,
+        outcome: ResponseOutcome,
     ) {
         let number = self.copied;
         match self.copies.get_mut(number) {
@@ -113,49 +113,64 @@ impl Pending {
             None => self.copies.push(request.to_owned()),
         }
         self.copied += 1;
-        self.tracked.push((place, Tracked::Copied { number, track, served }));
+        self.tracked.push((range, Tracked::Copied { number, telemetry, outcome }));
     }
 
     /// Records a response when it has been sent.
-    pub(crate) fn record_later(&mut self, place: Place, log: Box<LogLater>) {
-        self.tracked.push((place, Tracked::Owned(log)));
+    pub(crate) fn record_later(&mut self, range: OutputRange, log: Box<DeferredRecord>) {
+        self.tracked.push((range, Tracked::Owned(log)));
     }
 
     /// Everything has been sent.
     #[inline]
-    pub(crate) fn settle(&mut self, ctx: &WorkerContext, from: &From<'_>) {
+    pub(crate) fn settle(&mut self, ctx: &WorkerContext, connection: &ConnectionInfo<'_>) {
         if !self.is_empty() {
-            self.finish(ctx, from, i64::MAX);
+            self.finish(ctx, connection, i64::MAX);
         }
     }
 
     /// What stands before `at` has been sent; the rest is still to be.
-    pub(crate) fn settle_before(&mut self, ctx: &WorkerContext, from: &From<'_>, at: i64) {
+    pub(crate) fn settle_before(
+        &mut self,
+        ctx: &WorkerContext,
+        connection: &ConnectionInfo<'_>,
+        at: i64,
+    ) {
         if !self.is_empty() {
             let rest = self.take_rest(at);
-            self.finish(ctx, from, at);
+            self.finish(ctx, connection, at);
             (self.counted, self.tracked) = (rest.counted, rest.tracked);
         }
     }
 
     /// Makes all records. What stands before `at` has been sent, and the rest never will be.
-    pub(crate) fn finish(&mut self, ctx: &WorkerContext, from: &From<'_>, at: i64) {
+    pub(crate) fn finish(&mut self, ctx: &WorkerContext, connection: &ConnectionInfo<'_>, at: i64) {
         let end = Instant::now();
-        for (place, counted) in self.counted.drain(..) {
-            let served = Served { status: counted.status, bytes: counted.bytes, ..Served::NOTHING };
-            ctx.count(&counted, &place.served(served, at), end);
+        for (range, counted) in self.counted.drain(..) {
+            let outcome = ResponseOutcome {
+                status: counted.status,
+                bytes: counted.bytes,
+                ..ResponseOutcome::NONE
+            };
+            ctx.count(&counted, &range.outcome(outcome, at), end);
         }
-        for (place, tracked) in self.tracked.drain(..) {
+        for (range, tracked) in self.tracked.drain(..) {
             match tracked {
-                Tracked::Copied { number, track, served } => {
+                Tracked::Copied { number, telemetry, outcome } => {
                     if let Some(copy) = self.copies.get(number) {
-                        let served = place.served(served, at);
-                        ctx.record_at(&copy.as_request(), from, &track, &served, end);
+                        let outcome = range.outcome(outcome, at);
+                        ctx.record_at(&copy.as_request(), connection, &telemetry, &outcome, end);
                     }
                 }
                 Tracked::Owned(log) => {
-                    let served = place.served(log.served, at);
-                    ctx.record_at(&log.request.as_request(), from, &log.track, &served, end);
+                    let outcome = range.outcome(log.outcome, at);
+                    ctx.record_at(
+                        &log.request.as_request(),
+                        connection,
+                        &log.telemetry,
+                        &outcome,
+                        end,
+                    );
                 }
             }
         }
@@ -165,34 +180,39 @@ impl Pending {
     /// Takes those away that end behind `at`.
     fn take_rest(&mut self, at: i64) -> Self {
         let mut rest = Self::default();
-        rest.counted.extend(self.counted.extract_if(.., |(place, _)| place.end > at));
+        rest.counted.extend(self.counted.extract_if(.., |(range, _)| range.end > at));
         let copies = &self.copies;
-        let tracked = self.tracked.extract_if(.., |(place, _)| place.end > at);
-        rest.tracked.extend(tracked.filter_map(|(place, tracked)| {
+        let tracked = self.tracked.extract_if(.., |(range, _)| range.end > at);
+        rest.tracked.extend(tracked.filter_map(|(range, tracked)| {
             let owned = match tracked {
                 Tracked::Owned(log) => log,
-                Tracked::Copied { number, track, served } => {
+                Tracked::Copied { number, telemetry, outcome } => {
                     let request = copies.get(number)?.clone();
-                    Box::new(LogLater { request, track, served })
+                    Box::new(DeferredRecord { request, telemetry, outcome })
                 }
             };
-            Some((place, Tracked::Owned(owned)))
+            Some((range, Tracked::Owned(owned)))
         }));
         rest
     }
 
     /// What stands before `at` has been sent: records it, and hands over what ends behind it, with places that count from
     /// there.
-    pub(crate) fn split_off(&mut self, ctx: &WorkerContext, from: &From<'_>, at: usize) -> Self {
+    pub(crate) fn split_off(
+        &mut self,
+        ctx: &WorkerContext,
+        connection: &ConnectionInfo<'_>,
+        at: usize,
+    ) -> Self {
         if self.is_empty() {
             return Self::default();
         }
         let at = at as i64;
         let mut rest = self.take_rest(at);
-        self.finish(ctx, from, at);
-        let places = rest.counted.iter_mut().map(|(place, _)| place);
-        for place in places.chain(rest.tracked.iter_mut().map(|(place, _)| place)) {
-            (place.start, place.end) = (place.start - at, place.end - at);
+        self.finish(ctx, connection, at);
+        let ranges = rest.counted.iter_mut().map(|(range, _)| range);
+        for range in ranges.chain(rest.tracked.iter_mut().map(|(range, _)| range)) {
+            (range.start, range.end) = (range.start - at, range.end - at);
         }
         rest
     }
@@ -211,9 +231,9 @@ impl Pending {
     }
 }
 
-impl LogLater {
-    pub(crate) fn new(request: &Request<'_>, track: Track) -> Box<Self> {
-        Box::new(Self { request: request.to_owned(), track, served: Served::NOTHING })
+impl DeferredRecord {
+    pub(crate) fn new(request: &Request<'_>, telemetry: RequestTelemetry) -> Box<Self> {
+        Box::new(Self { request: request.to_owned(), telemetry, outcome: ResponseOutcome::NONE })
     }
 }
 
@@ -223,23 +243,23 @@ mod tests {
 
     #[test]
     fn what_was_not_sent_is_not_recorded_as_sent() {
-        let place = Place::new(100, 400, 200);
-        let whole = Served { status: 200, bytes: 200, ..Served::NOTHING };
+        let range = OutputRange::new(100, 400, 200);
+        let whole = ResponseOutcome { status: 200, bytes: 200, ..ResponseOutcome::NONE };
         let at = |at| {
-            let served = place.served(whole, at);
-            (served.status, served.bytes, served.ending)
+            let outcome = range.outcome(whole, at);
+            (outcome.status, outcome.bytes, outcome.completion)
         };
-        assert_eq!(at(i64::MAX), (200, 200, Ending::Whole));
-        assert_eq!(at(400), (200, 200, Ending::Whole));
-        assert_eq!(at(399), (200, 199, Ending::BrokenOff));
-        assert_eq!(at(200), (200, 0, Ending::BrokenOff));
-        assert_eq!(at(101), (200, 0, Ending::BrokenOff));
+        assert_eq!(at(i64::MAX), (200, 200, Completion::Complete));
+        assert_eq!(at(400), (200, 200, Completion::Complete));
+        assert_eq!(at(399), (200, 199, Completion::Aborted));
+        assert_eq!(at(200), (200, 0, Completion::Aborted));
+        assert_eq!(at(101), (200, 0, Completion::Aborted));
         // The client left before anything was sent.
-        assert_eq!(at(100), (499, 0, Ending::BrokenOff));
-        assert_eq!(at(0), (499, 0, Ending::BrokenOff));
+        assert_eq!(at(100), (499, 0, Completion::Aborted));
+        assert_eq!(at(0), (499, 0, Completion::Aborted));
         // Earlier bytes of a large body have been sent.
-        let rest = Place { start: -5_000, end: 50, body: 50 };
-        let whole = Served { bytes: 4_000, ..whole };
-        assert_eq!((rest.served(whole, 0).status, rest.served(whole, 0).bytes), (200, 3_950));
+        let rest = OutputRange { start: -5_000, end: 50, body: 50 };
+        let whole = ResponseOutcome { bytes: 4_000, ..whole };
+        assert_eq!((rest.outcome(whole, 0).status, rest.outcome(whole, 0).bytes), (200, 3_950));
     }
 }

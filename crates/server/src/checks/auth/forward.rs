@@ -25,7 +25,7 @@ use crate::handler::file;
 use crate::response::{Piece, Response};
 use crate::route::{self, Incoming, Origin, Reply};
 use crate::stream;
-use crate::telemetry::Course;
+use crate::telemetry::ScriptContext;
 use crate::whole_answer::receive;
 use crate::worker::WorkerContext;
 
@@ -232,7 +232,7 @@ async fn within(
                 ends: context.ends(),
                 encrypted: client.encrypted,
                 tls: None,
-                course: Rc::new(Course::new(Instant::now(), None)),
+                script_context: Rc::new(ScriptContext::new(Instant::now(), None)),
                 // What decides has nothing to tell the client.
                 early_hints: EarlyHints::new(false),
                 redirects: 0,

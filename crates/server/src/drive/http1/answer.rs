@@ -18,8 +18,11 @@ use crate::config::Persistence as Personality;
 use crate::handler::{admin, file};
 use crate::response::{Body, Piece, Response};
 use crate::route::{self, Answer, Direction, Known, Prepared, Reply};
-use crate::telemetry::{Follow, Track};
-use crate::worker::{Counted, Ending, From, LogLater, Output, Place, Served};
+use crate::telemetry::{RequestTelemetry, RouteTelemetry};
+use crate::worker::{
+    Completion, ConnectionInfo, CountedResponse, DeferredRecord, Output, OutputRange,
+    ResponseOutcome,
+};
 
 impl Connection {
     /// Answers one request; `None` when the answer was added to the batch and the next request
@@ -40,17 +43,19 @@ impl Connection {
             match route::known(&ctx, &front, client, &request, INLINE_BODY) {
                 Some(Known::Answer(answer)) => return self.send_known(&request, answer, output),
                 Some(Known::Routed(routed)) => {
-                    let track = ctx.track(&request, self.arrival, &mut self.opening);
-                    return self.reply(&request, *routed, track, output);
+                    let telemetry =
+                        ctx.begin_telemetry(&request, self.read_times, &mut self.connection_start);
+                    return self.reply(&request, *routed, telemetry, output);
                 }
                 None => {}
             }
         }
-        let track = self.ctx.track(&request, self.arrival, &mut self.opening);
+        let telemetry =
+            self.ctx.begin_telemetry(&request, self.read_times, &mut self.connection_start);
         let connection = (self.peer, &mut self.stream);
         match route::dispatch_client(&self.ctx, connection, &request, path) {
-            Ok(routed) => self.reply(&request, routed, track, output),
-            Err(refusal) => Some(self.refuse(refusal, Some((&request, track)), output)),
+            Ok(routed) => self.reply(&request, routed, telemetry, output),
+            Err(refusal) => Some(self.refuse(refusal, Some((&request, telemetry)), output)),
         }
     }
 
@@ -66,14 +71,14 @@ impl Connection {
         let pacer = self.pacer(context.as_deref(), &prepared, request.method());
         let settings = &prepared.hit.settings;
         if pacer.is_none()
-            && !self.ctx.is_telling()
+            && !self.ctx.needs_records()
             && let Some(plain) = prepared.plain(INLINE_BODY)
         {
-            self.opening = None;
+            self.connection_start = None;
             let start = output.bytes.len();
             let bytes = self.send_short(request.method(), plain, &mut output.bytes);
             if self.ctx.shared.is_counting {
-                let counted = Counted {
+                let counted = CountedResponse {
                     method: request.method(),
                     version: request.version(),
                     client: context.as_ref().map_or_else(
@@ -82,22 +87,24 @@ impl Connection {
                     ),
                     label: settings.label,
                     status: 200,
-                    arrival: self.arrival,
+                    read_times: self.read_times,
                     routed: context.map(|context| context.routed_at),
                     bytes,
                 };
-                let place = Place::new(start, output.bytes.len(), bytes);
-                output.pending.count(place, counted);
+                let range = OutputRange::new(start, output.bytes.len(), bytes);
+                output.pending.count(range, counted);
             }
             return self.after_answer(output);
         }
-        let track = self.ctx.track(request, self.arrival, &mut self.opening);
-        let (is_logged, follow) = (settings.access_log, Follow::of(settings));
-        let track = Track::routed(track, site, context, is_logged, follow);
-        if let Some(track) = &track {
-            self.ctx.begin(request, &self.from(), track);
+        let telemetry =
+            self.ctx.begin_telemetry(request, self.read_times, &mut self.connection_start);
+        let (is_logged, route_telemetry) = (settings.access_log, RouteTelemetry::of(settings));
+        let telemetry =
+            RequestTelemetry::routed(telemetry, site, context, is_logged, route_telemetry);
+        if let Some(telemetry) = &telemetry {
+            self.ctx.publish_start(request, &self.connection_info(), telemetry);
         }
-        self.send_prepared(request, prepared, track, pacer, output)
+        self.send_prepared(request, prepared, telemetry, pacer, output)
     }
 
     /// What slows the answer down: nothing, when all of it may be sent at once.
@@ -132,21 +139,29 @@ impl Connection {
         &mut self,
         request: &Request<'_>,
         routed: route::Routed,
-        track: Option<Track>,
+        telemetry: Option<RequestTelemetry>,
         output: &mut Output,
     ) -> Option<Next> {
-        let route::Routed { reply, site, body_limit, reads_body, log, follow, context, direction } =
-            routed;
+        let route::Routed {
+            reply,
+            site,
+            body_limit,
+            reads_body,
+            log,
+            route_telemetry,
+            context,
+            direction,
+        } = routed;
         if direction == Direction::Ended {
             self.engine.close();
             self.linger = true;
         }
-        let track = Track::routed(track, site, context, log, follow);
-        if let Some(track) = &track {
-            self.ctx.begin(request, &self.from(), track);
+        let telemetry = RequestTelemetry::routed(telemetry, site, context, log, route_telemetry);
+        if let Some(telemetry) = &telemetry {
+            self.ctx.publish_start(request, &self.connection_info(), telemetry);
         }
-        let reply = match &track {
-            Some(track) if track.has_fields() => file::unprepared(request, reply),
+        let reply = match &telemetry {
+            Some(telemetry) if telemetry.has_fields() => file::unprepared(request, reply),
             _ => reply,
         };
         let is_head = request.method() == Method::Head;
@@ -155,7 +170,7 @@ impl Connection {
             if let BodyLength::Known(length) = self.engine.body_length()
                 && length > body_limit
             {
-                return Some(self.refuse(TOO_LARGE, Some((request, track)), output));
+                return Some(self.refuse(TOO_LARGE, Some((request, telemetry)), output));
             }
             match reply {
                 Reply::Response(response) if reads_body => {
@@ -163,7 +178,7 @@ impl Connection {
                         output.bytes.extend_from_slice(response::CONTINUE);
                         self.engine.continued();
                     }
-                    let log = log_later(request, track);
+                    let log = deferred_record(request, telemetry);
                     let deferred = Deferred { response: *response, log, is_head };
                     self.expect_body(body_limit, Some(deferred));
                     return None;
@@ -185,12 +200,12 @@ impl Connection {
         match reply {
             Reply::Prepared(Prepared { hit, coding, not_modified, cache, content }) => {
                 let prepared = Prepared { hit: &*hit, coding, not_modified, cache, content };
-                let context = track.as_ref().and_then(|track| track.context.as_deref());
+                let context = telemetry.as_ref().and_then(|telemetry| telemetry.context.as_deref());
                 let pacer = self.pacer(context, &prepared, request.method());
-                self.send_prepared(request, prepared, track, pacer, output)
+                self.send_prepared(request, prepared, telemetry, pacer, output)
             }
             Reply::Response(response) => {
-                let log = log_later(request, track);
+                let log = deferred_record(request, telemetry);
                 self.send_response(*response, is_head, log, output)
             }
             Reply::Job(job) => {
@@ -198,7 +213,7 @@ impl Connection {
                     Ok(before) => before,
                     Err(next) => return Some(next),
                 };
-                let log = log_later(request, track);
+                let log = deferred_record(request, telemetry);
                 Some(Next::Handle(Box::new(Handling { job, before, log, is_head })))
             }
             Reply::Exchange(begin) => {
@@ -206,7 +221,7 @@ impl Connection {
                     Ok(before) => before,
                     Err(next) => return Some(next),
                 };
-                let log = log_later(request, track);
+                let log = deferred_record(request, telemetry);
                 Some(self.begin_exchange(request, begin, body_limit, before, log))
             }
         }
@@ -226,7 +241,7 @@ impl Connection {
     pub(super) fn refuse(
         &mut self,
         refusal: Refusal,
-        request: Option<(&Request<'_>, Option<Track>)>,
+        request: Option<(&Request<'_>, Option<RequestTelemetry>)>,
         output: &mut Output,
     ) -> Next {
         tracing::debug!(peer = %self.peer, status = refusal.status, reason = refusal.reason, "request refused");
@@ -237,12 +252,15 @@ impl Connection {
         let asked = request.as_ref().map(|(request, _)| *request);
         let response = route::refusal_to(&self.ctx, asked, &refusal, is_page);
         let (log, is_head) = match request {
-            Some((request, track)) => (log_later(request, track), request.method() == Method::Head),
+            Some((request, telemetry)) => {
+                (deferred_record(request, telemetry), request.method() == Method::Head)
+            }
             None => {
                 let head = Head::default();
                 let request = Request::new(b"", &head);
-                let track = self.ctx.track(&request, self.arrival, &mut self.opening);
-                (log_later(&request, track), false)
+                let telemetry =
+                    self.ctx.begin_telemetry(&request, self.read_times, &mut self.connection_start);
+                (deferred_record(&request, telemetry), false)
             }
         };
         self.send_response(response, is_head, log, output).unwrap_or(Next::Close)
@@ -254,7 +272,7 @@ impl Connection {
         &mut self,
         request: &Request<'_>,
         prepared: Prepared<&Hit>,
-        track: Option<Track>,
+        telemetry: Option<RequestTelemetry>,
         pacer: Option<Pacer>,
         output: &mut Output,
     ) -> Option<Next> {
@@ -264,10 +282,11 @@ impl Connection {
         {
             let start = output.bytes.len();
             let bytes = self.send_short(request.method(), plain, &mut output.bytes);
-            if let Some(track) = track {
-                let served = Served { status: 200, bytes, cache, ..Served::NOTHING };
-                let place = Place::new(start, output.bytes.len(), bytes);
-                output.pending.record(place, request, track, served);
+            if let Some(telemetry) = telemetry {
+                let outcome =
+                    ResponseOutcome { status: 200, bytes, cache, ..ResponseOutcome::NONE };
+                let range = OutputRange::new(start, output.bytes.len(), bytes);
+                output.pending.record(range, request, telemetry, outcome);
             }
             return self.after_answer(output);
         }
@@ -283,28 +302,29 @@ impl Connection {
         let start = output.bytes.len();
         self.begin_head(status, &mut output.bytes);
         output.bytes.extend_from_slice(head);
-        let mut served = Served { status, cache, coding: token(coding), ..Served::NOTHING };
+        let mut outcome =
+            ResponseOutcome { status, cache, coding: token(coding), ..ResponseOutcome::NONE };
         let mut body = Body::default();
         if !not_modified && request.method() == Method::Get {
             match prepared.body(form) {
                 Stored::Memory(bytes) if bytes.len() <= INLINE_BODY && pacer.is_none() => {
                     output.bytes.extend_from_slice(bytes);
-                    served.bytes = form.length;
+                    outcome.bytes = form.length;
                 }
                 stored => body.push(Piece::of(stored, 0..form.length)),
             }
         }
         if body.is_empty() {
-            if let Some(track) = track {
-                let place = Place::new(start, output.bytes.len(), served.bytes);
-                output.pending.record(place, request, track, served);
+            if let Some(telemetry) = telemetry {
+                let range = OutputRange::new(start, output.bytes.len(), outcome.bytes);
+                output.pending.record(range, request, telemetry, outcome);
             }
             return self.after_answer(output);
         }
-        let mut log = log_later(request, track);
+        let mut log = deferred_record(request, telemetry);
         if let Some(log) = &mut log {
-            log.track.begin_answer();
-            log.served = served;
+            log.telemetry.begin_response();
+            log.outcome = outcome;
         }
         self.send_body(body, pacer, log, output)
     }
@@ -323,12 +343,12 @@ impl Connection {
         &mut self,
         response: Response,
         is_head: bool,
-        mut log: Option<Box<LogLater>>,
+        mut log: Option<Box<DeferredRecord>>,
         output: &mut Output,
     ) -> Option<Next> {
         let Response { status, mut fields, mut body, stated_length, cache, coding, .. } = response;
         if let Some(log) = &mut log {
-            log.track.tell(&mut fields);
+            log.telemetry.append_fields(&mut fields);
         }
         if self.ctx.http1.server_field {
             fields.push("Server", "dunlin");
@@ -345,7 +365,7 @@ impl Connection {
             body = Body::default();
         }
         let short = body.as_memory().map(Bytes::len).filter(|&length| length <= INLINE_BODY);
-        let pacer = log.as_ref().and_then(|log| log.track.pacer(&mut self.pace, short));
+        let pacer = log.as_ref().and_then(|log| log.telemetry.pacer(&mut self.pace, short));
         let is_inline = |bytes: &&Bytes| bytes.len() <= INLINE_BODY && pacer.is_none();
         let mut inline = 0;
         if let Some(bytes) = body.as_memory().filter(is_inline) {
@@ -354,11 +374,14 @@ impl Connection {
             body = Body::default();
         }
         if let Some(log) = &mut log {
-            log.served = Served { status, bytes: inline, cache, coding, ..Served::NOTHING };
+            log.outcome =
+                ResponseOutcome { status, bytes: inline, cache, coding, ..ResponseOutcome::NONE };
         }
         if body.is_empty() {
             if let Some(log) = log {
-                output.pending.record_later(Place::new(start, output.bytes.len(), inline), log);
+                output
+                    .pending
+                    .record_later(OutputRange::new(start, output.bytes.len(), inline), log);
             }
             return self.after_answer(output);
         }
@@ -377,23 +400,31 @@ impl Connection {
         self.closing.then(|| self.flush_answers(output))
     }
 
-    pub(super) fn record_later(&self, log: &LogLater, bytes: u64, ending: Ending) {
-        let served = log.served.until(bytes, ending).or_client_left();
-        self.record(&log.request.as_request(), &log.track, &served);
+    pub(super) fn record_later(&self, log: &DeferredRecord, bytes: u64, completion: Completion) {
+        let outcome = log.outcome.finish(bytes, completion).or_client_closed();
+        self.record(&log.request.as_request(), &log.telemetry, &outcome);
     }
 
-    pub(super) fn record(&self, request: &Request<'_>, track: &Track, served: &Served) {
-        self.ctx.record(request, &self.from(), track, served);
+    pub(super) fn record(
+        &self,
+        request: &Request<'_>,
+        telemetry: &RequestTelemetry,
+        outcome: &ResponseOutcome,
+    ) {
+        self.ctx.record(request, &self.connection_info(), telemetry, outcome);
     }
 
     /// Where its requests come from.
-    pub(super) fn from(&self) -> From<'_> {
-        From { peer: self.peer, connection: self.serial, stream: &self.stream }
+    pub(super) fn connection_info(&self) -> ConnectionInfo<'_> {
+        ConnectionInfo { peer: self.peer, serial: self.serial, stream: &self.stream }
     }
 }
 
-fn log_later(request: &Request<'_>, track: Option<Track>) -> Option<Box<LogLater>> {
-    track.map(|track| LogLater::new(request, track))
+fn deferred_record(
+    request: &Request<'_>,
+    telemetry: Option<RequestTelemetry>,
+) -> Option<Box<DeferredRecord>> {
+    telemetry.map(|telemetry| DeferredRecord::new(request, telemetry))
 }
 
 /// The coding as the log names it.

@@ -6,7 +6,7 @@ use super::super::body_limits::BodyLimits;
 use super::{Connection, Next};
 use crate::response::Response;
 use crate::route;
-use crate::worker::{Ending, LogLater, Output};
+use crate::worker::{Completion, DeferredRecord, Output};
 
 /// A request body that is being read.
 pub(super) struct BodyProgress {
@@ -18,7 +18,7 @@ pub(super) struct BodyProgress {
 /// An answer that waits for the end of the request's body.
 pub(super) struct Deferred {
     pub(super) response: Response,
-    pub(super) log: Option<Box<LogLater>>,
+    pub(super) log: Option<Box<DeferredRecord>>,
     pub(super) is_head: bool,
 }
 
@@ -72,7 +72,7 @@ impl Connection {
     pub(super) fn lose_body(&mut self) {
         let deferred = self.body.take().and_then(|progress| progress.deferred);
         if let Some(log) = deferred.and_then(|deferred| deferred.log) {
-            self.record_later(&log, 0, Ending::BrokenOff);
+            self.record_later(&log, 0, Completion::Aborted);
         }
     }
 

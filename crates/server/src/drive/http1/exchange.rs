@@ -19,8 +19,8 @@ use crate::early_hints::EarlyHints;
 use crate::response::{Response, Stream, StreamKind};
 use crate::route::{self, Incoming, Job};
 use crate::stream;
-use crate::telemetry::Course;
-use crate::worker::{Ending, LogLater, Output, Pending, Served};
+use crate::telemetry::ScriptContext;
+use crate::worker::{Completion, DeferredRecord, Output, Pending, ResponseOutcome};
 
 /// A request whose handler is at work.
 pub(super) struct Exchange {
@@ -39,7 +39,7 @@ pub(super) struct Exchange {
     earlier: Pending,
     /// Something was sent since the response has begun, or it was not the client that ended it.
     is_begun: bool,
-    log: Option<Box<LogLater>>,
+    log: Option<Box<DeferredRecord>>,
     is_head: bool,
     version: Version,
     /// Bytes of the answer's body that went into `output`.
@@ -96,7 +96,7 @@ impl Connection {
         begin: route::Exchange,
         body_limit: u64,
         before: Output,
-        mut log: Option<Box<LogLater>>,
+        mut log: Option<Box<DeferredRecord>>,
     ) -> Next {
         let Ok(ends) = self.ends() else {
             return Next::Abort;
@@ -111,9 +111,9 @@ impl Connection {
             }
         };
         let early_hints = EarlyHints::new(request.version() != Version::Http10);
-        let course = Rc::new(Course::new(
+        let script_context = Rc::new(ScriptContext::new(
             Instant::now(),
-            log.as_ref().and_then(|log| log.track.traceparent()),
+            log.as_ref().and_then(|log| log.telemetry.traceparent()),
         ));
         let job = begin(Incoming {
             body,
@@ -122,12 +122,12 @@ impl Connection {
             ends,
             encrypted: self.stream.is_encrypted(),
             tls: self.stream.tls(),
-            course: Rc::clone(&course),
+            script_context: Rc::clone(&script_context),
             redirects: 0,
             early_hints: early_hints.clone(),
         });
         if let Some(log) = &mut log {
-            log.track.course = Some(course);
+            log.telemetry.script_context = Some(script_context);
         }
         Next::Exchange(Box::new(Exchange {
             job: Some(job),
@@ -163,14 +163,14 @@ impl Connection {
             Some(next) => {
                 if !exchange.earlier.is_empty() {
                     let at = exchange.at as i64;
-                    exchange.earlier.finish(&self.ctx, &self.from(), at);
+                    exchange.earlier.finish(&self.ctx, &self.connection_info(), at);
                 }
                 if let Some(log) = exchange.log.take() {
-                    let ending = match next {
-                        Next::Abort => Ending::BrokenOff,
-                        _ => Ending::Whole,
+                    let completion = match next {
+                        Next::Abort => Completion::Aborted,
+                        _ => Completion::Complete,
                     };
-                    self.record_exchange(&log, &exchange, ending);
+                    self.record_exchange(&log, &exchange, completion);
                 }
                 Poll::Ready(match exchange.was_blocked {
                     true => self.follow(next),
@@ -330,11 +330,12 @@ impl Connection {
         let Stream { source, length, kind } = stream;
         if let Some(log) = &mut exchange.log {
             let is_endless = kind == StreamKind::Endless;
-            log.served = Served { status, cache, coding, is_endless, ..Served::NOTHING };
-            log.track.tell(&mut fields);
+            log.outcome =
+                ResponseOutcome { status, cache, coding, is_endless, ..ResponseOutcome::NONE };
+            log.telemetry.append_fields(&mut fields);
         }
-        let track = exchange.log.as_ref().map(|log| &log.track);
-        exchange.pacer = track.and_then(|track| track.pacer(&mut self.pace, None));
+        let telemetry = exchange.log.as_ref().map(|log| &log.telemetry);
+        exchange.pacer = telemetry.and_then(|telemetry| telemetry.pacer(&mut self.pace, None));
         if kind == StreamKind::Message {
             self.engine.close();
             self.closing = true;
@@ -418,7 +419,7 @@ impl Connection {
         if exchange.at > before {
             moved = Moved::Yes;
             exchange.is_begun |= exchange.job.is_none();
-            exchange.earlier.settle_before(&self.ctx, &self.from(), exchange.at as i64);
+            exchange.earlier.settle_before(&self.ctx, &self.connection_info(), exchange.at as i64);
         }
         if let Some(pacer) = &mut exchange.pacer {
             pacer.spend((exchange.at - before) as u64);
@@ -461,14 +462,14 @@ impl Connection {
         &mut self,
         exchange: &mut Exchange,
         response: Response,
-        log: Option<Box<LogLater>>,
+        log: Option<Box<DeferredRecord>>,
     ) -> Next {
         self.closing = self.engine.persistence() == dunlin_http::http1::Persistence::Close;
         self.leave_rest(exchange);
         let mut buffers = self.ctx.take_buffers();
         let output = &mut buffers.output;
         output.bytes.extend_from_slice(&exchange.output[exchange.at..]);
-        let earlier = exchange.earlier.split_off(&self.ctx, &self.from(), exchange.at);
+        let earlier = exchange.earlier.split_off(&self.ctx, &self.connection_info(), exchange.at);
         output.pending.take_over(earlier);
         let next = self
             .send_response(response, exchange.is_head, log, output)
@@ -536,15 +537,15 @@ impl Connection {
         }
     }
 
-    fn record_exchange(&self, log: &LogLater, exchange: &Exchange, ending: Ending) {
+    fn record_exchange(&self, log: &DeferredRecord, exchange: &Exchange, completion: Completion) {
         let unsent = (exchange.output.len() - exchange.at + self.stream.unsent()) as u64;
         let sent = exchange.sent.saturating_sub(unsent);
-        let mut served = log.served.until(sent, ending);
-        if ending == Ending::BrokenOff && !exchange.is_begun {
-            served.status = 0;
+        let mut outcome = log.outcome.finish(sent, completion);
+        if completion == Completion::Aborted && !exchange.is_begun {
+            outcome.status = 0;
         }
-        let served = served.or_client_left();
-        self.record(&log.request.as_request(), &log.track, &served);
+        let outcome = outcome.or_client_closed();
+        self.record(&log.request.as_request(), &log.telemetry, &outcome);
     }
 }
 

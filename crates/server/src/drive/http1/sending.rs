@@ -13,7 +13,7 @@ use crate::checks::Pacer;
 use crate::connections::Waiting;
 use crate::listen::most_unsent;
 use crate::response::{Body, Piece};
-use crate::worker::{Ending, LogLater, Output, Pending, WorkerContext};
+use crate::worker::{Completion, DeferredRecord, Output, Pending, WorkerContext};
 
 /// An answer, or several, that the socket did not take at once.
 #[derive(Default)]
@@ -22,7 +22,7 @@ pub(super) struct Sending {
     at: usize,
     /// Of responses that end before the body.
     pending: Pending,
-    log: Option<Box<LogLater>>,
+    log: Option<Box<DeferredRecord>>,
     warming: Option<JoinHandle<()>>,
     paced: Option<Box<Paced>>,
 }
@@ -41,14 +41,14 @@ impl Connection {
         &mut self,
         body: Body,
         pacer: Option<Pacer>,
-        log: Option<Box<LogLater>>,
+        log: Option<Box<DeferredRecord>>,
         output: &mut Output,
     ) -> Option<Next> {
         if let Some(pacer) = pacer {
             // The head leaves with the first piece.
             let head = output.bytes.to_vec();
             output.bytes.clear();
-            let pending = output.pending.split_off(&self.ctx, &self.from(), 0);
+            let pending = output.pending.split_off(&self.ctx, &self.connection_info(), 0);
             let outgoing = Outgoing { head, ..Outgoing::default() };
             let paced = Some(Box::new(Paced { pacer, rest: body }));
             return Some(Next::Send(Box::new(Sending {
@@ -77,7 +77,7 @@ impl Connection {
             return self.flush_from(at, Body::default(), None, output);
         }
         output.bytes.clear();
-        output.pending.settle(&self.ctx, &self.from());
+        output.pending.settle(&self.ctx, &self.connection_info());
         if self.closing { Next::Close } else { Next::Receive }
     }
 
@@ -85,7 +85,7 @@ impl Connection {
     pub(super) fn flush(
         &mut self,
         body: Body,
-        log: Option<Box<LogLater>>,
+        log: Option<Box<DeferredRecord>>,
         output: &mut Output,
     ) -> Next {
         self.flush_from(0, body, log, output)
@@ -96,7 +96,7 @@ impl Connection {
         &mut self,
         mut at: usize,
         mut body: Body,
-        log: Option<Box<LogLater>>,
+        log: Option<Box<DeferredRecord>>,
         output: &mut Output,
     ) -> Next {
         let mut sent = 0;
@@ -107,7 +107,7 @@ impl Connection {
         output.bytes.clear();
         match (result, rest) {
             (Ok(state), Some(head)) => {
-                let pending = output.pending.split_off(&self.ctx, &self.from(), at);
+                let pending = output.pending.split_off(&self.ctx, &self.connection_info(), at);
                 let outgoing = Outgoing { head, body, sent };
                 let mut sending = Sending { outgoing, pending, log, ..Sending::default() };
                 sending.begin_warming(&state);
@@ -123,13 +123,13 @@ impl Connection {
         result: &io::Result<Sent>,
         (at, sent): (usize, u64),
         pending: &mut Pending,
-        log: Option<Box<LogLater>>,
+        log: Option<Box<DeferredRecord>>,
     ) -> Next {
-        let ending = match result {
-            Ok(Sent::All) => Ending::Whole,
-            _ => Ending::BrokenOff,
+        let completion = match result {
+            Ok(Sent::All) => Completion::Complete,
+            _ => Completion::Aborted,
         };
-        self.record_sent(ending, result.is_err(), (at, sent), pending, log);
+        self.record_sent(completion, result.is_err(), (at, sent), pending, log);
         // What is left of an answer leaves with the connection's end too.
         if !self.closing && std::mem::take(&mut self.is_corked) {
             self.stream.cork(false);
@@ -160,7 +160,7 @@ impl Connection {
             let progress = before != (sending.at, *sent, self.stream.written());
             if !sending.pending.is_empty() && self.stream.is_flushed() {
                 let (at, mut pending) = (sending.at as i64, std::mem::take(&mut sending.pending));
-                pending.settle_before(&self.ctx, &self.from(), at);
+                pending.settle_before(&self.ctx, &self.connection_info(), at);
                 let Stage::Send(sending) = &mut self.stage else { continue };
                 sending.pending = pending;
             }
@@ -196,29 +196,33 @@ impl Connection {
     /// Records what was sent, when nothing more is.
     fn record_sent(
         &self,
-        ending: Ending,
+        completion: Completion,
         client_left: bool,
         (at, sent): (usize, u64),
         pending: &mut Pending,
-        log: Option<Box<LogLater>>,
+        log: Option<Box<DeferredRecord>>,
     ) {
         // What is encrypted and not with the socket was not sent.
         let unsent = self.stream.unsent();
-        match ending {
-            Ending::Whole => pending.settle(&self.ctx, &self.from()),
-            Ending::BrokenOff if pending.is_empty() => {}
-            Ending::BrokenOff => {
-                pending.finish(&self.ctx, &self.from(), at.saturating_sub(unsent) as i64);
+        match completion {
+            Completion::Complete => pending.settle(&self.ctx, &self.connection_info()),
+            Completion::Aborted if pending.is_empty() => {}
+            Completion::Aborted => {
+                pending.finish(
+                    &self.ctx,
+                    &self.connection_info(),
+                    at.saturating_sub(unsent) as i64,
+                );
             }
         }
         if let Some(mut log) = log {
-            let whole = ending == Ending::Whole;
+            let whole = completion == Completion::Complete;
             let sent = if whole { sent } else { sent.saturating_sub(unsent as u64) };
             if client_left && sent == 0 && at <= unsent {
                 // Before anything was sent.
-                log.served.status = 0;
+                log.outcome.status = 0;
             }
-            self.record_later(&log, sent, ending);
+            self.record_later(&log, sent, completion);
         }
     }
 
@@ -227,7 +231,7 @@ impl Connection {
         if let Stage::Send(sending) = &mut self.stage {
             let sent = (sending.at, sending.outgoing.sent);
             let (mut pending, log) = (std::mem::take(&mut sending.pending), sending.log.take());
-            self.record_sent(Ending::BrokenOff, true, sent, &mut pending, log);
+            self.record_sent(Completion::Aborted, true, sent, &mut pending, log);
         }
         self.follow(Next::Abort)
     }

@@ -50,7 +50,7 @@ impl Connection {
             stream: &mut self.stream,
             peer: self.peer,
             proxied: self.known_ends.as_deref(),
-            opening: &mut self.opening,
+            connection_start: &mut self.connection_start,
             serial: self.serial,
             slot: self.slot,
         };

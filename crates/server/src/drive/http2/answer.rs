@@ -19,8 +19,8 @@ use crate::handler::file;
 use crate::response::{Body, Piece, Response, StreamKind};
 use crate::route::{self, Direction, Incoming, Prepared, Reply};
 use crate::stream;
-use crate::telemetry::{Course, Track};
-use crate::worker::{Place, Served};
+use crate::telemetry::{RequestTelemetry, ScriptContext};
+use crate::worker::{OutputRange, ResponseOutcome};
 
 impl Connection {
     /// Answers the request that was read into the worker's buffers, or begins to.
@@ -34,36 +34,44 @@ impl Connection {
     ) {
         let Parts { out, head, text, path } = parts;
         let request = Request::new(text, head);
-        let track = link.ctx.track(&request, self.arrival, link.opening);
+        let telemetry = link.ctx.begin_telemetry(&request, self.read_times, link.connection_start);
         let expects_continue = match expect::wants_continue(&request) {
             Ok(expects) => expects && !ended && length != Some(0),
-            Err(refusal) => return self.refuse(link, id, refusal, (&request, track), out),
+            Err(refusal) => return self.refuse(link, id, refusal, (&request, telemetry), out),
         };
         let connection = (link.peer, &mut *link.stream);
         let routed = match route::dispatch_client(link.ctx, connection, &request, path) {
             Ok(routed) => routed,
-            Err(refusal) => return self.refuse(link, id, refusal, (&request, track), out),
+            Err(refusal) => return self.refuse(link, id, refusal, (&request, telemetry), out),
         };
-        let route::Routed { reply, site, body_limit, reads_body, log, follow, context, direction } =
-            routed;
+        let route::Routed {
+            reply,
+            site,
+            body_limit,
+            reads_body,
+            log,
+            route_telemetry,
+            context,
+            direction,
+        } = routed;
         if direction == Direction::Ended {
             self.drain(link.ctx.clock.now(), out);
         }
-        let track = Track::routed(track, site, context, log, follow);
-        if let Some(track) = &track {
-            link.ctx.begin(&request, &link.from(), track);
+        let telemetry = RequestTelemetry::routed(telemetry, site, context, log, route_telemetry);
+        if let Some(telemetry) = &telemetry {
+            link.ctx.publish_start(&request, &link.connection_info(), telemetry);
         }
-        let reply = match &track {
-            Some(track) if track.has_fields() => file::unprepared(&request, reply),
+        let reply = match &telemetry {
+            Some(telemetry) if telemetry.has_fields() => file::unprepared(&request, reply),
             _ => reply,
         };
         if length.is_some_and(|length| length > body_limit) {
-            return self.refuse(link, id, TOO_LARGE, (&request, track), out);
+            return self.refuse(link, id, TOO_LARGE, (&request, telemetry), out);
         }
         if let Reply::Prepared(prepared) = reply {
-            return self.send_prepared(link, id, prepared, (&request, track), out);
+            return self.send_prepared(link, id, prepared, (&request, telemetry), out);
         }
-        let log = Self::log_later(&request, track);
+        let log = Self::deferred_record(&request, telemetry);
         let is_head = request.method() == Method::Head;
         let mut work = Work::new(id, link.ctx.clock.now(), log, is_head);
         work.limits = BodyLimits::new(body_limit, work.moved);
@@ -91,12 +99,12 @@ impl Connection {
                         (length.map_or(BodyLength::Chunked, BodyLength::Known), receiver)
                     }
                 };
-                let course = Rc::new(Course::new(
+                let script_context = Rc::new(ScriptContext::new(
                     Instant::now(),
-                    work.log.as_ref().and_then(|log| log.track.traceparent()),
+                    work.log.as_ref().and_then(|log| log.telemetry.traceparent()),
                 ));
                 if let Some(log) = &mut work.log {
-                    log.track.course = Some(Rc::clone(&course));
+                    log.telemetry.script_context = Some(Rc::clone(&script_context));
                 }
                 let early_hints = EarlyHints::new(true);
                 work.early_hints = Some(early_hints.clone());
@@ -107,7 +115,7 @@ impl Connection {
                     ends,
                     encrypted: link.stream.is_encrypted(),
                     tls: link.stream.tls(),
-                    course,
+                    script_context,
                     redirects: 0,
                     early_hints,
                 }));
@@ -126,8 +134,8 @@ impl Connection {
     ) {
         let head = Head::default();
         let request = Request::new(b"", &head);
-        let track = link.ctx.track(&request, self.arrival, link.opening);
-        self.refuse(link, id, refusal, (&request, track), parts.out);
+        let telemetry = link.ctx.begin_telemetry(&request, self.read_times, link.connection_start);
+        self.refuse(link, id, refusal, (&request, telemetry), parts.out);
     }
 
     /// Answers with an error.
@@ -136,12 +144,12 @@ impl Connection {
         link: &Link<'_>,
         id: u32,
         refusal: Refusal,
-        (request, track): (&Request<'_>, Option<Track>),
+        (request, telemetry): (&Request<'_>, Option<RequestTelemetry>),
         out: &mut Vec<u8>,
     ) {
         tracing::debug!(peer = %link.peer, status = refusal.status, reason = refusal.reason, "request refused");
         let is_head = request.method() == Method::Head;
-        let log = Self::log_later(request, track);
+        let log = Self::deferred_record(request, telemetry);
         let mut work = Work::new(id, link.ctx.clock.now(), log, is_head);
         work.response = Some(route::refusal_to(link.ctx, Some(request), &refusal, !is_head));
         self.answer(link, work, out);
@@ -154,22 +162,23 @@ impl Connection {
         link: &Link<'_>,
         id: u32,
         prepared: Prepared,
-        (request, track): (&Request<'_>, Option<Track>),
+        (request, telemetry): (&Request<'_>, Option<RequestTelemetry>),
         out: &mut Vec<u8>,
     ) {
         let Prepared { ref hit, coding, not_modified, cache, .. } = prepared;
         let is_head = request.method() == Method::Head;
         let start = self.position(out);
         let short = prepared.plain(INLINE_BODY).map(|plain| plain.sent(request.method()).len());
-        let pacer = track.as_ref().and_then(|track| track.pacer(&mut self.pace, short));
+        let pacer = telemetry.as_ref().and_then(|telemetry| telemetry.pacer(&mut self.pace, short));
         if let Some(plain) = prepared.plain(usize::MAX) {
             let (lines, body) = plain.block.split_at(plain.head_length());
             let head_only = is_head || body.is_empty();
             self.send_head(link, id, 200, lines, hit.resource.identity.serial, head_only, out);
             if head_only || pacer.is_none() && self.engine.send_whole(id, body, out) {
                 let bytes = if head_only { 0 } else { body.len() as u64 };
-                let served = Served { status: 200, bytes, cache, ..Served::NOTHING };
-                return self.record_sent(start, (request, track), served, out);
+                let outcome =
+                    ResponseOutcome { status: 200, bytes, cache, ..ResponseOutcome::NONE };
+                return self.record_sent(start, (request, telemetry), outcome, out);
             }
         } else {
             let form = match hit.resource.representation(coding) {
@@ -192,8 +201,9 @@ impl Connection {
             };
             if whole {
                 let bytes = if head_only { 0 } else { form.length };
-                let served = Served { status, bytes, cache, coding, ..Served::NOTHING };
-                return self.record_sent(start, (request, track), served, out);
+                let outcome =
+                    ResponseOutcome { status, bytes, cache, coding, ..ResponseOutcome::NONE };
+                return self.record_sent(start, (request, telemetry), outcome, out);
             }
         }
         let form = match hit.resource.representation(coding) {
@@ -201,10 +211,10 @@ impl Connection {
             _ => &hit.resource.identity,
         };
         let coding = if coding == Coding::Identity { "-" } else { coding.as_str() };
-        let mut log = Self::log_later(request, track);
+        let mut log = Self::deferred_record(request, telemetry);
         if let Some(log) = &mut log {
-            log.track.begin_answer();
-            log.served = Served { status: 200, cache, coding, ..Served::NOTHING };
+            log.telemetry.begin_response();
+            log.outcome = ResponseOutcome { status: 200, cache, coding, ..ResponseOutcome::NONE };
         }
         let mut body = Body::default();
         body.push(Piece::of(prepared.body(form), 0..form.length));
@@ -218,13 +228,13 @@ impl Connection {
     fn record_sent(
         &mut self,
         start: i64,
-        (request, track): (&Request<'_>, Option<Track>),
-        served: Served,
+        (request, telemetry): (&Request<'_>, Option<RequestTelemetry>),
+        outcome: ResponseOutcome,
         out: &[u8],
     ) {
-        if let Some(track) = track {
-            let place = Place { start, end: self.position(out), body: served.bytes };
-            self.pending.record(place, request, track, served);
+        if let Some(telemetry) = telemetry {
+            let range = OutputRange { start, end: self.position(out), body: outcome.bytes };
+            self.pending.record(range, request, telemetry, outcome);
         }
     }
 
@@ -242,15 +252,15 @@ impl Connection {
         let Some(response) = work.response.take() else { return };
         let Response { status, mut fields, mut body, stated_length, cache, coding, .. } = response;
         if let Some(log) = &mut work.log {
-            log.served = Served { status, cache, coding, ..Served::NOTHING };
-            log.track.tell(&mut fields);
+            log.outcome = ResponseOutcome { status, cache, coding, ..ResponseOutcome::NONE };
+            log.telemetry.append_fields(&mut fields);
         }
         let short = body.as_memory().map(Bytes::len).filter(|&length| length <= INLINE_BODY);
         work.begin_pace(&mut self.pace, short);
         if let Some(stream) = body.take_stream() {
             let length = stream.length;
             if let Some(log) = &mut work.log {
-                log.served.is_endless = stream.kind == StreamKind::Endless;
+                log.outcome.is_endless = stream.kind == StreamKind::Endless;
             }
             work.sending = Sending::from(*stream);
             if matches!(work.sending, Sending::Message { .. }) {

@@ -6,7 +6,7 @@ use super::super::body_limits::STALLED;
 use super::work::{Sending, Work};
 use super::{Connection, Link, Parts};
 use crate::connections::Waiting;
-use crate::worker::{Ending, Pending};
+use crate::worker::{Completion, Pending};
 
 /// After so long without a request, what is kept only to be fast is let go of, in milliseconds.
 const REST: u64 = 1_000;
@@ -80,7 +80,7 @@ impl Connection {
                 let id = self.works[number].id;
                 tracing::debug!(peer = %link.peer, "HTTP/2 stream ended: the client's window stays closed");
                 self.engine.cancel(id, ErrorCode::Cancel, parts.out);
-                self.forget(link, id, Ending::BrokenOff);
+                self.forget(link, id, Completion::Aborted);
             } else {
                 self.refuse_work(link, number, STALLED, parts);
             }

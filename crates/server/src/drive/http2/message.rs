@@ -9,7 +9,7 @@ use dunlin_http::semantics::{is_field_value, is_token, status};
 use super::work::{Sending, Work};
 use super::{Connection, Link};
 use crate::stream;
-use crate::worker::Ending;
+use crate::worker::Completion;
 
 /// The head of such a message, as far as it has come.
 #[derive(Debug, Default)]
@@ -85,11 +85,11 @@ impl Connection {
         let Some((status, fields, length)) = head.parse() else {
             tracing::warn!("a script's message cannot be sent over HTTP/2: its head is malformed");
             self.engine.cancel(work.id, ErrorCode::InternalError, out);
-            return self.record_work(link, &mut work, Ending::BrokenOff);
+            return self.record_work(link, &mut work, Completion::Aborted);
         };
         if let Some(log) = &mut work.log {
-            log.served.status = status;
-            log.track.begin_answer();
+            log.outcome.status = status;
+            log.telemetry.begin_response();
         }
         work.start = self.position(out);
         let bodiless = work.is_head || !status::has_body(status) || length == Some(0);

@@ -7,7 +7,7 @@ use super::work::{Sending, Work, warm};
 use super::{BATCH, Connection, Link};
 use crate::cache::StoredFile;
 use crate::response::{Body, Piece};
-use crate::worker::Ending;
+use crate::worker::Completion;
 
 /// What came of filling a frame.
 enum Filled {
@@ -59,7 +59,7 @@ impl Connection {
                 Filled::Changed => {
                     out.truncate(mark);
                     self.engine.cancel(id, ErrorCode::InternalError, out);
-                    self.forget(link, id, Ending::BrokenOff);
+                    self.forget(link, id, Completion::Aborted);
                     continue;
                 }
             }

@@ -17,8 +17,8 @@ use crate::early_hints::EarlyHints;
 use crate::response::{Body, Response, Stream, StreamKind};
 use crate::route::{self, Job};
 use crate::stream;
-use crate::telemetry::Track;
-use crate::worker::{Ending, LogLater, Place};
+use crate::telemetry::RequestTelemetry;
+use crate::worker::{Completion, DeferredRecord, OutputRange};
 
 /// One such request.
 pub(super) struct Work {
@@ -36,7 +36,7 @@ pub(super) struct Work {
     pub(super) sending: Sending,
     /// What slows the answer's body down.
     pub(super) pacer: Option<Pacer>,
-    pub(super) log: Option<Box<LogLater>>,
+    pub(super) log: Option<Box<DeferredRecord>>,
     pub(super) is_head: bool,
     /// The client waits for a 100 before it sends the body.
     pub(super) expects_continue: bool,
@@ -92,7 +92,7 @@ pub(super) enum Sending {
 pub(super) const UPLOAD: usize = 64 * 1024;
 
 impl Work {
-    pub(super) fn new(id: u32, now: u64, log: Option<Box<LogLater>>, is_head: bool) -> Self {
+    pub(super) fn new(id: u32, now: u64, log: Option<Box<DeferredRecord>>, is_head: bool) -> Self {
         Self {
             id,
             job: None,
@@ -121,8 +121,8 @@ impl Work {
         connection: &mut Option<ConnectionPace>,
         short: Option<usize>,
     ) {
-        let track = self.log.as_ref().map(|log| &log.track);
-        self.pacer = track.and_then(|track| track.pacer(connection, short));
+        let telemetry = self.log.as_ref().map(|log| &log.telemetry);
+        self.pacer = telemetry.and_then(|telemetry| telemetry.pacer(connection, short));
     }
 
     /// Bytes of the body were written.
@@ -287,14 +287,14 @@ impl Connection {
                 Sending::Broken => {
                     moved = true;
                     self.engine.cancel(id, ErrorCode::InternalError, parts.out);
-                    self.forget(link, id, Ending::BrokenOff);
+                    self.forget(link, id, Completion::Aborted);
                     continue;
                 }
                 Sending::Stream { chunk, is_at_end: true, left, .. } if chunk.is_empty() => {
                     moved = true;
                     if left.is_some_and(|left| left > 0) {
                         self.engine.cancel(id, ErrorCode::InternalError, parts.out);
-                        self.forget(link, id, Ending::BrokenOff);
+                        self.forget(link, id, Completion::Aborted);
                     } else {
                         let mark = self.engine.begin_data(parts.out);
                         self.engine.end_data(id, mark, true, parts.out);
@@ -366,7 +366,7 @@ impl Connection {
         let mut work = self.works.swap_remove(number);
         if !work.is_unanswered() {
             self.engine.cancel(work.id, ErrorCode::Cancel, parts.out);
-            return self.record_work(link, &mut work, Ending::BrokenOff);
+            return self.record_work(link, &mut work, Completion::Aborted);
         }
         // The handler hears that the client is gone.
         (work.job, work.upload, work.sending) = (None, None, Sending::Nothing);
@@ -377,10 +377,10 @@ impl Connection {
     }
 
     /// A stream is over.
-    pub(super) fn forget(&mut self, link: &Link<'_>, id: u32, ending: Ending) {
+    pub(super) fn forget(&mut self, link: &Link<'_>, id: u32, completion: Completion) {
         if let Some(number) = self.works.iter().position(|work| work.id == id) {
             let mut work = self.works.swap_remove(number);
-            self.record_work(link, &mut work, ending);
+            self.record_work(link, &mut work, completion);
         }
     }
 
@@ -396,15 +396,15 @@ impl Connection {
     pub(super) fn finish_work(&mut self, work: Work, out: &[u8]) {
         let (bytes, unsent) = (work.sent, work.unsent(self.flushes));
         let Some(mut log) = work.log else { return };
-        log.served = log.served.until(bytes, Ending::Whole);
-        let place = Place { start: work.start, end: self.position(out), body: unsent };
-        self.pending.record_later(place, log);
+        log.outcome = log.outcome.finish(bytes, Completion::Complete);
+        let range = OutputRange { start: work.start, end: self.position(out), body: unsent };
+        self.pending.record_later(range, log);
     }
 
     /// Nothing more is made of the requests that are not answered; what is written is still sent.
     pub(super) fn abandon_works(&mut self, link: &Link<'_>) {
         for mut work in std::mem::take(&mut self.works) {
-            self.record_work(link, &mut work, Ending::BrokenOff);
+            self.record_work(link, &mut work, Completion::Aborted);
         }
     }
 
@@ -414,23 +414,31 @@ impl Connection {
         for mut work in std::mem::take(&mut self.works) {
             work.sent -= work.unsent(self.flushes);
             if let Some(log) = work.log.as_mut().filter(|_| work.start >= sent) {
-                log.served.status = 0;
+                log.outcome.status = 0;
             }
-            self.record_work(link, &mut work, Ending::BrokenOff);
+            self.record_work(link, &mut work, Completion::Aborted);
         }
         if !self.pending.is_empty() {
-            self.pending.finish(link.ctx, &link.from(), sent);
+            self.pending.finish(link.ctx, &link.connection_info(), sent);
         }
     }
 
-    pub(super) fn record_work(&self, link: &Link<'_>, work: &mut Work, ending: Ending) {
+    pub(super) fn record_work(&self, link: &Link<'_>, work: &mut Work, completion: Completion) {
         let Some(log) = work.log.take() else { return };
-        let served = log.served.until(work.sent, ending).or_client_left();
-        link.ctx.record(&log.request.as_request(), &link.from(), &log.track, &served);
+        let outcome = log.outcome.finish(work.sent, completion).or_client_closed();
+        link.ctx.record(
+            &log.request.as_request(),
+            &link.connection_info(),
+            &log.telemetry,
+            &outcome,
+        );
     }
 
-    pub(super) fn log_later(request: &Request<'_>, track: Option<Track>) -> Option<Box<LogLater>> {
-        track.map(|track| LogLater::new(request, track))
+    pub(super) fn deferred_record(
+        request: &Request<'_>,
+        telemetry: Option<RequestTelemetry>,
+    ) -> Option<Box<DeferredRecord>> {
+        telemetry.map(|telemetry| DeferredRecord::new(request, telemetry))
     }
 }
 

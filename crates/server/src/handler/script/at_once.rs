@@ -11,14 +11,14 @@ use futures_util::future::poll_fn;
 use super::head::{self, ScriptHead};
 use super::output::{End, Gathered, Source, WHOLE, next_limit};
 use crate::config::Script;
-use crate::telemetry::Course;
+use crate::telemetry::ScriptContext;
 use crate::worker::Deadlines;
 
 /// What is known of a request whose answer is awaited.
 pub(super) struct Awaited<'a> {
     pub(super) deadlines: &'a Deadlines,
     pub(super) rules: &'a Script,
-    pub(super) course: &'a Course,
+    pub(super) script_context: &'a ScriptContext,
     /// The request is HEAD: a stated length is not that of what comes.
     pub(super) is_bodiless: bool,
 }
@@ -37,16 +37,16 @@ pub(super) async fn answer(
     source: &impl Source,
     awaited: Awaited<'_>,
 ) -> Result<(ScriptHead, Gathered), Vec<Bytes>> {
-    let Awaited { deadlines, rules, course, is_bodiless } = awaited;
-    let started = course.started();
-    course.handed_over.set(Some(started));
+    let Awaited { deadlines, rules, script_context, is_bodiless } = awaited;
+    let started = script_context.started();
+    script_context.handed_over.set(Some(started));
     let mut content = Gathered::default();
-    let first = match next_limit(rules, course, true, Some(started)) {
+    let first = match next_limit(rules, script_context, true, Some(started)) {
         None => source.read().await,
         Some((limit, _)) => deadlines.before(limit, started, source.read()).await.flatten(),
     };
     let Some(first) = first else { return Err(content.pieces) };
-    course.reach(&course.first_byte);
+    script_context.mark(&script_context.first_byte);
     content.add(first);
     if !poll_fn(|cx| Poll::Ready(is_all(source, &mut content, cx))).await
         || !matches!(source.end().await, End::Well | End::Status(_))
@@ -61,7 +61,7 @@ pub(super) async fn answer(
         return Err(content.pieces);
     }
     content.skip(length);
-    course.reach(&course.ended);
+    script_context.mark(&script_context.ended);
     Ok((head, content))
 }
 

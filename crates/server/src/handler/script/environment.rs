@@ -197,7 +197,8 @@ pub(super) fn variables(
         // RFC 8470 §5.1.
         list.replace("HTTP_EARLY_DATA", "1", true);
     }
-    let (id, parent) = (incoming.course.id(), trace::traceparent(&request, &incoming.course));
+    let (id, parent) =
+        (incoming.script_context.id(), trace::traceparent(&request, &incoming.script_context));
     list.vary("HTTP_X_REQUEST_ID", id);
     list.vary("HTTP_TRACEPARENT", &parent);
     list.vary("TRACEPARENT", &parent);

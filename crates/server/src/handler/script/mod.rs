@@ -61,7 +61,7 @@ use crate::handler::file::OwnedSubject;
 use crate::handler::redirect::to_slash;
 use crate::response::Response;
 use crate::route::{self, Incoming, Reply, Subject};
-use crate::telemetry::Course;
+use crate::telemetry::ScriptContext;
 use crate::worker::WorkerContext;
 
 /// Answers with what a script of the route says.
@@ -102,18 +102,18 @@ impl Call {
     }
 
     /// Has the request know what the worker that was last asked has written since.
-    async fn hear_witness(&self, course: &Course) {
+    async fn hear_witness(&self, script_context: &ScriptContext) {
         let witness = self.witness.take();
         if let Some((worker, since)) = witness
             && let Some(errors) = &worker.errors
         {
-            errors.tell(since, course).await;
+            errors.tell(since, script_context).await;
         }
     }
 
     /// What is known of the request once a script has all of it.
-    fn awaited<'a>(&'a self, course: &'a Course, is_bodiless: bool) -> Awaited<'a> {
-        Awaited { deadlines: &self.ctx.deadlines, rules: &self.rules, course, is_bodiless }
+    fn awaited<'a>(&'a self, script_context: &'a ScriptContext, is_bodiless: bool) -> Awaited<'a> {
+        Awaited { deadlines: &self.ctx.deadlines, rules: &self.rules, script_context, is_bodiless }
     }
 
     /// Who asks.
@@ -127,10 +127,10 @@ impl Call {
 async fn respond(call: Call, incoming: Incoming) -> Response {
     // For the log: the script's, once it is known.
     let mut name = Arc::clone(&call.rules.label);
-    let course = Rc::clone(&incoming.course);
-    course.set_id(|| trace::request_id(&call.request.as_request(), &call.rules));
+    let script_context = Rc::clone(&incoming.script_context);
+    script_context.set_id(|| trace::request_id(&call.request.as_request(), &call.rules));
     if call.rules.show_errors {
-        course.keep_errors();
+        script_context.keep_errors();
     }
     hint(&call, &incoming);
     if wants_websocket(&call.request.as_request()) {
@@ -145,12 +145,12 @@ async fn respond(call: Call, incoming: Incoming) -> Response {
         Ok(response) => return response,
         Err(failure) => failure,
     };
-    failure.tell(&name, course.id());
-    Box::pin(call.hear_witness(&course)).await;
+    failure.tell(&name, script_context.id());
+    Box::pin(call.hear_witness(&script_context)).await;
     let request = call.request.as_request();
     let mut response = match failure.status() {
         500.. if call.rules.show_errors => {
-            let mut response = failure.shown(&request, &name, &course);
+            let mut response = failure.shown(&request, &name, &script_context);
             file::apply_to_message(&call.subject.settings, &mut response.fields);
             response
         }
@@ -161,7 +161,7 @@ async fn respond(call: Call, incoming: Incoming) -> Response {
         }
     };
     if call.rules.tell_request_id {
-        response.fields.set("X-Request-Id", course.id());
+        response.fields.set("X-Request-Id", script_context.id());
     }
     response
 }
@@ -241,8 +241,8 @@ pub(crate) async fn receive_body(
     let Some(rules) = &subject.settings.script else { return Ok(()) };
     let received = spool::receive(ctx, subject.settings, rules.kind, incoming).await;
     let Err(failure) = received else { return Ok(()) };
-    incoming.course.set_id(|| trace::request_id(request, rules));
-    failure.tell(&rules.label, incoming.course.id());
+    incoming.script_context.set_id(|| trace::request_id(request, rules));
+    failure.tell(&rules.label, incoming.script_context.id());
     let again = Some(incoming.without_body());
     Err(Box::pin(failure.into_response(ctx, request, subject, again)).await)
 }
@@ -337,7 +337,12 @@ impl Failure {
 
     /// A page for those who write the script: why there is no answer, and what the script wrote to its
     /// standard error.
-    fn shown(&self, request: &Request<'_>, script: &str, course: &Course) -> Response {
+    fn shown(
+        &self,
+        request: &Request<'_>,
+        script: &str,
+        script_context: &ScriptContext,
+    ) -> Response {
         let reason = match self {
             Self::Malformed(reason)
             | Self::Broken(reason)
@@ -349,8 +354,8 @@ impl Failure {
             Self::NoDescriptor => "no file descriptor is free",
             _ => "too many requests wait",
         };
-        let facts = [("script", script), ("request", course.id()), ("reason", reason)];
-        let page = error_page::explained(self.status(), &facts, &course.errors());
+        let facts = [("script", script), ("request", script_context.id()), ("reason", reason)];
+        let page = error_page::explained(self.status(), &facts, &script_context.errors());
         let mut response = Response::with_text(self.status(), "text/html; charset=utf-8", page);
         response.fields.push("Cache-Control", "no-store");
         response.fields.push("X-Content-Type-Options", "nosniff");

@@ -19,7 +19,7 @@ use crate::config::Script;
 use crate::early_hints::EarlyHints;
 use crate::route::Incoming;
 use crate::stream;
-use crate::telemetry::Course;
+use crate::telemetry::ScriptContext;
 use crate::worker::Deadlines;
 
 /// What a script answers with.
@@ -127,7 +127,7 @@ pub(super) struct Output<'a, S> {
     pub(super) name: &'a str,
     pub(super) source: S,
     pub(super) sender: &'a stream::Sender,
-    pub(super) course: &'a Course,
+    pub(super) script_context: &'a ScriptContext,
     /// The request is HEAD: a stated length is not that of what comes.
     pub(super) is_bodiless: bool,
     tell: RefCell<Option<Tell>>,
@@ -152,7 +152,7 @@ impl<'a, S: Source> Output<'a, S> {
         name: &'a str,
         source: S,
         sender: &'a stream::Sender,
-        course: &'a Course,
+        script_context: &'a ScriptContext,
         is_bodiless: bool,
         tell: Tell,
     ) -> Self {
@@ -161,13 +161,13 @@ impl<'a, S: Source> Output<'a, S> {
             name,
             source,
             sender,
-            course,
+            script_context,
             is_bodiless,
             tell: RefCell::new(Some(tell)),
             early: RefCell::default(),
             chunks: RefCell::default(),
             has_no_codings: Cell::new(false),
-            active: Cell::new(course.started()),
+            active: Cell::new(script_context.started()),
             reads: Cell::new(0),
             held_up: Cell::new(false),
             is_complete: Cell::new(false),
@@ -194,7 +194,7 @@ impl<'a, S: Source> Output<'a, S> {
         rules: &Script,
     ) -> Result<(), Failure> {
         if *fed {
-            self.course.handed_over.set(Some(self.course.started()));
+            self.script_context.handed_over.set(Some(self.script_context.started()));
         }
         let mut answering = pin!(self.answer(is_whole_message));
         let mut watching = pin!(self.watch(rules));
@@ -336,7 +336,7 @@ impl<'a, S: Source> Output<'a, S> {
             }
             _ => {}
         }
-        self.course.ended.set(Some(Instant::now()));
+        self.script_context.ended.set(Some(Instant::now()));
         self.give(Answer::Whole(head, body));
         Ok(())
     }
@@ -362,7 +362,7 @@ impl<'a, S: Source> Output<'a, S> {
                 return Err(Failure::Abandoned);
             }
             let Some(bytes) = self.read_body().await? else {
-                self.course.ended.set(Some(Instant::now()));
+                self.script_context.ended.set(Some(Instant::now()));
                 break;
             };
             sent += bytes.len() as u64;
@@ -440,8 +440,8 @@ impl<'a, S: Source> Output<'a, S> {
             None => self.source.read().await?,
         };
         self.touch();
-        if self.course.first_byte.get().is_none() {
-            self.course.first_byte.set(Some(self.active.get()));
+        if self.script_context.first_byte.get().is_none() {
+            self.script_context.first_byte.set(Some(self.active.get()));
         }
         Some(bytes)
     }
@@ -471,7 +471,7 @@ impl<'a, S: Source> Output<'a, S> {
         match self.tell.borrow_mut().take() {
             // Whoever waits for the answer tells of it.
             Some(tell) => drop(tell.answer.send(Err(failure))),
-            None => failure.tell(self.name, self.course.id()),
+            None => failure.tell(self.name, self.script_context.id()),
         }
     }
 
@@ -489,7 +489,8 @@ impl<'a, S: Source> Output<'a, S> {
             let is_first = self.tell.borrow().is_some();
             let active = if self.held_up.get() { now } else { self.active.get() };
             let active = (!self.is_complete.get()).then_some(active);
-            let Some((next, what)) = next_limit(rules, self.course, is_first, active) else {
+            let Some((next, what)) = next_limit(rules, self.script_context, is_first, active)
+            else {
                 return pending().await;
             };
             if next <= now {
@@ -504,16 +505,16 @@ impl<'a, S: Source> Output<'a, S> {
 /// that has last read or written when it was `active`, unless it may be idle.
 pub(super) fn next_limit(
     rules: &Script,
-    course: &Course,
+    script_context: &ScriptContext,
     is_first: bool,
     active: Option<Instant>,
 ) -> Option<(Instant, &'static str)> {
     let after = |from: Option<Instant>, limit: Option<Duration>, what| {
         from.zip(limit).map(|(from, limit)| (from + limit, what))
     };
-    let handed_over = course.handed_over.get().filter(|_| is_first);
+    let handed_over = script_context.handed_over.get().filter(|_| is_first);
     let limits = [
-        after(Some(course.started()), rules.timeout, "it ran longer than `timeout`"),
+        after(Some(script_context.started()), rules.timeout, "it ran longer than `timeout`"),
         after(handed_over, rules.first_byte_timeout, "no header came within `first_byte_timeout`"),
         after(active, rules.idle_timeout, "it neither read nor wrote within `idle_timeout`"),
     ];

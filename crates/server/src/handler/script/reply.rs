@@ -11,7 +11,7 @@ use crate::handler::file::apply_edits;
 use crate::response::{Body, Piece, Response, Stream, StreamKind};
 use crate::route::{Incoming, Origin};
 use crate::stream;
-use crate::telemetry::Course;
+use crate::telemetry::ScriptContext;
 
 /// Bytes of the answer that wait for the client, besides those on their way to the socket.
 pub(super) const DOWNLOAD: usize = 64 * 1024;
@@ -39,7 +39,7 @@ pub(super) async fn response(
     answer: Answer,
     body: stream::Receiver,
 ) -> Result<Response, Failure> {
-    let course = Rc::clone(&incoming.course);
+    let script_context = Rc::clone(&incoming.script_context);
     let response = match answer {
         Answer::Local(target) => {
             body.discard();
@@ -70,7 +70,7 @@ pub(super) async fn response(
             begin(head, Body::streamed(stream))
         }
     };
-    Ok(finish(call, response, &course))
+    Ok(finish(call, response, &script_context))
 }
 
 /// The response to an answer that was there at once.
@@ -78,9 +78,9 @@ pub(super) fn at_once(
     call: &Call,
     head: ScriptHead,
     content: Gathered,
-    course: &Course,
+    script_context: &ScriptContext,
 ) -> Response {
-    finish(call, whole(call, head, content), course)
+    finish(call, whole(call, head, content), script_context)
 }
 
 /// An answer that was there as a whole before its head was sent.
@@ -107,14 +107,14 @@ fn begin(head: ScriptHead, body: Body) -> Response {
     response
 }
 
-fn finish(call: &Call, mut response: Response, course: &Course) -> Response {
+fn finish(call: &Call, mut response: Response, script_context: &ScriptContext) -> Response {
     let settings = &call.subject.settings;
     apply_edits(settings, &mut response.fields);
     if settings.server_timing {
-        response.fields.push("Server-Timing", course.server_timing());
+        response.fields.push("Server-Timing", script_context.server_timing());
     }
     if call.rules.tell_request_id {
-        response.fields.set("X-Request-Id", course.id());
+        response.fields.set("X-Request-Id", script_context.id());
     }
     response
 }

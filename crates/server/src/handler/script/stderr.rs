@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::process::GROUP_GRACE;
 
-use crate::telemetry::Course;
+use crate::telemetry::ScriptContext;
 
 /// The target of lines in the error log that scripts have written.
 pub const SCRIPTS: &str = "dunlin::scripts";
@@ -36,20 +36,20 @@ pub(super) const TURN: u64 = 16;
 /// What is written about.
 pub(super) trait About {
     /// The request, when it is one.
-    fn request(&self) -> Option<&Course>;
+    fn request(&self) -> Option<&ScriptContext>;
 
     /// Keeps a line that is of no known request.
     fn keep(&self, _line: &str) {}
 }
 
-impl About for &Course {
-    fn request(&self) -> Option<&Course> {
+impl About for &ScriptContext {
+    fn request(&self) -> Option<&ScriptContext> {
         Some(self)
     }
 }
 
-impl About for Rc<Course> {
-    fn request(&self) -> Option<&Course> {
+impl About for Rc<ScriptContext> {
+    fn request(&self) -> Option<&ScriptContext> {
         Some(self)
     }
 }
@@ -58,7 +58,7 @@ impl About for Rc<Course> {
 pub(super) struct Requests(Option<Arc<Recent>>);
 
 impl About for Requests {
-    fn request(&self) -> Option<&Course> {
+    fn request(&self) -> Option<&ScriptContext> {
         None
     }
 
@@ -93,12 +93,12 @@ impl Recent {
     }
 
     /// Gives the request the lines that came since `from`, and waits a little for such as are on their way.
-    pub(super) async fn tell(&self, from: Instant, course: &Course) {
+    pub(super) async fn tell(&self, from: Instant, script_context: &ScriptContext) {
         // More than this is not waited for; what is there then is told.
         let _ = timeout(GROUP_GRACE, self.silence(from)).await;
         let state = self.lock();
         let lines = state.lines.iter().filter(|(at, _)| *at >= from);
-        lines.for_each(|(_, line)| course.add_error(line));
+        lines.for_each(|(_, line)| script_context.add_error(line));
     }
 
     /// Waits until something has come since `from` and nothing follows it, or no more comes.
@@ -156,10 +156,15 @@ pub(super) struct Lines<S: Deref<Target = str>, A: About> {
     stretch: Option<Instant>,
 }
 
-impl<'a> Stderr<'a, &'a Course> {
+impl<'a> Stderr<'a, &'a ScriptContext> {
     /// The standard error of a process that runs one script.
-    pub(super) fn new(pipe: pipe::Receiver, script: &'a str, pid: i32, course: &'a Course) -> Self {
-        Self { pipe, lines: Lines::new(script, pid, course) }
+    pub(super) fn new(
+        pipe: pipe::Receiver,
+        script: &'a str,
+        pid: i32,
+        script_context: &'a ScriptContext,
+    ) -> Self {
+        Self { pipe, lines: Lines::new(script, pid, script_context) }
     }
 }
 
@@ -231,9 +236,9 @@ impl<S: Deref<Target = str>, A: About> Lines<S, A> {
         if !line.is_empty() {
             let (script, pid, text) = (&*self.script, self.pid, printable(line));
             match self.about.request() {
-                Some(course) => {
-                    course.add_error(&text);
-                    tracing::warn!(target: SCRIPTS, script, pid, request_id = course.id(), "stderr: {text}");
+                Some(script_context) => {
+                    script_context.add_error(&text);
+                    tracing::warn!(target: SCRIPTS, script, pid, request_id = script_context.id(), "stderr: {text}");
                 }
                 None => {
                     self.about.keep(&text);

@@ -4,7 +4,7 @@
 use dunlin_http::Request;
 
 use crate::config::Script;
-use crate::telemetry::{Course, push_hex, random, random_id};
+use crate::telemetry::{ScriptContext, push_hex, random, random_id};
 
 /// The request's own number: the client's, where the route accepts it and it is one, or a new one.
 pub(super) fn request_id(request: &Request<'_>, rules: &Script) -> Box<str> {
@@ -18,11 +18,11 @@ pub(super) fn request_id(request: &Request<'_>, rules: &Script) -> Box<str> {
 /// The request as the parent of what the script does (§3.2): within the client's trace if there is
 /// one, or the first of a trace that has the request's number, when that can be one.
 /// When the server traces the request, its own span is the parent.
-pub(super) fn traceparent(request: &Request<'_>, course: &Course) -> String {
-    if let Some(parent) = &course.traceparent {
+pub(super) fn traceparent(request: &Request<'_>, script_context: &ScriptContext) -> String {
+    if let Some(parent) = &script_context.traceparent {
         return (**parent).into();
     }
-    let id = course.id();
+    let id = script_context.id();
     let given = field(request, "traceparent").and_then(parent);
     let own = id.len() == 32 && id.bytes().all(is_lower_hex);
     let made = if given.is_none() && !own { random_id() } else { String::new() };

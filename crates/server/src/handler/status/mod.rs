@@ -24,7 +24,7 @@ pub use self::report::{
 use crate::response::{Body, Response, Stream, StreamKind};
 use crate::route::{self, Reply};
 use crate::stream;
-use crate::telemetry::live::{Filter, Level, Watching};
+use crate::telemetry::live::{Filter, Level, Subscription};
 use crate::worker::WorkerContext;
 
 /// Answers what is beneath the route: `name` is what the pattern's `*` stands for.
@@ -45,7 +45,7 @@ pub(crate) fn answer(
         b"status.json" => finish(text("application/json", json(ctx)), is_head),
         b"metrics" => finish(metrics(ctx, request), is_head),
         b"events" => streamed(ctx, "text/event-stream", events),
-        b"watch" => watch(ctx, query),
+        b"watch" => subscribe(ctx, query),
         _ => finish(route::error_response(404, true), is_head),
     }
 }
@@ -121,10 +121,10 @@ async fn events(ctx: Rc<WorkerContext>, sender: stream::Sender) {
 }
 
 /// Requests as they happen: `filter` and `level` are in the query.
-fn watch(ctx: &Rc<WorkerContext>, query: Option<&[u8]>) -> Reply {
+fn subscribe(ctx: &Rc<WorkerContext>, query: Option<&[u8]>) -> Reply {
     let filter = parameter(query, b"filter");
     let level = parameter(query, b"level");
-    let begins = parameter(query, b"begins") == "true";
+    let is_start = parameter(query, b"begins") == "true";
     let refuse = |status, what: String| {
         Response::with_text(status, "text/plain; charset=utf-8", what + "\n").into()
     };
@@ -136,20 +136,20 @@ fn watch(ctx: &Rc<WorkerContext>, query: Option<&[u8]>) -> Reply {
     let Some(level) = level else {
         return refuse(400, "level is none of line, phases, heads, errors".into());
     };
-    let Some(watching) = ctx.shared.hub.watch(filter, level, begins) else {
+    let Some(subscription) = ctx.shared.live.subscribe(filter, level, is_start) else {
         return refuse(503, "too many watch already".into());
     };
-    streamed(ctx, "application/x-ndjson", |ctx, sender| hand_on(ctx, watching, sender))
+    streamed(ctx, "application/x-ndjson", |ctx, sender| hand_on(ctx, subscription, sender))
 }
 
-async fn hand_on(ctx: Rc<WorkerContext>, watching: Watching, sender: stream::Sender) {
-    let watcher = watching.watcher();
+async fn hand_on(ctx: Rc<WorkerContext>, subscription: Subscription, sender: stream::Sender) {
+    let subscriber = subscription.subscriber();
     // The head goes out with the first bytes: whoever watches knows from then on that nothing is
     // missed.
     sender.push(Bytes::from_static(b"\n"));
     loop {
         let lines = tokio::select! {
-            () = watcher.ready.notified() => watcher.take(),
+            () = subscriber.ready.notified() => subscriber.take(),
             () = tokio::time::sleep(HEARTBEAT) => b"\n".into(),
             () = sender.abandoned() => return,
             () = ctx.closing() => break,

@@ -10,7 +10,7 @@
 
 use std::fmt;
 
-use super::Seen;
+use super::LiveEvent;
 
 /// Says of a request whether it is wanted.
 #[derive(Debug, Clone, PartialEq)]
@@ -107,32 +107,32 @@ impl Filter {
         Ok(Self { root })
     }
 
-    pub(crate) fn wants(&self, seen: &Seen<'_>) -> bool {
-        self.root.holds(seen)
+    pub(crate) fn wants(&self, event: &LiveEvent<'_>) -> bool {
+        self.root.holds(event)
     }
 }
 
 impl Node {
-    fn holds(&self, seen: &Seen<'_>) -> bool {
+    fn holds(&self, event: &LiveEvent<'_>) -> bool {
         match self {
             Self::All => true,
-            Self::Both(one, other) => one.holds(seen) && other.holds(seen),
-            Self::Either(one, other) => one.holds(seen) || other.holds(seen),
-            Self::Not(node) => !node.holds(seen),
-            Self::Number(number, order, wanted) => order.holds(number.of(seen), *wanted),
-            Self::Text(text, like, wanted) => text.holds(*like, wanted.as_bytes(), seen),
+            Self::Both(one, other) => one.holds(event) && other.holds(event),
+            Self::Either(one, other) => one.holds(event) || other.holds(event),
+            Self::Not(node) => !node.holds(event),
+            Self::Number(number, order, wanted) => order.holds(number.of(event), *wanted),
+            Self::Text(text, like, wanted) => text.holds(*like, wanted.as_bytes(), event),
         }
     }
 }
 
 impl Number {
-    fn of(self, seen: &Seen<'_>) -> f64 {
-        let exchange = seen.exchange;
+    fn of(self, event: &LiveEvent<'_>) -> f64 {
+        let record = event.record;
         match self {
-            Self::Status => f64::from(exchange.status),
-            Self::Millis => exchange.duration_ns as f64 / 1e6,
-            Self::Bytes => exchange.body_bytes as f64,
-            Self::Connection => exchange.connection as f64,
+            Self::Status => f64::from(record.status),
+            Self::Millis => record.duration_ns as f64 / 1e6,
+            Self::Bytes => record.body_bytes as f64,
+            Self::Connection => record.connection as f64,
         }
     }
 }
@@ -152,22 +152,22 @@ impl Order {
 }
 
 impl Text {
-    fn holds(self, like: Like, wanted: &[u8], seen: &Seen<'_>) -> bool {
-        let exchange = seen.exchange;
+    fn holds(self, like: Like, wanted: &[u8], event: &LiveEvent<'_>) -> bool {
+        let record = event.record;
         let address;
         let text: &[u8] = match self {
             Self::Address => {
-                address = exchange.peer.to_string();
+                address = record.peer.to_string();
                 address.as_bytes()
             }
-            Self::Method => exchange.method,
-            Self::Path => exchange.path(),
-            Self::Host => exchange.host.unwrap_or_default(),
-            Self::Site => exchange.site.as_bytes(),
-            Self::Route => seen.route.as_bytes(),
-            Self::Protocol => exchange.version.as_bytes(),
-            Self::Cache => exchange.cache.as_bytes(),
-            Self::User => exchange.user.unwrap_or_default(),
+            Self::Method => record.method,
+            Self::Path => record.path(),
+            Self::Host => record.host.unwrap_or_default(),
+            Self::Site => record.site.as_bytes(),
+            Self::Route => event.route.as_bytes(),
+            Self::Protocol => record.version.as_bytes(),
+            Self::Cache => record.cache.as_bytes(),
+            Self::User => record.user.unwrap_or_default(),
         };
         match like {
             Like::Equal => text == wanted,
@@ -341,18 +341,18 @@ impl<'a> Parser<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::Exchange;
-    use crate::telemetry::exchange::tests::sample;
+    use crate::telemetry::AccessRecord;
+    use crate::telemetry::access_record::tests::sample;
 
-    fn wants(filter: &str, exchange: &Exchange<'_>) -> bool {
-        let seen = Seen::of(exchange, "/api/*");
-        Filter::parse(filter).unwrap_or_else(|error| panic!("{filter}: {error}")).wants(&seen)
+    fn wants(filter: &str, record: &AccessRecord<'_>) -> bool {
+        let event = LiveEvent::of(record, "/api/*");
+        Filter::parse(filter).unwrap_or_else(|error| panic!("{filter}: {error}")).wants(&event)
     }
 
     #[test]
     fn conditions_are_joined_as_they_read() {
-        let exchange =
-            Exchange { status: 503, duration_ns: 150_000_000, target: b"/api/x?q", ..sample() };
+        let record =
+            AccessRecord { status: 503, duration_ns: 150_000_000, target: b"/api/x?q", ..sample() };
         for (filter, wanted) in [
             ("", true),
             ("  ", true),
@@ -370,7 +370,7 @@ mod tests {
             ("host==\"www.example.com\" && protocol==HTTP/1.1 && connection==42", true),
             ("user==\"\"", true),
         ] {
-            assert_eq!(wants(filter, &exchange), wanted, "{filter}");
+            assert_eq!(wants(filter, &record), wanted, "{filter}");
         }
     }
 

@@ -12,22 +12,22 @@ use tokio::sync::Notify;
 
 pub use self::filter::{Filter, FilterError};
 use super::redact::Redactor;
-use super::{Exchange, Format, TimeCache};
+use super::{AccessRecord, Format, TimeCache};
 
 /// A request, as watchers see it.
-pub(crate) struct Seen<'a> {
+pub(crate) struct LiveEvent<'a> {
     /// It has only begun: what comes of it is not known yet, and is 0 or empty.
-    pub(crate) begins: bool,
+    pub(crate) is_start: bool,
     /// Its answer did not come to its end.
     pub(crate) broken_off: bool,
-    pub(crate) exchange: &'a Exchange<'a>,
+    pub(crate) record: &'a AccessRecord<'a>,
     /// The pattern of its route.
     pub(crate) route: &'a str,
-    pub(crate) head: Option<Head<'a>>,
+    pub(crate) head: Option<RequestHead<'a>>,
 }
 
 /// The head of a request, and what keeps its secrets.
-pub(crate) struct Head<'a> {
+pub(crate) struct RequestHead<'a> {
     pub(crate) request: &'a Request<'a>,
     pub(crate) redactor: &'a Redactor,
 }
@@ -45,20 +45,20 @@ pub(crate) enum Level {
 
 /// All who watch.
 #[derive(Debug, Default)]
-pub(crate) struct Hub {
+pub(crate) struct LiveTap {
     count: AtomicUsize,
     /// Of these want to hear of requests as they begin.
-    of_beginnings: AtomicUsize,
-    watchers: RwLock<Vec<Arc<Watcher>>>,
+    of_starts: AtomicUsize,
+    subscribers: RwLock<Vec<Arc<Subscriber>>>,
 }
 
 /// One who watches. What it does not take in time is dropped and counted.
 #[derive(Debug)]
-pub(crate) struct Watcher {
+pub(crate) struct Subscriber {
     filter: Filter,
     level: Level,
     /// Whether requests are told of as they begin, too.
-    begins: bool,
+    is_start: bool,
     queue: Mutex<Queue>,
     /// There is something in an empty queue.
     pub(crate) ready: Notify,
@@ -66,9 +66,9 @@ pub(crate) struct Watcher {
 
 /// A place among the watchers, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Watching {
-    hub: Arc<Hub>,
-    watcher: Arc<Watcher>,
+pub(crate) struct Subscription {
+    live: Arc<LiveTap>,
+    subscriber: Arc<Subscriber>,
 }
 
 #[derive(Debug, Default)]
@@ -94,92 +94,92 @@ impl Level {
     }
 }
 
-impl Hub {
+impl LiveTap {
     /// Whether anybody watches.
     #[inline]
-    pub(crate) fn is_watched(&self) -> bool {
+    pub(crate) fn has_subscribers(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
     }
 
     /// Whether anybody wants to hear of requests as they begin.
     #[inline]
-    pub(crate) fn is_told_of_beginnings(&self) -> bool {
-        self.of_beginnings.load(Ordering::Relaxed) > 0
+    pub(crate) fn wants_starts(&self) -> bool {
+        self.of_starts.load(Ordering::Relaxed) > 0
     }
 
     /// One more watcher; `None` when there are too many. `begins`: it is told of requests as they begin,
     /// too.
-    pub(crate) fn watch(
+    pub(crate) fn subscribe(
         self: &Arc<Self>,
         filter: Filter,
         level: Level,
-        begins: bool,
-    ) -> Option<Watching> {
-        let mut watchers = self.watchers.write().unwrap_or_else(PoisonError::into_inner);
-        if watchers.len() >= MOST {
+        is_start: bool,
+    ) -> Option<Subscription> {
+        let mut subscribers = self.subscribers.write().unwrap_or_else(PoisonError::into_inner);
+        if subscribers.len() >= MOST {
             return None;
         }
         let (queue, ready) = (Mutex::default(), Notify::new());
-        let watcher = Arc::new(Watcher { filter, level, begins, queue, ready });
-        watchers.push(Arc::clone(&watcher));
-        self.count(&watchers);
-        Some(Watching { hub: Arc::clone(self), watcher })
+        let subscriber = Arc::new(Subscriber { filter, level, is_start, queue, ready });
+        subscribers.push(Arc::clone(&subscriber));
+        self.count(&subscribers);
+        Some(Subscription { live: Arc::clone(self), subscriber })
     }
 
-    fn count(&self, watchers: &[Arc<Watcher>]) {
-        let of_beginnings = watchers.iter().filter(|watcher| watcher.begins).count();
-        self.count.store(watchers.len(), Ordering::Relaxed);
-        self.of_beginnings.store(of_beginnings, Ordering::Relaxed);
+    fn count(&self, subscribers: &[Arc<Subscriber>]) {
+        let of_starts = subscribers.iter().filter(|subscriber| subscriber.is_start).count();
+        self.count.store(subscribers.len(), Ordering::Relaxed);
+        self.of_starts.store(of_starts, Ordering::Relaxed);
     }
 
     /// Tells whoever wants to hear of it.
     #[cold]
-    pub(crate) fn tell(&self, seen: &Seen<'_>, time: &mut TimeCache) {
+    pub(crate) fn publish(&self, event: &LiveEvent<'_>, time: &mut TimeCache) {
         let mut line = Vec::new();
-        for watcher in &*self.watchers.read().unwrap_or_else(PoisonError::into_inner) {
-            if watcher.wants(seen) {
+        for subscriber in &*self.subscribers.read().unwrap_or_else(PoisonError::into_inner) {
+            if subscriber.wants(event) {
                 if line.is_empty() {
-                    Format::Json.write_line(seen.exchange, time, &mut line);
+                    Format::Json.write_line(event.record, time, &mut line);
                 }
-                watcher.add(&line, seen);
+                subscriber.add(&line, event);
             }
         }
     }
 }
 
-impl Watching {
-    pub(crate) fn watcher(&self) -> &Watcher {
-        &self.watcher
+impl Subscription {
+    pub(crate) fn subscriber(&self) -> &Subscriber {
+        &self.subscriber
     }
 }
 
-impl Drop for Watching {
+impl Drop for Subscription {
     fn drop(&mut self) {
-        let mut watchers = self.hub.watchers.write().unwrap_or_else(PoisonError::into_inner);
-        watchers.retain(|other| !Arc::ptr_eq(other, &self.watcher));
-        self.hub.count(&watchers);
+        let mut subscribers = self.live.subscribers.write().unwrap_or_else(PoisonError::into_inner);
+        subscribers.retain(|other| !Arc::ptr_eq(other, &self.subscriber));
+        self.live.count(&subscribers);
     }
 }
 
-impl Watcher {
-    fn wants(&self, seen: &Seen<'_>) -> bool {
-        (self.begins || !seen.begins)
-            && (self.level != Level::Errors || seen.is_failed())
-            && self.filter.wants(seen)
+impl Subscriber {
+    fn wants(&self, event: &LiveEvent<'_>) -> bool {
+        (self.is_start || !event.is_start)
+            && (self.level != Level::Errors || event.is_failed())
+            && self.filter.wants(event)
     }
 
     /// Adds a line, which ends with a brace and a line feed, if there is room.
-    fn add(&self, line: &[u8], seen: &Seen<'_>) {
+    fn add(&self, line: &[u8], event: &LiveEvent<'_>) {
         let mut more = String::new();
         // Writing to a String cannot fail.
-        let _ = write!(more, ",\"route\":{}", serde_json::Value::from(seen.route));
-        if seen.begins {
+        let _ = write!(more, ",\"route\":{}", serde_json::Value::from(event.route));
+        if event.is_start {
             more.push_str(",\"begins\":true");
         }
-        if seen.broken_off {
+        if event.broken_off {
             more.push_str(",\"broken_off\":true");
         }
-        if let (Level::Heads, Some(head)) = (self.level, &seen.head) {
+        if let (Level::Heads, Some(head)) = (self.level, &event.head) {
             let _ = write!(more, ",\"fields\":{}", head.fields());
         }
         let mut queue = self.lock();
@@ -215,7 +215,7 @@ impl Watcher {
     }
 }
 
-impl Head<'_> {
+impl RequestHead<'_> {
     /// Its fields in their order, without what is secret.
     fn fields(&self) -> serde_json::Value {
         let field = |(name, value)| {
@@ -226,72 +226,76 @@ impl Head<'_> {
     }
 }
 
-impl<'a> Seen<'a> {
+impl<'a> LiveEvent<'a> {
     fn is_failed(&self) -> bool {
-        self.exchange.status >= 400 || self.broken_off
+        self.record.status >= 400 || self.broken_off
     }
 
     #[cfg(test)]
-    fn of(exchange: &'a Exchange<'a>, route: &'a str) -> Self {
-        Self { begins: false, broken_off: false, exchange, route, head: None }
+    fn of(record: &'a AccessRecord<'a>, route: &'a str) -> Self {
+        Self { is_start: false, broken_off: false, record, route, head: None }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::exchange::tests::sample;
+    use crate::telemetry::access_record::tests::sample;
 
-    fn hub() -> Arc<Hub> {
+    fn live() -> Arc<LiveTap> {
         Arc::default()
     }
 
     #[test]
     fn only_what_is_wanted_is_told_while_somebody_watches() {
-        let (hub, mut time) = (hub(), TimeCache::new());
-        let watching =
-            hub.watch(Filter::parse("status>=500").unwrap(), Level::Line, false).unwrap();
-        assert!(hub.is_watched());
+        let (live, mut time) = (live(), TimeCache::new());
+        let subscription =
+            live.subscribe(Filter::parse("status>=500").unwrap(), Level::Line, false).unwrap();
+        assert!(live.has_subscribers());
         for status in [200, 503] {
-            let exchange = Exchange { status, ..sample() };
-            hub.tell(&Seen::of(&exchange, "/\"*"), &mut time);
+            let record = AccessRecord { status, ..sample() };
+            live.publish(&LiveEvent::of(&record, "/\"*"), &mut time);
         }
-        let lines = watching.watcher().take();
+        let lines = subscription.subscriber().take();
         let line: serde_json::Value = serde_json::from_slice(&lines).unwrap();
         assert_eq!((&line["status"], &line["route"]), (&503.into(), &"/\"*".into()));
-        drop(watching);
-        assert!(!hub.is_watched());
+        drop(subscription);
+        assert!(!live.has_subscribers());
     }
 
     #[test]
     fn beginnings_are_told_to_those_who_ask_for_them() {
-        let (hub, mut time) = (hub(), TimeCache::new());
-        let watch = |begins| hub.watch(Filter::parse("").unwrap(), Level::Line, begins).unwrap();
+        let (live, mut time) = (live(), TimeCache::new());
+        let watch =
+            |is_start| live.subscribe(Filter::parse("").unwrap(), Level::Line, is_start).unwrap();
         let ends = watch(false);
-        assert!(!hub.is_told_of_beginnings());
+        assert!(!live.wants_starts());
         let both = watch(true);
-        assert!(hub.is_told_of_beginnings());
-        for begins in [true, false] {
-            hub.tell(&Seen { begins, ..Seen::of(&sample(), "/*") }, &mut time);
+        assert!(live.wants_starts());
+        for is_start in [true, false] {
+            live.publish(&LiveEvent { is_start, ..LiveEvent::of(&sample(), "/*") }, &mut time);
         }
-        let told = |watching: &Watching| String::from_utf8(watching.watcher().take()).unwrap();
+        let told = |subscription: &Subscription| {
+            String::from_utf8(subscription.subscriber().take()).unwrap()
+        };
         assert_eq!(
             (told(&ends).lines().count(), told(&both).matches("\"begins\":true").count()),
             (1, 1)
         );
         drop(both);
-        assert!(!hub.is_told_of_beginnings() && hub.is_watched());
+        assert!(!live.wants_starts() && live.has_subscribers());
     }
 
     #[test]
     fn answers_that_were_broken_off_are_among_the_errors() {
-        let (hub, mut time) = (hub(), TimeCache::new());
-        let watching = hub.watch(Filter::parse("").unwrap(), Level::Errors, false).unwrap();
+        let (live, mut time) = (live(), TimeCache::new());
+        let subscription =
+            live.subscribe(Filter::parse("").unwrap(), Level::Errors, false).unwrap();
         for (status, broken_off) in [(200, false), (200, true), (404, false)] {
-            let exchange = Exchange { status, ..sample() };
-            hub.tell(&Seen { broken_off, ..Seen::of(&exchange, "/*") }, &mut time);
+            let record = AccessRecord { status, ..sample() };
+            live.publish(&LiveEvent { broken_off, ..LiveEvent::of(&record, "/*") }, &mut time);
         }
-        let lines = String::from_utf8(watching.watcher().take()).unwrap();
+        let lines = String::from_utf8(subscription.subscriber().take()).unwrap();
         let told: Vec<_> = lines
             .lines()
             .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
@@ -302,23 +306,23 @@ mod tests {
 
     #[test]
     fn what_a_slow_watcher_does_not_take_is_dropped_and_counted() {
-        let (hub, mut time) = (hub(), TimeCache::new());
-        let watching = hub.watch(Filter::parse("").unwrap(), Level::Line, false).unwrap();
+        let (live, mut time) = (live(), TimeCache::new());
+        let subscription = live.subscribe(Filter::parse("").unwrap(), Level::Line, false).unwrap();
         for _ in 0..5_000 {
-            hub.tell(&Seen::of(&sample(), "/*"), &mut time);
+            live.publish(&LiveEvent::of(&sample(), "/*"), &mut time);
         }
-        let lines = String::from_utf8(watching.watcher().take()).unwrap();
+        let lines = String::from_utf8(subscription.subscriber().take()).unwrap();
         assert!(lines.len() <= WAITING + 32);
         let kept = lines.lines().count() as u64 - 1;
         let last: serde_json::Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
         assert_eq!(last["lost"], 5_000 - kept);
-        assert!(watching.watcher().take().is_empty());
+        assert!(subscription.subscriber().take().is_empty());
     }
 
     #[test]
     fn watchers_are_bounded() {
-        let hub = hub();
-        let watch = || hub.watch(Filter::parse("").unwrap(), Level::Line, false);
+        let live = live();
+        let watch = || live.subscribe(Filter::parse("").unwrap(), Level::Line, false);
         let all: Vec<_> = (0..MOST).map(|_| watch().unwrap()).collect();
         assert!(watch().is_none());
         drop(all);

@@ -22,11 +22,11 @@ use hashbrown::HashMap;
 pub(crate) use self::clients::{Client, Clients};
 pub(crate) use self::histogram::{BOUNDS, Fine, Histogram, SIZES, Seconds, Sizes};
 pub(crate) use self::labels::{Label, label, named};
-pub(crate) use self::phases::Phases;
+pub(crate) use self::phases::PhaseSums;
 pub(crate) use self::process::Process;
 use crate::clock::monotonic_millis;
 use crate::connections::STATES;
-use crate::telemetry::Times;
+use crate::telemetry::Timings;
 use crate::transport::Peer;
 
 /// What a finished request is counted by.
@@ -46,7 +46,7 @@ pub(crate) struct Finished {
     pub(crate) key: Key,
     pub(crate) peer: Peer,
     pub(crate) duration: Duration,
-    pub(crate) times: Times,
+    pub(crate) timings: Timings,
     /// Bytes of the answer's body that were sent.
     pub(crate) sent: u64,
 }
@@ -68,7 +68,7 @@ pub(crate) struct Route {
     pub(crate) failed: u64,
     pub(crate) sent: u64,
     pub(crate) durations: Fine,
-    pub(crate) phases: Phases,
+    pub(crate) phases: PhaseSums,
 }
 
 /// How a TLS handshake ended.
@@ -172,7 +172,7 @@ impl WorkerMetrics {
             route.failed += u64::from(finished.key.status >= 500);
             route.sent += finished.sent;
             route.durations.count(nanos);
-            route.phases.count(&finished.times);
+            route.phases.count(&finished.timings);
         }
         if self.counts_clients.get() {
             counts.clients.count(finished.peer, finished.sent, nanos);
@@ -321,8 +321,8 @@ mod tests {
         };
         let peer = Peer::Ip(IpAddr::from([192, 0, 2, 1]));
         let duration = Duration::from_micros(micros);
-        let times = Times { handler: Some(micros * 1_000), ..Times::default() };
-        Finished { key, peer, duration, times, sent: 10 }
+        let timings = Timings { handler: Some(micros * 1_000), ..Timings::default() };
+        Finished { key, peer, duration, timings, sent: 10 }
     }
 
     #[test]

@@ -1,19 +1,19 @@
 //! How long the phases of requests took, in sum.
 
-use crate::telemetry::{PHASES, Times};
+use crate::telemetry::{PHASES, Timings};
 
 /// Sums by phase, as [`PHASES`] names them.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Phases {
+pub(crate) struct PhaseSums {
     /// Requests that had the phase.
     requests: [u64; PHASES.len()],
     nanos: [u64; PHASES.len()],
 }
 
-impl Phases {
+impl PhaseSums {
     #[inline]
-    pub(crate) fn count(&mut self, times: &Times) {
-        for (phase, nanos) in times.all().into_iter().enumerate() {
+    pub(crate) fn count(&mut self, timings: &Timings) {
+        for (phase, nanos) in timings.all().into_iter().enumerate() {
             if let Some(nanos) = nanos {
                 self.requests[phase] += 1;
                 self.nanos[phase] = self.nanos[phase].saturating_add(nanos);

@@ -37,7 +37,7 @@ pub(super) async fn attempt(
     let place = call.ctx.shared.pools.of(&call.rules).place(&call.rules).await?;
     let chosen = Instant::now();
     let process = launch(call, &incoming, located, length, input, place).await?;
-    incoming.course.start(chosen, process.started);
+    incoming.script_context.start(chosen, process.started);
     let (sender, receiver) = stream::channel(DOWNLOAD);
     let (tell, told) = output::tell(&incoming);
     let run = Run {
@@ -46,7 +46,7 @@ pub(super) async fn attempt(
         name: Arc::clone(name),
         is_whole_message: is_nph(&located.program),
         is_bodiless: call.request.as_request().method() == Method::Head,
-        course: Rc::clone(&incoming.course),
+        script_context: Rc::clone(&incoming.script_context),
         process,
         body,
         stored,

@@ -18,7 +18,7 @@ use crate::handler::script::readiness::Readiness;
 use crate::handler::script::spool::Share;
 use crate::handler::script::stderr::Stderr;
 use crate::stream;
-use crate::telemetry::Course;
+use crate::telemetry::ScriptContext;
 use crate::worker::WorkerContext;
 
 /// What a run needs; it goes on by itself when the request is answered.
@@ -31,7 +31,7 @@ pub(super) struct Run {
     pub(super) is_whole_message: bool,
     /// The request is HEAD: a stated length is not that of what comes.
     pub(super) is_bodiless: bool,
-    pub(super) course: Rc<Course>,
+    pub(super) script_context: Rc<ScriptContext>,
     pub(super) process: Process,
     /// The request's body.
     pub(super) body: stream::Receiver,
@@ -48,12 +48,20 @@ const EXIT: Duration = Duration::from_millis(100);
 impl Run {
     /// Sees the script through to its end, whatever becomes of the request.
     pub(super) async fn supervise(self) {
-        let Self { ctx, rules, name, course, process, body, stored, sender, tell, .. } = self;
+        let Self { ctx, rules, name, script_context, process, body, stored, sender, tell, .. } =
+            self;
         let Process { stdin, stdout, stderr, child, .. } = process;
-        let mut stderr = Stderr::new(stderr, &name, child.id(), &course);
+        let mut stderr = Stderr::new(stderr, &name, child.id(), &script_context);
         let source = Stdout { ctx: &ctx, pipe: stdout, child: &child };
-        let output =
-            Output::new(&ctx.deadlines, &name, source, &sender, &course, self.is_bodiless, tell);
+        let output = Output::new(
+            &ctx.deadlines,
+            &name,
+            source,
+            &sender,
+            &script_context,
+            self.is_bodiless,
+            tell,
+        );
         let is_whole_message = self.is_whole_message;
         let result = {
             let mut feeding = pin!(feed(&output, stdin, body));
@@ -95,7 +103,7 @@ impl Run {
         // What was written before the end is there; what else holds the pipe open is not waited
         // for.
         let _ = timeout(GROUP_GRACE, stderr.listen()).await;
-        course.tell(&name, child.id());
+        script_context.log_timestamps(&name, child.id());
         drop(output);
         child.reap();
         drop(stored);
@@ -110,7 +118,7 @@ async fn feed(
 ) {
     let Some(stdin) = stdin else {
         // There was nothing to wait for.
-        output.course.handed_over.set(Some(output.course.started()));
+        output.script_context.handed_over.set(Some(output.script_context.started()));
         return;
     };
     while let Ok(Some(bytes)) = body.next().await {
@@ -119,7 +127,7 @@ async fn feed(
             break;
         }
     }
-    output.course.handed_over.set(Some(Instant::now()));
+    output.script_context.handed_over.set(Some(Instant::now()));
 }
 
 async fn write(

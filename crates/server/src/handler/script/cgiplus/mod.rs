@@ -57,7 +57,7 @@ pub(super) async fn attempt(
             false => Ok(request::records(&variables)),
         };
         let chosen = Instant::now();
-        incoming.course.start(chosen, Instant::now());
+        incoming.script_context.start(chosen, Instant::now());
         let head = match head {
             Ok(head) => head,
             Err(failure) => {
@@ -72,19 +72,19 @@ pub(super) async fn attempt(
         let is_bodiless = request.method() == Method::Head;
         let mut early = Vec::new();
         if body.is_none() && written == head.len() && !is_whole_message {
-            let course = &incoming.course;
+            let script_context = &incoming.script_context;
             let asked = Asked(Some(lease));
-            let awaited = call.awaited(course, is_bodiless);
+            let awaited = call.awaited(script_context, is_bodiless);
             let answer = at_once::answer(&answers, awaited).await;
             lease = asked.take_back()?;
             match answer {
                 Ok((head, content)) => {
-                    course.tell(name, lease.worker.pid);
+                    script_context.log_timestamps(name, lease.worker.pid);
                     match answers.is_clean(false) {
                         true => lease.release(Some(answers.streams.into())),
                         false => lease.end(),
                     }
-                    return Ok(reply::at_once(call, head, content, course));
+                    return Ok(reply::at_once(call, head, content, script_context));
                 }
                 Err(pieces) => early = pieces,
             }
@@ -97,7 +97,7 @@ pub(super) async fn attempt(
             name: Arc::clone(name),
             is_whole_message,
             is_bodiless,
-            course: Rc::clone(&incoming.course),
+            script_context: Rc::clone(&incoming.script_context),
             lease,
             answers,
             early,

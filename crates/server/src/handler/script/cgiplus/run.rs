@@ -19,7 +19,7 @@ use crate::handler::script::output::{End, Output, Source, Tell};
 use crate::handler::script::stamp;
 use crate::handler::script::workers::{Kept, Lease, Worker};
 use crate::stream;
-use crate::telemetry::Course;
+use crate::telemetry::ScriptContext;
 use crate::worker::WorkerContext;
 
 /// What a run needs; it goes on by itself when the answer is sent while it comes.
@@ -32,7 +32,7 @@ pub(super) struct Run {
     pub(super) is_whole_message: bool,
     /// The request is HEAD: a stated length is not that of what comes.
     pub(super) is_bodiless: bool,
-    pub(super) course: Rc<Course>,
+    pub(super) script_context: Rc<ScriptContext>,
     pub(super) lease: Lease,
     pub(super) answers: Answers,
     /// What has come of the answer.
@@ -51,7 +51,7 @@ pub(super) struct Run {
 impl Run {
     /// Sees the request through to its end.
     pub(super) async fn supervise(self) {
-        let Self { ctx, rules, name, course, lease, answers, head, written, .. } = self;
+        let Self { ctx, rules, name, script_context, lease, answers, head, written, .. } = self;
         let (body, sender) = (self.body, self.sender);
         let pid = lease.worker.pid;
         let had_body = body.is_some();
@@ -61,7 +61,7 @@ impl Run {
             &name,
             answers,
             &sender,
-            &course,
+            &script_context,
             self.is_bodiless,
             self.tell,
         );
@@ -71,7 +71,7 @@ impl Run {
             let feeding = pin!(feed(&output, &head[written..], body));
             output.carry(feeding, &mut fed, self.is_whole_message, &rules).await
         };
-        course.tell(&name, pid);
+        script_context.log_timestamps(&name, pid);
         let closed = output.source.closed.get();
         // The end of the body may not have been heard of, but it has been reached.
         let fed = output.source.handed_over.get() == whole;
@@ -114,7 +114,7 @@ async fn feed(output: &Output<'_, Answers>, head: &[u8], body: Option<stream::Re
             }
         }
     }
-    output.course.handed_over.set(Some(Instant::now()));
+    output.script_context.handed_over.set(Some(Instant::now()));
     // A worker need not read all of it; its answer tells the rest.
     if result.is_err() {
         std::future::pending::<()>().await;

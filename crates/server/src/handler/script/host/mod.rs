@@ -30,7 +30,7 @@ use crate::response::Response;
 use crate::route::Incoming;
 use crate::scratch::lacks_descriptors;
 use crate::stream;
-use crate::telemetry::Course;
+use crate::telemetry::ScriptContext;
 use crate::worker::WorkerContext;
 
 /// The program that loads a WSGI application and serves it.
@@ -118,17 +118,17 @@ pub(super) async fn attempt(
         let variables = environment::variables(call, &incoming, located, length);
         link.send_with(entry.id(), kind, |output| write(&variables, output));
         drop(variables);
-        incoming.course.start(chosen, Instant::now());
+        incoming.script_context.start(chosen, Instant::now());
         let answers = Answers { link, entry };
         let is_bodiless = request.method() == Method::Head;
         let mut early = Vec::new();
         if body.is_none() {
-            let course = &incoming.course;
-            let awaited = call.awaited(course, is_bodiless);
+            let script_context = &incoming.script_context;
+            let awaited = call.awaited(script_context, is_bodiless);
             match at_once::answer(&answers, awaited).await {
                 Ok((head, content)) => {
-                    course.tell(name, pid);
-                    return Ok(reply::at_once(call, head, content, course));
+                    script_context.log_timestamps(name, pid);
+                    return Ok(reply::at_once(call, head, content, script_context));
                 }
                 Err(pieces) => early = pieces,
             }
@@ -141,7 +141,7 @@ pub(super) async fn attempt(
             name: Arc::clone(name),
             pid,
             is_bodiless,
-            course: Rc::clone(&incoming.course),
+            script_context: Rc::clone(&incoming.script_context),
             answers,
             body: body.take(),
             sender,
@@ -214,7 +214,7 @@ struct Run {
     name: Arc<str>,
     pid: i32,
     is_bodiless: bool,
-    course: Rc<Course>,
+    script_context: Rc<ScriptContext>,
     answers: Answers,
     body: Option<stream::Receiver>,
     sender: stream::Sender,
@@ -226,17 +226,24 @@ struct Run {
 impl Run {
     /// Sees the request through to its end.
     async fn supervise(self) {
-        let Self { ctx, rules, name, course, answers, body, sender, tell, .. } = self;
+        let Self { ctx, rules, name, script_context, answers, body, sender, tell, .. } = self;
         let entry = Rc::clone(&answers.entry);
-        let output =
-            Output::new(&ctx.deadlines, &name, answers, &sender, &course, self.is_bodiless, tell);
+        let output = Output::new(
+            &ctx.deadlines,
+            &name,
+            answers,
+            &sender,
+            &script_context,
+            self.is_bodiless,
+            tell,
+        );
         output.begin_with(self.early);
         if matches!(rules.kind, ScriptKind::Wsgi | ScriptKind::Asgi) {
             output.ignore_codings();
         }
         let mut fed = body.is_none();
         let result = output.carry(pin!(feed(&output, &entry, body)), &mut fed, false, &rules).await;
-        course.tell(&name, self.pid);
+        script_context.log_timestamps(&name, self.pid);
         if let Err(failure) = result {
             if matches!(failure, Failure::Late(_)) {
                 entry.end_host();
@@ -265,5 +272,5 @@ async fn feed(output: &Output<'_, Answers>, entry: &Entry, body: Option<stream::
         }
     }
     link.send(entry.id(), frame::BODY_END, b"");
-    output.course.handed_over.set(Some(Instant::now()));
+    output.script_context.handed_over.set(Some(Instant::now()));
 }

@@ -14,7 +14,7 @@ use tokio::net::{TcpStream, UnixStream};
 use super::record::{self, Ended, Event, Protocol};
 use crate::handler::script::output::{End, Source};
 use crate::handler::script::stderr::Lines;
-use crate::telemetry::Course;
+use crate::telemetry::ScriptContext;
 use crate::worker::WorkerContext;
 
 /// A connection to a worker.
@@ -106,7 +106,7 @@ pub(super) struct Answers {
     reader: RefCell<record::Reader>,
     /// What was read and not yet looked at.
     unread: RefCell<Bytes>,
-    stderr: RefCell<Lines<Arc<str>, Rc<Course>>>,
+    stderr: RefCell<Lines<Arc<str>, Rc<ScriptContext>>>,
     ended: Cell<Option<Ended>>,
     broken: RefCell<Option<String>>,
     /// Something has come.
@@ -118,7 +118,7 @@ impl Answers {
         ctx: Rc<WorkerContext>,
         link: Link,
         framing: Framing,
-        stderr: Lines<Arc<str>, Rc<Course>>,
+        stderr: Lines<Arc<str>, Rc<ScriptContext>>,
     ) -> Self {
         Self {
             ctx,

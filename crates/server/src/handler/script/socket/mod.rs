@@ -77,21 +77,22 @@ pub(super) async fn attempt(
             Err(_) if !last => continue,
             Err(error) => return Err(Failure::Lost(format!("its worker is gone: {error}"))),
         };
-        incoming.course.start(chosen, Instant::now());
-        let stderr = Lines::new(Arc::clone(name), worker.pid(), Rc::clone(&incoming.course));
+        incoming.script_context.start(chosen, Instant::now());
+        let stderr =
+            Lines::new(Arc::clone(name), worker.pid(), Rc::clone(&incoming.script_context));
         let answers = Answers::new(Rc::clone(&call.ctx), link, framing(call.rules.kind), stderr);
         let is_bodiless = request.method() == Method::Head;
         let mut early = Vec::new();
         if *is_whole && written == bytes.len() {
-            let course = &incoming.course;
+            let script_context = &incoming.script_context;
             let asked = Asked(Some(&answers));
-            let answer = at_once::answer(&answers, call.awaited(course, is_bodiless)).await;
+            let answer = at_once::answer(&answers, call.awaited(script_context, is_bodiless)).await;
             asked.let_go();
             match answer {
                 Ok((head, content)) => {
-                    course.tell(name, worker.pid());
+                    script_context.log_timestamps(name, worker.pid());
                     worker.finish(answers, true);
-                    return Ok(reply::at_once(call, head, content, course));
+                    return Ok(reply::at_once(call, head, content, script_context));
                 }
                 Err(pieces) => early = pieces,
             }
@@ -103,7 +104,7 @@ pub(super) async fn attempt(
             rules: Arc::clone(&call.rules),
             name: Arc::clone(name),
             is_bodiless,
-            course: Rc::clone(&incoming.course),
+            script_context: Rc::clone(&incoming.script_context),
             worker,
             answers,
             early,

@@ -16,7 +16,7 @@ use crate::handler::script::output::{Output, Tell};
 use crate::handler::script::remote::Visit;
 use crate::handler::script::workers::{Kept, Lease};
 use crate::stream;
-use crate::telemetry::Course;
+use crate::telemetry::ScriptContext;
 use crate::worker::WorkerContext;
 
 /// What a run needs; it goes on by itself when the answer is sent while it comes.
@@ -27,7 +27,7 @@ pub(super) struct Run {
     pub(super) name: Arc<str>,
     /// The request is HEAD: a stated length is not that of what comes.
     pub(super) is_bodiless: bool,
-    pub(super) course: Rc<Course>,
+    pub(super) script_context: Rc<ScriptContext>,
     pub(super) worker: Held,
     pub(super) answers: Answers,
     /// What has come of the answer.
@@ -93,17 +93,36 @@ impl Held {
 impl Run {
     /// Sees the request through to its end.
     pub(super) async fn supervise(self) {
-        let Self { ctx, rules, name, course, worker, answers, rest, body, sender, tell, .. } = self;
+        let Self {
+            ctx,
+            rules,
+            name,
+            script_context,
+            worker,
+            answers,
+            rest,
+            body,
+            sender,
+            tell,
+            ..
+        } = self;
         let pid = worker.pid();
-        let output =
-            Output::new(&ctx.deadlines, &name, answers, &sender, &course, self.is_bodiless, tell);
+        let output = Output::new(
+            &ctx.deadlines,
+            &name,
+            answers,
+            &sender,
+            &script_context,
+            self.is_bodiless,
+            tell,
+        );
         output.begin_with(self.early);
         let mut fed = body.is_none() && rest.is_empty();
         let result = {
             let feeding = pin!(feed(&output, rest, body));
             output.carry(feeding, &mut fed, false, &rules).await
         };
-        course.tell(&name, pid);
+        script_context.log_timestamps(&name, pid);
         let source = &output.source;
         match result {
             Ok(()) => {
@@ -129,7 +148,7 @@ impl Run {
 async fn feed(output: &Output<'_, Answers>, rest: Bytes, body: Option<stream::Receiver>) {
     let result = write(output, &rest).await;
     let Some(mut body) = body.filter(|_| result.is_ok()) else {
-        output.course.handed_over.set(Some(Instant::now()));
+        output.script_context.handed_over.set(Some(Instant::now()));
         // A worker need not read all of it; its answer tells the rest.
         if result.is_err() {
             std::future::pending::<()>().await;
@@ -159,14 +178,14 @@ async fn feed(output: &Output<'_, Answers>, rest: Bytes, body: Option<stream::Re
         };
         // A worker need not read all of it; its answer tells the rest.
         if result.is_err() {
-            output.course.handed_over.set(Some(Instant::now()));
+            output.script_context.handed_over.set(Some(Instant::now()));
             return std::future::pending().await;
         }
         if ended {
             break;
         }
     }
-    output.course.handed_over.set(Some(Instant::now()));
+    output.script_context.handed_over.set(Some(Instant::now()));
 }
 
 async fn write(output: &Output<'_, Answers>, mut bytes: &[u8]) -> io::Result<()> {

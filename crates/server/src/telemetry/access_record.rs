@@ -2,7 +2,7 @@
 
 use crate::transport::Peer;
 
-use super::{Course, Times};
+use super::{ScriptContext, Timings};
 use crate::tls::Facts;
 
 /// One request and its response, borrowed from the connection while they are recorded.
@@ -10,7 +10,7 @@ use crate::tls::Facts;
 /// Whatever came from the client is given as the bytes that were received; escaping is the
 /// format's work. A request that could not be parsed may have an empty method and target.
 #[derive(Clone, Debug)]
-pub(crate) struct Exchange<'a> {
+pub(crate) struct AccessRecord<'a> {
     /// Who asked.
     pub(crate) peer: Peer,
     /// The client's name by reverse DNS, where it is known by now.
@@ -50,14 +50,14 @@ pub(crate) struct Exchange<'a> {
     /// Whether the client came by TLS, be it to a proxy that is trusted.
     pub(crate) encrypted: bool,
     /// Where the time went.
-    pub(crate) times: Times,
+    pub(crate) timings: Timings,
     /// What is known of the encryption; `None` when there is none.
     pub(crate) tls: Option<Facts>,
     /// What a script told, where one was asked.
-    pub(crate) course: Option<&'a Course>,
+    pub(crate) script_context: Option<&'a ScriptContext>,
 }
 
-impl<'a> Exchange<'a> {
+impl<'a> AccessRecord<'a> {
     /// Whose certificate the client has shown.
     pub(crate) fn tls_client(&self) -> Option<&[u8]> {
         Some(self.tls.as_ref()?.client.as_ref()?.subject.as_bytes())
@@ -65,7 +65,7 @@ impl<'a> Exchange<'a> {
 
     /// The number by which scripts and logs know the request; only those of scripts have one.
     pub(crate) fn request_id(&self) -> Option<&'a str> {
-        self.course.map(Course::id).filter(|id| !id.is_empty())
+        self.script_context.map(ScriptContext::id).filter(|id| !id.is_empty())
     }
 
     /// The path of the request-target, without the authority of an absolute form (RFC 9112 §3.2.2).
@@ -95,8 +95,8 @@ pub(super) mod tests {
     use super::*;
 
     /// A plain request, for tests to change as they need.
-    pub(in crate::telemetry) fn sample() -> Exchange<'static> {
-        Exchange {
+    pub(in crate::telemetry) fn sample() -> AccessRecord<'static> {
+        AccessRecord {
             peer: Peer::Ip([192, 0, 2, 7].into()),
             peer_name: None,
             user: None,
@@ -118,9 +118,9 @@ pub(super) mod tests {
             coding: "gzip",
             connection: 42,
             encrypted: false,
-            times: Times { head: 12_999, handler: Some(345_000), ..Times::default() },
+            timings: Timings { head: 12_999, handler: Some(345_000), ..Timings::default() },
             tls: None,
-            course: None,
+            script_context: None,
         }
     }
 
@@ -135,9 +135,9 @@ pub(super) mod tests {
             ("", "", None),
         ];
         for (target, path, query) in table {
-            let exchange = Exchange { target: target.as_bytes(), ..sample() };
-            assert_eq!(exchange.path(), path.as_bytes());
-            assert_eq!(exchange.query(), query.map(str::as_bytes));
+            let record = AccessRecord { target: target.as_bytes(), ..sample() };
+            assert_eq!(record.path(), path.as_bytes());
+            assert_eq!(record.query(), query.map(str::as_bytes));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use dunlin_http::FieldLines;
 
-use super::Course;
+use super::ScriptContext;
 use super::metrics::Label;
 use super::traces::Span;
 use crate::checks::{Client, ConnectionPace, Pacer, RequestContext};
@@ -16,32 +16,32 @@ use crate::transport::{Peer, Transport};
 /// [`WorkerContext::record`](crate::worker::WorkerContext::record); whatever the gates lent to the request is given
 /// back with it.
 #[derive(Debug)]
-pub(crate) struct Track {
+pub(crate) struct RequestTelemetry {
     /// The site's number.
     pub(crate) site: usize,
     /// What the gates know of who asks; `None` when the route has none.
     pub(crate) context: Option<Rc<RequestContext>>,
     /// What a script tells of it; `None` when it is for none.
-    pub(crate) course: Option<Rc<Course>>,
+    pub(crate) script_context: Option<Rc<ScriptContext>>,
     /// Whether the access log has a line for it.
     pub(crate) is_logged: bool,
     /// What it is counted by, and how its client is told of its time.
-    pub(crate) follow: Follow,
-    pub(crate) phases: Phases,
+    pub(crate) route_telemetry: RouteTelemetry,
+    pub(crate) timestamps: Timestamps,
     /// Present when it is traced.
     pub(crate) span: Option<Box<Span>>,
 }
 
 /// How a route's requests are followed.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Follow {
+pub(crate) struct RouteTelemetry {
     /// What they are counted by.
     pub(crate) label: Label,
     /// Whether answers tell in `Server-Timing` where the time went.
     pub(crate) server_timing: bool,
 }
 
-impl Follow {
+impl RouteTelemetry {
     /// As those settings have it.
     #[inline]
     pub(crate) fn of(settings: &Settings) -> Self {
@@ -52,9 +52,9 @@ impl Follow {
 /// Moments on the way of one request. What happened at once, within the same turn of the worker, has
 /// no moment of its own.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Phases {
+pub(crate) struct Timestamps {
     /// How its connection began, when it is the first one of it.
-    pub(crate) opening: Option<Opening>,
+    pub(crate) connection_start: Option<ConnectionStart>,
     /// Its first byte was read.
     pub(crate) first_byte: Instant,
     /// Its head was complete.
@@ -65,14 +65,14 @@ pub(crate) struct Phases {
 
 /// When the bytes of a request were read.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Arrival {
+pub(crate) struct ReadTimes {
     first_byte: Instant,
     last_read: Instant,
 }
 
 /// How a connection began.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Opening {
+pub(crate) struct ConnectionStart {
     /// It was accepted.
     pub(crate) accepted: Instant,
     /// Its TLS handshake was done.
@@ -81,7 +81,7 @@ pub(crate) struct Opening {
 
 /// How long each phase took, in nanoseconds; `None` for a phase that the request did not have.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Times {
+pub(crate) struct Timings {
     /// From the connection's beginning to the end of the TLS handshake.
     pub(crate) tls: Option<u64>,
     /// From there to the request's first byte.
@@ -102,16 +102,16 @@ pub(crate) struct Times {
 /// The names of the phases, in the order of time.
 pub const PHASES: [&str; 7] = ["tls", "idle", "head", "route", "gate", "handler", "send"];
 
-impl Opening {
+impl ConnectionStart {
     /// Of a connection that was accepted now.
     pub(crate) fn now() -> Self {
         Self { accepted: Instant::now(), secured: None }
     }
 }
 
-impl Arrival {
+impl ReadTimes {
     /// Bytes were read now: more of what `known` tells of, unless something new begins with them.
-    pub(crate) fn read(known: Option<Self>, begins: bool) -> Self {
+    pub(crate) fn after_read(known: Option<Self>, begins: bool) -> Self {
         let now = Instant::now();
         let first_byte = known.filter(|_| !begins).map_or(now, |known| known.first_byte);
         Self { first_byte, last_read: now }
@@ -125,14 +125,14 @@ impl Arrival {
     /// How long the phases took of a request that was answered at once and is only counted, from its first byte
     /// to `end`.
     #[inline]
-    pub(crate) fn times(self, routed: Option<Instant>, end: Instant) -> Times {
+    pub(crate) fn timings(self, routed: Option<Instant>, end: Instant) -> Timings {
         let handler = nanos(routed.unwrap_or(self.last_read), end);
-        Times {
+        Timings {
             head: nanos(self.first_byte, self.last_read),
             route: routed.map(|routed| nanos(self.last_read, routed)),
             handler: Some(handler),
             send: Some(0),
-            ..Times::default()
+            ..Timings::default()
         }
     }
 
@@ -143,35 +143,46 @@ impl Arrival {
     }
 }
 
-impl Track {
+impl RequestTelemetry {
     /// Of a request whose head was complete with the bytes that were read last; now, where that is not
     /// known.
     #[inline]
-    pub(crate) fn new(arrival: Option<Arrival>, opening: Option<Opening>) -> Self {
-        let Arrival { first_byte, last_read: head } =
-            arrival.unwrap_or_else(|| Arrival::at(Instant::now()));
-        let phases = Phases { opening, first_byte, head, first_out: None };
-        let follow = Follow::default();
-        Self { site: 0, context: None, course: None, is_logged: true, follow, phases, span: None }
+    pub(crate) fn new(
+        read_times: Option<ReadTimes>,
+        connection_start: Option<ConnectionStart>,
+    ) -> Self {
+        let ReadTimes { first_byte, last_read: head } =
+            read_times.unwrap_or_else(|| ReadTimes::at(Instant::now()));
+        let timestamps = Timestamps { connection_start, first_byte, head, first_out: None };
+        let route_telemetry = RouteTelemetry::default();
+        Self {
+            site: 0,
+            context: None,
+            script_context: None,
+            is_logged: true,
+            route_telemetry,
+            timestamps,
+            span: None,
+        }
     }
 
     /// With what the router found out. Even when nobody wants to know of requests, one that gates
     /// have let pass is followed to its end, for what they lent to it.
     #[inline]
     pub(crate) fn routed(
-        track: Option<Self>,
+        telemetry: Option<Self>,
         site: usize,
         context: Option<Rc<RequestContext>>,
         is_logged: bool,
-        follow: Follow,
+        route_telemetry: RouteTelemetry,
     ) -> Option<Self> {
-        let track = match (track, &context) {
-            (None, None) if !follow.server_timing => return None,
-            (track, context) => track.unwrap_or_else(|| {
-                Self::new(context.as_ref().map(|context| Arrival::at(context.routed_at)), None)
+        let telemetry = match (telemetry, &context) {
+            (None, None) if !route_telemetry.server_timing => return None,
+            (telemetry, context) => telemetry.unwrap_or_else(|| {
+                Self::new(context.as_ref().map(|context| ReadTimes::at(context.routed_at)), None)
             }),
         };
-        Some(Self { site, context, is_logged, follow, ..track })
+        Some(Self { site, context, is_logged, route_telemetry, ..telemetry })
     }
 
     /// The client, which may be another than the one of its connection.
@@ -187,23 +198,23 @@ impl Track {
     /// Whether the answer has fields that are of this request alone.
     #[inline]
     pub(crate) fn has_fields(&self) -> bool {
-        self.follow.server_timing
+        self.route_telemetry.server_timing
             || self.context.as_ref().is_some_and(|context| context.has_fields())
     }
 
     /// The first byte of the answer is about to be written.
-    pub(crate) fn begin_answer(&mut self) {
-        self.phases.first_out = Some(Instant::now());
+    pub(crate) fn begin_response(&mut self) {
+        self.timestamps.first_out = Some(Instant::now());
     }
 
     /// The answer's head is made: adds to its fields what the gates say of it, and where the time
     /// went.
-    pub(crate) fn tell(&mut self, fields: &mut FieldLines) {
-        self.begin_answer();
+    pub(crate) fn append_fields(&mut self, fields: &mut FieldLines) {
+        self.begin_response();
         if let Some(context) = &self.context {
             context.append_fields(fields);
         }
-        if self.follow.server_timing {
+        if self.route_telemetry.server_timing {
             fields.push("Server-Timing", self.server_timing());
         }
     }
@@ -211,23 +222,27 @@ impl Track {
     /// The phases so far as a `Server-Timing` value, in milliseconds.
     fn server_timing(&self) -> String {
         // How long it takes to send is not known when the head is sent.
-        let times = Times { send: None, ..self.times(Instant::now()) };
-        let told =
-            times.iter().map(|(name, micros)| format!("{name};dur={:.3}", micros as f64 / 1000.0));
+        let timings = Timings { send: None, ..self.timings(Instant::now()) };
+        let told = timings
+            .iter()
+            .map(|(name, micros)| format!("{name};dur={:.3}", micros as f64 / 1000.0));
         told.collect::<Vec<_>>().join(", ")
     }
 
     /// How long each phase took; the last ends at `end`. What is answered at once is sent at once.
-    pub(crate) fn times(&self, end: Instant) -> Times {
-        let Phases { opening, first_byte, head, first_out } = self.phases;
+    pub(crate) fn timings(&self, end: Instant) -> Timings {
+        let Timestamps { connection_start, first_byte, head, first_out } = self.timestamps;
         let context = self.context.as_deref();
         let routed = context.map(|context| context.routed_at);
         let passed = context.and_then(RequestContext::admitted_at);
         let first_out = first_out.unwrap_or(end);
-        Times {
-            tls: opening.and_then(|opening| Some(nanos(opening.accepted, opening.secured?))),
-            idle: opening
-                .map(|opening| nanos(opening.secured.unwrap_or(opening.accepted), first_byte)),
+        Timings {
+            tls: connection_start.and_then(|connection_start| {
+                Some(nanos(connection_start.accepted, connection_start.secured?))
+            }),
+            idle: connection_start.map(|connection_start| {
+                nanos(connection_start.secured.unwrap_or(connection_start.accepted), first_byte)
+            }),
             head: nanos(first_byte, head),
             route: routed.map(|routed| nanos(head, routed)),
             gate: passed.map(|passed| nanos(routed.unwrap_or(head), passed)),
@@ -247,7 +262,7 @@ impl Track {
     }
 }
 
-impl Times {
+impl Timings {
     /// All phases, as [`PHASES`] names them.
     #[inline]
     pub(crate) fn all(&self) -> [Option<u64>; PHASES.len()] {

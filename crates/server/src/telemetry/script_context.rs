@@ -7,7 +7,7 @@ use std::time::Instant;
 /// What one request to a script goes through, for the script, the log and the answer alike. Moments
 /// are by the monotonic clock, which counts nanoseconds.
 #[derive(Debug)]
-pub(crate) struct Course {
+pub(crate) struct ScriptContext {
     /// The head had arrived.
     received: Instant,
     /// A place for a process was free, and the body was there when it had to be.
@@ -30,7 +30,7 @@ pub(crate) struct Course {
 /// Bytes of standard error that are kept to be shown.
 const ERRORS: usize = 16 * 1024;
 
-impl Course {
+impl ScriptContext {
     /// Of a request whose head had arrived at that moment; `traceparent` when it is traced.
     pub(crate) fn new(received: Instant, traceparent: Option<Box<str>>) -> Self {
         Self {
@@ -56,8 +56,8 @@ impl Course {
     }
 
     /// That moment is now.
-    pub(crate) fn reach(&self, moment: &Cell<Option<Instant>>) {
-        moment.set(Some(Instant::now()));
+    pub(crate) fn mark(&self, timestamp: &Cell<Option<Instant>>) {
+        timestamp.set(Some(Instant::now()));
     }
 
     /// When the script had the request, or the request came, as long as none had.
@@ -96,16 +96,16 @@ impl Course {
     }
 
     /// Every moment that there was, by its name, in nanoseconds since the request's head had arrived.
-    pub(crate) fn moments(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let moments = [
+    pub(crate) fn timestamps(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let timestamps = [
             ("chosen", &self.chosen),
             ("started", &self.started),
             ("handed_over", &self.handed_over),
             ("first_byte", &self.first_byte),
             ("ended", &self.ended),
         ];
-        moments.into_iter().filter_map(|(name, moment)| {
-            let since = moment.get()?.saturating_duration_since(self.received);
+        timestamps.into_iter().filter_map(|(name, timestamp)| {
+            let since = timestamp.get()?.saturating_duration_since(self.received);
             Some((name, since.as_nanos() as u64))
         })
     }
@@ -129,7 +129,7 @@ impl Course {
     }
 
     /// One line for those who look closely.
-    pub(crate) fn tell(&self, script: &str, pid: i32) {
+    pub(crate) fn log_timestamps(&self, script: &str, pid: i32) {
         let nanos = |to: Option<Instant>| {
             to.map(|to| to.duration_since(self.received).as_nanos() as u64).unwrap_or_default()
         };
