@@ -10,7 +10,7 @@ test *arguments:
     ./test {{arguments}}
 
 figures *rows="keepalive-1k":
-    cargo build --release -p dunlin -p floor
+    cargo build --profile dist -p dunlin -p floor
     benches/figures.py {{rows}}
 
 book:

@@ -123,7 +123,7 @@ class Server:
 
 class Floor(Server):
     name = "floor"
-    binary = "target/release/floor"
+    binary = "target/dist/floor"
 
     @classmethod
     def version(cls):
@@ -162,7 +162,7 @@ class SpawnLoop(Floor):
 
 class Dunlin(Server):
     name = "dunlin"
-    binary = "target/release/dunlin"
+    binary = "target/dist/dunlin"
 
     @classmethod
     def version(cls):
