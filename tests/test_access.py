@@ -5,7 +5,9 @@ import struct
 import subprocess
 
 import pytest
-from conftest import parse, read_all, read_response, wait_until, write
+
+from support.files import write
+from support.http import parse, read_all
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 

@@ -14,8 +14,12 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from conftest import DUNLIN, read_response, wait_until, write
-from test_tls import certificate
+
+from support.files import write
+from support.http import read_response
+from support.server import DUNLIN
+from support.tls import certificate
+from support.waiting import wait_until
 
 PEBBLE = shutil.which("pebble") or str(Path(os.environ.get("GOBIN", Path.home() / "go" / "bin")) / "pebble")
 

@@ -8,12 +8,12 @@ import threading
 
 import pytest
 
-from conftest import DUNLIN, Server, parse, read_all, wait_until
-from test_cgi import content, get, script
-from test_fastcgi import serve  # noqa: F401
-from test_psgi import psgi  # noqa: F401
-from test_wsgi import post
+from support.http import get, parse, post, read_all
+from support.scripts import script
+from support.server import DUNLIN, Server
+from support.waiting import wait_until
 
+pytestmark = pytest.mark.usefixtures("orderly_stop")
 
 @pytest.fixture
 def answering(tmp_path):
@@ -55,7 +55,7 @@ def answering(tmp_path):
     ("HTTP/1.1 200 OK\r\nHTTP/1.1 200 OK", 502),
     ("HTTPS 200 OK", 502),
 ])
-def test_a_worker_may_begin_with_a_status_line(serve, answering, kind, line, status):  # noqa: F811
+def test_a_worker_may_begin_with_a_status_line(serve, answering, kind, line, status):
     address = answering(f"{line}\r\nContent-Type: text/plain\r\nX-A: b\r\n\r\nhello".encode())
     server = serve(route=f'script = {{ kind = "{kind}", connect = ["{address}"] }}')
     got, fields, body = get(server, "/")
@@ -65,7 +65,7 @@ def test_a_worker_may_begin_with_a_status_line(serve, answering, kind, line, sta
 
 
 @pytest.mark.parametrize("kind", ["cgi", "warm"])
-def test_a_cgi_program_may_begin_with_a_status_line(serve, tmp_path, kind):  # noqa: F811
+def test_a_cgi_program_may_begin_with_a_status_line(serve, tmp_path, kind):
     directory = tmp_path / "bin"
     script(directory, "line", "printf 'HTTP/1.1 404 Gone\\r\\nContent-Type: text/plain\\r\\n\\r\\nno'")
     script(directory, "bad", "printf 'HTTP/1.1 4o4 Gone\\r\\nContent-Type: text/plain\\r\\n\\r\\nno'")
@@ -84,7 +84,7 @@ def application(environ, start_response):
 """
 
 
-def test_uwsgi_itself_serves_an_application(serve, tmp_path):  # noqa: F811
+def test_uwsgi_itself_serves_an_application(serve, tmp_path):
     program = shutil.which("uwsgi_python3") or shutil.which("uwsgi-core") or shutil.which("uwsgi")
     assert program, "uwsgi-core and uwsgi-plugin-python3 are missing"
     (tmp_path / "uapp.py").write_text(UWSGI_APP)
@@ -119,7 +119,7 @@ app->start;
 """
 
 
-def test_mojolicious_runs_without_settings(psgi):  # noqa: F811
+def test_mojolicious_runs_without_settings(psgi):
     assert subprocess.run(["perl", "-MMojolicious", "-e1"]).returncode == 0, "libmojolicious-perl is missing"
     (psgi.directory / "moj.pl").write_text(MOJO)
     server = psgi("processes = 1", application="moj.pl")
@@ -129,7 +129,7 @@ def test_mojolicious_runs_without_settings(psgi):  # noqa: F811
     assert get(server, "/app/stream", method="HEAD")[0] == 200
 
 
-def test_the_environment_of_plack_can_be_set(psgi):  # noqa: F811
+def test_the_environment_of_plack_can_be_set(psgi):
     (psgi.directory / "e.psgi").write_text("sub { [200, ['Content-Type' => 'text/plain'], [$ENV{PLACK_ENV}]] }")
     server = psgi('processes = 1, env = { PLACK_ENV = "development" }', application="e.psgi")
     assert get(server, "/app/")[2] == b"development"
@@ -146,7 +146,7 @@ CHUNKED = {
 
 
 @pytest.mark.parametrize("kind", ["cgi", "warm"])
-def test_a_chunked_body_of_a_script_is_decoded(serve, tmp_path, kind):  # noqa: F811
+def test_a_chunked_body_of_a_script_is_decoded(serve, tmp_path, kind):
     directory = tmp_path / "bin"
     head = "Content-Type: text/plain\\r\\nTransfer-Encoding: Chunked\\r\\n"
     for name, (body, _) in CHUNKED.items():
@@ -174,7 +174,7 @@ def test_a_chunked_body_of_a_script_is_decoded(serve, tmp_path, kind):  # noqa: 
         (tmp_path / "gate").write_text("\n")
         seen += read_all(connection)
     status, fields, body = parse(seen)
-    assert (status, content(fields, body)) == (200, b"hello")
+    assert (status, body) == (200, b"hello")
 
 
 HOP_BY_HOP = '''
@@ -191,7 +191,7 @@ async def asgi(scope, receive, send):
 
 
 @pytest.mark.parametrize("kind, name", [("wsgi", "application"), ("asgi", "asgi")])
-def test_a_transfer_encoding_of_a_python_application_is_dropped(serve, tmp_path, kind, name):  # noqa: F811
+def test_a_transfer_encoding_of_a_python_application_is_dropped(serve, tmp_path, kind, name):
     (tmp_path / "hop.py").write_text(HOP_BY_HOP)
     server = serve(route=f'script = {{ kind = "{kind}", application = "hop:{name}" }}')
     assert get(server, "/")[::2] == (200, b"hello")
@@ -230,7 +230,7 @@ def nothing():
     ("'prod', 1, debug=True", (("prod", 1), [("debug", True)])),
     ("x={'a': [1, None]}", ((), [("x", {"a": [1, None]})])),
 ])
-def test_an_application_is_made_by_a_factory(serve, tmp_path, kind, factory, arguments, told):  # noqa: F811
+def test_an_application_is_made_by_a_factory(serve, tmp_path, kind, factory, arguments, told):
     (tmp_path / "fac.py").write_text(FACTORIES)
     server = serve(route=f'script = {{ kind = "{kind}", application = "fac:{factory}({arguments})" }}')
     assert get(server, "/")[::2] == (200, repr(told).encode())
@@ -242,7 +242,7 @@ def test_an_application_is_made_by_a_factory(serve, tmp_path, kind, factory, arg
     ("fac:FACTORY", "no attribute 'FACTORY'"),
     ("fac:__name__", "is no application"),
 ])
-def test_what_is_no_application_is_refused_with_the_reason(serve, tmp_path, application, reason):  # noqa: F811
+def test_what_is_no_application_is_refused_with_the_reason(serve, tmp_path, application, reason):
     (tmp_path / "fac.py").write_text(FACTORIES)
     server = serve(route=f'script = {{ kind = "wsgi", application = "{application}" }}')
     assert get(server, "/")[0] in (502, 503)
@@ -292,7 +292,7 @@ def test_a_configuration_named_without_a_folder_stands_in_its_folder(tmp_path, k
     ("Authorization: Basic YTpi", "Basic"),
     ("Cookie: session=1", "none"),
 ])
-def test_the_authentication_type_is_that_of_the_request(serve, tmp_path, answering, field, told):  # noqa: F811
+def test_the_authentication_type_is_that_of_the_request(serve, tmp_path, answering, field, told):
     directory = tmp_path / "bin"
     script(directory, "who", 'printf "Content-Type: text/plain\\n\\n${AUTH_TYPE-none} $REMOTE_USER"')
     script(directory, "decide", 'printf "Status: 204\\nRemote-User: ann\\n\\n"')
@@ -309,7 +309,7 @@ def test_the_authentication_type_is_that_of_the_request(serve, tmp_path, answeri
     assert get(server, "/b/who", field)[::2] == (200, f"{told} ann".encode())
 
 
-def test_a_wish_for_a_websocket_is_reported_once(serve, tmp_path):  # noqa: F811
+def test_a_wish_for_a_websocket_is_reported_once(serve, tmp_path):
     (tmp_path / "hop.py").write_text(HOP_BY_HOP)
     server = serve(route='script = { kind = "asgi", application = "hop:asgi" }')
     fields = ("Upgrade: websocket", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13")
@@ -320,7 +320,7 @@ def test_a_wish_for_a_websocket_is_reported_once(serve, tmp_path):  # noqa: F811
     assert server.log.count("WebSocket") == 1
 
 
-def test_a_normal_stop_reports_no_error_of_warm_hosts(serve, tmp_path):  # noqa: F811
+def test_a_normal_stop_reports_no_error_of_warm_hosts(serve, tmp_path):
     directory = tmp_path / "bin"
     for number in range(6):
         script(directory, f"p{number}", "#!/usr/bin/python3\nprint('Content-Type: text/plain\\n\\nhello', end='')")

@@ -5,30 +5,16 @@ import fcntl
 import json
 import os
 import re
-import shutil
 import subprocess
 import threading
 
 import pytest
-from conftest import ROOT, wait_until, write
-from test_tls import certificate
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--enable-logging=stderr", "--virtual-time-budget=5000",
-]
-
-
-def dom(url, profile):
-    """The page after its scripts have run, and what the console said."""
-    done = subprocess.run(
-        [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", "--dump-dom", url],
-        capture_output=True, text=True, timeout=120,
-    )
-    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    return done.stdout, console
+from support.browser import CHROMIUM, dom, FLAGS
+from support.files import write
+from support.server import ROOT
+from support.tls import certificate
+from support.waiting import wait_until
 
 
 @pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
@@ -56,7 +42,6 @@ def test_the_demonstration_has_no_errors(serve, tmp_path):
     page, console = dom(server.url, tmp_path / "profile")
     assert not console, console
     assert "A web server that people can measure" in page
-
 
 
 class Browser:

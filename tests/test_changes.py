@@ -10,7 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import read_response, until_strong, wait_until, write
+
+from support.files import until_strong, write
+from support.http import read_response
+from support.waiting import wait_until
 
 
 def replace(path, content):

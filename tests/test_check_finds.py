@@ -10,7 +10,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from conftest import DUNLIN, Server, wait_until, write
+
+from support.files import write
+from support.server import DUNLIN, Server
+from support.waiting import wait_until
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 LISTEN = '[[listen]]\naddress = "127.0.0.1:0"\n'

@@ -11,11 +11,16 @@ import stat
 import subprocess
 
 import pytest
-from conftest import DUNLIN, wait_until, write
-from test_cgi import get
-from test_confinement import begin, outside_of, place, root  # noqa: F401
-from test_control import ask, end, pid_of, run
-from test_tls import certificate
+
+from support.admin import ask, pid_of, run
+from support.confinement import outside_of
+from support.files import write
+from support.http import get
+from support.processes import end
+from support.server import DUNLIN
+from support.tls import certificate
+from support.users import only_root
+from support.waiting import wait_until
 
 SCRIPT = """#!/bin/sh
 echo "Content-Type: text/plain"
@@ -53,7 +58,7 @@ def put_in(jail, *programs):
 
 
 @pytest.fixture
-def jail(place):  # noqa: F811
+def jail(place):
     directory = place / "jail"
     put_in(directory, "/bin/sh", "id", "cat")
     script = write(directory / "cgi" / "probe", SCRIPT)
@@ -95,8 +100,8 @@ def config_in(jail, text):
     return file
 
 
-@root
-def test_nothing_outside_can_be_reached(begin, place, jail):  # noqa: F811
+@only_root
+def test_nothing_outside_can_be_reached(begin, place, jail):
     outside = outside_of(place)
     (jail / "site" / "out").symlink_to(outside / "secret")
     (jail / "site" / "up").symlink_to("../../../../../../../../" + str(outside / "secret"))
@@ -118,8 +123,8 @@ def test_nothing_outside_can_be_reached(begin, place, jail):  # noqa: F811
     assert server.stop() == 0
 
 
-@root
-def test_a_server_inside_changes_like_any_other(begin, place, jail):  # noqa: F811
+@only_root
+def test_a_server_inside_changes_like_any_other(begin, place, jail):
     outside = outside_of(place)
     pair = certificate(jail, "own")
     shutil.chown(pair[1], "daemon")
@@ -168,8 +173,8 @@ def test_a_server_inside_changes_like_any_other(begin, place, jail):  # noqa: F8
     assert server.stop() == 0 and not admin.exists()
 
 
-@root
-def test_a_program_that_is_inside_can_be_upgraded(begin, place, jail):  # noqa: F811
+@only_root
+def test_a_program_that_is_inside_can_be_upgraded(begin, place, jail):
     put_in(jail, DUNLIN)
     file = config_in(jail, configuration(jail, outside_of(place)))
     own = jail / DUNLIN.lstrip("/")
@@ -194,7 +199,7 @@ def test_a_program_that_is_inside_can_be_upgraded(begin, place, jail):  # noqa: 
             end(second)
 
 
-def test_what_is_outside_is_told_with_its_place(place, jail):  # noqa: F811
+def test_what_is_outside_is_told_with_its_place(place, jail):
     outside = outside_of(place)
     file = config_in(jail, configuration(jail, outside))
     code, out, error = run("check", "--config", str(file))
@@ -211,8 +216,8 @@ def test_what_is_outside_is_told_with_its_place(place, jail):  # noqa: F811
     assert "is outside of chroot" in run("check", "--config", str(file))[2]
 
 
-@root
-def test_only_root_can_go_inside(place, jail):  # noqa: F811
+@only_root
+def test_only_root_can_go_inside(place, jail):
     file = config_in(jail, configuration(jail, outside_of(place)))
     os.chmod(file, 0o644)
     command = ["setpriv", "--reuid=daemon", "--clear-groups", DUNLIN, "serve", "--config", str(file)]

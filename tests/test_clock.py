@@ -8,9 +8,11 @@ import struct
 import subprocess
 
 import pytest
-from conftest import wait_until, write
-from test_control import ask, run
-from test_tls import certificate
+
+from support.admin import ask, run
+from support.files import write
+from support.tls import certificate
+from support.waiting import wait_until
 
 # Shifts the wall clock by as many seconds as a file holds.
 SHIM = r"""

@@ -4,7 +4,9 @@ import os
 import subprocess
 
 import pytest
-from conftest import DUNLIN, write
+
+from support.files import write
+from support.server import DUNLIN
 
 GOOD = '[[listen]]\naddress = "127.0.0.1:0"\n[[site]]\nroot = "."\n'
 

@@ -8,8 +8,11 @@ import subprocess
 import time
 
 import pytest
-from conftest import DUNLIN, ROOT
-from test_browser import CHROMIUM, FLAGS, dom
+
+from support.browser import CHROMIUM, dom, FLAGS
+from support.server import DUNLIN, ROOT
+
+pytestmark = pytest.mark.serial
 
 VALUES = [12.1, 11.8, 12.6, 12.0, 13.9, 11.5, 12.2, 12.4, 11.9, 12.3, 12.8]
 OTHERS = [10.0, 10.2, 10.1, 9.9, 10.4, 9.8, 10.3, 10.0, 10.1, 9.9, 10.2]

@@ -7,7 +7,7 @@ import re
 import stat
 from pathlib import Path
 
-from conftest import wait_until
+from support.waiting import wait_until
 
 MB = 1 << 20
 

@@ -3,10 +3,11 @@
 import json
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
-from conftest import DUNLIN, ROOT, write
+
+from support.files import write
+from support.server import DUNLIN, ROOT
 
 GOOD = """[server]
 threads = 2

@@ -5,7 +5,8 @@ import re
 import subprocess
 
 import pytest
-from conftest import DUNLIN
+
+from support.server import DUNLIN
 
 LISTEN = '[[listen]]\naddress = "127.0.0.1:0"\n'
 SITE = '[[site]]\nroot = "."\n'

@@ -4,97 +4,20 @@ import json
 import os
 import pwd
 import re
-import signal
 import subprocess
 
 import pytest
-from conftest import DUNLIN, Server, wait_until, write
-from test_cgi import get
-from test_control import ask, end, pid_of, run
 
-root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-
-# Tells what it can do that it should not be able to.
-PROBE = """#!/bin/sh
-echo "Content-Type: text/plain"
-echo
-echo "user=$(id -u) group=$(id -g) groups=$(id -G)"
-grep NoNewPrivs /proc/self/status
-for file in /etc/shadow "$PROBE_FILE"; do cat "$file" >/dev/null 2>&1 && echo "read $file"; done
-echo x 2>/dev/null >"$PROBE_DIR/written" && echo "wrote $PROBE_DIR"
-mount -t tmpfs none /mnt 2>/dev/null && echo "mounted"
-python3 - <<END
-import ctypes
-libc = ctypes.CDLL(None, use_errno=True)
-print("ptrace", libc.ptrace(0, 0, 0, 0), ctypes.get_errno())
-END
-echo done
-"""
+from support.admin import ask, pid_of, run
+from support.confinement import configuration, outside_of, without_scripts
+from support.http import get
+from support.processes import end
+from support.server import DUNLIN, Server
+from support.users import only_root, ordinary
+from support.waiting import wait_until
 
 
-@pytest.fixture
-def place(tmp_path):
-    """Directories that another user can reach, which pytest's own are not."""
-    import shutil
-    import tempfile
-
-    # Not beneath /tmp, which every server may use.
-    folders = [folder for folder in ("/srv", os.path.expanduser("~")) if os.access(folder, os.W_OK)]
-    directory = tempfile.mkdtemp(prefix="dunlin-test-", dir=folders[0] if folders else None)
-    os.chmod(directory, 0o755)
-    yield type(tmp_path)(directory)
-    shutil.rmtree(directory)
-    shutil.rmtree(directory + "-outside", ignore_errors=True)
-
-
-@pytest.fixture
-def begin(tmp_path):
-    """Starts a server by a configuration that stays where it is; `preexec` is called in its process before."""
-    running = []
-
-    def start(file, preexec=None):
-        running.append(Server(["--config", str(file)], tmp_path, preexec))
-        return running[-1]
-
-    yield start
-    for server in running:
-        server.stop(signal.SIGKILL)
-
-
-def configuration(place, server, outside):
-    write(place / "site" / "a", "x" * 1000)
-    script = write(place / "cgi" / "probe", PROBE)
-    script.chmod(0o755)
-    (place / "log").mkdir(exist_ok=True)
-    env = f'env = {{ PROBE_FILE = "{outside}/secret", PROBE_DIR = "{outside}" }}'
-    return f"""
-[server]
-threads = 2
-admin = "{place}/admin.sock"
-access_log = "{place}/log/access.log"
-{server}
-[[listen]]
-address = "127.0.0.1:0"
-[[site]]
-root = "{place}/site"
-[[site.route]]
-path = "/cgi/*"
-script = {{ kind = "cgi", directory = "{place}/cgi", {env} }}
-[[site.route]]
-path = "/link/*"
-symlinks = "follow"
-"""
-
-
-def outside_of(place):
-    # Beside the configuration's own folder, which may be used.
-    directory = place.with_name(place.name + "-outside")
-    write(directory / "secret", "secret")
-    os.chmod(directory, 0o777)
-    return directory
-
-
-@root
+@only_root
 def test_the_server_becomes_another_user_in_every_thread(serve, place):
     outside = outside_of(place)
     (place / "log").mkdir()
@@ -116,7 +39,7 @@ def test_the_server_becomes_another_user_in_every_thread(serve, place):
     assert server.stop() == 0
 
 
-@pytest.mark.parametrize("user", [None, pytest.param("nobody", marks=root)])
+@pytest.mark.parametrize("user", [None, pytest.param("nobody", marks=only_root)])
 def test_files_that_nobody_named_are_out_of_reach(serve, place, user):
     outside = outside_of(place)
     link = place / "site" / "link"
@@ -220,16 +143,7 @@ def test_a_script_user_that_cannot_be_had_stops_the_start(serve, place, owner):
     assert started.returncode == 1 and why in started.stderr, started.stderr
 
 
-def ordinary():
-    """What a process does to become an ordinary user, where it is root."""
-    if os.geteuid() == 0:
-        nobody = pwd.getpwnam("nobody")
-        os.setgroups([])
-        os.setgid(nobody.pw_gid)
-        os.setuid(nobody.pw_uid)
-
-
-@pytest.mark.parametrize("who", ["", pytest.param('user = "nobody"', marks=root)])
+@pytest.mark.parametrize("who", ["", pytest.param('user = "nobody"', marks=only_root)])
 def test_a_reload_to_a_script_user_that_cannot_be_had_is_refused(begin, place, who):
     outside = outside_of(place)
     file = place / "dunlin.toml"
@@ -271,19 +185,6 @@ ORDINARY = TRIES - {"shadow", "mount", "packet", "raw"}
 CONFINED = "seccomp = true\nlimits = { open_files = 500, core = 0 }\n[server.landlock]\n"
 
 
-def without_scripts(place, server):
-    """A configuration by which no programs are started, in a place that an ordinary user may use."""
-    text = configuration(place, server, place)
-    text = re.sub(r'\[\[site.route\]\]\npath = "/cgi/\*"\nscript = .*\n', "", text)
-    for path in [place, place / "log", place / "site", place / "site" / "a"]:
-        if os.geteuid() == 0:
-            os.chown(path, pwd.getpwnam("nobody").pw_uid, -1)
-    file = place / "dunlin.toml"
-    file.write_text(text)
-    os.chmod(file, 0o644)
-    return file
-
-
 @pytest.fixture
 def break_out(place):
     """Has a server try to break out, and tells what came of it by thread: a number of an error, or 0, for each try."""
@@ -319,7 +220,7 @@ def may(*command):
     return subprocess.run(command, capture_output=True).returncode == 0
 
 
-@pytest.mark.parametrize("how", [pytest.param("root", marks=root), "ordinary"])
+@pytest.mark.parametrize("how", [pytest.param("root", marks=only_root), "ordinary"])
 def test_a_handler_that_was_taken_over_may_do_anything_where_nothing_is_confined(begin, place, break_out, how):
     user = None if how == "root" else ordinary
     server = begin(without_scripts(place, ""), debugged(user))
@@ -332,7 +233,7 @@ def test_a_handler_that_was_taken_over_may_do_anything_where_nothing_is_confined
     assert server.get("/a")[0] == 200 and server.stop() == 0
 
 
-@pytest.mark.parametrize("how", [pytest.param("root", marks=root), "ordinary"])
+@pytest.mark.parametrize("how", [pytest.param("root", marks=only_root), "ordinary"])
 def test_a_confined_server_serves_and_is_held_to_its_confinement(begin, place, break_out, how):
     who, user = ('user = "nobody"\n', None) if how == "root" else ("", ordinary)
     server = begin(without_scripts(place, who + CONFINED), debugged(user))
@@ -372,7 +273,7 @@ def test_which_calls_are_allowed_is_told_with_the_reason(place):
     assert "as it starts no programs\n" in run("check", "--config", str(file))[1]
 
 
-@pytest.mark.parametrize("how", [pytest.param("root", marks=root), "ordinary"])
+@pytest.mark.parametrize("how", [pytest.param("root", marks=only_root), "ordinary"])
 def test_a_confined_server_changes_but_for_its_first_scripts(begin, place, break_out, how):
     who, user = ('user = "nobody"\n', None) if how == "root" else ("", ordinary)
     file = without_scripts(place, who + CONFINED)

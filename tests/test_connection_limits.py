@@ -5,20 +5,15 @@ import time
 
 import pytest
 
-from conftest import read_response, wait_until, write
-from http2_client import GOAWAY, Client, request
-
-GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
+from support.files import write
+from support.http import ask, GET, read_response
+from support.http2 import Client, GOAWAY, request
+from support.waiting import wait_until
 
 
 @pytest.fixture
 def page(site):
     return write(site / "a", "x" * 1000)
-
-
-def ask(connection):
-    connection.sendall(GET)
-    return read_response(connection)[0]
 
 
 def is_closed(connection):

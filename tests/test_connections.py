@@ -11,7 +11,10 @@ import threading
 import time
 
 import pytest
-from conftest import read_all, read_response, wait_until, write
+
+from support.files import write
+from support.http import read_all, read_response
+from support.waiting import wait_until
 
 GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
 

@@ -11,29 +11,16 @@ import threading
 import time
 
 import pytest
-from conftest import DUNLIN, parse, read_all, read_response, wait_until, write
-from test_tls import certificate
+
+from support.admin import ask, pid_of, run
+from support.files import write
+from support.http import read_all, read_response
+from support.processes import end, is_alive
+from support.server import DUNLIN
+from support.tls import certificate
+from support.waiting import wait_until
 
 CGI = '#!/bin/sh\necho "Content-Type: text/plain"\necho\nenv | sort\n'
-
-
-def by_unix(path, data):
-    """Sends bytes to a Unix socket, and returns everything until the server closes."""
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(15)
-        connection.connect(str(path))
-        connection.sendall(data)
-        return read_all(connection)
-
-
-def ask(path, target, method="GET"):
-    head = f"{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    return parse(by_unix(path, head.encode()), method)
-
-
-def run(*arguments, cwd=None):
-    done = subprocess.run([DUNLIN, *arguments], capture_output=True, text=True, cwd=cwd, timeout=60)
-    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.fixture
@@ -375,22 +362,6 @@ def test_limits_go_on_where_they_did_not_change(serve, site, tmp_path, admin):
     assert asks() == 429 and throttle()["served"] == 0
 
 
-def pid_of(admin):
-    return json.loads(ask(admin, "/config")[2])["pid"]
-
-
-def end(pid, how=signal.SIGTERM):
-    os.kill(pid, how)
-    wait_until(lambda: not alive(pid), f"process {pid} to end", 40)
-
-
-def alive(pid):
-    try:
-        return open(f"/proc/{pid}/stat").read().rsplit(") ", 1)[1][0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def test_another_process_takes_over_or_all_stays(serve, site, tmp_path, admin):
     write(site / "a", "x")
     write(site / "huge", b"z" * 20_000_000)
@@ -425,7 +396,7 @@ def test_another_process_takes_over_or_all_stays(serve, site, tmp_path, admin):
             assert here.server.get("/a")[0] == 200 and path.exists()
             os.kill(second, signal.SIGUSR2)
             third = wait_until(lambda: (pid := pid_of(admin)) != second and pid, "the third process")
-            wait_until(lambda: not alive(second), "the second to end", 20)
+            wait_until(lambda: not is_alive(second), "the second to end", 20)
             second = third
             assert here.server.get("/a")[0] == 200
         finally:

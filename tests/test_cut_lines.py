@@ -5,7 +5,9 @@ import resource
 import signal
 
 import pytest
-from conftest import wait_until, write
+
+from support.files import write
+from support.waiting import wait_until
 
 LINE = re.compile(r"GET /a\?number=\d{4} 200")
 

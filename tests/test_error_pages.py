@@ -1,13 +1,13 @@
 """Errors and redirects of the server's own: their fields, their pages, and what the log says."""
 
-import json
 import shutil
 
 import httpx
 import pytest
 
-from conftest import wait_until, write
-from test_cgi import get, script
+from support.files import write
+from support.http import get
+from support.scripts import script
 
 PHP_CGI = shutil.which("php-cgi")
 ALWAYS = 'set_fields = { X-Frame-Options = "DENY", Content-Type = "text/x" }'
@@ -107,8 +107,6 @@ def test_hsts_is_on_errors_and_redirects(tls_site):
 
 @pytest.fixture(params=[False, True])
 def tls_site(serve, site, request):
-    from test_tls import context
-
     write(site / "index.html", "front")
     write(site / "sub" / "index.html", "sub")
     server = serve(

@@ -3,7 +3,8 @@
 import gzip
 
 import pytest
-from conftest import write
+
+from support.files import write
 
 PAST = "Sun, 06 Nov 1994 08:49:37 GMT"
 

@@ -4,7 +4,11 @@ import os
 import subprocess
 
 import pytest
-from conftest import DUNLIN, read_response, wait_until, write
+
+from support.files import write
+from support.http import read_response
+from support.server import DUNLIN
+from support.waiting import wait_until
 
 HOUR = '[server.cache]\nrevalidate = "1h"'
 

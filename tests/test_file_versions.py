@@ -12,7 +12,9 @@ import tarfile
 import time
 
 import pytest
-from conftest import parse, read_response, wait_until
+
+from support.http import parse, read_response
+from support.waiting import wait_until
 
 OLD = 1_700_000_000
 

@@ -9,7 +9,9 @@ import subprocess
 import time
 
 import pytest
-from conftest import settle, wait_until, write
+
+from support.files import settle, write
+from support.waiting import wait_until
 
 
 def test_a_file_has_what_a_client_needs_to_keep_it(serve, site):

@@ -5,9 +5,10 @@ import time
 
 import pytest
 
-from conftest import read_all, read_response, wait_until, write
-from http2_client import DATA, END_STREAM, HEADERS, Client, frame, request, section
-from http2_client import END_HEADERS, RST_STREAM
+from support.files import write
+from support.http import read_all, read_response
+from support.http2 import Client, DATA, END_HEADERS, END_STREAM, frame, HEADERS, request, RST_STREAM, section
+from support.waiting import wait_until
 
 GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
 HASTY = '[server.http1]\nbody_timeout = "300ms"\n'

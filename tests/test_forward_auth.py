@@ -6,9 +6,11 @@ import subprocess
 import threading
 
 import pytest
-from conftest import DUNLIN, parse, read_all, write
-from http2_client import Client, request
-from test_cgi import get
+
+from support.files import write
+from support.http import get, parse, read_all
+from support.http2 import Client, request
+from support.server import DUNLIN
 
 ALWAYS = {
     "host", "connection", "x-original-method", "x-original-uri", "x-forwarded-method", "x-forwarded-uri",

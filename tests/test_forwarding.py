@@ -3,8 +3,10 @@
 import subprocess
 
 import pytest
-from conftest import DUNLIN, write
-from test_cgi import get
+
+from support.files import write
+from support.http import get
+from support.server import DUNLIN
 
 # Fields by which proxies name clients. Of these scripts get only what a trusted proxy sets.
 OTHERS = [

@@ -9,31 +9,34 @@ import subprocess
 
 import pytest
 
-from conftest import wait_until, write
-from http2_client import (
+from support.files import write
+from support.http2 import (
     ACK,
     CANCEL,
+    Client,
     CONTINUATION,
+    curl,
     DATA,
     END_HEADERS,
     END_STREAM,
     ENHANCE_YOUR_CALM,
+    frame,
     GOAWAY,
+    goaways,
+    h2spec,
     HEADERS,
     INITIAL_WINDOW_SIZE,
     PING,
     PREFACE,
     PRIORITY_UPDATE,
-    RST_STREAM,
-    WINDOW_UPDATE,
-    Client,
-    frame,
-    goaways,
     request,
+    RST_STREAM,
     section,
+    WINDOW_UPDATE,
     window_update,
 )
-from test_cgi import cgi, children, none_left  # noqa: F401
+from support.processes import children, none_left
+from support.waiting import wait_until
 
 BIG = bytes(range(256)) * 16_384
 
@@ -55,37 +58,8 @@ def files(site):
     return site
 
 
-def curl(server, path, *arguments, data=None):
-    """Status, fields, body and version by curl."""
-    command = ["curl", "-sS", "-i", "--http2-prior-knowledge", "--path-as-is", "-m", "30", *arguments]
-    done = subprocess.run([*command, server.url + path], input=data, capture_output=True)
-    assert done.returncode == 0, done.stderr
-    head, _, body = done.stdout.partition(b"\r\n\r\n")
-    while head.startswith(b"HTTP/2 1"):
-        head, _, body = body.partition(b"\r\n\r\n")
-    lines = head.decode().split("\r\n")
-    version, status = lines[0].split()[:2]
-    assert version == "HTTP/2"
-    return int(status), dict(line.split(": ", 1) for line in lines[1:]), body
-
-
 def test_h2spec_finds_nothing(serve, files):
     h2spec(serve())
-
-
-def h2spec(server, *options):
-    """Runs all of h2spec's cases, of which every one has to pass."""
-    done = subprocess.run(
-        ["h2spec", "-h", server.host, "-p", str(server.port), "-o", "5", *options],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    found = re.search(r"(\d+) tests, (\d+) passed, (\d+) skipped, (\d+) failed", done.stdout)
-    assert found, done.stdout + done.stderr
-    total, passed, skipped, failed = map(int, found.groups())
-    assert (passed, skipped, failed) == (total, 0, 0), done.stdout[done.stdout.find("Failures:") :]
-    assert total >= 145
 
 
 def test_files_are_the_same_as_over_http_1(serve, files):
@@ -182,7 +156,7 @@ def test_a_listener_may_be_without(serve, files):
     assert server.get("/small")[0] == 200
 
 
-def test_scripts_get_bodies_and_answer(cgi):  # noqa: F811
+def test_scripts_get_bodies_and_answer(cgi):
     server = cgi(
         {
             "hello": "printf 'Content-Type: text/plain\\n\\nhello'\n",
@@ -210,7 +184,7 @@ def test_scripts_get_bodies_and_answer(cgi):  # noqa: F811
     none_left(server)
 
 
-def test_a_streamed_answer_comes_as_it_is_made(cgi, tmp_path):  # noqa: F811
+def test_a_streamed_answer_comes_as_it_is_made(cgi, tmp_path):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     server = cgi({"slow": f"printf 'Content-Type: text/plain\\n\\nfirst'; read x < {gate}; printf last\n"})
@@ -225,7 +199,7 @@ def test_a_streamed_answer_comes_as_it_is_made(cgi, tmp_path):  # noqa: F811
         assert client.body(1) == b"last"
 
 
-def test_a_reset_ends_the_script(cgi):  # noqa: F811
+def test_a_reset_ends_the_script(cgi):
     server = cgi({"endless": "printf 'Content-Type: text/plain\\n\\nx'; while sleep 0.05; do printf x; done\n"})
     with Client(server) as client:
         client.send(request(1, "/cgi-bin/endless"))
@@ -238,7 +212,7 @@ def test_a_reset_ends_the_script(cgi):  # noqa: F811
         client.read_until(lambda kind, flags, _, payload: (kind, flags, payload) == (PING, ACK, b"12345678"))
 
 
-def test_a_closed_window_holds_the_script_and_not_the_memory(cgi, tmp_path):  # noqa: F811
+def test_a_closed_window_holds_the_script_and_not_the_memory(cgi, tmp_path):
     count = write(tmp_path / "count", "")
     server = cgi(
         {
@@ -264,7 +238,7 @@ def test_a_closed_window_holds_the_script_and_not_the_memory(cgi, tmp_path):  # 
         assert len(client.body(1)) == 2000 * 10_000 - 100
 
 
-def test_uploads_are_held_by_a_slow_script(cgi, tmp_path):  # noqa: F811
+def test_uploads_are_held_by_a_slow_script(cgi, tmp_path):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     server = cgi({"slow": f"read x < {gate}; printf 'Content-Type: text/plain\\n\\n'; wc -c\n"}, route='body_size = "8MB"\nbody = "stream"')
@@ -329,7 +303,7 @@ def test_parts_of_use_take_turns(serve, files):
         assert changes >= 3, streams
 
 
-def test_what_takes_too_long_is_ended(serve, cgi, files):  # noqa: F811
+def test_what_takes_too_long_is_ended(serve, cgi, files):
     times = "idle_timeout = '1s'\nhead_timeout = '1s'\nbody_timeout = '1s'\nsend_timeout = '1s'"
     server = cgi({"sum": "sha256sum\n"}, server=f"[server.http1]\n{times}")
     with Client(server) as client:
@@ -367,7 +341,7 @@ def test_a_client_that_takes_nothing_is_dropped(serve, files):
         wait_until(is_gone, "the connection is reset", 30)
 
 
-def test_stopping_finishes_what_is_under_way(cgi, tmp_path):  # noqa: F811
+def test_stopping_finishes_what_is_under_way(cgi, tmp_path):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     server = cgi({"slow": f"printf 'Content-Type: text/plain\\n\\nfirst'; read x < {gate}; printf last\n"})
@@ -391,7 +365,7 @@ def test_stopping_finishes_what_is_under_way(cgi, tmp_path):  # noqa: F811
 
 
 @pytest.mark.parametrize("path", ["/cgi-bin/wait", "/big"])
-def test_rapid_reset_ends_the_connection(cgi, files, path):  # noqa: F811
+def test_rapid_reset_ends_the_connection(cgi, files, path):
     server = cgi({"wait": "sleep 30\n"}, settings="processes = 2")
     with Client(server, [(INITIAL_WINDOW_SIZE, 0)]) as client:
         reset = lambda stream: frame(RST_STREAM, 0, stream, struct.pack(">I", CANCEL))  # noqa: E731

@@ -4,12 +4,16 @@ import os
 import socket
 import ssl
 import subprocess
-import threading
 import time
 
 import pytest
-from conftest import DUNLIN, read_response, wait_until, write
-from test_tls import ask, certificate, connect, context, tls  # noqa: F401 (a fixture)
+
+from support.early_data import early
+from support.files import write
+from support.http import read_response
+from support.server import DUNLIN
+from support.tls import ask, certificate, connect, context
+from support.waiting import wait_until
 
 
 def cgi(tmp_path):
@@ -37,7 +41,7 @@ def read_chunked(connection):
     return int(head.split(b" ")[1]), head, body, b""
 
 
-def test_clients_are_named_in_logs_and_for_scripts(tls, tmp_path):  # noqa: F811
+def test_clients_are_named_in_logs_and_for_scripts(tls, tmp_path):
     authority = certificate(tls.folder, "authority")
     client = certificate(tls.folder, "ann", issuer=authority)
     log = tmp_path / "access.log"
@@ -59,7 +63,7 @@ def test_clients_are_named_in_logs_and_for_scripts(tls, tmp_path):  # noqa: F811
         wait_until(lambda: log.exists() and log.read_text().splitlines()[-1:] == [expected], "a log line")
 
 
-def test_cipher_suites_are_those_that_are_named(tls, tmp_path):  # noqa: F811
+def test_cipher_suites_are_those_that_are_named(tls, tmp_path):
     server = tls(keys='ciphers = ["TLS_CHACHA20_POLY1305_SHA256", "ECDHE-ECDSA-AES128-GCM-SHA256"]')
     with connect(server, context(tls.own[0], ssl.TLSVersion.TLSv1_3)) as connection:
         assert connection.cipher()[0] == "TLS_CHACHA20_POLY1305_SHA256"
@@ -86,7 +90,7 @@ def test_cipher_suites_are_those_that_are_named(tls, tmp_path):  # noqa: F811
     assert ':7:1: ciphers: there is no cipher suite "TLS_AES_128_GCM_SHA265"; did you mean "TLS_AES_128_GCM_SHA256"?' in done.stderr
 
 
-def test_browsers_are_sent_to_https_and_told_to_stay(tls, tmp_path):  # noqa: F811
+def test_browsers_are_sent_to_https_and_told_to_stay(tls, tmp_path):
     server = tls(
         route='redirect_https = 8443\nhsts = { age = "365d", subdomains = true }',
         more='[[listen]]\naddress = "127.0.0.1:0"\n' + cgi(tmp_path) + f'[[site]]\nhost = "b.example"\nroot = "{tls.folder}/site"\n[[site.route]]\npath = "/*"\nredirect_https = true\n',
@@ -121,63 +125,7 @@ def test_browsers_are_sent_to_https_and_told_to_stay(tls, tmp_path):  # noqa: F8
 CLOSE_WAIT = 8
 
 
-def withholding(server, resets):
-    """A port that leads to the server, but hands over nothing that a client sends after its early data until the
-    server has ended: whatever is answered is answered before the end of the handshake. `resets` gets whether the
-    server then refuses what comes, which could overtake its answer."""
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def carry():
-        client, _ = listener.accept()
-        listener.close()
-        upstream = socket.create_connection(server.address)
-        closed = threading.Event()
-
-        def back():
-            while part := upstream.recv(1 << 16):
-                client.sendall(part)
-            closed.set()
-
-        threading.Thread(target=back, daemon=True).start()
-        waiting, kind = b"", None
-        while kind != 0x17:
-            waiting += client.recv(1 << 16)
-            while len(waiting) >= 5 and len(waiting) >= (end := 5 + int.from_bytes(waiting[3:5], "big")) and kind != 0x17:
-                kind = waiting[0]
-                upstream.sendall(waiting[:end])
-                waiting = waiting[end:]
-        closed.wait(20)
-        client.shutdown(socket.SHUT_WR)
-        while part := waiting or client.recv(1 << 16):
-            upstream.sendall(part)
-            waiting = b""
-            resets.append(upstream.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != CLOSE_WAIT)
-        client.close()
-
-    threading.Thread(target=carry, daemon=True).start()
-    return listener.getsockname()[1]
-
-
-def early(server, trust, session, request, again=b""):
-    """What a client that comes again and asks with its first message gets; `again` is sent after the handshake."""
-    def base(port):
-        return ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-servername", "localhost", "-CAfile", trust, "-tls1_3", "-ign_eof"]
-
-    close = request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1)
-    if not session.exists():
-        first = b"GET /hello.txt HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-        done = subprocess.run([*base(server.port), "-sess_out", session], input=first, capture_output=True, timeout=30)
-        assert b"Max Early Data: 16384" in done.stdout, done.stdout.decode()
-    (session.parent / "early").write_bytes(close)
-    resets = []
-    port = server.port if again else withholding(server, resets)
-    command = [*base(port), "-sess_in", session, "-early_data", session.parent / "early"]
-    done = subprocess.run(command, input=again, capture_output=True, timeout=30)
-    assert again or wait_until(lambda: resets, "the end of the handshake is handed over")[0] is False
-    return done.stdout
-
-
-def test_early_data_is_answered_where_it_does_no_harm(tls, tmp_path):  # noqa: F811
+def test_early_data_is_answered_where_it_does_no_harm(tls, tmp_path):
     server = tls(keys="early_data = true", more=cgi(tmp_path))
     session = tmp_path / "session"
     hello = b"GET /hello.txt HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -240,7 +188,7 @@ class Records:
 
 
 @pytest.mark.parametrize("size", [60_000, 1_000_000])
-def test_records_are_small_at_first_and_then_full(tls, site, size):  # noqa: F811
+def test_records_are_small_at_first_and_then_full(tls, site, size):
     write(site / "data.bin", os.urandom(size))
     client = Records(tls(), tls.own[0])
     lengths = client.get("/data.bin", size)

@@ -6,10 +6,11 @@ import re
 
 import pytest
 
-from conftest import wait_until
-from test_cgi import HELLO, PRINT, cgi, get, kind  # noqa: F401
-from test_fastcgi import PHP_CGI
-from test_log import lines
+from support.fastcgi import PHP_CGI
+from support.files import lines
+from support.http import get
+from support.scripts import HELLO, PRINT
+from support.waiting import wait_until
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-00"
@@ -22,7 +23,7 @@ def told(server, *fields, path="/cgi-bin/print.py"):
     return json.loads(body)["env"], answer
 
 
-def test_each_request_has_a_number_and_a_trace_of_its_own(cgi):  # noqa: F811
+def test_each_request_has_a_number_and_a_trace_of_its_own(cgi):
     server = cgi({"print.py": PRINT})
     seen = [told(server, "X-Request-Id: mine") for _ in range(3)]
     ids = {env["HTTP_X_REQUEST_ID"] for env, _ in seen}
@@ -33,7 +34,7 @@ def test_each_request_has_a_number_and_a_trace_of_its_own(cgi):  # noqa: F811
         assert "x-request-id" not in answer
 
 
-def test_a_trace_of_the_client_is_continued(cgi):  # noqa: F811
+def test_a_trace_of_the_client_is_continued(cgi):
     server = cgi({"print.py": PRINT})
     env, _ = told(server, f"traceparent: {PARENT}", "tracestate: a=b")
     found = re.fullmatch(f"00-{TRACE}-([0-9a-f]{{16}})-00", env["HTTP_TRACEPARENT"])
@@ -43,7 +44,7 @@ def test_a_trace_of_the_client_is_continued(cgi):  # noqa: F811
     assert env["TRACEPARENT"].startswith(f"00-{env['HTTP_X_REQUEST_ID']}-")
 
 
-def test_the_clients_number_counts_where_it_is_accepted(cgi):  # noqa: F811
+def test_the_clients_number_counts_where_it_is_accepted(cgi):
     server = cgi({"print.py": PRINT}, 'request_id = "accept", tell_request_id = true')
     env, answer = told(server, "X-Request-Id: a-1:b")
     assert env["HTTP_X_REQUEST_ID"] == answer["x-request-id"] == "a-1:b"
@@ -54,7 +55,7 @@ def test_the_clients_number_counts_where_it_is_accepted(cgi):  # noqa: F811
         assert answer["x-request-id"] == env["HTTP_X_REQUEST_ID"]
 
 
-def test_the_number_joins_script_error_log_access_log_and_answer(cgi, tmp_path):  # noqa: F811
+def test_the_number_joins_script_error_log_access_log_and_answer(cgi, tmp_path):
     log = tmp_path / "access.log"
     server = cgi(
         {"fails": FAILS, "hello": HELLO},
@@ -82,7 +83,7 @@ def test_the_number_joins_script_error_log_access_log_and_answer(cgi, tmp_path):
     assert "request_id" not in none and "script_ns" not in none
 
 
-def test_a_log_template_has_the_number(cgi, tmp_path):  # noqa: F811
+def test_a_log_template_has_the_number(cgi, tmp_path):
     log = tmp_path / "access.log"
     server = cgi(
         {"hello": HELLO},
@@ -95,7 +96,7 @@ def test_a_log_template_has_the_number(cgi, tmp_path):  # noqa: F811
 
 
 @pytest.mark.parametrize("shown", [True, False])
-def test_a_failure_is_explained_only_where_that_is_asked_for(cgi, shown):  # noqa: F811
+def test_a_failure_is_explained_only_where_that_is_asked_for(cgi, shown):
     settings = f"show_errors = {str(shown).lower()}, first_byte_timeout = '300ms'"
     server = cgi({"fails": FAILS, "hangs": "echo waiting >&2; sleep 60\n"}, settings)
     status, answer, body = server.get("/cgi-bin/fails")

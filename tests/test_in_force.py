@@ -6,10 +6,13 @@ import pwd
 import re
 
 import pytest
-from conftest import wait_until
-from test_cgi import get
-from test_confinement import begin, configuration, ordinary, outside_of, place, root, without_scripts  # noqa: F401
-from test_control import ask, end, pid_of, run
+
+from support.admin import ask, pid_of, run
+from support.confinement import configuration, outside_of, without_scripts
+from support.http import get
+from support.processes import end
+from support.users import only_root, ordinary
+from support.waiting import wait_until
 
 ONLY = "in force after a restart only"
 
@@ -38,7 +41,7 @@ CONFINED = 'user = "nobody"\nno_new_privs = true\nlimits = { core = 0 }\nseccomp
 KEYS = ["server.user", "server.limits", "server.no_new_privs", "server.landlock", "server.seccomp"]
 
 
-@root
+@only_root
 def test_a_reload_does_not_claim_a_confinement_that_is_not_there(begin, place):
     file = place / "dunlin.toml"
     plain = configuration(place, "", outside_of(place))
@@ -65,7 +68,7 @@ def test_a_reload_does_not_claim_a_confinement_that_is_not_there(begin, place):
     assert server.stop() == 0
 
 
-@root
+@only_root
 def test_a_reload_does_not_hide_a_confinement_that_is_there(begin, place):
     file = place / "dunlin.toml"
     plain = configuration(place, "", outside_of(place))
@@ -102,7 +105,7 @@ def test_a_reload_does_not_hide_a_confinement_that_is_there(begin, place):
             end(second)
 
 
-@pytest.mark.parametrize("how", [pytest.param("root", marks=root), "ordinary"])
+@pytest.mark.parametrize("how", [pytest.param("root", marks=only_root), "ordinary"])
 def test_what_else_is_fixed_is_told_with_each_reload(begin, place, how):
     file = without_scripts(place, "")
     plain = file.read_text()
@@ -127,7 +130,7 @@ def test_what_else_is_fixed_is_told_with_each_reload(begin, place, how):
     assert not (place / "pids" / "pid").exists()
 
 
-@root
+@only_root
 def test_the_pid_file_may_be_in_a_folder_of_root(begin, place):
     folder = place / "run"
     folder.mkdir()
@@ -154,7 +157,7 @@ def test_the_pid_file_may_be_in_a_folder_of_root(begin, place):
     assert third.stop() == 0
 
 
-@pytest.mark.parametrize("how", [pytest.param("root", marks=root), "ordinary"])
+@pytest.mark.parametrize("how", [pytest.param("root", marks=only_root), "ordinary"])
 def test_a_pid_file_that_cannot_be_written_stops_the_start(begin, place, how):
     folder = place / "run"
     folder.mkdir()
@@ -204,7 +207,7 @@ attempt("clone3", 435, 0, 0)
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the script has this machine's numbers of calls")
 @pytest.mark.parametrize("kind", ["cgi", "warm"])
-@pytest.mark.parametrize("how", [pytest.param("root", marks=root), "ordinary"])
+@pytest.mark.parametrize("how", [pytest.param("root", marks=only_root), "ordinary"])
 def test_scripts_of_a_confined_server_get_no_user_namespace(begin, place, how, kind):
     def results(server):
         body = get(server, "/cgi/probe")[2].decode()

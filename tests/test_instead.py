@@ -3,9 +3,10 @@ Early Hints."""
 
 import pytest
 
-from conftest import parse, read_all, write
-from http2_client import Client, END_STREAM, HEADERS, request
-from test_cgi import cgi, kind, script  # noqa: F401
+from support.files import write
+from support.http import parse, read_all
+from support.http2 import Client, END_STREAM, HEADERS, request
+from support.scripts import script
 
 TEXT = "0123456789" * 20
 
@@ -144,7 +145,7 @@ EXPECTED = (
 )
 
 
-def test_early_hints_come_before_the_answer(cgi, tmp_path):  # noqa: F811
+def test_early_hints_come_before_the_answer(cgi, tmp_path):
     go = tmp_path / "go"
     server = cgi({"hints": HINTS}, route=ROUTE)
     with server.connect() as connection:
@@ -169,14 +170,14 @@ def test_early_hints_come_before_the_answer(cgi, tmp_path):  # noqa: F811
     assert answer.count(b" 103 ") == 2 and b"route.css" not in answer
 
 
-def test_early_hints_come_before_the_answer_over_http2(cgi, tmp_path):  # noqa: F811
+def test_early_hints_come_before_the_answer_over_http2(cgi, tmp_path):
     go = tmp_path / "go"
     server = cgi({"hints": HINTS}, route=ROUTE)
     with Client(server) as client:
         client.send(request(1, f"/cgi-bin/hints?{go}"))
         heads = []
         while len(heads) < 3:
-            kind, flags, stream, payload = client.read()  # noqa: F811
+            kind, flags, stream, payload = client.read()
             if kind == HEADERS:
                 assert stream == 1 and not flags & END_STREAM
                 heads.append(payload)
@@ -188,7 +189,7 @@ def test_early_hints_come_before_the_answer_over_http2(cgi, tmp_path):  # noqa: 
         assert frames[0][3][:1] == b"\x88", "status 200"
 
 
-def test_a_script_that_only_hints_gives_no_answer(cgi):  # noqa: F811
+def test_a_script_that_only_hints_gives_no_answer(cgi):
     hint = "printf 'Status: 103\\nLink: </a>\\n\\n'\n"
     server = cgi({"only": hint, "flood": hint * 9 + "printf 'Content-Type: a/b\\n\\n'"})
     answer = server.exchange(b"GET /cgi-bin/only HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")

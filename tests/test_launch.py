@@ -8,11 +8,14 @@ import subprocess
 
 import pytest
 
-from conftest import DUNLIN, ROOT
-from test_cgi import cgi, get, is_alive, kind, none_left, script  # noqa: F401
-from test_fastcgi import PHP_CGI, serve, workers  # noqa: F401
+from support.fastcgi import PHP_CGI
+from support.http import get
+from support.processes import is_alive, none_left, workers
+from support.scripts import script
+from support.server import DUNLIN, ROOT
+from support.users import only_root
 
-only_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give a process to another user")
+pytestmark = pytest.mark.usefixtures("orderly_stop")
 
 NOBODY = pwd.getpwnam("nobody")
 SHOW = """#!/usr/bin/python3
@@ -26,21 +29,9 @@ print(json.dumps({"uid": status["Uid"].split(), "gid": status["Gid"].split(), "g
 """
 
 
-@pytest.fixture
-def reachable(tmp_path):
-    """The test's directory, open to others."""
-    folder = tmp_path
-    while folder != folder.parent and folder.stat().st_uid == os.getuid():
-        folder.chmod(folder.stat().st_mode | 0o055)
-        folder = folder.parent
-        if str(folder) == "/tmp":
-            break
-    return tmp_path
-
-
 @only_root
 @pytest.mark.parametrize("kind", ["cgi", "warm"])
-def test_a_process_belongs_to_the_user_of_its_route(cgi, reachable, kind):  # noqa: F811
+def test_a_process_belongs_to_the_user_of_its_route(cgi, reachable, kind):
     cpu = 'cpu = "7s",' if kind == "cgi" else ""
     server = cgi(
         {"show.py": SHOW},
@@ -63,7 +54,7 @@ def test_a_process_belongs_to_the_user_of_its_route(cgi, reachable, kind):  # no
 
 
 @only_root
-def test_a_group_alone_can_be_given(cgi, reachable):  # noqa: F811
+def test_a_group_alone_can_be_given(cgi, reachable):
     group = next(entry for entry in grp.getgrall() if entry.gr_gid not in (0, NOBODY.pw_gid))
     server = cgi({"show.py": SHOW}, f'group = "{group.gr_name}"')
     told = json.loads(get(server, "/cgi-bin/show.py")[2])
@@ -76,7 +67,7 @@ def test_a_group_alone_can_be_given(cgi, reachable):  # noqa: F811
 
 
 @only_root
-def test_one_that_belongs_to_another_is_ended_as_any(cgi, reachable):  # noqa: F811
+def test_one_that_belongs_to_another_is_ended_as_any(cgi, reachable):
     pid = reachable / "pid"
     pid.touch()
     pid.chmod(0o666)
@@ -89,7 +80,7 @@ def test_one_that_belongs_to_another_is_ended_as_any(cgi, reachable):  # noqa: F
     assert not is_alive(int(pid.read_text()))
 
 
-def test_a_limit_holds_before_the_program_begins(cgi):  # noqa: F811
+def test_a_limit_holds_before_the_program_begins(cgi):
     # A constructor of a library of its own would already run beyond one that is set afterwards.
     server = cgi({"show.py": SHOW, "limit.sh": "printf 'Content-Type: text/plain\\n\\n'; ulimit -v; ulimit -t"}, 'memory = "512MiB", cpu = "3s"')
     for _ in range(5):
@@ -97,7 +88,7 @@ def test_a_limit_holds_before_the_program_begins(cgi):  # noqa: F811
     assert json.loads(get(server, "/cgi-bin/show.py")[2])["memory"] == [512 << 20] * 2
 
 
-def test_what_cannot_be_run_is_told(cgi):  # noqa: F811
+def test_what_cannot_be_run_is_told(cgi):
     server = cgi({"none": "#!/nowhere/at/all\n"}, 'cpu = "3s"')
     assert get(server, "/cgi-bin/none")[0] == 502
     server.logged("it was not run")
@@ -116,7 +107,7 @@ def application(environ, start_response):
 
 @only_root
 @pytest.mark.parametrize("kind", ["wsgi", "fastcgi", "cgiplus", "rte"])
-def test_workers_belong_to_the_user_of_their_route(serve, site, reachable, kind):  # noqa: F811
+def test_workers_belong_to_the_user_of_their_route(serve, site, reachable, kind):
     folder = reachable / "scripts"
     folder.mkdir()
     if kind == "wsgi":

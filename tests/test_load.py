@@ -11,8 +11,12 @@ import threading
 import time
 
 import pytest
-from conftest import DUNLIN, wait_until
-from http2_client import DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PREFACE, SETTINGS, frame
+
+from support.http2 import DATA, END_HEADERS, END_STREAM, frame, GOAWAY, HEADERS, PREFACE, SETTINGS
+from support.server import DUNLIN
+from support.waiting import wait_until
+
+pytestmark = pytest.mark.serial
 
 
 def load(*arguments, code=0, **options):

@@ -7,7 +7,10 @@ import threading
 import time
 
 import pytest
-from conftest import DUNLIN
+
+from support.server import DUNLIN
+
+pytestmark = pytest.mark.serial
 
 RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 

@@ -9,11 +9,10 @@ import sys
 import threading
 from pathlib import Path
 
-from conftest import read_response, wait_until, write
-
-
-def lines(path):
-    return path.read_text().splitlines() if path.exists() else []
+from support.files import lines, write
+from support.http import read_response
+from support.server import DUNLIN
+from support.waiting import wait_until
 
 
 def test_each_request_has_its_line(serve, site, tmp_path):
@@ -101,8 +100,6 @@ def test_a_full_disk_costs_lines_only(serve, site):
 
 
 def test_a_dead_pipe_harms_nothing(site, tmp_path):
-    from conftest import DUNLIN
-
     write(site / "a.txt", "x")
     process = subprocess.Popen(
         [DUNLIN, "serve", str(site), "--listen", "127.0.0.1:0"],

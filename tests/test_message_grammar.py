@@ -3,9 +3,10 @@
 import re
 
 import pytest
-from conftest import parse, write
-from http2_client import END_HEADERS, END_STREAM, HEADERS, RST_STREAM, Client, frame
-from test_cgi import cgi  # noqa: F401
+
+from support.files import write
+from support.http import parse
+from support.http2 import block, Client, END_HEADERS, END_STREAM, frame, HEADERS, RST_STREAM
 
 SHOW = 'printf "Content-Type: text/plain\\n\\n$HTTP_HOST|$SERVER_NAME|$REQUEST_URI"\n'
 
@@ -14,15 +15,6 @@ SHOW = 'printf "Content-Type: text/plain\\n\\n$HTTP_HOST|$SERVER_NAME|$REQUEST_U
 def kind():
     """Of the scripts that `cgi` starts."""
     return "cgi"
-
-
-def block(fields):
-    """A field section of literals without indexing or Huffman code."""
-    out = b""
-    for name, value in fields:
-        name, value = name.encode(), value.encode()
-        out += b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
-    return out
 
 
 def over_http2(server, *requests):
@@ -56,7 +48,7 @@ def script_sees(server, line, *fields):
     return body.decode()
 
 
-def test_the_authority_of_an_absolute_target_is_the_one_that_scripts_see(cgi):  # noqa: F811
+def test_the_authority_of_an_absolute_target_is_the_one_that_scripts_see(cgi):
     server = cgi({"show": SHOW})
     path = "/cgi-bin/show?q"
     for line, host, expected in [
@@ -225,7 +217,7 @@ def test_malformed_requests_over_http_2_are_reset_and_the_next_is_served(serve, 
                 assert outcome == "reset", (fields, outcome)
 
 
-def test_one_authority_over_http_2_is_enough_in_either_field(cgi):  # noqa: F811
+def test_one_authority_over_http_2_is_enough_in_either_field(cgi):
     server = cgi({"show": SHOW})
     path = "/cgi-bin/show"
     for fields in [

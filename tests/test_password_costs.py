@@ -4,7 +4,10 @@ import base64
 import subprocess
 
 import pytest
-from conftest import DUNLIN, wait_until, write
+
+from support.files import write
+from support.server import DUNLIN
+from support.waiting import wait_until
 
 DIGEST = "YWJjZGVmZ2g$YWJjZGVmZ2hpamtsbW5vcA"
 BCRYPT = "CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW"

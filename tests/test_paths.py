@@ -5,7 +5,8 @@ import socket
 import threading
 
 import pytest
-from conftest import wait_until, write
+
+from support.files import write
 
 
 @pytest.fixture

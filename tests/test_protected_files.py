@@ -6,7 +6,10 @@ import signal
 import subprocess
 
 import pytest
-from conftest import DUNLIN, Server, settle, wait_until, write
+
+from support.files import settle, write
+from support.server import DUNLIN, Server
+from support.waiting import wait_until
 
 USERS = "ann:$6$saltsalt$TVLlQcbpFVof5W3Yz4DTP6gRstiNuHwwTt6GLc1E5n0U0aDehy0S5knV8wiOQSpT0Y77vwPZN.Pq.H91p5hVO1\n"
 

@@ -6,8 +6,10 @@ import struct
 
 import pytest
 
-from conftest import read_all, write
-from test_tls import certificate
+from support.files import write
+from support.http import read_all
+from support.http2 import frame, PREFACE, request, SETTINGS
+from support.tls import certificate
 
 LINE = b"PROXY TCP4 192.0.2.9 192.0.2.1 4711 443\r\n"
 BINARY = (
@@ -99,9 +101,6 @@ def test_tls_may_come_in_one_segment_with_the_header(proxied, header):
 
 
 def test_http2_may_come_in_one_segment_with_the_header(proxied):
-    from http2_client import SETTINGS, frame, request
-    from http2_client import PREFACE
-
     server = proxied()
     with server.connect() as connection:
         connection.sendall(LINE + PREFACE + frame(SETTINGS) + request(1, "/who"))

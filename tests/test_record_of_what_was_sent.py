@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from conftest import read_response, wait_until, write
-from http2_client import Client, request, window_update
-from test_tls import certificate
+from support.files import write
+from support.http import read_response
+from support.http2 import Client, request, window_update
+from support.tls import certificate
+from support.waiting import wait_until
 
 GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
 STATUS = '[[site.route]]\npath = "/status/*"\nstatus = true\naccess_log = false\n'

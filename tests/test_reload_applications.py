@@ -6,13 +6,15 @@ import shutil
 import signal
 import subprocess
 import threading
-import time
 
 import pytest
 
-from conftest import DUNLIN, wait_until
-from test_cgi import get, script
-from test_fastcgi import serve  # noqa: F401
+from support.http import get
+from support.scripts import script
+from support.server import DUNLIN
+from support.waiting import wait_until
+
+pytestmark = pytest.mark.usefixtures("orderly_stop")
 
 # By kind: the file, the settings, the content with a version, and content that cannot be loaded.
 WSGI = """
@@ -107,7 +109,7 @@ def told(server, path="/app/"):
 ADMIN = 'admin = "admin.sock"'
 
 
-def test_an_application_that_cannot_start_is_answered_at_once(serve, application, tmp_path):  # noqa: F811
+def test_an_application_that_cannot_start_is_answered_at_once(serve, application, tmp_path):
     application.write()
     # With the pause between attempts far longer than the test may take.
     server = serve(more=application.route(', backoff = "200s", queue_timeout = "100s"') if application.kind in HOSTED
@@ -126,7 +128,7 @@ def test_an_application_that_cannot_start_is_answered_at_once(serve, application
     assert told(server)[0] == "one"
 
 
-def test_requests_at_once_are_all_answered_when_an_application_cannot_start(serve, hosted, tmp_path):  # noqa: F811
+def test_requests_at_once_are_all_answered_when_an_application_cannot_start(serve, hosted, tmp_path):
     hosted.write()
     server = serve(more=hosted.route(', processes = 4, backoff = "200s", queue_timeout = "100s"'), server=ADMIN)
     statuses = []
@@ -143,7 +145,7 @@ def test_requests_at_once_are_all_answered_when_an_application_cannot_start(serv
     wait_until(lambda: get(server, "/app/")[0] == 200, "the application runs")
 
 
-def test_an_application_is_tried_again_without_a_reload(serve, hosted):  # noqa: F811
+def test_an_application_is_tried_again_without_a_reload(serve, hosted):
     hosted.write()
     server = serve(more=hosted.route())
     assert get(server, "/app/")[0] in (502, 503)
@@ -159,7 +161,7 @@ def test_an_application_is_tried_again_without_a_reload(serve, hosted):  # noqa:
     'kind = "fastcgi", connect = ["unix:/no/such.sock"]',
     'kind = "scgi", connect = ["127.0.0.1:1"]',
 ])
-def test_a_missing_program_or_socket_is_answered_at_once_and_reported_once(serve, tmp_path, settings):  # noqa: F811
+def test_a_missing_program_or_socket_is_answered_at_once_and_reported_once(serve, tmp_path, settings):
     (tmp_path / "x.py").write_text("")
     server = serve(
         server='error_log = { format = "json" }',
@@ -174,7 +176,7 @@ def test_a_missing_program_or_socket_is_answered_at_once_and_reported_once(serve
     assert missing in lines[0]
 
 
-def test_a_socket_that_comes_to_be_is_used_at_once(serve, tmp_path):  # noqa: F811
+def test_a_socket_that_comes_to_be_is_used_at_once(serve, tmp_path):
     path = tmp_path / "fcgi.sock"
     (tmp_path / "app.fcgi").write_text(FASTCGI.replace("VERSION", "one"))
     server = serve(more=f'[[site.route]]\npath = "/app/*"\nscript = {{ kind = "fastcgi", connect = ["unix:{path}"] }}')
@@ -193,7 +195,7 @@ def test_a_socket_that_comes_to_be_is_used_at_once(serve, tmp_path):  # noqa: F8
         worker.wait()
 
 
-def test_a_reload_gives_an_application_its_new_code(serve, application, tmp_path):  # noqa: F811
+def test_a_reload_gives_an_application_its_new_code(serve, application, tmp_path):
     application.write("one")
     other = Application(application.kind, tmp_path / "other")
     other.write("same")
@@ -218,7 +220,7 @@ def test_a_reload_gives_an_application_its_new_code(serve, application, tmp_path
     assert "ERROR" not in server.log, server.log
 
 
-def test_a_reload_notices_a_module_that_was_loaded_late(serve, tmp_path):  # noqa: F811
+def test_a_reload_notices_a_module_that_was_loaded_late(serve, tmp_path):
     directory = tmp_path / "late"
     directory.mkdir()
     (directory / "app.py").write_text(
@@ -236,7 +238,7 @@ def test_a_reload_notices_a_module_that_was_loaded_late(serve, tmp_path):  # noq
     assert get(server, "/app/")[2] == b"three"
 
 
-def test_a_reload_follows_a_release_that_was_switched_by_a_symlink(serve, hosted, tmp_path):  # noqa: F811
+def test_a_reload_follows_a_release_that_was_switched_by_a_symlink(serve, hosted, tmp_path):
     for version in ("one", "two"):
         hosted.directory = tmp_path / version
         hosted.directory.mkdir()
@@ -254,7 +256,7 @@ def test_a_reload_follows_a_release_that_was_switched_by_a_symlink(serve, hosted
     assert told(server)[0] == "two"
 
 
-def test_a_reload_with_broken_code_keeps_the_old_workers(serve, hosted, tmp_path):  # noqa: F811
+def test_a_reload_with_broken_code_keeps_the_old_workers(serve, hosted, tmp_path):
     hosted.write("one")
     server = serve(more=hosted.route(", processes = 1"), server=ADMIN)
     before = told(server)
@@ -279,7 +281,7 @@ def application(environ, start_response):
 """
 
 
-def test_a_request_under_way_ends_on_the_old_code(serve, tmp_path):  # noqa: F811
+def test_a_request_under_way_ends_on_the_old_code(serve, tmp_path):
     application = Application("wsgi", tmp_path / "application")
     application.good = SLOW
     application.write("one")
@@ -299,7 +301,7 @@ def test_a_request_under_way_ends_on_the_old_code(serve, tmp_path):  # noqa: F81
     wait_until(lambda: not os.path.exists(f"/proc/{pid}"), "the old worker ends")
 
 
-def test_no_request_fails_while_workers_are_replaced(serve, hosted, tmp_path):  # noqa: F811
+def test_no_request_fails_while_workers_are_replaced(serve, hosted, tmp_path):
     hosted.write("v0")
     server = serve(more=hosted.route(", processes = 2"), server=ADMIN)
     wrong, count, stop = [], [0], threading.Event()
@@ -329,7 +331,7 @@ def test_no_request_fails_while_workers_are_replaced(serve, hosted, tmp_path):  
     assert "ERROR" not in server.log, server.log
 
 
-def test_new_code_of_a_module_for_scripts_of_an_interpreter(serve, tmp_path):  # noqa: F811
+def test_new_code_of_a_module_for_scripts_of_an_interpreter(serve, tmp_path):
     directory = tmp_path / "rte"
     directory.mkdir()
     (directory / "part.py").write_text("text = 'one'")
@@ -349,7 +351,7 @@ def test_new_code_of_a_module_for_scripts_of_an_interpreter(serve, tmp_path):  #
 
 
 @pytest.mark.parametrize("words", [[], ["--workers"]])
-def test_a_reload_replaces_warm_hosts(serve, tmp_path, words):  # noqa: F811
+def test_a_reload_replaces_warm_hosts(serve, tmp_path, words):
     program = script(tmp_path / "bin", "p", "#!/usr/bin/python3\nimport json\nprint('Content-Type: text/plain\\n\\none', end='')")
     server = serve(server=ADMIN, more=f'[[site.route]]\npath = "/b/*"\nscript = {{ kind = "warm", directory = "{tmp_path}/bin" }}')
     assert get(server, "/b/p")[2] == b"one"

@@ -7,8 +7,8 @@ import subprocess
 import httpx
 import pytest
 
-from conftest import DUNLIN, write
-from test_cgi import script
+from support.files import write
+from support.server import DUNLIN
 
 PHP_CGI = shutil.which("php-cgi")
 TELL = """<?php

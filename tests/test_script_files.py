@@ -3,14 +3,16 @@ when none can be run."""
 
 import json
 import os
-import shutil
 import subprocess
 
 import pytest
 
-from conftest import DUNLIN, write
-from test_cgi import PRINT, get, script
-from test_fastcgi import serve  # noqa: F401
+from support.files import write
+from support.http import get
+from support.scripts import script
+from support.server import DUNLIN
+
+pytestmark = pytest.mark.usefixtures("orderly_stop")
 
 ENVIRONMENT = """#!/bin/sh
 printf 'Content-Type: text/plain\\n\\n%s|%s|%s' "$SCRIPT_NAME" "$PATH_INFO" "$SCRIPT_FILENAME"
@@ -26,7 +28,7 @@ def route(path, settings):
     return f'[[site.route]]\npath = "{path}"\n{settings}\n'
 
 
-def test_one_program_answers_for_a_prefix(serve, tmp_path, kind):  # noqa: F811
+def test_one_program_answers_for_a_prefix(serve, tmp_path, kind):
     program = script(tmp_path / "lib", "backend", ENVIRONMENT)
     link = tmp_path / "link"
     link.symlink_to(program)
@@ -48,7 +50,7 @@ def test_one_program_answers_for_a_prefix(serve, tmp_path, kind):  # noqa: F811
     assert told("/relative/x") == f"/relative|/x|{program}"
 
 
-def test_one_program_that_stays_answers_for_a_prefix(serve, tmp_path):  # noqa: F811
+def test_one_program_that_stays_answers_for_a_prefix(serve, tmp_path):
     text = """#!/usr/bin/python3
 import cgiplus
 for request in cgiplus.requests():
@@ -59,7 +61,7 @@ for request in cgiplus.requests():
     assert get(server, "/s/a/b")[::2] == (200, b"/s|/a/b")
 
 
-def test_git_serves_a_repository_by_its_program(serve, tmp_path, kind):  # noqa: F811
+def test_git_serves_a_repository_by_its_program(serve, tmp_path, kind):
     backend = "/usr/lib/git-core/git-http-backend"
     assert os.path.exists(backend), "git is missing"
     git = lambda *words: subprocess.run(
@@ -77,7 +79,7 @@ def test_git_serves_a_repository_by_its_program(serve, tmp_path, kind):  # noqa:
 
 
 @pytest.mark.parametrize("named", ["alone", "with a root"])
-def test_scripts_are_known_by_extension_among_files(serve, tmp_path, site, kind, named):  # noqa: F811
+def test_scripts_are_known_by_extension_among_files(serve, tmp_path, site, kind, named):
     for name in ["x.cgi", "d/x.cgi", "d/UP.CGI"]:
         script(site, name, ENVIRONMENT)
     write(site / "d/page.html", "page")
@@ -110,7 +112,7 @@ def test_scripts_are_known_by_extension_among_files(serve, tmp_path, site, kind,
     assert get(server, "/d/page.html", method="POST")[0] == 405
 
 
-def test_an_index_program_answers_for_its_directory(serve, tmp_path, kind):  # noqa: F811
+def test_an_index_program_answers_for_its_directory(serve, tmp_path, kind):
     directory = tmp_path / "bin"
     script(directory, "gitweb.cgi", ENVIRONMENT)
     script(directory, "sub/gitweb.cgi", ENVIRONMENT)
@@ -130,7 +132,7 @@ def test_an_index_program_answers_for_its_directory(serve, tmp_path, kind):  # n
     assert get(server, "/plain/page/")[0] == 404
 
 
-def test_the_index_of_scripts_by_extension(serve, site, kind):  # noqa: F811
+def test_the_index_of_scripts_by_extension(serve, site, kind):
     script(site, "d/index.cgi", ENVIRONMENT)
     write(site / "e/index.html", "page")
     server = serve(route=f'script = {{ kind = "{kind}", extensions = [".cgi"] }}')
@@ -147,7 +149,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_the_log_says_why_a_script_is_not_run(serve, tmp_path, kind, name):  # noqa: F811
+def test_the_log_says_why_a_script_is_not_run(serve, tmp_path, kind, name):
     text, mode, expected, reason = REFUSED[name]
     path = write(tmp_path / "bin" / name, text)
     path.chmod(mode)
@@ -162,7 +164,7 @@ def test_the_log_says_why_a_script_is_not_run(serve, tmp_path, kind, name):  # n
     assert json.loads(lines[0])["script"] == str(path) if "script" in json.loads(lines[0]) else str(path) in lines[0]
 
 
-def test_the_log_names_a_symlink_and_the_key_for_it(serve, tmp_path, kind):  # noqa: F811
+def test_the_log_names_a_symlink_and_the_key_for_it(serve, tmp_path, kind):
     outside = script(tmp_path / "outside", "real.cgi", ENVIRONMENT)
     directory = tmp_path / "bin"
     directory.mkdir()
@@ -214,7 +216,7 @@ def test_check_finds_mistakes_about_the_file_of_a_script(tmp_path):
         assert status == 1 and reason in text, (settings, text)
 
 
-def test_a_reload_keeps_the_workers_of_unchanged_scripts(serve, site, tmp_path):  # noqa: F811
+def test_a_reload_keeps_the_workers_of_unchanged_scripts(serve, site, tmp_path):
     (tmp_path / "app.py").write_text(
         "import os\ndef application(environ, start_response):\n"
         "    start_response('200 OK', [])\n    return [b'%d' % os.getpid()]\n"
@@ -241,7 +243,7 @@ for request in cgiplus.requests():
 }
 
 
-def test_cgiplus_programs_find_their_library(serve, tmp_path):  # noqa: F811
+def test_cgiplus_programs_find_their_library(serve, tmp_path):
     directory = tmp_path / "bin"
     examples = os.path.join(os.path.dirname(__file__), "../scripting/cgiplus/examples")
     script(directory, "python.py", LIBRARY_USERS["python.py"])
@@ -258,7 +260,7 @@ def test_cgiplus_programs_find_their_library(serve, tmp_path):  # noqa: F811
     assert get(server, "/p/echo.php")[0] == 200
 
 
-def test_a_cgiplus_program_that_cannot_be_run_is_named(serve, tmp_path):  # noqa: F811
+def test_a_cgiplus_program_that_cannot_be_run_is_named(serve, tmp_path):
     write(tmp_path / "bin/plain.py", "import cgiplus\n")
     path = write(tmp_path / "bin/nothing.py", "import cgiplus\n")
     path.chmod(0o755)

@@ -7,13 +7,15 @@ import threading
 
 import pytest
 
-from conftest import read_all, read_response, wait_until
-from http2_client import END_STREAM, HEADERS, Client, request
-from kinds import KINDS, STARTED, Programs
-from test_cgi import get, script
-from test_fastcgi import end_request, record, serve  # noqa: F401
-from test_launch import only_root, reachable  # noqa: F401
+from support.fastcgi import end_request, record
+from support.http import get, read_all, read_response
+from support.http2 import Client, END_STREAM, HEADERS, request
+from support.kinds import KINDS, Programs, STARTED
+from support.scripts import script
+from support.users import only_root
+from support.waiting import wait_until
 
+pytestmark = pytest.mark.usefixtures("orderly_stop")
 
 @pytest.fixture
 def programs(tmp_path):
@@ -37,7 +39,7 @@ def assert_signals_are_unchanged(server, path, kind):
 
 
 @pytest.mark.parametrize("kind", STARTED)
-def test_a_process_starts_with_no_signal_blocked(serve, programs, kind):  # noqa: F811
+def test_a_process_starts_with_no_signal_blocked(serve, programs, kind):
     server = serve(more=programs.route(kind))
     assert_signals_are_unchanged(server, programs.path(kind), kind)
 
@@ -45,7 +47,7 @@ def test_a_process_starts_with_no_signal_blocked(serve, programs, kind):  # noqa
 @pytest.mark.parametrize("settings", ['memory = "1GiB"', 'user = "nobody"', 'nice = 1, cpu = "9s"'])
 @pytest.mark.parametrize("kind", STARTED)
 @only_root
-def test_a_process_with_limits_starts_with_no_signal_blocked(serve, reachable, programs, kind, settings):  # noqa: F811
+def test_a_process_with_limits_starts_with_no_signal_blocked(serve, reachable, programs, kind, settings):
     if kind in ("warm", "cgiplus", "rte") and "cpu" in settings:
         settings = "nice = 1"
     server = serve(more=programs.route(kind, settings))
@@ -69,7 +71,7 @@ print "Content-Type: text/plain\n\n$n";
 @pytest.mark.parametrize("settings", ["", 'memory = "1GiB"', 'user = "nobody"', "nice = 1"])
 @pytest.mark.parametrize("kind", ["cgi", "warm"])
 @only_root
-def test_a_program_has_an_empty_mask_and_default_actions(serve, reachable, programs, kind, settings):  # noqa: F811
+def test_a_program_has_an_empty_mask_and_default_actions(serve, reachable, programs, kind, settings):
     # Perl changes neither before it begins with the script.
     script(programs.directory / kind, "signals.pl", PERL_SIGNALS)
     script(programs.directory / kind, "children.pl", PERL_CHILDREN)
@@ -82,7 +84,7 @@ def test_a_program_has_an_empty_mask_and_default_actions(serve, reachable, progr
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_responses_without_content_have_none(serve, programs, kind):  # noqa: F811
+def test_responses_without_content_have_none(serve, programs, kind):
     server = serve(more=programs.route(kind))
     path = programs.path(kind)
     for status in (204, 205, 304):
@@ -101,7 +103,7 @@ def test_responses_without_content_have_none(serve, programs, kind):  # noqa: F8
                 assert rest.startswith(b"HTTP/1.1 200 ") and rest.removesuffix(b"\r\n0\r\n\r\n").endswith(b"hello"), rest
 
 
-def test_a_205_over_http2_ends_with_its_head(serve, programs):  # noqa: F811
+def test_a_205_over_http2_ends_with_its_head(serve, programs):
     server = serve(more=programs.route("cgi") + programs.route("wsgi"))
     for kind in ("cgi", "wsgi"):
         with Client(server) as client:
@@ -113,7 +115,7 @@ def test_a_205_over_http2_ends_with_its_head(serve, programs):  # noqa: F811
             assert found == HEADERS and flags & END_STREAM, kind
 
 
-def test_a_streamed_205_has_no_content(serve, programs):  # noqa: F811
+def test_a_streamed_205_has_no_content(serve, programs):
     path = programs.directory / "cgi/streamed.sh"
     path.write_text(
         "#!/bin/sh\nprintf 'Status: 205 Reset\\nContent-Length: 400000\\nContent-Type: text/plain\\n\\n'\n"
@@ -180,7 +182,7 @@ class Talkative:
     ],
     ids=["response", "stderr", "fragment", "half-closed"],
 )
-def test_an_idle_connection_is_not_used_after_something_arrived_on_it(serve, tmp_path, extra):  # noqa: F811
+def test_an_idle_connection_is_not_used_after_something_arrived_on_it(serve, tmp_path, extra):
     worker = Talkative(tmp_path / "w.sock", extra)
     worker.go = threading.Event()
     server = serve(
@@ -200,7 +202,7 @@ def test_an_idle_connection_is_not_used_after_something_arrived_on_it(serve, tmp
         assert worker.sent.wait(15)
 
 
-def test_a_silent_idle_connection_is_used_again(serve, tmp_path):  # noqa: F811
+def test_a_silent_idle_connection_is_used_again(serve, tmp_path):
     worker = Talkative(tmp_path / "w.sock", b"")
     worker.go = threading.Event()
     server = serve(
@@ -212,7 +214,7 @@ def test_a_silent_idle_connection_is_used_again(serve, tmp_path):  # noqa: F811
     assert worker.accepted == 1
 
 
-def test_a_worker_of_the_server_gets_a_new_connection_after_it_sent_more(serve, tmp_path):  # noqa: F811
+def test_a_worker_of_the_server_gets_a_new_connection_after_it_sent_more(serve, tmp_path):
     go, sent = tmp_path / "go", tmp_path / "sent"
     program = tmp_path / "worker.py"
     program.write_text(f'''#!/usr/bin/python3
@@ -275,7 +277,7 @@ def application(environ, start_response):
 
 
 @pytest.mark.parametrize("data", [b"hello", b"\0" * 13, b"\3\0\0\0\1\0\0\0\3abc"], ids=["part", "frame", "response"])
-def test_an_application_that_writes_to_its_connection_while_idle_harms_no_request(serve, tmp_path, data):  # noqa: F811
+def test_an_application_that_writes_to_its_connection_while_idle_harms_no_request(serve, tmp_path, data):
     (tmp_path / "app.py").write_text(STRAY.replace("DATA", repr(data)))
     go, done = tmp_path / "go", tmp_path / "done"
     server = serve(

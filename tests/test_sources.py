@@ -8,8 +8,10 @@ import subprocess
 import httpx
 import pytest
 
-from conftest import DUNLIN, wait_until, write
-from test_cgi import script
+from support.files import write
+from support.scripts import script
+from support.server import DUNLIN
+from support.waiting import wait_until
 
 SECRET = "secret-of-the-script"
 CGI = f"#!/bin/sh\n# {SECRET}\nprintf 'Content-Type: text/plain\\n\\nran'\n"

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from conftest import wait_until
+from support.waiting import wait_until
 
 STATUS = '[[site.route]]\npath = "/status/*"\nstatus = true\n'
 

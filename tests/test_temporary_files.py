@@ -2,17 +2,15 @@
 
 import os
 import subprocess
-import threading
 
 import pytest
 
-from conftest import DUNLIN, wait_until
-from kinds import Programs, expected
-from test_cgi import get
-from test_fastcgi import serve  # noqa: F401
-from test_launch import only_root
-from test_uploads import chunks, read_any, slow_uploads, upload
+from support.http import chunks, get, read_any, upload
+from support.kinds import expected, Programs
+from support.server import DUNLIN
+from support.waiting import wait_until
 
+pytestmark = pytest.mark.usefixtures("orderly_stop")
 
 @pytest.fixture
 def programs(tmp_path):
@@ -29,7 +27,7 @@ def unusable(tmp_path, how):
 
 
 @pytest.mark.parametrize("how", ["missing", "a file", "not writable"])
-def test_another_directory_is_used_for_an_unusable_tmpdir(serve, programs, tmp_path, monkeypatch, how):  # noqa: F811
+def test_another_directory_is_used_for_an_unusable_tmpdir(serve, programs, tmp_path, monkeypatch, how):
     directory = unusable(tmp_path, how)
     monkeypatch.setenv("TMPDIR", directory)
     server = serve(
@@ -51,7 +49,7 @@ def test_another_directory_is_used_for_an_unusable_tmpdir(serve, programs, tmp_p
     assert f"TMPDIR {directory}" in checked.stdout and checked.returncode == 0
 
 
-def test_a_tmpdir_that_is_removed_later_is_replaced(serve, programs, tmp_path, monkeypatch):  # noqa: F811
+def test_a_tmpdir_that_is_removed_later_is_replaced(serve, programs, tmp_path, monkeypatch):
     directory = tmp_path / "tmp"
     directory.mkdir()
     monkeypatch.setenv("TMPDIR", str(directory))
@@ -67,7 +65,7 @@ def test_a_tmpdir_that_is_removed_later_is_replaced(serve, programs, tmp_path, m
     assert server.logged(f"TMPDIR {directory}").count(f"TMPDIR {directory}") == 1
 
 
-def few_descriptors(serve, programs, site, limit=64):  # noqa: F811
+def few_descriptors(serve, programs, site, limit=64):
     for number in range(200):
         (site / f"{number}.txt").write_bytes(os.urandom(400_000))
     kinds = ("cgi", "wsgi", "scgi", "warm", "fastcgi")
@@ -78,7 +76,7 @@ def few_descriptors(serve, programs, site, limit=64):  # noqa: F811
     )
 
 
-def test_files_that_the_cache_keeps_open_leave_descriptors_for_scripts(serve, programs, site):  # noqa: F811
+def test_files_that_the_cache_keeps_open_leave_descriptors_for_scripts(serve, programs, site):
     kinds, server = few_descriptors(serve, programs, site)
     body = os.urandom(200_000)
     for kind in kinds:

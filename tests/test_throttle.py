@@ -1,7 +1,6 @@
 """Throttles and limits of requests, measured from outside."""
 
 import asyncio
-import http.client
 import os
 import re
 import select
@@ -13,10 +12,13 @@ import time
 
 import pytest
 
-from conftest import read_all, read_response, wait_until, write
-from http2_client import DATA, END_STREAM, INITIAL_WINDOW_SIZE, Client, request, window_update
-from test_http2 import curl
-from test_tls import certificate
+from support.files import write
+from support.http import read_all, read_response
+from support.http2 import Client, curl, DATA, END_STREAM, INITIAL_WINDOW_SIZE, request, window_update
+from support.tls import certificate
+from support.waiting import wait_until
+
+pytestmark = pytest.mark.serial
 
 MEGA = 1 << 20
 

@@ -5,12 +5,14 @@ import ssl
 import subprocess
 
 import pytest
-from conftest import DUNLIN, parse, read_all, read_response, wait_until, write
-from http2_client import DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM, Client, frame
-from test_cgi import content
-from test_https import early
-from test_message_grammar import block
-from test_tls import certificate, connect, openssl
+
+from support.early_data import early
+from support.files import write
+from support.http import parse, read_all, read_response
+from support.http2 import block, Client, DATA, END_HEADERS, END_STREAM, frame, GOAWAY, HEADERS, RST_STREAM
+from support.server import DUNLIN
+from support.tls import certificate, connect, openssl
+from support.waiting import wait_until
 
 ENV = """#!/bin/sh
 printf 'Content-Type: text/plain\\n\\n%s|%s|%s' "$SSL_CLIENT_VERIFY" "$SSL_CLIENT_S_DN" "$HTTP_HOST"
@@ -102,7 +104,7 @@ def env(connection, host):
     connection.sendall(f"GET /cgi-bin/env HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
     data = read_all(connection)
     status, fields, body = parse(data)
-    return content(fields, body).decode() if status == 200 else (status, data.decode())
+    return body.decode() if status == 200 else (status, data.decode())
 
 
 class Http2(Client):

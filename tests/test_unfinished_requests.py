@@ -7,9 +7,10 @@ import time
 
 import pytest
 
-from conftest import read_response, wait_until, write
-from test_connection_limits import GET, ask
-from test_tls import certificate
+from support.files import write
+from support.http import ask, GET, read_response
+from support.tls import certificate
+from support.waiting import wait_until
 
 # So long that nothing is closed by a timeout within a test.
 PATIENT = '[server.http1]\nhead_timeout = "300s"\nidle_timeout = "300s"\n'

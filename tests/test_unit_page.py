@@ -7,10 +7,12 @@ import sys
 
 import pytest
 
-from conftest import ROOT, write
-from test_cgi import get
-from test_fastcgi import PHP_CGI, serve  # noqa: F401
-from test_wsgi import post
+from support.fastcgi import PHP_CGI
+from support.files import write
+from support.http import get, post
+from support.server import ROOT
+
+pytestmark = pytest.mark.usefixtures("orderly_stop")
 
 PAGE = (ROOT / "docs" / "src" / "from-unit.md").read_text()
 CSS = "body { margin: 0 }"
@@ -23,7 +25,7 @@ def example(title):
 
 
 @pytest.fixture
-def page(serve, tmp_path):  # noqa: F811
+def page(serve, tmp_path):
     """Serves the configuration of a section, with its files in a folder of the test's."""
     folder = tmp_path / "srv"
     folder.mkdir()

@@ -9,11 +9,14 @@ import subprocess
 import sys
 import threading
 
-import conftest
 import pytest
-from conftest import DUNLIN, wait_until, write
-from test_control import alive, ask, end, pid_of, run
-from test_systemd import Manager
+
+from support.admin import ask, pid_of, run
+from support.files import write
+from support.processes import end, is_alive, workers
+from support.server import DUNLIN
+from support.systemd import Manager
+from support.waiting import wait_until
 
 SLEEPS = "#!/bin/sh\nexec sleep 300\n"
 # Speaks for a new process: the socket is its standard input.
@@ -23,13 +26,12 @@ SPEAKS = f"#!{sys.executable}\nimport array, os, socket, sys, time\ns = socket.s
 class Upgradable:
     """A server whose program can be replaced."""
 
-    def __init__(self, serve, tmp_path, monkeypatch, site, keys=""):
+    def __init__(self, serve, tmp_path, site, keys=""):
         self.program, self.admin = tmp_path / "program" / "dunlin", tmp_path / "admin.sock"
         self.program.parent.mkdir()
         shutil.copy(DUNLIN, self.program)
-        monkeypatch.setattr(conftest, "DUNLIN", str(self.program))
         write(site / "a", "x")
-        self.server = serve(server=f'admin = "{self.admin}"\n{keys}')
+        self.server = serve(server=f'admin = "{self.admin}"\n{keys}', program=self.program)
         self.pid = self.server.pid
 
     def replace(self, content):
@@ -43,10 +45,7 @@ class Upgradable:
         return run("upgrade", "--admin", str(self.admin))
 
     def children(self):
-        found = []
-        for task in os.listdir(f"/proc/{self.pid}/task"):
-            found += open(f"/proc/{self.pid}/task/{task}/children").read().split()
-        return [int(pid) for pid in found if alive(int(pid))]
+        return list(workers(self.server))
 
     def started(self, name):
         """The number of the new process, once it is the program of that name."""
@@ -67,8 +66,8 @@ class Upgradable:
 
 
 @pytest.fixture
-def upgradable(serve, tmp_path, monkeypatch, site):
-    return lambda keys="": Upgradable(serve, tmp_path, monkeypatch, site, keys)
+def upgradable(serve, tmp_path, site):
+    return lambda keys="": Upgradable(serve, tmp_path, site, keys)
 
 
 def test_a_new_process_that_does_not_come_up_is_ended_after_the_limit(upgradable):
@@ -102,9 +101,9 @@ def test_the_server_takes_signals_and_commands_while_a_new_process_starts(upgrad
     wait_until((tmp_path / "access.log").exists, "the new log")
     os.kill(here.pid, signal.SIGUSR2)
     wait_until(lambda: here.server.log.count("another upgrade is under way") == 2, "the refusal")
-    assert alive(successor)
+    assert is_alive(successor)
     assert here.server.stop() == 0
-    wait_until(lambda: not alive(successor), "the end of both")
+    wait_until(lambda: not is_alive(successor), "the end of both")
 
 
 def test_the_watchdog_is_served_while_a_new_process_starts(upgradable, tmp_path, monkeypatch):

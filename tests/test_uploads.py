@@ -1,59 +1,22 @@
 """Uploads to scripts: slow ones occupy no process, and what they take is bounded."""
 
-import contextlib
-import hashlib
 import os
 import resource
-import socket
-import threading
 import time
 
 import pytest
 
-from conftest import parse, read_all, read_response, wait_until
-from http2_client import ACK, DATA, END_HEADERS, END_STREAM, HEADERS, WINDOW_UPDATE, Client, frame, request, section
-from kinds import KINDS, Programs, expected
-from test_cgi import dechunk, get, script
-from test_fastcgi import serve  # noqa: F401
+from support.http import chunks, get, parse, read_all, read_any, read_response, slow_uploads, upload
+from support.http2 import Client, DATA, END_STREAM, frame, HEADERS, request, WINDOW_UPDATE
+from support.kinds import expected, KINDS
+from support.processes import rss
+from support.waiting import wait_until
 
-
-@pytest.fixture
-def programs(tmp_path):
-    return Programs(tmp_path / "programs")
-
-
-def upload(path, length, method="POST", *fields):
-    how = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
-    lines = "".join(f"{field}\r\n" for field in fields)
-    return f"{method} {path} HTTP/1.1\r\nHost: x\r\n{how}\r\n{lines}\r\n".encode()
-
-
-def chunks(data, size=30_000):
-    parts = (data[at : at + size] for at in range(0, len(data), size))
-    return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
-
-
-@contextlib.contextmanager
-def slow_uploads(server, path, count, length=200_000, begin=b"x" * 100):
-    """Uploads that have begun and do not go on while the block runs."""
-    connections = []
-    try:
-        for _ in range(count):
-            connection = server.connect()
-            if length is None:
-                connection.sendall(upload(path, None) + b"64\r\n" + begin[:100] + b"\r\n")
-            else:
-                connection.sendall(upload(path, length) + begin)
-            connections.append(connection)
-        yield connections
-    finally:
-        for connection in connections:
-            connection.close()
-
+pytestmark = pytest.mark.usefixtures("orderly_stop")
 
 @pytest.mark.parametrize("length", [200_000, 1_000, None], ids=["long", "short", "chunked"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_slow_uploads_hold_no_process(serve, programs, kind, length):  # noqa: F811
+def test_slow_uploads_hold_no_process(serve, programs, kind, length):
     # With two processes and no queue, a request that found both taken would have 503.
     settings = "processes = 2, queue = 0"
     if kind in ("wsgi", "psgi", "asgi", "fastcgi", "cgiplus", "rte"):
@@ -74,25 +37,8 @@ def test_slow_uploads_hold_no_process(serve, programs, kind, length):  # noqa: F
             assert (status, answer) == (200, expected(body)), server.log
 
 
-def read_any(connection):
-    """A response with Content-Length or in chunks."""
-    data = b""
-    while b"\r\n\r\n" not in data:
-        part = connection.recv(65536)
-        assert part, data
-        data += part
-    if b"ransfer-Encoding: chunked" not in data.partition(b"\r\n\r\n")[0]:
-        return read_response(connection, data)
-    while not data.endswith(b"0\r\n\r\n"):
-        part = connection.recv(65536)
-        assert part, data
-        data += part
-    status, fields, body = parse(data)
-    return status, fields, b"".join(dechunk(body)), b""
-
-
 @pytest.mark.parametrize("kind", ["cgi", "wsgi", "fastcgi", "asgi"])
-def test_slow_uploads_over_http2_hold_no_process(serve, programs, kind):  # noqa: F811
+def test_slow_uploads_over_http2_hold_no_process(serve, programs, kind):
     server = serve(more=programs.route(kind, "processes = 2, queue = 16"))
     path = programs.path(kind)
     assert get(server, f"{path}?hello")[0] == 200
@@ -116,7 +62,7 @@ def test_slow_uploads_over_http2_hold_no_process(serve, programs, kind):  # noqa
 
 @pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 1_000_000])
 @pytest.mark.parametrize("kind", KINDS)
-def test_bodies_of_every_size_arrive_unchanged(serve, programs, kind, size):  # noqa: F811
+def test_bodies_of_every_size_arrive_unchanged(serve, programs, kind, size):
     server = serve(more=programs.route(kind, route='body_size = "10MB"'))
     path, body = f"{programs.path(kind)}?total", os.urandom(size)
     for length in (size, None):
@@ -133,7 +79,7 @@ def test_bodies_of_every_size_arrive_unchanged(serve, programs, kind, size):  # 
                 assert (status, answer) == (200, expected(body)), (length, pieces, server.log)
 
 
-def test_a_body_over_http2_is_larger_than_its_windows(serve, programs):  # noqa: F811
+def test_a_body_over_http2_is_larger_than_its_windows(serve, programs):
     server = serve(more="".join(programs.route(kind, route='body_size = "10MB"') for kind in ("cgi", "wsgi")))
     body = os.urandom(3_000_000)
     for kind in ("cgi", "wsgi"):
@@ -161,7 +107,7 @@ def test_a_body_over_http2_is_larger_than_its_windows(serve, programs):  # noqa:
 
 
 @pytest.mark.parametrize("kind", ["cgi", "wsgi", "fastcgi"])
-def test_with_stream_a_script_begins_before_its_body_has_arrived(serve, programs, tmp_path, kind):  # noqa: F811
+def test_with_stream_a_script_begins_before_its_body_has_arrived(serve, programs, tmp_path, kind):
     server = serve(more=programs.route(kind, "processes = 1, queue = 1", 'body = "stream"'))
     path, body = programs.path(kind), b"x" * 50_000
     assert get(server, f"{path}?hello")[0] == 200
@@ -199,7 +145,7 @@ async def application(scope, receive, send):
 '''
 
 
-def asgi_echo(serve, programs, route):  # noqa: F811
+def asgi_echo(serve, programs, route):
     (programs.directory / "echo_app.py").write_text(ECHO)
     text = programs.route("asgi", route=route).replace("asgi_app:", "echo_app:")
     return serve(more=text)
@@ -214,7 +160,7 @@ def receive_until(connection, text):
     return data
 
 
-def test_an_asgi_application_reads_a_streamed_body_as_it_arrives(serve, programs):  # noqa: F811
+def test_an_asgi_application_reads_a_streamed_body_as_it_arrives(serve, programs):
     server = asgi_echo(serve, programs, 'body = "stream"')
     with server.connect() as connection:
         connection.sendall(upload("/asgi/run", None) + b"3\r\none\r\n")
@@ -230,7 +176,7 @@ def test_an_asgi_application_reads_a_streamed_body_as_it_arrives(serve, programs
         receive_until(connection, b"two")
 
 
-def test_an_asgi_application_reads_a_buffered_body_in_parts(serve, programs):  # noqa: F811
+def test_an_asgi_application_reads_a_buffered_body_in_parts(serve, programs):
     server = asgi_echo(serve, programs, 'body_size = "10MB"')
     body = os.urandom(700_000)
     for length in (len(body), None):
@@ -238,10 +184,10 @@ def test_an_asgi_application_reads_a_buffered_body_in_parts(serve, programs):  #
             connection.sendall(upload("/asgi/run", length, "POST", "Connection: close"))
             connection.sendall(body if length else chunks(body))
             status, fields, answer = parse(read_all(connection))
-            assert b"".join(dechunk(answer)) == b"with length\n" + body
+            assert answer == b"with length\n" + body
 
 
-def test_a_slow_upload_holds_no_place_of_the_throttle(serve, programs):  # noqa: F811
+def test_a_slow_upload_holds_no_place_of_the_throttle(serve, programs):
     route = "throttle = { concurrent = 1, queue = 0 }"
     server = serve(more=programs.route("wsgi", route=route))
     path = programs.path("wsgi")
@@ -258,7 +204,7 @@ def test_a_slow_upload_holds_no_place_of_the_throttle(serve, programs):  # noqa:
         assert read_any(connection)[2] == expected(body)
 
 
-def test_early_responses_come_before_the_body(serve, programs):  # noqa: F811
+def test_early_responses_come_before_the_body(serve, programs):
     closed = programs.route("cgi", route=f'methods = ["GET", "POST"]\nbody_size = "1MB"')
     server = serve(more=closed)
     for head, status in (
@@ -272,7 +218,7 @@ def test_early_responses_come_before_the_body(serve, programs):  # noqa: F811
 
 
 @pytest.mark.parametrize("kind", ["cgi", "wsgi", "scgi"])
-def test_the_body_is_asked_for_when_the_server_reads_it(serve, programs, kind):  # noqa: F811
+def test_the_body_is_asked_for_when_the_server_reads_it(serve, programs, kind):
     server = serve(more=programs.route(kind))
     path, body = f"{programs.path(kind)}?total", b"x" * 100_000
     for length in (len(body), None):
@@ -283,7 +229,7 @@ def test_the_body_is_asked_for_when_the_server_reads_it(serve, programs, kind): 
             assert read_any(connection)[2] == expected(body)
 
 
-def test_clients_that_leave_within_an_upload_leave_nothing_behind(serve, programs):  # noqa: F811
+def test_clients_that_leave_within_an_upload_leave_nothing_behind(serve, programs):
     server = serve(more=programs.route("cgi", route='body_size = "10MB"') + programs.route("wsgi", route='body_size = "10MB"'))
     for kind in ("cgi", "wsgi"):
         assert get(server, f"{programs.path(kind)}?hello")[0] == 200
@@ -295,7 +241,7 @@ def test_clients_that_leave_within_an_upload_leave_nothing_behind(serve, program
     wait_until(lambda: count() <= before, "all files are closed")
 
 
-def test_what_bodies_take_in_files_is_bounded(serve, programs):  # noqa: F811
+def test_what_bodies_take_in_files_is_bounded(serve, programs):
     route = 'body_size = "10MB"'
     server = serve(more=programs.route("cgi", route=route), server='spool_size = "1MB"')
     path = f"{programs.path('cgi')}?total"
@@ -315,9 +261,7 @@ def test_what_bodies_take_in_files_is_bounded(serve, programs):  # noqa: F811
             assert read_any(connection)[2] == expected(b"x" * size)
 
 
-def test_memory_of_many_slow_bodies_is_bounded(serve, programs):  # noqa: F811
-    from test_cgi import rss
-
+def test_memory_of_many_slow_bodies_is_bounded(serve, programs):
     server = serve(more=programs.route("cgi"))
     path = f"{programs.path('cgi')}?total"
     before = rss(server)
@@ -330,7 +274,7 @@ def test_memory_of_many_slow_bodies_is_bounded(serve, programs):  # noqa: F811
             assert read_any(connection)[2] == expected(b"x" * 100_000)
 
 
-def test_a_full_disk_is_the_failure_of_that_request_only(serve, programs, tmp_path):  # noqa: F811
+def test_a_full_disk_is_the_failure_of_that_request_only(serve, programs, tmp_path):
     """Files may have 100 KB (RLIMIT_FSIZE), which stands for a disk without room."""
     def limit():
         import signal

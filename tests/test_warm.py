@@ -1,57 +1,23 @@
-"""Warm CGI: the programs of `test_cgi` behave the same, and what is particular to hosts."""
+"""Warm CGI: what differs from plain CGI. `test_cgi` runs its tests with both kinds."""
 
 import json
 import os
 import signal
 import subprocess
 import threading
-from pathlib import Path
 
 import pytest
 
-import test_cgi
-from conftest import parse, read_all, wait_until
-from test_cgi import *  # noqa: F403 (the same tests run here with kind = "warm")
-from test_cgi import IDENTITY, PRINT, content, get, is_alive, none_left, script
+from support.http import get, parse, read_all
+from support.processes import is_alive, none_left, warm_hosts, warm_socket
+from support.scripts import HELLO, IDENTITY, PRINT, script
+from support.server import DUNLIN
+from support.waiting import wait_until
 
 
 @pytest.fixture
 def kind():
     return "warm"
-
-
-def is_host(pid):
-    """A host has its socket to the server where no other process has anything."""
-    try:
-        return os.readlink(f"/proc/{pid}/fd/100").startswith("socket:")
-    except OSError:
-        return False
-
-
-@pytest.fixture(autouse=True)
-def _hosts_are_no_processes_of_requests(monkeypatch):
-    every = test_cgi.children
-
-    def children(server):
-        return {pid: state for pid, state in every(server).items() if not is_host(pid)}
-
-    monkeypatch.setattr(test_cgi, "children", children)
-
-
-def hosts(server):
-    """The hosts of the server by the name of what they run."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            stat = (entry / "stat").read_text()
-        except OSError:
-            continue
-        name, fields = stat.partition("(")[2].rpartition(")")[0], stat.rpartition(")")[2].split()
-        if int(fields[1]) == server.pid and fields[0] != "Z" and is_host(entry.name):
-            found[name] = int(entry.name)
-    return found
 
 
 def compile_c(directory, name, source, *options):
@@ -143,7 +109,7 @@ def test_what_a_program_sees_is_what_it_sees_as_plain_cgi(tmp_path, serve, name)
             data = (f"GET /{kind}/{name}?{query} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         status, fields, answer = parse(server.exchange(data.encode()))
         assert status == 200, server.log
-        told = json.loads(content(fields, answer))
+        told = json.loads(answer)
         assert told["group"] and told.pop("parent") == server.pid
         for key in ("REMOTE_PORT", "REQUEST_URI", "SCRIPT_NAME"):
             told["env"][key] = told["env"][key].replace("/cgi/", "/warm/")
@@ -156,7 +122,7 @@ def test_what_a_program_sees_is_what_it_sees_as_plain_cgi(tmp_path, serve, name)
         for _ in range(3):
             assert ask("warm", query) == plain
     assert plain["args"] == ["one", "two"]
-    assert len(hosts(server)) == 1
+    assert len(warm_hosts(server)) == 1
 
 
 ENVIRONMENTS = {
@@ -176,7 +142,7 @@ def test_of_what_a_host_is_started_with_only_the_routes_own_is_seen(cgi, given):
             seen = dict(line.split("=", 1) for line in get(server, f"/cgi-bin/{name}")[2].decode().splitlines())
             assert seen["APP"] == "blue" and seen.get("LD_BIND_NOW") == given
             assert "LD_PRELOAD" not in seen and not [key for key in seen if "WARM" in key], seen
-    assert len(hosts(server)) == len(ENVIRONMENTS)
+    assert len(warm_hosts(server)) == len(ENVIRONMENTS)
 
 
 @pytest.mark.parametrize("settings, number", [("", 0), ('env = { LD_BIND_NOW = "" }', 1)])
@@ -192,7 +158,7 @@ def test_a_program_that_names_what_does_not_exist_runs_all_the_same(cgi, tmp_pat
     server = cgi(settings=settings)
     for _ in range(2):
         assert get(server, "/cgi-bin/lacks")[2] == b"ok\n"
-    assert len(hosts(server)) == number
+    assert len(warm_hosts(server)) == number
 
 
 def test_nothing_of_one_request_is_there_in_the_next(cgi):
@@ -244,7 +210,7 @@ def test_what_a_host_has_rehearsed_leaves_no_trace(tmp_path, serve, method):
         data = f"{method} /{kind}/s.py?a+b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{body}"
         status, fields, answer = parse(server.exchange(data.encode()))
         assert status == 200, server.log
-        told = json.loads(content(fields, answer).decode().replace("/warm/", "/cgi/"))
+        told = json.loads(answer.decode().replace("/warm/", "/cgi/"))
         for key in ("REMOTE_PORT", *IDENTITY):
             told["environment"].pop(key)
         told["handed on"] = [line for line in told["handed on"]
@@ -255,7 +221,7 @@ def test_what_a_host_has_rehearsed_leaves_no_trace(tmp_path, serve, method):
     assert all(plain["few"]) and not plain["modules"]
     for _ in range(3):
         assert ask("warm") == plain
-    assert len(hosts(server)) == 1
+    assert len(warm_hosts(server)) == 1
 
 
 @pytest.fixture
@@ -275,7 +241,7 @@ def test_what_is_written_before_a_script_begins_is_of_every_request(beginning):
     server = beginning("import sys\nsys.stdout.write('Content-Type: a/b\\n\\nbegins ')\n", "print('ends')\n")
     for _ in range(3):
         assert get(server, "/cgi-bin/s.py")[2] == b"begins ends\n"
-    assert len(hosts(server)) == 1
+    assert len(warm_hosts(server)) == 1
 
 
 def test_code_that_follows_what_runs_hears_of_no_rehearsal(beginning):
@@ -377,11 +343,12 @@ def test_python_ends_as_it_does_otherwise(cgi, text, status):
     server = cgi({"e.py": f"#!/usr/bin/python3\nimport os, sys\n{text}\n"})
     for _ in range(2):
         assert server.get("/cgi-bin/e.py")[0] == 502
-    wait_until(lambda: server.log.count("it wrote nothing") == 2, "both are told")
+    none_left(server)
+    server.stop()  # Only then the log has the second of two equal lines.
+    assert server.log.count("it wrote nothing") == 2
     lines = [line for line in server.log.splitlines() if "it wrote nothing" in line]
     assert all((f"exit status is {status}" in line) == (status != 0) for line in lines), server.log
     assert "warm host>" not in server.log
-    none_left(server)
 
 
 def test_a_traceback_is_the_one_of_python_itself(cgi):
@@ -431,7 +398,7 @@ def test_other_interpreters_are_stopped_before_they_begin(cgi):
     for _ in range(2):
         assert get(server, "/cgi-bin/a?b")[2].decode() == f"{cgi.directory}/a 1 b"
         assert get(server, "/cgi-bin/env?b+c")[2].decode() == f"{cgi.directory}/env b c"
-    assert set(hosts(server)) == {"sh", "env"}
+    assert set(warm_hosts(server)) == {"sh", "env"}
 
 
 @pytest.mark.parametrize("language", ["python", "perl", "c"])
@@ -452,7 +419,7 @@ def test_a_changed_program_takes_effect_at_the_next_request(cgi, language):
         write(number)
         for _ in range(3):
             assert get(server, "/cgi-bin/x")[2] == b"%d\n" % number
-    wait_until(lambda: len(hosts(server)) == 1, "the hosts of what is gone have ended")
+    wait_until(lambda: len(warm_hosts(server)) == 1, "the hosts of what is gone have ended")
 
 
 def test_a_preloaded_module_that_changes_is_loaded_anew(cgi, tmp_path):
@@ -497,12 +464,12 @@ def test_modules_that_look_around_when_they_are_loaded_see_the_request(cgi):
 def test_a_host_that_hangs_is_ended_and_costs_no_request(cgi):
     server = cgi({"k.py": "#!/usr/bin/python3\nprint('Content-Type: a/b\\n\\nok')\n"})
     assert get(server, "/cgi-bin/k.py")[2] == b"ok\n"
-    [host] = hosts(server).values()
+    [host] = warm_hosts(server).values()
     os.kill(host, signal.SIGSTOP)
     with server.connect(30) as connection:
         connection.sendall(b"GET /cgi-bin/k.py HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         status, fields, body = parse(read_all(connection))
-    assert (status, content(fields, body)) == (200, b"ok\n")
+    assert (status, body) == (200, b"ok\n")
     assert "it makes no processes any more" in server.log
     none_left(server)
 
@@ -532,12 +499,19 @@ def test_a_host_that_is_killed_costs_no_request(cgi):
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
-    ends = lambda: server.log.count("its warm host has ended")
+    ended = set()
+
+    def other_host():
+        """A host whose socket is not one of `ended`: a process that one of those has made may still have that."""
+        found = ((pid, warm_socket(pid)) for pid in warm_hosts(server).values())
+        return next(((pid, end) for pid, end in found if end and end not in ended), None)
+
     for number in range(3):
-        [host] = wait_until(lambda: hosts(server), "a host is there").values()
+        host, end = wait_until(other_host, "a host runs")
+        ended.add(end)
         os.kill(host, signal.SIGKILL)
-        wait_until(lambda: ends() == number + 1, "its end is told")
-    wait_until(lambda: hosts(server), "another is there")
+        wait_until(lambda: server.log.count("its warm host has ended") == number + 1, "the log has its end")
+    wait_until(other_host, "another host runs")
     done.set()
     for thread in threads:
         thread.join()
@@ -552,7 +526,7 @@ def test_what_hangs_is_no_matter_of_the_host(cgi):
     for _ in range(3):
         assert get(server, "/cgi-bin/h.py?hang=1")[0] == 504
         assert get(server, "/cgi-bin/h.py")[2] == b"ok\n"
-    assert len(hosts(server)) == 1
+    assert len(warm_hosts(server)) == 1
     none_left(server)
 
 
@@ -565,7 +539,7 @@ def test_200_requests_at_once(cgi):
         connection.sendall(b"GET /cgi-bin/n.py?n=%d HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % number)
     for number, connection in enumerate(connections):
         status, fields, body = parse(read_all(connection))
-        assert (status, content(fields, body)) == (200, b"n=%d\n" % number), server.log
+        assert (status, body) == (200, b"n=%d\n" % number), server.log
         connection.close()
     none_left(server)
 
@@ -581,12 +555,10 @@ def test_a_program_of_its_own_kind_runs_as_plain_cgi_and_the_log_says_so_once(cg
             assert get(server, f"/cgi-bin/{name}")[2] == b"ok\n"
     wait_until(lambda: server.log.count("runs as plain CGI") == 2, "it is told")
     assert "not dynamically linked" in server.log and "privileges of its own" in server.log
-    assert not hosts(server)
+    assert not warm_hosts(server)
 
 
 def test_check_tells_of_programs_that_cannot_be_kept_warm(tmp_path):
-    from conftest import DUNLIN
-
     directory = tmp_path / "bin"
     (directory / "sub").mkdir(parents=True)
     compile_c(directory, "static", "int main(void) { return 0; }\n", "-static")
@@ -621,15 +593,16 @@ def test_an_end_by_a_signal_is_told(cgi):
     server = cgi()
     for _ in range(2):
         assert server.get("/cgi-bin/abort")[0] == 502
-    wait_until(lambda: server.log.count("signal 6") == 2, "both are told")
     none_left(server)
+    server.stop()  # Only then the log has the second of two equal lines.
+    assert server.log.count("signal 6") == 2
 
 
 def test_hosts_end_with_the_server(cgi):
-    server = cgi({"a.py": "#!/usr/bin/python3\nprint('Content-Type: a/b\\n\\nok')\n", "b": test_cgi.HELLO})
+    server = cgi({"a.py": "#!/usr/bin/python3\nprint('Content-Type: a/b\\n\\nok')\n", "b": HELLO})
     for name in ("a.py", "b"):
         assert get(server, f"/cgi-bin/{name}")[0] == 200
-    numbers = hosts(server).values()
+    numbers = warm_hosts(server).values()
     assert len(numbers) == 2
     server.stop(signal.SIGKILL)
     wait_until(lambda: not any(is_alive(pid) for pid in numbers), "they are gone")

@@ -10,9 +10,12 @@ import time
 
 import pytest
 
-from conftest import parse, read_all, read_response, wait_until
-from test_cgi import IDENTITY, PRINT, assert_events_arrive_as_they_are_sent, content, dechunk, get, is_alive, script
-from test_fastcgi import serve, workers  # noqa: F401
+from support.http import dechunk, get, parse, post, read_all, read_response
+from support.processes import is_alive, workers
+from support.scripts import assert_events_arrive_as_they_are_sent, IDENTITY, PRINT, script
+from support.waiting import wait_until
+
+pytestmark = pytest.mark.usefixtures("orderly_stop")
 
 APP = '''
 import hashlib, json, os, sys, time
@@ -155,7 +158,7 @@ both = pytest.mark.parametrize("wsgi", ["fast", "pure"], indirect=True)
 
 
 @pytest.fixture
-def wsgi(serve, tmp_path, request):  # noqa: F811
+def wsgi(serve, tmp_path, request):
     """Starts a server with the application: `wsgi(settings)`."""
     interpreter = sys.executable
     if getattr(request, "param", "fast") == "pure":
@@ -177,16 +180,6 @@ def wsgi(serve, tmp_path, request):  # noqa: F811
 
     start.directory = directory
     return start
-
-
-def post(server, path, body, *fields, chunked=False):
-    head = "".join(f"{field}\r\n" for field in fields)
-    length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {len(body)}"
-    if chunked:
-        body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
-    data = f"POST {path} HTTP/1.1\r\nHost: Example.org:81\r\nConnection: close\r\n{head}{length}\r\n\r\n"
-    status, fields, answer = parse(server.exchange(data.encode() + body, 60))
-    return status, fields, content(fields, answer)
 
 
 @both
@@ -269,11 +262,10 @@ def test_what_is_kept_from_one_request_is_not_taken_for_another_ones(wsgi, threa
             assert (status, fields["x-n"], body) == (200, str(number // 2), wanted), number
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("chunked", [False, True])
-def test_an_upload_of_200_mb_arrives_whole(wsgi, threads, chunked):
+@pytest.mark.parametrize("threads, chunked, megabytes", [(1, False, 200), (1, True, 20), (3, False, 20), (3, True, 20)])
+def test_a_large_upload_arrives_whole(wsgi, threads, chunked, megabytes):
     server = wsgi(f"processes = 1, threads = {threads}", 'body_size = "300MB"')
-    body = os.urandom(1 << 20) * 200
+    body = os.urandom(1 << 20) * megabytes
     digest = hashlib.sha256(body).hexdigest().encode()
     assert post(server, "/app/total", body, chunked=chunked)[2] == digest
     assert post(server, "/app/ignore", body[:20_000], chunked=chunked)[2] == b"ignored"
@@ -295,7 +287,7 @@ def test_a_large_answer_arrives_whole_and_holds_no_memory(wsgi, threads):
             for _ in range(50):
                 assert get(server, "/app/")[2] == b"hello"
             status, fields, body = parse(read_all(connection))
-        assert content(fields, body) == wanted
+        assert body == wanted
 
 
 @both
@@ -479,7 +471,7 @@ def test_the_library_is_used_where_it_can_be(wsgi, threads, wanted):
     assert not [line for line in lines if "WARN" in line or "ERROR" in line], server.log
 
 
-def test_the_loops_share_the_hosts(wsgi, serve, tmp_path):  # noqa: F811
+def test_the_loops_share_the_hosts(wsgi, serve, tmp_path):
     wsgi().stop()
     text = (tmp_path / "dunlin-0.toml").read_text().replace("threads = 1", "threads = 3", 1)
     server = serve(text=text)

@@ -1,6 +1,5 @@
 """The host of WSGI applications alone: what it makes of frames, with its library in C and without."""
 
-import os
 import shutil
 import signal
 import socket
@@ -10,7 +9,7 @@ import sys
 
 import pytest
 
-from conftest import ROOT, wait_until
+from support.server import ROOT
 
 APP = '''
 import os, sys, time

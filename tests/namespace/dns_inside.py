@@ -1,17 +1,15 @@
 """Run within a network namespace of its own, where 192.0.2.1 is an address of the loopback
 interface: names of 127.0.0.1 are never asked for, as RFC 6761 wants."""
 
-import os
 import re
 import socket
 import struct
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from conftest import serve, site, wait_until, write  # noqa: E402, F401
+from support.files import write
+from support.waiting import wait_until
 
 ADDRESS = "192.0.2.1"
 

@@ -9,7 +9,7 @@ import socket
 import struct
 import threading
 
-from test_cgi import script
+from support.scripts import script
 
 KINDS = ["cgi", "warm", "rte", "cgiplus", "fastcgi", "scgi", "uwsgi", "wsgi", "asgi", "psgi"]
 # The kinds whose processes the server starts.

@@ -1,7 +1,8 @@
 """Frames by hand: a client that does what real ones do not."""
 
-import socket
+import re
 import struct
+import subprocess
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS = range(5)
@@ -110,3 +111,41 @@ def goaways(frames):
         for kind, _, _, payload in frames
         if kind == GOAWAY
     ]
+
+
+def block(fields):
+    """A field section of literals without indexing or Huffman code."""
+    out = b""
+    for name, value in fields:
+        name, value = name.encode(), value.encode()
+        out += b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
+    return out
+
+
+def curl(server, path, *arguments, data=None):
+    """Status, fields, body and version by curl."""
+    command = ["curl", "-sS", "-i", "--http2-prior-knowledge", "--path-as-is", "-m", "30", *arguments]
+    done = subprocess.run([*command, server.url + path], input=data, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    head, _, body = done.stdout.partition(b"\r\n\r\n")
+    while head.startswith(b"HTTP/2 1"):
+        head, _, body = body.partition(b"\r\n\r\n")
+    lines = head.decode().split("\r\n")
+    version, status = lines[0].split()[:2]
+    assert version == "HTTP/2"
+    return int(status), dict(line.split(": ", 1) for line in lines[1:]), body
+
+
+def h2spec(server, *options):
+    """Runs all of h2spec's cases, of which every one has to pass."""
+    done = subprocess.run(
+        ["h2spec", "-h", server.host, "-p", str(server.port), "-o", "5", *options],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    found = re.search(r"(\d+) tests, (\d+) passed, (\d+) skipped, (\d+) failed", done.stdout)
+    assert found, done.stdout + done.stderr
+    total, passed, skipped, failed = map(int, found.groups())
+    assert (passed, skipped, failed) == (total, 0, 0), done.stdout[done.stdout.find("Failures:") :]
+    assert total >= 145

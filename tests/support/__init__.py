@@ -1,0 +1,1 @@
+"""What the tests share: servers, clients, certificates, scripts and their processes."""

@@ -1,0 +1,14 @@
+"""PHP's FastCGI worker, and FastCGI records as bytes."""
+
+import shutil
+import struct
+
+PHP_CGI = shutil.which("php-cgi")
+
+
+def record(kind, data=b"", padding=0, request=1):
+    return struct.pack(">BBHHBx", 1, kind, request, len(data), padding) + data + bytes(padding)
+
+
+def end_request(status=0, protocol=0):
+    return record(3, struct.pack(">IB3x", status, protocol), 3)
