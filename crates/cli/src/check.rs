@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use dunlin_server::client::Client;
-use dunlin_server::config::{Config, Confinement, InForce, Overrides, Problem, diff, explain};
+use dunlin_server::config::{
+    Config, Confinement, Overrides, Problem, StartupSettings, diff, explain,
+};
 use serde::Deserialize;
 
 use crate::admin::socket_of;
@@ -84,8 +86,8 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         report_warnings(&findings.warnings);
         return ExitCode::FAILURE;
     }
-    if let Some((before, in_force)) = before {
-        let lines = diff(&before, config, &in_force);
+    if let Some((before, startup)) = before {
+        let lines = diff(&before, config, &startup);
         if lines.is_empty() {
             println!("nothing would change");
         }
@@ -136,7 +138,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 
 impl Arguments {
     /// What `file` is to be compared with, when it is to be, and what is fixed since the start.
-    fn before(&self, file: &Path) -> Result<Option<(Config, InForce)>, String> {
+    fn before(&self, file: &Path) -> Result<Option<(Config, StartupSettings)>, String> {
         let Some(old) = &self.diff else { return Ok(None) };
         let parse = |text: &str, path: &Path, overrides: &Overrides| {
             Config::parse(text, path, overrides).map_err(|problems| {
@@ -148,8 +150,8 @@ impl Arguments {
             let text = std::fs::read_to_string(old)
                 .map_err(|error| format!("{}: {error}", old.display()))?;
             let before = parse(&text, old, &Overrides::default())?;
-            let in_force = InForce::of(&before);
-            return Ok(Some((before, in_force)));
+            let startup = StartupSettings::of(&before);
+            return Ok(Some((before, startup)));
         }
         let socket = match &self.admin {
             Some(socket) => socket.clone(),
@@ -158,14 +160,14 @@ impl Arguments {
         let running = Running::ask(&socket)?;
         let path = running.file.ok_or("the server that runs goes by no file")?;
         let before = parse(&running.text, &path, &running.overrides)?;
-        let in_force = match (&running.started_with, running.in_force) {
+        let startup = match (&running.started_with, running.startup) {
             (Some(text), Some(confinement)) => {
                 let started = parse(text, &path, &running.overrides)?;
-                InForce::of(&started).with_confinement(confinement)
+                StartupSettings::of(&started).with_confinement(confinement)
             }
-            _ => InForce::of(&before),
+            _ => StartupSettings::of(&before),
         };
-        Ok(Some((before, in_force)))
+        Ok(Some((before, startup)))
     }
 }
 
@@ -178,7 +180,7 @@ struct Running {
     overrides: Overrides,
     /// The configuration that it was started with.
     started_with: Option<String>,
-    in_force: Option<Confinement>,
+    startup: Option<Confinement>,
 }
 
 impl Running {

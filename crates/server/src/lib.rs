@@ -14,15 +14,15 @@ mod early_hints;
 pub mod error_log;
 mod handler;
 mod listen;
+mod log_limiter;
 pub mod password;
 mod response;
 mod route;
-mod scratch;
-mod seldom;
 mod server;
 mod spawn;
 mod stream;
 mod telemetry;
+mod temp_files;
 mod tls;
 mod transport;
 mod whole_answer;
@@ -36,9 +36,9 @@ pub mod status {
         Report, Requests, Route, RouteLimits, Scripts, ServerReport, Tls,
     };
 }
-pub use scratch::warning as temporary_directory_warning;
 pub use server::{
     Confined, Findings, Origin, Server, StartError, Takeover, confine, hindrances, verify,
 };
 pub use telemetry::PHASES;
 pub use telemetry::live::{Filter, FilterError};
+pub use temp_files::warning as temporary_directory_warning;

@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use self::proxy::Addresses;
-use crate::cache::Store;
+use crate::cache::SharedCache;
 use crate::config::Listen;
 use crate::connection_limits::{AddressPlace, Eviction, PerAddress};
 use crate::drive::http1::{Connection, Start};
@@ -235,8 +235,8 @@ impl ConnectionLimiter {
     }
 
     /// Has all workers close the descriptors that the cache keeps, because none is left for something else.
-    pub(crate) fn release_descriptors(&self, store: &Store) {
-        store.release_descriptors();
+    pub(crate) fn release_descriptors(&self, cache: &SharedCache) {
+        cache.release_descriptors();
         self.release.notify_waiters();
     }
 
@@ -638,7 +638,7 @@ async fn wait_for_room(ctx: &WorkerContext, why: &dyn std::fmt::Display, listene
     if !limiter.descriptors_said.swap(true, Ordering::Relaxed) {
         tracing::error!("accepting pauses until there is room: {why}");
         // Files kept open only to be fast give way.
-        ctx.shared.store.clear();
+        ctx.shared.cache.clear();
         ctx.sweep();
     }
     loop {

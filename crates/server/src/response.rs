@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dunlin_http::FieldLines;
 
-use crate::cache::{Stored, StoredFile};
+use crate::cache::{ContentFile, StoredContent};
 use crate::stream;
 
 /// A response: its head, and a body that is a source to pull from.
@@ -58,7 +58,7 @@ pub(crate) enum StreamKind {
 pub(crate) enum Piece {
     Memory(Bytes),
     /// A stretch of an open file, by byte offsets.
-    File(Arc<StoredFile>, Range<u64>),
+    File(Arc<ContentFile>, Range<u64>),
 }
 
 impl Response {
@@ -169,12 +169,12 @@ impl Body {
 
 impl Piece {
     /// The stretch `range` of something stored.
-    pub(crate) fn of(stored: &Stored, range: Range<u64>) -> Self {
+    pub(crate) fn of(stored: &StoredContent, range: Range<u64>) -> Self {
         match stored {
-            Stored::Memory(bytes) => {
+            StoredContent::Memory(bytes) => {
                 Self::Memory(bytes.slice(range.start as usize..range.end as usize))
             }
-            Stored::File(file) => Self::File(Arc::clone(file), range),
+            StoredContent::File(file) => Self::File(Arc::clone(file), range),
         }
     }
 

@@ -1,7 +1,7 @@
 //! From a request to the site, the settings and the handler that serve it.
 
 mod admission;
-mod known;
+mod fast_path;
 mod reroute;
 
 use std::ops::Deref;
@@ -12,15 +12,15 @@ use std::time::Instant;
 
 use dunlin_http::http1::{BodyLength, Refusal};
 use dunlin_http::semantics::target::{self, Target};
-use dunlin_http::semantics::{Coding, Method, host, path};
+use dunlin_http::semantics::{ContentCoding, Method, host, path};
 use dunlin_http::{FieldLines, FieldName, OwnedRequest, Request};
 
 pub(crate) use self::admission::{Direction, dispatch_client};
 use self::admission::{is_admitted, misdirected};
-pub(crate) use self::known::{Answer, Known, Quick, known};
+pub(crate) use self::fast_path::{FastPath, FastPathConditions, FastResponse, fast_path};
 pub(crate) use self::reroute::{complete, reroute};
-use crate::cache::front::{Hit, Plain};
-use crate::cache::{Representation, Stored};
+use crate::cache::worker_cache::{CacheEntry, Prebuilt};
+use crate::cache::{Representation, StoredContent};
 use crate::checks::{
     CheckInput, Checks, Client, Decision, PendingDecision, Rejection, RequestContext,
 };
@@ -32,7 +32,7 @@ use crate::handler::{errors, file, redirect, respond, script, status};
 use crate::response::Response;
 use crate::stream;
 use crate::telemetry::{RouteTelemetry, ScriptContext};
-use crate::tls::{Facts, Policy};
+use crate::tls::{Policy, TlsInfo};
 use crate::transport::{Ends, Peer};
 use crate::worker::WorkerContext;
 
@@ -42,7 +42,7 @@ pub(crate) type Job = Pin<Box<dyn Future<Output = Response>>>;
 /// How a handler answers.
 pub(crate) enum Reply {
     /// An answer that a resource keeps ready.
-    Prepared(Prepared),
+    Cached(CachedResponse),
     /// An answer that is there.
     Response(Box<Response>),
     /// An answer that takes time.
@@ -66,7 +66,7 @@ pub(crate) struct Incoming {
     /// It came by TLS.
     pub(crate) encrypted: bool,
     /// What is known of the encryption.
-    pub(crate) tls: Option<Facts>,
+    pub(crate) tls: Option<TlsInfo>,
     /// How many handlers have passed the request on.
     pub(crate) redirects: u8,
     /// Takes what scripts tell of the request.
@@ -107,27 +107,27 @@ impl Incoming {
 }
 
 /// A whole representation, or the 304 that spares it.
-pub(crate) struct Prepared<H = Rc<Hit>> {
-    pub(crate) hit: H,
-    pub(crate) coding: Coding,
+pub(crate) struct CachedResponse<H = Rc<CacheEntry>> {
+    pub(crate) entry: H,
+    pub(crate) coding: ContentCoding,
     pub(crate) not_modified: bool,
     /// For the log.
     pub(crate) cache: &'static str,
     /// The body, when it is not the one that the resource has.
-    pub(crate) content: Option<Stored>,
+    pub(crate) content: Option<StoredContent>,
 }
 
-impl<H: Deref<Target = Hit>> Prepared<H> {
+impl<H: Deref<Target = CacheEntry>> CachedResponse<H> {
     /// What is sent when the answer is to be whole, as it is, if head and body have no more bytes than `most`.
     #[inline]
-    pub(crate) fn plain(&self, most: usize) -> Option<&Plain> {
-        let is_whole = self.coding == Coding::Identity && !self.not_modified;
+    pub(crate) fn prebuilt(&self, most: usize) -> Option<&Prebuilt> {
+        let is_whole = self.coding == ContentCoding::Identity && !self.not_modified;
         let is_kept = is_whole && self.content.is_none();
-        self.hit.plain.as_ref().filter(|plain| is_kept && plain.block.len() <= most)
+        self.entry.prebuilt.as_ref().filter(|prebuilt| is_kept && prebuilt.block.len() <= most)
     }
 
     /// The body of the answer in that form.
-    pub(crate) fn body<'a>(&'a self, form: &'a Representation) -> &'a Stored {
+    pub(crate) fn body<'a>(&'a self, form: &'a Representation) -> &'a StoredContent {
         self.content.as_ref().unwrap_or(&form.body)
     }
 }
@@ -243,9 +243,10 @@ pub(crate) fn dispatch(
     }
     let method = request.method();
     if matches!(method, Method::Get | Method::Head) {
-        let hit = ctx.front.borrow().get(site.serial, raw_path, ctx.clock.now()).cloned();
-        if let Some(hit) = hit
-            && let Some(routed) = dispatch_hit(ctx, client, request, site, (raw_path, query), &hit)
+        let entry = ctx.cache.borrow().get(site.serial, raw_path, ctx.clock.now()).cloned();
+        if let Some(entry) = entry
+            && let Some(routed) =
+                dispatch_cached(ctx, client, request, site, (raw_path, query), &entry)
         {
             return Ok(routed);
         }
@@ -297,27 +298,27 @@ fn is_harmless(request: &Request<'_>) -> bool {
 
 /// Answers with what the worker's cache has, if that may be used.
 #[inline]
-fn dispatch_hit(
+fn dispatch_cached(
     ctx: &Rc<WorkerContext>,
     client: Client,
     request: &Request<'_>,
     site: &Arc<Site>,
     (raw_path, query): (&[u8], Option<&[u8]>),
-    hit: &Rc<Hit>,
+    entry: &Rc<CacheEntry>,
 ) -> Option<Routed> {
-    if hit.checks.is_some() {
+    if entry.checks.is_some() {
         return None;
     }
-    if hit.plain.is_none() {
-        if file::has_changed(hit) {
-            hit.version.retire();
+    if entry.prebuilt.is_none() {
+        if file::has_changed(entry) {
+            entry.validity.invalidate();
             return None;
         }
-        if ctx.is_worth_a_copy(&hit.resource) {
+        if ctx.is_worth_a_copy(&entry.resource) {
             return None;
         }
     }
-    let (settings, via) = (&hit.settings, Via::default());
+    let (settings, via) = (&entry.settings, Via::default());
     let subject =
         Subject { site, settings, raw_path, path: b"", query, client, context: None, via };
     let context = match enter(ctx, client, request, &subject, None) {
@@ -326,7 +327,7 @@ fn dispatch_hit(
     };
     ctx.count_hit();
     let subject = subject.with(context.as_ref());
-    let reply = file::answer_hit(ctx, request, &subject, hit, "hit");
+    let reply = file::answer_from_cache(ctx, request, &subject, entry, "hit");
     Some(routed(site, settings, reply, false, context))
 }
 

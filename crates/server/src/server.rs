@@ -1,15 +1,15 @@
 //! Starting, changing and stopping: sockets, workers, signals and commands.
 
 mod access;
-mod calls;
-mod confine;
 mod handover;
 mod listeners;
+mod new_process;
 mod notify;
 mod pid_file;
 mod prepare;
 mod renew;
-mod successor;
+mod sandbox;
+mod seccomp;
 mod upgrade;
 mod verify;
 
@@ -27,22 +27,22 @@ use nix::sys::signal::{SigSet, Signal};
 use tokio::runtime::{Builder, LocalOptions, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
-use self::calls::Starter;
-pub use self::confine::{Confined, confine, hindrances};
-pub(crate) use self::confine::{check_identity, check_script_users};
 pub use self::handover::Takeover;
 use self::listeners::{Change, Listeners, Port};
 use self::notify::Manager;
 use self::pid_file::PidFile;
 use self::prepare::{Generation, Moved};
+pub use self::sandbox::{Confined, confine, hindrances};
+pub(crate) use self::sandbox::{check_identity, check_script_users};
+use self::seccomp::Starter;
 use self::upgrade::Upgrade;
 pub(crate) use self::verify::{Again, Purpose};
 pub use self::verify::{Findings, verify};
 use crate::checks::{BandwidthCounts, ConcurrencyCounts, Limited, RateCounts, RouteCounts};
-use crate::config::{Config, InForce, Problem, Site};
+use crate::config::{Config, Problem, Site, StartupSettings};
 use crate::control::{Action, Answer, Command, Control, Event};
 use crate::listen::{self, ListenerHandle};
-use crate::scratch;
+use crate::temp_files;
 use crate::worker::{SharedState, Timer, Worker};
 
 /// Why the server did not start, or did not change.
@@ -141,21 +141,21 @@ impl Server {
         let manager = Manager::from_environment();
         let program = confined.program.clone();
         let is_first = takeover.is_none();
-        let (mut inherited, in_force) = match takeover {
+        let (mut inherited, startup) = match takeover {
             Some(takeover) => {
-                let in_force = takeover.in_force(&mut config)?;
-                (std::mem::take(&mut takeover.inherited), in_force)
+                let startup = takeover.startup(&mut config)?;
+                (std::mem::take(&mut takeover.inherited), startup)
             }
             None => {
                 let sockets = handover::from_systemd()
                     .map_err(|error| fail(format!("sockets that systemd passes: {error}")))?;
-                (sockets, InForce::of(&config))
+                (sockets, StartupSettings::of(&config))
             }
         };
         let (runtime, control) =
             Control::new().map_err(|error| fail(format!("receiving signals: {error}")))?;
-        let starter = confine::confine_files_and_calls(&config, &confined)?;
-        let generation = Generation::first(config, in_force, control.commands())?;
+        let starter = sandbox::confine_files_and_calls(&config, &confined)?;
+        let generation = Generation::first(config, startup, control.commands())?;
         let config = Arc::clone(&generation.shared.config);
         let threads = config.server.threads;
         let mut listeners = Listeners::new(threads);
@@ -167,11 +167,11 @@ impl Server {
         let (ports, _) = listeners
             .change(plan)
             .map_err(|error| fail(format!("handing out listeners: {error}")))?;
-        let pid_file = generation.shared.in_force.pid_file.as_deref().map(PidFile::new);
+        let pid_file = generation.shared.startup.pid_file.as_deref().map(PidFile::new);
         if let Some(file) = &pid_file {
-            confine::place_pid_file(file, &confined, is_first)?;
+            sandbox::place_pid_file(file, &confined, is_first)?;
         }
-        let ready = confine::become_user(&config, confined)
+        let ready = sandbox::become_user(&config, confined)
             .and_then(|()| check_temporary_files(&config))
             .and_then(|()| check_descriptors(&config));
         if let Err(error) = ready {
@@ -334,7 +334,7 @@ impl Running {
     }
 
     fn pid_file(&self) -> Option<PidFile> {
-        self.generation.shared.in_force.pid_file.as_deref().map(PidFile::new)
+        self.generation.shared.startup.pid_file.as_deref().map(PidFile::new)
     }
 
     fn write_pid_file(&self) {
@@ -371,7 +371,7 @@ impl Running {
         }
         check_script_users(&config).map_err(|error| unchanged(&error))?;
         check_temporary_files(&config).map_err(|error| unchanged(&error))?;
-        let restart = config.needs_restart(&self.generation.shared.in_force);
+        let restart = config.needs_restart(&self.generation.shared.startup);
         let next = self.generation.next(config).map_err(|error| unchanged(&error))?;
         let config = Arc::clone(&next.shared.config);
         let plan = self
@@ -496,13 +496,13 @@ fn told(
 }
 
 fn tell_of_cache(shared: &SharedState) {
-    let SharedState { store, watch, .. } = shared;
+    let SharedState { cache, watch, .. } = shared;
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let (bytes, files, descriptors) = store.usage();
+    let (bytes, files, descriptors) = cache.usage();
     tracing::info!(
-        hits = count(&store.counters.hits),
-        misses = count(&store.counters.misses),
-        evictions = count(&store.counters.evictions),
+        hits = count(&cache.counters.hits),
+        misses = count(&cache.counters.misses),
+        evictions = count(&cache.counters.evictions),
         changes = watch.as_ref().map_or(0, |watch| count(&watch.ended)),
         bytes,
         files,
@@ -658,7 +658,7 @@ fn change_doors(
 
 /// Checks that temporary files have a directory: sockets of workers need one, and long request bodies.
 fn check_temporary_files(config: &Config) -> Result<(), StartError> {
-    match scratch::check_and_report() {
+    match temp_files::check_and_report() {
         Err(error) if config.needs_sockets() => {
             Err(fail(format!("{error}; the sockets of scripts need one")))
         }

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::config::Config;
-use crate::tls::{Certificates, Facts, Policy, Session, Standing};
+use crate::tls::{Certificates, Policy, Session, Standing, TlsInfo};
 
 /// A connection's bytes.
 pub(crate) enum Transport {
@@ -152,10 +152,10 @@ impl Transport {
     }
 
     /// What is known of the encryption; `None` when there is none.
-    pub(crate) fn tls(&self) -> Option<Facts> {
+    pub(crate) fn tls(&self) -> Option<TlsInfo> {
         match self {
             Self::Tcp(_) | Self::Unix(_) => None,
-            Self::Tls(session) => Some(session.facts()),
+            Self::Tls(session) => Some(session.info()),
         }
     }
 

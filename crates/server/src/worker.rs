@@ -27,16 +27,16 @@ pub(crate) use self::record::{Completion, ConnectionInfo, ResponseOutcome};
 pub(crate) use self::thread::Worker;
 pub(crate) use self::timer::Timer;
 use crate::blocking;
-use crate::cache::front::Front;
-use crate::cache::{Resource, Store, Watch};
+use crate::cache::worker_cache::WorkerCache;
+use crate::cache::{Resource, SharedCache, Watch};
 use crate::clock::Clock;
-use crate::config::{Config, InForce, Persistence, Server};
+use crate::config::{Config, Persistence, Server, StartupSettings};
 use crate::connections::Connections;
 use crate::control::Commands;
-use crate::handler::file::{Lookup, Protected, Root, Roots, anew};
+use crate::handler::file::{Lookup, Protected, Root, Roots, uncached};
 use crate::handler::script::{Known, Links, Pools, Storage};
 use crate::listen::ConnectionLimiter;
-use crate::route::Quick;
+use crate::route::FastPathConditions;
 use crate::telemetry::live::LiveTap;
 use crate::telemetry::metrics::{Metrics, WorkerMetrics};
 use crate::telemetry::redact::Redactor;
@@ -47,7 +47,7 @@ use crate::tls::Certificates;
 /// What all workers share. Nothing here is locked on the way of a cached file.
 pub(crate) struct SharedState {
     pub(crate) config: Arc<Config>,
-    pub(crate) store: Arc<Store>,
+    pub(crate) cache: Arc<SharedCache>,
     /// Absent when notification is switched off or the kernel has none.
     pub(crate) watch: Option<Arc<Watch>>,
     pub(crate) roots: Arc<Roots>,
@@ -66,7 +66,7 @@ pub(crate) struct SharedState {
     /// Where commands to the server go.
     pub(crate) commands: Commands,
     /// What is fixed since the start of the process.
-    pub(crate) in_force: Arc<InForce>,
+    pub(crate) startup: Arc<StartupSettings>,
     /// When the configuration was read.
     pub(crate) loaded: SystemTime,
     /// When the server was started.
@@ -87,10 +87,10 @@ pub(crate) struct WorkerContext {
     pub(crate) connections: Rc<Connections>,
     pub(crate) deadlines: Rc<Deadlines>,
     pub(crate) http1: Http1Settings,
-    pub(crate) quick: Quick,
-    pub(crate) front: RefCell<Front>,
+    pub(crate) fast_path: FastPathConditions,
+    pub(crate) cache: RefCell<WorkerCache>,
     /// Of files whose content is not kept.
-    pub(crate) heads: RefCell<Front>,
+    pub(crate) head_cache: RefCell<WorkerCache>,
     /// Connections to the hosts of applications.
     pub(crate) links: Rc<Links>,
     /// Scripts that were found lately.
@@ -187,7 +187,7 @@ impl SharedState {
         if let Some(watch) = &self.watch {
             watch.clear();
         }
-        self.store.clear();
+        self.cache.clear();
     }
 }
 
@@ -221,9 +221,9 @@ impl WorkerContext {
             connections: Rc::clone(&worker.connections),
             deadlines: Rc::clone(&worker.deadlines),
             http1: Http1Settings::new(server),
-            quick: Quick::new(&shared),
-            front: RefCell::new(Front::new(server.cache.entries)),
-            heads: RefCell::new(Front::new(anew::MOST)),
+            fast_path: FastPathConditions::new(&shared),
+            cache: RefCell::new(WorkerCache::new(server.cache.entries)),
+            head_cache: RefCell::new(WorkerCache::new(uncached::MOST)),
             links: Rc::clone(&worker.links),
             scripts: RefCell::default(),
             metrics: Rc::clone(worker.metrics.get_or_init(|| Rc::new(shared.metrics.for_worker()))),
@@ -288,7 +288,7 @@ impl WorkerContext {
 
     /// Whether a copy of the resource should be kept that cannot change.
     pub(crate) fn is_worth_a_copy(&self, resource: &Resource) -> bool {
-        resource.is_worth_a_copy(self.shared.store.largest_copy())
+        resource.is_worth_a_copy(self.shared.cache.largest_copy())
     }
 
     #[inline]
@@ -303,12 +303,12 @@ impl WorkerContext {
     /// Lets go of everything that is kept only to be fast and is not to be used any more.
     pub(crate) fn sweep(&self) {
         self.show_counts();
-        self.front.borrow_mut().sweep();
+        self.cache.borrow_mut().sweep();
     }
 
     /// Closes the descriptors that the cache keeps, because none is left for something else.
     pub(crate) fn release_descriptors(&self) {
-        self.shared.limiter.release_descriptors(&self.shared.store);
+        self.shared.limiter.release_descriptors(&self.shared.cache);
         self.sweep();
     }
 
@@ -334,7 +334,7 @@ impl WorkerContext {
 
     /// Adds what the cache did to the store's counters.
     fn show_counts(&self) {
-        let counters = &self.shared.store.counters;
+        let counters = &self.shared.cache.counters;
         counters.hits.fetch_add(self.hits.take(), Ordering::Relaxed);
         counters.misses.fetch_add(self.misses.take(), Ordering::Relaxed);
     }

@@ -22,5 +22,5 @@ pub mod token;
 
 pub use etag::EntityTag;
 pub use method::Method;
-pub use negotiate::Coding;
+pub use negotiate::ContentCoding;
 pub use token::{is_field_value, is_token};

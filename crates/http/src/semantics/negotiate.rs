@@ -4,7 +4,7 @@ use super::list::{members, split, weight};
 
 /// A content coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Coding {
+pub enum ContentCoding {
     /// None.
     Identity,
     /// RFC 1952.
@@ -15,7 +15,7 @@ pub enum Coding {
     Zstd,
 }
 
-impl Coding {
+impl ContentCoding {
     /// The coding as Content-Encoding names it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -60,15 +60,15 @@ pub fn accept_encoding(values: &[&[u8]]) -> Accepted {
         let Some(weight) = weight(parts) else { continue };
         if token == b"*" {
             any = Some(weight);
-        } else if let Some(coding) = Coding::from_token(token) {
+        } else if let Some(coding) = ContentCoding::from_token(token) {
             named[coding as usize] = Some(weight);
         }
     }
     let mut weights = named.map(|weight| weight.or(any).unwrap_or(0));
     // Identity is acceptable unless it is refused by name or by a `*` of weight 0; when nothing
     // was said of it, anything that was named comes before it.
-    if named[Coding::Identity as usize].is_none() {
-        weights[Coding::Identity as usize] = if any == Some(0) { 0 } else { 1 };
+    if named[ContentCoding::Identity as usize].is_none() {
+        weights[ContentCoding::Identity as usize] = if any == Some(0) { 0 } else { 1 };
     }
     Accepted { weights }
 }
@@ -76,8 +76,8 @@ pub fn accept_encoding(values: &[&[u8]]) -> Accepted {
 impl Accepted {
     /// The best of `available`, which stand in the server's order of preference: the highest
     /// weight, and of equals the first. `None` when nothing is acceptable.
-    pub fn choose(&self, available: &[Coding]) -> Option<Coding> {
-        let mut best: Option<(Coding, u16)> = None;
+    pub fn choose(&self, available: &[ContentCoding]) -> Option<ContentCoding> {
+        let mut best: Option<(ContentCoding, u16)> = None;
         for &coding in available {
             let weight = self.weights[coding as usize];
             if weight > best.map_or(0, |best| best.1) {
@@ -120,7 +120,7 @@ pub fn prefers_json(accept: &[&[u8]]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Coding::{Brotli, Gzip, Identity, Zstd};
+    use ContentCoding::{Brotli, Gzip, Identity, Zstd};
 
     #[test]
     fn the_heaviest_coding_wins_and_ties_go_to_the_server() {

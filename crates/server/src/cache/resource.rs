@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use dunlin_http::FieldLines;
-use dunlin_http::semantics::{Coding, EntityTag};
+use dunlin_http::semantics::{ContentCoding, EntityTag};
 use tokio::sync::Notify;
 
-use super::store::Key;
-use super::stored::{Facts, Stored};
-use super::watch::Version;
+use super::content::{FileMetadata, StoredContent};
+use super::shared_cache::Key;
+use super::watch::Validity;
 use crate::config::Settings;
 use crate::handler::media_type::ContentType;
 
@@ -21,31 +21,31 @@ pub(crate) struct Resource {
     pub(crate) settings: Arc<Settings>,
     /// Path of the file beneath the route's root, without a leading slash.
     pub(crate) file: Box<[u8]>,
-    pub(crate) facts: Facts,
+    pub(crate) metadata: FileMetadata,
     pub(crate) content_type: ContentType,
     pub(crate) identity: Representation,
     /// By [`coded_slot`]: empty until the form is requested for the first time.
-    coded: [OnceLock<CodedForm>; 3],
+    encoded: [OnceLock<EncodedVariant>; 3],
     search: Search,
     /// No notification comes when some sibling changes.
     has_unwatched_sibling: AtomicBool,
-    pub(crate) version: Arc<Version>,
+    pub(crate) validity: Arc<Validity>,
     /// It was answered with before.
     answered: AtomicBool,
 }
 
 /// The outcome of the search for a coded form.
 #[derive(Debug)]
-pub(crate) struct CodedForm {
+pub(crate) struct EncodedVariant {
     pub(crate) form: Option<Representation>,
     /// The file beside the original (`NAME.gz`) as it was found, whether it is used or not.
-    pub(crate) sibling: Option<Facts>,
+    pub(crate) sibling: Option<FileMetadata>,
 }
 
 /// One form of a resource, ready to be sent.
 #[derive(Debug)]
 pub(crate) struct Representation {
-    pub(crate) coding: Coding,
+    pub(crate) coding: ContentCoding,
     /// A number that no other representation has had.
     pub(crate) serial: u64,
     /// The fields of the plain 200 with the empty line, and the body when it is in memory: one
@@ -61,7 +61,7 @@ pub(crate) struct Representation {
     /// Seconds since 1970.
     pub(crate) last_modified: Option<u64>,
     pub(crate) length: u64,
-    pub(crate) body: Stored,
+    pub(crate) body: StoredContent,
     pub(crate) sha256: Option<[u8; 32]>,
     /// Any later change of the file gives it other metadata.
     pub(crate) is_settled: bool,
@@ -72,22 +72,22 @@ impl Resource {
         key: Key,
         settings: Arc<Settings>,
         file: &[u8],
-        facts: Facts,
+        metadata: FileMetadata,
         content_type: ContentType,
         identity: Representation,
-        version: Arc<Version>,
+        validity: Arc<Validity>,
     ) -> Self {
         Self {
             key,
             settings,
             file: file.into(),
-            facts,
+            metadata,
             content_type,
             identity,
-            coded: [const { OnceLock::new() }; 3],
+            encoded: [const { OnceLock::new() }; 3],
             search: Search::default(),
             has_unwatched_sibling: AtomicBool::new(false),
-            version,
+            validity,
             answered: AtomicBool::new(false),
         }
     }
@@ -95,29 +95,29 @@ impl Resource {
     /// The same without its content, for ever.
     pub(crate) fn heads(&self) -> Self {
         let identity = self.identity.without_body();
-        let version = Arc::new(Version::default());
-        version.trust_until(u64::MAX);
+        let validity = Arc::new(Validity::default());
+        validity.set_fresh_until(u64::MAX);
         let (key, settings) = (self.key.clone(), Arc::clone(&self.settings));
         let content_type = self.content_type.clone();
-        Self::new(key, settings, &self.file, self.facts, content_type, identity, version)
+        Self::new(key, settings, &self.file, self.metadata, content_type, identity, validity)
     }
 
     /// The form in that coding: `None` when it was never asked for, `Some(None)` when there is
     /// none.
     #[inline]
-    pub(crate) fn representation(&self, coding: Coding) -> Option<Option<&Representation>> {
+    pub(crate) fn representation(&self, coding: ContentCoding) -> Option<Option<&Representation>> {
         match coded_slot(coding) {
             None => Some(Some(&self.identity)),
-            Some(slot) => self.coded[slot].get().map(|coded| coded.form.as_ref()),
+            Some(slot) => self.encoded[slot].get().map(|encoded| encoded.form.as_ref()),
         }
     }
 
     /// Marks the search for the form in that coding as begun. `None` when it is known already or being
     /// searched for.
-    pub(crate) fn begin_search(self: &Arc<Self>, coding: Coding) -> Option<SearchGuard> {
+    pub(crate) fn begin_search(self: &Arc<Self>, coding: ContentCoding) -> Option<SearchGuard> {
         let slot = coded_slot(coding)?;
         let mut phases = self.search.phases.lock().unwrap_or_else(PoisonError::into_inner);
-        if phases[slot] != Phase::Idle || self.coded[slot].get().is_some() {
+        if phases[slot] != Phase::Idle || self.encoded[slot].get().is_some() {
             return None;
         }
         phases[slot] = Phase::Awaited;
@@ -125,7 +125,7 @@ impl Resource {
     }
 
     /// Waits until the form in that coding is known, or its search needs time that no request should wait for.
-    pub(crate) async fn searched(&self, coding: Coding) {
+    pub(crate) async fn searched(&self, coding: ContentCoding) {
         let Some(slot) = coded_slot(coding) else { return };
         loop {
             let mut changed = std::pin::pin!(self.search.changed.notified());
@@ -138,14 +138,14 @@ impl Resource {
     }
 
     /// The outcome of the search for the form in that coding, if there was one.
-    pub(crate) fn coded(&self, coding: Coding) -> Option<&CodedForm> {
-        self.coded[coded_slot(coding)?].get()
+    pub(crate) fn encoded(&self, coding: ContentCoding) -> Option<&EncodedVariant> {
+        self.encoded[coded_slot(coding)?].get()
     }
 
     /// Whether a later change of the file, or of one beside it, is certain to be recognized by its metadata.
     pub(crate) fn is_settled(&self) -> bool {
-        let mut coded = self.coded.iter().filter_map(|slot| slot.get()?.form.as_ref());
-        self.identity.is_settled && coded.all(|form| form.is_settled)
+        let mut encoded = self.encoded.iter().filter_map(|slot| slot.get()?.form.as_ref());
+        self.identity.is_settled && encoded.all(|form| form.is_settled)
     }
 
     /// Notes that changes of some sibling are not notified.
@@ -160,7 +160,7 @@ impl Resource {
     /// Whether it is worth a lasting copy: it is sent from where that costs more, a copy of it is
     /// not larger than `most`, and this is not the first time that it is asked for.
     pub(crate) fn is_worth_a_copy(&self, most: u64) -> bool {
-        let Stored::File(file) = &self.identity.body else { return false };
+        let StoredContent::File(file) = &self.identity.body else { return false };
         file.can_be_bettered()
             && self.identity.length <= most
             && self.answered.swap(true, Ordering::Relaxed)
@@ -170,8 +170,8 @@ impl Resource {
     pub(crate) fn cost(&self) -> (usize, usize) {
         // Maps, keys and heads beside the content.
         const OVERHEAD: usize = 2048;
-        let coded = self.coded.iter().filter_map(|slot| slot.get()?.form.as_ref());
-        coded
+        let encoded = self.encoded.iter().filter_map(|slot| slot.get()?.form.as_ref());
+        encoded
             .chain([&self.identity])
             .map(|form| form.body.cost())
             .fold((OVERHEAD, 0), |(bytes, descriptors), (b, d)| (bytes + b, descriptors + d))
@@ -225,9 +225,9 @@ impl SearchGuard {
     }
 
     /// Ends the search with its result.
-    pub(crate) fn finish(self, coded: CodedForm) {
+    pub(crate) fn finish(self, encoded: EncodedVariant) {
         // One search at a time sets the slot, and only while it is empty.
-        let _ = self.resource.coded[self.slot].set(coded);
+        let _ = self.resource.encoded[self.slot].set(encoded);
     }
 }
 
@@ -242,7 +242,7 @@ impl Representation {
     fn without_body(&self) -> Self {
         Self {
             block: Bytes::copy_from_slice(&self.block[..self.head_length]),
-            body: Stored::Memory(Bytes::new()),
+            body: StoredContent::Memory(Bytes::new()),
             head_not_modified: self.head_not_modified.clone(),
             fields: self.fields.clone(),
             etag: self.etag.clone(),
@@ -257,11 +257,11 @@ impl Representation {
     }
 }
 
-fn coded_slot(coding: Coding) -> Option<usize> {
+fn coded_slot(coding: ContentCoding) -> Option<usize> {
     match coding {
-        Coding::Identity => None,
-        Coding::Gzip => Some(0),
-        Coding::Brotli => Some(1),
-        Coding::Zstd => Some(2),
+        ContentCoding::Identity => None,
+        ContentCoding::Gzip => Some(0),
+        ContentCoding::Brotli => Some(1),
+        ContentCoding::Zstd => Some(2),
     }
 }

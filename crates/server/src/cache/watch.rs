@@ -21,58 +21,58 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use smallvec::SmallVec;
 
 use super::mounts::Mounts;
-use super::way::{self, Step};
+use super::path_steps::{self, Step};
 
 /// One version of a file, as long as it is current. Whoever has looked at it need not look again as long as
-/// [`Version::changes`] stays the same.
+/// [`Validity::epoch`] stays the same.
 #[derive(Debug, Default)]
-pub(crate) struct Version {
+pub(crate) struct Validity {
     stale: AtomicBool,
     /// Set by use, cleared by the hand of the store's clock.
     used: AtomicBool,
     /// Until when, in milliseconds of the workers' clock, it may be used without asking the disk.
-    trusted_until: AtomicU64,
+    fresh_until: AtomicU64,
 }
 
-/// See [`Version::changes`].
-static TURNS: AtomicU64 = AtomicU64::new(0);
+/// See [`Validity::epoch`].
+static EPOCH: AtomicU64 = AtomicU64::new(0);
 
-impl Version {
+impl Validity {
     /// A number that is another one after any version has ended, or was asked whether it was used.
     #[inline]
-    pub(crate) fn changes() -> u64 {
-        TURNS.load(Ordering::Acquire)
+    pub(crate) fn epoch() -> u64 {
+        EPOCH.load(Ordering::Acquire)
     }
 
     #[inline]
-    pub(crate) fn is_stale(&self) -> bool {
+    pub(crate) fn is_invalidated(&self) -> bool {
         self.stale.load(Ordering::Acquire)
     }
 
     /// Whether it may be used now without asking the disk. `now` is in milliseconds.
     #[inline]
     pub(crate) fn is_fresh(&self, now: u64) -> bool {
-        !self.is_stale() && now < self.trusted_until()
+        !self.is_invalidated() && now < self.fresh_until()
     }
 
     /// Until when it may be used without asking the disk, in milliseconds; that may become later.
-    pub(crate) fn trusted_until(&self) -> u64 {
-        self.trusted_until.load(Ordering::Relaxed)
+    pub(crate) fn fresh_until(&self) -> u64 {
+        self.fresh_until.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn trust_until(&self, then: u64) {
-        self.trusted_until.store(then, Ordering::Relaxed);
+    pub(crate) fn set_fresh_until(&self, then: u64) {
+        self.fresh_until.store(then, Ordering::Relaxed);
     }
 
     /// Moves the end of the trust forward to `then` if it is later, also for those who have looked at it.
-    pub(crate) fn trust_no_longer_than(&self, then: u64) {
-        if self.trusted_until.fetch_min(then, Ordering::Relaxed) > then {
-            TURNS.fetch_add(1, Ordering::Release);
+    pub(crate) fn limit_fresh_until(&self, then: u64) {
+        if self.fresh_until.fetch_min(then, Ordering::Relaxed) > then {
+            EPOCH.fetch_add(1, Ordering::Release);
         }
     }
 
     #[inline]
-    pub(crate) fn touch(&self) {
+    pub(crate) fn mark_used(&self) {
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
@@ -82,14 +82,14 @@ impl Version {
     pub(crate) fn take_used(&self) -> bool {
         let was_used = self.used.swap(false, Ordering::Relaxed);
         if was_used {
-            TURNS.fetch_add(1, Ordering::Release);
+            EPOCH.fetch_add(1, Ordering::Release);
         }
         was_used
     }
 
-    pub(crate) fn retire(&self) {
+    pub(crate) fn invalidate(&self) {
         self.stale.store(true, Ordering::Release);
-        TURNS.fetch_add(1, Ordering::Release);
+        EPOCH.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -125,13 +125,13 @@ struct Directory {
 struct Name {
     /// It leads to other watched directories.
     on_the_way: bool,
-    versions: SmallVec<[Weak<Version>; 1]>,
+    dependents: SmallVec<[Weak<Validity>; 1]>,
 }
 
 impl Name {
-    fn add(&mut self, version: &Arc<Version>) {
-        self.versions.retain(|version| version.strong_count() > 0);
-        self.versions.push(Arc::downgrade(version));
+    fn add(&mut self, validity: &Arc<Validity>) {
+        self.dependents.retain(|validity| validity.strong_count() > 0);
+        self.dependents.push(Arc::downgrade(validity));
     }
 }
 
@@ -176,14 +176,14 @@ impl Watch {
         root: &[u8],
         directory: &[u8],
         file: &[u8],
-        version: &Arc<Version>,
+        validity: &Arc<Validity>,
     ) -> bool {
         let mut state = self.lock();
         let Some(watch) = self.watch_directory(&mut state, root, directory) else {
             return false;
         };
         if let Some(directory) = state.directories.get_mut(&watch) {
-            directory.names.entry(file.into()).or_default().add(version);
+            directory.names.entry(file.into()).or_default().add(validity);
         }
         true
     }
@@ -191,7 +191,7 @@ impl Watch {
     /// Ends everything as soon as the absolute `path` leads elsewhere: by another directory in the place of one on the
     /// way, or by another target of a symlink there.
     pub(crate) fn follow_way(&self, path: &[u8]) {
-        let steps = way::steps(path);
+        let steps = path_steps::steps(path);
         let mut state = self.lock();
         for step in steps {
             if let Some(name) = self.name_on_the_way(&mut state, &step) {
@@ -202,13 +202,13 @@ impl Watch {
 
     /// Ends `version` as soon as a symlink on the way to `path` leads elsewhere, and everything as soon as a directory
     /// there is replaced.
-    pub(crate) fn follow_symlinks(&self, path: &[u8], version: &Arc<Version>) {
-        let steps = way::steps(path);
+    pub(crate) fn follow_symlinks(&self, path: &[u8], validity: &Arc<Validity>) {
+        let steps = path_steps::steps(path);
         let mut state = self.lock();
         for step in steps {
             let Some(name) = self.name_on_the_way(&mut state, &step) else { continue };
             if step.is_symlink {
-                name.add(version);
+                name.add(validity);
             } else {
                 name.on_the_way = true;
             }
@@ -234,8 +234,8 @@ impl Watch {
         let Some(&watch) = state.by_path.get(directory) else { return };
         let Some(directory) = state.directories.get_mut(&watch) else { return };
         if let Some(name) = directory.names.get_mut(file) {
-            name.versions.retain(|version| version.strong_count() > 0);
-            if name.versions.is_empty() && !name.on_the_way {
+            name.dependents.retain(|validity| validity.strong_count() > 0);
+            if name.dependents.is_empty() && !name.on_the_way {
                 directory.names.remove(file);
             }
         }
@@ -294,7 +294,7 @@ impl Watch {
         self.clearings.fetch_add(1, Ordering::Release);
         for (_, directory) in state.directories.drain() {
             for name in directory.names.into_values() {
-                self.end(name.versions);
+                self.end(name.dependents);
             }
         }
         for (_, watch) in state.by_path.drain().chain(state.ways.drain()) {
@@ -324,15 +324,15 @@ impl Watch {
             if known.on_the_way && original == name && !events.contains(ReadFlags::MODIFY) {
                 return true;
             }
-            self.end(std::mem::take(&mut known.versions));
+            self.end(std::mem::take(&mut known.dependents));
             directory.names.remove(original);
         }
         false
     }
 
-    fn end(&self, versions: SmallVec<[Weak<Version>; 1]>) {
-        for version in versions.into_iter().filter_map(|version| version.upgrade()) {
-            version.retire();
+    fn end(&self, dependents: SmallVec<[Weak<Validity>; 1]>) {
+        for validity in dependents.into_iter().filter_map(|validity| validity.upgrade()) {
+            validity.invalidate();
             self.ended.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -406,14 +406,14 @@ mod tests {
 
     #[test]
     fn whoever_has_looked_at_a_version_looks_again_after_its_end_and_after_the_hand_has_passed() {
-        let (version, changes) = (Version::default(), Version::changes());
-        version.trust_until(5);
-        assert!(version.is_fresh(4) && !version.is_fresh(5));
-        version.touch();
-        assert!(version.take_used(), "and it has to be told again that it is used");
-        let passed = Version::changes();
+        let (validity, changes) = (Validity::default(), Validity::epoch());
+        validity.set_fresh_until(5);
+        assert!(validity.is_fresh(4) && !validity.is_fresh(5));
+        validity.mark_used();
+        assert!(validity.take_used(), "and it has to be told again that it is used");
+        let passed = Validity::epoch();
         assert!(passed > changes);
-        version.retire();
-        assert!(Version::changes() > passed && !version.is_fresh(4));
+        validity.invalidate();
+        assert!(Validity::epoch() > passed && !validity.is_fresh(4));
     }
 }

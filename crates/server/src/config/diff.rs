@@ -5,14 +5,14 @@ use std::path::Path;
 use toml::{Table, Value};
 
 use super::file::ScriptTable;
-use super::{Config, InForce, Listen};
+use super::{Config, Listen, StartupSettings};
 
 /// What a server with the configuration `before` would change in order to have `after`, one line for each thing;
 /// none when nothing would. `in_force` is what was fixed when the server was started.
-pub fn diff(before: &Config, mut after: Config, in_force: &InForce) -> Vec<String> {
+pub fn diff(before: &Config, mut after: Config, startup: &StartupSettings) -> Vec<String> {
     after.keep_unchanged_sites(before);
-    let mut diff = Diff { before, after: &after, in_force, lines: Vec::new() };
-    if let Some(why) = after.refused_after(in_force.confinement.calls) {
+    let mut diff = Diff { before, after: &after, startup, lines: Vec::new() };
+    if let Some(why) = after.refused_after(startup.confinement.calls) {
         diff.tell("refused", why);
     }
     diff.folder();
@@ -26,7 +26,7 @@ pub fn diff(before: &Config, mut after: Config, in_force: &InForce) -> Vec<Strin
 struct Diff<'a> {
     before: &'a Config,
     after: &'a Config,
-    in_force: &'a InForce,
+    startup: &'a StartupSettings,
     lines: Vec<String>,
 }
 
@@ -72,8 +72,8 @@ impl Diff<'_> {
 
     fn server(&mut self) {
         let (before, after) = (tables(self.before), tables(self.after));
-        let restart = self.after.needs_restart(self.in_force);
-        let changed = self.after.needs_restart(&InForce::of(self.before));
+        let restart = self.after.needs_restart(self.startup);
+        let changed = self.after.needs_restart(&StartupSettings::of(self.before));
         let mut told = Vec::new();
         for change in changes(part(&before, "server"), part(&after, "server")) {
             let key = format!("server.{}", change.key);

@@ -287,7 +287,7 @@ fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
     let list = |items: &[(String, String)]| {
         items.iter().map(|(key, value)| format!("{key} = {value:?}")).collect::<Vec<_>>().join(", ")
     };
-    let codings = |codings: &[dunlin_http::semantics::Coding]| match codings {
+    let codings = |codings: &[dunlin_http::semantics::ContentCoding]| match codings {
         [] => "off".to_owned(),
         codings => codings.iter().map(|coding| coding.as_str()).collect::<Vec<_>>().join(", "),
     };

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use dunlin_http::semantics::Coding;
+use dunlin_http::semantics::ContentCoding;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
@@ -214,7 +214,11 @@ impl Forms for Codings {
     const EXPECTED: &'static str = "true, false or a list such as [\"zstd\", \"br\", \"gzip\"]";
 
     fn from_bool<E: Error>(value: bool) -> Result<Self, E> {
-        Ok(Self(if value { vec![Coding::Zstd, Coding::Brotli, Coding::Gzip] } else { vec![] }))
+        Ok(Self(if value {
+            vec![ContentCoding::Zstd, ContentCoding::Brotli, ContentCoding::Gzip]
+        } else {
+            vec![]
+        }))
     }
 
     fn from_seq<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {

@@ -14,7 +14,6 @@ pub mod file;
 mod foreign;
 mod forms;
 mod gates;
-mod in_force;
 mod jail;
 mod limits;
 mod overlaps;
@@ -25,6 +24,7 @@ mod script;
 mod settings;
 mod sites;
 mod sources;
+mod startup;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -56,13 +56,13 @@ pub use file::{
     AcmeChallenge, BodyHandling, ConnectionUse as Persistence, EtagKind, ScriptKind, Symlinks,
     TlsVersion,
 };
-pub use in_force::{Confinement, InForce};
 pub(crate) use jail::Jail;
 pub use script::{Address, Language, Local, Mapping, Remote, Script, Workers};
 pub use settings::{CacheRules, Records, Redirect, Respond, Settings};
 pub use sites::{Site, Sites};
 pub(crate) use sources::original;
 pub use sources::{SourceRule, Sources};
+pub use startup::{Confinement, StartupSettings};
 pub use template::Template;
 pub(crate) use template::push_query;
 pub use tls::{Acme, ClientCertificates, Tls};

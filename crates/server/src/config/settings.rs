@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin_http::semantics::{Coding, is_field_value, is_token, status};
+use dunlin_http::semantics::{ContentCoding, is_field_value, is_token, status};
 
 use super::at::{At, Place};
 use super::file::{BodyHandling, Codings, EtagKind, RecordFormat, Route, RouteCache, Symlinks};
@@ -43,9 +43,9 @@ pub struct Settings {
     pub charset: String,
     pub types: HashMap<String, String>,
     pub nosniff: bool,
-    pub compress: Vec<Coding>,
+    pub compress: Vec<ContentCoding>,
     pub compress_size: u64,
-    pub precompressed: Vec<Coding>,
+    pub precompressed: Vec<ContentCoding>,
     pub cache: CacheRules,
     pub sendfile: bool,
     pub etag: EtagKind,
@@ -187,7 +187,7 @@ impl Reader<'_> {
     fn settings(mut self, root: PathBuf, cache_file: u64, patterns: &Patterns<'_>) -> Settings {
         self.contradictions();
         let route = self.route;
-        let all = || Codings(vec![Coding::Zstd, Coding::Brotli, Coding::Gzip]);
+        let all = || Codings(vec![ContentCoding::Zstd, ContentCoding::Brotli, ContentCoding::Gzip]);
         let codings = |key: &Option<At<Codings>>| key.as_deref().cloned().unwrap_or_else(all).0;
         Settings {
             root,

@@ -11,7 +11,7 @@ use rustix::net::SendFlags;
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::cache::StoredFile;
+use crate::cache::ContentFile;
 use crate::response::{Body, Piece};
 use crate::tls::Session;
 use crate::transport::Transport;
@@ -244,7 +244,7 @@ thread_local! {
     static COPY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-fn is_copied(file: &StoredFile) -> bool {
+fn is_copied(file: &ContentFile) -> bool {
     file.is_live() && !file.may_be_sent_directly()
 }
 
@@ -252,7 +252,7 @@ fn is_copied(file: &StoredFile) -> bool {
 fn send_copied(
     stream: &impl Plain,
     head: &[u8],
-    file: &StoredFile,
+    file: &ContentFile,
     range: &mut Range<u64>,
 ) -> io::Result<Copied> {
     COPY.with_borrow_mut(|buffer| {
@@ -281,7 +281,7 @@ enum Ahead<'b> {
 /// once more, so that nothing is sent that is not of the version whose head was sent. A socket
 /// that is given the file's own pages would go on to show what is written to them.
 fn read_ahead<'b>(
-    file: &StoredFile,
+    file: &ContentFile,
     range: &mut Range<u64>,
     most: usize,
     buffer: &'b mut Vec<u8>,
@@ -312,7 +312,7 @@ enum FileSent {
 
 fn send_file(
     stream: &impl Plain,
-    file: &StoredFile,
+    file: &ContentFile,
     start: u64,
     length: u64,
 ) -> io::Result<FileSent> {
@@ -349,7 +349,7 @@ fn send_file(
 
 /// Whether that stretch of the file can be sent without waiting for the disk, judged by one byte
 /// in each `step`.
-fn is_resident(file: &StoredFile, stretch: Range<u64>, step: u64) -> bool {
+fn is_resident(file: &ContentFile, stretch: Range<u64>, step: u64) -> bool {
     let mut at = stretch.start;
     while at < stretch.end {
         if file.read_now(&mut [0], at).is_err() {
@@ -361,7 +361,7 @@ fn is_resident(file: &StoredFile, stretch: Range<u64>, step: u64) -> bool {
 }
 
 /// Reads that stretch of the file so that it is in memory. For the blocking pool.
-pub(super) fn warm(file: &StoredFile, offset: u64, length: u64) {
+pub(super) fn warm(file: &ContentFile, offset: u64, length: u64) {
     let mut buffer = vec![0; 128 << 10];
     let (mut at, end) = (offset, offset + length);
     while at < end {

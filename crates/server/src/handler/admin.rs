@@ -85,8 +85,8 @@ fn configuration(shared: &SharedState) -> Response {
     let loaded = shared.loaded.duration_since(UNIX_EPOCH).unwrap_or_default();
     // Whoever asks may be in another directory.
     let file = config.whole_path();
-    let in_force = &shared.in_force;
-    let mut confinement = in_force.confinement.lines();
+    let startup = &shared.startup;
+    let mut confinement = startup.confinement.lines();
     confinement.extend(config.script_users());
     let text = json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -98,8 +98,8 @@ fn configuration(shared: &SharedState) -> Response {
         "listeners": listeners,
         "sites": config.sites.iter().map(|site| &site.name).collect::<Vec<_>>(),
         "confinement": confinement,
-        "in_force": in_force.confinement,
-        "started_with": in_force.text,
+        "in_force": startup.confinement,
+        "started_with": startup.text,
         "text": config.text(),
     });
     Response::with_text(200, "application/json", format!("{text:#}\n"))

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use dunlin_http::semantics::Coding;
+use dunlin_http::semantics::ContentCoding;
 use sha2::{Digest, Sha256};
 
 /// Compresses the `length` bytes of `input`. This is done once for each version of a file and kept, so the levels
@@ -10,21 +10,25 @@ use sha2::{Digest, Sha256};
 ///
 /// # Errors
 /// Those of reading `input`.
-pub(crate) fn compress(coding: Coding, input: &mut dyn Read, length: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn compress(
+    coding: ContentCoding,
+    input: &mut dyn Read,
+    length: u64,
+) -> io::Result<Vec<u8>> {
     let mut input = io::BufReader::with_capacity(READ, input);
     match coding {
-        Coding::Identity => {
+        ContentCoding::Identity => {
             let mut output = Vec::new();
             input.read_to_end(&mut output)?;
             Ok(output)
         }
-        Coding::Gzip => {
+        ContentCoding::Gzip => {
             let level = flate2::Compression::new(GZIP_LEVEL);
             let mut encoder = flate2::write::GzEncoder::new(Vec::new(), level);
             io::copy(&mut input, &mut encoder)?;
             encoder.finish()
         }
-        Coding::Brotli => {
+        ContentCoding::Brotli => {
             let mut output = Vec::new();
             let parameters = brotli::enc::BrotliEncoderParams {
                 quality: BROTLI_QUALITY,
@@ -35,7 +39,7 @@ pub(crate) fn compress(coding: Coding, input: &mut dyn Read, length: u64) -> io:
             brotli::BrotliCompress(&mut input, &mut output, &parameters)?;
             Ok(output)
         }
-        Coding::Zstd => {
+        ContentCoding::Zstd => {
             let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), ZSTD_LEVEL)?;
             // With the size it allocates small tables for a small input, and the frame states the size.
             encoder.set_pledged_src_size(Some(length))?;
@@ -46,13 +50,13 @@ pub(crate) fn compress(coding: Coding, input: &mut dyn Read, length: u64) -> io:
 }
 
 /// Memory in bytes that [`compress`] needs for `length` bytes, estimated generously.
-pub(crate) fn memory(coding: Coding, length: u64) -> u64 {
+pub(crate) fn memory(coding: ContentCoding, length: u64) -> u64 {
     let encoder = match coding {
-        Coding::Identity => 0,
-        Coding::Gzip => 512 << 10,
+        ContentCoding::Identity => 0,
+        ContentCoding::Gzip => 512 << 10,
         // The windows, of 1 and 4 MB at most, with their tables.
-        Coding::Brotli => length.min(2 << 20) * 8 + (256 << 10),
-        Coding::Zstd => length.min(4 << 20) * 4 + (256 << 10),
+        ContentCoding::Brotli => length.min(2 << 20) * 8 + (256 << 10),
+        ContentCoding::Zstd => length.min(4 << 20) * 4 + (256 << 10),
     };
     encoder + length / 4
 }
@@ -156,24 +160,24 @@ mod tests {
 
     use super::*;
 
-    fn compress(coding: Coding, input: &[u8]) -> io::Result<Vec<u8>> {
+    fn compress(coding: ContentCoding, input: &[u8]) -> io::Result<Vec<u8>> {
         super::compress(coding, &mut &*input, input.len() as u64)
     }
 
     #[test]
     fn each_coding_gives_smaller_output_that_decodes_to_the_input() {
         let input = "the same words again, ".repeat(1000).into_bytes();
-        let gzip = compress(Coding::Gzip, &input).unwrap();
+        let gzip = compress(ContentCoding::Gzip, &input).unwrap();
         let mut decoded = Vec::new();
         io::copy(&mut flate2::read::GzDecoder::new(&*gzip), &mut decoded).unwrap();
         assert!(decoded == input && gzip.len() < input.len() / 10);
 
-        let br = compress(Coding::Brotli, &input).unwrap();
+        let br = compress(ContentCoding::Brotli, &input).unwrap();
         let mut decoded = Vec::new();
         brotli::BrotliDecompress(&mut &*br, &mut decoded).unwrap();
         assert!(decoded == input && br.len() < input.len() / 10);
 
-        let zstd = compress(Coding::Zstd, &input).unwrap();
+        let zstd = compress(ContentCoding::Zstd, &input).unwrap();
         assert!(zstd::bulk::decompress(&zstd, 1 << 20).unwrap() == input);
         assert!(zstd.len() < input.len() / 10);
     }
@@ -181,10 +185,10 @@ mod tests {
     #[test]
     fn the_same_input_gives_the_same_bytes_at_any_time() {
         let input = text(100_000);
-        for coding in [Coding::Gzip, Coding::Brotli, Coding::Zstd] {
+        for coding in [ContentCoding::Gzip, ContentCoding::Brotli, ContentCoding::Zstd] {
             assert_eq!(compress(coding, &input).unwrap(), compress(coding, &input).unwrap());
         }
-        let gzip = compress(Coding::Gzip, b"x").unwrap();
+        let gzip = compress(ContentCoding::Gzip, b"x").unwrap();
         assert_eq!(&gzip[..8], &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0], "flags and time are nought");
     }
 
@@ -204,7 +208,7 @@ mod tests {
     #[test]
     fn zstd_windows_stay_within_8_mb() {
         for size in [100, 1_000_000, 9_000_000, 20_000_000] {
-            let window = zstd_window(&compress(Coding::Zstd, &text(size)).unwrap());
+            let window = zstd_window(&compress(ContentCoding::Zstd, &text(size)).unwrap());
             assert!(window <= 8 << 20, "{size} bytes: window {window}");
         }
     }

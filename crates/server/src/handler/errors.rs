@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use dunlin_http::http1::{BodyLength, Connection};
 use dunlin_http::semantics::status::reason;
-use dunlin_http::semantics::{Coding, Method};
+use dunlin_http::semantics::{ContentCoding, Method};
 use dunlin_http::{FieldLines, Head, Request};
 
 use super::error_page;
@@ -146,7 +146,7 @@ fn with_content(settings: &Settings, status: u16, resource: &Resource) -> Respon
     let form = &resource.identity;
     let ContentType { media_type, coding } = &resource.content_type;
     response.fields.push("Content-Type", media_type);
-    if *coding != Coding::Identity {
+    if *coding != ContentCoding::Identity {
         response.fields.push("Content-Encoding", coding.as_str());
     }
     if settings.nosniff {

@@ -12,7 +12,7 @@ use crate::checks::{Client, to_https};
 use crate::config::Site;
 use crate::handler::file::apply_to_message;
 use crate::handler::{error_page, errors};
-use crate::seldom::Seldom;
+use crate::log_limiter::LogLimiter;
 use crate::tls::{Policy, Standing};
 use crate::transport::{Peer, Transport};
 use crate::worker::WorkerContext;
@@ -35,7 +35,7 @@ pub(super) fn is_admitted(ctx: &WorkerContext, client: Client, site: &Site) -> b
     match client.policy {
         Policy::EXEMPT => true,
         Policy::UNENCRYPTED => {
-            !ctx.quick.some_require_certificates
+            !ctx.fast_path.some_require_certificates
                 || !ctx.shared.certificates.requires_certificates(site.index)
         }
         met => met == ctx.shared.certificates.policy(site.index),
@@ -83,7 +83,7 @@ pub(super) fn misdirected(
     {
         return routed;
     }
-    static SELDOM: Seldom = Seldom::new();
+    static SELDOM: LogLimiter = LogLimiter::new();
     let host = error_page::quoted(request.field(FieldName::Host).unwrap_or_default());
     let (reason, text) = match site {
         None => ("no site for host", format!("This server has no site for {host}.")),

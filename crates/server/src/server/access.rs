@@ -9,7 +9,7 @@ use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, open};
 use rustix::io::Errno;
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use super::confine::Identity;
+use super::sandbox::Identity;
 
 /// What is done with a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -21,7 +21,7 @@ use rustix::net::{
 };
 
 use super::{StartError, fail};
-use crate::config::{Address, Config, Confinement, InForce, Jail};
+use crate::config::{Address, Config, Confinement, Jail, StartupSettings};
 use crate::listen::{self, ListenSocket};
 
 /// What tells a process that another hands over to it: the number of that other, its parent.
@@ -112,16 +112,16 @@ impl Takeover {
     ///
     /// # Errors
     /// When `config` needs what was given up.
-    pub(super) fn in_force(&self, config: &mut Config) -> Result<InForce, StartError> {
-        let mut in_force = InForce::of(config);
-        let Ok(text) = std::env::var(CONFINEMENT) else { return Ok(in_force) };
+    pub(super) fn startup(&self, config: &mut Config) -> Result<StartupSettings, StartError> {
+        let mut startup = StartupSettings::of(config);
+        let Ok(text) = std::env::var(CONFINEMENT) else { return Ok(startup) };
         let before: Confinement = serde_json::from_str(&text)
             .map_err(|error| fail(format!("the confinement of the process before: {error}")))?;
-        in_force.confinement = in_force.confinement.after(before);
-        config.server.calls = in_force.confinement.calls;
+        startup.confinement = startup.confinement.after(before);
+        config.server.calls = startup.confinement.calls;
         match config.refused_after(config.server.calls) {
             Some(why) => Err(fail(why)),
-            None => Ok(in_force),
+            None => Ok(startup),
         }
     }
 

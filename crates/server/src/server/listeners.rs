@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use super::handover::Inherited;
-use super::successor::Handed;
+use super::new_process::Handed;
 use super::{StartError, fail};
 use crate::config::{Address, Listen};
 use crate::listen::{self, ListenSocket};

@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
 use super::{StartError, fail};
-use crate::cache::{Bounds, Store, Watch};
-use crate::config::{Config, InForce, Server};
+use crate::cache::{Bounds, SharedCache, Watch};
+use crate::config::{Config, Server, StartupSettings};
 use crate::control::Commands;
 use crate::handler::file::{Protected, Roots};
 use crate::handler::script::{Pools, Storage};
@@ -37,7 +37,7 @@ impl Generation {
     /// The first thing that cannot be had.
     pub(super) fn first(
         config: Config,
-        in_force: InForce,
+        startup: StartupSettings,
         commands: Commands,
     ) -> Result<Self, StartError> {
         let server = &config.server;
@@ -55,7 +55,7 @@ impl Generation {
             access_log: access_log(server)?,
             directories: Arc::new(directories(&config)),
             shared: Arc::new(SharedState {
-                store: Arc::new(Store::new(bounds(server))),
+                cache: Arc::new(SharedCache::new(bounds(server))),
                 watch: watch.map(Arc::new),
                 roots: Arc::new(Roots::default()),
                 protected: Arc::new(Protected::new(config.protected_files())),
@@ -71,7 +71,7 @@ impl Generation {
                 reverse_dns: reverse_dns(server)?,
                 serial: Arc::new(AtomicU64::new(0)),
                 commands,
-                in_force: Arc::new(in_force),
+                startup: Arc::new(startup),
                 loaded: SystemTime::now(),
                 started: SystemTime::now(),
                 metrics: Arc::default(),
@@ -97,9 +97,9 @@ impl Generation {
         now.cache.notify = then.cache.notify;
         now.calls = then.calls;
         let now = &config.server;
-        let store = match bounds(now) == before.store.bounds() {
-            true => Arc::clone(&before.store),
-            false => Arc::new(Store::new(bounds(now))),
+        let cache = match bounds(now) == before.cache.bounds() {
+            true => Arc::clone(&before.cache),
+            false => Arc::new(SharedCache::new(bounds(now))),
         };
         let access_log = match now.access_log == then.access_log {
             true => self.access_log.clone(),
@@ -117,7 +117,7 @@ impl Generation {
             access_log,
             directories: Arc::new(directories(&config)),
             shared: Arc::new(SharedState {
-                store,
+                cache,
                 watch: before.watch.clone(),
                 roots: Arc::clone(&before.roots),
                 protected: Arc::new(Protected::new(config.protected_files())),
@@ -129,7 +129,7 @@ impl Generation {
                 reverse_dns,
                 serial: Arc::clone(&before.serial),
                 commands: before.commands.clone(),
-                in_force: Arc::clone(&before.in_force),
+                startup: Arc::clone(&before.startup),
                 loaded: SystemTime::now(),
                 started: before.started,
                 metrics: Arc::clone(&before.metrics),
@@ -156,7 +156,7 @@ impl Generation {
     pub(super) fn look_again(&self, moved: &[Moved]) {
         if moved.is_empty() {
             self.shared.roots.suspect();
-            self.shared.store.distrust();
+            self.shared.cache.expire_all();
         } else {
             self.shared.forget_files();
         }
@@ -165,15 +165,15 @@ impl Generation {
     /// Ends what is only of use with `before`, and the processes that were started in directories that have `moved`, once
     /// every worker goes by this one.
     pub(super) fn takes_over(&self, before: &Self, moved: &[Moved]) {
-        let SharedState { config, store, pools, limiter, roots, protected, bodies, .. } =
+        let SharedState { config, cache, pools, limiter, roots, protected, bodies, .. } =
             &*self.shared;
         bodies.set(config);
         before.shared.certificates.retire();
         limiter.set(connections(&config.server));
-        store.retain_sites(|site| config.sites.has(site));
+        cache.retain_sites(|site| config.sites.has(site));
         // What was an ordinary file so far may be cached.
         if !protected.is_within(&before.shared.protected) {
-            store.clear();
+            cache.clear();
         }
         roots.retain(|path| self.directories.contains_key(path));
         let mut scripts: Vec<usize> =

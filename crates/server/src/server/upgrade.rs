@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::successor::Start;
+use super::new_process::Start;
 use super::{Running, report};
 use crate::control::Answer;
 
@@ -62,7 +62,7 @@ impl Running {
         let shared = &self.generation.shared;
         let start = Start {
             program,
-            confinement: shared.in_force.confinement.clone(),
+            confinement: shared.startup.confinement.clone(),
             starter: self.starter.clone(),
             listeners: self.listeners.iter().collect(),
             limit: shared.config.server.upgrade_timeout,

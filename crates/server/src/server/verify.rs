@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use nix::unistd::{Group, geteuid};
 
 use super::access::{Use, failures};
-use super::confine::{self, Confined, Identity};
+use super::sandbox::{self, Confined, Identity};
 use crate::config::{Config, Jail, Problem};
 
 /// What was found.
@@ -28,7 +28,7 @@ pub fn verify(config: &Config, confined: Option<&Confined>) -> Findings {
         None if Jail::entered().is_some() => None,
         None => {
             let server = &config.server;
-            let found = confine::identity(server.user.as_deref(), server.group.as_deref());
+            let found = sandbox::identity(server.user.as_deref(), server.group.as_deref());
             // That there is no such user is reported with the files.
             looked_up = found.ok().flatten();
             looked_up.as_ref()

@@ -3,7 +3,7 @@
 use crate::transport::Peer;
 
 use super::{ScriptContext, Timings};
-use crate::tls::Facts;
+use crate::tls::TlsInfo;
 
 /// One request and its response, borrowed from the connection while they are recorded.
 ///
@@ -52,7 +52,7 @@ pub(crate) struct AccessRecord<'a> {
     /// Where the time went.
     pub(crate) timings: Timings,
     /// What is known of the encryption; `None` when there is none.
-    pub(crate) tls: Option<Facts>,
+    pub(crate) tls: Option<TlsInfo>,
     /// What a script told, where one was asked.
     pub(crate) script_context: Option<&'a ScriptContext>,
 }

@@ -210,7 +210,7 @@ pub(super) struct Validity {
 }
 
 /// What the first certificate of a file says of itself.
-pub(super) struct Facts {
+pub(super) struct CertificateInfo {
     pub(super) validity: Validity,
     /// The hosts that it is for.
     pub(super) names: Vec<String>,
@@ -221,14 +221,14 @@ pub(super) struct Facts {
 /// # Errors
 /// Why it cannot be read.
 pub(super) fn validity(file: &Path) -> Result<Validity, String> {
-    facts(file).map(|facts| facts.validity)
+    info(file).map(|info| info.validity)
 }
 
 /// What the first certificate of a file says of itself.
 ///
 /// # Errors
 /// Why it cannot be read.
-pub(super) fn facts(file: &Path) -> Result<Facts, String> {
+pub(super) fn info(file: &Path) -> Result<CertificateInfo, String> {
     let chain = chain(file)?;
     let first = chain.first().map(AsRef::as_ref).unwrap_or_default();
     let certificate = x509_parser::parse_x509_certificate(first)
@@ -238,7 +238,7 @@ pub(super) fn facts(file: &Path) -> Result<Facts, String> {
     let validity = certificate.validity();
     let names = certificate.subject_alternative_name().ok().flatten();
     let names = names.iter().flat_map(|names| &names.value.general_names);
-    Ok(Facts {
+    Ok(CertificateInfo {
         validity: Validity {
             from: time(validity.not_before),
             until: time(validity.not_after),

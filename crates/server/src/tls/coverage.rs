@@ -7,12 +7,12 @@ use std::time::SystemTime;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 
-use super::certificate::{chain, date, facts};
+use super::certificate::{chain, date, info};
 
 /// What browsers will reject about the certificate in `file` at a site with these names: a line for each reason.
 /// Nothing when the file cannot be read as a certificate.
 pub(crate) fn shortcomings(file: &Path, hosts: &[String]) -> Vec<String> {
-    let (Ok(facts), Some(names)) = (facts(file), names(file)) else { return Vec::new() };
+    let (Ok(info), Some(names)) = (info(file), names(file)) else { return Vec::new() };
     let mut lines = Vec::new();
     let uncovered: Vec<&str> =
         hosts.iter().filter(|host| !names.cover(host)).map(String::as_str).collect();
@@ -26,10 +26,10 @@ pub(crate) fn shortcomings(file: &Path, hosts: &[String]) -> Vec<String> {
         });
     }
     let now = SystemTime::now();
-    if facts.validity.until <= now {
-        lines.push(format!("it has expired: {}", date(facts.validity.until)));
-    } else if facts.validity.from > now {
-        lines.push(format!("it is not valid before {}", date(facts.validity.from)));
+    if info.validity.until <= now {
+        lines.push(format!("it has expired: {}", date(info.validity.until)));
+    } else if info.validity.from > now {
+        lines.push(format!("it is not valid before {}", date(info.validity.from)));
     }
     lines
 }

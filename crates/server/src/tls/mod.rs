@@ -4,12 +4,12 @@ mod acme;
 mod certificate;
 mod clock;
 mod coverage;
-mod facts;
 mod handshake;
-mod known;
+mod info;
 mod policy;
 mod seal;
 mod session;
+mod status;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -21,13 +21,13 @@ use self::acme::Challenges;
 pub(crate) use self::acme::client_config;
 use self::certificate::Answering;
 pub(crate) use self::coverage::shortcomings;
-pub(crate) use self::facts::{Facts, cipher};
 pub(crate) use self::handshake::Standing;
 pub(crate) use self::handshake::handshake;
-pub(crate) use self::known::Known;
+pub(crate) use self::info::{TlsInfo, cipher};
 pub(crate) use self::policy::Policy;
 use self::policy::{CurrentPolicy, Requirements};
 pub(crate) use self::session::Session;
+pub(crate) use self::status::CertificateStatus;
 use crate::config::{Config, Tls};
 
 /// How often the files of certificates are looked at.
@@ -56,7 +56,7 @@ struct SiteTls {
     /// The files as they were when they were last looked at.
     seen: Mutex<Vec<Stamp>>,
     /// What is known of each certificate, for whoever asks.
-    known: Mutex<Vec<Known>>,
+    status: Mutex<Vec<CertificateStatus>>,
 }
 
 /// What tells that a file is not what it was.
@@ -95,10 +95,10 @@ impl Certificates {
     }
 
     /// What is known of the certificates of each site, by its name.
-    pub(crate) fn known(&self) -> Vec<(String, Known)> {
+    pub(crate) fn status(&self) -> Vec<(String, CertificateStatus)> {
         let of_site = |site: &SiteTls| {
-            let known = site.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            known.into_iter().map(|known| (site.name.clone(), known)).collect::<Vec<_>>()
+            let status = site.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            status.into_iter().map(|status| (site.name.clone(), status)).collect::<Vec<_>>()
         };
         self.sites.iter().flatten().flat_map(of_site).collect()
     }
@@ -207,7 +207,7 @@ impl SiteTls {
             }
             Err(error) => return Err(error),
         };
-        let known = known::of(&settings)?;
+        let status = status::of(&settings)?;
         let policy = match &current {
             Some(answering) => answering.policy,
             None => Requirements::read(&settings)?.policy(),
@@ -219,14 +219,14 @@ impl SiteTls {
             current: RwLock::new(current),
             lack_said: AtomicBool::new(false),
             seen: Mutex::new(seen),
-            known: Mutex::new(known),
+            status: Mutex::new(status),
         })
     }
 
     fn look(&self) {
         self.look_at_files();
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        for certificate in known.iter_mut() {
+        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        for certificate in status.iter_mut() {
             if let Some(acme) = &self.settings.acme {
                 certificate.look_at_outcome(acme);
             }
@@ -242,8 +242,8 @@ impl SiteTls {
         }
         *seen = now;
         let answering = certificate::answering(&self.settings, &self.name);
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        match answering.and_then(|config| Ok((config, known::of(&self.settings)?))) {
+        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        match answering.and_then(|config| Ok((config, status::of(&self.settings)?))) {
             Ok((config, fresh)) => {
                 let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
                 // Within the lock: a handshake by the new configuration is followed by requests that are compared
@@ -251,12 +251,12 @@ impl SiteTls {
                 self.policy.set(config.policy);
                 *current = Some(config);
                 drop(current);
-                *known = fresh;
+                *status = fresh;
                 self.lack_said.store(false, Ordering::Relaxed);
                 tracing::info!(site = self.name, "the certificate was renewed from its files");
             }
             Err(error) => {
-                known.iter_mut().for_each(|certificate| certificate.refuse(&error));
+                status.iter_mut().for_each(|certificate| certificate.refuse(&error));
                 tracing::error!(
                     site = self.name,
                     "the changed certificate cannot be used, the one before stays: {error}"
@@ -298,5 +298,5 @@ pub(crate) fn examine(settings: &Tls) -> Result<Vec<String>, String> {
         Err(error) if !is_to_be_obtained(settings) => return Err(error),
         _ => {}
     }
-    Ok(known::of(settings)?.iter().map(Known::to_string).collect())
+    Ok(status::of(settings)?.iter().map(CertificateStatus::to_string).collect())
 }

@@ -14,7 +14,7 @@ use tokio::io::{Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::Policy;
-use super::facts::{ClientCertificate, Facts};
+use super::info::{ClientCertificate, TlsInfo};
 use crate::transport::poll_read_tcp;
 
 /// An encrypted connection whose handshake may still be going on.
@@ -276,8 +276,8 @@ impl Session {
     }
 
     /// What is known of the connection.
-    pub(crate) fn facts(&self) -> Facts {
-        Facts::new(&self.tls, self.client.as_ref())
+    pub(crate) fn info(&self) -> TlsInfo {
+        TlsInfo::new(&self.tls, self.client.as_ref())
     }
 
     /// Whether HTTP/2 was agreed upon (RFC 7301).

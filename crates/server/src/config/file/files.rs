@@ -1,6 +1,6 @@
 //! How files are found, kept and sent.
 
-use dunlin_http::semantics::Coding;
+use dunlin_http::semantics::ContentCoding;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -77,7 +77,7 @@ pub enum RecordFormat {
 
 /// Codings: all, none, or those in a list.
 #[derive(Debug, Clone)]
-pub struct Codings(pub Vec<Coding>);
+pub struct Codings(pub Vec<ContentCoding>);
 
 #[derive(JsonSchema)]
 #[schemars(rename = "RouteCache", untagged)]
@@ -112,7 +112,7 @@ pub(in crate::config) enum CodingName {
     Gzip,
 }
 
-impl From<CodingName> for Coding {
+impl From<CodingName> for ContentCoding {
     fn from(name: CodingName) -> Self {
         match name {
             CodingName::Zstd => Self::Zstd,

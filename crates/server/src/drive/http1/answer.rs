@@ -4,20 +4,20 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use dunlin_http::http1::{BodyLength, Persistence, Refusal, response};
-use dunlin_http::semantics::{Coding, Method, status};
+use dunlin_http::semantics::{ContentCoding, Method, status};
 use dunlin_http::{Head, Request};
 
 use super::super::INLINE_BODY;
 use super::super::body_limits::TOO_LARGE;
 use super::body::Deferred;
 use super::{Connection, Handling, Next, Parts};
-use crate::cache::Stored;
-use crate::cache::front::{Hit, Plain};
+use crate::cache::StoredContent;
+use crate::cache::worker_cache::{CacheEntry, Prebuilt};
 use crate::checks::{Client, Pacer, RequestContext};
 use crate::config::Persistence as Personality;
 use crate::handler::{admin, file};
 use crate::response::{Body, Piece, Response};
-use crate::route::{self, Answer, Direction, Known, Prepared, Reply};
+use crate::route::{self, CachedResponse, Direction, FastPath, FastResponse, Reply};
 use crate::telemetry::{RequestTelemetry, RouteTelemetry};
 use crate::worker::{
     Completion, ConnectionInfo, CountedResponse, DeferredRecord, Output, OutputRange,
@@ -39,10 +39,12 @@ impl Connection {
         let client = Client::of(self.peer, &self.stream);
         if !self.engine.has_body() {
             let ctx = Rc::clone(&self.ctx);
-            let front = ctx.front.borrow();
-            match route::known(&ctx, &front, client, &request, INLINE_BODY) {
-                Some(Known::Answer(answer)) => return self.send_known(&request, answer, output),
-                Some(Known::Routed(routed)) => {
+            let worker_cache = ctx.cache.borrow();
+            match route::fast_path(&ctx, &worker_cache, client, &request, INLINE_BODY) {
+                Some(FastPath::Response(answer)) => {
+                    return self.send_fast(&request, answer, output);
+                }
+                Some(FastPath::Routed(routed)) => {
                     let telemetry =
                         ctx.begin_telemetry(&request, self.read_times, &mut self.connection_start);
                     return self.reply(&request, *routed, telemetry, output);
@@ -61,22 +63,22 @@ impl Connection {
 
     /// Sends an answer that the router had at hand.
     #[inline]
-    fn send_known(
+    fn send_fast(
         &mut self,
         request: &Request<'_>,
-        answer: Answer<'_>,
+        answer: FastResponse<'_>,
         output: &mut Output,
     ) -> Option<Next> {
-        let Answer { prepared, site, context } = answer;
-        let pacer = self.pacer(context.as_deref(), &prepared, request.method());
-        let settings = &prepared.hit.settings;
+        let FastResponse { cached, site, context } = answer;
+        let pacer = self.pacer(context.as_deref(), &cached, request.method());
+        let settings = &cached.entry.settings;
         if pacer.is_none()
             && !self.ctx.needs_records()
-            && let Some(plain) = prepared.plain(INLINE_BODY)
+            && let Some(prebuilt) = cached.prebuilt(INLINE_BODY)
         {
             self.connection_start = None;
             let start = output.bytes.len();
-            let bytes = self.send_short(request.method(), plain, &mut output.bytes);
+            let bytes = self.send_short(request.method(), prebuilt, &mut output.bytes);
             if self.ctx.shared.is_counting {
                 let counted = CountedResponse {
                     method: request.method(),
@@ -104,7 +106,7 @@ impl Connection {
         if let Some(telemetry) = &telemetry {
             self.ctx.publish_start(request, &self.connection_info(), telemetry);
         }
-        self.send_prepared(request, prepared, telemetry, pacer, output)
+        self.send_cached(request, cached, telemetry, pacer, output)
     }
 
     /// What slows the answer down: nothing, when all of it may be sent at once.
@@ -112,11 +114,11 @@ impl Connection {
     fn pacer(
         &mut self,
         context: Option<&RequestContext>,
-        prepared: &Prepared<&Hit>,
+        cached: &CachedResponse<&CacheEntry>,
         method: Method,
     ) -> Option<Pacer> {
         let context = context?;
-        let length = prepared.plain(INLINE_BODY).map(|plain| plain.sent(method).len());
+        let length = cached.prebuilt(INLINE_BODY).map(|prebuilt| prebuilt.sent(method).len());
         context.pacer(&mut self.pace, length, || context.routed_at)
     }
 
@@ -198,11 +200,12 @@ impl Connection {
             }
         }
         match reply {
-            Reply::Prepared(Prepared { hit, coding, not_modified, cache, content }) => {
-                let prepared = Prepared { hit: &*hit, coding, not_modified, cache, content };
+            Reply::Cached(CachedResponse { entry, coding, not_modified, cache, content }) => {
+                let cached =
+                    CachedResponse { entry: &*entry, coding, not_modified, cache, content };
                 let context = telemetry.as_ref().and_then(|telemetry| telemetry.context.as_deref());
-                let pacer = self.pacer(context, &prepared, request.method());
-                self.send_prepared(request, prepared, telemetry, pacer, output)
+                let pacer = self.pacer(context, &cached, request.method());
+                self.send_cached(request, cached, telemetry, pacer, output)
             }
             Reply::Response(response) => {
                 let log = deferred_record(request, telemetry);
@@ -268,20 +271,20 @@ impl Connection {
 
     /// Sends an answer that the cache keeps ready.
     #[inline]
-    pub(super) fn send_prepared(
+    pub(super) fn send_cached(
         &mut self,
         request: &Request<'_>,
-        prepared: Prepared<&Hit>,
+        cached: CachedResponse<&CacheEntry>,
         telemetry: Option<RequestTelemetry>,
         pacer: Option<Pacer>,
         output: &mut Output,
     ) -> Option<Next> {
-        let Prepared { hit, coding, not_modified, cache, .. } = prepared;
+        let CachedResponse { entry, coding, not_modified, cache, .. } = cached;
         if pacer.is_none()
-            && let Some(plain) = prepared.plain(INLINE_BODY)
+            && let Some(prebuilt) = cached.prebuilt(INLINE_BODY)
         {
             let start = output.bytes.len();
-            let bytes = self.send_short(request.method(), plain, &mut output.bytes);
+            let bytes = self.send_short(request.method(), prebuilt, &mut output.bytes);
             if let Some(telemetry) = telemetry {
                 let outcome =
                     ResponseOutcome { status: 200, bytes, cache, ..ResponseOutcome::NONE };
@@ -290,9 +293,9 @@ impl Connection {
             }
             return self.after_answer(output);
         }
-        let form = match hit.resource.representation(coding) {
+        let form = match entry.resource.representation(coding) {
             Some(Some(form)) => form,
-            _ => &hit.resource.identity,
+            _ => &entry.resource.identity,
         };
         let (status, head) = if not_modified {
             (304, &*form.head_not_modified)
@@ -306,8 +309,8 @@ impl Connection {
             ResponseOutcome { status, cache, coding: token(coding), ..ResponseOutcome::NONE };
         let mut body = Body::default();
         if !not_modified && request.method() == Method::Get {
-            match prepared.body(form) {
-                Stored::Memory(bytes) if bytes.len() <= INLINE_BODY && pacer.is_none() => {
+            match cached.body(form) {
+                StoredContent::Memory(bytes) if bytes.len() <= INLINE_BODY && pacer.is_none() => {
                     output.bytes.extend_from_slice(bytes);
                     outcome.bytes = form.length;
                 }
@@ -331,10 +334,10 @@ impl Connection {
 
     /// Sends a short answer as it is kept. Bytes of its body that are sent.
     #[inline]
-    fn send_short(&mut self, method: Method, plain: &Plain, output: &mut Vec<u8>) -> u64 {
-        let sent = plain.sent(method).len();
+    fn send_short(&mut self, method: Method, prebuilt: &Prebuilt, output: &mut Vec<u8>) -> u64 {
+        let sent = prebuilt.sent(method).len();
         self.begin_head(200, output);
-        output.extend_from_slice(&plain.block[..plain.head_length() + sent]);
+        output.extend_from_slice(&prebuilt.block[..prebuilt.head_length() + sent]);
         sent as u64
     }
 
@@ -428,6 +431,6 @@ fn deferred_record(
 }
 
 /// The coding as the log names it.
-fn token(coding: Coding) -> &'static str {
-    if coding == Coding::Identity { "-" } else { coding.as_str() }
+fn token(coding: ContentCoding) -> &'static str {
+    if coding == ContentCoding::Identity { "-" } else { coding.as_str() }
 }

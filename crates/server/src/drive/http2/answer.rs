@@ -6,18 +6,18 @@ use std::time::Instant;
 use bytes::Bytes;
 use dunlin_http::http1::{BodyLength, Refusal};
 use dunlin_http::http2::ResponseHead;
-use dunlin_http::semantics::{Coding, Method, expect, status};
+use dunlin_http::semantics::{ContentCoding, Method, expect, status};
 use dunlin_http::{Head, Request};
 
 use super::super::INLINE_BODY;
 use super::super::body_limits::{BodyLimits, TOO_LARGE};
 use super::work::{Sending, UPLOAD, Upload, Work};
 use super::{Connection, Link, Parts};
-use crate::cache::Stored;
+use crate::cache::StoredContent;
 use crate::early_hints::EarlyHints;
 use crate::handler::file;
 use crate::response::{Body, Piece, Response, StreamKind};
-use crate::route::{self, Direction, Incoming, Prepared, Reply};
+use crate::route::{self, CachedResponse, Direction, Incoming, Reply};
 use crate::stream;
 use crate::telemetry::{RequestTelemetry, ScriptContext};
 use crate::worker::{OutputRange, ResponseOutcome};
@@ -68,8 +68,8 @@ impl Connection {
         if length.is_some_and(|length| length > body_limit) {
             return self.refuse(link, id, TOO_LARGE, (&request, telemetry), out);
         }
-        if let Reply::Prepared(prepared) = reply {
-            return self.send_prepared(link, id, prepared, (&request, telemetry), out);
+        if let Reply::Cached(cached) = reply {
+            return self.send_cached(link, id, cached, (&request, telemetry), out);
         }
         let log = Self::deferred_record(&request, telemetry);
         let is_head = request.method() == Method::Head;
@@ -77,7 +77,7 @@ impl Connection {
         work.limits = BodyLimits::new(body_limit, work.moved);
         work.expects_continue = expects_continue;
         match reply {
-            Reply::Prepared(_) => return,
+            Reply::Cached(_) => return,
             Reply::Response(response) => {
                 work.response = Some(*response);
                 work.is_deferred = reads_body && !ended;
@@ -157,23 +157,24 @@ impl Connection {
 
     /// Sends an answer that the cache keeps ready.
     #[inline]
-    fn send_prepared(
+    fn send_cached(
         &mut self,
         link: &Link<'_>,
         id: u32,
-        prepared: Prepared,
+        cached: CachedResponse,
         (request, telemetry): (&Request<'_>, Option<RequestTelemetry>),
         out: &mut Vec<u8>,
     ) {
-        let Prepared { ref hit, coding, not_modified, cache, .. } = prepared;
+        let CachedResponse { ref entry, coding, not_modified, cache, .. } = cached;
         let is_head = request.method() == Method::Head;
         let start = self.position(out);
-        let short = prepared.plain(INLINE_BODY).map(|plain| plain.sent(request.method()).len());
+        let short =
+            cached.prebuilt(INLINE_BODY).map(|prebuilt| prebuilt.sent(request.method()).len());
         let pacer = telemetry.as_ref().and_then(|telemetry| telemetry.pacer(&mut self.pace, short));
-        if let Some(plain) = prepared.plain(usize::MAX) {
-            let (lines, body) = plain.block.split_at(plain.head_length());
+        if let Some(prebuilt) = cached.prebuilt(usize::MAX) {
+            let (lines, body) = prebuilt.block.split_at(prebuilt.head_length());
             let head_only = is_head || body.is_empty();
-            self.send_head(link, id, 200, lines, hit.resource.identity.serial, head_only, out);
+            self.send_head(link, id, 200, lines, entry.resource.identity.serial, head_only, out);
             if head_only || pacer.is_none() && self.engine.send_whole(id, body, out) {
                 let bytes = if head_only { 0 } else { body.len() as u64 };
                 let outcome =
@@ -181,11 +182,11 @@ impl Connection {
                 return self.record_sent(start, (request, telemetry), outcome, out);
             }
         } else {
-            let form = match hit.resource.representation(coding) {
+            let form = match entry.resource.representation(coding) {
                 Some(Some(form)) => form,
-                _ => &hit.resource.identity,
+                _ => &entry.resource.identity,
             };
-            let coding = if coding == Coding::Identity { "-" } else { coding.as_str() };
+            let coding = if coding == ContentCoding::Identity { "-" } else { coding.as_str() };
             let (status, lines) = if not_modified {
                 (304, &*form.head_not_modified)
             } else {
@@ -193,11 +194,11 @@ impl Connection {
             };
             let head_only = not_modified || is_head || form.length == 0;
             self.send_head(link, id, status, lines, form.serial, head_only, out);
-            let whole = match prepared.body(form) {
+            let whole = match cached.body(form) {
                 _ if head_only => true,
                 _ if pacer.is_some() => false,
-                Stored::Memory(bytes) => self.engine.send_whole(id, bytes, out),
-                Stored::File(_) => false,
+                StoredContent::Memory(bytes) => self.engine.send_whole(id, bytes, out),
+                StoredContent::File(_) => false,
             };
             if whole {
                 let bytes = if head_only { 0 } else { form.length };
@@ -206,18 +207,18 @@ impl Connection {
                 return self.record_sent(start, (request, telemetry), outcome, out);
             }
         }
-        let form = match hit.resource.representation(coding) {
+        let form = match entry.resource.representation(coding) {
             Some(Some(form)) => form,
-            _ => &hit.resource.identity,
+            _ => &entry.resource.identity,
         };
-        let coding = if coding == Coding::Identity { "-" } else { coding.as_str() };
+        let coding = if coding == ContentCoding::Identity { "-" } else { coding.as_str() };
         let mut log = Self::deferred_record(request, telemetry);
         if let Some(log) = &mut log {
             log.telemetry.begin_response();
             log.outcome = ResponseOutcome { status: 200, cache, coding, ..ResponseOutcome::NONE };
         }
         let mut body = Body::default();
-        body.push(Piece::of(prepared.body(form), 0..form.length));
+        body.push(Piece::of(cached.body(form), 0..form.length));
         let mut work = Work::new(id, link.ctx.clock.now(), log, is_head);
         work.pacer = pacer;
         work.start = start;

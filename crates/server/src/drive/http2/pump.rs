@@ -5,7 +5,7 @@ use rustix::io::Errno;
 
 use super::work::{Sending, Work, warm};
 use super::{BATCH, Connection, Link};
-use crate::cache::StoredFile;
+use crate::cache::ContentFile;
 use crate::response::{Body, Piece};
 use crate::worker::Completion;
 
@@ -117,7 +117,7 @@ impl Work {
     }
 }
 
-type ColdStretch = (std::sync::Arc<StoredFile>, u64, u64);
+type ColdStretch = (std::sync::Arc<ContentFile>, u64, u64);
 
 /// Content that is not in memory is read in stretches of so many bytes.
 const WARM_STRETCH: u64 = 256 << 10;
@@ -161,7 +161,7 @@ fn fill_from(body: &mut Body, room: usize, out: &mut Vec<u8>) -> (Filled, Option
 }
 
 /// Appends bytes of a file that are in memory.
-fn read(file: &StoredFile, offset: u64, wanted: usize, out: &mut Vec<u8>) -> Result<usize, Errno> {
+fn read(file: &ContentFile, offset: u64, wanted: usize, out: &mut Vec<u8>) -> Result<usize, Errno> {
     let start = out.len();
     out.resize(start + wanted, 0);
     let result = file.read_now(&mut out[start..], offset);

@@ -6,15 +6,15 @@ use dunlin_http::semantics::conditional::{self, Outcome, Preconditions, Validato
 use dunlin_http::semantics::multipart::Multipart;
 use dunlin_http::semantics::negotiate::accept_encoding;
 use dunlin_http::semantics::range::{self, ByteRange, RangeOutcome};
-use dunlin_http::semantics::{Coding, Method, date, digest};
+use dunlin_http::semantics::{ContentCoding, Method, date, digest};
 use dunlin_http::{FieldLines, FieldName, FieldSet, Request};
 use smallvec::SmallVec;
 
-use super::{coded, error_reply, render};
-use crate::cache::front::Hit;
-use crate::cache::{Representation, Stored};
+use super::{encoded, error_reply, render};
+use crate::cache::worker_cache::CacheEntry;
+use crate::cache::{Representation, StoredContent};
 use crate::response::{Body, Piece, Response};
-use crate::route::{self, Prepared, Reply, Subject};
+use crate::route::{self, CachedResponse, Reply, Subject};
 use crate::telemetry::random_id;
 use crate::worker::WorkerContext;
 
@@ -30,75 +30,75 @@ const SPECIAL: FieldSet = FieldSet::of(&[
 
 /// Answers with a resource that may be used now.
 #[inline]
-pub(crate) fn answer_hit(
+pub(crate) fn answer_from_cache(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     subject: &Subject<'_>,
-    hit: &Rc<Hit>,
+    entry: &Rc<CacheEntry>,
     cache: &'static str,
 ) -> Reply {
-    if let Some(coding) = plain_coding(request, hit) {
-        let hit = Rc::clone(hit);
-        let prepared = Prepared { hit, coding, not_modified: false, cache, content: None };
-        return Reply::Prepared(prepared);
+    if let Some(coding) = plain_coding(request, entry) {
+        let entry = Rc::clone(entry);
+        let cached = CachedResponse { entry, coding, not_modified: false, cache, content: None };
+        return Reply::Cached(cached);
     }
-    let coding = match choose(request, hit) {
+    let coding = match choose(request, entry) {
         Chosen::Coding(coding) => coding,
-        Chosen::Unknown(coding) => return search(ctx, request, subject, hit, coding, cache),
+        Chosen::Unknown(coding) => return search(ctx, request, subject, entry, coding, cache),
         Chosen::Nothing => {
             // The decision depends on the field (RFC 9110 §12.5.5).
             let vary = one_field("Vary", "Accept-Encoding");
             return error_reply(ctx, request, subject, 406, vary);
         }
     };
-    let form = match hit.resource.representation(coding) {
+    let form = match entry.resource.representation(coding) {
         Some(Some(form)) => form,
-        _ => &hit.resource.identity,
+        _ => &entry.resource.identity,
     };
-    special_answer(ctx, request, subject, hit, form, cache)
+    special_answer(ctx, request, subject, entry, form, cache)
 }
 
 /// The form that answers the request when that is a plain 200 and the form is there.
 #[inline]
-pub(crate) fn plain_coding(request: &Request<'_>, hit: &Hit) -> Option<Coding> {
+pub(crate) fn plain_coding(request: &Request<'_>, entry: &CacheEntry) -> Option<ContentCoding> {
     // There being a plain answer, it does not depend on the time.
-    if request.has_any(SPECIAL) || hit.plain.is_none() && hit.settings.expires.is_some() {
+    if request.has_any(SPECIAL) || entry.prebuilt.is_none() && entry.settings.expires.is_some() {
         return None;
     }
-    match choose(request, hit) {
+    match choose(request, entry) {
         Chosen::Coding(coding) => Some(coding),
         _ => None,
     }
 }
 
 enum Chosen {
-    Coding(Coding),
+    Coding(ContentCoding),
     /// The best would be this, and whether there is such a form is not known.
-    Unknown(Coding),
+    Unknown(ContentCoding),
     Nothing,
 }
 
 #[inline]
-fn choose(request: &Request<'_>, hit: &Hit) -> Chosen {
+fn choose(request: &Request<'_>, entry: &CacheEntry) -> Chosen {
     if !request.has(FieldName::AcceptEncoding) {
-        return Chosen::Coding(Coding::Identity);
+        return Chosen::Coding(ContentCoding::Identity);
     }
-    negotiate(request, hit)
+    negotiate(request, entry)
 }
 
-fn negotiate(request: &Request<'_>, hit: &Hit) -> Chosen {
+fn negotiate(request: &Request<'_>, entry: &CacheEntry) -> Chosen {
     let values: SmallVec<[&[u8]; 2]> = request.values(FieldName::AcceptEncoding).collect();
     let accepted = accept_encoding(&values);
-    let resource = &hit.resource;
+    let resource = &entry.resource;
     let settings = &resource.settings;
-    let mut available: SmallVec<[Coding; 4]> = SmallVec::new();
+    let mut available: SmallVec<[ContentCoding; 4]> = SmallVec::new();
     for &coding in settings.precompressed.iter().chain(&settings.compress) {
         let none = matches!(resource.representation(coding), Some(None));
-        if !none && !available.contains(&coding) && coded::is_possible(resource, coding) {
+        if !none && !available.contains(&coding) && encoded::is_possible(resource, coding) {
             available.push(coding);
         }
     }
-    available.push(Coding::Identity);
+    available.push(ContentCoding::Identity);
     match accepted.choose(&available) {
         None => Chosen::Nothing,
         Some(coding) if resource.representation(coding).is_none() => Chosen::Unknown(coding),
@@ -112,23 +112,23 @@ fn search(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     subject: &Subject<'_>,
-    hit: &Rc<Hit>,
-    coding: Coding,
+    entry: &Rc<CacheEntry>,
+    coding: ContentCoding,
     cache: &'static str,
 ) -> Reply {
-    let (ctx, hit) = (Rc::clone(ctx), Rc::clone(hit));
+    let (ctx, entry) = (Rc::clone(ctx), Rc::clone(entry));
     let (may_run_script, context) = (subject.may_run_script(), subject.context.cloned());
     let (request, subject) = (request.to_owned(), subject.to_owned());
     let reply = async move |request: &Request<'_>| {
-        let resource = &hit.resource;
-        coded::search(&ctx.shared, resource, coding).await;
+        let resource = &entry.resource;
+        encoded::search(&ctx.shared, resource, coding).await;
         if let Some(Some(form)) = resource.representation(coding) {
             super::let_date_reach(&ctx, form);
         }
         let subject = subject.borrow().with(context.as_ref());
         match resource.representation(coding) {
-            Some(_) => answer_hit(&ctx, request, &subject, &hit, cache),
-            None => special_answer(&ctx, request, &subject, &hit, &resource.identity, cache),
+            Some(_) => answer_from_cache(&ctx, request, &subject, &entry, cache),
+            None => special_answer(&ctx, request, &subject, &entry, &resource.identity, cache),
         }
     };
     // A script may make the page of an error.
@@ -152,20 +152,20 @@ fn special_answer(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     subject: &Subject<'_>,
-    hit: &Rc<Hit>,
+    entry: &Rc<CacheEntry>,
     form: &Representation,
     cache: &'static str,
 ) -> Reply {
     let now = ctx.clock.unix();
-    let expires = hit.resource.settings.expires;
+    let expires = entry.resource.settings.expires;
     let mut response = match precondition(request, form) {
         Outcome::NotModified => {
             let ready = !form.head_not_modified.is_empty();
             if ready && expires.is_none() {
-                let (hit, coding) = (Rc::clone(hit), form.coding);
+                let (entry, coding) = (Rc::clone(entry), form.coding);
                 let not_modified = true;
-                return Reply::Prepared(Prepared {
-                    hit,
+                return Reply::Cached(CachedResponse {
+                    entry,
                     coding,
                     not_modified,
                     cache,
@@ -177,9 +177,9 @@ fn special_answer(
         Outcome::PreconditionFailed => {
             return error_reply(ctx, request, subject, 412, precondition_failed(form));
         }
-        Outcome::Proceed => match wanted_ranges(request, hit, form, now) {
+        Outcome::Proceed => match wanted_ranges(request, entry, form, now) {
             RangeOutcome::Whole => whole(form, &form.body),
-            RangeOutcome::Ranges(ranges) => partial(hit, form, &ranges),
+            RangeOutcome::Ranges(ranges) => partial(entry, form, &ranges),
             RangeOutcome::Unsatisfiable => {
                 return error_reply(ctx, request, subject, 416, unsatisfiable(form));
             }
@@ -221,11 +221,11 @@ fn validators(form: &Representation) -> Validators<'_> {
 
 fn wanted_ranges(
     request: &Request<'_>,
-    hit: &Hit,
+    entry: &CacheEntry,
     form: &Representation,
     now: u64,
 ) -> RangeOutcome {
-    let most = hit.resource.settings.ranges;
+    let most = entry.resource.settings.ranges;
     if request.method() != Method::Get || !request.has(FieldName::Range) || most == 0 {
         return RangeOutcome::Whole;
     }
@@ -238,7 +238,7 @@ fn wanted_ranges(
 }
 
 /// The plain 200 with that body.
-pub(super) fn whole(form: &Representation, body: &Stored) -> Response {
+pub(super) fn whole(form: &Representation, body: &StoredContent) -> Response {
     let mut response = start(200, form);
     response.body.push(Piece::of(body, 0..form.length));
     response
@@ -269,7 +269,7 @@ fn one_field(name: &str, value: impl AsRef<[u8]>) -> FieldLines {
     fields
 }
 
-fn partial(hit: &Hit, form: &Representation, ranges: &[ByteRange]) -> Response {
+fn partial(entry: &CacheEntry, form: &Representation, ranges: &[ByteRange]) -> Response {
     let mut response = start(206, form);
     if let [range] = ranges {
         response.fields.push("Content-Range", range::content_range(range, form.length));
@@ -278,7 +278,7 @@ fn partial(hit: &Hit, form: &Representation, ranges: &[ByteRange]) -> Response {
     }
     // Content does not hold it but by design: 128 random bits.
     let boundary = random_id();
-    let media_type = &hit.resource.content_type.media_type;
+    let media_type = &entry.resource.content_type.media_type;
     let multipart = Multipart::new(boundary.as_bytes(), media_type, form.length, ranges);
     response.fields.set("Content-Type", multipart.content_type());
     for (head, range) in multipart.parts() {
@@ -293,13 +293,13 @@ fn start(status: u16, form: &Representation) -> Response {
     let mut response = Response::new(status);
     response.fields = form.fields.clone();
     response.body = Body::default();
-    if form.coding != Coding::Identity {
+    if form.coding != ContentCoding::Identity {
         response.coding = form.coding.as_str();
     }
     response
 }
 
 /// Whether the resource is sent from a file that has changed since it was opened.
-pub(crate) fn has_changed(hit: &Hit) -> bool {
-    matches!(&hit.resource.identity.body, Stored::File(file) if file.is_live() && !file.is_unchanged())
+pub(crate) fn has_changed(entry: &CacheEntry) -> bool {
+    matches!(&entry.resource.identity.body, StoredContent::File(file) if file.is_live() && !file.is_unchanged())
 }

@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use super::roots::Root;
-use crate::cache::Version;
+use crate::cache::Validity;
 use crate::worker::SharedState;
 
 /// Ends `version` when the name `file` beneath `root` changes. To be called before the file is opened. False when
@@ -13,11 +13,11 @@ pub(super) fn follow(
     shared: &SharedState,
     root: &Root,
     file: &[u8],
-    version: &Arc<Version>,
+    validity: &Arc<Validity>,
 ) -> bool {
     let Some(watch) = &shared.watch else { return false };
     let (directory, name) = place(root, file);
-    watch.follow(&root.path, &directory, name, version)
+    watch.follow(&root.path, &directory, name, validity)
 }
 
 /// Ends `version` when the open file `fd` changes that `file` led to: when symlinks led to it, by its true name and by
@@ -27,7 +27,7 @@ pub(super) fn follow_real(
     root: &Root,
     fd: &OwnedFd,
     file: &[u8],
-    version: &Arc<Version>,
+    validity: &Arc<Validity>,
 ) -> bool {
     let Some(watch) = &shared.watch else { return false };
     let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
@@ -39,10 +39,10 @@ pub(super) fn follow_real(
     if *real_directory == *directory && real_name == name {
         return true;
     }
-    watch.follow_symlinks(&[&directory, b"/".as_slice(), name].concat(), version);
+    watch.follow_symlinks(&[&directory, b"/".as_slice(), name].concat(), validity);
     let beneath = real_directory.starts_with(&root.path);
     let root = if beneath { &*root.path } else { real_directory };
-    watch.follow(root, real_directory, real_name, version)
+    watch.follow(root, real_directory, real_name, validity)
 }
 
 /// Undoes [`follow`] after `file` turned out to be nothing that is kept.

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use dunlin_http::semantics::Coding;
+use dunlin_http::semantics::ContentCoding;
 use rustix::fs::fstat;
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
 use sha2::{Digest, Sha256};
@@ -15,21 +15,21 @@ use super::render::{self, Description};
 use super::resolve::{Failure, Mode, Wanted};
 use super::roots::Root;
 use super::validators::{self, Basis};
-use crate::cache::stored::{DESCRIPTOR_FROM, Facts};
-use crate::cache::{Key, Resource, Stored, StoredFile, Version};
+use crate::cache::content::{DESCRIPTOR_FROM, FileMetadata};
+use crate::cache::{ContentFile, Key, Resource, StoredContent, Validity};
 use crate::config::{EtagKind, Settings};
 use crate::handler::media_type::content_type;
 use crate::handler::records;
-use crate::scratch;
+use crate::temp_files;
 
 /// A regular file that was opened to be served.
 pub(super) struct Loaded<'a> {
     pub(super) fd: OwnedFd,
-    pub(super) facts: Facts,
+    pub(super) metadata: FileMetadata,
     /// Its path beneath the root.
     pub(super) file: &'a [u8],
     pub(super) file_system: FileSystem,
-    pub(super) version: Arc<Version>,
+    pub(super) validity: Arc<Validity>,
     /// Whether a change of it will be notified.
     pub(super) watched: bool,
 }
@@ -54,22 +54,22 @@ pub(super) fn load(
     if slow && mode == Mode::Inline {
         return Err(Failure::WouldBlock);
     }
-    let Loaded { fd, facts, file, file_system, version, watched } = opened;
+    let Loaded { fd, metadata, file, file_system, validity, watched } = opened;
     // The clock is read before the content: a change after that is later than this.
     let seen = validators::now();
-    let (content, facts) = content(wanted, root, file, fd, facts, mode)?;
+    let (content, metadata) = content(wanted, root, file, fd, metadata, mode)?;
     let sha256 = match settings.etag {
         EtagKind::Sha256 => Some(hash(&content)?),
         _ => None,
     };
     let stored = content.into_stored(mode);
     let content_type = content_type(&file_name(file), &settings.types, &settings.charset);
-    let basis = Basis { settings, facts: &facts, file_system, seen };
+    let basis = Basis { settings, metadata: &metadata, file_system, seen };
     let description = Description {
         settings,
         content_type: &content_type,
-        coding: Coding::Identity,
-        etag: basis.entity_tag(sha256.as_ref(), Coding::Identity),
+        coding: ContentCoding::Identity,
+        etag: basis.entity_tag(sha256.as_ref(), ContentCoding::Identity),
         last_modified: basis.last_modified(),
         length: length(&stored),
         sha256,
@@ -80,10 +80,10 @@ pub(super) fn load(
         Key { site: wanted.site.serial, path: wanted.path.into() },
         Arc::clone(settings),
         file,
-        facts,
+        metadata,
         content_type,
         identity,
-        version,
+        validity,
     );
     trust(wanted, &resource, file_system, watched);
     Ok(resource)
@@ -100,11 +100,11 @@ pub(super) fn trust(
     let watched = watched && !resource.has_unwatched_sibling();
     let mut span = if watched { revalidate } else { UNWATCHED.min(revalidate) };
     if !resource.identity.is_settled {
-        let (settings, facts) = (&*resource.settings, &resource.facts);
-        let basis = Basis { settings, facts, file_system, seen: validators::now() };
+        let (settings, metadata) = (&*resource.settings, &resource.metadata);
+        let basis = Basis { settings, metadata, file_system, seen: validators::now() };
         span = span.min(until_settled(&basis));
     }
-    resource.version.trust_until(wanted.now + span);
+    resource.validity.set_fresh_until(wanted.now + span);
 }
 
 /// Milliseconds until a change of the file could be told from its last one.
@@ -114,25 +114,25 @@ pub(super) fn until_settled(basis: &Basis<'_>) -> u64 {
 
 enum Content {
     Read(Vec<u8>),
-    Live(Arc<StoredFile>),
-    Converted(Stored),
+    Live(Arc<ContentFile>),
+    Converted(StoredContent),
 }
 
 impl Content {
-    fn into_stored(self, mode: Mode) -> Stored {
+    fn into_stored(self, mode: Mode) -> StoredContent {
         match self {
-            Self::Read(bytes) if mode == Mode::Inline => Stored::at_once(bytes),
-            Self::Read(bytes) => Stored::lasting(bytes),
-            Self::Live(file) => Stored::File(file),
+            Self::Read(bytes) if mode == Mode::Inline => StoredContent::at_once(bytes),
+            Self::Read(bytes) => StoredContent::lasting(bytes),
+            Self::Live(file) => StoredContent::File(file),
             Self::Converted(stored) => stored,
         }
     }
 }
 
-fn length(stored: &Stored) -> u64 {
+fn length(stored: &StoredContent) -> u64 {
     match stored {
-        Stored::Memory(bytes) => bytes.len() as u64,
-        Stored::File(file) => file.length,
+        StoredContent::Memory(bytes) => bytes.len() as u64,
+        StoredContent::File(file) => file.length,
     }
 }
 
@@ -141,47 +141,51 @@ fn content(
     root: &Root,
     file: &[u8],
     fd: OwnedFd,
-    facts: Facts,
+    metadata: FileMetadata,
     mode: Mode,
-) -> Result<(Content, Facts), Failure> {
+) -> Result<(Content, FileMetadata), Failure> {
     let settings = wanted.settings;
     // What was written beside a file of records is lines already.
     if let Some(rules) = settings.records.as_ref().filter(|_| !file.ends_with(b".stmlf")) {
-        let stored = converted(settings, rules, root, file, fd, &facts)?;
-        return Ok((Content::Converted(stored), facts));
+        let stored = converted(settings, rules, root, file, fd, &metadata)?;
+        return Ok((Content::Converted(stored), metadata));
     }
     let most = match settings.cache.enabled {
-        true if wanted.copy => settings.cache.file.max(wanted.shared.store.largest_copy()),
+        true if wanted.copy => settings.cache.file.max(wanted.shared.cache.largest_copy()),
         true => settings.cache.file,
         false => READ_ANYWAY,
     };
-    if facts.size > most {
+    if metadata.size > most {
         // What is hashed has to be what is sent, and a mapping that writes to the file leaves no trace.
-        let is_copied = facts.size <= wanted.shared.store.largest_copy();
+        let is_copied = metadata.size <= wanted.shared.cache.largest_copy();
         if settings.etag == EtagKind::Sha256 && !settings.cache.enabled && is_copied {
-            return copied(settings, fd, facts).map(|copy| (Content::Converted(copy), facts));
+            return copied(settings, fd, metadata).map(|copy| (Content::Converted(copy), metadata));
         }
-        let live = StoredFile::live(fd, facts, settings.sendfile);
-        return Ok((Content::Live(Arc::new(live)), facts));
+        let live = ContentFile::live(fd, metadata, settings.sendfile);
+        return Ok((Content::Live(Arc::new(live)), metadata));
     }
-    let lasting = wanted.copy && facts.size >= DESCRIPTOR_FROM as u64;
-    if (lasting || facts.size > INLINE_COPY) && mode == Mode::Inline {
+    let lasting = wanted.copy && metadata.size >= DESCRIPTOR_FROM as u64;
+    if (lasting || metadata.size > INLINE_COPY) && mode == Mode::Inline {
         return Err(Failure::WouldBlock);
     }
-    let (bytes, facts) = read_whole(&fd, facts, mode)?;
-    Ok((Content::Read(bytes), facts))
+    let (bytes, metadata) = read_whole(&fd, metadata, mode)?;
+    Ok((Content::Read(bytes), metadata))
 }
 
 /// The content and what the file was while it was read: both of one version.
-fn read_whole(fd: &OwnedFd, facts: Facts, mode: Mode) -> Result<(Vec<u8>, Facts), Failure> {
-    let mut facts = facts;
+fn read_whole(
+    fd: &OwnedFd,
+    metadata: FileMetadata,
+    mode: Mode,
+) -> Result<(Vec<u8>, FileMetadata), Failure> {
+    let mut metadata = metadata;
     for _ in 0..10 {
-        let content = read(fd, facts.size, mode)?;
-        let after = Facts::of(fd).map_err(|_| Failure::Broken)?;
-        if after.same_content(&facts) && content.len() as u64 == facts.size {
-            return Ok((content, facts));
+        let content = read(fd, metadata.size, mode)?;
+        let after = FileMetadata::of(fd).map_err(|_| Failure::Broken)?;
+        if after.same_content(&metadata) && content.len() as u64 == metadata.size {
+            return Ok((content, metadata));
         }
-        facts = after;
+        metadata = after;
     }
     // Somebody writes to it without end; the next request may have more luck.
     Err(Failure::Exhausted)
@@ -218,10 +222,14 @@ pub(super) fn read(fd: &OwnedFd, size: u64, mode: Mode) -> Result<Vec<u8>, Failu
 }
 
 /// A copy of a file that nobody else can reach.
-fn copied(settings: &Settings, fd: OwnedFd, facts: Facts) -> Result<Stored, Failure> {
+fn copied(
+    settings: &Settings,
+    fd: OwnedFd,
+    metadata: FileMetadata,
+) -> Result<StoredContent, Failure> {
     let source = File::from(fd);
     let copy = || {
-        let directory = scratch::for_files()?;
+        let directory = temp_files::for_files()?;
         let mut output = tempfile::spooled_tempfile_in(settings.cache.file as usize, directory);
         let length = io::copy(&mut &source, &mut output)?;
         Ok((output, length))
@@ -230,7 +238,9 @@ fn copied(settings: &Settings, fd: OwnedFd, facts: Facts) -> Result<Stored, Fail
         tracing::error!("copying a file to hash it: {error}; check TMPDIR and the space there");
         Failure::Broken
     })?;
-    if length != facts.size || !Facts::of(&source).is_ok_and(|after| after.same_content(&facts)) {
+    if length != metadata.size
+        || !FileMetadata::of(&source).is_ok_and(|after| after.same_content(&metadata))
+    {
         return Err(Failure::Exhausted);
     }
     Ok(spooled(output, length))
@@ -243,20 +253,20 @@ fn converted(
     root: &Root,
     file: &[u8],
     fd: OwnedFd,
-    facts: &Facts,
-) -> Result<Stored, Failure> {
+    metadata: &FileMetadata,
+) -> Result<StoredContent, Failure> {
     let mut source = File::from(fd);
     let told = |what: &dyn std::fmt::Display| {
         tracing::error!("{}: {what}", String::from_utf8_lossy(file));
         Failure::Broken
     };
-    let directory = scratch::for_files().map_err(|error| told(&error))?;
+    let directory = temp_files::for_files().map_err(|error| told(&error))?;
     let mut output = tempfile::spooled_tempfile_in(settings.cache.file as usize, directory);
     let before = fstat(&source).map_err(|error| told(&error))?;
     let length =
         records::convert(&mut source, rules.format, &mut output).map_err(|error| told(&error))?;
     output.flush().map_err(|error| told(&error))?;
-    if !Facts::of(&source).is_ok_and(|after| after.same_content(facts)) {
+    if !FileMetadata::of(&source).is_ok_and(|after| after.same_content(metadata)) {
         // Somebody writes to it; the next request may have more luck.
         return Err(Failure::Exhausted);
     }
@@ -270,11 +280,11 @@ fn converted(
     Ok(spooled(output, length))
 }
 
-fn spooled(output: tempfile::SpooledTempFile, length: u64) -> Stored {
+fn spooled(output: tempfile::SpooledTempFile, length: u64) -> StoredContent {
     match output.into_inner() {
-        tempfile::SpooledData::InMemory(cursor) => Stored::lasting(cursor.into_inner()),
+        tempfile::SpooledData::InMemory(cursor) => StoredContent::lasting(cursor.into_inner()),
         tempfile::SpooledData::OnDisk(file) => {
-            Stored::File(Arc::new(StoredFile::private(file, length)))
+            StoredContent::File(Arc::new(ContentFile::private(file, length)))
         }
     }
 }
@@ -283,8 +293,8 @@ fn hash(content: &Content) -> Result<[u8; 32], Failure> {
     let stored = match content {
         Content::Read(bytes) => return Ok(Sha256::digest(bytes).into()),
         Content::Live(file) => file,
-        Content::Converted(Stored::Memory(bytes)) => return Ok(Sha256::digest(bytes).into()),
-        Content::Converted(Stored::File(file)) => file,
+        Content::Converted(StoredContent::Memory(bytes)) => return Ok(Sha256::digest(bytes).into()),
+        Content::Converted(StoredContent::File(file)) => file,
     };
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; 256 << 10];
@@ -316,7 +326,7 @@ pub(super) fn file_name(file: &[u8]) -> String {
 }
 
 /// Reads a whole file for [`super::coded`].
-pub(super) fn read_to_end(stored: &Stored) -> io::Result<Vec<u8>> {
+pub(super) fn read_to_end(stored: &StoredContent) -> io::Result<Vec<u8>> {
     with_reader(stored, |reader| {
         let mut content = Vec::new();
         reader.read_to_end(&mut content)?;
@@ -329,12 +339,12 @@ pub(super) fn read_to_end(stored: &Stored) -> io::Result<Vec<u8>> {
 /// # Errors
 /// Those of `read`, and when the file changed meanwhile.
 pub(super) fn with_reader<T>(
-    stored: &Stored,
+    stored: &StoredContent,
     read: impl FnOnce(&mut dyn Read) -> io::Result<T>,
 ) -> io::Result<T> {
     match stored {
-        Stored::Memory(bytes) => read(&mut &bytes[..]),
-        Stored::File(file) => {
+        StoredContent::Memory(bytes) => read(&mut &bytes[..]),
+        StoredContent::File(file) => {
             let mut reader = Positioned { file, at: 0 };
             let result = read(&mut reader)?;
             if reader.at != file.length || !file.is_unchanged() {
@@ -346,7 +356,7 @@ pub(super) fn with_reader<T>(
 }
 
 struct Positioned<'a> {
-    file: &'a StoredFile,
+    file: &'a ContentFile,
     at: u64,
 }
 

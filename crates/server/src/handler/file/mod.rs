@@ -1,8 +1,7 @@
 //! Files: what a path beneath a root is, and the answer to a request for it.
 
-pub(crate) mod anew;
 mod answer;
-mod coded;
+mod encoded;
 mod file_system;
 mod follow;
 mod load;
@@ -12,6 +11,7 @@ mod render;
 mod resolve;
 mod roots;
 mod source;
+pub(crate) mod uncached;
 mod validators;
 
 use std::rc::Rc;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use dunlin_http::semantics::Method;
 use dunlin_http::{FieldLines, Request};
 
-pub(crate) use answer::{answer_hit, has_changed, plain_coding};
+pub(crate) use answer::{answer_from_cache, has_changed, plain_coding};
 pub(crate) use open::open_path;
 pub(crate) use protected::Protected;
 pub(crate) use render::{apply_edits, apply_to_message};
@@ -28,16 +28,16 @@ pub(crate) use resolve::{Failure, Mode, is_slash_of};
 pub(crate) use roots::{Lookup, Root, Roots};
 
 use self::resolve::{Found, Wanted};
-use crate::cache::front::Hit;
+use crate::cache::worker_cache::CacheEntry;
 use crate::cache::{Key, Representation, Resource};
 use crate::checks::{CheckInput, Client, Decision, RequestContext};
 use crate::config::{Settings, Site};
 use crate::handler::error_page::quoted;
 use crate::handler::errors::{self, Details};
 use crate::handler::{directory, redirect};
+use crate::log_limiter::LogLimiter;
 use crate::response::Response;
-use crate::route::{self, Job, Prepared, Reply, Subject, Via, error_response};
-use crate::seldom::Seldom;
+use crate::route::{self, CachedResponse, Job, Reply, Subject, Via, error_response};
 use crate::worker::WorkerContext;
 
 /// Answers a GET or HEAD for `subject` that the worker's cache does not know.
@@ -51,21 +51,21 @@ pub(crate) fn answer(
     let mut previous = None;
     if settings.cache.enabled && is_read {
         let key = Key { site: subject.site.serial, path: subject.path.into() };
-        previous = ctx.shared.store.get(&key);
+        previous = ctx.shared.cache.get(&key);
         let fresh = |resource: &&Arc<Resource>| {
-            resource.version.is_fresh(ctx.clock.now()) && !ctx.is_worth_a_copy(resource)
+            resource.validity.is_fresh(ctx.clock.now()) && !ctx.is_worth_a_copy(resource)
         };
         if let Some(resource) = previous.as_ref().filter(fresh) {
             ctx.count_hit();
             let_date_reach(ctx, &resource.identity);
-            let hit = keep_in_front(ctx, subject, Arc::clone(resource));
-            return answer_guarded(ctx, request, subject, &hit, "hit");
+            let entry = keep_in_worker_cache(ctx, subject, Arc::clone(resource));
+            return answer_guarded(ctx, request, subject, &entry, "hit");
         }
     }
     ctx.count_miss();
     if !settings.cache.enabled
         && is_read
-        && let Some(reply) = anew::answer(ctx, request, subject)
+        && let Some(reply) = uncached::answer(ctx, request, subject)
     {
         return reply;
     }
@@ -105,13 +105,13 @@ fn conclude(
         Ok(Found::Resource(resource)) => {
             let cached = subject.settings.cache.enabled;
             let_date_reach(ctx, &resource.identity);
-            let hit = if cached {
-                keep_in_front(ctx, subject, resource)
+            let entry = if cached {
+                keep_in_worker_cache(ctx, subject, resource)
             } else {
-                anew::learn(ctx, request, subject, &resource);
-                Rc::new(hit(subject, resource))
+                uncached::learn(ctx, request, subject, &resource);
+                Rc::new(new_entry(subject, resource))
             };
-            answer_guarded(ctx, request, subject, &hit, if cached { "miss" } else { "off" })
+            answer_guarded(ctx, request, subject, &entry, if cached { "miss" } else { "off" })
         }
         Ok(Found::Directory) => redirect::to_slash(request, subject).into(),
         Ok(Found::Listing(directory)) => Reply::Job(list(ctx, request, subject, directory)),
@@ -129,7 +129,7 @@ fn conclude(
 
 /// The response for a directory that has no index file and is not listed.
 fn unlisted(ctx: &Rc<WorkerContext>, request: &Request<'_>, subject: &Subject<'_>) -> Reply {
-    static SELDOM: Seldom = Seldom::new();
+    static SELDOM: LogLimiter = LogLimiter::new();
     let (settings, path) = (subject.settings, quoted(subject.path));
     if SELDOM.is_due() {
         tracing::info!(
@@ -144,13 +144,17 @@ fn unlisted(ctx: &Rc<WorkerContext>, request: &Request<'_>, subject: &Subject<'_
     errors::reply(ctx, request, subject, 403, Details { text, ..Details::default() })
 }
 
-fn keep_in_front(ctx: &WorkerContext, subject: &Subject<'_>, resource: Arc<Resource>) -> Rc<Hit> {
-    let (store, hit) = (&ctx.shared.store, hit(subject, resource));
+fn keep_in_worker_cache(
+    ctx: &WorkerContext,
+    subject: &Subject<'_>,
+    resource: Arc<Resource>,
+) -> Rc<CacheEntry> {
+    let (cache, entry) = (&ctx.shared.cache, new_entry(subject, resource));
     if subject.settings.internal || subject.via.redirects > 0 {
         // The gates of the path that was requested would not be asked again.
-        return Rc::new(hit);
+        return Rc::new(entry);
     }
-    ctx.front.borrow_mut().insert(store, hit)
+    ctx.cache.borrow_mut().insert(cache, entry)
 }
 
 /// Sees to it that the worker's Date, which is read once a tick, is not before the Last-Modified of what it sends from now
@@ -161,13 +165,13 @@ fn let_date_reach(ctx: &WorkerContext, form: &Representation) {
     }
 }
 
-fn hit(subject: &Subject<'_>, resource: Arc<Resource>) -> Hit {
+fn new_entry(subject: &Subject<'_>, resource: Arc<Resource>) -> CacheEntry {
     let own = [b"/", &*resource.file].concat();
     let checks = match subject.path == own {
         true => None,
         false => subject.site.route(&own).checks.clone(),
     };
-    Hit::new((subject.site.serial, subject.raw_path), resource, checks)
+    CacheEntry::new((subject.site.serial, subject.raw_path), resource, checks)
 }
 
 /// Answers with a resource that may be used now, once the gates of its own path were asked as far as
@@ -176,11 +180,11 @@ fn answer_guarded(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     subject: &Subject<'_>,
-    hit: &Rc<Hit>,
+    entry: &Rc<CacheEntry>,
     cache: &'static str,
 ) -> Reply {
-    let Some(checks) = &hit.checks else {
-        return answer_hit(ctx, request, subject, hit, cache);
+    let Some(checks) = &entry.checks else {
+        return answer_from_cache(ctx, request, subject, entry, cache);
     };
     let context =
         subject.context.map_or_else(|| Rc::new(RequestContext::new(subject.client)), Rc::clone);
@@ -191,10 +195,12 @@ fn answer_guarded(
         now: context.routed_at,
         at_once: None,
     }) {
-        Decision::Allow | Decision::ReceiveBody => answer_hit(ctx, request, subject, hit, cache),
+        Decision::Allow | Decision::ReceiveBody => {
+            answer_from_cache(ctx, request, subject, entry, cache)
+        }
         Decision::Reject(refused) => route::refuse(ctx, request, subject, refused),
         Decision::Wait(waiting) => {
-            let (ctx, hit) = (Rc::clone(ctx), Rc::clone(hit));
+            let (ctx, entry) = (Rc::clone(ctx), Rc::clone(entry));
             let (request, subject) = (request.to_owned(), subject.to_owned());
             Reply::Exchange(Box::new(move |incoming| {
                 Box::pin(async move {
@@ -202,7 +208,7 @@ fn answer_guarded(
                     let result = waiting.await;
                     let (request, subject) = (request.as_request(), subject.borrow());
                     let reply = match result {
-                        Ok(()) => answer_hit(&ctx, &request, &subject, &hit, cache),
+                        Ok(()) => answer_from_cache(&ctx, &request, &subject, &entry, cache),
                         Err(refused) => route::refuse(&ctx, &request, &subject, refused),
                     };
                     route::complete(&request, reply, incoming).await
@@ -265,7 +271,7 @@ pub(crate) async fn into_response(request: &Request<'_>, reply: Reply) -> Respon
     match reply {
         Reply::Response(response) => *response,
         Reply::Job(job) => job.await,
-        Reply::Prepared(prepared) => from_prepared(request, &prepared),
+        Reply::Cached(cached) => from_cached(request, &cached),
         // Only a route's own handler begins an exchange, and this is none of a script's.
         Reply::Exchange(_) => error_response(500, true),
     }
@@ -274,22 +280,22 @@ pub(crate) async fn into_response(request: &Request<'_>, reply: Reply) -> Respon
 /// The same reply in a form to which fields can be added.
 pub(crate) fn unprepared(request: &Request<'_>, reply: Reply) -> Reply {
     match reply {
-        Reply::Prepared(prepared) => from_prepared(request, &prepared).into(),
+        Reply::Cached(cached) => from_cached(request, &cached).into(),
         reply => reply,
     }
 }
 
-fn from_prepared(request: &Request<'_>, prepared: &Prepared) -> Response {
-    let resource = &prepared.hit.resource;
-    let form = match resource.representation(prepared.coding) {
+fn from_cached(request: &Request<'_>, cached: &CachedResponse) -> Response {
+    let resource = &cached.entry.resource;
+    let form = match resource.representation(cached.coding) {
         Some(Some(form)) => form,
         _ => &resource.identity,
     };
-    let mut response = match prepared.not_modified {
+    let mut response = match cached.not_modified {
         true => answer::not_modified(form),
-        false => answer::whole(form, prepared.body(form)),
+        false => answer::whole(form, cached.body(form)),
     };
-    response.cache = prepared.cache;
+    response.cache = cached.cache;
     if request.method() == Method::Head { response.without_body() } else { response }
 }
 
@@ -334,8 +340,8 @@ pub(crate) async fn find_page(
     let found = ctx.shared.blocking.files.run(move || {
         let settings = Arc::clone(site.route(&page));
         let key = Key { site: site.serial, path: page.as_slice().into() };
-        let previous = shared.store.get(&key);
-        if let Some(resource) = previous.as_ref().filter(|r| r.version.is_fresh(now)) {
+        let previous = shared.cache.get(&key);
+        if let Some(resource) = previous.as_ref().filter(|r| r.validity.is_fresh(now)) {
             return Ok(Found::Resource(Arc::clone(resource)));
         }
         let wanted = Wanted {

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::resolve::{Failure, Mode as Waiting};
 use super::roots::Root;
 use crate::config::Symlinks;
-use crate::seldom::Seldom;
+use crate::log_limiter::LogLimiter;
 
 /// Opens `path` (relative to `root`, no leading slash) for reading.
 pub(super) fn open(
@@ -70,7 +70,7 @@ fn open_as(
 }
 
 fn failure(root: &Root, path: &[u8], error: Errno) -> Failure {
-    static SELDOM: Seldom = Seldom::new();
+    static SELDOM: LogLimiter = LogLimiter::new();
     let reason = match error {
         Errno::ACCESS | Errno::PERM => {
             "the server's user may not read it, or not enter a directory before it"

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use dunlin_http::FieldLines;
-use dunlin_http::semantics::{Coding, EntityTag, date};
+use dunlin_http::semantics::{ContentCoding, EntityTag, date};
 
-use crate::cache::{Representation, Stored};
+use crate::cache::{Representation, StoredContent};
 use crate::config::Settings;
 use crate::handler::compress;
 use crate::handler::media_type::ContentType;
@@ -13,7 +13,7 @@ use crate::handler::media_type::ContentType;
 pub(super) struct Description<'a> {
     pub(super) settings: &'a Settings,
     pub(super) content_type: &'a ContentType,
-    pub(super) coding: Coding,
+    pub(super) coding: ContentCoding,
     pub(super) etag: Option<EntityTag>,
     /// Seconds since 1970.
     pub(super) last_modified: Option<u64>,
@@ -25,7 +25,7 @@ pub(super) struct Description<'a> {
 /// Makes the representation that `body` is.
 pub(super) fn representation(
     description: Description<'_>,
-    body: Stored,
+    body: StoredContent,
     server_field: bool,
 ) -> Representation {
     let fields = fields(&description);
@@ -35,11 +35,11 @@ pub(super) fn representation(
     let head_length = block.len();
     // One allocation for head and body: what is read together stands together.
     let (block, body) = match body {
-        Stored::Memory(bytes) => {
+        StoredContent::Memory(bytes) => {
             block.extend_from_slice(&bytes);
             let block = Bytes::from(block);
             let body = block.slice(head_length..);
-            (block, Stored::Memory(body))
+            (block, StoredContent::Memory(body))
         }
         body => (Bytes::from(block), body),
     };
@@ -92,15 +92,16 @@ fn head(fields: &FieldLines, length: Option<u64>, server_field: bool) -> Vec<u8>
     head
 }
 
-/// Content in memory is never larger; see [`Stored::at_once`].
+/// Content in memory is never larger; see [`StoredContent::at_once`].
 const SMALL: u64 = 32 * 1024;
 
 fn fields(description: &Description<'_>) -> FieldLines {
     let Description { settings, content_type, coding, etag, last_modified, .. } = description;
     let mut fields = FieldLines::new();
     fields.push("Content-Type", &content_type.media_type);
-    let content_coding = if *coding == Coding::Identity { content_type.coding } else { *coding };
-    if content_coding != Coding::Identity {
+    let content_coding =
+        if *coding == ContentCoding::Identity { content_type.coding } else { *coding };
+    if content_coding != ContentCoding::Identity {
         fields.push("Content-Encoding", content_coding.as_str());
     }
     if may_be_coded(settings, content_type) {
@@ -162,7 +163,7 @@ pub(crate) fn apply_to_message(settings: &Settings, fields: &mut FieldLines) {
 /// Whether a client's Accept-Encoding can make a difference to what it gets.
 pub(super) fn may_be_coded(settings: &Settings, content_type: &ContentType) -> bool {
     let media_type = &*content_type.media_type;
-    if content_type.coding != Coding::Identity {
+    if content_type.coding != ContentCoding::Identity {
         false
     } else if compress::compressible(media_type) {
         !settings.compress.is_empty() || !settings.precompressed.is_empty()

@@ -11,9 +11,9 @@ use super::load::{self, Loaded};
 use super::open::{open, open_directory};
 use super::roots::Root;
 use super::source::is_source;
-use super::{coded, follow};
-use crate::cache::stored::Facts;
-use crate::cache::{Resource, Version};
+use super::{encoded, follow};
+use crate::cache::content::FileMetadata;
+use crate::cache::{Resource, Validity};
 use crate::config::{Candidate, Settings, Site, TryStep};
 use crate::worker::SharedState;
 
@@ -165,21 +165,26 @@ impl Search<'_> {
         if settings.script.as_ref().is_some_and(|script| script.is_script(file)) {
             return Err(Failure::Missing);
         }
-        let version = Arc::new(Version::default());
-        let followed = settings.cache.enabled && follow::follow(shared, self.root, file, &version);
-        let result = self.open(file, &version, followed);
+        let validity = Arc::new(Validity::default());
+        let followed = settings.cache.enabled && follow::follow(shared, self.root, file, &validity);
+        let result = self.open(file, &validity, followed);
         if followed && !matches!(result, Ok(Found::Resource(_))) {
-            drop(version);
+            drop(validity);
             follow::forget(shared, self.root, file);
         }
         result
     }
 
-    fn open(&self, file: &[u8], version: &Arc<Version>, followed: bool) -> Result<Found, Failure> {
+    fn open(
+        &self,
+        file: &[u8],
+        validity: &Arc<Validity>,
+        followed: bool,
+    ) -> Result<Found, Failure> {
         let settings = self.wanted.settings;
         let fd = open(self.root, file, settings.symlinks, self.mode)?;
-        let facts = Facts::of(&fd).map_err(|_| Failure::Broken)?;
-        match facts.file_type() {
+        let metadata = FileMetadata::of(&fd).map_err(|_| Failure::Broken)?;
+        match metadata.file_type() {
             FileType::RegularFile => {}
             FileType::Directory => return Ok(Found::Directory),
             _ => return Err(Failure::Forbidden),
@@ -188,21 +193,21 @@ impl Search<'_> {
         let file_system = FileSystem::of(&fd);
         // A file with other names can be changed by one that is not watched.
         let watched = followed
-            && facts.links <= 1
+            && metadata.links <= 1
             && file_system.notifies
-            && follow::follow_real(self.wanted.shared, self.root, &fd, file, version);
-        if is_source(self.wanted.shared, settings, self.root, file, &fd, &facts) {
+            && follow::follow_real(self.wanted.shared, self.root, &fd, file, validity);
+        if is_source(self.wanted.shared, settings, self.root, file, &fd, &metadata) {
             return self.run_elsewhere(file);
         }
-        if let Some(previous) = self.unchanged(file, &facts)? {
+        if let Some(previous) = self.unchanged(file, &metadata)? {
             load::trust(self.wanted, &previous, file_system, watched);
             return Ok(Found::Resource(previous));
         }
-        let version = Arc::clone(version);
-        let opened = Loaded { fd, facts, file, file_system, version, watched };
+        let validity = Arc::clone(validity);
+        let opened = Loaded { fd, metadata, file, file_system, validity, watched };
         let resource = Arc::new(load::load(self.wanted, self.root, opened, self.mode)?);
         if settings.cache.enabled && !self.is_probe {
-            self.wanted.shared.store.insert(Arc::clone(&resource));
+            self.wanted.shared.cache.insert(Arc::clone(&resource));
         }
         Ok(Found::Resource(resource))
     }
@@ -224,14 +229,18 @@ impl Search<'_> {
     }
 
     /// The previous resource, when neither the file nor any of its siblings has changed.
-    fn unchanged(&self, file: &[u8], facts: &Facts) -> Result<Option<Arc<Resource>>, Failure> {
+    fn unchanged(
+        &self,
+        file: &[u8],
+        metadata: &FileMetadata,
+    ) -> Result<Option<Arc<Resource>>, Failure> {
         let Some(previous) = &self.wanted.previous else { return Ok(None) };
         let is_same = *previous.file == *file
-            && previous.facts.same_content(facts)
+            && previous.metadata.same_content(metadata)
             && previous.is_settled()
-            && !previous.version.is_stale()
+            && !previous.validity.is_invalidated()
             && !self.wanted.copy
-            && coded::has_same_siblings(self.wanted.shared, self.root, previous, self.mode)?;
+            && encoded::has_same_siblings(self.wanted.shared, self.root, previous, self.mode)?;
         Ok(is_same.then(|| Arc::clone(previous)))
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{fstat, stat};
 
 use super::roots::Root;
-use crate::cache::stored::Facts;
+use crate::cache::content::FileMetadata;
 use crate::config::{Settings, SourceRule, original};
 use crate::worker::SharedState;
 
@@ -30,10 +30,10 @@ pub(super) fn is_source(
     root: &Root,
     file: &[u8],
     fd: impl AsFd,
-    facts: &Facts,
+    metadata: &FileMetadata,
 ) -> bool {
     let Some(sources) = &settings.sources else { return false };
-    let candidate = Candidate::new(root, file, fd, facts);
+    let candidate = Candidate::new(root, file, fd, metadata);
     let Some(at) = sources.rules.iter().position(|rule| candidate.is_of(rule, shared, root)) else {
         return false;
     };
@@ -50,7 +50,7 @@ pub(super) fn is_source(
 }
 
 impl Candidate {
-    fn new(root: &Root, file: &[u8], fd: impl AsFd, facts: &Facts) -> Self {
+    fn new(root: &Root, file: &[u8], fd: impl AsFd, metadata: &FileMetadata) -> Self {
         let named = Path::new(OsStr::from_bytes(&root.path)).join(OsStr::from_bytes(file));
         let link = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
         // Without /proc, as within a chroot, the path is resolved again.
@@ -58,8 +58,8 @@ impl Candidate {
         Self {
             real: real.unwrap_or_else(|_| named.clone()),
             named,
-            identity: (facts.device, facts.inode),
-            is_executable: is_executable(facts.mode),
+            identity: (metadata.device, metadata.inode),
+            is_executable: is_executable(metadata.mode),
         }
     }
 

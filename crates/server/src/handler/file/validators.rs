@@ -2,11 +2,11 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use dunlin_http::semantics::{Coding, EntityTag};
+use dunlin_http::semantics::{ContentCoding, EntityTag};
 use sha2::{Digest, Sha256};
 
 use super::file_system::FileSystem;
-use crate::cache::stored::Facts;
+use crate::cache::content::FileMetadata;
 use crate::config::{EtagKind, Settings};
 use crate::handler::records::RecordFormat;
 
@@ -14,7 +14,7 @@ use crate::handler::records::RecordFormat;
 #[derive(Clone, Copy)]
 pub(super) struct Basis<'a> {
     pub(super) settings: &'a Settings,
-    pub(super) facts: &'a Facts,
+    pub(super) metadata: &'a FileMetadata,
     pub(super) file_system: FileSystem,
     /// When the content was read at the earliest, since 1970.
     pub(super) seen: Duration,
@@ -34,7 +34,7 @@ impl Basis<'_> {
     pub(super) fn entity_tag(
         &self,
         sha256: Option<&[u8; 32]>,
-        coding: Coding,
+        coding: ContentCoding,
     ) -> Option<EntityTag> {
         let suffix = suffix(coding);
         match self.settings.etag {
@@ -51,12 +51,12 @@ impl Basis<'_> {
     /// Seconds since 1970. A time that is still to come says nothing of when the file was modified, and must not be
     /// sent (RFC 9110 §8.8.2.1): it is replaced by the time of change, at which it was set.
     pub(super) fn last_modified(&self) -> Option<u64> {
-        let modified = u64::try_from(self.facts.modified).ok()?;
+        let modified = u64::try_from(self.metadata.modified).ok()?;
         let now = self.seen.as_secs();
         if modified <= now {
             return Some(modified);
         }
-        Some(u64::try_from(self.facts.changed).unwrap_or_default().min(now))
+        Some(u64::try_from(self.metadata.changed).unwrap_or_default().min(now))
     }
 
     /// Whether a change after the content was read gives the file other times for certain.
@@ -66,7 +66,7 @@ impl Basis<'_> {
 
     /// When [`Basis::is_settled`] becomes true of this version, since 1970.
     pub(super) fn settles_at(&self) -> Duration {
-        let Facts { modified, modified_nanos, changed, changed_nanos, .. } = *self.facts;
+        let FileMetadata { modified, modified_nanos, changed, changed_nanos, .. } = *self.metadata;
         let settled = |seconds: i64, nanos| {
             let time = Duration::new(seconds.max(0) as u64, nanos);
             (time, time + grain(nanos))
@@ -80,8 +80,8 @@ impl Basis<'_> {
     }
 
     fn hash_of_metadata(&self) -> String {
-        let Facts { inode, size, modified, modified_nanos, changed, changed_nanos, .. } =
-            *self.facts;
+        let FileMetadata { inode, size, modified, modified_nanos, changed, changed_nanos, .. } =
+            *self.metadata;
         let mut hasher = Sha256::new();
         for number in [inode, size, modified as u64, changed as u64] {
             hasher.update(number.to_le_bytes());
@@ -103,7 +103,7 @@ impl Basis<'_> {
 pub(super) fn coded_tag(
     original: &EntityTag,
     sha256: Option<&[u8; 32]>,
-    coding: Coding,
+    coding: ContentCoding,
 ) -> EntityTag {
     let text = match sha256 {
         Some(sha256) => hex(&sha256[..16]),
@@ -112,9 +112,9 @@ pub(super) fn coded_tag(
     EntityTag { weak: original.weak, ..EntityTag::strong(text + &suffix(coding)) }
 }
 
-fn suffix(coding: Coding) -> String {
+fn suffix(coding: ContentCoding) -> String {
     match coding {
-        Coding::Identity => String::new(),
+        ContentCoding::Identity => String::new(),
         coding => format!("-{}", coding.as_str()),
     }
 }
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
     use crate::config::{Config, Overrides};
 
-    const FACTS: Facts = Facts {
+    const METADATA: FileMetadata = FileMetadata {
         device: 1,
         inode: 2,
         size: 3,
@@ -150,28 +150,28 @@ mod tests {
     };
     const LOCAL: FileSystem = FileSystem { notifies: true, keeps_change_times: true };
 
-    fn with<R>(facts: Facts, seen: f64, look: impl FnOnce(&Basis<'_>) -> R) -> R {
+    fn with<R>(metadata: FileMetadata, seen: f64, look: impl FnOnce(&Basis<'_>) -> R) -> R {
         let text = "[[listen]]\naddress = '127.0.0.1:0'\n[[site]]\nroot = '/'\n";
         let config = Config::parse(text, Path::new("x"), &Overrides::default()).unwrap();
         let settings = config.sites.only().unwrap().route(b"/");
-        let (facts, seen) = (&facts, Duration::from_secs_f64(seen));
-        look(&Basis { settings, facts, file_system: LOCAL, seen })
+        let (metadata, seen) = (&metadata, Duration::from_secs_f64(seen));
+        look(&Basis { settings, metadata, file_system: LOCAL, seen })
     }
 
-    fn tag(facts: Facts) -> EntityTag {
-        with(facts, 9_000.0, |basis| basis.entity_tag(None, Coding::Identity)).unwrap()
+    fn tag(metadata: FileMetadata) -> EntityTag {
+        with(metadata, 9_000.0, |basis| basis.entity_tag(None, ContentCoding::Identity)).unwrap()
     }
 
     #[test]
     fn every_difference_of_the_metadata_gives_another_strong_tag() {
         let tags: Vec<EntityTag> = [
-            FACTS,
-            Facts { inode: 9, ..FACTS },
-            Facts { size: 9, ..FACTS },
-            Facts { modified: 9, ..FACTS },
-            Facts { modified_nanos: 9, ..FACTS },
-            Facts { changed: 9, ..FACTS },
-            Facts { changed_nanos: 9, ..FACTS },
+            METADATA,
+            FileMetadata { inode: 9, ..METADATA },
+            FileMetadata { size: 9, ..METADATA },
+            FileMetadata { modified: 9, ..METADATA },
+            FileMetadata { modified_nanos: 9, ..METADATA },
+            FileMetadata { changed: 9, ..METADATA },
+            FileMetadata { changed_nanos: 9, ..METADATA },
         ]
         .map(tag)
         .into();
@@ -183,31 +183,35 @@ mod tests {
 
     #[test]
     fn a_tag_is_weak_until_a_second_change_would_have_another_time() {
-        for (facts, seen, is_settled) in [
-            (FACTS, 5_000.51, false),
-            (FACTS, 5_000.53, true),
-            (FACTS, 4_000.0, false), // the clock was set back
-            (Facts { changed_nanos: 0, ..FACTS }, 5_001.9, false),
-            (Facts { changed_nanos: 0, ..FACTS }, 5_002.1, true),
-            (Facts { modified: 5_010, modified_nanos: 1, ..FACTS }, 5_010.01, false),
+        for (metadata, seen, is_settled) in [
+            (METADATA, 5_000.51, false),
+            (METADATA, 5_000.53, true),
+            (METADATA, 4_000.0, false), // the clock was set back
+            (FileMetadata { changed_nanos: 0, ..METADATA }, 5_001.9, false),
+            (FileMetadata { changed_nanos: 0, ..METADATA }, 5_002.1, true),
+            (FileMetadata { modified: 5_010, modified_nanos: 1, ..METADATA }, 5_010.01, false),
             // A time of modification to come does not keep it weak.
-            (Facts { modified: 99_999, ..FACTS }, 5_010.0, true),
+            (FileMetadata { modified: 99_999, ..METADATA }, 5_010.0, true),
         ] {
-            assert_eq!(with(facts, seen, |it| it.is_settled()), is_settled, "{facts:?} {seen}");
+            assert_eq!(
+                with(metadata, seen, |it| it.is_settled()),
+                is_settled,
+                "{metadata:?} {seen}"
+            );
         }
     }
 
     #[test]
     fn no_date_is_in_the_future() {
-        let future = Facts { modified: 99_999, ..FACTS };
-        for (facts, seen, expected) in [
-            (FACTS, 9_000.0, Some(1_000)),
+        let future = FileMetadata { modified: 99_999, ..METADATA };
+        for (metadata, seen, expected) in [
+            (METADATA, 9_000.0, Some(1_000)),
             (future, 9_000.0, Some(5_000)),
             (future, 4_000.0, Some(4_000)),
             (future, 99_999.5, Some(99_999)),
-            (Facts { modified: -1, ..FACTS }, 9_000.0, None),
+            (FileMetadata { modified: -1, ..METADATA }, 9_000.0, None),
         ] {
-            assert_eq!(with(facts, seen, |it| it.last_modified()), expected, "{facts:?}");
+            assert_eq!(with(metadata, seen, |it| it.last_modified()), expected, "{metadata:?}");
         }
     }
 }

@@ -6,15 +6,15 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use dunlin_http::semantics::Coding;
+use dunlin_http::semantics::ContentCoding;
 
 /// What the name of a file says of its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ContentType {
     /// With `charset` where the type is text that does not state one itself.
     pub(crate) media_type: String,
-    /// The content coding that the file is already in; [`Coding::Identity`] for most.
-    pub(crate) coding: Coding,
+    /// The content coding that the file is already in; [`ContentCoding::Identity`] for most.
+    pub(crate) coding: ContentCoding,
 }
 
 /// The content type of a file of that name: by the route's own list (`overrides`), then by our table, then by the
@@ -32,7 +32,7 @@ pub(crate) fn content_type(
     };
     // `svgz` is not a format of its own: it is SVG in gzip.
     let is_svgz = extension == Some("svgz") && essence(&media_type) == "image/svg+xml";
-    let coding = if is_svgz { Coding::Gzip } else { Coding::Identity };
+    let coding = if is_svgz { ContentCoding::Gzip } else { ContentCoding::Identity };
     ContentType { media_type: with_charset(&media_type, charset), coding }
 }
 
@@ -178,9 +178,9 @@ mod tests {
     fn svgz_is_svg_in_gzip() {
         let types = HashMap::from([("svgz".to_owned(), "application/gzip".to_owned())]);
         for (name, types, media_type, coding) in [
-            ("a.svgz", &HashMap::new(), "image/svg+xml", Coding::Gzip),
-            ("a.svgz", &types, "application/gzip", Coding::Identity),
-            ("a.svg", &HashMap::new(), "image/svg+xml", Coding::Identity),
+            ("a.svgz", &HashMap::new(), "image/svg+xml", ContentCoding::Gzip),
+            ("a.svgz", &types, "application/gzip", ContentCoding::Identity),
+            ("a.svg", &HashMap::new(), "image/svg+xml", ContentCoding::Identity),
         ] {
             let expected = ContentType { media_type: media_type.to_owned(), coding };
             assert_eq!(content_type(name, types, "utf-8"), expected, "{name}");

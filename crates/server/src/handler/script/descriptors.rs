@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::Failure;
-use crate::scratch::lacks_descriptors;
+use crate::temp_files::lacks_descriptors;
 use crate::worker::WorkerContext;
 
 /// Pauses between attempts, in which other loops close what they keep and other requests end.

@@ -18,7 +18,7 @@ use crate::checks::{Client, ForwardedField, Scheme, is_forwarding};
 use crate::config::Mapping;
 use crate::route::Incoming;
 use crate::telemetry::ip;
-use crate::tls::Facts;
+use crate::tls::TlsInfo;
 use crate::transport::{Peer, UNIX};
 
 /// Where programs are looked for when the server itself was not told.
@@ -449,7 +449,7 @@ impl Variables {
     }
 
     /// As Apache's mod_ssl names them.
-    fn encryption(&mut self, tls: &Facts) {
+    fn encryption(&mut self, tls: &TlsInfo) {
         self.add("SSL_PROTOCOL", tls.protocol);
         self.add("SSL_CIPHER", tls.cipher);
         self.add("SSL_CLIENT_VERIFY", tls.verified());

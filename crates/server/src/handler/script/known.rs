@@ -10,7 +10,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 
 use super::locate::Located;
-use crate::cache::watch::Version;
+use crate::cache::Validity;
 use crate::config::{Script, Settings};
 
 /// For so long a script is taken to be where it was found.
@@ -33,7 +33,7 @@ struct Paths {
 struct Entry {
     rules: Arc<Script>,
     located: Arc<Located>,
-    version: Arc<Version>,
+    validity: Arc<Validity>,
 }
 
 impl Known {
@@ -46,7 +46,7 @@ impl Known {
         now: u64,
     ) -> Option<&Arc<Located>> {
         let entry = self.0.get(&address(settings))?.scripts.get(path)?;
-        let holds = entry.version.is_fresh(now) && Arc::ptr_eq(&entry.rules, rules);
+        let holds = entry.validity.is_fresh(now) && Arc::ptr_eq(&entry.rules, rules);
         holds.then_some(&entry.located)
     }
 
@@ -56,10 +56,10 @@ impl Known {
         settings: &Arc<Settings>,
         rules: &Arc<Script>,
         path: &[u8],
-        (located, version): (Arc<Located>, Arc<Version>),
+        (located, validity): (Arc<Located>, Arc<Validity>),
         now: u64,
     ) {
-        version.trust_until(now + TRUSTED.as_millis() as u64);
+        validity.set_fresh_until(now + TRUSTED.as_millis() as u64);
         if self.0.len() >= MOST {
             self.0.clear();
         }
@@ -70,7 +70,7 @@ impl Known {
         if paths.scripts.len() >= MOST {
             paths.scripts.clear();
         }
-        paths.scripts.insert(path.into(), Entry { rules: Arc::clone(rules), located, version });
+        paths.scripts.insert(path.into(), Entry { rules: Arc::clone(rules), located, validity });
     }
 }
 

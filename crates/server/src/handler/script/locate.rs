@@ -11,10 +11,10 @@ use rustix::fs::{FileType, Mode as Permissions, fstat};
 
 use super::reason::{Rejected, not_opened};
 use super::{Call, Failure, known};
-use crate::cache::watch::Version;
+use crate::cache::Validity;
 use crate::config::{Candidate, Mapping, Script, Settings, TryStep};
 use crate::handler::file::{self, Mode, OwnedSubject, Root, is_slash_of, open_path};
-use crate::scratch::lacks_descriptors;
+use crate::temp_files::lacks_descriptors;
 use crate::worker::SharedState;
 
 /// A script that was found.
@@ -254,14 +254,14 @@ fn remember(call: &Call, located: Arc<Located>) -> Arc<Located> {
         return located;
     }
     let (directory, name) = (directory.as_os_str().as_bytes(), name.as_bytes());
-    let version = Arc::new(Version::default());
-    if !watch.follow(&root.path, directory, name, &version) {
+    let validity = Arc::new(Validity::default());
+    if !watch.follow(&root.path, directory, name, &validity) {
         return located;
     }
     // Only what is found from now on is told of when it changes.
     match locate(&ctx.shared, subject, rules, Mode::Inline) {
         Ok(Found::Script(again)) if again.program == located.program => {
-            let known = (Arc::clone(&again), version);
+            let known = (Arc::clone(&again), validity);
             ctx.scripts.borrow_mut().put(settings, rules, path, known, ctx.clock.now());
             again
         }

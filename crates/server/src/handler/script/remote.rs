@@ -14,7 +14,7 @@ use super::pool::Place;
 use super::socket::Link;
 use super::{Failure, descriptors};
 use crate::config::{Address, Remote, Script};
-use crate::scratch::lacks_descriptors;
+use crate::temp_files::lacks_descriptors;
 use crate::worker::WorkerContext;
 
 /// The workers of all routes that are elsewhere.

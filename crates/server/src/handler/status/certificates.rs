@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use super::report::seconds;
-use crate::tls::{Certificates, Known};
+use crate::tls::{CertificateStatus, Certificates};
 
 /// A certificate of a site. Times are in seconds since 1970.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -33,23 +33,23 @@ pub struct Certificate {
 
 /// Those of every site that has any.
 pub(super) fn report(certificates: &Certificates) -> Vec<Certificate> {
-    certificates.known().into_iter().map(Certificate::from).collect()
+    certificates.status().into_iter().map(Certificate::from).collect()
 }
 
-impl From<(String, Known)> for Certificate {
-    fn from((site, known): (String, Known)) -> Self {
+impl From<(String, CertificateStatus)> for Certificate {
+    fn from((site, status): (String, CertificateStatus)) -> Self {
         let time = |time: Option<SystemTime>| time.map(seconds);
-        let trouble = known.trouble.as_ref();
+        let trouble = status.trouble.as_ref();
         Self {
             site,
-            file: known.file.display().to_string(),
-            expires: time(known.expires()),
-            renewal: time(known.renewal.as_ref().map(|(_, time)| *time)),
+            file: status.file.display().to_string(),
+            expires: time(status.expires()),
+            renewal: time(status.renewal.as_ref().map(|(_, time)| *time)),
             failures: trouble.map_or(0, |trouble| trouble.failures.into()),
             error: trouble.map(|trouble| trouble.error.clone()),
             failed_at: time(trouble.map(|trouble| trouble.failed_at)),
             next_try: time(trouble.and_then(|trouble| trouble.next_try)),
-            names: known.names,
+            names: status.names,
         }
     }
 }

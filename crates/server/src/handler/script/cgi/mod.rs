@@ -22,8 +22,8 @@ use super::{Call, Failure, descriptors, environment, output, reason, spool, warm
 use crate::config::ScriptKind;
 use crate::response::Response;
 use crate::route::Incoming;
-use crate::scratch::lacks_descriptors;
 use crate::stream;
+use crate::temp_files::lacks_descriptors;
 
 /// Has a process respond.
 pub(super) async fn attempt(

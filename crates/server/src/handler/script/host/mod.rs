@@ -28,9 +28,9 @@ use super::{Call, Failure, at_once, descriptors, environment, output, spool, sta
 use crate::config::{Script, ScriptKind, Workers};
 use crate::response::Response;
 use crate::route::Incoming;
-use crate::scratch::lacks_descriptors;
 use crate::stream;
 use crate::telemetry::ScriptContext;
+use crate::temp_files::lacks_descriptors;
 use crate::worker::WorkerContext;
 
 /// The program that loads a WSGI application and serves it.

@@ -27,8 +27,8 @@ use super::{Call, Failure, at_once, descriptors, environment, output, spool};
 use crate::config::{ScriptKind, Workers};
 use crate::response::Response;
 use crate::route::Incoming;
-use crate::scratch::lacks_descriptors;
 use crate::stream::{self, Broken};
+use crate::temp_files::lacks_descriptors;
 
 /// One more than a request is tried when its worker is lost before it has answered.
 const ATTEMPTS: usize = 2;

@@ -17,11 +17,11 @@ use super::output::Gathered;
 use super::process::Input;
 use super::{Call, Failure, descriptors, environment};
 use crate::blocking::Pool;
-use crate::cache::StoredFile;
+use crate::cache::ContentFile;
 use crate::config::{BodyHandling, ScriptKind, Settings};
 use crate::route::Incoming;
-use crate::scratch;
 use crate::stream;
+use crate::temp_files;
 use crate::worker::WorkerContext;
 
 /// A body that was received as a whole.
@@ -119,7 +119,7 @@ async fn append(
         Some(file) => file,
         None => {
             let created = descriptors::retry(ctx, async || {
-                ctx.shared.blocking.bodies.run(scratch::file).await?
+                ctx.shared.blocking.bodies.run(temp_files::file).await?
             });
             created.await.map_err(|error| not_stored(&error))?
         }
@@ -146,7 +146,7 @@ pub(super) fn take_stream(ctx: &WorkerContext, incoming: &mut Incoming) -> strea
         _ => 0,
     };
     let (sender, receiver) = stream::channel(4 * PART);
-    let file = Arc::new(StoredFile::private(file, length));
+    let file = Arc::new(ContentFile::private(file, length));
     tokio::task::spawn_local(read_back(
         ctx.shared.blocking.bodies.clone(),
         file,
@@ -172,7 +172,7 @@ pub(super) fn take_input(incoming: &mut Incoming) -> (Input, stream::Receiver, O
 /// Reads the file to its end: on the loop what is in memory, and on another thread what a disk has to be waited for.
 async fn read_back(
     pool: Pool,
-    file: Arc<StoredFile>,
+    file: Arc<ContentFile>,
     length: u64,
     share: Option<Share>,
     sender: stream::Sender,

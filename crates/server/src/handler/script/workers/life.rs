@@ -21,7 +21,7 @@ use crate::handler::script::cgiplus::Streams;
 use crate::handler::script::process::{self, Exit, GROUP_GRACE, WorkerProcess, WorkerStart};
 use crate::handler::script::stderr::Stderr;
 use crate::handler::script::{cgiplus, environment, host};
-use crate::scratch::lacks_descriptors;
+use crate::temp_files::lacks_descriptors;
 use crate::worker::SharedState;
 
 /// How long the loops may take to close the descriptors that the cache keeps.
@@ -79,7 +79,7 @@ pub(super) async fn begin_worker(
     if let Err(error) = &begun
         && lacks_descriptors(error)
     {
-        shared.limiter.release_descriptors(&shared.store);
+        shared.limiter.release_descriptors(&shared.cache);
         // It may have been made before it failed.
         let _ = std::fs::remove_file(&socket);
         sleep(RELEASE).await;

@@ -26,7 +26,7 @@ use super::Failure;
 use super::stderr::Recent;
 use crate::config::{Local, Script};
 use crate::handler::status::Scripts;
-use crate::scratch;
+use crate::temp_files;
 use crate::worker::{SharedState, WorkerContext};
 
 /// The pools of all routes.
@@ -270,7 +270,7 @@ impl All {
         if let Some(supervisor) = &*supervisor {
             return Ok((supervisor.handle.clone(), supervisor.directory.path().into()));
         }
-        let directory = scratch::directory("dunlin-")?;
+        let directory = temp_files::directory("dunlin-")?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (run, stopped) = oneshot::channel::<()>();

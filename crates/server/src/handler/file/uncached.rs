@@ -4,17 +4,17 @@
 use std::sync::Arc;
 
 use dunlin_http::Request;
-use dunlin_http::semantics::{Coding, Method};
+use dunlin_http::semantics::{ContentCoding, Method};
 
 use super::load::{READ_ANYWAY, read};
 use super::open::open;
 use super::plain_coding;
 use super::resolve::{Failure, Mode};
-use crate::cache::front::Hit;
-use crate::cache::stored::Facts;
-use crate::cache::{Resource, Stored, StoredFile};
+use crate::cache::content::FileMetadata;
+use crate::cache::worker_cache::CacheEntry;
+use crate::cache::{ContentFile, Resource, StoredContent};
 use crate::config::EtagKind;
-use crate::route::{Prepared, Reply, Subject};
+use crate::route::{CachedResponse, Reply, Subject};
 use crate::worker::WorkerContext;
 
 /// Files of which one worker keeps the fields, some 1.5 KB each.
@@ -28,15 +28,15 @@ pub(super) fn answer(
     subject: &Subject<'_>,
 ) -> Option<Reply> {
     let (site, now) = (subject.site.serial, ctx.clock.now());
-    let hit = ctx.heads.borrow().get(site, subject.path, now).cloned()?;
-    let is_plain = plain_coding(request, &hit) == Some(Coding::Identity);
-    if !is_plain || !Arc::ptr_eq(&hit.settings, subject.settings) {
+    let entry = ctx.head_cache.borrow().get(site, subject.path, now).cloned()?;
+    let is_plain = plain_coding(request, &entry) == Some(ContentCoding::Identity);
+    if !is_plain || !Arc::ptr_eq(&entry.settings, subject.settings) {
         return None;
     }
-    let content = content(ctx, &hit.resource, request.method() == Method::Head).ok().flatten()?;
-    let (coding, content) = (Coding::Identity, Some(content));
-    let prepared = Prepared { hit, coding, not_modified: false, cache: "off", content };
-    Some(Reply::Prepared(prepared))
+    let content = content(ctx, &entry.resource, request.method() == Method::Head).ok().flatten()?;
+    let (coding, content) = (ContentCoding::Identity, Some(content));
+    let cached = CachedResponse { entry, coding, not_modified: false, cache: "off", content };
+    Some(Reply::Cached(cached))
 }
 
 /// What is to be sent of the file; `None` when it is another than `known`.
@@ -44,23 +44,24 @@ fn content(
     ctx: &WorkerContext,
     known: &Resource,
     is_head: bool,
-) -> Result<Option<Stored>, Failure> {
+) -> Result<Option<StoredContent>, Failure> {
     let settings = &known.settings;
     let root = ctx.shared.root(&settings.root).map_err(|_| Failure::Broken)?;
     let fd = open(&root, &known.file, settings.symlinks, Mode::Inline)?;
     // It may be a protected file by now, under another name than this.
     ctx.shared.protected.check(&fd, Mode::Inline)?;
-    let is_known = || Facts::of(&fd).is_ok_and(|facts| facts.same_file(&known.facts));
-    let length = known.facts.size;
+    let is_known =
+        || FileMetadata::of(&fd).is_ok_and(|metadata| metadata.same_file(&known.metadata));
+    let length = known.metadata.size;
     if is_head || length > READ_ANYWAY {
         let is_known = is_known();
-        let live = StoredFile::live(fd, known.facts, settings.sendfile);
-        return Ok(is_known.then(|| Stored::File(Arc::new(live))));
+        let live = ContentFile::live(fd, known.metadata, settings.sendfile);
+        return Ok(is_known.then(|| StoredContent::File(Arc::new(live))));
     }
     // What is the same afterwards was the same all the time since its fields were made.
     let bytes = read(&fd, length, Mode::Inline)?;
     let is_whole = bytes.len() as u64 == length;
-    Ok((is_whole && is_known()).then(|| Stored::Memory(bytes.into())))
+    Ok((is_whole && is_known()).then(|| StoredContent::Memory(bytes.into())))
 }
 
 /// Keeps the fields of a file that was just answered with, if the next request can be answered in the same
@@ -80,8 +81,9 @@ pub(super) fn learn(
     if !(is_own && is_found && lasts) {
         return;
     }
-    let hit = Hit::new((subject.site.serial, subject.path), Arc::new(resource.heads()), None);
-    if plain_coding(request, &hit) == Some(Coding::Identity) {
-        ctx.heads.borrow_mut().insert(&ctx.shared.store, hit);
+    let entry =
+        CacheEntry::new((subject.site.serial, subject.path), Arc::new(resource.heads()), None);
+    if plain_coding(request, &entry) == Some(ContentCoding::Identity) {
+        ctx.head_cache.borrow_mut().insert(&ctx.shared.cache, entry);
     }
 }

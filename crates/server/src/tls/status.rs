@@ -17,7 +17,7 @@ const AGAIN: Duration = Duration::from_secs(86_400);
 
 /// What is known of a certificate that is in use, or will be.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
+pub(crate) struct CertificateStatus {
     pub(crate) file: PathBuf,
     /// The hosts that it is for.
     pub(crate) names: Vec<String>,
@@ -48,26 +48,26 @@ pub(crate) struct Trouble {
 ///
 /// # Errors
 /// Which file cannot be read as a certificate.
-pub(super) fn of(settings: &Tls) -> Result<Vec<Known>, String> {
+pub(super) fn of(settings: &Tls) -> Result<Vec<CertificateStatus>, String> {
     if let Some(acme) = &settings.acme {
-        let mut known = Known::new(acme.file());
-        if let Ok(facts) = certificate::facts(&known.file) {
-            (known.names, known.validity) = (facts.names, Some(facts.validity));
+        let mut status = CertificateStatus::new(acme.file());
+        if let Ok(info) = certificate::info(&status.file) {
+            (status.names, status.validity) = (info.names, Some(info.validity));
         } else {
-            known.names.clone_from(&acme.names);
+            status.names.clone_from(&acme.names);
         }
-        known.look_at_outcome(acme);
-        return Ok(vec![known]);
+        status.look_at_outcome(acme);
+        return Ok(vec![status]);
     }
     let of_file = |(file, _): &(PathBuf, PathBuf)| {
-        let facts = certificate::facts(file)?;
-        let known = Known::new(file.clone());
-        Ok(Known { names: facts.names, validity: Some(facts.validity), ..known })
+        let info = certificate::info(file)?;
+        let status = CertificateStatus::new(file.clone());
+        Ok(CertificateStatus { names: info.names, validity: Some(info.validity), ..status })
     };
     settings.certificates.iter().map(of_file).collect()
 }
 
-impl Known {
+impl CertificateStatus {
     fn new(file: PathBuf) -> Self {
         let names = Vec::new();
         let seen = Vec::new();
@@ -125,7 +125,7 @@ impl Known {
     }
 }
 
-impl fmt::Display for Known {
+impl fmt::Display for CertificateStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("certificate")?;
         if self.validity.is_some() {

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin_http::semantics::Coding;
+use dunlin_http::semantics::ContentCoding;
 
 use super::file_system::FileSystem;
 use super::open::open;
@@ -14,9 +14,9 @@ use super::roots::Root;
 use super::source::is_source;
 use super::validators::{self, Basis, coded_tag};
 use super::{follow, load};
+use crate::cache::content::FileMetadata;
 use crate::cache::resource::SearchGuard;
-use crate::cache::stored::Facts;
-use crate::cache::{CodedForm, Representation, Resource, Stored, StoredFile};
+use crate::cache::{ContentFile, EncodedVariant, Representation, Resource, StoredContent};
 use crate::clock::monotonic_millis;
 use crate::config::{EtagKind, Settings};
 use crate::handler::compress;
@@ -31,9 +31,9 @@ const LONG_WAIT: u64 = 8 << 20;
 
 /// Whether there may be a form of `resource` in that coding.
 #[inline]
-pub(super) fn is_possible(resource: &Resource, coding: Coding) -> bool {
+pub(super) fn is_possible(resource: &Resource, coding: ContentCoding) -> bool {
     let settings = &resource.settings;
-    if resource.content_type.coding != Coding::Identity {
+    if resource.content_type.coding != ContentCoding::Identity {
         return false;
     }
     let media_type = &resource.content_type.media_type;
@@ -41,7 +41,7 @@ pub(super) fn is_possible(resource: &Resource, coding: Coding) -> bool {
         || is_made(resource, coding)
 }
 
-fn is_made(resource: &Resource, coding: Coding) -> bool {
+fn is_made(resource: &Resource, coding: ContentCoding) -> bool {
     let settings = &resource.settings;
     let length = resource.identity.length;
     settings.compress.contains(&coding)
@@ -53,7 +53,11 @@ fn is_made(resource: &Resource, coding: Coding) -> bool {
 ///
 /// Returns when the result is known, or when it will take a while: then compression goes on in the
 /// background, or is left to a later request when its queue is full.
-pub(super) async fn search(shared: &Arc<SharedState>, resource: &Arc<Resource>, coding: Coding) {
+pub(super) async fn search(
+    shared: &Arc<SharedState>,
+    resource: &Arc<Resource>,
+    coding: ContentCoding,
+) {
     if let Some(search) = resource.begin_search(coding) {
         let for_job = Arc::clone(shared);
         // When it is rejected, dropping the guard ends the search.
@@ -63,15 +67,15 @@ pub(super) async fn search(shared: &Arc<SharedState>, resource: &Arc<Resource>, 
 }
 
 /// Looks for a sibling, and submits compression where there is none.
-fn find(shared: &Arc<SharedState>, search: SearchGuard, coding: Coding) {
+fn find(shared: &Arc<SharedState>, search: SearchGuard, coding: ContentCoding) {
     let resource = Arc::clone(search.resource());
     let opened = open_sibling(shared, &resource, coding);
-    let found = opened.as_ref().map(|sibling| sibling.facts);
+    let found = opened.as_ref().map(|sibling| sibling.metadata);
     let form = opened.and_then(|opened| sibling(shared, &resource, coding, opened));
     // Without a cache the work would be done anew for each request.
     let is_made = is_made(&resource, coding) && resource.settings.cache.enabled;
     if form.is_some() || !is_made {
-        return finish(shared, search, CodedForm { form, sibling: found });
+        return finish(shared, search, EncodedVariant { form, sibling: found });
     }
     let pool = &shared.blocking.compression;
     if pool.weight() > LONG_WAIT {
@@ -82,14 +86,14 @@ fn find(shared: &Arc<SharedState>, search: SearchGuard, coding: Coding) {
     // When it is rejected, dropping the guard ends the search without a result.
     let _ = pool.submit(weight, move || {
         let form = compressed(&for_job, &resource, coding);
-        finish(&for_job, search, CodedForm { form, sibling: found });
+        finish(&for_job, search, EncodedVariant { form, sibling: found });
     });
 }
 
-fn finish(shared: &SharedState, search: SearchGuard, coded: CodedForm) {
+fn finish(shared: &SharedState, search: SearchGuard, encoded: EncodedVariant) {
     let resource = Arc::clone(search.resource());
-    search.finish(coded);
-    shared.store.recount(&resource);
+    search.finish(encoded);
+    shared.cache.recount(&resource);
 }
 
 /// Whether the files beside the original, as far as they were looked for, are what they were.
@@ -103,10 +107,10 @@ pub(super) fn has_same_siblings(
     mode: Mode,
 ) -> Result<bool, Failure> {
     for &coding in &resource.settings.precompressed {
-        let Some(CodedForm { sibling: then, .. }) = resource.coded(coding) else { continue };
+        let Some(EncodedVariant { sibling: then, .. }) = resource.encoded(coding) else { continue };
         let name = sibling_name(resource, coding);
         let now = match open_checked(shared, root, &name, &resource.settings, mode) {
-            Ok((_, facts)) => Some(facts),
+            Ok((_, metadata)) => Some(metadata),
             Err(Failure::WouldBlock) => return Err(Failure::WouldBlock),
             Err(_) => None,
         };
@@ -126,16 +130,20 @@ struct Sibling {
     root: Arc<Root>,
     file: Vec<u8>,
     fd: OwnedFd,
-    facts: Facts,
+    metadata: FileMetadata,
     /// When it was opened, since 1970.
     seen: Duration,
 }
 
-fn sibling_name(resource: &Resource, coding: Coding) -> Vec<u8> {
+fn sibling_name(resource: &Resource, coding: ContentCoding) -> Vec<u8> {
     [&*resource.file, coding.suffix().unwrap_or_default().as_bytes()].concat()
 }
 
-fn open_sibling(shared: &SharedState, resource: &Resource, coding: Coding) -> Option<Sibling> {
+fn open_sibling(
+    shared: &SharedState,
+    resource: &Resource,
+    coding: ContentCoding,
+) -> Option<Sibling> {
     let settings = &resource.settings;
     if !settings.precompressed.contains(&coding) {
         return None;
@@ -143,8 +151,8 @@ fn open_sibling(shared: &SharedState, resource: &Resource, coding: Coding) -> Op
     let root = shared.root(&settings.root).ok()?;
     let file = sibling_name(resource, coding);
     let seen = validators::now();
-    let (fd, facts) = open_checked(shared, &root, &file, settings, Mode::Blocking).ok()?;
-    Some(Sibling { root, file, fd, facts, seen })
+    let (fd, metadata) = open_checked(shared, &root, &file, settings, Mode::Blocking).ok()?;
+    Some(Sibling { root, file, fd, metadata, seen })
 }
 
 /// Opens a file that may be sent as it is.
@@ -154,56 +162,56 @@ fn open_checked(
     file: &[u8],
     settings: &Settings,
     mode: Mode,
-) -> Result<(OwnedFd, Facts), Failure> {
+) -> Result<(OwnedFd, FileMetadata), Failure> {
     let fd = open(root, file, settings.symlinks, mode)?;
-    let facts = Facts::of(&fd).map_err(|_| Failure::Broken)?;
+    let metadata = FileMetadata::of(&fd).map_err(|_| Failure::Broken)?;
     shared.protected.check(&fd, mode)?;
     // It may be a link to one.
-    if is_source(shared, settings, root, file, &fd, &facts) {
+    if is_source(shared, settings, root, file, &fd, &metadata) {
         return Err(Failure::Missing);
     }
-    Ok((fd, facts))
+    Ok((fd, metadata))
 }
 
 /// `NAME.gz` and the like, when it is not older than the original.
 fn sibling(
     shared: &SharedState,
     resource: &Resource,
-    coding: Coding,
+    coding: ContentCoding,
     sibling: Sibling,
 ) -> Option<Representation> {
     let settings = &resource.settings;
-    let Sibling { root, file, fd, facts, seen } = sibling;
+    let Sibling { root, file, fd, metadata, seen } = sibling;
     let file_system = FileSystem::of(&fd);
-    let basis = Basis { settings, facts: &facts, file_system, seen };
+    let basis = Basis { settings, metadata: &metadata, file_system, seen };
     let now = monotonic_millis();
-    let watched = facts.links <= 1
+    let watched = metadata.links <= 1
         && file_system.notifies
-        && follow::follow_real(shared, &root, &fd, &file, &resource.version);
+        && follow::follow_real(shared, &root, &fd, &file, &resource.validity);
     if !watched {
         resource.set_unwatched_sibling();
-        resource.version.trust_no_longer_than(now + load::UNWATCHED);
+        resource.validity.limit_fresh_until(now + load::UNWATCHED);
     }
     if !basis.is_settled() {
-        resource.version.trust_no_longer_than(now + load::until_settled(&basis));
+        resource.validity.limit_fresh_until(now + load::until_settled(&basis));
     }
-    let original = &resource.facts;
-    let newer =
-        (facts.modified, facts.modified_nanos) >= (original.modified, original.modified_nanos);
-    if !newer || facts.file_type() != rustix::fs::FileType::RegularFile {
+    let original = &resource.metadata;
+    let newer = (metadata.modified, metadata.modified_nanos)
+        >= (original.modified, original.modified_nanos);
+    if !newer || metadata.file_type() != rustix::fs::FileType::RegularFile {
         return None;
     }
-    let live = StoredFile::live(fd, facts, settings.sendfile);
-    let small = settings.cache.enabled && facts.size <= settings.cache.file;
+    let live = ContentFile::live(fd, metadata, settings.sendfile);
+    let small = settings.cache.enabled && metadata.size <= settings.cache.file;
     let (stored, sha256) = if small || settings.etag == EtagKind::Sha256 {
-        let live = Stored::File(Arc::new(live));
+        let live = StoredContent::File(Arc::new(live));
         let content = load::read_to_end(&live).ok()?;
         let sha256 = (settings.etag == EtagKind::Sha256).then(|| compress::sha256(&content));
         // Without a cache, what was hashed is sent.
         let is_copied = small || !settings.cache.enabled;
-        (if is_copied { Stored::lasting(content) } else { live }, sha256)
+        (if is_copied { StoredContent::lasting(content) } else { live }, sha256)
     } else {
-        (Stored::File(Arc::new(live)), None)
+        (StoredContent::File(Arc::new(live)), None)
     };
     let last_modified = basis.last_modified().max(resource.identity.last_modified);
     let description = Description {
@@ -212,40 +220,48 @@ fn sibling(
         coding,
         etag: basis.entity_tag(sha256.as_ref(), coding),
         last_modified,
-        length: facts.size,
+        length: metadata.size,
         sha256,
         is_settled: basis.is_settled(),
     };
     Some(render::representation(description, stored, shared.server_field()))
 }
 
-fn compressed(shared: &SharedState, resource: &Resource, coding: Coding) -> Option<Representation> {
+fn compressed(
+    shared: &SharedState,
+    resource: &Resource,
+    coding: ContentCoding,
+) -> Option<Representation> {
     let length = resource.identity.length;
-    let coded = load::with_reader(&resource.identity.body, |content| {
+    let encoded = load::with_reader(&resource.identity.body, |content| {
         compress::compress(coding, content, length)
     });
-    let coded = match coded {
-        Ok(coded) => coded,
+    let encoded = match encoded {
+        Ok(encoded) => encoded,
         Err(error) => {
             tracing::error!("compressing {}: {error}", String::from_utf8_lossy(&resource.file));
             return None;
         }
     };
     // What saves less than a twentieth is not worth a client's time.
-    if coded.len() as u64 > length / 20 * 19 {
+    if encoded.len() as u64 > length / 20 * 19 {
         return None;
     }
     let original = &resource.identity;
-    let sha256 = original.sha256.map(|_| compress::sha256(&coded));
+    let sha256 = original.sha256.map(|_| compress::sha256(&encoded));
     let description = Description {
         settings: &resource.settings,
         content_type: &resource.content_type,
         coding,
         etag: original.etag.as_ref().map(|tag| coded_tag(tag, sha256.as_ref(), coding)),
         last_modified: original.last_modified,
-        length: coded.len() as u64,
+        length: encoded.len() as u64,
         sha256,
         is_settled: original.is_settled,
     };
-    Some(render::representation(description, Stored::lasting(coded), shared.server_field()))
+    Some(render::representation(
+        description,
+        StoredContent::lasting(encoded),
+        shared.server_field(),
+    ))
 }

@@ -16,7 +16,7 @@ pub(crate) struct Key {
     pub(crate) path: Box<[u8]>,
 }
 
-/// Bounds of a [`Store`].
+/// Bounds of a [`SharedCache`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
     pub(crate) bytes: usize,
@@ -27,12 +27,12 @@ pub(crate) struct Bounds {
 /// Resources by path, the least used of which make room for new ones (a clock: each entry that
 /// was used since the hand last passed gets another round).
 #[derive(Debug)]
-pub(crate) struct Store {
+pub(crate) struct SharedCache {
     bounds: Bounds,
     inner: Mutex<Inner>,
     pub(crate) counters: Counters,
     /// Bytes and descriptors of all that was ever let go of.
-    retired: (AtomicUsize, AtomicUsize),
+    evicted: (AtomicUsize, AtomicUsize),
 }
 
 /// What the cache did since the start.
@@ -58,7 +58,7 @@ struct Entry {
     descriptors: usize,
 }
 
-impl Store {
+impl SharedCache {
     pub(crate) fn bounds(&self) -> Bounds {
         self.bounds
     }
@@ -68,18 +68,18 @@ impl Store {
             bounds,
             inner: Mutex::default(),
             counters: Counters::default(),
-            retired: Default::default(),
+            evicted: Default::default(),
         }
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<Resource>> {
         let mut inner = self.lock();
         let resource = inner.map.get(key)?.resource.clone();
-        if resource.version.is_stale() {
+        if resource.validity.is_invalidated() {
             inner.remove(key);
             return None;
         }
-        resource.version.touch();
+        resource.validity.mark_used();
         Some(resource)
     }
 
@@ -89,12 +89,12 @@ impl Store {
         let key = resource.key.clone();
         let (bytes, descriptors) = resource.cost();
         if bytes > self.bounds.bytes || descriptors > self.bounds.descriptors {
-            resource.version.trust_until(0);
+            resource.validity.set_fresh_until(0);
             return;
         }
         let mut inner = self.lock();
         if let Some(old) = inner.remove(&key) {
-            old.version.retire();
+            old.validity.invalidate();
         }
         inner.bytes += bytes;
         inner.descriptors += descriptors;
@@ -120,9 +120,9 @@ impl Store {
     }
 
     /// Has every resource compared with the disk before its next use.
-    pub(crate) fn distrust(&self) {
+    pub(crate) fn expire_all(&self) {
         for entry in self.lock().map.values() {
-            entry.resource.version.trust_no_longer_than(0);
+            entry.resource.validity.limit_fresh_until(0);
         }
     }
 
@@ -130,7 +130,7 @@ impl Store {
     pub(crate) fn clear(&self) {
         let mut inner = self.lock();
         for entry in inner.map.values() {
-            entry.resource.version.retire();
+            entry.resource.validity.invalidate();
         }
         *inner = Inner::default();
     }
@@ -142,7 +142,7 @@ impl Store {
         let open: Vec<Key> = inner.map.iter().filter_map(open).collect();
         for key in open {
             if let Some(resource) = inner.remove(&key) {
-                resource.version.retire();
+                resource.validity.invalidate();
                 self.counters.evictions.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -154,7 +154,7 @@ impl Store {
         let gone: Vec<Key> = inner.map.keys().filter(|key| !has(key.site)).cloned().collect();
         for key in gone {
             if let Some(resource) = inner.remove(&key) {
-                resource.version.retire();
+                resource.validity.invalidate();
             }
         }
     }
@@ -166,9 +166,9 @@ impl Store {
 
     /// Whether so much was let go of since `seen` that the workers have to let go of it too; sets
     /// `seen` anew then.
-    pub(crate) fn has_retired_much(&self, seen: &mut (usize, usize)) -> bool {
-        let bytes = self.retired.0.load(Ordering::Relaxed);
-        let descriptors = self.retired.1.load(Ordering::Relaxed);
+    pub(crate) fn has_evicted_much(&self, seen: &mut (usize, usize)) -> bool {
+        let bytes = self.evicted.0.load(Ordering::Relaxed);
+        let descriptors = self.evicted.1.load(Ordering::Relaxed);
         let much = bytes - seen.0 > self.bounds.bytes / 8
             || descriptors - seen.1 > self.bounds.descriptors / 8;
         if much {
@@ -190,18 +190,18 @@ impl Store {
         {
             let Some(key) = inner.clock.pop_front() else { return };
             let Some(entry) = inner.map.get(&key) else { continue };
-            let version = &entry.resource.version;
-            if !version.is_stale() && version.take_used() {
+            let validity = &entry.resource.validity;
+            if !validity.is_invalidated() && validity.take_used() {
                 inner.clock.push_back(key);
                 continue;
             }
-            self.retired.0.fetch_add(entry.bytes, Ordering::Relaxed);
-            self.retired.1.fetch_add(entry.descriptors, Ordering::Relaxed);
+            self.evicted.0.fetch_add(entry.bytes, Ordering::Relaxed);
+            self.evicted.1.fetch_add(entry.descriptors, Ordering::Relaxed);
             if let Some(resource) = inner.remove(&key) {
-                if !resource.version.is_stale() {
+                if !resource.validity.is_invalidated() {
                     self.counters.evictions.fetch_add(1, Ordering::Relaxed);
                 }
-                resource.version.retire();
+                resource.validity.invalidate();
             }
         }
         // Removed keys leave their places in the clock behind; sweep when they are the most.

@@ -6,11 +6,11 @@ use std::time::Instant;
 
 /// Lets one message through in each second.
 #[derive(Debug, Default)]
-pub(crate) struct Seldom(AtomicU64);
+pub(crate) struct LogLimiter(AtomicU64);
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-impl Seldom {
+impl LogLimiter {
     pub(crate) const fn new() -> Self {
         Self(AtomicU64::new(0))
     }
@@ -31,8 +31,8 @@ mod tests {
 
     #[test]
     fn one_message_passes_in_each_second() {
-        let seldom = Seldom::new();
-        let passed = [1, 1, 1, 2, 2, 5].map(|second| seldom.is_due_at(second));
+        let log_limiter = LogLimiter::new();
+        let passed = [1, 1, 1, 2, 2, 5].map(|second| log_limiter.is_due_at(second));
         assert_eq!(passed, [true, false, false, true, false, true]);
     }
 }

@@ -11,29 +11,32 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 /// The bytes of one representation.
 #[derive(Debug, Clone)]
-pub(crate) enum Stored {
+pub(crate) enum StoredContent {
     Memory(Bytes),
-    File(Arc<StoredFile>),
+    File(Arc<ContentFile>),
 }
 
 /// From this size on, sending from a descriptor (no copy into the socket) costs less than writing
 /// from memory: 64 KB took 16.3 µs against 20.8, 32 KB 11.7 against 12.5, 16 KB 11.7 against 11.2.
 pub(crate) const DESCRIPTOR_FROM: usize = 32 * 1024;
 
-impl Stored {
+impl StoredContent {
     /// Keeps `content` in memory, without waiting for a disk.
     pub(crate) fn at_once(content: Vec<u8>) -> Self {
-        Self::in_descriptor(content, |content| StoredFile::sealed(content, false))
+        Self::in_descriptor(content, |content| ContentFile::sealed(content, false))
     }
 
     /// Keeps `content` where it can be sent from at the least cost. That may wait for a disk.
     pub(crate) fn lasting(content: Vec<u8>) -> Self {
         Self::in_descriptor(content, |content| {
-            StoredFile::unlinked(content).or_else(|_| StoredFile::sealed(content, true))
+            ContentFile::unlinked(content).or_else(|_| ContentFile::sealed(content, true))
         })
     }
 
-    fn in_descriptor(content: Vec<u8>, keep: impl FnOnce(&[u8]) -> io::Result<StoredFile>) -> Self {
+    fn in_descriptor(
+        content: Vec<u8>,
+        keep: impl FnOnce(&[u8]) -> io::Result<ContentFile>,
+    ) -> Self {
         if content.len() >= DESCRIPTOR_FROM
             && let Ok(file) = keep(&content)
         {
@@ -54,7 +57,7 @@ impl Stored {
 
 /// An open file that responses are sent from.
 #[derive(Debug)]
-pub(crate) struct StoredFile {
+pub(crate) struct ContentFile {
     fd: OwnedFd,
     pub(crate) length: u64,
     kind: Kind,
@@ -65,7 +68,7 @@ enum Kind {
     /// The file that was asked for.
     Live {
         /// What it was when it was opened, or when it last lost a name.
-        facts: Mutex<Facts>,
+        metadata: Mutex<FileMetadata>,
         /// Nobody writes to it in place, as the configuration says.
         direct: bool,
     },
@@ -78,7 +81,7 @@ enum Kind {
     Unlinked,
 }
 
-impl StoredFile {
+impl ContentFile {
     /// A copy in memory that nobody can change, not even this process: a response that is sent
     /// from it is of one version, however slow the client.
     fn sealed(content: &[u8], lasting: bool) -> io::Result<Self> {
@@ -95,15 +98,15 @@ impl StoredFile {
     /// socket takes fewer: sending 4 MB cost 298 µs against 404 from a sealed copy, 64 KB 5.2
     /// against 6.7.
     fn unlinked(content: &[u8]) -> io::Result<Self> {
-        let mut file = crate::scratch::file()?;
+        let mut file = crate::temp_files::file()?;
         file.write_all(content)?;
         Ok(Self::private(file, content.len() as u64))
     }
 
     /// A file on disk, opened for reading.
-    pub(crate) fn live(fd: OwnedFd, facts: Facts, direct: bool) -> Self {
-        let length = facts.size;
-        Self { fd, length, kind: Kind::Live { facts: Mutex::new(facts), direct } }
+    pub(crate) fn live(fd: OwnedFd, metadata: FileMetadata, direct: bool) -> Self {
+        let length = metadata.size;
+        Self { fd, length, kind: Kind::Live { metadata: Mutex::new(metadata), direct } }
     }
 
     /// A file that only this process can reach.
@@ -126,7 +129,7 @@ impl StoredFile {
         !matches!(self.kind, Kind::Sealed { .. })
     }
 
-    /// Whether a [`Stored::lasting`] copy would be sent at less cost.
+    /// Whether a [`StoredContent::lasting`] copy would be sent at less cost.
     pub(crate) fn can_be_bettered(&self) -> bool {
         matches!(self.kind, Kind::Live { .. } | Kind::Sealed { lasting: false })
     }
@@ -147,9 +150,9 @@ impl StoredFile {
     /// Whether the content is still what it was when the file was opened. A file that was replaced or deleted keeps its
     /// content for those who have it open.
     pub(crate) fn is_unchanged(&self) -> bool {
-        let Kind::Live { facts, .. } = &self.kind else { return true };
-        let Ok(now) = Facts::of(&self.fd) else { return false };
-        let mut known = facts.lock().unwrap_or_else(PoisonError::into_inner);
+        let Kind::Live { metadata, .. } = &self.kind else { return true };
+        let Ok(now) = FileMetadata::of(&self.fd) else { return false };
+        let mut known = metadata.lock().unwrap_or_else(PoisonError::into_inner);
         if known.same_content(&now) {
             return true;
         }
@@ -162,7 +165,7 @@ impl StoredFile {
     }
 }
 
-impl AsFd for StoredFile {
+impl AsFd for ContentFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -170,7 +173,7 @@ impl AsFd for StoredFile {
 
 /// What identifies one version of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Facts {
+pub(crate) struct FileMetadata {
     pub(crate) device: u64,
     pub(crate) inode: u64,
     pub(crate) size: u64,
@@ -184,7 +187,7 @@ pub(crate) struct Facts {
     pub(crate) mode: u32,
 }
 
-impl Facts {
+impl FileMetadata {
     pub(crate) fn of(fd: impl AsFd) -> io::Result<Self> {
         let stat = fstat(fd)?;
         Ok(Self {

@@ -19,8 +19,8 @@ use tokio::net::UnixDatagram;
 use tokio::net::unix::pipe::Receiver;
 use tokio::time::{sleep, timeout};
 
-use super::calls::{Starter, start_program};
 use super::handover::{Message, receive, send_end, send_listener, variables};
+use super::seccomp::{Starter, start_program};
 use crate::config::Confinement;
 use crate::listen::ListenSocket;
 
@@ -40,7 +40,7 @@ pub(super) struct Start {
 }
 
 /// The new process, which is killed when this is dropped before it serves.
-struct Successor {
+struct NewProcess {
     process: Process,
     socket: UnixDatagram,
     errors: Errors,
@@ -72,8 +72,8 @@ impl Start {
     pub(super) async fn run(self) -> Result<u32, String> {
         let began = Instant::now();
         let program = self.program.display().to_string();
-        let mut successor = match timeout(self.limit, self.start()).await {
-            Ok(Ok(successor)) => successor,
+        let mut process = match timeout(self.limit, self.start()).await {
+            Ok(Ok(process)) => process,
             Ok(Err(error)) => return Err(format!("{program}: {error}")),
             Err(_) => {
                 return Err(format!(
@@ -84,18 +84,18 @@ impl Start {
             }
         };
         let left = self.limit.saturating_sub(began.elapsed());
-        let failure = match timeout(left, successor.take_over(&self.listeners)).await {
-            Ok(Ok(())) => return Ok(successor.process.release()),
+        let failure = match timeout(left, process.take_over(&self.listeners)).await {
+            Ok(Ok(())) => return Ok(process.process.release()),
             Ok(Err(failure)) => failure,
             Err(_) => Failure::Other(format!(
                 "the new process does not serve within {} (upgrade_timeout) and was ended",
                 seconds(self.limit)
             )),
         };
-        Err(successor.end(failure).await)
+        Err(process.end(failure).await)
     }
 
-    async fn start(&self) -> io::Result<Successor> {
+    async fn start(&self) -> io::Result<NewProcess> {
         let flags = SocketFlags::CLOEXEC;
         let (socket, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         rustix::io::ioctl_fionbio(&socket, true)?;
@@ -107,7 +107,7 @@ impl Start {
         let child =
             child.map_err(|_| io::Error::other("the thread that starts programs has ended"))??;
         let process = Process(Some(child));
-        Ok(Successor {
+        Ok(NewProcess {
             process,
             // It knows readiness and messages; what they carry besides is sent and received here.
             socket: UnixDatagram::from_std(socket.into())?,
@@ -120,7 +120,7 @@ fn seconds(limit: Duration) -> String {
     format!("{} s", limit.as_secs_f64())
 }
 
-impl Successor {
+impl NewProcess {
     async fn take_over(&mut self, listeners: &[Handed]) -> Result<(), Failure> {
         let Self { process, socket, errors } = self;
         tokio::select! {

@@ -20,8 +20,8 @@ use nix::unistd::{
 use rustix::fs::OFlags;
 use rustix::thread::{CapabilitySet, capabilities};
 
-use super::calls::Starter;
 use super::pid_file::PidFile;
+use super::seccomp::Starter;
 use super::{StartError, fail};
 use crate::config::{Calls, Config, ErrorLogPlace, Jail, Limits, Places, Server};
 
@@ -75,7 +75,7 @@ pub fn confine(config: &Config) -> Result<Confined, StartError> {
 pub fn hindrances(config: &Config) -> Vec<String> {
     let mut what = Vec::new();
     what.extend(check_script_users(config).err().map(|error| error.to_string()));
-    match crate::scratch::check() {
+    match crate::temp_files::check() {
         Err(error) if config.needs_sockets() => {
             what.push(format!("{error}; the sockets of scripts need one"));
         }
@@ -163,7 +163,7 @@ pub(super) fn confine_files_and_calls(
         confine_files(&places, server.calls != Calls::Needed)
             .map_err(|what| fail(format!("landlock: {what}")))?;
     }
-    super::calls::allow(server.calls)
+    super::seccomp::allow(server.calls)
 }
 
 /// Makes a directory that only the server's user-to-be may look into.

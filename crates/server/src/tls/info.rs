@@ -9,7 +9,7 @@ use x509_parser::x509::X509Name;
 
 /// What is known of a connection that is encrypted, for logs and scripts.
 #[derive(Debug, Clone)]
-pub(crate) struct Facts {
+pub(crate) struct TlsInfo {
     /// `TLSv1.3` or `TLSv1.2`.
     pub(crate) protocol: &'static str,
     /// The cipher suite by OpenSSL's name.
@@ -31,7 +31,7 @@ pub(crate) struct ClientCertificate {
     pub(crate) serial: String,
 }
 
-impl Facts {
+impl TlsInfo {
     /// `SUCCESS` when the client has shown a certificate that was verified, `NONE` when it has shown none. A
     /// client with any other is refused.
     pub(crate) fn verified(&self) -> &'static str {

@@ -9,7 +9,7 @@ use super::{Calls, Config, ErrorLogPlace, Limits, Places};
 
 /// What is fixed from the start of a process on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InForce {
+pub struct StartupSettings {
     pub(crate) confinement: Confinement,
     pub(crate) pid_file: Option<PathBuf>,
     /// The text of the configuration that the process was started with.
@@ -36,7 +36,7 @@ pub struct Confinement {
     program: Option<PathBuf>,
 }
 
-impl InForce {
+impl StartupSettings {
     /// What a process that starts by `config` is bound to.
     pub fn of(config: &Config) -> Self {
         let server = &config.server;
@@ -199,11 +199,11 @@ fn comparable(layers: &[Places]) -> Vec<[Vec<PathBuf>; 4]> {
 
 impl Config {
     /// What of this configuration differs from what is in force and takes a restart.
-    pub fn needs_restart(&self, in_force: &InForce) -> Vec<&'static str> {
-        let now = InForce::of(self);
-        let (new, old) = (&now.confinement, &in_force.confinement);
+    pub fn needs_restart(&self, startup: &StartupSettings) -> Vec<&'static str> {
+        let now = StartupSettings::of(self);
+        let (new, old) = (&now.confinement, &startup.confinement);
         [
-            ("server.threads", now.threads != in_force.threads),
+            ("server.threads", now.threads != startup.threads),
             ("server.user", new.user != old.user),
             ("server.group", new.group != old.group),
             ("server.chroot", new.chroot != old.chroot),
@@ -211,10 +211,10 @@ impl Config {
             ("server.no_new_privs", new.no_new_privs != old.no_new_privs),
             ("server.landlock", comparable(&new.landlock) != comparable(&old.landlock)),
             ("server.seccomp", new.calls != old.calls),
-            ("server.pid_file", now.pid_file != in_force.pid_file),
-            ("server.error_log.format", now.error_log_format != in_force.error_log_format),
-            ("server.error_log.path", now.error_log_place != in_force.error_log_place),
-            ("server.cache.notify", now.notify != in_force.notify),
+            ("server.pid_file", now.pid_file != startup.pid_file),
+            ("server.error_log.format", now.error_log_format != startup.error_log_format),
+            ("server.error_log.path", now.error_log_place != startup.error_log_place),
+            ("server.cache.notify", now.notify != startup.notify),
         ]
         .into_iter()
         .filter_map(|(key, differs)| differs.then_some(key))
