@@ -8,9 +8,11 @@ pub mod field;
 pub mod field_lines;
 pub mod http1;
 pub mod http2;
+pub mod message;
 pub mod request;
 pub mod semantics;
 
 pub use field::{FieldName, FieldSet};
 pub use field_lines::FieldLines;
+pub use message::{BodySize, InvalidRequest, RequestHead, ResponseHead};
 pub use request::{Head, OwnedRequest, Request, Version};

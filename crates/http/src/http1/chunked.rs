@@ -2,11 +2,12 @@
 
 use super::Refusal;
 use super::chunk_extension::Position;
+use crate::FieldLines;
 use crate::field::FieldName;
 use crate::semantics::{is_field_value, is_token};
 
-/// Takes a chunked body apart as its bytes arrive. Extensions and trailer fields are checked against their grammar and
-/// dropped.
+/// Takes a chunked body apart as its bytes arrive. Extensions and trailer fields are checked against their grammar.
+/// The decoder of a response keeps the trailer fields.
 #[derive(Debug, Clone, Default)]
 pub struct ChunkedDecoder {
     state: State,
@@ -20,6 +21,8 @@ pub struct ChunkedDecoder {
     /// Whether extensions may be anything without control characters, and whitespace may follow a size: some
     /// servers send that.
     is_lenient: bool,
+    /// The trailer fields of a response.
+    trailers: FieldLines,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +68,11 @@ impl ChunkedDecoder {
     /// A decoder for responses, which accepts extensions that break the grammar.
     pub(super) fn of_response() -> Self {
         Self { is_lenient: true, ..Self::default() }
+    }
+
+    /// The trailer fields of a response, after [`Decoded::End`].
+    pub(super) fn take_trailers(&mut self) -> FieldLines {
+        std::mem::take(&mut self.trailers)
     }
 
     /// Takes bytes from the front of `input`: returns how many it used and what they were.
@@ -173,7 +181,12 @@ impl ChunkedDecoder {
             | FieldName::Connection
             | FieldName::Te
             | FieldName::Expect => Err(Refusal::bad("a trailer carries a framing field")),
-            _ => Ok(State::Trailer),
+            _ => {
+                if let (true, Ok(name)) = (self.is_lenient, std::str::from_utf8(&line[..colon])) {
+                    self.trailers.push(name, line[colon + 1..].trim_ascii());
+                }
+                Ok(State::Trailer)
+            }
         }
     }
 }

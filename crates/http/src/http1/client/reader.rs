@@ -1,9 +1,9 @@
-//! The client side of HTTP/1: reading responses (RFC 9112 §4, §6.3).
+//! Reading the responses of a connection, one after the other, at the cost of a load generator (RFC 9112 §4, §6.3).
 
 use memchr::memchr;
 
-use super::ChunkedDecoder;
-use super::chunked::Decoded;
+use super::framing::{Framing, FramingFields};
+use crate::http1::chunked::{ChunkedDecoder, Decoded};
 use crate::semantics::status;
 
 /// Reads the responses of one connection, one after the other.
@@ -61,14 +61,6 @@ struct Meaning {
     framing: Framing,
     keep: bool,
     head_only: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Framing {
-    None,
-    Known(u64),
-    Chunked,
-    UntilClose,
 }
 
 /// A head may have this many bytes.
@@ -215,17 +207,18 @@ fn parse(input: &[u8], head_only: bool) -> Result<Option<(usize, Meaning)>, Malf
         };
     };
     let (status, minor) = status_line(line)?;
-    let mut fields = Fields { keep: minor >= 1, ..Fields::default() };
+    let mut fields = FramingFields { keep_alive: minor >= 1, ..FramingFields::default() };
     loop {
         let Some((line, next)) = next_line(input, at) else { return Ok(None) };
         at = next;
         if line.is_empty() {
             break;
         }
-        fields.add(line)?;
+        let colon = memchr(b':', line).ok_or(Malformed("a field has no colon"))?;
+        fields.add(&line[..colon], line[colon + 1..].trim_ascii())?;
     }
-    let framing = fields.framing(status, head_only)?;
-    let keep = fields.keep && !fields.close && framing != Framing::UntilClose;
+    let framing = framing(&fields, status, head_only)?;
+    let keep = fields.keep_alive && !fields.close && framing != Framing::UntilClose;
     Ok(Some((at, Meaning { status, framing, keep, head_only })))
 }
 
@@ -252,67 +245,9 @@ fn status_line(line: &[u8]) -> Result<(u16, u8), Malformed> {
     Ok((digit(a) * 100 + digit(b) * 10 + digit(c), minor - b'0'))
 }
 
-/// The fields that frame a response.
-#[derive(Default)]
-struct Fields {
-    length: Option<u64>,
-    chunked: bool,
-    other_coding: bool,
-    keep: bool,
-    close: bool,
-}
-
-impl Fields {
-    fn add(&mut self, line: &[u8]) -> Result<(), Malformed> {
-        let colon = memchr(b':', line).ok_or(Malformed("a field has no colon"))?;
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-        match name.len() {
-            10 if name.eq_ignore_ascii_case(b"connection") => {
-                for token in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
-                    self.close |= token.eq_ignore_ascii_case(b"close");
-                    self.keep |= token.eq_ignore_ascii_case(b"keep-alive");
-                }
-            }
-            14 if name.eq_ignore_ascii_case(b"content-length") => {
-                let length = decimal(value).ok_or(Malformed("Content-Length is malformed"))?;
-                if self.length.is_some_and(|other| other != length) {
-                    return Err(Malformed("there are two different Content-Lengths"));
-                }
-                self.length = Some(length);
-            }
-            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
-                self.chunked = value.eq_ignore_ascii_case(b"chunked");
-                self.other_coding |= !self.chunked;
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// RFC 9112 §6.3.
-    fn framing(&self, status: u16, head_only: bool) -> Result<Framing, Malformed> {
-        if head_only || !status::has_body(status) {
-            return Ok(Framing::None);
-        }
-        if self.other_coding {
-            return Err(Malformed("the transfer coding is not chunked"));
-        }
-        match (self.chunked, self.length) {
-            (true, Some(_)) => {
-                Err(Malformed("both Content-Length and Transfer-Encoding are present"))
-            }
-            (true, None) => Ok(Framing::Chunked),
-            (false, Some(length)) => Ok(Framing::Known(length)),
-            (false, None) => Ok(Framing::UntilClose),
-        }
-    }
-}
-
-fn decimal(text: &[u8]) -> Option<u64> {
-    if text.is_empty() || text.len() > 18 || !text.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    Some(text.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0')))
+/// The framing of a response to a request that may be HEAD (RFC 9112 §6.3).
+fn framing(fields: &FramingFields, status: u16, head_only: bool) -> Result<Framing, Malformed> {
+    if head_only || !status::has_body(status) { Ok(Framing::None) } else { fields.framing() }
 }
 
 #[cfg(test)]

@@ -1,0 +1,279 @@
+//! The engine of a client's connection: one request and its response at a time.
+
+use std::ops::Range;
+
+use super::framing::{Framing, FramingFields};
+use super::request::{self, Sent};
+use super::{Malformed, head};
+use crate::FieldLines;
+use crate::http1::chunked::{ChunkedDecoder, Decoded};
+use crate::http1::response;
+use crate::message::{BodySize, InvalidRequest, RequestHead, ResponseHead};
+use crate::request::Version;
+use crate::semantics::status;
+
+/// A client's connection of HTTP/1.1, without I/O.
+///
+/// For each request the driver calls [`Connection::send_head`], sends the body within the framing of
+/// [`Connection::begin_data`], [`Connection::end_data`] and [`Connection::end_body`], and calls [`Connection::receive`]
+/// with the bytes that have arrived until [`Event::End`]. Sending and receiving are independent: a server may respond
+/// before the request is complete. Another request may follow when [`Connection::is_reusable`].
+#[derive(Debug, Default)]
+pub struct Connection {
+    send: Send,
+    receive: Receive,
+    sent: Sent,
+    /// The server or the client has announced the end of the connection, or its framing requires it.
+    is_closing: bool,
+    interim_responses: u32,
+}
+
+/// What of the request is still to be sent.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Send {
+    #[default]
+    Complete,
+    Known(u64),
+    Chunked,
+}
+
+/// What of the response comes next.
+#[derive(Debug, Default)]
+enum Receive {
+    /// No request is under way.
+    #[default]
+    Idle,
+    /// A head. The number is that of its bytes known to hold no end.
+    Head(usize),
+    Known(u64),
+    Chunked(Box<ChunkedDecoder>),
+    UntilClose,
+    /// Another protocol uses the connection.
+    Tunnel,
+}
+
+/// What [`Connection::receive`] has found.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event {
+    /// More input is needed.
+    NeedInput,
+    /// The head of an interim response (RFC 9110 §15.2); another head follows.
+    Interim(ResponseHead),
+    /// The head of the final response. If [`Connection::is_tunnel`], all further bytes belong to the other protocol,
+    /// and [`Connection::receive`] is not to be called again.
+    Head(ResponseHead),
+    /// A piece of the body: its place in the input.
+    Data(Range<usize>),
+    /// The response is complete; its trailer fields.
+    End(FieldLines),
+}
+
+/// Most bytes of a response's head.
+const MAX_HEAD: usize = 64 * 1024;
+/// Most interim responses to one request.
+const MAX_INTERIM: u32 = 100;
+
+impl Connection {
+    /// Appends the head of a request to `out`.
+    ///
+    /// # Errors
+    /// If the request is invalid, the body has a length that the method cannot have, or the last exchange is not
+    /// complete; nothing is appended then.
+    pub fn send_head(
+        &mut self,
+        head: &RequestHead,
+        size: BodySize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), InvalidRequest> {
+        if !matches!(self.receive, Receive::Idle) || self.send != Send::Complete {
+            return Err(InvalidRequest("the last request is not complete".into()));
+        }
+        self.sent = request::write(head, size, out)?;
+        self.send = match size {
+            BodySize::Empty | BodySize::Known(0) => Send::Complete,
+            BodySize::Known(length) => Send::Known(length),
+            BodySize::Unknown => Send::Chunked,
+        };
+        self.receive = Receive::Head(0);
+        self.is_closing |= self.sent.closes;
+        self.interim_responses = 0;
+        Ok(())
+    }
+
+    /// Appends what stands before `length` bytes of the request's body, which is to be followed by
+    /// [`Connection::end_data`]. `length` is not 0.
+    ///
+    /// # Errors
+    /// If the body becomes longer than announced.
+    pub fn begin_data(&mut self, length: usize, out: &mut Vec<u8>) -> Result<(), InvalidRequest> {
+        match &mut self.send {
+            Send::Chunked => response::chunk_head(length, out),
+            Send::Known(left) if *left >= length as u64 => *left -= length as u64,
+            Send::Known(_) | Send::Complete => {
+                return Err(InvalidRequest("the request's body is longer than announced".into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// What stands behind a piece of the request's body.
+    #[must_use]
+    pub fn end_data(&self) -> &'static [u8] {
+        if self.send == Send::Chunked { b"\r\n" } else { b"" }
+    }
+
+    /// Appends what ends the request's body. A body of known length has no trailer fields; they are dropped.
+    ///
+    /// # Errors
+    /// If the body is shorter than announced.
+    pub fn end_body(
+        &mut self,
+        trailers: &FieldLines,
+        out: &mut Vec<u8>,
+    ) -> Result<(), InvalidRequest> {
+        match self.send {
+            Send::Chunked => {
+                out.extend_from_slice(b"0\r\n");
+                out.extend_from_slice(trailers.as_bytes());
+                out.extend_from_slice(b"\r\n");
+            }
+            Send::Known(1..) => {
+                return Err(InvalidRequest("the request's body is shorter than announced".into()));
+            }
+            Send::Known(0) | Send::Complete => {}
+        }
+        self.send = Send::Complete;
+        Ok(())
+    }
+
+    /// Whether the request announces that its body waits for a 100 response (RFC 9110 §10.1.1).
+    #[must_use]
+    pub fn expects_continue(&self) -> bool {
+        self.sent.expects_continue
+    }
+
+    /// Reads the next part of the response from the front of `input`: how many bytes it used, and what they are.
+    /// `is_end`: the server has closed its side behind `input`.
+    ///
+    /// # Errors
+    /// If the response is malformed or cut off. The connection is of no more use then.
+    pub fn receive(&mut self, input: &[u8], is_end: bool) -> Result<(usize, Event), Malformed> {
+        let (used, event) = match &mut self.receive {
+            Receive::Idle if input.is_empty() => (0, Event::NeedInput),
+            Receive::Idle => return Err(Malformed("the server sent bytes without a request")),
+            Receive::Tunnel => (0, Event::NeedInput),
+            Receive::Head(scanned) => match head::length(input, scanned)? {
+                Some(length) if length <= MAX_HEAD => (length, self.head(&input[..length])?),
+                None if input.len() <= MAX_HEAD => (0, Event::NeedInput),
+                _ => return Err(Malformed("the head of the response is larger than 64 KB")),
+            },
+            Receive::Known(0) => (0, self.end(FieldLines::default())),
+            Receive::UntilClose if is_end && input.is_empty() => {
+                (0, self.end(FieldLines::default()))
+            }
+            Receive::Known(_) | Receive::UntilClose if input.is_empty() => (0, Event::NeedInput),
+            Receive::Known(left) => {
+                let taken = (*left).min(input.len() as u64);
+                *left -= taken;
+                (taken as usize, Event::Data(0..taken as usize))
+            }
+            Receive::UntilClose => (input.len(), Event::Data(0..input.len())),
+            Receive::Chunked(decoder) => {
+                let decoded = decoder.decode(input).map_err(|error| Malformed(error.reason))?;
+                match decoded {
+                    (used, Decoded::More) => (used, Event::NeedInput),
+                    (used, Decoded::Data(data)) => (used, Event::Data(used - data.len()..used)),
+                    (used, Decoded::End) => {
+                        let trailers = decoder.take_trailers();
+                        (used, self.end(trailers))
+                    }
+                }
+            }
+        };
+        if is_end && event == Event::NeedInput {
+            return Err(Malformed(match self.receive {
+                Receive::Head(_) if input.is_empty() => "the server closed the connection",
+                Receive::Head(_) => "the server closed the connection within a head",
+                _ => "the server closed the connection within a body",
+            }));
+        }
+        Ok((used, event))
+    }
+
+    fn head(&mut self, block: &[u8]) -> Result<Event, Malformed> {
+        let head = head::parse(block)?;
+        if head.is_interim() {
+            self.receive = Receive::Head(0);
+            self.interim_responses += 1;
+            if self.interim_responses > MAX_INTERIM {
+                return Err(Malformed("there are too many interim responses"));
+            }
+            return Ok(Event::Interim(head));
+        }
+        let mut fields = FramingFields::default();
+        for (name, value) in head.fields.iter() {
+            fields.add(name, value)?;
+        }
+        let persists = match head.version {
+            Version::Http10 => fields.keep_alive && !fields.is_chunked(),
+            _ => true,
+        };
+        self.is_closing |= fields.close || !persists;
+        self.receive = self.body(head.status, &fields)?;
+        self.is_closing |= matches!(self.receive, Receive::UntilClose | Receive::Tunnel);
+        Ok(Event::Head(head))
+    }
+
+    /// How the body of the final response is delimited (RFC 9112 §6.3).
+    fn body(&self, status: u16, fields: &FramingFields) -> Result<Receive, Malformed> {
+        let Sent { is_head, is_connect, may_upgrade, .. } = self.sent;
+        if status == 101 && !may_upgrade {
+            return Err(Malformed("the server switches protocols (101) unasked"));
+        }
+        if status == 101 || is_connect && (200..300).contains(&status) {
+            return Ok(Receive::Tunnel);
+        }
+        if is_head || !status::has_body(status) {
+            return Ok(Receive::Known(0));
+        }
+        Ok(match fields.framing()? {
+            Framing::None => Receive::Known(0),
+            Framing::Known(length) => Receive::Known(length),
+            Framing::Chunked => Receive::Chunked(Box::new(ChunkedDecoder::of_response())),
+            Framing::UntilClose => Receive::UntilClose,
+        })
+    }
+
+    fn end(&mut self, trailers: FieldLines) -> Event {
+        self.receive = Receive::Idle;
+        Event::End(trailers)
+    }
+
+    /// How many bytes of the response's body are still to come, if its head tells.
+    #[must_use]
+    pub fn known_rest(&self) -> Option<u64> {
+        match self.receive {
+            Receive::Known(left) => Some(left),
+            _ => None,
+        }
+    }
+
+    /// Whether the request has been sent to its end.
+    #[must_use]
+    pub fn is_sent(&self) -> bool {
+        self.send == Send::Complete
+    }
+
+    /// Whether another protocol uses the connection now: after 101, or after 2xx to CONNECT.
+    #[must_use]
+    pub fn is_tunnel(&self) -> bool {
+        matches!(self.receive, Receive::Tunnel)
+    }
+
+    /// Whether another request may follow: the exchange is complete on both sides, and neither side has announced the
+    /// end of the connection.
+    #[must_use]
+    pub fn is_reusable(&self) -> bool {
+        !self.is_closing && self.send == Send::Complete && matches!(self.receive, Receive::Idle)
+    }
+}

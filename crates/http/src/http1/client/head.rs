@@ -1,0 +1,162 @@
+//! Reading the head of a response (RFC 9112 §4, §5).
+//!
+//! The grammar is followed to the letter, apart from what the RFC lets a client accept: a line may end with LF alone
+//! (§2.2), the space behind a status code may be missing when there is no reason phrase, and a folded field value is
+//! joined (§5.2).
+
+use memchr::memchr;
+
+use super::Malformed;
+use crate::message::ResponseHead;
+use crate::request::Version;
+use crate::semantics::{is_field_value, is_token};
+
+/// The length of the head that begins `input`, with the empty line; `None` if its end has not arrived. The first
+/// `scanned` bytes are known to hold no end; the function advances it.
+///
+/// # Errors
+/// If `input` does not begin like a response of HTTP/1.
+pub(super) fn length(input: &[u8], scanned: &mut usize) -> Result<Option<usize>, Malformed> {
+    const START: &[u8] = b"HTTP/1.";
+    let seen = input.len().min(START.len());
+    if input[..seen] != START[..seen] {
+        return Err(Malformed("the response is not HTTP/1"));
+    }
+    // Each pass looks at a line end and what follows it.
+    let mut at = *scanned;
+    while let Some(found) = memchr(b'\n', &input[at..]) {
+        let next = at + found + 1;
+        match &input[next..] {
+            [b'\n', ..] => return Ok(Some(next + 1)),
+            [b'\r', b'\n', ..] => return Ok(Some(next + 2)),
+            [] | [b'\r'] => {
+                *scanned = at + found;
+                return Ok(None);
+            }
+            _ => at = next,
+        }
+    }
+    *scanned = input.len();
+    Ok(None)
+}
+
+/// Reads a complete head, the empty line included.
+pub(super) fn parse(block: &[u8]) -> Result<ResponseHead, Malformed> {
+    let mut lines = block.split_inclusive(|&byte| byte == b'\n').map(without_line_end);
+    let (status, version) = status_line(lines.next().unwrap_or_default())?;
+    let mut head = ResponseHead { status, version, ..ResponseHead::default() };
+    let mut field: Option<(&[u8], Vec<u8>)> = None;
+    for line in lines.take_while(|line| !line.is_empty()) {
+        if matches!(line[0], b' ' | b'\t') {
+            let (_, value) = field.as_mut().ok_or(Malformed("the first field is folded"))?;
+            value.push(b' ');
+            value.extend_from_slice(line.trim_ascii());
+            continue;
+        }
+        finish_field(&mut head, field.take())?;
+        let colon = memchr(b':', line).ok_or(Malformed("a field has no colon"))?;
+        field = Some((&line[..colon], line[colon + 1..].trim_ascii().to_vec()));
+    }
+    finish_field(&mut head, field)?;
+    Ok(head)
+}
+
+fn without_line_end(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+fn finish_field(head: &mut ResponseHead, field: Option<(&[u8], Vec<u8>)>) -> Result<(), Malformed> {
+    let Some((name, value)) = field else { return Ok(()) };
+    let name_text = std::str::from_utf8(name).ok().filter(|_| is_token(name));
+    let name = name_text.ok_or(Malformed("a field name is malformed"))?;
+    if !is_field_value(&value) {
+        return Err(Malformed("a field value has a control character"));
+    }
+    head.fields.push(name, value);
+    Ok(())
+}
+
+/// `HTTP-version SP status-code SP [ reason-phrase ]` (RFC 9112 §4).
+fn status_line(line: &[u8]) -> Result<(u16, Version), Malformed> {
+    let malformed = Malformed("the status line is malformed");
+    let [
+        b'H',
+        b'T',
+        b'T',
+        b'P',
+        b'/',
+        b'1',
+        b'.',
+        minor @ b'0'..=b'9',
+        b' ',
+        a @ b'1'..=b'9',
+        b @ b'0'..=b'9',
+        c @ b'0'..=b'9',
+        rest @ ..,
+    ] = line
+    else {
+        return Err(malformed);
+    };
+    if !matches!(rest.first(), None | Some(b' ')) || !is_field_value(rest) {
+        return Err(malformed);
+    }
+    let digit = |byte: &u8| u16::from(byte - b'0');
+    let version = if *minor == b'0' { Version::Http10 } else { Version::Http11 };
+    Ok((digit(a) * 100 + digit(b) * 10 + digit(c), version))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_head_is_found_however_it_arrives() {
+        for head in [
+            &b"HTTP/1.1 200 OK\r\nA: b\r\n\r\n"[..],
+            b"HTTP/1.1 200 OK\nA: b\n\n",
+            b"HTTP/1.1 200\r\n\r\n",
+        ] {
+            let mut scanned = 0;
+            for end in 0..head.len() {
+                assert_eq!(length(&head[..end], &mut scanned), Ok(None), "{end}");
+            }
+            assert_eq!(length(head, &mut scanned), Ok(Some(head.len())));
+            let mut more = head.to_vec();
+            more.extend_from_slice(b"\r\n\r\n");
+            assert_eq!(length(&more, &mut 0), Ok(Some(head.len())));
+        }
+        assert!(length(b"SSH-2", &mut 0).is_err());
+        assert!(length(b"HTTP/2", &mut 0).is_err());
+    }
+
+    #[test]
+    fn fields_are_read_and_folded_values_joined() {
+        let head =
+            parse(b"HTTP/1.0 404 Not Found\r\nA:  b \r\nC:\r\nD: e\r\n\t f \r\nA: g\r\n\r\n");
+        let head = head.unwrap();
+        assert_eq!((head.status, head.version), (404, Version::Http10));
+        assert_eq!(head.fields.as_bytes(), b"A: b\r\nC: \r\nD: e f\r\nA: g\r\n");
+    }
+
+    #[test]
+    fn malformed_heads_are_rejected() {
+        for head in [
+            &b"HTTP/1.1 20 OK\r\n\r\n"[..],
+            b"HTTP/1.1 2000 OK\r\n\r\n",
+            b"HTTP/1.1  200 OK\r\n\r\n",
+            b"HTTP/1.1 099 OK\r\n\r\n",
+            b"HTTP/1.1 200OK\r\n\r\n",
+            b"HTTP/1.1 200 O\rK\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\n A: b\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nA b\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nA B: c\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nA : b\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\n: b\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nA: b\rc\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nA: b\0\r\n\r\n",
+        ] {
+            assert!(parse(head).is_err(), "{}", head.escape_ascii());
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Writing the head of a request (RFC 9112 §3, §6).
+
+use crate::message::{BodySize, InvalidRequest, RequestHead};
+
+/// What the connection has to know of the request that it has sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Sent {
+    pub(super) is_head: bool,
+    pub(super) is_connect: bool,
+    /// The request has an `Upgrade` field, so that 101 may answer it.
+    pub(super) may_upgrade: bool,
+    /// The request announces that the client closes the connection.
+    pub(super) closes: bool,
+    pub(super) expects_continue: bool,
+}
+
+/// Appends the head to `out`; `Host` comes first.
+pub(super) fn write(
+    head: &RequestHead,
+    size: BodySize,
+    out: &mut Vec<u8>,
+) -> Result<Sent, InvalidRequest> {
+    head.check()?;
+    for part in [&*head.method, " ", &head.target, " HTTP/1.1\r\nHost: ", &head.authority] {
+        out.extend_from_slice(part.as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(head.fields.as_bytes());
+    // RFC 9110 §8.6: a method that usually has a body states that there is none.
+    let states_no_body = matches!(&*head.method, "POST" | "PUT" | "PATCH");
+    match size {
+        BodySize::Known(length) => content_length(length, out),
+        BodySize::Empty if states_no_body => content_length(0, out),
+        BodySize::Empty => {}
+        BodySize::Unknown => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+    }
+    out.extend_from_slice(b"\r\n");
+    Ok(Sent {
+        is_head: &*head.method == "HEAD",
+        is_connect: &*head.method == "CONNECT",
+        may_upgrade: head.fields.get("Upgrade").is_some(),
+        closes: head.lists("Connection", "close"),
+        expects_continue: head.lists("Expect", "100-continue"),
+    })
+}
+
+fn content_length(length: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"Content-Length: ");
+    out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
