@@ -77,11 +77,8 @@ fn the_framing_of_a_response_follows_its_head_and_the_request() {
     assert_eq!(read_always("POST", fixed, false), complete(200, b"abc", true));
     let empty = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
     assert_eq!(read_always("POST", empty, false), complete(200, b"", true));
-    for method in ["HEAD"] {
-        let head = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n";
-        assert_eq!(read_always(method, head, false), complete(200, b"", true));
-        let head = b"HTTP/1.1 200 OK\r\n\r\n";
-        assert_eq!(read_always(method, head, false), complete(200, b"", true));
+    for head in [&b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n"[..], b"HTTP/1.1 200 OK\r\n\r\n"] {
+        assert_eq!(read_always("HEAD", head, false), complete(200, b"", true));
     }
     for status in ["204 No Content", "304 Not Modified"] {
         let head = format!("HTTP/1.1 {status}\r\nContent-Length: 3\r\n\r\n");

@@ -1,0 +1,69 @@
+//! Opening connections.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio_rustls::TlsConnector;
+
+use crate::origin::{Origin, Place};
+use crate::stream::Stream;
+use crate::{Error, ErrorKind, Phase, Timeouts};
+
+/// Opens a connection to `origin`, with its TLS handshake.
+pub(crate) async fn connect(origin: &Origin, timeouts: &Timeouts) -> Result<Stream, Error> {
+    let plain = within(Phase::Connect, timeouts.connect, origin, open(origin)).await?;
+    let Some(tls) = origin.tls() else { return Ok(plain) };
+    let Stream::Tcp(tcp) = plain else { return Ok(plain) };
+    let handshake = TlsConnector::from(Arc::clone(&tls.config)).connect(tls.name.clone(), tcp);
+    let failed = |error: io::Error| {
+        Error::new(ErrorKind::Tls, origin, format_args!("the TLS handshake failed: {error}"))
+    };
+    let handshake = async { handshake.await.map_err(failed) };
+    let stream = within(Phase::Tls, timeouts.tls, origin, handshake).await?;
+    Ok(Stream::Tls(Box::new(stream)))
+}
+
+/// Gives `work` that much time.
+pub(crate) async fn within<T>(
+    phase: Phase,
+    limit: Option<Duration>,
+    origin: &Origin,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let Some(limit) = limit else { return work.await };
+    match tokio::time::timeout(limit, work).await {
+        Ok(result) => result,
+        Err(_) => Err(Error::timeout(phase, origin)),
+    }
+}
+
+async fn open(origin: &Origin) -> Result<Stream, Error> {
+    let failed = |error: io::Error| {
+        Error::new(ErrorKind::Connect, origin, format_args!("connecting failed: {error}"))
+    };
+    let (host, port) = match origin.place() {
+        Place::Tcp(host, port) => (host, *port),
+        Place::Unix(path) => {
+            return UnixStream::connect(path).await.map(Stream::Unix).map_err(failed);
+        }
+    };
+    let resolve = |reason: String| Error::new(ErrorKind::Resolve, origin, reason);
+    let addresses = lookup_host((host.as_str(), port)).await;
+    let addresses =
+        addresses.map_err(|error| resolve(format!("resolving {host} failed: {error}")))?;
+    let mut last = resolve(format!("{host} has no address"));
+    for address in addresses {
+        match TcpStream::connect(address).await {
+            Ok(stream) => {
+                // Without it, a small body waits for the acknowledgement of its head. A socket that cannot have it
+                // works too.
+                let _ = stream.set_nodelay(true);
+                return Ok(Stream::Tcp(stream));
+            }
+            Err(error) => last = failed(error),
+        }
+    }
+    Err(last)
+}

@@ -1,0 +1,101 @@
+//! Why a request has no response.
+
+use std::error;
+use std::fmt;
+
+/// An error of the client. Its text names the origin, what failed and why.
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    origin: String,
+    reason: String,
+    /// The connection ended before any byte of the response arrived.
+    pub(crate) is_unanswered: bool,
+}
+
+/// What failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The request cannot be sent as it is.
+    InvalidRequest,
+    /// The name of the origin has no address.
+    Resolve,
+    /// No connection could be opened.
+    Connect,
+    /// The TLS handshake failed.
+    Tls,
+    /// A phase took longer than its limit.
+    Timeout(Phase),
+    /// The connection failed or ended too early.
+    Connection,
+    /// The server broke the protocol.
+    Protocol,
+    /// The caller's request body failed.
+    RequestBody,
+    /// The body of the response is larger than the caller's limit.
+    TooLarge,
+}
+
+/// A phase of an exchange that has its own limit of time; see [`crate::Timeouts`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "each is the phase of that field of Timeouts")]
+pub enum Phase {
+    Wait,
+    Connect,
+    Tls,
+    FirstByte,
+    BetweenBytes,
+    Continue,
+    Total,
+}
+
+impl Error {
+    pub(crate) fn new(
+        kind: ErrorKind,
+        origin: &impl fmt::Display,
+        reason: impl fmt::Display,
+    ) -> Self {
+        let (origin, reason) = (origin.to_string(), reason.to_string());
+        Self { kind, origin, reason, is_unanswered: false }
+    }
+
+    pub(crate) fn timeout(phase: Phase, origin: &impl fmt::Display) -> Self {
+        let reason = match phase {
+            Phase::Wait => "all connections stayed busy",
+            Phase::Connect => "no connection within the time limit",
+            Phase::Tls => "no TLS handshake within the time limit",
+            Phase::FirstByte => "no response within the time limit",
+            Phase::BetweenBytes | Phase::Continue => "the connection stood still for too long",
+            Phase::Total => "the exchange took too long",
+        };
+        Self::new(ErrorKind::Timeout(phase), origin, reason)
+    }
+
+    /// What failed.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Whether a limit of time was exceeded.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        matches!(self.kind, ErrorKind::Timeout(_))
+    }
+
+    /// The reason without the origin.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.origin, self.reason)
+    }
+}
+
+impl error::Error for Error {}

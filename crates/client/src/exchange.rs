@@ -1,0 +1,262 @@
+//! One request and its response.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use dunlin_http::{FieldLines, ResponseHead};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+use crate::body::Body;
+use crate::http1::{Event, Failure, Http1, SendState, Sending};
+use crate::pool::Pool;
+use crate::stream::Stream;
+use crate::timer::Timer;
+use crate::{Error, ErrorKind, Origin, Phase, Request, Upgraded};
+
+/// A request on its way and its response as it arrives.
+///
+/// Polling for a head or for data also sends the rest of the request's body. Dropping the exchange before the end of the
+/// response aborts it.
+pub struct Exchange<B> {
+    origin: Origin,
+    pool: Arc<Pool>,
+    /// `None` after the end.
+    connection: Option<Active>,
+    sending: Sending<B>,
+    timer: Timer,
+    /// A head that arrived before the caller asked for it.
+    head: Option<ResponseHead>,
+    has_final_head: bool,
+    trailers: FieldLines,
+}
+
+struct Active {
+    http1: Box<Http1<Stream>>,
+    permit: OwnedSemaphorePermit,
+}
+
+impl<B: Body> Exchange<B> {
+    /// Begins the exchange on a connection.
+    pub(crate) fn begin(
+        pool: Arc<Pool>,
+        permit: OwnedSemaphorePermit,
+        mut http1: Box<Http1<Stream>>,
+        request: &Request,
+        body: B,
+        end: Option<Instant>,
+    ) -> Result<Self, Error> {
+        let origin = request.origin.clone();
+        let sending = http1.begin(&request.head, body);
+        let sending = sending.map_err(|failure| error(&origin, failure))?;
+        Ok(Self {
+            origin,
+            pool,
+            connection: Some(Active { http1, permit }),
+            sending,
+            timer: Timer::new(request.timeouts, end),
+            head: None,
+            has_final_head: false,
+            trailers: FieldLines::default(),
+        })
+    }
+
+    /// Waits for the first head and keeps it for [`Exchange::poll_head`].
+    pub(crate) async fn wait_for_response(&mut self) -> Result<(), Error> {
+        let head = poll_fn(|context| self.poll_head(context)).await?;
+        self.head = Some(head);
+        Ok(())
+    }
+
+    /// The permit and the body, of an exchange that has failed.
+    pub(crate) fn into_parts(mut self) -> (Option<OwnedSemaphorePermit>, B) {
+        (self.connection.take().map(|active| active.permit), self.sending.body)
+    }
+
+    /// The next head: of an interim response, or the final one.
+    ///
+    /// # Errors
+    /// If the exchange fails, or the final head has already been received.
+    pub async fn head(&mut self) -> Result<ResponseHead, Error> {
+        poll_fn(|context| self.poll_head(context)).await
+    }
+
+    /// The final head; interim responses are dropped.
+    ///
+    /// # Errors
+    /// As [`Exchange::head`].
+    pub async fn final_head(&mut self) -> Result<ResponseHead, Error> {
+        loop {
+            let head = self.head().await?;
+            if !head.is_interim() {
+                return Ok(head);
+            }
+        }
+    }
+
+    /// Polls for the next head; see [`Exchange::head`].
+    ///
+    /// # Errors
+    /// As [`Exchange::head`].
+    pub fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<Result<ResponseHead, Error>> {
+        if let Some(head) = self.head.take() {
+            return Poll::Ready(Ok(head));
+        }
+        if self.has_final_head {
+            let reason = "the head of the final response has already been received";
+            return Poll::Ready(Err(Error::new(ErrorKind::InvalidRequest, &self.origin, reason)));
+        }
+        loop {
+            match ready!(self.poll_event(context))? {
+                Event::Interim(head) | Event::Head(head) => return Poll::Ready(Ok(head)),
+                // No body comes before the final head.
+                Event::Data(_) | Event::End(_) => {}
+            }
+        }
+    }
+
+    /// The next piece of the response's body; `None` at its end. Heads that the caller did not ask for are dropped.
+    pub async fn data(&mut self) -> Option<Result<Bytes, Error>> {
+        poll_fn(|context| self.poll_data(context)).await
+    }
+
+    /// Polls for the next piece of the response's body; see [`Exchange::data`].
+    pub fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
+        while self.connection.as_ref().is_some_and(|active| !active.http1.is_tunnel()) {
+            match ready!(self.poll_event(context)) {
+                Ok(Event::Data(data)) if data.is_empty() => {}
+                Ok(Event::Data(data)) => return Poll::Ready(Some(Ok(data))),
+                Ok(Event::End(_)) => break,
+                Ok(Event::Interim(_) | Event::Head(_)) => {}
+                Err(error) => return Poll::Ready(Some(Err(error))),
+            }
+        }
+        Poll::Ready(None)
+    }
+
+    /// The rest of the response's body as one piece.
+    ///
+    /// # Errors
+    /// If the exchange fails, or the body has more than `limit` bytes.
+    pub async fn collect(&mut self, limit: usize) -> Result<Bytes, Error> {
+        let mut first = Bytes::new();
+        let mut all = BytesMut::new();
+        while let Some(data) = self.data().await {
+            let data = data?;
+            if first.len() + all.len() + data.len() > limit {
+                let reason = format!("the body of the response is larger than {limit} bytes");
+                return Err(Error::new(ErrorKind::TooLarge, &self.origin, reason));
+            }
+            // A body of one piece is not copied.
+            if first.is_empty() && all.is_empty() {
+                first = data;
+            } else {
+                all.extend_from_slice(&std::mem::take(&mut first));
+                all.extend_from_slice(&data);
+            }
+        }
+        Ok(if all.is_empty() { first } else { all.freeze() })
+    }
+
+    /// The trailer fields of the response, after the end of its body.
+    pub fn trailers(&self) -> &FieldLines {
+        &self.trailers
+    }
+
+    /// The byte stream of the connection, after a final head with status 101, or 2xx to CONNECT.
+    ///
+    /// # Errors
+    /// If the response did not switch protocols.
+    pub fn upgrade(mut self) -> Result<Upgraded, Error> {
+        match self.connection.take() {
+            Some(Active { http1, permit }) if http1.is_tunnel() && !http1.is_sending() => {
+                let (stream, early) = http1.into_parts();
+                Ok(Upgraded::new(stream, early, permit))
+            }
+            _ => {
+                let reason = "the response does not switch to another protocol";
+                Err(Error::new(ErrorKind::Protocol, &self.origin, reason))
+            }
+        }
+    }
+
+    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Result<Event, Error>> {
+        let Some(active) = &mut self.connection else {
+            let reason = "the exchange is over";
+            return Poll::Ready(Err(Error::new(ErrorKind::InvalidRequest, &self.origin, reason)));
+        };
+        let http1 = &mut active.http1;
+        let result = loop {
+            if let Poll::Ready(Err(failure)) = http1.poll_send(context, &mut self.sending) {
+                break Err(error(&self.origin, failure));
+            }
+            if let Poll::Ready(result) = http1.poll_event(context) {
+                break result.map_err(|failure| error(&self.origin, failure));
+            }
+            let phase = waits_for(http1, self.sending.state);
+            match ready!(self.timer.poll(context, phase, http1.progress())) {
+                Phase::Continue => self.sending.state = SendState::Streaming,
+                phase => break Err(Error::timeout(phase, &self.origin)),
+            }
+        };
+        match &result {
+            Ok(Event::Interim(head)) if head.status == 100 => self.start_body(),
+            Ok(Event::Head(_)) => {
+                self.has_final_head = true;
+                // A body that waits for 100 is not wanted any more.
+                if self.sending.state == SendState::Held {
+                    self.sending.state = SendState::Ended;
+                }
+            }
+            Ok(Event::End(trailers)) => {
+                self.trailers = trailers.clone();
+                self.release();
+            }
+            Err(error) if !error.is_unanswered => self.connection = None,
+            _ => {}
+        }
+        Poll::Ready(result)
+    }
+
+    fn start_body(&mut self) {
+        if self.sending.state == SendState::Held {
+            self.sending.state = SendState::Streaming;
+        }
+    }
+
+    /// Gives the connection back to the pool, if another request may use it.
+    fn release(&mut self) {
+        let Some(Active { http1, permit }) = self.connection.take() else { return };
+        if http1.is_reusable() {
+            self.pool.put(&self.origin, http1);
+        }
+        drop(permit);
+    }
+}
+
+/// What the exchange waits for, if that has a limit of time.
+fn waits_for(http1: &Http1<Stream>, state: SendState) -> Option<Phase> {
+    match state {
+        _ if http1.is_sending() || http1.has_head() => Some(Phase::BetweenBytes),
+        SendState::Ended => Some(Phase::FirstByte),
+        SendState::Held => Some(Phase::Continue),
+        // The caller has no chunk yet.
+        SendState::Streaming => None,
+    }
+}
+
+fn error(origin: &Origin, failure: Failure) -> Error {
+    let Failure { kind, reason, is_unanswered } = failure;
+    let mut error = Error::new(kind, origin, reason);
+    error.is_unanswered = is_unanswered;
+    error
+}
+
+impl<B> fmt::Debug for Exchange<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exchange").field("origin", &self.origin).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,332 @@
+//! A connection of HTTP/1.1: the engine of `dunlin-http` over a byte stream.
+
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use dunlin_http::http1::client::{Connection, Event as Parsed};
+use dunlin_http::{BodySize, FieldLines, InvalidRequest, RequestHead, ResponseHead};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+
+use crate::ErrorKind;
+use crate::body::Body;
+
+/// A part of a response.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Interim(ResponseHead),
+    Head(ResponseHead),
+    Data(Bytes),
+    /// The response is complete; its trailer fields.
+    End(FieldLines),
+}
+
+/// Why an exchange failed; the origin is added by its owner.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) kind: ErrorKind,
+    pub(crate) reason: String,
+    /// The connection ended before any byte of the response arrived.
+    pub(crate) is_unanswered: bool,
+}
+
+impl Failure {
+    pub(crate) fn new(kind: ErrorKind, reason: impl ToString) -> Self {
+        Self { kind, reason: reason.to_string(), is_unanswered: false }
+    }
+}
+
+impl From<InvalidRequest> for Failure {
+    fn from(error: InvalidRequest) -> Self {
+        Self::new(ErrorKind::InvalidRequest, error)
+    }
+}
+
+/// A request's body on its way.
+#[derive(Debug)]
+pub(crate) struct Sending<B> {
+    pub(crate) body: B,
+    pub(crate) state: SendState,
+}
+
+/// How far the body of a request has been sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SendState {
+    /// The body waits for a 100 response.
+    Held,
+    Streaming,
+    /// All of the body has been taken, or no more of it is wanted.
+    Ended,
+}
+
+/// A client's connection of HTTP/1.1.
+#[derive(Debug)]
+pub(crate) struct Http1<S> {
+    stream: S,
+    engine: Connection,
+    input: BytesMut,
+    /// The server has closed its side.
+    is_end: bool,
+    output: Output,
+    /// Sending has failed. A response may have arrived before, so the error is reported only if there is none.
+    write_error: Option<io::Error>,
+    /// Bytes of the present response have arrived.
+    is_answered: bool,
+    /// The final head has arrived.
+    has_head: bool,
+    /// Bytes read and written.
+    progress: u64,
+}
+
+/// Bytes that the stream has not taken.
+#[derive(Debug, Default)]
+struct Output {
+    head: BytesMut,
+    data: Bytes,
+    tail: &'static [u8],
+    needs_flush: bool,
+}
+
+/// Bytes of a read at least.
+const READ: usize = 4 * 1024;
+/// Bytes that a read makes room for.
+const ROOM: usize = 16 * 1024;
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
+    pub(crate) fn new(stream: S) -> Self {
+        Self {
+            stream,
+            engine: Connection::default(),
+            input: BytesMut::new(),
+            is_end: false,
+            output: Output::default(),
+            write_error: None,
+            is_answered: false,
+            has_head: false,
+            progress: 0,
+        }
+    }
+
+    /// Begins an exchange.
+    pub(crate) fn begin<B: Body>(
+        &mut self,
+        head: &RequestHead,
+        body: B,
+    ) -> Result<Sending<B>, Failure> {
+        let mut bytes = Vec::new();
+        let size = body.size();
+        self.engine.send_head(head, size, &mut bytes)?;
+        self.output.head.extend_from_slice(&bytes);
+        (self.is_answered, self.has_head) = (false, false);
+        let state = match size {
+            BodySize::Empty | BodySize::Known(0) => SendState::Ended,
+            _ if self.engine.expects_continue() => SendState::Held,
+            _ => SendState::Streaming,
+        };
+        Ok(Sending { body, state })
+    }
+
+    /// Sends what the stream takes. Ready when the request is complete or no more of it can be sent.
+    pub(crate) fn poll_send<B: Body>(
+        &mut self,
+        context: &mut Context<'_>,
+        sending: &mut Sending<B>,
+    ) -> Poll<Result<(), Failure>> {
+        while self.write_error.is_none() {
+            self.fill_output(context, sending)?;
+            match self.poll_write(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(true)) => {}
+                Poll::Ready(Ok(false)) if sending.state == SendState::Ended => break,
+                Poll::Ready(Ok(false)) => return Poll::Pending,
+                Poll::Ready(Err(error)) => {
+                    self.write_error = Some(error);
+                    sending.state = SendState::Ended;
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Takes the next chunk of the body, if the last one has been written.
+    fn fill_output<B: Body>(
+        &mut self,
+        context: &mut Context<'_>,
+        sending: &mut Sending<B>,
+    ) -> Result<(), Failure> {
+        let is_idle = self.output.data.is_empty() && self.output.tail.is_empty();
+        if sending.state != SendState::Streaming || !is_idle {
+            return Ok(());
+        }
+        let mut frame = Vec::new();
+        match sending.body.poll_chunk(context) {
+            Poll::Pending => return Ok(()),
+            Poll::Ready(Some(Ok(chunk))) if chunk.is_empty() => {}
+            Poll::Ready(Some(Ok(chunk))) => {
+                self.engine.begin_data(chunk.len(), &mut frame)?;
+                self.output.data = chunk;
+                self.output.tail = self.engine.end_data();
+            }
+            Poll::Ready(None) => {
+                self.engine.end_body(&sending.body.trailers(), &mut frame)?;
+                sending.state = SendState::Ended;
+            }
+            Poll::Ready(Some(Err(error))) => {
+                let reason = format!("the body of the request failed: {error}");
+                return Err(Failure::new(ErrorKind::RequestBody, reason));
+            }
+        }
+        self.output.head.extend_from_slice(&frame);
+        Ok(())
+    }
+
+    /// Writes once; whether there was something to write.
+    fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        let Self { stream, output, .. } = self;
+        let stream = Pin::new(stream);
+        if output.is_empty() {
+            if output.needs_flush {
+                ready!(stream.poll_flush(context))?;
+                output.needs_flush = false;
+            }
+            return Poll::Ready(Ok(false));
+        }
+        let parts = [&output.head[..], &output.data[..], output.tail].map(IoSlice::new);
+        let count = ready!(stream.poll_write_vectored(context, &parts))?;
+        if count == 0 {
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        }
+        output.advance(count);
+        output.needs_flush = true;
+        self.progress += count as u64;
+        Poll::Ready(Ok(true))
+    }
+
+    /// The next part of the response.
+    pub(crate) fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Result<Event, Failure>> {
+        loop {
+            let received = self.engine.receive(&self.input, self.is_end);
+            let (used, event) = received.map_err(|malformed| self.failure(malformed.0))?;
+            let event = match event {
+                Parsed::NeedInput => {
+                    self.input.advance(used);
+                    ready!(self.poll_read(context))?;
+                    continue;
+                }
+                Parsed::Data(range) => {
+                    let mut data = self.input.split_to(used);
+                    data.truncate(range.end);
+                    data.advance(range.start);
+                    return Poll::Ready(Ok(Event::Data(data.freeze())));
+                }
+                Parsed::Interim(head) => Event::Interim(head),
+                Parsed::Head(head) => {
+                    self.has_head = true;
+                    Event::Head(head)
+                }
+                Parsed::End(trailers) => Event::End(trailers),
+            };
+            self.input.advance(used);
+            return Poll::Ready(Ok(event));
+        }
+    }
+
+    fn failure(&mut self, reason: &'static str) -> Failure {
+        let is_unanswered = self.is_end && !self.is_answered;
+        match self.write_error.take() {
+            Some(error) if is_unanswered => {
+                let reason = format!("sending the request failed: {error}");
+                Failure { is_unanswered, ..Failure::new(ErrorKind::Connection, reason) }
+            }
+            _ if self.is_end => {
+                Failure { is_unanswered, ..Failure::new(ErrorKind::Connection, reason) }
+            }
+            _ => Failure::new(ErrorKind::Protocol, reason),
+        }
+    }
+
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        if self.input.capacity() - self.input.len() < READ {
+            self.input.reserve(ROOM);
+        }
+        let read = pin!(self.stream.read_buf(&mut self.input)).poll(context);
+        match ready!(read) {
+            Ok(0) => self.is_end = true,
+            Ok(count) => {
+                self.is_answered = true;
+                self.progress += count as u64;
+            }
+            Err(error) => {
+                let reason = format!("the connection failed: {error}");
+                let is_unanswered = !self.is_answered;
+                let failure = Failure::new(ErrorKind::Connection, reason);
+                return Poll::Ready(Err(Failure { is_unanswered, ..failure }));
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// A number that changes whenever bytes move.
+    pub(crate) fn progress(&self) -> u64 {
+        self.progress
+    }
+
+    /// Whether the stream has not taken all that is to be sent.
+    pub(crate) fn is_sending(&self) -> bool {
+        !self.output.is_empty() || self.output.needs_flush
+    }
+
+    /// Whether the final head has arrived.
+    pub(crate) fn has_head(&self) -> bool {
+        self.has_head
+    }
+
+    /// Whether another protocol uses the connection now.
+    pub(crate) fn is_tunnel(&self) -> bool {
+        self.engine.is_tunnel()
+    }
+
+    /// Whether the connection can serve another request.
+    pub(crate) fn is_reusable(&self) -> bool {
+        let is_quiet = self.input.is_empty() && !self.is_end && !self.is_sending();
+        self.engine.is_reusable() && is_quiet && self.write_error.is_none()
+    }
+
+    /// Frees the buffers of a connection that is idle.
+    pub(crate) fn rest(&mut self) {
+        self.input = BytesMut::new();
+        self.output = Output::default();
+    }
+
+    /// Whether an idle connection is still usable: the server has neither closed it nor sent anything. The context is
+    /// woken when this may have changed.
+    pub(crate) fn is_healthy(&mut self, context: &mut Context<'_>) -> bool {
+        let mut byte = [0];
+        let mut into = ReadBuf::new(&mut byte);
+        Pin::new(&mut self.stream).poll_read(context, &mut into).is_pending()
+    }
+
+    /// The stream, and what was read of the other protocol.
+    pub(crate) fn into_parts(self) -> (S, BytesMut) {
+        (self.stream, self.input)
+    }
+}
+
+impl Output {
+    fn is_empty(&self) -> bool {
+        self.head.is_empty() && self.data.is_empty() && self.tail.is_empty()
+    }
+
+    fn advance(&mut self, count: usize) {
+        let of_head = count.min(self.head.len());
+        self.head.advance(of_head);
+        let of_data = (count - of_head).min(self.data.len());
+        self.data.advance(of_data);
+        self.tail = &self.tail[count - of_head - of_data..];
+    }
+}
+
+#[cfg(test)]
+mod tests;

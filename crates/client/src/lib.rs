@@ -1,0 +1,62 @@
+//! An asynchronous HTTP client for the server's own needs: forward authentication, export of traces, ACME, and
+//! commands that talk to a running server. A reverse proxy can be built on it.
+//!
+//! # What it does
+//! - It opens connections by TCP, TLS and Unix sockets, keeps idle ones, and reuses a connection only if the framing of
+//!   the last response permits it.
+//! - Bodies are streams of [`Bytes`](bytes::Bytes) in both directions with back-pressure: the client polls a request's
+//!   [`Body`] only if the connection takes more, and reads from the connection only if the caller polls for data.
+//! - Interim responses, trailer fields and protocol upgrades are visible to the caller.
+//! - Each phase has its own limit of time ([`Timeouts`]).
+//! - Fields that concern one connection (RFC 9110 §7.6.1), redirects, cookies and decompression are the caller's
+//!   subject.
+//!
+//! # Contract
+//! A [`Client`] is a cheap handle of a pool. All its requests have to be made within one tokio runtime, as connections
+//! belong to the runtime that they were opened in; the flavour of the runtime does not matter.
+//! No task is needed for an exchange over HTTP/1: it makes progress when the caller polls it. A caller that drops an
+//! [`Exchange`] before its end closes the connection (HTTP/1) or resets the stream (HTTP/2).
+//!
+//! # Example
+//! ```
+//! use dunlin_client::{Client, Empty, Error, Origin, Request};
+//!
+//! async fn fetch() -> Result<(), Error> {
+//!     let client = Client::default();
+//!     let origin = Origin::tcp("127.0.0.1", 8080);
+//!     let request = Request::new(&origin, "GET", "/index.html");
+//!     let mut exchange = client.send(request, Empty).await?;
+//!     let head = exchange.final_head().await?;
+//!     println!("status {}", head.status);
+//!     while let Some(data) = exchange.data().await {
+//!         println!("{} bytes", data?.len());
+//!     }
+//!     Ok(())
+//! }
+//! # drop(fetch);
+//! ```
+
+mod body;
+mod client;
+mod connect;
+mod error;
+mod exchange;
+mod http1;
+mod origin;
+mod pool;
+mod stream;
+#[cfg(test)]
+mod test_stream;
+mod timer;
+mod upgraded;
+mod url;
+
+pub use body::{Body, Empty, Full};
+pub use client::{Client, Request};
+pub use error::{Error, ErrorKind, Phase};
+pub use exchange::Exchange;
+pub use origin::Origin;
+pub use pool::PoolLimits;
+pub use timer::Timeouts;
+pub use upgraded::Upgraded;
+pub use url::{InvalidUrl, Url};
