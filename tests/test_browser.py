@@ -128,7 +128,7 @@ def test_the_status_page_draws_what_happens(serve, site, tmp_path):
         wait_until(lambda: "127.0.0.1" in shown("clients"), "the client")
         assert "live" in shown("link") and f"process {server.pid}" in shown("about")
         assert "/status/*" in shown("routes") and re.search(r"\d+ µs|ms", shown("latency"))
-        assert "7 at once" in shown("limits") and "100000/s" in shown("limits"), shown("limits")
+        assert "7 concurrent" in shown("limits") and "100000/s" in shown("limits"), shown("limits")
         drawn = "[...document.getElementById('rate-chart').getContext('2d').getImageData(0, 20, 9999, 60).data].some((v) => v)"
         assert browser.evaluate(drawn), "the chart has a line"
         # By keyboard: the key of its own, and the way through the page.

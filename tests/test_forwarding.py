@@ -133,8 +133,8 @@ def test_x_forwarded_for_is_read_from_its_end(environment, lines, address):
     "keys, problem",
     [
         ('forwarded_field = "Forwarded"', "forwarded_field does nothing without `trusted_proxies`"),
-        (TRUSTED + 'forwarded_field = "X_Real_IP"', "is no field such as"),
-        (TRUSTED + 'forwarded_field = ""', "is no field such as"),
+        (TRUSTED + 'forwarded_field = "X_Real_IP"', "is not a field such as"),
+        (TRUSTED + 'forwarded_field = ""', "is not a field such as"),
     ],
 )
 def test_a_field_that_cannot_be_meant_is_an_error(tmp_path, site, keys, problem):

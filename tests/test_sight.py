@@ -805,7 +805,7 @@ def test_limits_tell_what_they_do(serve, site, tmp_path):
     done = subprocess.run(
         [DUNLIN, "top", "--once", "--interval", "0.1", "--admin", f"{server.url}/status/"], capture_output=True, text=True
     )
-    assert re.search(r"^limit +default /one/\* 1 at once.*: 1 run, 1 wait, \d+ served, 1 refused$", done.stdout, re.M), done
+    assert re.search(r"^limit +default /one/\* 1 concurrent.*: 1 run, 1 wait, \d+ served, 1 refused$", done.stdout, re.M), done
     one = {"http_route": "/one/*", "dunlin_site": "default"}
     assert total(found, "dunlin_throttle_running", **one) == total(found, "dunlin_throttle_waiting", **one) == 1
     name = "dunlin_throttle_requests_total"

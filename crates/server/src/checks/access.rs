@@ -1,14 +1,15 @@
-//! Address rules: who may ask at all.
+//! Access by client address.
 
 use super::{CheckInput, Decision, Network, Rejection};
 use crate::transport::Peer;
 
-/// Networks that may ask, and networks that may not. The smallest network that an address is in
-/// decides; where none is, an address passes unless there are networks that are allowed.
+/// Allowed and denied networks. The most specific network that contains the address decides. An address that
+/// no network contains is allowed only if there is no list of allowed networks.
 #[derive(Debug)]
 pub(crate) struct Access {
-    /// From small to large; of two of one size those that are refused first.
+    /// Most specific first; denied before allowed for the same prefix length.
     rules: Vec<(Network, bool)>,
+    /// Whether addresses without a matching rule are allowed.
     others: bool,
 }
 
@@ -21,7 +22,7 @@ impl Access {
         Self { rules, others: allow.is_empty() }
     }
 
-    /// What is asked for, by the key of the configuration.
+    /// Describes the rules, keyed by configuration key.
     pub(super) fn describe(&self) -> Vec<(&'static str, String)> {
         let list = |allowed| {
             let rules = self.rules.iter().filter(move |(_, other)| *other == allowed);
@@ -30,7 +31,7 @@ impl Access {
         vec![("allow", list(true)), ("deny", list(false))]
     }
 
-    /// A client without address is in no network.
+    /// A client without an IP address is in no network.
     fn allows(&self, client: Peer) -> bool {
         let within = |network: &Network| client.ip().is_some_and(|ip| network.contains(ip));
         let rule = self.rules.iter().find(|(network, _)| within(network));
@@ -50,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_smallest_network_decides() {
+    fn the_most_specific_network_decides() {
         let list = |texts: &[&str]| -> Vec<Network> {
             texts.iter().map(|text| text.parse().unwrap()).collect()
         };
@@ -61,7 +62,7 @@ mod tests {
         for (address, allowed) in [
             ("10.1.2.3", true),
             ("10.1.2.4", false),
-            // Of one size the refusal counts.
+            // Deny wins over allow for the same network.
             ("10.2.0.1", false),
             ("192.0.2.1", false),
             ("2001:db8::1", true),

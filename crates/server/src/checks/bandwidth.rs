@@ -1,9 +1,8 @@
-//! The bandwidth throttle: how fast answers of a route may leave, together and on each connection.
+//! Bandwidth limit of a route: in total (`ceiling`) and per connection.
 //!
-//! Whoever has bytes to send takes a slot of time for a chunk of them: the ceiling's clock goes on by
-//! as long as the chunk takes at the ceiling, and the chunk leaves when its slot begins. Nobody has more
-//! than one slot ahead of him, and all chunks have one size, so that slots go round among all who could
-//! send and a client that takes its bytes slowly leaves its share to the others. No queue and no lock is
+//! The limit is a virtual-clock pacer. Each sender reserves a slot of `chunk / rate` on a shared clock and sends the
+//! chunk when the slot starts. A sender holds at most one reservation ahead, and all chunks have the same size, so
+//! slots rotate among all active senders and a slow client leaves its share to the others. No queue and no lock is
 //! needed for that, only one atomic clock for all workers.
 
 use std::cell::Cell;
@@ -17,97 +16,95 @@ use std::time::{Duration, Instant};
 
 use tokio::time::Sleep;
 
-/// Rates in bytes a second.
+/// Configuration of a bandwidth limit. Rates are in bytes per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct BandwidthRules {
-    /// Of all answers together.
+    /// Maximum rate of all responses together.
     pub(crate) ceiling: Option<u64>,
-    /// Of each connection.
+    /// Maximum rate of each connection.
     pub(crate) per_connection: Option<u64>,
-    /// What a newcomer's share of the ceiling has to be at least.
+    /// Minimum share of the ceiling: requests whose share would be lower are rejected.
     pub(crate) minimum: Option<u64>,
-    /// Nothing is held up or refused, only counted.
+    /// Count responses without delaying or rejecting them.
     pub(crate) dry_run: bool,
 }
 
-/// A throttle that all workers share.
+/// A bandwidth limit. All workers share it.
 #[derive(Debug)]
 pub(crate) struct Bandwidth {
     rules: BandwidthRules,
-    /// What the ceiling is worth in the time of a chunk, and what a connection's rate is; without them,
-    /// no bound.
+    /// Bytes per slot of the ceiling; `u64::MAX` without a ceiling.
     chunk: u64,
+    /// Bytes per slot of a connection; `u64::MAX` without a rate per connection.
     connection_chunk: u64,
-    /// When the ceiling's next slot begins, in nanoseconds since [`ORIGIN`].
+    /// Start of the ceiling's next free slot, in nanoseconds since [`ORIGIN`].
     next: AtomicU64,
     senders: AtomicUsize,
     sent: AtomicU64,
     refused: AtomicU64,
 }
 
-/// What a throttle does and has done.
+/// Gauges and counters of a bandwidth limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BandwidthCounts {
-    /// Answers that are being sent.
+    /// Responses in progress.
     pub(crate) senders: usize,
-    /// Bytes of bodies that have been let through.
+    /// Bytes of bodies that were admitted.
     pub(crate) sent: u64,
-    /// Requests whose share would have been below the minimum.
+    /// Requests that were rejected because their share would have been below the minimum.
     pub(crate) refused: u64,
 }
 
-/// The throttle of one answer.
+/// Paces the body of one response.
 #[derive(Debug)]
 pub(crate) struct Pacer {
     shared: Arc<Bandwidth>,
-    /// When the connection's next slot begins.
     connection: ConnectionPace,
-    turn: Turn,
+    reservation: Reservation,
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
-/// How far an answer is with its slots.
+/// The slots that one response has reserved.
 #[derive(Debug)]
-struct Turn {
+struct Reservation {
     /// Bytes that may be sent now.
     allowance: u64,
     stage: Stage,
-    /// Until when the stage lasts.
+    /// When the slot of the stage starts, in nanoseconds since [`ORIGIN`].
     until: u64,
-    /// How far it may make up for time that was not used.
+    /// How far in the past a slot may start, to make up for a late wake-up.
     credit: Duration,
 }
 
-/// The pace of a connection, which outlives each of its answers. It is made with the first that has one.
+/// Start of the connection's next free slot, in nanoseconds since [`ORIGIN`]. All responses of the connection share it.
 pub(crate) type ConnectionPace = Rc<Cell<u64>>;
 
-/// A place among those who share a ceiling.
+/// A response that has a share of the ceiling. Dropping it returns the share.
 #[derive(Debug)]
 pub(crate) struct Sender(Arc<Bandwidth>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// No slot is taken.
+    /// No slot is reserved.
     Idle,
-    /// A chunk has a slot of the connection's.
+    /// A chunk of that many bytes has a slot of the connection.
     Connection(u64),
-    /// It also has one of the ceiling's.
+    /// The chunk also has a slot of the ceiling.
     Ceiling(u64),
 }
 
-/// How long a chunk takes of the ceiling when there are few senders.
+/// Duration of a slot of the ceiling with few senders.
 const CHUNK: Duration = Duration::from_millis(25);
-/// With many senders each one's chunk is smaller, down to what its share is worth in so many chunks'
-/// time.
+/// With more than this number of senders, chunks shrink so that a round of all senders takes `SPREAD` times
+/// [`CHUNK`].
 const SPREAD: u64 = 4;
-/// An answer's first chunk is so many times smaller than the others.
+/// Divisor of the first chunk of a response: the number of senders lags during a burst.
 const FIRST: u64 = 5;
-/// How long a chunk takes of a connection's rate.
+/// Duration of a slot of a connection.
 const CONNECTION_CHUNK: Duration = Duration::from_millis(50);
-/// An answer that goes on makes up for time that was not used as far as this, so that a worker that was
-/// late loses nothing. With a chunk it stays below 100 ms' worth.
+/// Maximum credit of a response in progress for a late wake-up. Together with a chunk it is below 100 ms at the rate.
 const CREDIT: Duration = Duration::from_millis(40);
-/// About one packet: smaller chunks cost more than they smooth.
+/// Minimum chunk of about one packet: smaller chunks cost more than they smooth.
 const PACKET: u64 = 1400;
 
 impl Bandwidth {
@@ -126,7 +123,7 @@ impl Bandwidth {
         }
     }
 
-    /// Lets one more answer in; `None` when its share would be below the minimum.
+    /// Adds a sender; `None` if its share would be below the minimum.
     pub(crate) fn enter(self: &Arc<Self>) -> Option<Sender> {
         let senders = self.senders.fetch_add(1, Ordering::Relaxed) + 1;
         let sender = Sender(Arc::clone(self));
@@ -139,8 +136,8 @@ impl Bandwidth {
         Some(sender)
     }
 
-    /// Lets an answer of so many bytes through that is there and leaves at once, if it may be sent whole `now`.
-    /// Otherwise nothing has changed, and it is to [`enter`](Self::enter).
+    /// Admits a response of `bytes` that is in memory, if all of it may be sent `now`. Otherwise changes nothing, and
+    /// the caller uses [`enter`](Self::enter).
     pub(crate) fn takes_at_once(&self, bytes: u64, now: Instant) -> bool {
         let BandwidthRules { ceiling, per_connection, minimum, dry_run } = self.rules;
         if dry_run || per_connection.is_some() {
@@ -176,12 +173,12 @@ impl Bandwidth {
         }
     }
 
-    /// Bytes for which one slot is taken.
+    /// Returns the bytes of one slot.
     fn chunk(&self) -> u64 {
         self.chunk_of(self.senders.load(Ordering::Relaxed).max(1) as u64)
     }
 
-    /// The same when there are so many senders.
+    /// Returns the bytes of one slot for that number of senders.
     fn chunk_of(&self, senders: u64) -> u64 {
         let of_ceiling = self.rules.ceiling.map_or(u64::MAX, |rate| {
             let share = match senders <= SPREAD {
@@ -193,7 +190,7 @@ impl Bandwidth {
         of_ceiling.min(self.connection_chunk).max(1)
     }
 
-    /// Takes a slot of the ceiling's for so many bytes, not before `earliest`, and says when it begins.
+    /// Reserves a slot of the ceiling for `bytes`, not before `earliest`. Returns its start.
     fn reserve(&self, bytes: u64, earliest: u64) -> u64 {
         let Some(rate) = self.rules.ceiling else { return earliest };
         let length = duration(bytes, rate);
@@ -202,7 +199,7 @@ impl Bandwidth {
         before.unwrap_or_else(|next| next).max(earliest)
     }
 
-    /// The same of one connection's.
+    /// Reserves a slot of the connection for `bytes`, not before `earliest`. Returns its start.
     fn reserve_connection(&self, pace: &Cell<u64>, bytes: u64, earliest: u64) -> u64 {
         let Some(rate) = self.rules.per_connection else { return earliest };
         let start = pace.get().max(earliest);
@@ -215,23 +212,23 @@ impl fmt::Display for BandwidthRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let part = |rate: Option<u64>, what| rate.map(|rate| format!("{rate} bytes/s {what}"));
         let parts = [
-            part(self.ceiling, "in all"),
-            part(self.per_connection, "a connection"),
-            part(self.minimum, "at least"),
+            part(self.ceiling, "in total"),
+            part(self.per_connection, "per connection"),
+            part(self.minimum, "minimum share"),
         ];
         f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join(", "))?;
-        f.write_str(if self.dry_run { "; only counted" } else { "" })
+        f.write_str(if self.dry_run { "; dry run" } else { "" })
     }
 }
 
-/// What all times are counted from.
+/// Origin of the virtual clocks.
 static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 const NANOS: u128 = 1_000_000_000;
 
-/// Nanoseconds that so many bytes take.
+/// Returns the nanoseconds that `bytes` take at `rate`.
 fn duration(bytes: u64, rate: u64) -> u64 {
-    // Division of 128 bits costs a multiple of that of 64.
+    // A division of 128 bits is several times slower than one of 64 bits.
     match bytes.checked_mul(NANOS as u64) {
         Some(product) => product / rate.max(1),
         None => (u128::from(bytes) * NANOS / u128::from(rate.max(1))) as u64,
@@ -239,8 +236,8 @@ fn duration(bytes: u64, rate: u64) -> u64 {
 }
 
 impl Sender {
-    /// What slows the answer down, on a connection with that pace; `None` in a dry run. `short` is the length
-    /// of a body that is there and would be sent whole `now`: nothing slows it down when that may be.
+    /// Returns the pacer of the response; `None` in a dry run. `short` is the length of a body that is in memory, and
+    /// the current time: returns `None` if all of it may be sent now.
     pub(crate) fn pacer(
         &self,
         connection: &ConnectionPace,
@@ -251,14 +248,14 @@ impl Sender {
             return None;
         }
         let credit = Duration::ZERO;
-        let mut turn = Turn { allowance: 0, stage: Stage::Idle, until: 0, credit };
+        let mut reservation = Reservation { allowance: 0, stage: Stage::Idle, until: 0, credit };
         if let Some((bytes, now)) = short
-            && turn.lets_through(shared, connection, bytes as u64, now)
+            && reservation.admits(shared, connection, bytes as u64, now)
         {
             return None;
         }
         let (shared, connection) = (Arc::clone(shared), Rc::clone(connection));
-        Some(Pacer { shared, connection, turn, sleep: None })
+        Some(Pacer { shared, connection, reservation, sleep: None })
     }
 }
 
@@ -269,14 +266,14 @@ impl Drop for Sender {
 }
 
 impl Pacer {
-    /// How many bytes may be sent now, of `wanted` that are there; wakes the task when it may go on.
+    /// Returns how many of `wanted` bytes may be sent now. Wakes the task when sending may continue.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, wanted: u64) -> Poll<u64> {
         if wanted == 0 {
             return Poll::Ready(0);
         }
         loop {
             let now = ORIGIN.elapsed().as_nanos() as u64;
-            match self.turn.advance(&self.shared, &self.connection, now, wanted) {
+            match self.reservation.advance(&self.shared, &self.connection, now, wanted) {
                 Ok(allowance) => return Poll::Ready(allowance),
                 Err(until) => {
                     let deadline = *ORIGIN + Duration::from_nanos(until);
@@ -292,25 +289,26 @@ impl Pacer {
         }
     }
 
-    /// Whether it is the throttle that the answer waits for.
+    /// Returns `true` if the response waits for its slot.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.turn.stage != Stage::Idle
+        self.reservation.stage != Stage::Idle
     }
 
-    /// Bytes that may be sent without asking.
+    /// Returns the bytes that may be sent without another [`poll`](Self::poll).
     pub(crate) fn allowance(&self) -> u64 {
-        self.turn.allowance
+        self.reservation.allowance
     }
 
-    /// So many bytes were sent.
+    /// Accounts for `bytes` that were sent.
     pub(crate) fn spend(&mut self, bytes: u64) {
-        self.turn.allowance = self.turn.allowance.saturating_sub(bytes);
+        self.reservation.allowance = self.reservation.allowance.saturating_sub(bytes);
         self.shared.sent.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
-impl Turn {
-    fn lets_through(
+impl Reservation {
+    /// Admits a whole body if it fits into the first chunk and its slot has started.
+    fn admits(
         &mut self,
         shared: &Bandwidth,
         connection: &Cell<u64>,
@@ -326,7 +324,10 @@ impl Turn {
         passes
     }
 
-    /// Goes on as far as it may at `now`: bytes to send, or when to ask again.
+    /// Reserves the next slots as far as possible at `now`.
+    ///
+    /// # Errors
+    /// The time at which to call again.
     fn advance(
         &mut self,
         shared: &Bandwidth,
@@ -341,7 +342,7 @@ impl Turn {
             }
             match self.stage {
                 Stage::Idle => {
-                    // A crowd that comes at once is not known yet when its first have their slots.
+                    // The number of senders lags during a burst, so the first chunk is smaller.
                     let part = if self.credit.is_zero() { FIRST } else { 1 };
                     let chunk = (shared.chunk() / part).clamp(1, wanted);
                     self.until = shared.reserve_connection(connection, chunk, earliest);
@@ -373,7 +374,7 @@ mod tests {
     }
 
     fn advance(pacer: &mut Pacer, now: u64, wanted: u64) -> Result<u64, u64> {
-        pacer.turn.advance(&pacer.shared, &pacer.connection, now, wanted)
+        pacer.reservation.advance(&pacer.shared, &pacer.connection, now, wanted)
     }
 
     fn ceiling(rate: u64) -> Arc<Bandwidth> {
@@ -387,8 +388,8 @@ mod tests {
         (senders, pacers)
     }
 
-    /// Lets every pacer send what it may for `seconds`, looked at each millisecond as timers are; those
-    /// in `slow` take so many bytes a second at most. Bytes of each, and the most in any 100 ms.
+    /// Polls all pacers each millisecond for `seconds`. `slow` returns the maximum rate of a client, if it has one.
+    /// Returns the bytes of each pacer, and the maximum of all in any 100 ms.
     fn run(
         pacers: &mut [Pacer],
         seconds: u64,
@@ -426,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_leave_at_once_keep_to_the_ceiling_with_the_others() {
+    fn responses_without_pacing_share_the_ceiling_with_paced_ones() {
         let throttle = ceiling(1_000_000);
         let (_senders, mut pacers) = pacers(&throttle, 1);
         let (mut at_once, mut paced) = (0, 0);
@@ -444,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_refused_held_up_or_only_counted_does_not_leave_at_once() {
+    fn a_response_that_would_be_delayed_rejected_or_only_counted_is_not_sent_at_once() {
         let now = *ORIGIN + Duration::from_secs(1);
         let rules = BandwidthRules { ceiling: Some(100_000), ..Default::default() };
         let takes = |rules, bytes| throttle(rules).takes_at_once(bytes, now);
@@ -456,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ceiling_holds_at_every_rate_for_one_and_for_many() {
+    fn the_ceiling_holds_at_every_rate_for_one_and_many_senders() {
         for rate in [1_000, 33_333, 1_000_000, 100_000_000] {
             for count in [1, 7, 1_000] {
                 let throttle = ceiling(rate);
@@ -465,14 +466,14 @@ mod tests {
                 let all = sent.iter().sum();
                 assert_near(all, 10 * rate, 2);
                 assert_eq!(throttle.counts().sent, all);
-                // What is due in 100 ms, and what may come early.
+                // The bytes of 100 ms, plus bytes that may be early.
                 assert!(most <= rate / 5, "{most} bytes in 100 ms at {rate}, {count} senders");
             }
         }
     }
 
     #[test]
-    fn senders_have_equal_shares_and_a_slow_one_leaves_its_own_to_the_others() {
+    fn senders_have_equal_shares_and_a_slow_one_leaves_its_share_to_the_others() {
         let throttle = ceiling(1_000_000);
         let (senders, mut all) = pacers(&throttle, 10);
         let (sent, _) = run(&mut all, 10, |_| None);
@@ -490,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn each_connection_has_its_own_rate_over_all_its_answers() {
+    fn the_rate_of_a_connection_holds_over_all_its_responses() {
         let rules = BandwidthRules { per_connection: Some(50_000), ..Default::default() };
         let throttle = throttle(rules);
         let (sent, most) = run(&mut pacers(&throttle, 3).1, 10, |_| None);
@@ -498,7 +499,7 @@ mod tests {
             assert_near(bytes, 500_000, 2);
         }
         assert!(most <= 3 * 10_000);
-        // Two answers of one connection share its rate, and a new answer gets no new credit.
+        // Two responses of one connection share its rate, and a new response gets no new credit.
         let pace = ConnectionPace::default();
         let of_one = || throttle.enter().unwrap().pacer(&pace, None).unwrap();
         let (sent, _) = run(&mut [of_one(), of_one()], 10, |_| None);
@@ -511,13 +512,13 @@ mod tests {
                 Ok(bytes) => total += bytes,
                 Err(until) => now = until,
             }
-            // What was taken for the dropped answer counts as sent.
+            // The slot of a dropped response counts as sent.
             assert!(total <= 55_000);
         }
     }
 
     #[test]
-    fn a_small_answer_takes_a_small_slot() {
+    fn a_small_response_takes_a_small_slot() {
         let throttle = ceiling(1_000_000);
         let (mut now, mut answers) = (SECOND, 0);
         while now < 2 * SECOND {
@@ -531,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_below_the_minimum_is_refused_until_another_leaves() {
+    fn a_sender_below_the_minimum_is_rejected_until_another_ends() {
         let rules =
             BandwidthRules { ceiling: Some(100_000), minimum: Some(30_000), ..Default::default() };
         let strict = throttle(rules);

@@ -1,8 +1,8 @@
-//! The concurrency throttle: so many requests of a route at once, the others in one queue for all workers.
+//! Concurrency limit of a route, with one FIFO queue for all workers.
 //!
-//! A request that finds no place waits its turn. It may run before there is a place when it has waited
-//! for `wait` and fewer than `most` run, and it is refused when it has waited for `refuse_after`, or when
-//! the queue is full. A client that goes away leaves the queue: its [`Waiter`] is dropped.
+//! A request that gets no permit waits in the queue. After `wait` it runs without a permit if fewer than `most`
+//! requests run. It is rejected after `refuse_after`, or at once when the queue is full. When its client
+//! disconnects, its [`Waiter`] is dropped and leaves the queue.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -13,26 +13,26 @@ use std::time::{Duration, Instant};
 
 use tokio::time::Sleep;
 
-/// A throttle as it is configured.
+/// Configuration of a concurrency limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ConcurrencyRules {
-    /// Requests at once before others wait.
+    /// Maximum of concurrent requests before others wait.
     pub(crate) concurrent: usize,
-    /// Requests that may wait.
+    /// Maximum of waiting requests.
     pub(crate) queue: usize,
-    /// Requests at once when some have waited for `wait`.
+    /// Maximum of concurrent requests including those that have waited for `wait`.
     pub(crate) most: usize,
-    /// After which time a request runs although there is no place.
+    /// Time after which a request may run without a free permit.
     pub(crate) wait: Option<Duration>,
-    /// After which time a request is refused.
+    /// Time after which a waiting request is rejected.
     pub(crate) refuse_after: Duration,
-    /// Requests at once of one client.
+    /// Maximum of concurrent requests per client.
     pub(crate) share: Option<usize>,
-    /// Nothing is held up or refused, only counted.
+    /// Count requests beyond the limit without delaying or rejecting them.
     pub(crate) dry_run: bool,
 }
 
-/// A throttle that all workers share.
+/// A concurrency limit. All workers share it.
 #[derive(Debug)]
 pub(crate) struct Concurrency {
     rules: ConcurrencyRules,
@@ -40,54 +40,53 @@ pub(crate) struct Concurrency {
     state: Mutex<State>,
 }
 
-/// What a throttle does and has done.
+/// Gauges and counters of a concurrency limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ConcurrencyCounts {
     pub(crate) running: usize,
     pub(crate) waiting: usize,
-    /// Requests that have run, or are running.
+    /// Requests that run or have run.
     pub(crate) served: u64,
-    /// Requests that have waited, or are waiting.
+    /// Requests that wait or have waited.
     pub(crate) queued: u64,
-    /// Requests that ran without a place because they had waited long enough.
+    /// Requests that ran without a free permit after `wait`.
     pub(crate) overdue: u64,
-    /// Requests that found the queue full.
+    /// Requests that were rejected because the queue was full.
     pub(crate) refused: u64,
-    /// Requests that waited in vain.
+    /// Requests that were rejected after `refuse_after`.
     pub(crate) expired: u64,
-    /// Requests whose client left the queue.
+    /// Requests whose client disconnected while they waited.
     pub(crate) left: u64,
 }
 
-/// Whose share a request belongs to: a hash of the address or the user.
+/// The client to which a request counts: a hash of its address or user.
 pub(crate) type Owner = u64;
 
-/// How a request fares.
+/// Result of [`Concurrency::enter`].
 #[derive(Debug)]
 pub(crate) enum Entry {
     Run(Permit),
     Wait(Waiter),
-    /// The queue is full. Seconds after which there may be room.
+    /// The queue is full. Contains the seconds for `Retry-After`.
     Busy(u64),
 }
 
-/// A place among the running, until it is dropped.
+/// Permit to run. Dropping it returns it.
 #[derive(Debug)]
 pub(crate) struct Permit {
     shared: Arc<Concurrency>,
     owner: Option<Owner>,
 }
 
-/// A place in the queue: a future that ends with a place among the running, or with nothing when it took
-/// too long.
+/// A request in the queue: a future that resolves to a permit, or to `None` after `refuse_after`.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     shared: Arc<Concurrency>,
     serial: u64,
     owner: Option<Owner>,
-    /// Since when, in milliseconds since the throttle's origin.
+    /// When it entered the queue, in milliseconds since the limit's origin.
     since: u64,
-    /// Until the turn has come or gone.
+    /// Not resolved yet.
     is_open: bool,
     sleep: Option<Pin<Box<Sleep>>>,
 }
@@ -95,7 +94,7 @@ pub(crate) struct Waiter {
 #[derive(Debug, Default)]
 struct State {
     next: u64,
-    /// In the order of their coming.
+    /// In order of arrival.
     queue: BTreeMap<u64, Waiting>,
     owners: HashMap<Owner, Load>,
     counts: ConcurrencyCounts,
@@ -108,7 +107,7 @@ struct Waiting {
     waker: Option<Waker>,
 }
 
-/// What one client has here.
+/// Requests of one client.
 #[derive(Debug, Default, Clone, Copy)]
 struct Load {
     running: usize,
@@ -120,13 +119,13 @@ impl Concurrency {
         Self { rules, origin: Instant::now(), state: Mutex::default() }
     }
 
-    /// Takes a request in. `owner` is whose share it belongs to, where there are shares.
+    /// Requests a permit. `owner` is the client to which it counts, if there is a limit per client.
     pub(crate) fn enter(self: &Arc<Self>, owner: Option<Owner>, now: Instant) -> Entry {
         self.enter_at(owner, now.saturating_duration_since(self.origin).as_millis() as u64)
     }
 
-    /// Counts a request whose answer leaves before anything else is asked, so that it needs a place for no
-    /// time, if there is one and the answer `leaves`. Otherwise nothing has changed.
+    /// Counts a request whose response is sent before the next request is read and needs a permit for no time.
+    /// Succeeds if a permit is free and `leaves` returns `true`; changes nothing otherwise.
     pub(crate) fn passes_at_once(
         &self,
         owner: Option<Owner>,
@@ -144,7 +143,7 @@ impl Concurrency {
         &self.rules
     }
 
-    /// Seconds after which it makes sense to ask again.
+    /// Returns the seconds for `Retry-After`.
     pub(crate) fn retry_after(&self) -> u64 {
         self.rules.wait.unwrap_or(self.rules.refuse_after).as_secs().clamp(1, 60)
     }
@@ -162,7 +161,7 @@ impl Concurrency {
         let mut state = self.lock();
         let rules = &self.rules;
         let permit = || Entry::Run(Permit { shared: Arc::clone(self), owner });
-        // Whoever could run of those who wait already runs: they wait for places, or for their own.
+        // This does not overtake the queue: every waiting request that could run runs already.
         if state.counts.running < rules.concurrent && state.is_below_share(owner, rules) {
             state.run(owner);
             return permit();
@@ -190,7 +189,7 @@ impl Concurrency {
         Entry::Wait(Waiter { shared, serial, owner, since: now, is_open: true, sleep: None })
     }
 
-    /// Lets the first of the queue run who may.
+    /// Admits requests from the head of the queue while permits are free.
     fn admit(&self, state: &mut State, now: u64) {
         let rules = &self.rules;
         loop {
@@ -212,7 +211,7 @@ impl Concurrency {
         }
     }
 
-    /// A state is whole after every statement, so that a panic elsewhere spoils nothing.
+    /// Ignores poisoning: the state is consistent after every statement.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -220,15 +219,15 @@ impl Concurrency {
 
 impl fmt::Display for ConcurrencyRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at once", self.concurrent)?;
+        write!(f, "{} concurrent", self.concurrent)?;
         if let Some(share) = self.share {
-            write!(f, ", {share} of one client")?;
+            write!(f, ", {share} per client")?;
         }
-        write!(f, ", {} more wait up to {:?}", self.queue, self.refuse_after)?;
+        write!(f, ", queue of {} for up to {:?}", self.queue, self.refuse_after)?;
         if let Some(wait) = self.wait {
-            write!(f, " and run after {wait:?}, up to {} at once", self.most)?;
+            write!(f, ", up to {} concurrent after {wait:?}", self.most)?;
         }
-        f.write_str(if self.dry_run { "; only counted" } else { "" })
+        f.write_str(if self.dry_run { "; dry run" } else { "" })
     }
 }
 
@@ -249,8 +248,8 @@ impl State {
         rules.share.is_none_or(|share| self.load(owner).running < share)
     }
 
-    /// Whether the client has as large a part of the queue as of the places, so that the rest stays for
-    /// others.
+    /// Returns `true` if the client's share of the queue is used up. The share of the queue is proportional to
+    /// the share of permits.
     fn fills_queue(&self, owner: Option<Owner>, rules: &ConcurrencyRules) -> bool {
         rules.share.is_some_and(|share| {
             let part = (rules.queue * share / rules.concurrent.max(1)).max(1);
@@ -286,55 +285,55 @@ impl Drop for Permit {
     }
 }
 
-/// What came of looking at a turn.
-enum Looked {
+/// State of a [`Waiter`].
+enum Progress {
     Run,
-    Refused,
-    /// To be looked at again, at the latest at this time.
+    Expired,
+    /// Poll again at this time at the latest.
     Until(u64),
 }
 
 impl Waiter {
-    fn look(&mut self, now: u64, waker: &Waker) -> Looked {
+    fn advance(&mut self, now: u64, waker: &Waker) -> Progress {
         let shared = &self.shared;
         let mut state = shared.lock();
         shared.admit(&mut state, now);
-        let Some(waiting) = state.queue.get_mut(&self.serial) else { return Looked::Run };
-        let refused_at = self.since + shared.rules.refuse_after.as_millis() as u64;
-        if now >= refused_at {
+        let Some(waiting) = state.queue.get_mut(&self.serial) else { return Progress::Run };
+        let expires_at = self.since + shared.rules.refuse_after.as_millis() as u64;
+        if now >= expires_at {
             state.remove(self.serial);
             state.counts.expired += 1;
-            return Looked::Refused;
+            return Progress::Expired;
         }
         match &mut waiting.waker {
             Some(known) => known.clone_from(waker),
             none => *none = Some(waker.clone()),
         }
         let runs_at = shared.rules.wait.map(|wait| self.since + wait.as_millis() as u64);
-        Looked::Until(runs_at.filter(|&at| at > now).unwrap_or(refused_at).min(refused_at))
+        Progress::Until(runs_at.filter(|&at| at > now).unwrap_or(expires_at).min(expires_at))
     }
 }
 
 impl Future for Waiter {
-    /// `None` when it took too long.
+    /// `None` after `refuse_after`.
     type Output = Option<Permit>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Permit>> {
         let this = self.get_mut();
         loop {
-            let until = match this.look(this.shared.now(), cx.waker()) {
-                Looked::Run => {
+            let until = match this.advance(this.shared.now(), cx.waker()) {
+                Progress::Run => {
                     this.is_open = false;
                     let shared = Arc::clone(&this.shared);
                     return Poll::Ready(Some(Permit { shared, owner: this.owner }));
                 }
-                Looked::Refused => {
+                Progress::Expired => {
                     this.is_open = false;
                     return Poll::Ready(None);
                 }
-                Looked::Until(until) => until,
+                Progress::Until(until) => until,
             };
-            // The clock counts whole milliseconds.
+            // Add one, as the clock counts whole milliseconds.
             let deadline = (this.shared.origin + Duration::from_millis(until + 1)).into();
             let sleep =
                 this.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
@@ -358,7 +357,7 @@ impl Drop for Waiter {
             state.counts.left += 1;
             return;
         }
-        // It was given a place that nobody took.
+        // It was admitted, but never polled again: return its permit.
         drop(state);
         drop(Permit { shared: Arc::clone(&self.shared), owner: self.owner });
     }
@@ -400,10 +399,10 @@ mod tests {
         }
     }
 
-    /// Whether the turn has come at that time; its place is then taken.
+    /// Polls the waiter at that time and takes its permit.
     fn runs(waiter: &mut Waiter, now: u64) -> Option<Permit> {
-        match waiter.look(now, Waker::noop()) {
-            Looked::Run => {
+        match waiter.advance(now, Waker::noop()) {
+            Progress::Run => {
                 waiter.is_open = false;
                 Some(Permit { shared: Arc::clone(&waiter.shared), owner: waiter.owner })
             }
@@ -412,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_run_in_the_order_of_their_coming() {
+    fn requests_run_in_order_of_arrival() {
         let throttle = throttle(RULES);
         let first = permit(enter(&throttle, None));
         let second = permit(enter(&throttle, None));
@@ -431,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_leaves_the_queue_gives_up_the_place_also_when_it_was_given_already() {
+    fn a_dropped_waiter_returns_its_permit_even_if_it_was_admitted() {
         let throttle = throttle(ConcurrencyRules { concurrent: 1, ..RULES });
         let first = permit(enter(&throttle, None));
         let leaving = waiter(enter(&throttle, None));
@@ -439,23 +438,23 @@ mod tests {
         let mut last = waiter(enter(&throttle, None));
         drop(leaving);
         drop(first);
-        assert!(runs(&mut last, 0).is_none(), "it is another's waiter");
+        assert!(runs(&mut last, 0).is_none(), "the permit belongs to the waiter before");
         drop(given);
         assert!(runs(&mut last, 0).is_some());
         assert_eq!((throttle.counts().running, throttle.counts().left), (0, 1));
     }
 
     #[test]
-    fn an_answer_that_leaves_at_once_needs_a_place_but_keeps_none() {
+    fn a_response_that_is_sent_at_once_needs_a_free_permit_but_holds_none() {
         let rules = ConcurrencyRules { share: Some(1), ..RULES };
         let throttle = throttle(rules);
         let passes = |owner, leaves| throttle.passes_at_once(owner, || leaves);
-        assert!(passes(Some(1), true) && passes(Some(1), true), "none is kept");
+        assert!(passes(Some(1), true) && passes(Some(1), true), "no permit is held");
         assert!(!passes(Some(1), false));
         let first = permit(enter(&throttle, Some(1)));
         assert!(!passes(Some(1), true), "the client has its share");
         let second = permit(enter(&throttle, Some(2)));
-        assert!(!passes(Some(3), true), "all places are taken");
+        assert!(!passes(Some(3), true), "all permits are taken");
         let counts = throttle.counts();
         assert_eq!((counts.running, counts.served, counts.refused), (2, 4, 0));
         drop((first, second));
@@ -463,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_has_waited_runs_anyway_unless_most_is_reached() {
+    fn an_overdue_request_runs_unless_most_is_reached() {
         let rules = ConcurrencyRules { most: 3, wait: Some(Duration::from_secs(10)), ..RULES };
         let throttle = throttle(rules);
         let places = [permit(enter(&throttle, None)), permit(enter(&throttle, None))];
@@ -478,18 +477,18 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_has_waited_too_long_is_refused() {
+    fn a_request_that_has_waited_too_long_is_rejected() {
         let throttle = throttle(RULES);
         let _places = [permit(enter(&throttle, None)), permit(enter(&throttle, None))];
         let mut waiting = waiter(throttle.enter_at(None, 1_000));
-        assert!(matches!(waiting.look(30_999, Waker::noop()), Looked::Until(31_000)));
-        assert!(matches!(waiting.look(31_000, Waker::noop()), Looked::Refused));
+        assert!(matches!(waiting.advance(30_999, Waker::noop()), Progress::Until(31_000)));
+        assert!(matches!(waiting.advance(31_000, Waker::noop()), Progress::Expired));
         waiting.is_open = false;
         assert_eq!((throttle.counts().waiting, throttle.counts().expired), (0, 1));
     }
 
     #[test]
-    fn one_client_has_its_share_of_places_and_queue_and_holds_up_nobody() {
+    fn a_client_is_limited_to_its_share_of_permits_and_queue() {
         let rules = ConcurrencyRules { concurrent: 4, queue: 8, most: 4, share: Some(1), ..RULES };
         let throttle = throttle(rules);
         let (greedy, modest) = (Some(1), Some(2));
@@ -499,7 +498,7 @@ mod tests {
         let other = permit(enter(&throttle, modest));
         assert!(runs(&mut waiting[0], 0).is_none());
         drop(other);
-        assert!(runs(&mut waiting[0], 0).is_none(), "another's permit changes nothing");
+        assert!(runs(&mut waiting[0], 0).is_none(), "a permit of another client changes nothing");
         drop(running);
         let next = runs(&mut waiting[0], 0).unwrap();
         assert!(runs(&mut waiting[1], 0).is_none());
@@ -508,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dry_run_counts_and_lets_everybody_pass() {
+    fn a_dry_run_counts_and_admits_every_request() {
         let throttle = throttle(ConcurrencyRules { dry_run: true, ..RULES });
         let places: Vec<_> = (0..7).map(|_| permit(enter(&throttle, None))).collect();
         let counts = throttle.counts();

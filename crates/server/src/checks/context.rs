@@ -1,4 +1,4 @@
-//! Who asks, and what the gates have found out and lent.
+//! The client of a request, and what the checks found out about it and granted to it.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
@@ -13,41 +13,41 @@ use crate::config::Server;
 use crate::tls::Policy;
 use crate::transport::{Ends, Peer, Transport};
 
-/// The other side of a connection.
+/// The client of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Client {
     pub(crate) address: Peer,
     pub(crate) encrypted: bool,
-    /// What it asks may be asked again by others (RFC 8470).
+    /// The request came as TLS early data, which others can replay (RFC 8470).
     pub(crate) early: bool,
-    /// The request comes from a trusted proxy.
+    /// The request came from a trusted proxy.
     pub(crate) via_proxy: bool,
-    /// The server itself makes the request, for forward authentication.
+    /// The server makes the request itself, for forward authentication.
     pub(crate) is_subrequest: bool,
-    /// The policy that the connection's handshake met.
+    /// The TLS policy that the connection's handshake satisfied.
     pub(crate) policy: Policy,
 }
 
 impl Client {
-    /// The other side of that connection.
+    /// Returns the client of a connection.
     pub(crate) fn of(address: Peer, stream: &Transport) -> Self {
         let (encrypted, early) = (stream.is_encrypted(), stream.is_early());
         let policy = stream.policy();
         Self { address, encrypted, early, via_proxy: false, is_subrequest: false, policy }
     }
 
-    /// The client of a request that the server makes itself while it responds to one that was admitted to its site.
+    /// Exempts a request that the server makes itself from the TLS policy, as its original request satisfied it.
     pub(crate) fn admitted(self) -> Self {
         Self { policy: Policy::EXEMPT, ..self }
     }
 
-    /// The client behind trusted proxies, as they name it. Once that has been found out it stays.
+    /// Resolves the client behind trusted proxies. Does nothing when it is resolved already.
     pub(crate) fn behind(self, request: &Request<'_>, server: &Server) -> Self {
         let trusted = &server.trusted_proxies;
         let is_trusted = match self.address {
             _ if self.via_proxy || self.is_subrequest => false,
             Peer::Ip(address) => trusted.iter().any(|network| network.contains(address)),
-            // The permissions of the socket decide who may connect.
+            // The permissions of the socket file decide which processes can connect.
             Peer::Unix => !trusted.is_empty(),
         };
         if !is_trusted {
@@ -69,27 +69,27 @@ impl Client {
 pub(crate) enum Scheme {
     /// Basic authentication (RFC 7617).
     Basic,
-    /// By another service, which may use any scheme, or none of HTTP's.
+    /// By another service, with any scheme.
     Forward,
 }
 
-/// One request at the gates of its route, and afterwards: it lives until the exchange has ended,
-/// however it ends.
+/// What the checks know about one request and have granted to it. It lives until the exchange ends, for
+/// whatever reason; dropping it returns the permits.
 #[derive(Debug)]
 pub(crate) struct RequestContext {
-    /// The client, which may be behind proxies that are trusted.
+    /// The client, resolved through trusted proxies.
     pub(crate) client: Client,
-    /// When it came to the gates.
+    /// When routing was done and the first check ran.
     pub(crate) routed_at: Instant,
     user: OnceCell<(Arc<str>, Scheme)>,
     admitted_at: Cell<Option<Instant>>,
-    /// Of the connection: the other side's and the own. Known to those who wait.
+    /// Remote and local address of the connection; set for requests that wait.
     ends: OnceCell<Option<Ends>>,
-    /// What the answer has besides the handler's fields.
+    /// Response fields that checks add to the handler's.
     fields: RefCell<FieldLines>,
-    /// Its place among those that may run at once.
+    /// Permit of the concurrency limit.
     permit: OnceCell<Permit>,
-    /// Its place among those who share a bandwidth; `None` when it needs none, as its answer leaves at once.
+    /// Share of the bandwidth limit; `None` when the response was sent without pacing.
     sender: OnceCell<Option<Sender>>,
 }
 
@@ -107,23 +107,23 @@ impl RequestContext {
         }
     }
 
-    /// The authenticated user.
+    /// Returns the authenticated user.
     pub(crate) fn user(&self) -> Option<&str> {
         self.user.get().map(|(user, _)| &**user)
     }
 
-    /// How the user was authenticated.
+    /// Returns how the user was authenticated.
     pub(crate) fn scheme(&self) -> Option<Scheme> {
         self.user.get().map(|(_, scheme)| *scheme)
     }
 
-    /// The first who says so wins.
+    /// Sets the authenticated user. The first call wins.
     pub(crate) fn set_user(&self, user: impl Into<Arc<str>>, scheme: Scheme) {
-        // A second gate that authenticates has nothing to add.
+        // A second authentication check does not replace the user.
         let _ = self.user.set((user.into(), scheme));
     }
 
-    /// When the request passed, if it had to wait.
+    /// Returns when the request was admitted, if it had to wait.
     pub(crate) fn admitted_at(&self) -> Option<Instant> {
         self.admitted_at.get()
     }
@@ -132,45 +132,44 @@ impl RequestContext {
         self.admitted_at.set(Some(now));
     }
 
-    /// The addresses of the connection's other side and the own, for those who wait; `None` when
-    /// nobody knows.
+    /// Returns the remote and local address of the connection; `None` when they are unknown.
     pub(crate) fn ends(&self) -> Option<Ends> {
         self.ends.get().copied().flatten()
     }
 
     pub(crate) fn set_ends(&self, ends: Option<Ends>) {
-        // They are the same for the whole request.
+        // The addresses do not change during a request.
         let _ = self.ends.set(ends);
     }
 
-    /// Adds a field to the answer.
+    /// Adds a response field.
     pub(crate) fn add_field(&self, name: &str, value: impl AsRef<[u8]>) {
         self.fields.borrow_mut().push(name, value);
     }
 
-    /// Whether the answer has fields besides the handler's.
+    /// Returns `true` if checks have added response fields.
     pub(crate) fn has_fields(&self) -> bool {
         !self.fields.borrow().as_bytes().is_empty()
     }
 
-    /// Adds to the answer what the gates say of it.
+    /// Appends the response fields that checks have added.
     pub(crate) fn append_fields(&self, fields: &mut FieldLines) {
         fields.extend(&self.fields.borrow());
     }
 
-    /// Has the answer sent as fast as the throttle lets it; `None` when it leaves at once.
+    /// Sets the bandwidth share that paces the response; `None` when it is sent without pacing.
     pub(super) fn throttle(&self, sender: Option<Sender>) {
         // A route has one throttle.
         let _ = self.sender.set(sender);
     }
 
-    /// Whether the throttle has said how fast the answer may leave.
+    /// Returns `true` if the bandwidth limit has decided about this request.
     pub(super) fn is_throttled(&self) -> bool {
         self.sender.get().is_some()
     }
 
-    /// What slows the answer's body down, if anything does: nothing, when `short` bytes that are there may be
-    /// sent at once.
+    /// Returns the pacer of the response body. `None` if the route has no bandwidth limit, or if the limit allows to
+    /// send all `short` bytes of a body that is in memory now.
     pub(crate) fn pacer(
         &self,
         connection: &mut Option<ConnectionPace>,
@@ -181,7 +180,7 @@ impl RequestContext {
         sender.pacer(connection.get_or_insert_default(), short.map(|bytes| (bytes, now())))
     }
 
-    /// Keeps the place until the exchange ends.
+    /// Holds the permit until the exchange ends.
     pub(super) fn hold_permit(&self, permit: Permit) {
         // A route has one throttle.
         let _ = self.permit.set(permit);

@@ -1,8 +1,8 @@
-//! The forwarding field: what trusted proxies say of the client that they received a request from.
+//! The forwarding field, in which trusted proxies name the client of a request.
 //!
-//! Proxies know many such fields, and most proxies set one of them and pass the others on as the client
-//! sent them. The configuration therefore names the one field that the trusted proxies set; all others are
-//! ignored, and scripts do not get them.
+//! There are many such fields. Most proxies set one of them and forward the others as the client sent them.
+//! The configuration therefore names the one field that the trusted proxies set. The server ignores all
+//! others and does not pass them to scripts.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -21,23 +21,23 @@ pub struct ForwardedField {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// `X-Forwarded-For`, to which all other `X-Forwarded-*` fields belong.
+    /// `X-Forwarded-For`, together with all other `X-Forwarded-*` fields.
     XForwardedFor,
     /// `Forwarded` (RFC 7239).
     Forwarded,
-    /// A field that holds addresses and nothing else.
+    /// A field that contains only addresses.
     Addresses,
 }
 
-/// What a trusted proxy says of the client.
+/// The client as a trusted proxy names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Forwarded {
     pub(crate) address: IpAddr,
-    /// Whether the client spoke TLS with the first trusted proxy, if that is known.
+    /// Whether the client used TLS to the first trusted proxy, if known.
     pub(crate) encrypted: Option<bool>,
 }
 
-/// Fields besides `X-Forwarded-*` by which proxies name the client, or the request as the client sent it.
+/// Fields besides `X-Forwarded-*` in which proxies name the client or its original request. Sorted.
 const FORWARDING: [&str; 35] = [
     "ali-cdn-real-ip",
     "cdn-src-ip",
@@ -76,7 +76,7 @@ const FORWARDING: [&str; 35] = [
     "x-true-client-ip",
 ];
 
-/// Whether proxies say by the field of that name, in lower case, where a request comes from.
+/// Returns `true` for fields in which proxies name the client. `name` is in lower case.
 pub(crate) fn is_forwarding(name: &[u8]) -> bool {
     name.starts_with(b"x-forwarded")
         || FORWARDING.binary_search_by(|known| known.as_bytes().cmp(name)).is_ok()
@@ -89,14 +89,14 @@ impl Default for ForwardedField {
 }
 
 impl ForwardedField {
-    /// The field of that name, in any case of letters.
+    /// Parses a field name, ignoring case.
     ///
     /// # Errors
-    /// Why it cannot be used.
+    /// The reason why the name cannot be used.
     pub(crate) fn parse(name: &str) -> Result<Self, String> {
         if !is_plain_name(name.as_bytes()) {
             return Err(format!(
-                "{name:?} is no field such as \"X-Forwarded-For\", \"Forwarded\" or \"X-Real-IP\""
+                "{name:?} is not a field such as \"X-Forwarded-For\", \"Forwarded\" or \"X-Real-IP\""
             ));
         }
         let name = name.to_ascii_lowercase();
@@ -108,7 +108,7 @@ impl ForwardedField {
         Ok(Self { name, kind })
     }
 
-    /// Whether the field of that name, in lower case, is the one that trusted proxies set, or belongs to it.
+    /// Returns `true` if trusted proxies set the field of that name. `name` is in lower case.
     pub(crate) fn covers(&self, name: &[u8]) -> bool {
         match self.kind {
             Kind::XForwardedFor => name.starts_with(b"x-forwarded-"),
@@ -116,9 +116,9 @@ impl ForwardedField {
         }
     }
 
-    /// The client, when `request` comes from a trusted proxy that names it. Every proxy appends the address
-    /// that it sees, so that the last one that is not of a trusted proxy is the client's: a client may have
-    /// sent whatever stands before it. A field that is malformed as far as it is read counts as absent.
+    /// Returns the client that the trusted proxies name. Every proxy appends the address that it sees, so the
+    /// last address that is not a trusted proxy's is the client's; the client may have sent anything before it.
+    /// If the part that is read is malformed, the field is ignored.
     pub(crate) fn read(&self, request: &Request<'_>, trusted: &[Network]) -> Option<Forwarded> {
         let mut last = None;
         for hop in self.hops(request) {
@@ -135,7 +135,7 @@ impl ForwardedField {
         Some(client)
     }
 
-    /// What each proxy says, from the nearest on.
+    /// Returns the entries of all proxies, nearest first. `None` for a malformed entry.
     fn hops<'r>(
         &'r self,
         request: &'r Request<'r>,
@@ -159,7 +159,7 @@ impl ForwardedField {
     }
 }
 
-/// Whether scripts and other servers read the name as it is: some take `_` and `.` for `-`.
+/// Returns `true` if scripts and other servers cannot confuse the name with another: some treat `_` and `.` as `-`.
 pub(crate) fn is_plain_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|&byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
@@ -169,7 +169,7 @@ fn values<'r>(request: &Request<'r>, name: &str) -> Vec<&'r [u8]> {
     request.fields().filter(|(other, _)| is_it(other)).map(|(_, value)| value).collect()
 }
 
-/// Whether the nearest proxy says in `X-Forwarded-Proto` that the client spoke TLS.
+/// Returns whether the client used TLS, as the nearest proxy reports in `X-Forwarded-Proto`.
 fn last_scheme(request: &Request<'_>) -> Option<bool> {
     let lines = values(request, "x-forwarded-proto");
     let last = lines.last()?.rsplit(|&byte| byte == b',').next()?;
@@ -184,7 +184,7 @@ fn is_encrypted(scheme: &[u8]) -> Option<bool> {
     }
 }
 
-/// An address with or without a port, in quotes and brackets or not.
+/// Parses an address with optional port, quotes and brackets.
 fn parse_node(text: &[u8]) -> Option<IpAddr> {
     let unquoted = text.strip_prefix(b"\"").and_then(|text| text.strip_suffix(b"\""));
     let text = std::str::from_utf8(unquoted.unwrap_or(text)).ok()?;
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_address_that_is_not_trusted_is_the_clients() {
+    fn the_last_untrusted_address_is_the_client() {
         let read = |lines: &[&str]| read("X-Forwarded-For", lines);
         assert_eq!(read(&["X-Forwarded-For: 6.6.6.6, 1.2.3.4, 10.1.1.1"]), client("1.2.3.4", None));
         let lines = ["x-forwarded-for: 6.6.6.6", "X-Forwarded-For: 1.2.3.4:80"];
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(read(&["X-Forwarded-For: ::ffff:1.2.3.4"]), client("1.2.3.4", None));
         assert_eq!(read(&["X-Forwarded-For: 10.1.1.1"]), client("10.1.1.1", None));
         assert_eq!(read(&["X-Forwarded-For: 1.2.3.4, , 10.1.1.1,"]), client("1.2.3.4", None));
-        // A client cannot spoil what a proxy appends.
+        // A client cannot invalidate the entry that a proxy appends.
         assert_eq!(read(&["X-Forwarded-For: x, \", 1.2.3.4"]), client("1.2.3.4", None));
         for malformed in ["nonsense", "1.2.3.4, unknown", "1.2.3.4, x, 10.1.1.1", "", ","] {
             assert_eq!(read(&[&format!("X-Forwarded-For: {malformed}")]), None, "{malformed}");
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scheme_is_the_one_of_the_same_family() {
+    fn the_scheme_is_read_from_the_same_family_of_fields() {
         let given = |field: &str, lines: &[&str]| read(field, lines).and_then(|(_, tls)| tls);
         let address = "X-Forwarded-For: 1.2.3.4";
         let scheme = |value: &str| {
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn forwarded_is_read_from_its_end_as_far_as_proxies_are_trusted() {
+    fn forwarded_is_read_backwards_to_the_first_untrusted_address() {
         let read = |value: &str| read("Forwarded", &[&format!("Forwarded: {value}")]);
         let chain = "for=6.6.6.6, for=\"[2001:db8::7]:4711\";proto=https, for=10.0.0.1;proto=http";
         assert_eq!(read(chain), client("2001:db8::7", Some(true)));
@@ -293,14 +293,14 @@ mod tests {
         ] {
             assert_eq!(read(malformed), None, "{malformed}");
         }
-        // What a client sent before what its proxy appends changes nothing.
+        // Anything that the client sends before the proxy's entry is ignored.
         for sent in ["for=6.6.6.6;for=7.7.7.7", "for=\"", "nonsense", "for=10.0.0.1"] {
             assert_eq!(read(&format!("{sent}, for=1.2.3.4")), client("1.2.3.4", None), "{sent}");
         }
     }
 
     #[test]
-    fn names_that_other_programs_could_read_otherwise_are_refused() {
+    fn ambiguous_field_names_are_rejected() {
         for name in ["", "X_Real_IP", "X.Real.IP", "X Real", "X-Real-IP:"] {
             assert!(ForwardedField::parse(name).is_err(), "{name}");
         }

@@ -1,4 +1,4 @@
-//! What a route asks of the encryption of its requests.
+//! TLS requirements of a route: redirect to `https` and `Strict-Transport-Security`.
 
 use dunlin_http::semantics::host;
 use dunlin_http::semantics::target;
@@ -6,12 +6,12 @@ use dunlin_http::{FieldName, Request};
 
 use super::{CheckInput, Decision, Rejection, RequestContext};
 
-/// What a route asks of the encryption of its requests.
+/// TLS requirements of a route: redirect to `https` and `Strict-Transport-Security`.
 #[derive(Debug, Default)]
 pub(crate) struct Https {
     /// The value of `Strict-Transport-Security` (RFC 6797 §6.1).
     pub(crate) strict: Option<String>,
-    /// The port to which requests without TLS are sent.
+    /// The port to which requests without TLS are redirected.
     pub(crate) redirect: Option<u16>,
 }
 
@@ -21,7 +21,7 @@ impl Https {
         strict.chain(self.redirect.map(|port| ("redirect_https", format!("to port {port}"))))
     }
 
-    /// Adds the field that has browsers come by TLS, to responses over TLS only (RFC 6797 §7.2).
+    /// Adds `Strict-Transport-Security`, to responses over TLS only (RFC 6797 §7.2).
     pub(crate) fn add_strict(&self, context: &RequestContext) {
         if let Some(value) = self.strict.as_ref().filter(|_| context.client.encrypted) {
             context.add_field("Strict-Transport-Security", value);
@@ -40,12 +40,12 @@ impl Https {
     }
 }
 
-/// Sends the client to the same target by https.
+/// Redirects the client to the same target with scheme `https`.
 pub(crate) fn to_https(request: &Request<'_>, port: u16) -> Rejection {
     let field = request.field(FieldName::Host);
     let named = field.and_then(host::parse).map(|host| host.name).filter(|name| !name.is_empty());
     let Some(name) = named else {
-        // Without a host there is no URL to send it to.
+        // Without a host there is no URL to redirect to.
         return Rejection::new(400);
     };
     let mut location = [b"https://", name].concat();

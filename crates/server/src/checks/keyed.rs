@@ -1,13 +1,13 @@
-//! Tables whose keys are hashes already, by a key of this process's own: nobody can choose what meets in
-//! one place, and hashing them again would gain nothing.
+//! Hasher for maps whose keys are keyed hashes already. Clients cannot choose colliding keys, so hashing
+//! them again gains nothing.
 
 use std::hash::{BuildHasher, Hasher};
 
-/// Takes keys as they are: numbers, or half of larger ones.
+/// Builds hashers that use integer keys unchanged; keys of 128 bits are truncated to 64.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Keyed;
 
-/// See [`Keyed`].
+/// Hasher of [`Keyed`].
 pub(super) struct Taken(u64);
 
 impl BuildHasher for Keyed {

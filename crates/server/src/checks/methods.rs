@@ -1,18 +1,18 @@
-//! Methods that a route allows.
+//! Request methods that a route allows.
 
 use super::{CheckInput, Decision, Rejection};
 
-/// Methods that a route allows.
+/// Request methods that a route allows.
 #[derive(Debug)]
 pub(crate) struct Methods {
     names: Vec<String>,
-    /// Those of them that the handler knows, as `Allow` has them.
+    /// Value of `Allow`: the allowed methods that the handler implements.
     allow: String,
 }
 
 impl Methods {
-    /// GET brings HEAD with it (RFC 9110 §9.3.2).
-    /// `handled`: the methods that the route's handler knows, if not all.
+    /// `GET` implies `HEAD` (RFC 9110 §9.3.2). `handled` are the methods that the route's handler implements;
+    /// `None` for all.
     pub(crate) fn new(mut names: Vec<String>, handled: Option<&[&str]>) -> Self {
         let has = |names: &[String], name: &str| names.iter().any(|other| other == name);
         if has(&names, "GET") && !has(&names, "HEAD") {
@@ -24,7 +24,7 @@ impl Methods {
         Self { allow: allow.join(", "), names }
     }
 
-    /// The list as `Allow` has it.
+    /// Returns the value of `Allow`.
     pub(crate) fn allow(&self) -> &str {
         &self.allow
     }

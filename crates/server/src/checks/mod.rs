@@ -1,5 +1,5 @@
-//! Checks: what stands between a route and its handler. Each lets a request pass, refuses it, or has
-//! it wait.
+//! Access phase: the checks between a route and its handler. Each check allows a request, rejects it, or
+//! makes it wait.
 
 mod access;
 mod auth;
@@ -39,7 +39,7 @@ pub(crate) use self::throttle::{Limited, RouteCounts, Share, Throttle};
 use crate::response::Response;
 use crate::worker::WorkerContext;
 
-/// The gates of a route, each absent when the route does not ask for it.
+/// The checks of a route. A check that the route does not configure is absent.
 #[derive(Debug, Default)]
 pub struct Checks {
     pub(crate) https: Option<Https>,
@@ -48,19 +48,19 @@ pub struct Checks {
     pub(crate) auth: Option<Auth>,
     pub(crate) limits: Vec<Arc<RateLimit>>,
     pub(crate) throttle: Option<Arc<Throttle>>,
-    /// Requests are for scripts and may wait for a place: their bodies are received first.
+    /// Requests go to scripts and may queue for a permit, so their bodies are received first.
     pub(crate) receives_body: bool,
 }
 
-/// The gates in the order in which they are asked.
+/// The checks in the order in which they run.
 const ORDER: [fn(&Checks, &CheckInput<'_, '_>) -> Decision; 8] = [
-    // Nothing is asked of a client in the clear that is to come by TLS.
+    // Redirect to TLS before any check that could request credentials in clear text.
     |checks, input| checks.https.as_ref().map_or(Decision::Allow, |check| check.check(input)),
     |checks, input| checks.access.as_ref().map_or(Decision::Allow, |check| check.check(input)),
     |checks, input| checks.methods.as_ref().map_or(Decision::Allow, |check| check.check(input)),
     |checks, input| checks.auth.as_ref().map_or(Decision::Allow, |check| check.check(input)),
     |checks, input| rate::check(&checks.limits, input),
-    // A slow upload takes no place among those that run at once.
+    // A slow upload must not hold a permit.
     |checks, input| match checks.receives_body && input.at_once.is_none() {
         true => Decision::ReceiveBody,
         false => Decision::Allow,
@@ -71,40 +71,41 @@ const ORDER: [fn(&Checks, &CheckInput<'_, '_>) -> Decision; 8] = [
     },
 ];
 
-/// The number of the rate limits, and from which number on gates are of the throttle.
+/// Index of the rate limits in [`ORDER`].
 const LIMITS: usize = 4;
+/// Index in [`ORDER`] from which all checks belong to the throttle.
 const THROTTLE: usize = LIMITS + 1;
 
-/// A request that asks to pass.
+/// The request that a check examines.
 pub(crate) struct CheckInput<'a, 'r> {
     pub(crate) ctx: &'a Rc<WorkerContext>,
     pub(crate) request: &'a Request<'r>,
     pub(crate) context: &'a Rc<RequestContext>,
-    /// When it asks: the clock is read once for all gates.
+    /// The clock is read once for all checks.
     pub(crate) now: Instant,
-    /// Bytes of the answer's body, if that is there and leaves before anything else is asked.
+    /// Length of the response body, if it is in memory and sent before the next request is read.
     pub(crate) at_once: Option<u64>,
 }
 
-/// What a gate says.
+/// Result of a check.
 pub(crate) enum Decision {
     Allow,
     Reject(Rejection),
     Wait(PendingDecision),
-    /// The body of the request is to be received before the next gate is asked.
+    /// Receive the request body before the next check runs.
     ReceiveBody,
 }
 
-/// What comes of waiting.
+/// Future of a check that makes the request wait. It resolves when the request is allowed or rejected.
 pub(crate) type PendingDecision = Pin<Box<dyn Future<Output = Result<(), Rejection>>>>;
 
-/// An answer instead of the handler's.
+/// Response of a check that rejects the request.
 #[derive(Debug)]
 pub(crate) struct Rejection {
     pub(crate) status: u16,
-    /// What the answer has besides.
+    /// Additional response fields.
     pub(crate) fields: FieldLines,
-    /// The answer itself, when it is not the route's for that status.
+    /// Complete response, which replaces the route's error page for `status`.
     pub(crate) response: Option<Box<Response>>,
 }
 
@@ -113,7 +114,7 @@ impl Rejection {
         Self { status, fields: FieldLines::default(), response: None }
     }
 
-    /// With a further response field.
+    /// Adds a response field.
     pub(crate) fn with(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         self.fields.push(name, value);
         self
@@ -121,14 +122,14 @@ impl Rejection {
 }
 
 impl Checks {
-    /// Whether there is nothing to ask for.
+    /// Returns `true` if the route has no check.
     pub(crate) fn is_empty(&self) -> bool {
         let Self { https, access, methods, auth, limits, throttle, receives_body: _ } = self;
         let limited = throttle.is_some() || !limits.is_empty();
         https.is_none() && access.is_none() && methods.is_none() && auth.is_none() && !limited
     }
 
-    /// Asks only those gates that ask for who comes, and count nothing.
+    /// Runs only the checks that identify the client and count nothing.
     pub(crate) fn check_identity(&self, input: &CheckInput<'_, '_>) -> Decision {
         match self.access.as_ref().map_or(Decision::Allow, |check| check.check(input)) {
             Decision::Allow => {
@@ -138,8 +139,8 @@ impl Checks {
         }
     }
 
-    /// The gates of the route of an internal redirect, from the one with that number on. `before` are those of the
-    /// route that the request comes from: limits hold once for a request.
+    /// Runs the checks of the target route of an internal redirect, from index `first`. `before` are the checks of
+    /// the original route: limits apply once per request.
     pub(crate) fn check_redirected(
         &self,
         input: &CheckInput<'_, '_>,
@@ -156,7 +157,7 @@ impl Checks {
         })
     }
 
-    /// What is asked for, by the key of the configuration.
+    /// Describes the checks, keyed by configuration key.
     pub(crate) fn describe(&self) -> Vec<(&'static str, String)> {
         let access = self.access.iter().flat_map(Access::describe);
         let methods = self.methods.iter().map(|check| ("methods", check.allow().to_owned()));
@@ -168,8 +169,8 @@ impl Checks {
         https.chain(access).chain(methods).chain(auth).chain(limits).chain(throttle).collect()
     }
 
-    /// Asks the gates from the one with that number on. When one has the request wait, its number
-    /// comes with it: those behind it are to be asked afterwards.
+    /// Runs the checks from index `first` until one does not allow the request. Returns the index of that check:
+    /// when it makes the request wait, the caller continues behind it.
     pub(crate) fn check(&self, input: &CheckInput<'_, '_>, first: usize) -> (usize, Decision) {
         self.run_selected(input, first, |_| true)
     }

@@ -1,14 +1,14 @@
-//! Networks of addresses.
+//! IP networks in CIDR notation.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
-/// An address with the number of bits of it that count: `192.0.2.0/24`, `2001:db8::/32`, `::1`.
+/// A network in CIDR notation, such as `192.0.2.0/24` or `2001:db8::/32`, or a single address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
     bits: u128,
-    /// Of 128: an IPv4 network is one of addresses mapped to IPv6.
+    /// Prefix length of 128 bits: IPv4 is stored as IPv4-mapped IPv6.
     prefix: u8,
 }
 
@@ -28,7 +28,9 @@ impl FromStr for Network {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let hint = || {
-            format!("{text:?} is no network such as \"192.0.2.0/24\", \"2001:db8::/32\" or \"::1\"")
+            format!(
+                "{text:?} is not a network such as \"192.0.2.0/24\", \"2001:db8::/32\" or \"::1\""
+            )
         };
         let (address, length) = match text.split_once('/') {
             Some((address, length)) => (address, Some(length)),
@@ -58,12 +60,12 @@ impl fmt::Display for Network {
 }
 
 impl Network {
-    /// How many of 128 bits count.
+    /// Returns the prefix length of 128 bits.
     pub(crate) fn prefix(&self) -> u8 {
         self.prefix
     }
 
-    /// Whether the address is one of it.
+    /// Returns `true` if the network contains the address.
     #[inline]
     pub(crate) fn contains(&self, address: IpAddr) -> bool {
         bits(address) & mask(self.prefix) == self.bits
@@ -79,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_in_its_network_and_in_no_other() {
+    fn contains_its_addresses_and_no_others() {
         for (text, inside, outside) in [
             ("192.0.2.0/24", "192.0.2.255", "192.0.3.0"),
             ("192.0.2.77/24", "192.0.2.1", "191.0.2.1"),

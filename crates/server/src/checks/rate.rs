@@ -1,4 +1,7 @@
-//! Request rate limits: the generic cell rate algorithm (GCRA), for each client by itself.
+//! Request rate limits per client, by the generic cell rate algorithm (GCRA).
+//!
+//! For each key the table holds the theoretical arrival time (TAT): when all earlier requests are worked off
+//! at the limit's rate. A request conforms if it is at most `burst` intervals ahead of that time.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,71 +12,71 @@ use std::time::{Duration, Instant};
 use super::keyed::Keyed;
 use super::{CheckInput, Decision, Rejection};
 
-/// A limit as it is configured.
+/// Configuration of a rate limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RateRules {
-    /// So many requests,
+    /// Number of requests per `period`.
     pub(crate) requests: u32,
-    /// in so long a time.
+    /// Period in which `requests` are allowed.
     pub(crate) period: Duration,
-    /// Requests that may come at once.
+    /// Number of requests that are allowed at once.
     pub(crate) burst: u32,
-    /// Whose requests are counted together.
+    /// Key by which requests are counted together.
     pub(crate) by: By,
-    /// Every answer says what is left.
-    pub(crate) tells: bool,
-    /// Nothing is refused, only counted.
+    /// Send `RateLimit` and `RateLimit-Policy` with every response.
+    pub(crate) sends_fields: bool,
+    /// Count requests beyond the limit without rejecting them.
     pub(crate) dry_run: bool,
 }
 
-/// Whose requests are counted together.
+/// Key by which requests are counted together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum By {
-    /// An address; of IPv6 a network of /64, which one client has to itself.
+    /// By address; by /64 network for IPv6, as one client can own all of it.
     Address,
-    /// A user, or an address where there is none.
+    /// By user; by address for requests without a user.
     User,
-    /// Those with the same value of this field; without it, an address.
+    /// By the value of this field; by address for requests without it.
     Header(String),
-    /// All of the route.
+    /// All requests of the route together.
     Route,
 }
 
-/// A limit that all workers share.
+/// A rate limit. All workers share it.
 #[derive(Debug)]
 pub(crate) struct RateLimit {
     rules: RateRules,
     origin: Instant,
-    /// Between two requests at the limit, in nanoseconds.
+    /// Interval between two requests at the limit's rate, in nanoseconds.
     interval: u64,
-    /// Nobody can choose keys that meet in one place.
+    /// Keyed, so that clients cannot construct collisions.
     hasher: RandomState,
     shards: Box<[Mutex<Shard>]>,
 }
 
-/// What a client has left, for `RateLimit` (draft-ietf-httpapi-ratelimit-headers).
+/// Result for one request, for `RateLimit` (draft-ietf-httpapi-ratelimit-headers).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RateStatus {
     pub(crate) allowed: bool,
-    /// Requests that may still come at once.
+    /// Number of further requests that are allowed now.
     pub(crate) remaining: u64,
-    /// Nanoseconds until a refused request would be allowed.
+    /// Nanoseconds until a rejected request is allowed.
     pub(crate) retry: u64,
-    /// Nanoseconds until all of the burst may come again.
+    /// Nanoseconds until the whole burst is available again.
     pub(crate) reset: u64,
 }
 
-/// What a limit has done.
+/// Counters of a rate limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RateCounts {
     pub(crate) passed: u64,
-    /// Requests beyond the limit, refused or only counted.
+    /// Requests beyond the limit, rejected or only counted.
     pub(crate) refused: u64,
 }
 
-/// Part of the clients. When `young` is full it becomes `old`, and what was old is forgotten: those who
-/// have not been seen for longest. A client who is forgotten has its burst again, so that whoever comes
-/// under many keys shuts nobody out.
+/// A part of the table, in two generations. When `young` is full it becomes `old`, and the previous `old` is
+/// dropped with the clients that were idle longest. An evicted client starts with a full burst, so an attack with
+/// many keys does not lock out other clients.
 #[derive(Debug, Default)]
 struct Shard {
     young: HashMap<u64, u64, Keyed>,
@@ -82,14 +85,14 @@ struct Shard {
 }
 
 const SHARDS: usize = 16;
-/// Clients that one generation of a shard holds: 65,536 in all are never forgotten.
+/// Maximum of clients in one generation of a shard: the table holds at least the latest 65,536.
 const GENERATION: usize = 4_096;
 
-/// Asks all limits of a route; the first that is exceeded refuses.
+/// Checks all rate limits of a route. The first one that is exceeded rejects the request.
 pub(super) fn check(limits: &[Arc<RateLimit>], input: &CheckInput<'_, '_>) -> Decision {
     for limit in limits {
         let status = limit.count(input);
-        if status.allowed && !limit.rules.tells {
+        if status.allowed && !limit.rules.sends_fields {
             continue;
         }
         let (policy, state) = (limit.policy(), limit.state(&status));
@@ -138,7 +141,7 @@ impl RateLimit {
         }
     }
 
-    /// Counts a request of whoever `key` stands for.
+    /// Counts a request of the client with that key.
     fn request(&self, key: impl Hash, now: Instant) -> RateStatus {
         let now = now.saturating_duration_since(self.origin).as_nanos() as u64;
         let mut status = self.request_at(self.hasher.hash_one(key), now);
@@ -156,12 +159,12 @@ impl RateLimit {
         sum
     }
 
-    /// `now` is in nanoseconds since `origin`.
+    /// Counts a request; `now` is in nanoseconds since `origin`.
     fn request_at(&self, key: u64, now: u64) -> RateStatus {
         let burst = self.interval * u64::from(self.rules.burst.max(1));
         let shard = &self.shards[(key >> 60) as usize % SHARDS];
         let Shard { young, old, counts } = &mut *lock(shard);
-        // When everything that came before has been worked off at the limit's rate.
+        // Theoretical arrival time of the next request.
         let due = young.entry(key).or_insert_with(|| old.remove(&key).unwrap_or(0));
         let start = (*due).max(now);
         let after = start + self.interval;
@@ -180,7 +183,7 @@ impl RateLimit {
         RateStatus { allowed: true, remaining, retry: 0, reset: ahead }
     }
 
-    /// The value of `RateLimit-Policy`: how many requests may come in how many seconds.
+    /// Returns the value of `RateLimit-Policy`: the burst and the seconds in which it becomes available.
     fn policy(&self) -> String {
         let name = self.rules.name();
         let burst = self.rules.burst.max(1);
@@ -188,21 +191,21 @@ impl RateLimit {
         format!("\"{name}\";q={burst};w={window}")
     }
 
-    /// The value of `RateLimit`.
+    /// Returns the value of `RateLimit`.
     fn state(&self, status: &RateStatus) -> String {
         let name = self.rules.name();
         format!("\"{name}\";r={};t={}", status.remaining, seconds(status.reset))
     }
 }
 
-/// The value of the request's first field of that name.
+/// Returns the value of the request's first field of that name.
 fn field<'a>(input: &CheckInput<'a, '_>, name: &str) -> Option<&'a [u8]> {
     let mut fields = input.request.fields();
     fields.find(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
 }
 
 impl RateRules {
-    /// What clients know the limit by.
+    /// Returns the name of the limit in response fields.
     fn name(&self) -> String {
         let unit = match self.period.as_secs() {
             60 => "m",
@@ -222,17 +225,17 @@ impl RateRules {
 
 impl fmt::Display for RateRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let dry_run = if self.dry_run { ", only counted" } else { "" };
-        write!(f, "{}, at once {}{dry_run}", self.name(), self.burst)
+        let dry_run = if self.dry_run { "; dry run" } else { "" };
+        write!(f, "{}, burst {}{dry_run}", self.name(), self.burst)
     }
 }
 
-/// A shard is whole after every statement, so that a panic elsewhere spoils nothing.
+/// Ignores poisoning: a shard is consistent after every statement.
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whole seconds, rounded up: who waits for them has waited long enough.
+/// Converts nanoseconds to whole seconds, rounded up.
 pub(crate) fn seconds(nanos: u64) -> u64 {
     nanos.div_ceil(1_000_000_000)
 }
@@ -250,13 +253,13 @@ mod tests {
             period,
             burst,
             by: By::Address,
-            tells: false,
+            sends_fields: false,
             dry_run: false,
         })
     }
 
     #[test]
-    fn a_burst_passes_and_then_the_rate() {
+    fn a_burst_is_allowed_and_then_the_rate() {
         let limit = limit(10, 20);
         let mut statuses = (0..25).map(|_| limit.request_at(7, SECOND));
         for left in (0..20).rev() {
@@ -268,7 +271,10 @@ mod tests {
         let expected =
             RateStatus { allowed: false, remaining: 0, retry: SECOND / 10, reset: 2 * SECOND };
         assert_eq!(refused, expected);
-        assert!(!statuses.next().unwrap().allowed, "being refused costs nothing");
+        assert!(
+            !statuses.next().unwrap().allowed,
+            "a rejected request is not counted against the client"
+        );
         assert!(!limit.request_at(7, SECOND + refused.retry - 1).allowed);
         assert!(limit.request_at(7, SECOND + refused.retry).allowed);
         let passed = (0..10_000_u64)
@@ -278,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_do_not_share_a_limit_and_many_keys_shut_nobody_out() {
+    fn clients_do_not_share_a_limit_and_many_keys_lock_out_no_client() {
         let limit = limit(1, 2);
         let key = |client: u64| limit.hasher.hash_one(client);
         assert!(limit.request_at(key(1), SECOND).allowed);
@@ -297,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_on_asking_is_not_forgotten() {
+    fn an_active_client_is_not_evicted() {
         let limit = limit(1, 1);
         let key = |client: u64| limit.hasher.hash_one(client);
         assert!(limit.request_at(key(0), SECOND).allowed);
@@ -310,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_say_what_is_left_in_whole_seconds() {
+    fn response_fields_are_in_whole_seconds() {
         let limit = limit(10, 25);
         assert_eq!(limit.policy(), "\"10/s by address\";q=25;w=3");
         let status = limit.request_at(1, SECOND);

@@ -1,4 +1,4 @@
-//! A route's throttle: how many requests run at once, and how fast their answers leave.
+//! Throttle of a route: a concurrency limit and a bandwidth limit.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -10,26 +10,26 @@ use super::concurrency::{Concurrency, ConcurrencyCounts, Entry};
 use super::rate::RateCounts;
 use super::{CheckInput, Decision, Rejection};
 
-/// The throttle of a route, which all workers share.
+/// The throttle of a route. All workers share it.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     pub(crate) concurrency: Option<Arc<Concurrency>>,
     pub(crate) bandwidth: Option<Arc<Bandwidth>>,
-    /// Whose requests share places.
+    /// How requests are assigned to clients.
     pub(crate) share: Share,
     pub(crate) hasher: RandomState,
 }
 
-/// Whose requests share places.
+/// How requests are assigned to clients for `throttle.share`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Share {
     #[default]
     Address,
-    /// Those of an address, where there is no user.
+    /// By user; by address for requests without a user.
     User,
 }
 
-/// What the limits of a route do and have done.
+/// Counters of all limits of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RouteCounts {
     /// The site's name.
@@ -41,17 +41,17 @@ pub(crate) struct RouteCounts {
     pub(crate) limits: Vec<Limited<RateCounts>>,
 }
 
-/// What one limit does and has done.
+/// Counters of one limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Limited<C> {
-    /// The limit, as it is described.
+    /// Description of the limit.
     pub(crate) rule: String,
-    /// Whether it only counts.
+    /// The limit only counts.
     pub(crate) dry_run: bool,
     pub(crate) counts: C,
 }
 
-/// Seconds after which a share of a ceiling may be large enough.
+/// `Retry-After` in seconds of requests that the bandwidth limit rejects.
 const RETRY_BANDWIDTH: &str = "10";
 
 impl Throttle {

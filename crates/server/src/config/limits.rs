@@ -41,7 +41,7 @@ pub(super) fn limit(table: &RateLimitTable, report: Report<'_>) -> Arc<RateLimit
             period: requests.period,
             burst: table.burst.as_deref().copied().unwrap_or(requests.times),
             by: by.unwrap_or(By::Address),
-            tells: table.tell.unwrap_or(false),
+            sends_fields: table.tell.unwrap_or(false),
             dry_run: table.dry_run.unwrap_or(false),
         })
     })

@@ -1,5 +1,5 @@
-//! Apache's MD5 hash (`$apr1$`), as `apr_md5_encode` of the Apache Portable Runtime makes it: a
-//! variation of FreeBSD's MD5-crypt. Old files have it; new hashes are not made.
+//! Verification of Apache's MD5 hash (`$apr1$`, `apr_md5_encode` of the Apache Portable Runtime), a variant of
+//! FreeBSD's MD5-crypt. It occurs in old files; the server does not create it.
 
 use md5::{Digest, Md5};
 
@@ -7,19 +7,19 @@ const MAGIC: &str = "$apr1$";
 const ROUNDS: usize = 1000;
 const ALPHABET: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// The salt of a hash; `None` when it is malformed.
+/// Returns the salt of a hash; `None` if the hash is malformed.
 pub(super) fn salt(hash: &str) -> Option<&str> {
     let (salt, digest) = hash.strip_prefix(MAGIC)?.split_once('$')?;
     let is_digest = digest.len() == 22 && digest.bytes().all(|byte| ALPHABET.contains(&byte));
     (is_digest && salt.len() <= 8).then_some(salt)
 }
 
-/// Whether `hash` is that of `password`.
+/// Returns `true` if `password` has that hash.
 pub(super) fn verify(password: &[u8], hash: &str) -> bool {
     let Some(salt) = salt(hash) else { return false };
     let made = encode(password, salt.as_bytes());
     let wanted = &hash.as_bytes()[MAGIC.len() + salt.len() + 1..];
-    // All bytes are looked at, whichever is the first to differ.
+    // Compare in constant time.
     made.iter().zip(wanted).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0
 }
 
@@ -68,7 +68,7 @@ fn encode(password: &[u8], salt: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Six bits a letter, the lowest first.
+/// Encodes six bits per character, lowest first.
 fn append(mut group: u32, letters: usize, text: &mut Vec<u8>) {
     for _ in 0..letters {
         text.push(ALPHABET[(group & 63) as usize]);

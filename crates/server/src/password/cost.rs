@@ -1,22 +1,22 @@
-//! Bounds on what the verification of a hash may cost. The parameters are part of the hash: without bounds, one
-//! line of a users' file makes every login attempt take gigabytes of memory or hours.
+//! Limits of the cost of verifying a hash. The cost parameters are part of the hash: without limits, one line of a
+//! password file could make each login attempt take gigabytes of memory or hours.
 
 use argon2::Params;
 use argon2::password_hash::phc;
 
-/// Memory of argon2, in KiB: 1 GiB.
+/// Maximum memory of argon2 in KiB: 1 GiB.
 const ARGON2_MEMORY: u32 = 1 << 20;
-/// Memory times passes of argon2, in KiB: 8 passes over 1 GiB, some seconds of a processor.
+/// Maximum of memory in KiB times passes of argon2: 8 passes over 1 GiB, several seconds of CPU time.
 const ARGON2_WORK: u64 = 8 << 20;
-/// Cost of bcrypt, the logarithm of its rounds: the largest that Apache's htpasswd makes.
+/// Maximum cost of bcrypt (logarithm of its rounds): the highest that Apache's htpasswd creates.
 const BCRYPT_COST: u32 = 17;
-/// Rounds of SHA-crypt: some seconds of a processor.
+/// Maximum rounds of SHA-crypt: several seconds of CPU time.
 const SHA_CRYPT_ROUNDS: u32 = 5_000_000;
 
 /// Checks the parameters of a well-formed argon2 hash.
 ///
 /// # Errors
-/// Which parameter is out of bounds.
+/// The parameter that exceeds its limit.
 pub(super) fn argon2(text: &str) -> Result<(), String> {
     let hash = phc::PasswordHash::new(text).map_err(|error| error.to_string())?;
     let parameters =
@@ -40,7 +40,7 @@ pub(super) fn argon2(text: &str) -> Result<(), String> {
 /// Checks the cost of a well-formed bcrypt hash.
 ///
 /// # Errors
-/// That it is out of bounds.
+/// The cost exceeds the limit.
 pub(super) fn bcrypt(text: &str) -> Result<(), String> {
     let parts = text.parse::<bcrypt::HashParts>().map_err(|error| error.to_string())?;
     match parts.get_cost() {
@@ -55,7 +55,7 @@ pub(super) fn bcrypt(text: &str) -> Result<(), String> {
 /// Checks the rounds of a well-formed SHA-crypt hash.
 ///
 /// # Errors
-/// That they are out of bounds.
+/// The number of rounds exceeds the limit.
 pub(super) fn sha_crypt(text: &str) -> Result<(), String> {
     let rounds = text.get(3..).and_then(|rest| rest.strip_prefix("rounds="));
     let rounds = rounds.and_then(|rest| rest.split('$').next()).unwrap_or("5000");

@@ -1,5 +1,5 @@
-//! Files of users and their hashed passwords, in the form of Apache's htpasswd: a line `USER:HASH` for
-//! each; empty lines and those that begin with `#` are left alone.
+//! Password files in the format of Apache's htpasswd: one line `USER:HASH` per user. Empty lines and lines that
+//! start with `#` are ignored.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,17 +9,16 @@ use std::path::Path;
 
 use super::Hash;
 
-/// The users of a file.
+/// The users of a password file.
 #[derive(Debug, Default)]
 pub struct Users {
     hashes: HashMap<String, Hash>,
-    /// What is compared with when there is no such user, so that it takes as long.
+    /// Hash that is verified for unknown users, so that the response time does not reveal which users exist.
     other: Option<Hash>,
 }
 
 impl Users {
-    /// Reads the text of a file, and tells of each line that cannot be used: its number, from 1, and
-    /// why.
+    /// Parses the text of a file. Also returns the number, from 1, and the problem of each invalid line.
     pub fn parse(text: &str) -> (Self, Vec<(usize, String)>) {
         let (mut users, mut problems) = (Self::default(), Vec::new());
         for (number, line) in text.lines().enumerate() {
@@ -29,10 +28,10 @@ impl Users {
             }
             let Some((name, rest)) = line.split_once(':').filter(|(name, _)| !name.is_empty())
             else {
-                problems.push((number + 1, "it is not of the form USER:HASH".into()));
+                problems.push((number + 1, "the line is not of the form USER:HASH".into()));
                 continue;
             };
-            // Some programs write a comment behind the hash.
+            // Some programs append a comment.
             match Hash::parse(rest.split(':').next().unwrap_or_default()) {
                 Ok(hash) => {
                     users.other.get_or_insert_with(|| hash.clone());
@@ -44,17 +43,17 @@ impl Users {
         (users, problems)
     }
 
-    /// How many there are.
+    /// Returns the number of users.
     pub fn len(&self) -> usize {
         self.hashes.len()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no users.
     pub fn is_empty(&self) -> bool {
         self.hashes.is_empty()
     }
 
-    /// Whether there is such a user with that password. It takes as long when there is no such user.
+    /// Returns `true` if the user exists and has that password. Takes as long for an unknown user.
     pub fn verify(&self, name: &str, password: &[u8]) -> bool {
         match (self.hashes.get(name), &self.other) {
             (Some(hash), _) => hash.verify(password),
@@ -67,11 +66,11 @@ impl Users {
     }
 }
 
-/// Sets the password of a user in the file at `path`, which is made when it is missing (mode 0640) and
-/// replaced as a whole otherwise.
+/// Sets the password of a user in the file at `path`. Creates the file with mode 0640 if it is missing, and
+/// replaces it atomically otherwise.
 ///
 /// # Errors
-/// When the file cannot be read or written.
+/// The file cannot be read or written.
 pub fn set(path: &Path, name: &str, hash: &Hash) -> io::Result<()> {
     let line = format!("{name}:{}", hash.as_str());
     let mut found = false;
@@ -88,10 +87,10 @@ pub fn set(path: &Path, name: &str, hash: &Hash) -> io::Result<()> {
     write(path, &lines)
 }
 
-/// Removes a user from the file at `path`; false when it has no such user.
+/// Removes a user from the file at `path`. Returns `false` if the file has no such user.
 ///
 /// # Errors
-/// When the file cannot be read or written.
+/// The file cannot be read or written.
 pub fn remove(path: &Path, name: &str) -> io::Result<bool> {
     let mut lines = read(path)?;
     let before = lines.len();
@@ -115,7 +114,7 @@ fn read(path: &Path) -> io::Result<Vec<String>> {
     }
 }
 
-/// Nobody sees half of the file, and it stays who owned it before.
+/// Replaces the file atomically and keeps its owner.
 fn write(path: &Path, lines: &[String]) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;

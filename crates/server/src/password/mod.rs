@@ -1,4 +1,4 @@
-//! Passwords as they are kept: hashed, in files of Apache's htpasswd form.
+//! Password hashes, and password files in the format of Apache's htpasswd.
 
 mod apr1;
 mod cost;
@@ -10,22 +10,22 @@ use sha_crypt::{PasswordHasher, PasswordVerifier, ShaCrypt};
 
 pub use self::htpasswd::{Users, remove, set};
 
-/// Fills `bytes` with what nobody can guess.
+/// Fills `bytes` from the system's cryptographic random number generator.
 ///
 /// # Errors
-/// When the system gives no randomness.
+/// The generator fails.
 pub(crate) fn random(bytes: &mut [u8]) -> Result<(), String> {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
-    provider.secure_random.fill(bytes).map_err(|_| "there is no randomness".into())
+    provider.secure_random.fill(bytes).map_err(|_| "the random number generator failed".into())
 }
 
-/// How a new password is hashed.
+/// Algorithm for hashing a new password.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Algorithm {
-    /// RFC 9106, with 19 MiB of memory and two passes.
+    /// Argon2id (RFC 9106), with 19 MiB of memory and two passes.
     #[default]
     Argon2id,
-    /// Apache's and nginx's own choice, with a cost of 12.
+    /// bcrypt with cost 12, the usual choice for Apache and nginx.
     Bcrypt,
     /// SHA-512-crypt, as in `/etc/shadow`.
     Sha512,
@@ -46,16 +46,16 @@ enum Kind {
     Apr1,
 }
 
-/// Passwords longer than this are refused unseen: hashing them would cost the server more than it
-/// costs whoever sends them.
+/// Maximum length of a password in bytes. Longer ones are rejected without hashing, which would cost the server
+/// more than the client.
 const LONGEST: usize = 512;
 
 impl Hash {
-    /// Reads a hash from a file: argon2, bcrypt, SHA-crypt or Apache's MD5.
+    /// Parses a hash of a password file: argon2, bcrypt, SHA-crypt or Apache's MD5.
     ///
     /// # Errors
-    /// When it is none of these, or when verifying it would take too much memory or time. Passwords in the
-    /// clear, DES and unsalted SHA-1 are rejected.
+    /// The hash is none of these, or its verification would take too much memory or time. Clear text, DES and
+    /// unsalted SHA-1 are rejected.
     pub fn parse(text: &str) -> Result<Self, String> {
         let begins = |beginnings: &[&str]| beginnings.iter().any(|start| text.starts_with(start));
         let kind = if begins(&["$argon2id$", "$argon2i$", "$argon2d$"]) {
@@ -67,9 +67,11 @@ impl Hash {
         } else if begins(&["$apr1$"]) {
             Kind::Apr1
         } else if begins(&["{SHA}"]) {
-            return Err("unsalted SHA-1 protects nobody".into());
+            return Err(
+                "unsalted SHA-1 is not secure; set the password again with `dunlin passwd`".into(),
+            );
         } else {
-            return Err("the password is not hashed, or in a way that is not known".into());
+            return Err("the password is not hashed, or the algorithm is not supported".into());
         };
         let well_formed = match kind {
             Kind::Argon2 => phc::PasswordHash::new(text).is_ok(),
@@ -84,7 +86,7 @@ impl Hash {
             Kind::Argon2 => cost::argon2(text)?,
             Kind::Bcrypt => cost::bcrypt(text)?,
             Kind::ShaCrypt => cost::sha_crypt(text)?,
-            // Its number of rounds is fixed.
+            // The number of rounds is fixed.
             Kind::Apr1 => {}
         }
         Ok(Self { kind, text: text.into() })
@@ -93,8 +95,8 @@ impl Hash {
     /// Hashes a new password.
     ///
     /// # Errors
-    /// When it is empty or longer than 512 bytes (72 with bcrypt, which knows no longer ones), or the
-    /// system gives no randomness.
+    /// The password is empty or longer than 512 bytes (72 with bcrypt, which ignores the rest), or the random number
+    /// generator fails.
     pub fn of(password: &[u8], algorithm: Algorithm) -> Result<Self, String> {
         if password.is_empty() || password.len() > LONGEST {
             return Err(format!("a password has 1 to {LONGEST} bytes"));
@@ -110,7 +112,7 @@ impl Hash {
                 (Kind::Bcrypt, parts.format_for_version(bcrypt::Version::TwoY))
             }
             Algorithm::Sha512 => {
-                // The system's own crypt takes 16 letters of a salt, which are 12 bytes.
+                // crypt(3) uses 16 characters of a salt, which encode 12 bytes.
                 let mut salt = [0; 12];
                 random(&mut salt)?;
                 let hash = ShaCrypt::SHA512.hash_password_with_salt(password, &salt);
@@ -120,8 +122,7 @@ impl Hash {
         Ok(Self { kind, text })
     }
 
-    /// Whether `password` is the one that was hashed. It takes as long as the hash was made to take,
-    /// whatever the answer.
+    /// Returns `true` if `password` has this hash. The time does not depend on the result.
     pub fn verify(&self, password: &[u8]) -> bool {
         if password.len() > LONGEST {
             return false;
@@ -129,7 +130,7 @@ impl Hash {
         match self.kind {
             Kind::Argon2 => phc::PasswordHash::new(&self.text)
                 .is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok()),
-            // As every other program does, only the first 72 bytes count.
+            // Use the first 72 bytes only, as other programs do.
             Kind::Bcrypt => bcrypt::verify(password, &self.text).unwrap_or(false),
             Kind::ShaCrypt => sha_crypt::PasswordHashRef::new(&self.text)
                 .is_ok_and(|hash| ShaCrypt::default().verify_password(password, hash).is_ok()),
@@ -137,7 +138,7 @@ impl Hash {
         }
     }
 
-    /// The hash as a file has it.
+    /// Returns the hash as it is written to a file.
     pub fn as_str(&self) -> &str {
         &self.text
     }

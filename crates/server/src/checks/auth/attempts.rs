@@ -1,5 +1,5 @@
-//! How often somebody has failed lately: guessing passwords has to be slow, and must not keep others
-//! from asking.
+//! Limit of failed authentication attempts per address: it slows down password guessing without
+//! affecting other clients.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::transport::Peer;
 
-/// Failures by address. Of IPv6 a network of 64 bits counts as one address: a client can have all of
-/// it.
+/// Failures by address. An IPv6 /64 network counts as one address, as one client can own all of it.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
     failures: Mutex<HashMap<Peer, Failures>>,
@@ -20,23 +19,23 @@ struct Failures {
     since: Instant,
 }
 
-/// Failures are counted for so long.
+/// Period in which failures are counted.
 const WINDOW: Duration = Duration::from_secs(60);
-/// Addresses that are remembered.
-const MOST: usize = 16 * 1024;
+/// Maximum of addresses in the table.
+const MAX_ADDRESSES: usize = 16 * 1024;
 
 impl Attempts {
-    /// Counts an attempt of that address before it is looked at, so that many at once are counted too.
+    /// Counts an attempt before it is verified, so that concurrent attempts are counted too.
     ///
     /// # Errors
-    /// How long to wait, when there have been `most` of late.
+    /// The time to wait, if there have been `most` attempts within a minute.
     pub(crate) fn begin(&self, address: Peer, most: u32, now: Instant) -> Result<(), Duration> {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        if failures.len() >= MOST {
+        if failures.len() >= MAX_ADDRESSES {
             failures.retain(|_, one| now.duration_since(one.since) < WINDOW);
         }
-        if failures.len() >= MOST && !failures.contains_key(&address.network()) {
-            // So many have failed within a minute. Whoever is forgotten may begin anew.
+        if failures.len() >= MAX_ADDRESSES && !failures.contains_key(&address.network()) {
+            // The table is full of recent failures. The evicted address starts again at zero.
             let one = failures.keys().next().copied();
             one.and_then(|one| failures.remove(&one));
         }
@@ -52,7 +51,7 @@ impl Attempts {
         Ok(())
     }
 
-    /// The attempt was none to be counted.
+    /// Takes back an attempt that [`begin`](Self::begin) has counted.
     pub(crate) fn forgive(&self, address: Peer) {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(one) = failures.get_mut(&address.network()) {
@@ -66,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_fails_too_often_waits_and_others_do_not() {
+    fn an_address_with_too_many_failures_waits_and_others_do_not() {
         let attempts = Attempts::default();
         let (one, other) = (Peer::Ip([192, 0, 2, 1].into()), Peer::Ip([192, 0, 2, 2].into()));
         let start = Instant::now();
@@ -81,19 +80,19 @@ mod tests {
             attempts.begin(other, 5, after(30)).unwrap();
             attempts.forgive(other);
         }
-        // The clients of one network of 64 bits count together.
+        // Addresses of one IPv6 /64 network count together.
         let v6 = |last: u16| Peer::Ip([0x2001, 0xdb8, 0, 0, 0, 0, 0, last].into());
         (0..5).for_each(|last| attempts.begin(v6(last), 5, start).unwrap());
         assert!(attempts.begin(v6(9), 5, start).is_err());
     }
 
     #[test]
-    fn memory_is_bounded() {
+    fn the_table_of_addresses_is_bounded() {
         let attempts = Attempts::default();
         let now = Instant::now();
-        for number in 0..3 * MOST as u32 {
+        for number in 0..3 * MAX_ADDRESSES as u32 {
             attempts.begin(Peer::Ip(number.to_be_bytes().into()), 5, now).unwrap();
         }
-        assert!(attempts.failures.lock().unwrap().len() <= MOST);
+        assert!(attempts.failures.lock().unwrap().len() <= MAX_ADDRESSES);
     }
 }

@@ -1,4 +1,4 @@
-//! Basic authentication (RFC 7617) from a file of users.
+//! Basic authentication (RFC 7617) against a password file.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
@@ -13,15 +13,15 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 use super::{Attempts, UserFile};
 use crate::checks::{CheckInput, Decision, Rejection, Scheme};
 
-/// Name and password, as a file has them.
+/// Basic authentication of a route.
 #[derive(Debug)]
 pub(crate) struct Basic {
     pub(crate) path: PathBuf,
     pub(crate) users: Arc<UserFile>,
-    /// As `WWW-Authenticate` has it.
+    /// Value of `WWW-Authenticate`.
     pub(crate) challenge: String,
     pub(crate) attempts: Arc<Attempts>,
-    /// Wrong passwords of one address within a minute.
+    /// Maximum of wrong passwords per address and minute.
     pub(crate) most_attempts: u32,
 }
 
@@ -44,7 +44,7 @@ impl Basic {
             return Decision::Reject(refused(&self.challenge));
         };
         let address = input.context.client.address;
-        // A browser asks on many connections at once: what they all say is compared, and counted, once.
+        // A browser sends the same credentials on several connections at once: verify and count them once.
         let (comparison, is_first) = self.users.comparison(proof);
         if is_first && let Err(wait) = self.attempts.begin(address, self.most_attempts, input.now) {
             let seconds = wait.as_secs().max(1).to_string();
@@ -70,7 +70,7 @@ impl Basic {
                     Ok(())
                 }
                 Ok(false) => {
-                    tracing::info!(peer = %address, user = name, "wrong name or password");
+                    tracing::info!(peer = %address, user = name, "authentication failed: wrong name or password");
                     Err(refused(&challenge))
                 }
                 Err(Busy) => Err(Rejection::new(503).with("Retry-After", "1")),
@@ -79,22 +79,23 @@ impl Basic {
     }
 }
 
-/// Too many wait for their passwords to be compared.
+/// Too many requests wait for the verification of their password.
 struct Busy;
 
 fn refused(challenge: &str) -> Rejection {
     Rejection::new(401).with("WWW-Authenticate", challenge)
 }
 
-/// Stands for what a client sent without holding it. It is a keyed hash (SipHash-2-4 of 128 bits) by a key of this
-/// process alone: nobody can find another value that has it, and the time of a comparison tells nothing.
+/// Keyed hash (SipHash-2-4, 128 bits, with a random key per process) of the credentials that a client sent. The
+/// server keeps it in place of the credentials: collisions cannot be constructed, and the time of a comparison
+/// reveals nothing.
 pub(super) type Proof = u128;
 
 fn proof(value: &[u8]) -> Proof {
     static KEYED: OnceLock<SipHasher24> = OnceLock::new();
     let mut hasher = *KEYED.get_or_init(|| {
         let mut key = [0; 16];
-        // Without it the standard library's random numbers have to do.
+        // Fall back to the random keys of the standard library.
         if crate::password::random(&mut key).is_err() {
             key[..8].copy_from_slice(&RandomState::new().hash_one(0).to_ne_bytes());
             key[8..].copy_from_slice(&RandomState::new().hash_one(1).to_ne_bytes());
@@ -105,7 +106,7 @@ fn proof(value: &[u8]) -> Proof {
     hasher.finish128().as_u128()
 }
 
-/// Name and password.
+/// Parses the value of `Authorization` into name and password.
 fn credentials(value: &[u8]) -> Option<(String, Vec<u8>)> {
     let (scheme, rest) = value.split_at_checked(6)?;
     if !scheme.eq_ignore_ascii_case(b"basic ") {
@@ -114,7 +115,7 @@ fn credentials(value: &[u8]) -> Option<(String, Vec<u8>)> {
     let decoded = STANDARD.decode(rest.trim_ascii()).ok()?;
     let colon = memchr::memchr(b':', &decoded)?;
     let name = std::str::from_utf8(&decoded[..colon]).ok()?;
-    // Names go to logs and scripts.
+    // Names are passed to logs and scripts.
     let is_clean = !name.is_empty() && !name.chars().any(char::is_control);
     is_clean.then(|| (name.to_owned(), decoded[colon + 1..].to_vec()))
 }
@@ -124,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credentials_are_read_and_nothing_else() {
+    fn only_well_formed_credentials_are_parsed() {
         let of = |text: &str| credentials(format!("Basic {}", STANDARD.encode(text)).as_bytes());
         assert_eq!(of("ann:p:q"), Some(("ann".into(), b"p:q".to_vec())));
         assert_eq!(of("ann:"), Some(("ann".into(), Vec::new())));

@@ -1,11 +1,11 @@
-//! Which fields pass between the client and the endpoint of forward authentication.
+//! Fields that are forwarded between the client and the endpoint of forward authentication.
 
 use dunlin_http::semantics::{is_field_value, is_token};
 use dunlin_http::{FieldLines, Request};
 
 use crate::checks::{is_forwarding, is_plain_name};
 
-/// Fields of the client that the endpoint gets when the configuration does not name any.
+/// Request fields that are forwarded to the endpoint by default.
 pub(crate) const DEFAULT_FIELDS: [&str; 8] = [
     "Accept",
     "Accept-Language",
@@ -17,7 +17,7 @@ pub(crate) const DEFAULT_FIELDS: [&str; 8] = [
     "X-Requested-With",
 ];
 
-/// Fields that concern one connection (RFC 9110 §7.6.1), besides those that `Connection` names.
+/// Hop-by-hop fields (RFC 9110 §7.6.1), besides those that `Connection` lists.
 const HOP_BY_HOP: [&str; 9] = [
     "connection",
     "keep-alive",
@@ -30,8 +30,8 @@ const HOP_BY_HOP: [&str; 9] = [
     "upgrade",
 ];
 
-/// Fields of a request that the endpoint never gets from the client: they belong to the request's own
-/// connection or body, have the response depend on something else than the decision, or are set by the server.
+/// Request fields that are never forwarded to the endpoint: they describe the client's connection or body,
+/// make the response conditional, or are set by the server.
 const NEVER_PASSED: [&str; 13] = [
     "accept-encoding",
     "content-encoding",
@@ -48,16 +48,16 @@ const NEVER_PASSED: [&str; 13] = [
     "range",
 ];
 
-/// Fields of a response that the server writes itself.
+/// Response fields that the server sets itself.
 const OF_SERVER: [&str; 3] = ["content-length", "date", "server"];
 
-/// Whether the configuration may have the endpoint get a field of that name from the client.
+/// Checks that the configuration may forward a request field of that name to the endpoint.
 ///
 /// # Errors
-/// Why it may not.
+/// The reason why it may not.
 pub(crate) fn check_passed_field(name: &str, user_field: &str) -> Result<(), String> {
     if !is_plain_name(name.as_bytes()) {
-        return Err(format!("{name:?} is no field name of letters, digits and \"-\""));
+        return Err(format!("{name:?} is not a field name of letters, digits and \"-\""));
     }
     let lower = name.to_ascii_lowercase();
     if is_forwarding(lower.as_bytes()) || lower.starts_with("x-original-") {
@@ -67,13 +67,13 @@ pub(crate) fn check_passed_field(name: &str, user_field: &str) -> Result<(), Str
         return Err(format!("{name} is the `user_field`, which clients may not set"));
     }
     if HOP_BY_HOP.contains(&&*lower) || NEVER_PASSED.contains(&&*lower) {
-        return Err(format!("{name} concerns the client's own request or connection"));
+        return Err(format!("{name} applies to the client's own request or connection only"));
     }
     Ok(())
 }
 
-/// Adds those fields of the client's request. Each becomes one line, so that the endpoint reads the same
-/// value as everything behind it.
+/// Adds the named fields of the client's request. Lines of one field are combined, so that the endpoint and
+/// everything behind it read the same value.
 pub(super) fn add_passed(lines: &mut FieldLines, request: &Request<'_>, names: &[String]) {
     let connection = request.fields().filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
     let options: Vec<&[u8]> = connection.flat_map(|(_, value)| options(value)).collect();
@@ -92,7 +92,7 @@ pub(super) fn add_passed(lines: &mut FieldLines, request: &Request<'_>, names: &
     }
 }
 
-/// The fields of the endpoint's response that may go to the client; `None` when one is malformed.
+/// Returns the response fields of the endpoint that may be sent to the client; `None` if one is malformed.
 pub(super) fn for_client(fields: &FieldLines) -> Option<FieldLines> {
     let connection = fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
     let options: Vec<&[u8]> = connection.flat_map(|(_, value)| options(value)).collect();
@@ -110,15 +110,15 @@ pub(super) fn for_client(fields: &FieldLines) -> Option<FieldLines> {
     Some(kept)
 }
 
-/// The members of a `Connection` field.
+/// Returns the members of a `Connection` field.
 fn options(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
 }
 
-/// The user that the endpoint names, if it names one.
+/// Returns the user that the endpoint's response names, if any.
 ///
 /// # Errors
-/// When it names two, or one that is no text.
+/// The response names more than one user, or one that is not UTF-8.
 pub(super) fn user(fields: &FieldLines, name: &str) -> Result<Option<String>, &'static str> {
     let is_it = |other: &[u8]| other.eq_ignore_ascii_case(name.as_bytes());
     let mut values = fields.iter().filter(|(other, _)| is_it(other)).map(|(_, value)| value);
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_fields_may_be_passed_and_others_may_not() {
+    fn default_fields_may_be_forwarded_and_protected_fields_may_not() {
         for name in DEFAULT_FIELDS.into_iter().chain(["X-CSRF-Token", "Sec-Fetch-Mode"]) {
             assert_eq!(check_passed_field(name, "Remote-User"), Ok(()), "{name}");
         }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_the_connection_stay_with_it() {
+    fn hop_by_hop_fields_are_not_sent_to_the_client() {
         let mut fields = FieldLines::new();
         for (name, value) in [
             ("Connection", "X-Hop, close"),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_user_is_named_once() {
+    fn a_response_that_names_several_users_is_an_error() {
         let named = |lines: &[&str]| {
             let mut fields = FieldLines::new();
             lines.iter().for_each(|value| fields.push("X-User", value));

@@ -1,4 +1,4 @@
-//! Who asks: by name and password, or by what another server or script says.
+//! Authentication: Basic, or by a request to another service.
 
 mod attempts;
 mod basic;
@@ -13,7 +13,7 @@ pub(crate) use self::forward::{Forward, Target};
 pub(crate) use self::users::UserFile;
 use super::{CheckInput, Decision};
 
-/// How a route finds out who asks.
+/// Authentication of a route.
 #[derive(Debug)]
 pub(crate) enum Auth {
     Basic(Basic),
@@ -28,7 +28,7 @@ impl Auth {
         }
     }
 
-    /// What is asked for.
+    /// Describes the authentication for `dunlin explain`.
     pub(super) fn describe(&self) -> String {
         match self {
             Self::Basic(basic) => basic.describe(),

@@ -1,4 +1,4 @@
-//! A file of users that is followed while the server runs.
+//! Password file that is read again when it changes.
 
 use std::collections::HashMap;
 use std::fs::{self, Metadata};
@@ -15,11 +15,11 @@ use super::basic::Proof;
 use crate::checks::keyed::Keyed;
 use crate::password::Users;
 
-/// The users of a file, and whose passwords were right of late.
+/// The users of a password file, with a cache of recent successful verifications.
 #[derive(Debug)]
 pub(crate) struct UserFile {
     state: Mutex<State>,
-    /// Held while the file is read.
+    /// Serializes reading the file.
     reading: Mutex<()>,
     /// Bounds the verifications of this file's users, so that those of one file cannot take all permits of
     /// [`VERIFYING`].
@@ -30,19 +30,19 @@ pub(crate) struct UserFile {
 #[derive(Debug, Default)]
 struct State {
     users: Arc<Users>,
-    /// Of the file that was read.
+    /// Identifies the version of the file that was read.
     stamp: Option<Stamp>,
-    /// When the file was last looked at.
+    /// When the file's metadata was last read.
     looked: Option<Instant>,
-    /// By what the client sent, as `basic::proof` makes it.
+    /// Successful verifications.
     proven: HashMap<Proof, Proven, Keyed>,
-    /// Those that go on, by the same.
+    /// Verifications in progress.
     comparisons: HashMap<Proof, Weak<OnceCell<bool>>, Keyed>,
-    /// That the file cannot be used was logged.
+    /// The error of the current version of the file has been logged.
     logged: bool,
 }
 
-/// Whether a name and password are right, once that is known.
+/// Result of a verification, which requests with the same credentials share.
 pub(super) type Comparison = Arc<OnceCell<bool>>;
 
 #[derive(Debug)]
@@ -60,32 +60,32 @@ struct Stamp {
 }
 
 impl Stamp {
-    fn of(facts: &Metadata) -> Self {
+    fn of(metadata: &Metadata) -> Self {
         Self {
-            modified: (facts.mtime(), facts.mtime_nsec()),
-            changed: (facts.ctime(), facts.ctime_nsec()),
-            size: facts.size(),
-            inode: facts.ino(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+            size: metadata.size(),
+            inode: metadata.ino(),
         }
     }
 }
 
-/// How long a password that was right is taken to be right without a comparison.
+/// How long a successful verification is cached.
 const PROVEN: Duration = Duration::from_secs(60);
-/// So many of these are remembered.
-const MOST: usize = 4096;
-/// Requests that wait for the verification of a password, for each file.
-const MOST_WAITING: usize = 64;
-/// Passwords that are verified at once, for each file. Verification is slow by intent, and other work needs these
-/// threads too.
+/// Maximum of cached verifications.
+const MAX_PROVEN: usize = 4096;
+/// Maximum of requests per file that wait for the verification of a password.
+const MAX_WAITING: usize = 64;
+/// Maximum of concurrent verifications per file. Verification is slow by design, and other work needs these threads
+/// too.
 const PER_FILE: usize = 2;
-/// Passwords that are verified at once in the whole process: each takes as much memory as its hash says, up to
-/// 1 GiB.
+/// Permits for concurrent verifications in the process. Each verification takes the memory that its hash demands,
+/// up to 1 GiB.
 static VERIFYING: Semaphore = Semaphore::const_new(4);
-/// The file is looked at this often.
+/// Interval in which the file's metadata is compared.
 const LOOK: Duration = Duration::from_secs(1);
-/// The largest file that is read.
-const LARGEST: u64 = 64 << 20;
+/// Maximum size of the file in bytes.
+const MAX_SIZE: u64 = 64 << 20;
 
 impl Default for UserFile {
     fn default() -> Self {
@@ -103,7 +103,7 @@ impl UserFile {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Permits to verify a password: of this file and of the process. `None` when too many requests wait for them.
+    /// Waits for the permits of the file and of the process to verify a password. `None` if too many requests wait.
     pub(super) async fn permits(&self) -> Option<[SemaphorePermit<'_>; 2]> {
         struct Waiting<'a>(&'a AtomicUsize);
         impl Drop for Waiting<'_> {
@@ -113,15 +113,14 @@ impl UserFile {
         }
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
         let _waiting = Waiting(&self.waiting);
-        if before >= MOST_WAITING {
+        if before >= MAX_WAITING {
             return None;
         }
         let own = self.verifying.acquire().await.ok()?;
         Some([own, VERIFYING.acquire().await.ok()?])
     }
 
-    /// The comparison of what somebody says, which all who say the same now have in common, and whether
-    /// there was none yet.
+    /// Returns the verification in progress for these credentials, and whether this call has created it.
     pub(super) fn comparison(&self, proof: Proof) -> (Comparison, bool) {
         let mut state = self.state();
         if let Some(known) = state.comparisons.get(&proof).and_then(Weak::upgrade) {
@@ -133,14 +132,14 @@ impl UserFile {
         (comparison, true)
     }
 
-    /// Whose the proof is, if it was found right within the last minute and the file has not changed
-    /// since.
+    /// Returns the user of these credentials, if they were verified within the last minute and the file has not
+    /// changed since.
     pub(super) fn known(&self, path: &Path, proof: Proof, now: Instant) -> Option<Arc<str>> {
         let mut state = self.state();
         if state.looked.is_none_or(|looked| now.duration_since(looked) >= LOOK) {
             state.looked = Some(now);
-            // One look at facts that are in memory: the file was read lately.
-            if fs::metadata(path).ok().map(|facts| Stamp::of(&facts)) != state.stamp {
+            // This does not block: the file was read recently, so its metadata is in memory.
+            if fs::metadata(path).ok().map(|metadata| Stamp::of(&metadata)) != state.stamp {
                 state.proven.clear();
                 return None;
             }
@@ -149,19 +148,19 @@ impl UserFile {
         (proven.until > now).then(|| Arc::clone(&proven.name))
     }
 
-    /// Whether there is such a user with that password; remembers it. It may take long.
+    /// Verifies a password and caches success. Blocks for as long as the hash takes.
     pub(super) fn verify(&self, path: &Path, name: &str, password: &[u8], proof: Proof) -> bool {
         let users = self.read(path);
         let right = users.verify(name, password);
         if right {
             let (now, mut state) = (Instant::now(), self.state());
-            if state.proven.len() >= MOST {
+            if state.proven.len() >= MAX_PROVEN {
                 state.proven.retain(|_, proven| proven.until > now);
             }
-            if state.proven.len() >= MOST {
+            if state.proven.len() >= MAX_PROVEN {
                 state.proven.clear();
             }
-            // Nothing is remembered that a newer file may not say any more.
+            // Do not cache a result of an older version of the file.
             if Arc::ptr_eq(&state.users, &users) {
                 let proven = Proven { name: name.into(), until: now + PROVEN };
                 state.proven.insert(proof, proven);
@@ -170,11 +169,11 @@ impl UserFile {
         right
     }
 
-    /// Reads the file unless it is as it was when it was last read, and replaces the users when every line of it
-    /// can be used. Returns the lines that cannot.
+    /// Reads the file if it has changed, and replaces the users if every line is valid. Returns the number and the
+    /// problem of each invalid line.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// The file cannot be read.
     pub(crate) fn refresh(&self, path: &Path) -> io::Result<Vec<(usize, String)>> {
         let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = Stamp::of(&fs::metadata(path)?);
@@ -191,7 +190,7 @@ impl UserFile {
         Ok(problems)
     }
 
-    /// The users in the file; those of before when it cannot be read or a line of it cannot be used.
+    /// Returns the users of the file. Keeps the previous users if the file cannot be read or has an invalid line.
     fn read(&self, path: &Path) -> Arc<Users> {
         let result = self.refresh(path);
         let mut state = self.state();
@@ -199,7 +198,7 @@ impl UserFile {
         state.logged = !matches!(&result, Ok(lines) if lines.is_empty());
         if state.logged && is_first {
             let path = path.display();
-            let kept = "users are as they were before";
+            let kept = "the previous users stay in force";
             match &result {
                 Ok(lines) => {
                     for (line, what) in lines {
@@ -214,8 +213,8 @@ impl UserFile {
 }
 
 fn load(path: &Path) -> io::Result<(Users, Vec<(usize, String)>)> {
-    if fs::metadata(path)?.len() > LARGEST {
-        let what = format!("it has more than {} MiB, too many for a users' file", LARGEST >> 20);
+    if fs::metadata(path)?.len() > MAX_SIZE {
+        let what = format!("larger than {} MiB, the maximum for a password file", MAX_SIZE >> 20);
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     Ok(Users::parse(&fs::read_to_string(path)?))
@@ -227,7 +226,7 @@ mod tests {
     use crate::password::{self, Algorithm, Hash};
 
     #[test]
-    fn a_changed_file_holds_at_once_for_passwords_that_were_right() {
+    fn a_changed_file_invalidates_cached_verifications() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("users");
         let set = |name: &str, word: &str| {
@@ -249,7 +248,7 @@ mod tests {
             !users.verify(&path, "ann", b"1", proof) && users.verify(&path, "ann", b"3", proof)
         );
         assert!(users.known(&path, proof, now + 2 * PROVEN).is_none());
-        // Without a file those of before stay.
+        // The previous users stay when the file is gone.
         fs::remove_file(&path).unwrap();
         assert!(users.verify(&path, "ann", b"3", proof));
     }
