@@ -503,7 +503,7 @@ fn tell_of_cache(shared: &SharedState) {
         hits = count(&cache.counters.hits),
         misses = count(&cache.counters.misses),
         evictions = count(&cache.counters.evictions),
-        changes = watch.as_ref().map_or(0, |watch| count(&watch.ended)),
+        changes = watch.as_ref().map_or(0, |watch| count(&watch.invalidations)),
         bytes,
         files,
         descriptors,

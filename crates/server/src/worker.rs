@@ -223,7 +223,7 @@ impl WorkerContext {
             http1: Http1Settings::new(server),
             fast_path: FastPathConditions::new(&shared),
             cache: RefCell::new(WorkerCache::new(server.cache.entries)),
-            head_cache: RefCell::new(WorkerCache::new(uncached::MOST)),
+            head_cache: RefCell::new(WorkerCache::new(uncached::MAX_ENTRIES)),
             links: Rc::clone(&worker.links),
             scripts: RefCell::default(),
             metrics: Rc::clone(worker.metrics.get_or_init(|| Rc::new(shared.metrics.for_worker()))),

@@ -1,4 +1,4 @@
-//! Where the bytes of a representation are.
+//! Storage for the bytes of a representation: memory, or a file that responses are sent from.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -16,18 +16,18 @@ pub(crate) enum StoredContent {
     File(Arc<ContentFile>),
 }
 
-/// From this size on, sending from a descriptor (no copy into the socket) costs less than writing
-/// from memory: 64 KB took 16.3 µs against 20.8, 32 KB 11.7 against 12.5, 16 KB 11.7 against 11.2.
+/// Size from which `sendfile` from a descriptor (no copy into the socket) is cheaper than a write from memory: 64 KB
+/// took 16.3 µs against 20.8, 32 KB 11.7 against 12.5, 16 KB 11.7 against 11.2.
 pub(crate) const DESCRIPTOR_FROM: usize = 32 * 1024;
 
 impl StoredContent {
-    /// Keeps `content` in memory, without waiting for a disk.
-    pub(crate) fn at_once(content: Vec<u8>) -> Self {
+    /// Stores `content` in memory. Never blocks on a disk.
+    pub(crate) fn in_memory(content: Vec<u8>) -> Self {
         Self::in_descriptor(content, |content| ContentFile::sealed(content, false))
     }
 
-    /// Keeps `content` where it can be sent from at the least cost. That may wait for a disk.
-    pub(crate) fn lasting(content: Vec<u8>) -> Self {
+    /// Stores `content` where sending it is cheapest. May block on a disk.
+    pub(crate) fn on_disk(content: Vec<u8>) -> Self {
         Self::in_descriptor(content, |content| {
             ContentFile::unlinked(content).or_else(|_| ContentFile::sealed(content, true))
         })
@@ -45,7 +45,7 @@ impl StoredContent {
         Self::Memory(Bytes::from(content))
     }
 
-    /// Bytes of memory and number of descriptors that keeping this takes.
+    /// Bytes of memory and number of descriptors that this occupies.
     pub(crate) fn cost(&self) -> (usize, usize) {
         match self {
             Self::Memory(bytes) => (bytes.len(), 0),
@@ -55,7 +55,7 @@ impl StoredContent {
     }
 }
 
-/// An open file that responses are sent from.
+/// An open file from which responses are sent.
 #[derive(Debug)]
 pub(crate) struct ContentFile {
     fd: OwnedFd,
@@ -65,38 +65,37 @@ pub(crate) struct ContentFile {
 
 #[derive(Debug)]
 enum Kind {
-    /// The file that was asked for.
+    /// The requested file itself.
     Live {
-        /// What it was when it was opened, or when it last lost a name.
+        /// Metadata when it was opened, or when a link to it was last removed.
         metadata: Mutex<FileMetadata>,
-        /// Nobody writes to it in place, as the configuration says.
+        /// The configuration promises that no program writes to it in place.
         direct: bool,
     },
-    /// A copy in memory that nobody can change.
+    /// An immutable copy in memory.
     Sealed {
-        /// Nothing better can be had.
-        lasting: bool,
+        /// An unlinked file could not be created: do not try again.
+        is_final: bool,
     },
-    /// A copy on disk that has no name.
+    /// An unlinked copy on disk.
     Unlinked,
 }
 
 impl ContentFile {
-    /// A copy in memory that nobody can change, not even this process: a response that is sent
-    /// from it is of one version, however slow the client.
-    fn sealed(content: &[u8], lasting: bool) -> io::Result<Self> {
+    /// A sealed copy in memory, which no process can change: a response that is sent from it is consistent, however
+    /// slow the client.
+    fn sealed(content: &[u8], is_final: bool) -> io::Result<Self> {
         let fd = memfd_create("dunlin-cache", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         let mut file = File::from(fd);
         file.write_all(content)?;
         let seals = SealFlags::SEAL | SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW;
         fcntl_add_seals(&file, seals)?;
         let length = content.len() as u64;
-        Ok(Self { fd: file.into(), length, kind: Kind::Sealed { lasting } })
+        Ok(Self { fd: file.into(), length, kind: Kind::Sealed { is_final } })
     }
 
-    /// A copy in the cache of the disk. Disk file systems keep it in large pages, of which a
-    /// socket takes fewer: sending 4 MB cost 298 µs against 404 from a sealed copy, 64 KB 5.2
-    /// against 6.7.
+    /// An unlinked copy on a disk file system. The page cache keeps it in large pages, of which a socket takes fewer:
+    /// sending 4 MB cost 298 µs against 404 from a sealed copy, 64 KB 5.2 against 6.7.
     fn unlinked(content: &[u8]) -> io::Result<Self> {
         let mut file = crate::temp_files::file()?;
         file.write_all(content)?;
@@ -109,46 +108,46 @@ impl ContentFile {
         Self { fd, length, kind: Kind::Live { metadata: Mutex::new(metadata), direct } }
     }
 
-    /// A file that only this process can reach.
+    /// A file to which only this process has access.
     pub(crate) fn private(file: File, length: u64) -> Self {
         Self { fd: file.into(), length, kind: Kind::Unlinked }
     }
 
-    /// Whether the socket may be given the file's own pages.
+    /// Whether `sendfile` may pass the file's pages to the socket.
     pub(crate) fn may_be_sent_directly(&self) -> bool {
         !matches!(self.kind, Kind::Live { direct: false, .. })
     }
 
-    /// Whether the file can change while it is sent.
+    /// Whether another process can change the file while it is sent.
     pub(crate) fn is_live(&self) -> bool {
         matches!(self.kind, Kind::Live { .. })
     }
 
-    /// Whether its pages may be elsewhere than in memory.
+    /// Whether its pages may be absent from memory.
     pub(crate) fn may_be_cold(&self) -> bool {
         !matches!(self.kind, Kind::Sealed { .. })
     }
 
-    /// Whether a [`StoredContent::lasting`] copy would be sent at less cost.
-    pub(crate) fn can_be_bettered(&self) -> bool {
-        matches!(self.kind, Kind::Live { .. } | Kind::Sealed { lasting: false })
+    /// Whether a copy made by [`StoredContent::on_disk`] is cheaper to send.
+    pub(crate) fn is_worth_copying(&self) -> bool {
+        matches!(self.kind, Kind::Live { .. } | Kind::Sealed { is_final: false })
     }
 
-    /// Reads what is in memory of it, from `offset` on.
+    /// Reads from `offset` what the page cache has.
     ///
     /// # Errors
-    /// [`Errno::AGAIN`] when a disk would have to be waited for.
+    /// [`Errno::AGAIN`] when the read would block on a disk.
     pub(crate) fn read_now(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
         let mut slices = [io::IoSliceMut::new(buffer)];
         match preadv2(self, &mut slices, offset, ReadWriteFlags::NOWAIT) {
-            // File systems that cannot tell are those that live in memory.
+            // Only file systems in memory do not support RWF_NOWAIT.
             Err(Errno::OPNOTSUPP) => rustix::io::pread(self, buffer, offset),
             result => result,
         }
     }
 
-    /// Whether the content is still what it was when the file was opened. A file that was replaced or deleted keeps its
-    /// content for those who have it open.
+    /// Whether the content is unchanged since the file was opened. A file that was replaced or deleted keeps its
+    /// content as long as it is open.
     pub(crate) fn is_unchanged(&self) -> bool {
         let Kind::Live { metadata, .. } = &self.kind else { return true };
         let Ok(now) = FileMetadata::of(&self.fd) else { return false };
@@ -156,12 +155,12 @@ impl ContentFile {
         if known.same_content(&now) {
             return true;
         }
-        // The removal of a name sets the time of change as well. What happens from now on is compared with that time.
-        let has_lost_a_name = now.links < known.links && known.same_but_for_the_change_time(&now);
-        if has_lost_a_name {
+        // The removal of a link sets the change time as well. Later calls compare with the new time.
+        let has_lost_a_link = now.links < known.links && known.same_but_for_the_change_time(&now);
+        if has_lost_a_link {
             *known = now;
         }
-        has_lost_a_name
+        has_lost_a_link
     }
 }
 
@@ -171,7 +170,7 @@ impl AsFd for ContentFile {
     }
 }
 
-/// What identifies one version of a file.
+/// The fields of `stat` that identify the content of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileMetadata {
     pub(crate) device: u64,
@@ -203,7 +202,7 @@ impl FileMetadata {
         })
     }
 
-    /// Whether both are the same content: the same file, size and times.
+    /// Whether both describe the same content: same file, size and times.
     pub(crate) fn same_content(&self, other: &Self) -> bool {
         (self.changed, self.changed_nanos) == (other.changed, other.changed_nanos)
             && self.same_but_for_the_change_time(other)
@@ -214,7 +213,7 @@ impl FileMetadata {
             == (other.device, other.inode, other.size, other.modified, other.modified_nanos)
     }
 
-    /// Whether both are the same content of a file of the same kind.
+    /// Whether both describe the same content and the same file type.
     pub(crate) fn same_file(&self, other: &Self) -> bool {
         self.same_content(other) && self.file_type() == other.file_type()
     }

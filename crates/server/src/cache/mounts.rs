@@ -1,4 +1,4 @@
-//! Mounts and unmounts, of which inotify says nothing: the kernel reports them on /proc/self/mountinfo.
+//! Mounts and unmounts. inotify does not report them; /proc/self/mountinfo becomes ready when they change.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
 
-/// The mounts of this process as they were last read.
+/// The mounts of this process when the file was last read.
 #[derive(Debug)]
 pub(super) struct Mounts {
     file: File,
@@ -15,26 +15,26 @@ pub(super) struct Mounts {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Mount {
-    /// The mount's number and its device.
+    /// Mount ID and device.
     identity: Vec<u8>,
     point: Vec<u8>,
 }
 
 impl Mounts {
     /// # Errors
-    /// When the kernel does not tell of mounts, as where there is no /proc.
+    /// When the file cannot be read, for example where /proc is not mounted.
     pub(super) fn open() -> io::Result<Self> {
         let file = File::open("/proc/self/mountinfo")?;
         let known = Mutex::new(parse(&read(&file)?));
         Ok(Self { file, known })
     }
 
-    /// Another descriptor for a worker to poll.
+    /// A duplicate of the descriptor, for a worker to poll.
     pub(super) fn duplicate(&self) -> io::Result<File> {
         self.file.try_clone()
     }
 
-    /// Where something was mounted or unmounted since this was last asked.
+    /// Mount points that changed since the last call.
     pub(super) fn changed(&self) -> Vec<Vec<u8>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let Ok(text) = read(&self.file) else { return Vec::new() };
@@ -70,7 +70,7 @@ fn parse(text: &[u8]) -> HashSet<Mount> {
     mounts.collect()
 }
 
-/// Blanks, tabs, line feeds and backslashes are written as three octal digits after a backslash.
+/// Decodes spaces, tabs, line feeds and backslashes, which are escaped as a backslash and three octal digits.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mount_points_are_read_with_their_escapes() {
+    fn escapes_in_mount_points_are_decoded() {
         let text = b"36 35 98:0 / /mnt rw,noatime master:1 - ext3 /dev/root rw\n\
                      37 36 0:5 / /a\\040b\\134c rw - tmpfs none rw\nbroken\n";
         let mut points: Vec<_> = parse(text).into_iter().map(|mount| mount.point).collect();
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_changed_when_nothing_was_mounted() {
+    fn mounts_are_unchanged_between_two_reads() {
         let mounts = Mounts::open().unwrap();
         assert!(!mounts.known.lock().unwrap().is_empty());
         assert_eq!(read(&mounts.file).unwrap(), read(&mounts.file).unwrap());

@@ -1,8 +1,8 @@
-//! The names that a path leads through.
+//! The directory entries that the resolution of a path visits.
 
 use rustix::io::Errno;
 
-/// One name on the way: an entry of `directory`, which is absolute.
+/// A directory entry that is visited. `directory` is absolute.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) directory: Vec<u8>,
@@ -10,16 +10,16 @@ pub(super) struct Step {
     pub(super) is_symlink: bool,
 }
 
-/// As many symlinks as the kernel follows.
-const MOST_SYMLINKS: usize = 40;
+/// The kernel's limit on symlinks in one path.
+const MAX_SYMLINKS: usize = 40;
 
-/// Every name that the absolute `path` leads through, those in the targets of symlinks too, up to the first that is
-/// missing.
+/// Every entry that the resolution of the absolute `path` visits, including those in the targets of symlinks, up to
+/// the first that is missing.
 pub(super) fn steps(path: &[u8]) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut symlinks = 0;
     let mut reached: Vec<u8> = Vec::new();
-    // The rest of the way, the next name last.
+    // Names that are still to be visited, the next one last.
     let mut rest = names(path);
     while let Some(name) = rest.pop() {
         if name == b".." {
@@ -31,14 +31,14 @@ pub(super) fn steps(path: &[u8]) -> Vec<Step> {
         let target = rustix::fs::readlink(&*at, Vec::new());
         steps.push(Step { directory, name, is_symlink: target.is_ok() });
         match target {
-            Ok(target) if symlinks < MOST_SYMLINKS => {
+            Ok(target) if symlinks < MAX_SYMLINKS => {
                 symlinks += 1;
                 if target.as_bytes().starts_with(b"/") {
                     reached.clear();
                 }
                 rest.extend(names(target.as_bytes()));
             }
-            // It is there, and is no symlink.
+            // The entry exists and is not a symlink.
             Err(Errno::INVAL) => reached = at,
             _ => break,
         }
@@ -46,7 +46,7 @@ pub(super) fn steps(path: &[u8]) -> Vec<Step> {
     steps
 }
 
-/// The names of a path, the first one last.
+/// The names of a path in reverse order.
 fn names(path: &[u8]) -> Vec<Vec<u8>> {
     let names = path.split(|&b| b == b'/').filter(|name| !matches!(*name, b"" | b"."));
     let mut names: Vec<_> = names.map(<[u8]>::to_vec).collect();
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_symlink_is_on_the_way_with_what_it_leads_through() {
+    fn steps_include_symlinks_and_the_entries_of_their_targets() {
         let folder = tempfile::tempdir().unwrap();
         let base = folder.path().canonicalize().unwrap();
         let base = base.as_os_str().as_bytes();
@@ -93,6 +93,6 @@ mod tests {
         ];
         let expected = expected.map(|(path, is_symlink)| (path.to_owned(), is_symlink));
         assert_eq!(walk("a/deep/missing/further"), expected);
-        assert_eq!(walk("loop").len(), MOST_SYMLINKS + 1);
+        assert_eq!(walk("loop").len(), MAX_SYMLINKS + 1);
     }
 }

@@ -1,4 +1,4 @@
-//! What one path is to a client: a file's representations with everything that heads need.
+//! A cached file: its representations, with everything that response heads need.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -10,11 +10,11 @@ use tokio::sync::Notify;
 
 use super::content::{FileMetadata, StoredContent};
 use super::shared_cache::Key;
-use super::watch::Validity;
+use super::validity::Validity;
 use crate::config::Settings;
 use crate::handler::media_type::ContentType;
 
-/// A file as a path of a site gives it, with its coded forms as far as they were asked for.
+/// The file behind a path of a site, with those of its encoded variants that were requested so far.
 #[derive(Debug)]
 pub(crate) struct Resource {
     pub(crate) key: Key,
@@ -24,38 +24,39 @@ pub(crate) struct Resource {
     pub(crate) metadata: FileMetadata,
     pub(crate) content_type: ContentType,
     pub(crate) identity: Representation,
-    /// By [`coded_slot`]: empty until the form is requested for the first time.
+    /// By [`variant_slot`]; empty until the variant is requested for the first time.
     encoded: [OnceLock<EncodedVariant>; 3],
     search: Search,
-    /// No notification comes when some sibling changes.
+    /// A precompressed sibling is not watched for changes.
     has_unwatched_sibling: AtomicBool,
     pub(crate) validity: Arc<Validity>,
-    /// It was answered with before.
-    answered: AtomicBool,
+    /// It was sent before.
+    was_sent: AtomicBool,
 }
 
-/// The outcome of the search for a coded form.
+/// The result of a search for an encoded variant.
 #[derive(Debug)]
 pub(crate) struct EncodedVariant {
+    /// `None` when there is no variant worth sending.
     pub(crate) form: Option<Representation>,
-    /// The file beside the original (`NAME.gz`) as it was found, whether it is used or not.
+    /// Metadata of the sibling (`NAME.gz`) when it was found, whether it is used or not.
     pub(crate) sibling: Option<FileMetadata>,
 }
 
-/// One form of a resource, ready to be sent.
+/// A representation of a resource, ready to be sent.
 #[derive(Debug)]
 pub(crate) struct Representation {
     pub(crate) coding: ContentCoding,
-    /// A number that no other representation has had.
+    /// A number that is unique among all representations.
     pub(crate) serial: u64,
-    /// The fields of the plain 200 with the empty line, and the body when it is in memory: one
-    /// stretch, so that answering with it is one copy.
+    /// The fields of the 200 response with the empty line, followed by the body when it is in memory: contiguous, so
+    /// that one copy sends both.
     pub(crate) block: Bytes,
-    /// Where in `block` the body begins.
+    /// Offset of the body in `block`.
     pub(crate) head_length: usize,
     /// The fields of the 304 with the empty line.
     pub(crate) head_not_modified: Box<[u8]>,
-    /// The fields of the plain 200 but for Content-Length, for every other answer.
+    /// The fields of the 200 response without `Content-Length`, for all other responses.
     pub(crate) fields: FieldLines,
     pub(crate) etag: Option<EntityTag>,
     /// Seconds since 1970.
@@ -63,7 +64,7 @@ pub(crate) struct Representation {
     pub(crate) length: u64,
     pub(crate) body: StoredContent,
     pub(crate) sha256: Option<[u8; 32]>,
-    /// Any later change of the file gives it other metadata.
+    /// Every later change of the file changes its metadata.
     pub(crate) is_settled: bool,
 }
 
@@ -88,11 +89,11 @@ impl Resource {
             search: Search::default(),
             has_unwatched_sibling: AtomicBool::new(false),
             validity,
-            answered: AtomicBool::new(false),
+            was_sent: AtomicBool::new(false),
         }
     }
 
-    /// The same without its content, for ever.
+    /// A copy without content that never expires.
     pub(crate) fn heads(&self) -> Self {
         let identity = self.identity.without_body();
         let validity = Arc::new(Validity::default());
@@ -102,20 +103,19 @@ impl Resource {
         Self::new(key, settings, &self.file, self.metadata, content_type, identity, validity)
     }
 
-    /// The form in that coding: `None` when it was never asked for, `Some(None)` when there is
+    /// The representation in that content coding: `None` when it was not searched for yet, `Some(None)` when there is
     /// none.
     #[inline]
     pub(crate) fn representation(&self, coding: ContentCoding) -> Option<Option<&Representation>> {
-        match coded_slot(coding) {
+        match variant_slot(coding) {
             None => Some(Some(&self.identity)),
             Some(slot) => self.encoded[slot].get().map(|encoded| encoded.form.as_ref()),
         }
     }
 
-    /// Marks the search for the form in that coding as begun. `None` when it is known already or being
-    /// searched for.
+    /// Begins the search for a variant. `None` when its result is known or a search runs.
     pub(crate) fn begin_search(self: &Arc<Self>, coding: ContentCoding) -> Option<SearchGuard> {
-        let slot = coded_slot(coding)?;
+        let slot = variant_slot(coding)?;
         let mut phases = self.search.phases.lock().unwrap_or_else(PoisonError::into_inner);
         if phases[slot] != Phase::Idle || self.encoded[slot].get().is_some() {
             return None;
@@ -124,9 +124,9 @@ impl Resource {
         Some(SearchGuard { resource: Arc::clone(self), slot })
     }
 
-    /// Waits until the form in that coding is known, or its search needs time that no request should wait for.
+    /// Waits until the result of the search is known, or the search continues in the background.
     pub(crate) async fn searched(&self, coding: ContentCoding) {
-        let Some(slot) = coded_slot(coding) else { return };
+        let Some(slot) = variant_slot(coding) else { return };
         loop {
             let mut changed = std::pin::pin!(self.search.changed.notified());
             changed.as_mut().enable();
@@ -137,18 +137,18 @@ impl Resource {
         }
     }
 
-    /// The outcome of the search for the form in that coding, if there was one.
+    /// The result of the search for a variant, if one has ended.
     pub(crate) fn encoded(&self, coding: ContentCoding) -> Option<&EncodedVariant> {
-        self.encoded[coded_slot(coding)?].get()
+        self.encoded[variant_slot(coding)?].get()
     }
 
-    /// Whether a later change of the file, or of one beside it, is certain to be recognized by its metadata.
+    /// Whether every later change of the file or of a sibling changes its metadata.
     pub(crate) fn is_settled(&self) -> bool {
         let mut encoded = self.encoded.iter().filter_map(|slot| slot.get()?.form.as_ref());
         self.identity.is_settled && encoded.all(|form| form.is_settled)
     }
 
-    /// Notes that changes of some sibling are not notified.
+    /// Records that a sibling is not watched for changes.
     pub(crate) fn set_unwatched_sibling(&self) {
         self.has_unwatched_sibling.store(true, Ordering::Relaxed);
     }
@@ -157,18 +157,18 @@ impl Resource {
         self.has_unwatched_sibling.load(Ordering::Relaxed)
     }
 
-    /// Whether it is worth a lasting copy: it is sent from where that costs more, a copy of it is
-    /// not larger than `most`, and this is not the first time that it is asked for.
-    pub(crate) fn is_worth_a_copy(&self, most: u64) -> bool {
+    /// Whether to replace the stored content by a copy on disk: the copy is cheaper to send, has at most `max` bytes, and
+    /// this is not the first request for the resource.
+    pub(crate) fn is_worth_a_copy(&self, max: u64) -> bool {
         let StoredContent::File(file) = &self.identity.body else { return false };
-        file.can_be_bettered()
-            && self.identity.length <= most
-            && self.answered.swap(true, Ordering::Relaxed)
+        file.is_worth_copying()
+            && self.identity.length <= max
+            && self.was_sent.swap(true, Ordering::Relaxed)
     }
 
-    /// Bytes of memory and number of descriptors that keeping it takes.
+    /// Bytes of memory and number of descriptors that it occupies.
     pub(crate) fn cost(&self) -> (usize, usize) {
-        // Maps, keys and heads beside the content.
+        // Maps, keys and heads, in addition to the content.
         const OVERHEAD: usize = 2048;
         let encoded = self.encoded.iter().filter_map(|slot| slot.get()?.form.as_ref());
         encoded
@@ -178,7 +178,7 @@ impl Resource {
     }
 }
 
-/// The search for coded forms of a resource, by [`coded_slot`].
+/// The state of the searches for encoded variants, by [`variant_slot`].
 #[derive(Debug, Default)]
 struct Search {
     phases: Mutex<[Phase; 3]>,
@@ -187,16 +187,16 @@ struct Search {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Phase {
-    /// Not begun, or ended.
+    /// No search runs.
     #[default]
     Idle,
-    /// Requests wait for the end.
+    /// Requests wait for the result.
     Awaited,
-    /// Requests are served another form meanwhile.
+    /// Requests get another representation meanwhile.
     Background,
 }
 
-/// A search under way. It ends when this is dropped, with a result or without.
+/// A running search. Dropping it ends the search, with or without a result.
 #[derive(Debug)]
 pub(crate) struct SearchGuard {
     resource: Arc<Resource>,
@@ -219,14 +219,14 @@ impl SearchGuard {
         &self.resource
     }
 
-    /// Lets waiting requests go on without the form.
+    /// Stops making requests wait: they continue with another representation.
     pub(crate) fn continue_in_background(&self) {
         self.resource.search.set(self.slot, Phase::Background);
     }
 
     /// Ends the search with its result.
     pub(crate) fn finish(self, encoded: EncodedVariant) {
-        // One search at a time sets the slot, and only while it is empty.
+        // Only one search runs at a time, and only while the slot is empty.
         let _ = self.resource.encoded[self.slot].set(encoded);
     }
 }
@@ -238,7 +238,7 @@ impl Drop for SearchGuard {
 }
 
 impl Representation {
-    /// The same fields, which go on stating the length of the body that is not there.
+    /// A copy without the body. The fields still state its length.
     fn without_body(&self) -> Self {
         Self {
             block: Bytes::copy_from_slice(&self.block[..self.head_length]),
@@ -250,14 +250,14 @@ impl Representation {
         }
     }
 
-    /// A number for a new one.
+    /// The serial of a new representation.
     pub(crate) fn next_serial() -> u64 {
         static LAST: AtomicU64 = AtomicU64::new(0);
         LAST.fetch_add(1, Ordering::Relaxed) + 1
     }
 }
 
-fn coded_slot(coding: ContentCoding) -> Option<usize> {
+fn variant_slot(coding: ContentCoding) -> Option<usize> {
     match coding {
         ContentCoding::Identity => None,
         ContentCoding::Gzip => Some(0),

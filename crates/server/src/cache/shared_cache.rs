@@ -1,4 +1,4 @@
-//! The layer that all workers share: bounded by bytes, entries and descriptors.
+//! The second level of the cache: shared by all workers, bounded by bytes, entries and descriptors.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 
 use super::resource::Resource;
 
-/// What a resource is found by: its site, and its path after decoding.
+/// The key of a resource: its site and decoded path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     /// See [`crate::config::Site::serial`].
@@ -24,18 +24,18 @@ pub(crate) struct Bounds {
     pub(crate) descriptors: usize,
 }
 
-/// Resources by path, the least used of which make room for new ones (a clock: each entry that
-/// was used since the hand last passed gets another round).
+/// Resources by path. Eviction follows the CLOCK algorithm: an entry that was used since the hand last passed it gets
+/// another round.
 #[derive(Debug)]
 pub(crate) struct SharedCache {
     bounds: Bounds,
     inner: Mutex<Inner>,
     pub(crate) counters: Counters,
-    /// Bytes and descriptors of all that was ever let go of.
+    /// Bytes and descriptors of all evicted entries since the start.
     evicted: (AtomicUsize, AtomicUsize),
 }
 
-/// What the cache did since the start.
+/// Counters since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) hits: AtomicU64,
@@ -83,8 +83,8 @@ impl SharedCache {
         Some(resource)
     }
 
-    /// Keeps `resource` and makes room for it. What is larger than the whole store is not kept, and looked at again with
-    /// each use.
+    /// Inserts `resource` and evicts others to make room for it. A resource that exceeds the bounds by itself is not
+    /// inserted, and its file is checked on each use.
     pub(crate) fn insert(&self, resource: Arc<Resource>) {
         let key = resource.key.clone();
         let (bytes, descriptors) = resource.cost();
@@ -103,7 +103,7 @@ impl SharedCache {
         self.make_room(&mut inner);
     }
 
-    /// Counts anew what a resource takes, after a coded form was added to it.
+    /// Updates the cost of a resource after an encoded variant was added to it.
     pub(crate) fn recount(&self, resource: &Arc<Resource>) {
         let (bytes, descriptors) = resource.cost();
         let mut inner = self.lock();
@@ -119,14 +119,14 @@ impl SharedCache {
         self.make_room(&mut inner);
     }
 
-    /// Has every resource compared with the disk before its next use.
+    /// Expires every resource: its file is checked before the next use.
     pub(crate) fn expire_all(&self) {
         for entry in self.lock().map.values() {
             entry.resource.validity.limit_fresh_until(0);
         }
     }
 
-    /// Lets go of everything.
+    /// Invalidates and removes every resource.
     pub(crate) fn clear(&self) {
         let mut inner = self.lock();
         for entry in inner.map.values() {
@@ -135,7 +135,7 @@ impl SharedCache {
         *inner = Inner::default();
     }
 
-    /// Evicts everything that keeps a descriptor open.
+    /// Evicts every resource that holds a descriptor.
     pub(crate) fn release_descriptors(&self) {
         let mut inner = self.lock();
         let open = |(key, entry): (&Key, &Entry)| (entry.descriptors > 0).then(|| key.clone());
@@ -148,7 +148,7 @@ impl SharedCache {
         }
     }
 
-    /// Lets go of what is of sites that there are no longer.
+    /// Removes the resources of sites for which `has` returns false.
     pub(crate) fn retain_sites(&self, has: impl Fn(usize) -> bool) {
         let mut inner = self.lock();
         let gone: Vec<Key> = inner.map.keys().filter(|key| !has(key.site)).cloned().collect();
@@ -159,13 +159,13 @@ impl SharedCache {
         }
     }
 
-    /// Bytes of the largest file of which a copy is kept.
+    /// Size in bytes of the largest file that is copied into the cache.
     pub(crate) fn largest_copy(&self) -> u64 {
         (self.bounds.bytes / 8) as u64
     }
 
-    /// Whether so much was let go of since `seen` that the workers have to let go of it too; sets
-    /// `seen` anew then.
+    /// Whether more than an eighth of the bounds was evicted since `seen`, so that a worker should sweep its own cache.
+    /// Updates `seen` in that case.
     pub(crate) fn has_evicted_much(&self, seen: &mut (usize, usize)) -> bool {
         let bytes = self.evicted.0.load(Ordering::Relaxed);
         let descriptors = self.evicted.1.load(Ordering::Relaxed);
@@ -177,7 +177,7 @@ impl SharedCache {
         much
     }
 
-    /// Bytes, entries and descriptors kept now.
+    /// Current bytes, entries and descriptors.
     pub(crate) fn usage(&self) -> (usize, usize, usize) {
         let inner = self.lock();
         (inner.bytes, inner.map.len(), inner.descriptors)
@@ -204,7 +204,7 @@ impl SharedCache {
                 resource.validity.invalidate();
             }
         }
-        // Removed keys leave their places in the clock behind; sweep when they are the most.
+        // Removed keys stay in the clock; drop them when they outnumber the live ones.
         if inner.clock.len() > 2 * inner.map.len() + 64 {
             let Inner { map, clock, .. } = inner;
             let mut seen = hashbrown::HashSet::new();

@@ -1,4 +1,4 @@
-//! The layer that one worker has to itself.
+//! The first level of the cache: one for each worker.
 
 use std::cell::{Cell, RefCell};
 use std::hash::BuildHasher;
@@ -14,59 +14,59 @@ use smallvec::SmallVec;
 use super::content::StoredContent;
 use super::resource::Resource;
 use super::shared_cache::SharedCache;
-use super::watch::Validity;
+use super::validity::Validity;
 use crate::checks::Checks;
 use crate::config::Settings;
 
-/// Resources by site and path as it stands in the request, before any decoding.
+/// Entries by site and raw request path, before percent-decoding.
 ///
-/// With many files what costs is memory that is in no processor's cache: the table has only references, and
-/// what is compared stands with what is used next.
+/// Entries are boxed so that the table stays dense; key and hot fields share cache lines.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerCache {
     table: HashTable<Rc<CacheEntry>>,
     hasher: DefaultHashBuilder,
-    most: usize,
+    max_entries: usize,
+    /// Bytes and descriptors that the shared cache had evicted at the last sweep.
     evicted: (usize, usize),
 }
 
-/// A resource as one worker holds it: counted without touching what other cores read. What is compared stands in
-/// one line of a processor's cache, and what most answers need in the next.
+/// An entry: a reference to a resource that is counted without writing to memory that other cores read. The key fills the
+/// first cache line, the fields that most responses need the second.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct CacheEntry {
     key: EntryKey,
-    /// What [`Validity::epoch`] was when the version was last looked at, and until when it is trusted.
-    seen: Cell<u64>,
-    until: Cell<u64>,
+    /// [`Validity::epoch`] when the validity was last read.
+    epoch: Cell<u64>,
+    /// [`Validity::fresh_until`] at that time.
+    fresh_until: Cell<u64>,
     pub(crate) settings: Arc<Settings>,
-    /// The plain 200 as it is sent, when nothing about it depends on the request or the time.
+    /// The complete 200 response, when nothing in it depends on the request or the time.
     pub(crate) prebuilt: Option<Prebuilt>,
     pub(crate) validity: Arc<Validity>,
     pub(crate) resource: Arc<Resource>,
-    /// The gates of the file's own path, when that is not the requested one: of an index file, or one
-    /// that the route looks for.
+    /// The checks of the file's own path, when it differs from the requested one (an index file, or a file that the
+    /// route looks up).
     pub(crate) checks: Option<Arc<Checks>>,
 }
 
-/// A representation in memory; see [`super::Representation::block`].
+/// A complete response in memory; see [`super::Representation::block`].
 #[derive(Debug)]
 pub(crate) struct Prebuilt {
     pub(crate) block: Bytes,
     head_length: u32,
-    /// Nobody but the gates of its route has to be asked whether it may be sent as it is, and the client is not
-    /// told with it how long it took.
+    /// The fast path may send it: only the checks of its route apply, and it has no `Server-Timing` field.
     is_ready: bool,
 }
 
 impl Prebuilt {
-    /// Bytes of the head.
+    /// Length of the head in bytes.
     #[inline]
     pub(crate) fn head_length(&self) -> usize {
         self.head_length as usize
     }
 
-    /// The part of the body that is sent.
+    /// The body as it is sent: empty for HEAD.
     #[inline]
     pub(crate) fn sent(&self, method: Method) -> &[u8] {
         let body = &self.block[self.head_length()..];
@@ -75,7 +75,7 @@ impl Prebuilt {
 }
 
 impl CacheEntry {
-    /// Of a resource by that path of a site.
+    /// An entry for `resource` under the raw path of a site.
     pub(crate) fn new(
         (site, path): (usize, &[u8]),
         resource: Arc<Resource>,
@@ -85,14 +85,14 @@ impl CacheEntry {
         let is_plain =
             settings.expires.is_none() && matches!(identity.body, StoredContent::Memory(_));
         let is_ready = checks.is_none() && !settings.server_timing;
-        // No head is as long as could not be told.
+        // A head never exceeds 4 GiB.
         let head_length = u32::try_from(identity.head_length).ok().filter(|_| is_plain);
         let block = || identity.block.clone();
         Self {
             key: EntryKey { site, path: SmallVec::from_slice(path) },
-            // It is looked at with the first use.
-            seen: Cell::new(u64::MAX),
-            until: Cell::new(0),
+            // Forces `refresh` on first use.
+            epoch: Cell::new(u64::MAX),
+            fresh_until: Cell::new(0),
             settings: Arc::clone(settings),
             prebuilt: head_length.map(|head_length| Prebuilt {
                 block: block(),
@@ -105,33 +105,33 @@ impl CacheEntry {
         }
     }
 
-    /// Whether there is a plain 200 that may be sent as it is.
+    /// Whether the fast path may send the prebuilt response.
     #[inline]
     pub(crate) fn is_ready(&self) -> bool {
         self.prebuilt.as_ref().is_some_and(|prebuilt| prebuilt.is_ready)
     }
 
-    /// Whether it may be used now (in milliseconds) without asking the disk.
+    /// Whether it may be used without a check of the file. `now` is in milliseconds of the worker's clock.
     #[inline]
     fn is_fresh(&self, now: u64) -> bool {
-        let changes = Validity::epoch();
-        self.seen.get() == changes && now < self.until.get() || self.look(changes, now)
+        let epoch = Validity::epoch();
+        self.epoch.get() == epoch && now < self.fresh_until.get() || self.refresh(epoch, now)
     }
 
-    /// Looks at the version, which is elsewhere in memory.
+    /// Reads the validity, which is in another cache line.
     #[cold]
-    fn look(&self, changes: u64, now: u64) -> bool {
+    fn refresh(&self, epoch: u64, now: u64) -> bool {
         let is_fresh = self.validity.is_fresh(now);
         if is_fresh {
             self.validity.mark_used();
-            self.seen.set(changes);
-            self.until.set(self.validity.fresh_until());
+            self.epoch.set(epoch);
+            self.fresh_until.set(self.validity.fresh_until());
         }
         is_fresh
     }
 }
 
-/// A path as it stands in a request to a site.
+/// A site and the raw path of a request to it.
 #[derive(Debug)]
 struct EntryKey {
     site: usize,
@@ -145,22 +145,22 @@ impl EntryKey {
 }
 
 impl WorkerCache {
-    pub(crate) fn new(most: usize) -> Self {
-        Self { most, ..Self::default() }
+    pub(crate) fn new(max_entries: usize) -> Self {
+        Self { max_entries, ..Self::default() }
     }
 
-    /// Takes over what another knows of sites that there still are.
+    /// Takes the entries of `other` whose sites still exist.
     pub(crate) fn take_over(&mut self, other: &RefCell<Self>, has: impl Fn(usize) -> bool) {
         let mut other = other.borrow_mut();
         self.table = std::mem::take(&mut other.table);
         self.hasher = other.hasher.clone();
         self.table.retain(|entry| has(entry.key.site));
-        if self.table.len() >= self.most {
+        if self.table.len() >= self.max_entries {
             self.table.clear();
         }
     }
 
-    /// What that path is, if it is known and may be used now (`now` in milliseconds).
+    /// The entry for a raw path, if it is fresh. `now` is in milliseconds of the worker's clock.
     #[inline]
     pub(crate) fn get(&self, site: usize, path: &[u8], now: u64) -> Option<&Rc<CacheEntry>> {
         let hash = self.hasher.hash_one((site, path));
@@ -172,9 +172,9 @@ impl WorkerCache {
         if shared.has_evicted_much(&mut self.evicted) {
             self.sweep();
         }
-        if self.table.len() >= self.most {
-            // Spellings of paths are the client's to choose, so that there is no end to them;
-            // the store has what is needed to fill this again.
+        if self.table.len() >= self.max_entries {
+            // Clients choose the spelling of paths, so the number of keys is unbounded. The shared cache can refill
+            // this one.
             self.table.clear();
         }
         let entry = Rc::new(entry);
@@ -189,7 +189,7 @@ impl WorkerCache {
         entry
     }
 
-    /// Lets go of what is not to be used any more, so that its memory is free.
+    /// Drops invalidated entries, so that their memory is freed.
     pub(crate) fn sweep(&mut self) {
         self.table.retain(|entry| !entry.validity.is_invalidated());
     }
@@ -202,8 +202,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_most_answers_need_is_in_two_lines_of_a_processors_cache() {
-        assert_eq!((offset_of!(CacheEntry, key), offset_of!(CacheEntry, seen)), (0, 64));
+    fn hot_fields_fill_two_cache_lines() {
+        assert_eq!((offset_of!(CacheEntry, key), offset_of!(CacheEntry, epoch)), (0, 64));
         assert_eq!(
             (
                 offset_of!(CacheEntry, prebuilt) + size_of::<Option<Prebuilt>>(),

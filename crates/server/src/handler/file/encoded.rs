@@ -209,7 +209,7 @@ fn sibling(
         let sha256 = (settings.etag == EtagKind::Sha256).then(|| compress::sha256(&content));
         // Without a cache, what was hashed is sent.
         let is_copied = small || !settings.cache.enabled;
-        (if is_copied { StoredContent::lasting(content) } else { live }, sha256)
+        (if is_copied { StoredContent::on_disk(content) } else { live }, sha256)
     } else {
         (StoredContent::File(Arc::new(live)), None)
     };
@@ -261,7 +261,7 @@ fn compressed(
     };
     Some(render::representation(
         description,
-        StoredContent::lasting(encoded),
+        StoredContent::on_disk(encoded),
         shared.server_field(),
     ))
 }

@@ -121,8 +121,8 @@ enum Content {
 impl Content {
     fn into_stored(self, mode: Mode) -> StoredContent {
         match self {
-            Self::Read(bytes) if mode == Mode::Inline => StoredContent::at_once(bytes),
-            Self::Read(bytes) => StoredContent::lasting(bytes),
+            Self::Read(bytes) if mode == Mode::Inline => StoredContent::in_memory(bytes),
+            Self::Read(bytes) => StoredContent::on_disk(bytes),
             Self::Live(file) => StoredContent::File(file),
             Self::Converted(stored) => stored,
         }
@@ -282,7 +282,7 @@ fn converted(
 
 fn spooled(output: tempfile::SpooledTempFile, length: u64) -> StoredContent {
     match output.into_inner() {
-        tempfile::SpooledData::InMemory(cursor) => StoredContent::lasting(cursor.into_inner()),
+        tempfile::SpooledData::InMemory(cursor) => StoredContent::on_disk(cursor.into_inner()),
         tempfile::SpooledData::OnDisk(file) => {
             StoredContent::File(Arc::new(ContentFile::private(file, length)))
         }
@@ -325,7 +325,7 @@ pub(super) fn file_name(file: &[u8]) -> String {
     String::from_utf8_lossy(&file[start..]).into_owned()
 }
 
-/// Reads a whole file for [`super::coded`].
+/// Reads a whole file for [`super::encoded`].
 pub(super) fn read_to_end(stored: &StoredContent) -> io::Result<Vec<u8>> {
     with_reader(stored, |reader| {
         let mut content = Vec::new();
@@ -334,7 +334,7 @@ pub(super) fn read_to_end(stored: &StoredContent) -> io::Result<Vec<u8>> {
     })
 }
 
-/// Has `read` read the content to its end, for [`super::coded`].
+/// Has `read` read the content to its end, for [`super::encoded`].
 ///
 /// # Errors
 /// Those of `read`, and when the file changed meanwhile.

@@ -92,7 +92,7 @@ fn head(fields: &FieldLines, length: Option<u64>, server_field: bool) -> Vec<u8>
     head
 }
 
-/// Content in memory is never larger; see [`StoredContent::at_once`].
+/// Content in memory is never larger; see [`StoredContent::in_memory`].
 const SMALL: u64 = 32 * 1024;
 
 fn fields(description: &Description<'_>) -> FieldLines {

@@ -80,7 +80,7 @@ impl Roots {
             }
         };
         if let Some(watch) = watch {
-            watch.follow_way(path.as_os_str().as_bytes());
+            watch.follow_path(path.as_os_str().as_bytes());
         }
         let opened = Root::open(path);
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);

@@ -18,7 +18,7 @@ use crate::route::{CachedResponse, Reply, Subject};
 use crate::worker::WorkerContext;
 
 /// Files of which one worker keeps the fields, some 1.5 KB each.
-pub(crate) const MOST: usize = 2048;
+pub(crate) const MAX_ENTRIES: usize = 2048;
 
 /// Answers with the whole file, when it is what it was when its fields were made. Everything else, errors
 /// too, is left to the search for the file.
