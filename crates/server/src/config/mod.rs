@@ -53,8 +53,8 @@ pub(crate) use error::nearest;
 pub use explain::explain;
 use file::At;
 pub use file::{
-    AcmeChallenge, BodyHandling, ConnectionUse as Persistence, EtagKind, ScriptKind, Symlinks,
-    TlsVersion,
+    AcmeChallenge, BodyHandling, ConnectionUse as Persistence, EtagKind, Interface, ScriptKind,
+    Symlinks, TlsVersion,
 };
 pub(crate) use jail::Jail;
 pub use script::{Address, Language, Local, Mapping, Remote, Script, Workers};

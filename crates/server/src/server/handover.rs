@@ -1,7 +1,7 @@
 //! Listening sockets that come from elsewhere: from the process that served before, or from systemd.
 //!
 //! A server that hands over starts the new process with one end of a socket pair as its standard
-//! input, and sends its listening sockets there (see [`super::successor`]). The new one responds when it serves,
+//! input, and sends its listening sockets there (see [`super::new_process`]). The new one responds when it serves,
 //! or says why it does not. Nothing is inherited, so that no script can get the sockets in between.
 
 use std::fmt;

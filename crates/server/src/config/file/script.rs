@@ -209,20 +209,49 @@ pub enum ScriptKind {
     Rte,
 }
 
+/// How the processes of a kind get their requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interface {
+    /// A new process for each request, by its environment and standard input (CGI).
+    Process,
+    /// A socket that carries one request at a time.
+    Socket,
+    /// A pipe for variables and a pipe for bodies, one request at a time (CGIplus).
+    Streams,
+    /// An application server of Dunlin's, which takes many requests at once on one connection.
+    Application,
+}
+
 impl ScriptKind {
+    /// How the processes of this kind get their requests.
+    pub fn interface(self) -> Interface {
+        match self {
+            Self::Cgi | Self::Warm => Interface::Process,
+            Self::FastCgi | Self::Scgi | Self::Uwsgi => Interface::Socket,
+            Self::Cgiplus | Self::Rte => Interface::Streams,
+            Self::Wsgi | Self::Asgi | Self::Psgi => Interface::Application,
+        }
+    }
+
+    /// Whether the interface leaves the transfer coding of responses to the server (PEP 3333, ASGI), so that a
+    /// `Transfer-Encoding` field of a response is dropped.
+    pub fn leaves_coding_to_server(self) -> bool {
+        matches!(self, Self::Wsgi | Self::Asgi)
+    }
+
     /// Whether a host of the server's loads an application.
     pub fn has_host(self) -> bool {
-        matches!(self, Self::Wsgi | Self::Asgi | Self::Psgi)
+        self.interface() == Interface::Application
     }
 
     /// Whether scripts are CGI programs, each in a process of its own.
     pub fn is_cgi(self) -> bool {
-        matches!(self, Self::Cgi | Self::Warm)
+        self.interface() == Interface::Process
     }
 
     /// Whether workers read requests from streams of their own.
     pub fn is_by_streams(self) -> bool {
-        matches!(self, Self::Cgiplus | Self::Rte)
+        self.interface() == Interface::Streams
     }
 
     /// The word in the configuration.

@@ -2,6 +2,7 @@
 //! them shares; each kind has a folder.
 
 mod at_once;
+mod backend;
 mod cgi;
 mod cgiplus;
 mod chunks;
@@ -53,7 +54,7 @@ pub use self::warm::cold_programs;
 pub(crate) use self::workers::Renewal;
 use self::workers::Worker;
 use crate::checks::{Client, RequestContext};
-use crate::config::Script;
+use crate::config::{Interface, Script};
 use crate::handler::error_page;
 use crate::handler::errors::{self, Details};
 use crate::handler::file;
@@ -212,14 +213,19 @@ async fn by_kind(
     if !located.program.as_os_str().is_empty() {
         *name = Arc::clone(&located.label);
     }
-    match call.rules.kind {
-        // Apart, so that what is kept of one kind has no room for every other.
-        kind if kind.is_cgi() => Box::pin(cgi::attempt(call, incoming, &located, name)).await,
-        kind if kind.has_host() => Box::pin(host::attempt(call, incoming, &located, name)).await,
-        kind if kind.is_by_streams() => {
-            Box::pin(cgiplus::attempt(call, incoming, &located, name)).await
+    // Boxed each, so that the future of one kind has no room for the others.
+    match call.rules.kind.interface() {
+        Interface::Process => Box::pin(cgi::attempt(call, incoming, &located, name)).await,
+        Interface::Socket => {
+            let backend = socket::Socket::default();
+            Box::pin(backend::respond(backend, call, incoming, &located, name)).await
         }
-        _ => Box::pin(socket::attempt(call, incoming, &located, name)).await,
+        Interface::Streams => {
+            Box::pin(backend::respond(cgiplus::Cgiplus, call, incoming, &located, name)).await
+        }
+        Interface::Application => {
+            Box::pin(backend::respond(host::Application, call, incoming, &located, name)).await
+        }
     }
 }
 
@@ -271,6 +277,8 @@ enum Failure {
     Refused(String),
     /// No worker can be reached, or none can be started; the log has the reason already.
     Unreachable(String),
+    /// Nothing of the request could be written to a worker.
+    NotSent(String),
     /// The script's worker is gone, and nothing says that it had begun with the request.
     Lost(String),
     /// The process has no descriptor left, also after the cache has closed those that it kept.
@@ -290,7 +298,11 @@ impl Failure {
             Self::Status(status) => *status,
             Self::TooLarge => 431,
             Self::Broken(_) | Self::Failed => 500,
-            Self::Malformed(_) | Self::Lost(_) | Self::Unreachable(_) | Self::Abandoned => 502,
+            Self::Malformed(_)
+            | Self::NotSent(_)
+            | Self::Lost(_)
+            | Self::Unreachable(_)
+            | Self::Abandoned => 502,
             Self::Late(_) => 504,
         }
     }
@@ -322,7 +334,10 @@ impl Failure {
             Self::Broken(reason) => {
                 tracing::error!(script, request_id, "the script was not run: {reason}");
             }
-            Self::Malformed(reason) | Self::Lost(reason) | Self::Refused(reason) => {
+            Self::Malformed(reason)
+            | Self::NotSent(reason)
+            | Self::Lost(reason)
+            | Self::Refused(reason) => {
                 tracing::error!(script, request_id, "no valid answer: {reason}");
             }
             Self::Unreachable(reason) => {
@@ -346,6 +361,7 @@ impl Failure {
         let reason = match self {
             Self::Malformed(reason)
             | Self::Broken(reason)
+            | Self::NotSent(reason)
             | Self::Lost(reason)
             | Self::Refused(reason)
             | Self::Unreachable(reason) => reason,
@@ -370,7 +386,7 @@ impl Failure {
             Self::Broken(_) | Self::NoDescriptor => "could not be run",
             Self::Failed => "has failed",
             Self::Malformed(_) => "gave no valid response",
-            Self::Lost(_) => "ended before it responded",
+            Self::NotSent(_) | Self::Lost(_) => "ended before it responded",
             Self::Unreachable(_) => "cannot be reached",
             Self::Late(_) => "took too long to respond",
             Self::Forbidden(_) => "may not be run",

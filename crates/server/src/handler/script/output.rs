@@ -119,6 +119,8 @@ pub(super) enum End {
     Lost(String),
     /// Its worker has not taken the request.
     Refused(String),
+    /// Its worker has ended before it was ready for requests; the log has the reason.
+    Unreachable(String),
 }
 
 /// A script's output on its way to the client.
@@ -319,7 +321,7 @@ impl<'a, S: Source> Output<'a, S> {
 
     async fn whole(&self, head: ScriptHead, mut body: Gathered) -> Result<(), Failure> {
         match self.source.end().await {
-            End::Cut(why) | End::Lost(why) | End::Refused(why) => {
+            End::Cut(why) | End::Lost(why) | End::Refused(why) | End::Unreachable(why) => {
                 return Err(Failure::Malformed(why));
             }
             End::Well | End::Status(_) => {}
@@ -377,7 +379,7 @@ impl<'a, S: Source> Output<'a, S> {
             return Err(Failure::Malformed(what));
         }
         match self.source.end().await {
-            End::Cut(why) | End::Lost(why) | End::Refused(why) => {
+            End::Cut(why) | End::Lost(why) | End::Refused(why) | End::Unreachable(why) => {
                 Err(Failure::Malformed(format!("{why} while it wrote")))
             }
             End::Well | End::Status(_) => {
@@ -452,7 +454,10 @@ impl<'a, S: Source> Output<'a, S> {
         Failure::Malformed(match self.source.end().await {
             End::Lost(why) if nothing => return Failure::Lost(why),
             End::Refused(why) if nothing => return Failure::Refused(why),
-            End::Lost(why) | End::Cut(why) | End::Refused(why) => format!("{what}, and {why}"),
+            End::Unreachable(why) if nothing => return Failure::Unreachable(why),
+            End::Lost(why) | End::Cut(why) | End::Refused(why) | End::Unreachable(why) => {
+                format!("{what}, and {why}")
+            }
             End::Well => what.to_owned(),
             End::Status(status) => format!("{what}, and its exit status is {status}"),
         })

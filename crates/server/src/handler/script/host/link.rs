@@ -14,7 +14,6 @@ use hashbrown::HashMap;
 use tokio::net::UnixStream;
 
 use super::frame::{self, Said};
-use crate::handler::script::output::{End, Source};
 use crate::handler::script::readiness::Readiness;
 use crate::handler::script::stamp;
 use crate::handler::script::stderr::printable;
@@ -40,21 +39,21 @@ pub(super) struct Link {
 pub(super) struct Entry {
     id: u32,
     lease: RefCell<Option<Lease>>,
-    parts: RefCell<VecDeque<Bytes>>,
-    state: RefCell<State>,
-    begun: Cell<bool>,
+    pub(super) parts: RefCell<VecDeque<Bytes>>,
+    pub(super) state: RefCell<State>,
+    pub(super) begun: Cell<bool>,
     /// Nobody waits for the answer.
-    given_up: Cell<bool>,
-    waker: RefCell<Option<Waker>>,
+    pub(super) given_up: Cell<bool>,
+    pub(super) waker: RefCell<Option<Waker>>,
     /// Bytes of the body that may be sent.
     room: Cell<usize>,
     feeder: RefCell<Option<Waker>>,
     /// Bytes of the answer that were taken since the host was last told.
-    taken: Cell<usize>,
+    pub(super) taken: Cell<usize>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum State {
+pub(super) enum State {
     UnderWay,
     Ended,
     /// The host has said why there is no more.
@@ -65,7 +64,7 @@ enum State {
 
 /// Bytes that may be under way, and how many are acknowledged at a time; the host has the same.
 const WINDOW: usize = 256 * 1024;
-const STEP: usize = 64 * 1024;
+pub(super) const STEP: usize = 64 * 1024;
 /// Why a connection is closed that brought something which belongs to no request.
 const STRAY: &str = "data arrived that belongs to no request";
 /// After so many reads the other tasks have their turn.
@@ -291,57 +290,6 @@ impl Entry {
     fn wake(&self) {
         if let Some(waker) = self.waker.borrow_mut().take() {
             waker.wake();
-        }
-    }
-}
-
-/// A host's answer to one request. Dropped before its end, the host is told that nobody waits.
-pub(super) struct Answers {
-    pub(super) link: Rc<Link>,
-    pub(super) entry: Rc<Entry>,
-}
-
-impl Drop for Answers {
-    fn drop(&mut self) {
-        let entry = &self.entry;
-        entry.given_up.set(true);
-        entry.parts.borrow_mut().clear();
-        if !entry.is_over() {
-            self.link.send(entry.id, frame::CANCEL, b"");
-        }
-    }
-}
-
-impl Source for Answers {
-    async fn read(&self) -> Option<Bytes> {
-        let entry = &self.entry;
-        let part = poll_fn(|cx| {
-            if let Some(part) = entry.parts.borrow_mut().pop_front() {
-                return Poll::Ready(Some(part));
-            }
-            if entry.is_over() {
-                return Poll::Ready(None);
-            }
-            *entry.waker.borrow_mut() = Some(cx.waker().clone());
-            Poll::Pending
-        })
-        .await?;
-        let taken = entry.taken.get() + part.len();
-        entry.taken.set(taken);
-        if taken >= STEP && !entry.is_over() {
-            entry.taken.set(0);
-            let taken = u32::try_from(taken).unwrap_or(u32::MAX);
-            self.link.send(entry.id, frame::ROOM, &taken.to_le_bytes());
-        }
-        Some(part)
-    }
-
-    async fn end(&self) -> End {
-        match &*self.entry.state.borrow() {
-            State::UnderWay | State::Ended => End::Well,
-            State::Cut(why) => End::Cut(why.clone()),
-            State::Lost(why) if self.entry.begun.get() => End::Cut(why.clone()),
-            State::Lost(why) => End::Lost(why.clone()),
         }
     }
 }

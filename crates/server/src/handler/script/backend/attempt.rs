@@ -1,0 +1,109 @@
+//! The attempts to have a worker respond to a request.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use dunlin_http::http1::BodyLength;
+use dunlin_http::semantics::Method;
+
+use super::super::locate::Located;
+use super::super::output::Answer;
+use super::super::reply::{self, DOWNLOAD};
+use super::super::{Call, Failure, at_once, output, spool};
+use super::retry::Retries;
+use super::run::{Abandon, Run};
+use super::{Backend, Connection, InFlight, Outgoing};
+use crate::response::Response;
+use crate::route::Incoming;
+use crate::stream;
+
+/// What one attempt leads to.
+enum Attempt {
+    /// All of the response was there at once.
+    Complete(Response),
+    /// A response, and where its body comes from.
+    Begun(Answer, stream::Receiver),
+}
+
+/// Has a worker respond to the request, and another one where [`Retries`] allows it.
+pub(in super::super) async fn respond<B: Backend>(
+    mut backend: B,
+    call: &Call,
+    mut incoming: Incoming,
+    located: &Located,
+    name: &Arc<str>,
+) -> Result<Response, Failure> {
+    let length = spool::measured(call, &mut incoming).await?;
+    let body = (incoming.length != BodyLength::None && length != Some(0))
+        .then(|| spool::take_stream(&call.ctx, &mut incoming));
+    let is_idempotent = call.request.as_request().method().is_idempotent();
+    let mut request = Outgoing { call, incoming, located, name, length, body };
+    let mut retries = Retries::default();
+    let mut is_whole = true;
+    loop {
+        match attempt(&mut backend, &mut request, &mut is_whole).await {
+            Ok(Attempt::Complete(response)) => return Ok(response),
+            Ok(Attempt::Begun(answer, body)) => {
+                return Box::pin(reply::response(call, request.incoming, answer, body)).await;
+            }
+            Err(failure) if retries.allow(&failure, is_whole, is_idempotent) => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+}
+
+/// Sends the request to one worker and waits for the head of its response. `is_whole` becomes false when a part of the
+/// body is gone afterwards.
+async fn attempt<B: Backend>(
+    backend: &mut B,
+    request: &mut Outgoing<'_>,
+    is_whole: &mut bool,
+) -> Result<Attempt, Failure> {
+    let connection = backend.connect(request).await?;
+    let pid = connection.pid();
+    if let Some(worker) = connection.worker() {
+        request.call.asks(worker);
+    }
+    let chosen = Instant::now();
+    let in_flight = backend.send(request, connection).await?;
+    request.incoming.script_context.start(chosen, Instant::now());
+    let (call, name) = (request.call, request.name);
+    let script_context = &request.incoming.script_context;
+    let is_bodiless = call.request.as_request().method() == Method::Head;
+    let writes_message = backend.writes_message(request);
+    let mut early = Vec::new();
+    if request.body.is_none() && in_flight.is_written() && !writes_message {
+        let abandoned = Abandon::when_dropped(&in_flight);
+        let answer = at_once::answer(&in_flight, call.awaited(script_context, is_bodiless)).await;
+        abandoned.disarm();
+        match answer {
+            Ok((head, content)) => {
+                script_context.log_timestamps(name, pid);
+                in_flight.complete();
+                return Ok(Attempt::Complete(reply::at_once(call, head, content, script_context)));
+            }
+            Err(pieces) => early = pieces,
+        }
+    }
+    *is_whole = request.body.is_none();
+    let (sender, receiver) = stream::channel(DOWNLOAD);
+    let (tell, told) = output::tell(&request.incoming);
+    let run = Run {
+        ctx: Rc::clone(&call.ctx),
+        rules: Arc::clone(&call.rules),
+        name: Arc::clone(name),
+        pid,
+        writes_message,
+        is_bodiless,
+        script_context: Rc::clone(script_context),
+        in_flight,
+        early,
+        body: request.body.take(),
+        sender,
+        tell,
+    };
+    // Boxed, so that the future of a response that was there at once stays small.
+    let answer = Box::pin(reply::told(run.supervise(), told)).await?;
+    Ok(Attempt::Begun(answer, receiver))
+}
