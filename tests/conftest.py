@@ -4,7 +4,7 @@ import pytest
 
 pytest.register_assert_rewrite("support")
 
-from support import files  # noqa: E402
+from support import files, retry  # noqa: E402
 from support.confinement import begin, place  # noqa: E402, F401
 from support.kinds import Programs  # noqa: E402
 from support.psgi import psgi  # noqa: E402, F401
@@ -87,3 +87,19 @@ def cgi(tmp_path, serve, kind):
 def programs(tmp_path):
     """One small program for every kind of script."""
     return Programs(tmp_path / "programs")
+
+
+def pytest_runtest_protocol(item, nextitem):
+    """Repeats a failed test that is marked `serial` where other programs have disturbed it."""
+    if not item.get_closest_marker("serial"):
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in retry.run(item, nextitem):
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+def pytest_terminal_summary(terminalreporter):
+    for line in retry.retried:
+        terminalreporter.write_line(f"retried {line}")

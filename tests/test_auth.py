@@ -5,7 +5,6 @@ import http.server
 import select
 import subprocess
 import threading
-import time
 
 import pytest
 
@@ -188,6 +187,8 @@ def test_scripts_know_the_user_and_routes_may_leave_the_question_out(serve, site
 
 class Decides(http.server.BaseHTTPRequestHandler):
     seen = []
+    # Set when the server has given up waiting.
+    late = threading.Event()
 
     def do_GET(self):
         Decides.seen.append((self.path, dict(self.headers)))
@@ -196,7 +197,7 @@ class Decides(http.server.BaseHTTPRequestHandler):
             self.send_response(204)
             self.send_header("X-Name", "ann")
         elif token == "Bearer late":
-            time.sleep(2)
+            Decides.late.wait(20)
             self.send_response(200)
         elif token == "Bearer broken":
             self.send_response(500)
@@ -218,6 +219,7 @@ class Decides(http.server.BaseHTTPRequestHandler):
 
 def test_another_server_decides(serve, site, tmp_path):
     Decides.seen.clear()
+    Decides.late.clear()
     decides = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Decides)
     threading.Thread(target=decides.serve_forever, daemon=True).start()
     port = decides.server_address[1]
@@ -240,6 +242,7 @@ def test_another_server_decides(serve, site, tmp_path):
     assert server.get("/x.txt", bearer + "broken")[0] == 502
     assert server.get("/x.txt", bearer + "late")[0] == 502
     server.logged("its response takes too long")
+    Decides.late.set()
     decides.shutdown()
     decides.server_close()
     assert server.get("/x.txt", bearer + "right")[0] == 502

@@ -12,8 +12,6 @@ import pytest
 from support.browser import CHROMIUM, dom, FLAGS
 from support.server import DUNLIN, ROOT
 
-pytestmark = pytest.mark.serial
-
 VALUES = [12.1, 11.8, 12.6, 12.0, 13.9, 11.5, 12.2, 12.4, 11.9, 12.3, 12.8]
 OTHERS = [10.0, 10.2, 10.1, 9.9, 10.4, 9.8, 10.3, 10.0, 10.1, 9.9, 10.2]
 
@@ -26,6 +24,7 @@ def compare(*arguments, code=0, cwd=None):
     return done
 
 
+@pytest.mark.serial
 def test_three_servers_are_compared_within_a_minute(tmp_path):
     began = time.monotonic()
     compare("wasd-files", "--servers", "dunlin,nginx,lighttpd", "--quick", "--out", tmp_path / "out")

@@ -12,11 +12,10 @@ import time
 
 import pytest
 
+from support.files import lines
 from support.http2 import DATA, END_HEADERS, END_STREAM, frame, GOAWAY, HEADERS, PREFACE, SETTINGS
 from support.server import DUNLIN
 from support.waiting import wait_until
-
-pytestmark = pytest.mark.serial
 
 
 def load(*arguments, code=0, **options):
@@ -76,6 +75,7 @@ def test_bodies_of_any_size_are_compared_with_their_files(serve, files):
     assert wrong["errors_by_kind"] == {"hash": 30} and wrong["verdict"] == "WRONG-ANSWERS"
 
 
+@pytest.mark.serial
 def test_a_rate_is_kept_and_requests_are_sent_by_the_schedule(serve, files):
     server = serve()
     for rate in ("400", "poisson:400"):
@@ -88,31 +88,36 @@ def test_a_rate_is_kept_and_requests_are_sent_by_the_schedule(serve, files):
     assert 190 <= connections["connections"]["opened"] <= 201
 
 
+@pytest.mark.serial
 def test_a_stall_of_the_server_shows_in_the_99th_percentile(serve, files):
     server = serve()
+    descriptors = lambda: len(os.listdir(f"/proc/{server.pid}/fd"))  # noqa: E731
+    before = descriptors()
     process = subprocess.Popen(
         [DUNLIN, "load", f"{server.url}/1k.bin", "--rate", "500", "-c", "20", "-d", "4s", "--quiet", "--json", "-"],
         stdout=subprocess.PIPE, text=True,
     )
-    time.sleep(1)
+    wait_until(lambda: descriptors() >= before + 20, "the load runs")
+    began = time.monotonic()
     os.kill(server.pid, signal.SIGSTOP)
     try:
         time.sleep(1.4)
     finally:
         os.kill(server.pid, signal.SIGCONT)
+    stall = (time.monotonic() - began) * 1000
     o = json.loads(process.communicate(timeout=60)[0])
     assert o["requests"] > 1900 and o["errors"] == 0
     # 35 in a hundred requests were due within the stall.
-    assert 1200 < o["latency_ms"]["p99"] < 1700, o["latency_ms"]
+    assert 0.85 * stall < o["latency_ms"]["p99"] < 1.2 * stall, (stall, o["latency_ms"])
     assert o["service_ms"]["p50"] < 50
     assert "stall" in [finding["kind"] for finding in o["findings"]]
 
 
+@pytest.mark.serial
 def test_a_modem_takes_its_time(serve, files):
     server = serve()
-    began = time.monotonic()
     o = outcome(f"{server.url}/64k.bin", "--modem", "256", "-c", 3, "-n", 3, f"--verify={files}")
-    assert o["errors"] == 0 and 1.8 < time.monotonic() - began < 4
+    assert o["errors"] == 0 and 1.8 < o["duration_seconds"] < 4
     # The server feels the pace too: it can send no more than two seconds' worth ahead.
     assert 2_000 < o["connections"]["receive_window"] <= 2 * 256_000 / 8
 
@@ -158,11 +163,18 @@ def test_conditions_fail_a_run(serve, files):
     load(f"{server.url}/1k.bin", "-n", 50, "--fail-if", "p99>10s")
 
 
-def test_wrong_answers_and_dead_servers_fail_the_run(serve, files):
-    server = serve()
+def test_wrong_answers_and_dead_servers_fail_the_run(serve, files, tmp_path):
+    log = tmp_path / "access.log"
+    server = serve(server=f'access_log = "{log}"')
     missing = outcome(f"{server.url}/none", "-n", 20, code=1)
     assert missing["errors_by_kind"] == {"status": 20} and missing["requests"] == 0
-    thread = threading.Timer(0.5, lambda: server.stop(signal.SIGKILL))
+    wait_until(lambda: len(lines(log)) == 20, "the log has the first run")
+
+    def kill():
+        wait_until(lambda: len(lines(log)) > 20, "the load runs")
+        server.stop(signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
     thread.start()
     died = outcome(f"{server.url}/1k.bin", "-c", 4, "-d", "2s", code=1)
     thread.join()
@@ -196,15 +208,16 @@ def test_options_that_are_wrong_or_do_nothing_are_refused(arguments, told):
     assert told in load(*arguments, code=2).stderr
 
 
-def test_an_interrupted_run_tells_what_it_has(serve, files):
-    server = serve()
+def test_an_interrupted_run_reports_what_it_has(serve, files, tmp_path):
+    log = tmp_path / "access.log"
+    server = serve(server=f'access_log = "{log}"')
     process = subprocess.Popen(
-        [DUNLIN, "load", f"{server.url}/1k.bin", "-d", "60s", "--quiet", "--json", "-"], stdout=subprocess.PIPE, text=True
+        [DUNLIN, "load", f"{server.url}/1k.bin", "-d", "600s", "--quiet", "--json", "-"], stdout=subprocess.PIPE, text=True
     )
-    time.sleep(1)
+    wait_until(lambda: log.exists() and log.stat().st_size, "requests are answered")
     process.send_signal(signal.SIGINT)
-    o = json.loads(process.communicate(timeout=20)[0])
-    assert process.returncode == 0 and o["requests"] > 0 and o["duration_seconds"] < 10
+    o = json.loads(process.communicate(timeout=60)[0])
+    assert process.returncode == 0 and o["requests"] > 0 and o["duration_seconds"] < 100
 
 
 def test_files_for_programs(serve, files, tmp_path):
@@ -320,8 +333,8 @@ def test_http2_requests_that_a_leaving_server_did_not_take_are_sent_anew():
     server = Leaver(10)
     o = outcome(server.url, "--http2", "--streams", 2, "-c", 1, "-d", "1s")
     assert o["errors"] == 0 and o["requests"] > 50 and set(o["status"]) == {"200"}, o["errors_by_kind"]
-    # What is under way at the end of the time is answered or not.
-    assert server.served - 1 <= o["requests"] <= server.served
+    # The two requests in flight at the end of the time are answered or not.
+    assert server.served - 2 <= o["requests"] <= server.served
     assert o["connections"]["opened"] > 3 and o["requests"] / o["connections"]["opened"] <= 11
     count = outcome(server.url, "--http2", "--streams", 2, "-c", 1, "-n", 101)
     assert (count["requests"], count["errors"], count["connections"]["opened"]) == (101, 0, 10)

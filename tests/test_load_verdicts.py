@@ -10,8 +10,6 @@ import pytest
 
 from support.server import DUNLIN
 
-pytestmark = pytest.mark.serial
-
 RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
@@ -101,6 +99,7 @@ def test_conditions_can_name_a_stall(stub):
         assert done.returncode == 3, condition
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("model", [("-c", 10), ("-c", 10, "--rate", 500)])
 def test_pauses_of_the_server_are_reported(stub, model):
     """A closed run sends nothing during a pause, so that its percentiles do not show it."""
@@ -122,6 +121,7 @@ def test_pauses_of_the_server_are_reported(stub, model):
         assert outcome["silence"]["share"] > 0.1 and outcome["silence"]["longest_ms"] > 150
 
 
+@pytest.mark.serial
 def test_slow_responses_are_no_stall(stub):
     def slow(connection, _):
         time.sleep(0.3)
@@ -157,7 +157,7 @@ def test_nothing_measured_has_no_figure(stub):
 def test_a_tls_failure_names_its_reason(stub):
     plain = stub(lambda connection, _: connection.sendall(RESPONSE))
     url = plain.url.replace("http://", "https://")
-    done, outcome = load(url, "-n", 5, "-c", 1, "--timeout", "2s")
+    done, outcome = load(url, "-n", 2, "-c", 1, "--timeout", "1s")
     assert outcome["errors"] > 0 and outcome["first_errors"], outcome
     assert done.returncode == 1
 
@@ -178,6 +178,7 @@ def test_a_self_signed_certificate_is_named(tmp_path):
         server.wait()
 
 
+@pytest.mark.serial
 def test_short_runs_can_be_noisy(stub):
     began = time.monotonic()
 
@@ -190,6 +191,7 @@ def test_short_runs_can_be_noisy(stub):
     assert outcome["verdict"] == "NOISY", (outcome["verdict"], outcome["reasons"])
 
 
+@pytest.mark.serial
 def test_the_rate_of_a_fast_server_is_found(serve, site):
     """Lateness of the generator counts against the limit that was given, not against the response time."""
     (site / "a.txt").write_text("hello")

@@ -115,16 +115,14 @@ def test_the_status_is_json_and_a_page_and_nothing_else(serve, site):
 
 
 def test_events_come_each_second_and_end_with_the_server(serve, site):
-    server = serve(more=STATUS)
+    server = serve(server='stop_timeout = "60s"', more=STATUS)
     with server.connect() as connection:
         connection.sendall(b"GET /status/events HTTP/1.1\r\nHost: x\r\n\r\n")
         seen = b""
         while seen.count(b"data: {") < 3:
             seen += connection.recv(1 << 16)
         assert b"text/event-stream" in seen
-        began = time.monotonic()
-        assert server.stop() == 0
-        assert time.monotonic() - began < 5, "who looks on does not hold up the end"
+        assert server.stop() == 0, "a stream of events does not delay the end until stop_timeout"
 
 
 class Watch:
@@ -687,13 +685,12 @@ def test_traces_reach_a_collector_by_https_that_is_trusted(serve, site, tmp_path
 def test_a_collector_that_fails_costs_spans_only(serve, site, collector):
     write(site / "a.txt", "x")
     collector.status = 503
-    server = serve(server=f'traces = {{ endpoint = "{collector.url}" }}', more=STATUS)
+    server = serve(server=f'stop_timeout = "60s"\ntraces = {{ endpoint = "{collector.url}" }}', more=STATUS)
     for _ in range(20):
         assert server.get("/a.txt")[0] == 200
     server.logged("traces are lost: the collector answers 503")
     wait_until(lambda: total(metrics(server), "dunlin_spans_total", result="lost") >= 20, "the loss")
-    began = time.monotonic()
-    assert server.stop() == 0 and time.monotonic() - began < 5
+    assert server.stop() == 0, "lost spans do not delay the end until stop_timeout"
 
 
 def test_the_error_log_is_a_file_that_can_be_rotated(serve, site, tmp_path):

@@ -18,8 +18,6 @@ from support.http2 import Client, curl, DATA, END_STREAM, INITIAL_WINDOW_SIZE, r
 from support.tls import certificate
 from support.waiting import wait_until
 
-pytestmark = pytest.mark.serial
-
 MEGA = 1 << 20
 
 
@@ -66,6 +64,7 @@ def big(site):
     return path
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("rate", [10_000, 1_000_000, 100_000_000])
 @pytest.mark.parametrize("sendfile", ["true", "false"])
 def test_one_connection_is_sent_at_the_rate_and_smoothly(serve, big, rate, sendfile):
@@ -79,6 +78,7 @@ def test_one_connection_is_sent_at_the_rate_and_smoothly(serve, big, rate, sendf
         assert most_within(parts, 0.1) <= 0.25 * rate
 
 
+@pytest.mark.serial
 def test_a_connection_has_a_rate_of_its_own_over_all_its_answers(serve, big):
     server = serve('throttle = { per_connection = "100KB/s" }')
     with server.connect() as one, server.connect() as other:
@@ -108,6 +108,7 @@ def test_a_connection_has_a_rate_of_its_own_over_all_its_answers(serve, big):
             assert count * 1000 >= 85_000 * elapsed
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("threads", [1, 2])
 def test_many_connections_share_a_ceiling_fairly(serve, site, big, threads):
     server = serve(
@@ -145,6 +146,7 @@ async def read_many(address, count, seconds):
     return received, sum(received)
 
 
+@pytest.mark.serial
 def test_a_client_that_takes_its_bytes_slowly_leaves_its_share_to_others(serve, big):
     server = serve('throttle = { bandwidth = "4MB/s" }')
     slow = socket.socket()
@@ -171,6 +173,7 @@ def test_bodies_arrive_whole(serve, site, big):
     assert (status, fields["content-length"]) == (200, "200000")
 
 
+@pytest.mark.serial
 def test_tls_keeps_to_the_rate(tmp_path, serve, site, big):
     pair = certificate(tmp_path, "own")
     server = serve(
@@ -187,6 +190,7 @@ def test_tls_keeps_to_the_rate(tmp_path, serve, site, big):
         assert read_response(connection)[2] == (site / "medium").read_bytes()
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("rule", ["bandwidth", "per_connection"])
 def test_http2_streams_share_the_rate(serve, site, big, rule):
     server = serve(f'throttle = {{ {rule} = "500KB/s" }}')
@@ -227,6 +231,7 @@ def script(tmp_path):
     return make
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("over", ["HTTP/1", "HTTP/2"])
 def test_a_script_is_slowed_down(serve, script, over):
     marks = script("out", "")
@@ -284,7 +289,7 @@ def test_other_routes_are_not_slowed_down(serve, site, big):
         slow.sendall(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n")
         start = time.monotonic()
         assert len(server.get("/fast/big")[2]) == 5_000_000
-        assert time.monotonic() - start < 1
+        assert time.monotonic() - start < 60, "at 10 KB/s it takes 500 s"
 
 
 # ---- concurrency ----
@@ -376,6 +381,7 @@ def test_a_client_that_goes_away_leaves_the_queue(gate):
     assert status_of(begin(server, "f")) == 200
 
 
+@pytest.mark.serial
 def test_who_has_waited_long_enough_runs_anyway_or_is_refused(gate):
     server = gate('concurrent = 1, queue = 5, wait = "300ms", most = 2, refuse_after = "1s"')
     first = begin(server, "a")
@@ -433,6 +439,7 @@ def test_files_wait_their_turn_also_over_http2(serve, site, big):
 # ---- request rates ----
 
 
+@pytest.mark.serial
 def test_requests_beyond_the_rate_are_refused_with_fields_that_say_how_much(serve, site, big):
     server = serve('limit = { requests = "5/s", burst = 3 }')
     with server.connect() as connection:
