@@ -286,9 +286,6 @@ mod tests {
     use super::*;
     use crate::telemetry::access_record::tests::sample;
 
-    use std::hint::black_box;
-    use std::time::Instant;
-
     use proptest::collection::vec;
     use proptest::option;
     use proptest::prelude::*;
@@ -436,28 +433,6 @@ mod tests {
                     prop_assert_eq!(json["status"].as_u64(), Some(u64::from(status)));
                 }
             }
-        }
-    }
-
-    /// Prints nanoseconds per line: `cargo test --release -- --ignored --nocapture cost_of_a_line`.
-    #[test]
-    #[ignore = "a measurement, not a test"]
-    fn cost_of_a_line() {
-        const LINES: u32 = 1_000_000;
-        let template = "{remote} [{time}] \"{method} {path}\" {status} {bytes} {duration_us}";
-        for name in ["common", "combined", "json", template] {
-            let format = Format::parse(name).unwrap();
-            let mut time = TimeCache::new();
-            let mut out = Vec::with_capacity(80 * 1024);
-            let began = Instant::now();
-            for _ in 0..LINES {
-                format.write_line(black_box(&sample()), &mut time, &mut out);
-                if out.len() >= 64 * 1024 {
-                    black_box(&out);
-                    out.clear();
-                }
-            }
-            println!("{name}: {} ns per line", began.elapsed().as_nanos() / u128::from(LINES));
         }
     }
 }

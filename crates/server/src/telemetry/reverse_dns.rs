@@ -321,7 +321,6 @@ const SHORTEST_TTL_SECS: u64 = 30;
 mod tests {
     use super::*;
 
-    use std::hint::black_box;
     use std::net::{Ipv4Addr, UdpSocket};
     use std::time::Instant;
 
@@ -482,25 +481,5 @@ mod tests {
         assert!(cache.get(address, now() + 70).1.is_none(), "begun again");
         ticket.unwrap().finish(Some((Arc::from("new"), 60)));
         assert_eq!(cache.get(address, now()).0.as_deref(), Some("new"));
-    }
-
-    /// Prints nanoseconds per call: `cargo test --release -- --ignored --nocapture cost_of_a_name`.
-    #[test]
-    #[ignore = "a measurement, not a test"]
-    fn cost_of_a_name() {
-        const CALLS: u32 = 1_000_000;
-        let cache = Arc::new(Cache::new(ReverseDnsSettings::default()));
-        let (requests, _received) = unbounded_channel();
-        let names = ReverseDns { cache, requests };
-        let (known, pending) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
-        names.cache.get(known, now()).1.unwrap().finish(Some((Arc::from("known"), 3600)));
-        let _ticket = names.cache.get(pending, now()).1;
-        for (what, address) in [("cached", known), ("pending", pending)] {
-            let began = Instant::now();
-            for _ in 0..CALLS {
-                black_box(names.name(black_box(address)));
-            }
-            println!("{what}: {} ns per call", began.elapsed().as_nanos() / u128::from(CALLS));
-        }
     }
 }
