@@ -362,7 +362,7 @@ def test_the_admin_socket_tells_the_same_without_a_status_route(serve, site, tmp
 def test_a_wrong_filter_is_explained(serve):
     server = serve(more=STATUS)
     done = subprocess.run([DUNLIN, "watch", "--admin", server.url, "staus>1"], capture_output=True, text=True)
-    assert done.returncode == 2 and '"staus" is none of status' in done.stderr and "  ^" in done.stderr
+    assert done.returncode == 2 and '"staus" is not one of status' in done.stderr and "  ^" in done.stderr
     assert server.get(f"/status/watch?filter={quote('ms>')}")[0] == 400
     assert server.get("/status/watch?level=all")[0] == 400
     done = subprocess.run([DUNLIN, "top", "--once", "--admin", server.url], capture_output=True, text=True)

@@ -1,5 +1,4 @@
-//! What a handler has sent before its answer: the fields of 103 responses (RFC 8297), on their way to
-//! the connection's driver.
+//! Interim responses with status 103 (RFC 8297): passes their fields from a handler to the connection's driver.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -7,10 +6,10 @@ use std::task::{Context, Waker};
 
 use dunlin_http::FieldLines;
 
-/// The way of one request, for the handler and the driver alike.
+/// Queue of early hints of one request. The handler and the driver share it.
 #[derive(Debug, Clone)]
 pub(crate) struct EarlyHints {
-    /// `None` when the client would not understand them.
+    /// `None` if the client does not support interim responses.
     state: Option<Rc<RefCell<State>>>,
 }
 
@@ -21,12 +20,12 @@ struct State {
 }
 
 impl EarlyHints {
-    /// A way that leads nowhere unless they are `understood`.
-    pub(crate) fn new(understood: bool) -> Self {
-        Self { state: understood.then(Rc::default) }
+    /// Creates a queue. It drops all hints unless the client supports them.
+    pub(crate) fn new(is_supported: bool) -> Self {
+        Self { state: is_supported.then(Rc::default) }
     }
 
-    /// Has the fields sent at once. After the answer has begun they are dropped.
+    /// Sends an interim response with the fields. The driver drops it if the final response has started.
     pub(crate) fn send(&self, fields: FieldLines) {
         let Some(state) = &self.state else { return };
         let mut state = state.borrow_mut();
@@ -36,7 +35,7 @@ impl EarlyHints {
         }
     }
 
-    /// What was sent; wakes the task when there is more.
+    /// Takes the queued hints. Wakes the task when there are more.
     pub(crate) fn take(&self, cx: &Context<'_>) -> Vec<FieldLines> {
         let Some(state) = &self.state else { return Vec::new() };
         let mut state = state.borrow_mut();

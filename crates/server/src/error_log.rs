@@ -1,4 +1,4 @@
-//! Where the error log goes when that is a file: one that can be opened anew after a rotation.
+//! The error log in a file, which can be opened again after a rotation.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -6,22 +6,21 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The error log's file. Clones are the same file.
+/// The file of the error log. Clones share the file.
 #[derive(Debug, Clone)]
 pub struct LogFile {
     path: PathBuf,
     file: Arc<Mutex<File>>,
 }
 
-/// The process has one error log.
+/// The error log of the process.
 static OPEN: OnceLock<LogFile> = OnceLock::new();
 
 impl LogFile {
-    /// Opens the file to be written at its end; it is made with mode 0640 where it is missing.
-    /// SIGUSR1 opens it anew from then on.
+    /// Opens the file for appending. Creates it with mode 0640 if it is missing. From then on, SIGUSR1 opens it again.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// The file cannot be opened.
     pub fn open(path: &Path) -> io::Result<Self> {
         let log = Self { path: path.to_owned(), file: Arc::new(Mutex::new(open(path)?)) };
         Ok(OPEN.get_or_init(|| log).clone())
@@ -42,13 +41,16 @@ impl Write for LogFile {
     }
 }
 
-/// Opens the file at the path anew, when there is one. What cannot be opened is told to the old
-/// one, which goes on.
+/// Opens the file at the path again, if the error log is a file. If that fails, reports it to the old file and keeps
+/// that.
 pub(crate) fn reopen() {
     let Some(log) = OPEN.get() else { return };
     match open(&log.path) {
         Ok(file) => *log.lock() = file,
-        Err(error) => tracing::error!("error log {}: {error}", log.path.display()),
+        Err(error) => tracing::error!(
+            "error log {}: cannot be opened again: {error}; the old file stays in use",
+            log.path.display()
+        ),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The access log: lines gathered on the workers, written by a thread of its own.
+//! Access log: workers format and buffer lines, a separate thread writes them.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,14 +10,14 @@ use super::log_queue::{BATCH_BYTES, Queue, new_buffer};
 use super::log_writer::{Target, Writer};
 use super::{AccessRecord, Format, TimeCache};
 
-/// Where the access log goes and how it looks.
+/// Settings of an access log.
 #[derive(Clone, Debug)]
 pub(crate) struct AccessLogSettings {
-    /// The file, created with mode 0640 where it is missing; `-` is standard output.
+    /// The file, which is created with mode 0640 if it is missing; `-` is standard output.
     pub(crate) path: PathBuf,
-    /// How a line is written.
+    /// Format of a line.
     pub(crate) format: Format,
-    /// At most this many bytes wait for the writer; lines past it are lost and counted.
+    /// Maximum of queued bytes. Lines beyond it are dropped and counted.
     pub(crate) queue_bytes: usize,
 }
 
@@ -28,29 +28,29 @@ impl AccessLogSettings {
     }
 }
 
-/// An open access log, shared by the workers.
+/// An open access log. All workers share it.
 ///
-/// Nothing here makes a worker wait: a disk that is full or slow, or a pipe that nobody reads,
-/// holds up the writing thread only. Lines that cannot be written are lost and counted; the
-/// beginning of a loss and its end are reported once each.
+/// Logging never blocks a worker: a full or slow disk, or a pipe without a reader, delays only the
+/// writing thread. Lines that cannot be written are dropped and counted; the start and the end of a
+/// loss are each reported once.
 ///
-/// A file that was renamed or removed is noticed within a second, before the next write, and
-/// opened anew; [`AccessLog::reopen`] does so at once.
+/// A renamed or removed file is detected within a second, before the next write, and opened again.
+/// [`AccessLog::reopen`] opens it at once.
 pub(crate) struct AccessLog {
     format: Format,
     queue: Arc<Queue>,
     reporter: Reporter,
 }
 
-/// Tells the operator about the log itself.
+/// Reports problems of the log itself to the operator.
 pub(super) type Reporter = Arc<dyn Fn(&str) + Send + Sync>;
 
 impl AccessLog {
     /// Opens the log and starts its thread.
     ///
     /// # Errors
-    /// Fails when the file cannot be opened or the thread cannot be started; the text names the
-    /// path and the cause.
+    /// The file cannot be opened, or the thread cannot be started. The text names the path and the
+    /// cause.
     pub(crate) fn open(settings: AccessLogSettings) -> io::Result<Arc<Self>> {
         let name = name(&settings);
         Self::open_with(settings, Arc::new(move |text| tracing::error!("{name}: {text}")))
@@ -73,50 +73,50 @@ impl AccessLog {
         Ok(Arc::new(Self { format: settings.format, queue, reporter }))
     }
 
-    /// Whether its lines tell where the time of requests went.
+    /// Returns `true` if lines contain the timings of requests.
     pub(crate) fn has_timings(&self) -> bool {
         matches!(self.format, Format::Json)
     }
 
-    /// The part of the log that one worker keeps.
+    /// Returns the buffer of one worker.
     pub(crate) fn worker_log(self: &Arc<Self>) -> WorkerLog {
         WorkerLog { log: Arc::clone(self), time: TimeCache::new(), buffer: new_buffer(), lines: 0 }
     }
 
-    /// Opens the file at the path anew, once what was handed over by now is in the old one.
+    /// Opens the file at the path again, after all lines that are queued now are written to the old one.
     ///
-    /// Returns at once. Standard output stays as it is.
+    /// Returns at once. Does nothing for standard output.
     pub(crate) fn reopen(&self) {
         self.queue.push_reopen();
     }
 
-    /// Writes what was handed over, for at most `timeout`, and ends the writing thread.
+    /// Writes the queued lines for at most `timeout`, and ends the writing thread.
     ///
-    /// The workers flush first; what they hand over after the end is lost. Returns how many lines
-    /// were given up, which [`AccessLog::lost`] counts too.
+    /// Workers have to flush before; lines that they queue later are lost. Returns the number of lines
+    /// that were dropped, which [`AccessLog::lost`] includes.
     pub(crate) fn close(&self, timeout: Duration) -> u64 {
         self.queue.drain();
         self.queue.wait_drained(timeout)
     }
 
-    /// How many lines were lost since the log was opened.
+    /// Returns the number of lines that were lost since the log was opened.
     pub(crate) fn lost(&self) -> u64 {
         self.queue.lost()
     }
 
-    /// Reports a stalled writer from a thread of its own, once for each stall: where the report
-    /// goes may be the very pipe that nobody reads, and the worker must not wait for it.
+    /// Reports a stalled writer once per stall. The report is written by a separate thread, as the error log may be
+    /// the same pipe without a reader, and the worker must not block.
     #[cold]
     fn report_stall(&self) {
         let reporter = Arc::clone(&self.reporter);
         let report = move || reporter("writing is too slow; lines are being lost");
-        // Without a thread the loss is still counted, and reported when it is over.
+        // If the thread cannot be started, the loss is still counted, and reported at its end.
         let _ = thread::Builder::new().name("access-log-note".into()).spawn(report);
     }
 }
 
 impl Drop for AccessLog {
-    /// Lets the thread write what is left and end, without waiting for it.
+    /// Has the thread write the queued lines and end, without waiting for it.
     fn drop(&mut self) {
         self.queue.drain();
     }
@@ -130,7 +130,7 @@ fn name(settings: &AccessLogSettings) -> String {
     }
 }
 
-/// One worker's part of the log: its lines, in order, until they are handed over.
+/// Buffer of one worker: its lines in order, until they are queued.
 pub(crate) struct WorkerLog {
     log: Arc<AccessLog>,
     time: TimeCache,
@@ -139,12 +139,12 @@ pub(crate) struct WorkerLog {
 }
 
 impl WorkerLog {
-    /// Lines of the whole log that were lost since it was opened.
+    /// Returns the number of lines of all workers that were lost since the log was opened.
     pub(crate) fn lost(&self) -> u64 {
         self.log.lost()
     }
 
-    /// Appends the line of an exchange; hands the lines over when there are 64 KiB of them.
+    /// Appends the line of a record. Queues the lines when the buffer has 64 KiB.
     pub(crate) fn record(&mut self, record: &AccessRecord<'_>) {
         self.log.format.write_line(record, &mut self.time, &mut self.buffer);
         self.lines += 1;
@@ -153,9 +153,9 @@ impl WorkerLog {
         }
     }
 
-    /// Hands the lines to the writing thread, without waiting for it.
+    /// Queues the lines for the writing thread, without waiting for it.
     ///
-    /// To be called at least each 500 ms, so that every line is in the file within a second.
+    /// Call this at least each 500 ms, so that every line is in the file within a second.
     pub(crate) fn flush(&mut self) {
         if self.lines == 0 {
             return;
@@ -193,7 +193,7 @@ mod tests {
         AccessLogSettings::new(path, Format::parse("{connection} {path}").unwrap())
     }
 
-    /// Opens a log whose reports are kept.
+    /// Opens a log and collects its reports.
     fn open_reported(settings: AccessLogSettings) -> (Arc<AccessLog>, Arc<Mutex<Vec<String>>>) {
         let reports = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&reports);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_each_loop_stay_in_order() {
+    fn lines_of_each_worker_stay_in_order() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let log = AccessLog::open(settings(&path)).unwrap();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renamed_or_removed_file_is_noticed_without_a_signal() {
+    fn a_renamed_or_removed_file_is_detected_without_a_signal() {
         let dir = tempfile::tempdir().unwrap();
         let (path, old) = (dir.path().join("log"), dir.path().join("log.1"));
         let log = AccessLog::open(settings(&path)).unwrap();
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_does_not_read_never_holds_up_the_loop() {
+    fn a_stalled_reader_does_not_block_the_worker() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("fifo");
         mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();

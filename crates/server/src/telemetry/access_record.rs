@@ -1,25 +1,25 @@
-//! A finished exchange, as the access log sees it.
+//! The access record: all data about a finished request that logs, traces and subscribers use.
 
 use crate::transport::Peer;
 
 use super::{ScriptContext, Timings};
 use crate::tls::TlsInfo;
 
-/// One request and its response, borrowed from the connection while they are recorded.
+/// One request and its response, borrowed from the connection.
 ///
-/// Whatever came from the client is given as the bytes that were received; escaping is the
-/// format's work. A request that could not be parsed may have an empty method and target.
+/// Data from the client is the bytes that were received; formats escape it. A request that could not be
+/// parsed may have an empty method and target.
 #[derive(Clone, Debug)]
 pub(crate) struct AccessRecord<'a> {
-    /// Who asked.
+    /// Address of the client.
     pub(crate) peer: Peer,
-    /// The client's name by reverse DNS, where it is known by now.
+    /// Name of the client by reverse DNS, if it is resolved by now.
     pub(crate) peer_name: Option<&'a str>,
     /// The authenticated user.
     pub(crate) user: Option<&'a [u8]>,
-    /// When the request began: seconds since 1970-01-01 UTC.
+    /// Start of the request: seconds since 1970-01-01 UTC.
     pub(crate) started_secs: u64,
-    /// When the request began: nanoseconds within the second.
+    /// Start of the request: nanoseconds within the second.
     pub(crate) started_nanos: u32,
     /// From the request's first byte to the response's last, in nanoseconds.
     pub(crate) duration_ns: u64,
@@ -31,7 +31,7 @@ pub(crate) struct AccessRecord<'a> {
     pub(crate) version: &'static str,
     /// The status code of the final response.
     pub(crate) status: u16,
-    /// Bytes of body that were sent, without the head.
+    /// Bytes of the response body that were sent.
     pub(crate) body_bytes: u64,
     /// The `Referer` field.
     pub(crate) referer: Option<&'a [u8]>,
@@ -39,36 +39,36 @@ pub(crate) struct AccessRecord<'a> {
     pub(crate) user_agent: Option<&'a [u8]>,
     /// The `Host` field.
     pub(crate) host: Option<&'a [u8]>,
-    /// The name of the site that answered.
+    /// The name of the site.
     pub(crate) site: &'a str,
-    /// What the file cache had: `hit`, `miss`, `off` or `-`.
+    /// Result of the file cache: `hit`, `miss`, `off` or `-`.
     pub(crate) cache: &'static str,
     /// The content coding of the response, such as `gzip`, or `-`.
     pub(crate) coding: &'static str,
     /// The serial number of the connection.
     pub(crate) connection: u64,
-    /// Whether the client came by TLS, be it to a proxy that is trusted.
+    /// Whether the client used TLS, to the server or to a trusted proxy.
     pub(crate) encrypted: bool,
-    /// Where the time went.
+    /// Durations of the phases.
     pub(crate) timings: Timings,
-    /// What is known of the encryption; `None` when there is none.
+    /// TLS parameters; `None` without TLS.
     pub(crate) tls: Option<TlsInfo>,
-    /// What a script told, where one was asked.
+    /// Id and timestamps of the script's run, for requests to scripts.
     pub(crate) script_context: Option<&'a ScriptContext>,
 }
 
 impl<'a> AccessRecord<'a> {
-    /// Whose certificate the client has shown.
+    /// Returns the subject of the client's certificate.
     pub(crate) fn tls_client(&self) -> Option<&[u8]> {
         Some(self.tls.as_ref()?.client.as_ref()?.subject.as_bytes())
     }
 
-    /// The number by which scripts and logs know the request; only those of scripts have one.
+    /// Returns the request id. Only requests to scripts have one.
     pub(crate) fn request_id(&self) -> Option<&'a str> {
         self.script_context.map(ScriptContext::id).filter(|id| !id.is_empty())
     }
 
-    /// The path of the request-target, without the authority of an absolute form (RFC 9112 §3.2.2).
+    /// Returns the path of the request-target, without the authority of the absolute form (RFC 9112 §3.2.2).
     pub(crate) fn path(&self) -> &'a [u8] {
         let end = memchr::memchr(b'?', self.target).unwrap_or(self.target.len());
         let path = &self.target[..end];
@@ -83,7 +83,7 @@ impl<'a> AccessRecord<'a> {
         }
     }
 
-    /// The query of the request-target, without its question mark.
+    /// Returns the query of the request-target, without the question mark.
     pub(crate) fn query(&self) -> Option<&'a [u8]> {
         let mark = memchr::memchr(b'?', self.target)?;
         Some(&self.target[mark + 1..])
@@ -94,7 +94,7 @@ impl<'a> AccessRecord<'a> {
 pub(super) mod tests {
     use super::*;
 
-    /// A plain request, for tests to change as they need.
+    /// Returns the record of a plain request, for tests to modify.
     pub(in crate::telemetry) fn sample() -> AccessRecord<'static> {
         AccessRecord {
             peer: Peer::Ip([192, 0, 2, 7].into()),

@@ -1,4 +1,4 @@
-//! The formats of an access log line.
+//! Formats of the access log.
 
 use std::error::Error;
 use std::fmt;
@@ -10,27 +10,26 @@ use super::escape;
 use super::{AccessRecord, ScriptContext, Template, TimeCache};
 use crate::transport::{Peer, UNIX};
 
-/// How a line of the access log is written.
+/// Format of a line of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// The common log format: `remote - user [time] "method target protocol" status bytes`.
     ///
-    /// `remote` is the client's name where reverse DNS has given one, else its address.
+    /// `remote` is the client's name if reverse DNS has resolved it, or else its address.
     Common,
     /// The common log format followed by `"referer" "user agent"`.
     Combined,
-    /// One JSON object a line, always with the same keys; what is absent is `null`.
+    /// One JSON object per line, always with the same keys; absent values are `null`.
     Json,
-    /// The operator's own form.
+    /// A template from the configuration.
     Template(Template),
 }
 
 impl Format {
-    /// Reads `common`, `combined`, `json`, or a template with placeholders in braces.
+    /// Parses `common`, `combined`, `json`, or a template with placeholders in braces.
     ///
     /// # Errors
-    /// Fails on any other word, and on what [`Template::parse`] refuses; the text names the
-    /// nearest known word.
+    /// The word is unknown (the text names the nearest known word), or [`Template::parse`] fails.
     pub(crate) fn parse(text: &str) -> Result<Self, FormatError> {
         match text {
             "common" => Ok(Self::Common),
@@ -77,7 +76,7 @@ impl FromStr for Format {
     }
 }
 
-/// Why a log format was refused, as a sentence for the operator.
+/// Why a log format is invalid, as a sentence for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FormatError(pub(super) String);
 
@@ -89,7 +88,7 @@ impl fmt::Display for FormatError {
 
 impl Error for FormatError {}
 
-/// The candidate that is most like `word`.
+/// Returns the candidate that is most similar to `word`.
 pub(super) fn nearest<const N: usize>(word: &str, known: [&'static str; N]) -> &'static str {
     let likeness = |name: &&str| strsim::jaro_winkler(word, name);
     known.into_iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b))).unwrap_or_default()
@@ -112,9 +111,9 @@ fn write_common(record: &AccessRecord<'_>, time: &mut TimeCache, out: &mut Vec<u
     number(record.body_bytes, out);
 }
 
-/// The request line; a lone `-` when the request could not be parsed at all.
+/// Writes the request line, or `-` if the request could not be parsed.
 ///
-/// A space inside the method or the target is escaped, so that the three parts stay three.
+/// A space in the method or target is escaped, so that the line always has three parts.
 fn request_line(record: &AccessRecord<'_>, out: &mut Vec<u8>) {
     if record.method.is_empty() && record.target.is_empty() {
         out.push(b'-');
@@ -173,7 +172,7 @@ fn write_json(record: &AccessRecord<'_>, time: &mut TimeCache, out: &mut Vec<u8>
     out.push(b'}');
 }
 
-/// What only requests to scripts have: the number, and moments in nanoseconds since the head.
+/// Writes the members of requests to scripts: the id, and timestamps in nanoseconds since the head.
 fn json_course(script_context: &ScriptContext, id: &str, out: &mut Vec<u8>) {
     json_member(b",\"request_id\":", Some(id.as_bytes()), out);
     out.extend_from_slice(b",\"script_ns\":{");
@@ -186,7 +185,7 @@ fn json_course(script_context: &ScriptContext, id: &str, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// Inlined, so that the copy of each key has a length known to the compiler.
+/// Inlined, so that the length of each key is known at compile time.
 #[inline(always)]
 fn json_member(key: &[u8], value: Option<&[u8]>, out: &mut Vec<u8>) {
     out.extend_from_slice(key);
@@ -200,21 +199,21 @@ fn json_member(key: &[u8], value: Option<&[u8]>, out: &mut Vec<u8>) {
     }
 }
 
-/// When the request began, by RFC 3339 in UTC to the millisecond.
+/// Writes the start of the request (RFC 3339, UTC, milliseconds).
 pub(super) fn time_iso(record: &AccessRecord<'_>, time: &mut TimeCache, out: &mut Vec<u8>) {
     out.extend_from_slice(time.iso(record.started_secs));
     decimals((record.started_nanos / 1_000_000).min(999), out);
     out.push(b'Z');
 }
 
-/// The duration in milliseconds, to the microsecond: `12.345`.
+/// Writes the duration in milliseconds with microseconds: `12.345`.
 pub(super) fn duration_ms(record: &AccessRecord<'_>, out: &mut Vec<u8>) {
     let micros = record.duration_ns / 1_000;
     number(micros / 1_000, out);
     decimals((micros % 1_000) as u32, out);
 }
 
-/// A point and three digits of `thousandths`, which is below 1000.
+/// Writes a point and the three digits of `thousandths`, which is below 1000.
 fn decimals(thousandths: u32, out: &mut Vec<u8>) {
     let digit = |value: u32| b'0' + (value % 10) as u8;
     let digits = [b'.', digit(thousandths / 100), digit(thousandths / 10), digit(thousandths)];
@@ -225,7 +224,7 @@ pub(super) fn number(value: impl itoa::Integer, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
-/// An address in text; an IPv4 client of an IPv6 socket is written as the IPv4 address it is.
+/// Writes an address. An IPv4-mapped IPv6 address is written as IPv4.
 pub(super) fn address(peer: Peer, out: &mut Vec<u8>) {
     match peer.ip() {
         Some(address) => ip(address, out),
@@ -233,11 +232,11 @@ pub(super) fn address(peer: Peer, out: &mut Vec<u8>) {
     }
 }
 
-/// The same of an IP address.
+/// Writes an IP address. An IPv4-mapped IPv6 address is written as IPv4.
 pub(crate) fn ip(address: IpAddr, out: &mut Vec<u8>) {
     match address.to_canonical() {
         IpAddr::V4(address) => address_v4(address, out),
-        // Writing to a Vec cannot fail.
+        // Writes to a `Vec` do not fail.
         IpAddr::V6(address) => drop(write!(out, "{address}")),
     }
 }
@@ -261,7 +260,7 @@ fn address_v4(address: Ipv4Addr, out: &mut Vec<u8>) {
     out.extend_from_slice(&text[..end - 1]);
 }
 
-/// A field between spaces; absent or empty, it is `-`, or the fields after it would move.
+/// Writes a field between spaces. An absent or empty one is `-`, so that later fields keep their position.
 pub(super) fn bare_or_dash(value: Option<&[u8]>, out: &mut Vec<u8>) {
     match value {
         Some(value) if !value.is_empty() => escape::bare(value, out),
@@ -269,7 +268,7 @@ pub(super) fn bare_or_dash(value: Option<&[u8]>, out: &mut Vec<u8>) {
     }
 }
 
-/// A field between double quotes, which the caller writes; `-` when absent or empty.
+/// Writes a field between double quotes, which the caller adds; `-` if it is absent or empty.
 pub(super) fn quoted_or_dash(value: Option<&[u8]>, out: &mut Vec<u8>) {
     match value {
         Some(value) if !value.is_empty() => escape::quoted(value, out),
@@ -297,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn common_and_combined_are_what_log_readers_expect() {
+    fn common_and_combined_have_their_standard_form() {
         let record = AccessRecord { user: Some(b"frank"), user_agent: Some(b"curl/8"), ..sample() };
         assert_eq!(
             line("common", &record),
@@ -355,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_written_in_their_shortest_form() {
+    fn addresses_are_in_their_shortest_form() {
         let texts = ["0.0.0.0", "9.10.99.100", "255.255.255.255", "2001:db8::1", "::"];
         for text in texts {
             let mut out = Vec::new();
@@ -393,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_format_names_the_nearest() {
+    fn the_error_of_an_unknown_format_names_the_nearest() {
         let error = Format::parse("combied").unwrap_err().to_string();
         assert!(error.contains("did you mean `combined`?"), "{error}");
     }
@@ -423,7 +422,7 @@ mod tests {
                 prop_assert_eq!(line.matches('\n').count(), 1);
                 prop_assert!(line.ends_with('\n'));
                 if format == template {
-                    // The time of the common format holds one space of its own.
+                    // The time of the common format contains a space.
                     prop_assert_eq!(line.split(' ').count(), 22);
                 }
                 if format == "json" {

@@ -1,7 +1,7 @@
-//! The bounded queue between the workers and the thread that writes the access log.
+//! Bounded queue between the workers and the thread that writes the access log.
 //!
-//! The workers hold its lock for a few instructions only, and never wait for the writer: what does
-//! not fit is dropped and counted.
+//! Workers hold the lock for a few instructions only and never wait for the writer: lines that do not
+//! fit are dropped and counted.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -20,14 +20,14 @@ pub(super) struct Queue {
 #[derive(Default)]
 struct State {
     entries: VecDeque<Entry>,
-    /// Bytes that wait or are being written, against the limit.
+    /// Bytes that are queued or being written. `limit` bounds them.
     bytes: usize,
-    /// Lines that wait or are being written.
+    /// Lines that are queued or being written.
     lines: u64,
-    /// Written buffers, for the workers to fill again.
+    /// Empty buffers for reuse by the workers.
     free: Vec<Vec<u8>>,
     stage: Stage,
-    /// The loss that goes on, from the first line lost until the writer has caught up.
+    /// The current loss, from the first lost line until the writer has caught up.
     loss: Option<Loss>,
 }
 
@@ -35,9 +35,9 @@ struct State {
 enum Stage {
     #[default]
     Open,
-    /// What is queued is still written, then the writer ends.
+    /// The writer writes the queued lines and then ends.
     Draining,
-    /// The time for draining is over; the writer ends as soon as it can.
+    /// Draining has timed out; the writer ends as soon as it can.
     Abandoned,
     Ended,
 }
@@ -49,7 +49,7 @@ struct Loss {
     error_reported: bool,
 }
 
-/// What the writer is to do next, in order.
+/// An entry of the queue.
 pub(super) enum Entry {
     Batch(Batch),
     Reopen,
@@ -61,18 +61,18 @@ pub(super) struct Batch {
     pub(super) lines: u64,
 }
 
-/// What is to be reported after a batch.
+/// What the writer reports after a batch.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum Report {
     Nothing,
     /// The first write error of this loss.
-    LossBegins,
+    LossStarts,
     /// The loss is over; this many lines were lost.
     Recovered(u64),
 }
 
 impl Queue {
-    /// A queue that holds at most `limit` bytes.
+    /// Creates a queue of at most `limit` bytes.
     pub(super) fn new(limit: usize) -> Self {
         Self {
             state: Mutex::default(),
@@ -83,7 +83,7 @@ impl Queue {
         }
     }
 
-    /// Takes the lines of `buffer`, which is left empty; true when a stall begins to lose lines.
+    /// Moves the lines of `buffer` into the queue. Returns `true` if this is the first loss of a stall.
     pub(super) fn push(&self, buffer: &mut Vec<u8>, lines: u64) -> bool {
         let mut state = self.lock();
         let closed = matches!(state.stage, Stage::Abandoned | Stage::Ended);
@@ -96,7 +96,7 @@ impl Queue {
         }
         state.bytes += buffer.len();
         state.lines += lines;
-        // Small batches join while they wait: fewer writes, and no buffer is kept nearly empty.
+        // Join small batches: fewer writes, and no nearly empty buffer is queued.
         if let Some(Entry::Batch(last)) = state.entries.back_mut()
             && last.bytes.capacity() - last.bytes.len() >= buffer.len()
         {
@@ -112,7 +112,7 @@ impl Queue {
         false
     }
 
-    /// Asks for the file to be opened anew after what is queued by now.
+    /// Queues a request to open the file again.
     pub(super) fn push_reopen(&self) {
         let mut state = self.lock();
         if !matches!(state.entries.back(), Some(Entry::Reopen)) {
@@ -121,7 +121,7 @@ impl Queue {
         }
     }
 
-    /// Waits for the next entry; `None` when the writer is to end.
+    /// Waits for the next entry; `None` when the writer has to end.
     pub(super) fn next(&self) -> Option<Entry> {
         let mut state = self.lock();
         loop {
@@ -139,16 +139,16 @@ impl Queue {
         }
     }
 
-    /// Counts lines that could not be written, besides those of batches.
+    /// Counts lost lines that are not part of a batch.
     pub(super) fn add_lost(&self, lines: u64) {
         self.lost.fetch_add(lines, Ordering::Relaxed);
     }
 
-    /// Gives back a batch: `lost` is how many of its lines are lost when it could not be written to its end.
-    pub(super) fn finish(&self, mut batch: Batch, lost: Option<u64>) -> Turn {
+    /// Returns a batch after writing. `lost` is the number of its lost lines if it was not written completely.
+    pub(super) fn finish(&self, mut batch: Batch, lost: Option<u64>) -> Report {
         let mut state = self.lock();
         if state.stage == Stage::Abandoned {
-            return Turn::Nothing; // counted as lost by `close`
+            return Report::Nothing; // `wait_drained` has counted its lines as lost
         }
         state.bytes -= batch.bytes.len();
         state.lines -= batch.lines;
@@ -161,17 +161,17 @@ impl Queue {
             let loss = state.loss.get_or_insert_default();
             loss.lines += lost;
             let reported = mem::replace(&mut loss.error_reported, true);
-            return if reported { Turn::Nothing } else { Turn::LossBegins };
+            return if reported { Report::Nothing } else { Report::LossStarts };
         }
-        // Only once it has caught up, or a writer that is just too slow would report each batch.
+        // Report only once the writer has caught up, or a slow writer would report each batch.
         if state.lines == 0 {
-            state.loss.take().map_or(Turn::Nothing, |loss| Turn::Recovered(loss.lines))
+            state.loss.take().map_or(Report::Nothing, |loss| Report::Recovered(loss.lines))
         } else {
-            Turn::Nothing
+            Report::Nothing
         }
     }
 
-    /// Marks the writer as gone; what it left is lost.
+    /// Marks the writer as ended. The remaining lines are lost.
     pub(super) fn end(&self) {
         let mut state = self.lock();
         self.drop_all(&mut state);
@@ -179,7 +179,7 @@ impl Queue {
         self.ended.notify_all();
     }
 
-    /// Lets the writer finish what is queued and end, without waiting for it.
+    /// Has the writer write the queued lines and end, without waiting for it.
     pub(super) fn drain(&self) {
         let mut state = self.lock();
         if state.stage == Stage::Open {
@@ -188,8 +188,8 @@ impl Queue {
         }
     }
 
-    /// Waits at most `timeout` for the end of [`Self::drain`], then gives up the rest: the number
-    /// of lines given up, the batch under way included.
+    /// Waits at most `timeout` for the end of [`Self::drain`], then drops the remaining lines. Returns
+    /// their number, including the batch that is being written.
     pub(super) fn wait_drained(&self, timeout: Duration) -> u64 {
         let under_way = |state: &mut State| state.stage == Stage::Draining;
         let (mut state, _) = self
@@ -224,15 +224,15 @@ impl Queue {
     }
 }
 
-/// An empty buffer that takes a full batch without growing.
+/// Creates an empty buffer for a full batch.
 pub(super) fn new_buffer() -> Vec<u8> {
     Vec::with_capacity(BUFFER_BYTES)
 }
 
-/// A batch is handed over when it has reached this size.
+/// Size at which a worker queues its batch.
 pub(super) const BATCH_BYTES: usize = 64 * 1024;
 
-/// A batch and room for the line that goes past its end.
+/// Size of a batch and of a line that exceeds it.
 const BUFFER_BYTES: usize = BATCH_BYTES + 16 * 1024;
 
 const FREE_BUFFERS: usize = 16;
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn small_batches_join_but_not_across_a_reopen() {
+    fn small_batches_are_joined_but_not_across_a_reopen() {
         let queue = Queue::new(1000);
         push(&queue, "a\n");
         push(&queue, "b\n");
@@ -271,29 +271,29 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_is_reported_once_and_again_when_it_is_over() {
+    fn the_start_and_the_end_of_a_stall_are_reported_once() {
         let queue = Queue::new(4);
         assert!(!push(&queue, "a\nb\n"));
         assert!(push(&queue, "c\n"));
         assert!(!push(&queue, "d\ne\n"));
         assert_eq!(queue.lost(), 3);
         let batch = next_batch(&queue);
-        assert_eq!(queue.finish(batch, None), Turn::Recovered(3));
+        assert_eq!(queue.finish(batch, None), Report::Recovered(3));
         assert!(!push(&queue, "f\n"));
         let batch = next_batch(&queue);
-        assert_eq!(queue.finish(batch, Some(1)), Turn::LossBegins);
+        assert_eq!(queue.finish(batch, Some(1)), Report::LossStarts);
         assert_eq!(queue.lost(), 4);
     }
 
     #[test]
-    fn closing_gives_up_what_nobody_writes() {
+    fn lines_that_are_not_written_in_time_are_dropped_at_close() {
         let queue = Queue::new(100);
         push(&queue, "a\nb\n");
         let under_way = next_batch(&queue);
         push(&queue, "c\n");
         queue.drain();
         assert_eq!(queue.wait_drained(Duration::from_millis(10)), 3);
-        assert_eq!(queue.finish(under_way, Some(2)), Turn::Nothing);
+        assert_eq!(queue.finish(under_way, Some(2)), Report::Nothing);
         assert!(queue.next().is_none());
         assert_eq!(queue.lost(), 3);
     }

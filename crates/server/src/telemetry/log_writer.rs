@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 
 use super::access_log::Reporter;
-use super::log_queue::{Batch, Entry, Queue, Turn};
+use super::log_queue::{Batch, Entry, Queue, Report};
 
 pub(super) struct Writer {
     queue: Arc<Queue>,
@@ -25,7 +25,7 @@ impl Writer {
         Self { queue, target, reporter }
     }
 
-    /// Writes until the queue is closed.
+    /// Writes entries until the queue ends.
     pub(super) fn run(mut self) {
         let _end = EndOnDrop(Arc::clone(&self.queue));
         while let Some(entry) = self.queue.next() {
@@ -48,17 +48,17 @@ impl Writer {
         let result = self.target.write(&batch.bytes, &self.queue);
         let lost = result.as_ref().err().map(|fault| fault.lost);
         match (self.queue.finish(batch, lost), result) {
-            (Turn::LossBegins, Err(Fault { error, .. })) => {
+            (Report::LossStarts, Err(Fault { error, .. })) => {
                 (self.reporter)(&format!("{error}; lines are being lost"));
             }
-            (Turn::Recovered(lost), _) => {
+            (Report::Recovered(lost), _) => {
                 (self.reporter)(&format!("written again; {lost} lines were lost"));
             }
             _ => {}
         }
     }
 
-    /// Opens the file at the path anew; when that fails, the old one stays in use.
+    /// Opens the file at the path again. Keeps the old one if that fails.
     fn reopen(&mut self) {
         let is_complete = self.target.complete(&self.queue).is_ok();
         match self.target.reopen() {
@@ -69,7 +69,7 @@ impl Writer {
             Err(error) if !self.target.reopen_failed => {
                 self.target.reopen_failed = true;
                 (self.reporter)(&format!(
-                    "cannot be opened again: {error}; lines still go to the old file"
+                    "cannot be opened again: {error}; lines are still written to the old file"
                 ));
             }
             Err(_) => {}
@@ -77,7 +77,7 @@ impl Writer {
     }
 }
 
-/// Tells the queue that nobody writes any more, even when the thread ends by a panic.
+/// Marks the queue as ended when the writing thread ends, even by a panic.
 struct EndOnDrop(Arc<Queue>);
 
 impl Drop for EndOnDrop {
@@ -86,14 +86,14 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// What is written to.
+/// The file that is written.
 pub(super) struct Target {
     file: File,
-    /// None for standard output, which is not opened anew.
+    /// `None` for standard output, which is not opened again.
     path: Option<PathBuf>,
     identity: Identity,
     checked: Instant,
-    /// The rest of the line within which the last write ended. It is written before anything else.
+    /// The rest of a line that the last write has cut. It is written first.
     rest: Vec<u8>,
     reopen_failed: bool,
 }
@@ -126,7 +126,7 @@ impl Target {
         Ok(())
     }
 
-    /// Whether another file or none is at the path now; looks at most once a second.
+    /// Returns `true` if the path is another file now, or missing. Checks at most once a second.
     fn is_rotated(&mut self) -> bool {
         let Some(path) = &self.path else { return false };
         if self.checked.elapsed() < Duration::from_secs(1) {
@@ -139,7 +139,7 @@ impl Target {
         }
     }
 
-    /// Writes the rest of a line that was cut.
+    /// Writes the rest of a cut line.
     fn complete(&mut self, queue: &Queue) -> Result<(), Fault> {
         self.write(b"", queue)
     }
@@ -148,7 +148,7 @@ impl Target {
         let poller = self.file.as_fd();
         let mut wait = || {
             let timeout = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-            // An error shows again at the write that follows.
+            // The next write reports the error again.
             let _ = poll(&mut [PollFd::new(&poller, PollFlags::OUT)], Some(&timeout));
             !queue.is_abandoned()
         };
@@ -162,9 +162,9 @@ fn identity(metadata: &fs::Metadata) -> Identity {
 
 /// Opens a log file for appending.
 ///
-/// A FIFO is opened for reading too: Linux then neither waits for a reader nor fails for the lack
-/// of one, and a reader can come and go. Without blocking, so that the writer of a full pipe can
-/// be told to end.
+/// A FIFO is opened for reading too, so that Linux neither waits for a reader nor fails without one,
+/// and readers can come and go. It is opened non-blocking, so that the writer of a full pipe can be
+/// stopped.
 fn open_file(path: &PathBuf) -> io::Result<File> {
     let is_fifo = fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo());
     OpenOptions::new()
@@ -176,23 +176,23 @@ fn open_file(path: &PathBuf) -> io::Result<File> {
         .open(path)
 }
 
-/// Ends the last line of a file that another process has cut, as no space was left: what follows is not taken
-/// for its rest.
+/// Terminates the last line of the file if another process has cut it, for example because the disk was full, so that
+/// readers do not join it with the next line.
 fn mark_cut_line(mut file: &File, path: &Path) {
-    // A process that hands over may be writing: then the file grows.
+    // During a binary upgrade the old process may still be writing: then the file grows.
     let cut = cut_at(path);
     if cut.is_some() {
         std::thread::sleep(Duration::from_millis(100));
         if cut_at(path) == cut {
-            // Without space this fails like what follows.
+            // If the disk is full, the next write reports it.
             let _ = file.write(b" [cut]\n");
         }
     }
 }
 
-/// The length of a file whose last line has no end.
+/// Returns the length of the file if its last line has no line feed.
 fn cut_at(path: &Path) -> Option<u64> {
-    if !fs::metadata(path).is_ok_and(|facts| facts.is_file()) {
+    if !fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
         return None;
     }
     let file = File::open(path).ok()?;
@@ -201,17 +201,17 @@ fn cut_at(path: &Path) -> Option<u64> {
     (last != *b"\n").then_some(length)
 }
 
-/// A batch that was not written to its end.
+/// A batch that was not written completely.
 #[derive(Debug)]
 struct Fault {
     error: io::Error,
-    /// Lines of which at least the end is missing.
+    /// Number of lines that are missing or incomplete.
     lost: u64,
 }
 
-/// Writes a batch, after the rest of the line within which the write before it ended.
+/// Writes the rest of a cut line and then a batch.
 ///
-/// `wait` is called when `out` would block; false ends the attempt.
+/// `wait` is called when `out` would block; `false` stops the attempt.
 fn write_lines(
     out: &mut impl Write,
     rest: &mut Vec<u8>,
@@ -234,7 +234,10 @@ fn write_lines(
     })
 }
 
-/// Writes all of `bytes`, or gives how many were written and what stopped it.
+/// Writes all of `bytes`.
+///
+/// # Errors
+/// The number of bytes that were written, and the error.
 fn write_all(
     out: &mut impl Write,
     bytes: &[u8],
@@ -257,7 +260,7 @@ fn write_all(
 mod tests {
     use super::*;
 
-    /// Answers each write from a script: how many bytes to take, or which error to give.
+    /// A writer whose results are scripted: the number of bytes to accept, or an error.
     struct Scripted {
         script: Vec<Result<usize, io::ErrorKind>>,
         written: Vec<u8>,
@@ -297,7 +300,7 @@ mod tests {
         let mut write =
             |out: &mut Scripted, bytes: &[u8]| write_lines(out, &mut rest, bytes, &mut || true);
         let mut lost = |out: &mut Scripted, bytes: &[u8]| write(out, bytes).unwrap_err().lost;
-        // The cut line is not lost: its rest follows.
+        // The cut line is not lost: its rest is written next.
         assert_eq!(lost(&mut out, b"one\ntwo\nsix\n"), 1);
         assert_eq!(lost(&mut out, b"ten\n"), 1);
         assert_eq!(lost(&mut out, b"six\nten\n"), 2);
@@ -307,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_cut_by_a_process_before_is_marked() {
+    fn a_line_that_an_earlier_process_has_cut_is_marked() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         for (before, expected) in [("", ""), ("one\n", "one\n"), ("one\ntw", "one\ntw [cut]\n")] {

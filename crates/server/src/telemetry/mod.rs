@@ -1,4 +1,4 @@
-//! Telemetry of requests: access log, reverse DNS, metrics, live view, traces.
+//! Telemetry: access log, reverse DNS, metrics, live view, traces.
 
 mod access_log;
 mod access_record;

@@ -1,10 +1,10 @@
-//! What is kept out of logs and traces: credentials in fields, in queries and in URLs.
+//! Redaction of credentials in fields, queries and URLs, for logs and traces.
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode;
 
-/// The query keys whose values are not recorded, unless the configuration names its own.
+/// Query keys whose values are redacted by default.
 pub(crate) const DEFAULT_KEYS: [&str; 19] = [
     "access_token",
     "api_key",
@@ -27,10 +27,10 @@ pub(crate) const DEFAULT_KEYS: [&str; 19] = [
     "x-goog-signature",
 ];
 
-/// What stands for a secret.
+/// Replacement of a secret.
 const INSTEAD: &[u8] = b"REDACTED";
 
-/// Keeps secrets out of what is recorded.
+/// Removes secrets from telemetry.
 #[derive(Debug, Clone)]
 pub(crate) struct Redactor {
     /// In lower case.
@@ -38,14 +38,14 @@ pub(crate) struct Redactor {
 }
 
 impl Redactor {
-    /// One that keeps back the values of these query keys, in any case of letters.
+    /// Creates a redactor for the values of these query keys, ignoring case.
     pub(crate) fn new<S: AsRef<str>>(keys: &[S]) -> Self {
         let key = |key: &S| key.as_ref().to_ascii_lowercase().into_bytes().into_boxed_slice();
         Self { keys: keys.iter().map(key).collect() }
     }
 
-    /// A request-target or a URL, without the values of secret query keys and without userinfo
-    /// (RFC 3986 §3.2.1).
+    /// Redacts the values of secret query keys and the userinfo (RFC 3986 §3.2.1) of a request-target
+    /// or URL.
     #[inline]
     pub(crate) fn target<'a>(&self, target: &'a [u8]) -> Cow<'a, [u8]> {
         if target.first() == Some(&b'/') && memchr::memchr(b'?', target).is_none() {
@@ -54,8 +54,8 @@ impl Redactor {
         self.query(without_userinfo(target))
     }
 
-    /// A field's value, to be shown. Any field may hold a URL, as `Referer` does: what a request-target
-    /// would not show is not shown there either.
+    /// Redacts the value of a field. Any field can contain a URL, as `Referer` does, so values are redacted like
+    /// request-targets.
     pub(crate) fn field<'a>(&self, name: &[u8], value: &'a [u8]) -> Cow<'a, [u8]> {
         if is_secret_field(name) { Cow::Borrowed(INSTEAD) } else { self.target(value) }
     }
@@ -77,20 +77,20 @@ impl Redactor {
                 clean.extend_from_slice(pair);
             }
             at += pair.len();
-            // The separator.
+            // Copy the separator.
             clean.extend(target.get(at));
             at += 1;
         }
         Cow::Owned(clean)
     }
 
-    /// Whether a pair `key=value` has a value that is not to be seen.
+    /// Returns `true` if the value of a pair `key=value` is secret.
     fn is_secret(&self, pair: &[u8]) -> bool {
         let Some(sign) = memchr::memchr(b'=', pair) else { return false };
         let (key, value) = (&pair[..sign], &pair[sign + 1..]);
         !value.is_empty()
             && self.keys.iter().any(|secret| {
-                // What reads the query decodes it first.
+                // Applications decode the key before they compare it.
                 percent_decode(key).map(|byte| byte.to_ascii_lowercase()).eq(secret.iter().copied())
             })
     }
@@ -109,7 +109,7 @@ fn without_userinfo(target: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Whether a field's value is a credential.
+/// Returns `true` if the value of the field is a credential.
 fn is_secret_field(name: &[u8]) -> bool {
     const SECRET: [&str; 8] = [
         "authorization",
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_not_seen_and_all_else_is() {
+    fn only_secrets_are_redacted() {
         let redactor = Redactor::new(&DEFAULT_KEYS);
         for (target, clean) in [
             ("/a", "/a"),
@@ -155,13 +155,13 @@ mod tests {
     }
 
     #[test]
-    fn credentials_in_fields_are_known_in_any_case() {
+    fn names_of_secret_fields_ignore_case() {
         assert!(is_secret_field(b"Cookie") && is_secret_field(b"AUTHORIZATION"));
         assert!(!is_secret_field(b"Accept"));
     }
 
     #[test]
-    fn fields_are_shown_without_credentials_and_without_those_of_urls() {
+    fn credentials_and_urls_in_fields_are_redacted() {
         let redactor = Redactor::new(&["k"]);
         for (name, value, shown) in [
             ("Proxy-Authorization", "Basic hunter", "REDACTED"),

@@ -1,4 +1,4 @@
-//! What is known of a request besides its bytes, from its arrival to its log line.
+//! Telemetry of one request, from its first byte to its access record.
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -12,54 +12,53 @@ use crate::checks::{Client, ConnectionPace, Pacer, RequestContext};
 use crate::config::Settings;
 use crate::transport::{Peer, Transport};
 
-/// One request's way through the server. It is made when the head has arrived, and ends with
-/// [`WorkerContext::record`](crate::worker::WorkerContext::record); whatever the gates lent to the request is given
-/// back with it.
+/// Telemetry of one request. It is created when the head is complete, and ends with
+/// [`WorkerContext::record`](crate::worker::WorkerContext::record). It also owns the request context, and with it the
+/// permits of the request.
 #[derive(Debug)]
 pub(crate) struct RequestTelemetry {
-    /// The site's number.
+    /// Index of the site.
     pub(crate) site: usize,
-    /// What the gates know of who asks; `None` when the route has none.
+    /// Context of the checks; `None` if the route has no checks.
     pub(crate) context: Option<Rc<RequestContext>>,
-    /// What a script tells of it; `None` when it is for none.
+    /// Context of the script; `None` if no script runs.
     pub(crate) script_context: Option<Rc<ScriptContext>>,
-    /// Whether the access log has a line for it.
+    /// Whether the request is logged.
     pub(crate) is_logged: bool,
-    /// What it is counted by, and how its client is told of its time.
+    /// Telemetry settings of the route.
     pub(crate) route_telemetry: RouteTelemetry,
     pub(crate) timestamps: Timestamps,
-    /// Present when it is traced.
+    /// Span of a traced request.
     pub(crate) span: Option<Box<Span>>,
 }
 
-/// How a route's requests are followed.
+/// Telemetry settings of a route.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RouteTelemetry {
-    /// What they are counted by.
+    /// Label of the route's metrics.
     pub(crate) label: Label,
-    /// Whether answers tell in `Server-Timing` where the time went.
+    /// Send `Server-Timing` with responses.
     pub(crate) server_timing: bool,
 }
 
 impl RouteTelemetry {
-    /// As those settings have it.
+    /// Returns the telemetry settings of a route.
     #[inline]
     pub(crate) fn of(settings: &Settings) -> Self {
         Self { label: settings.label, server_timing: settings.server_timing }
     }
 }
 
-/// Moments on the way of one request. What happened at once, within the same turn of the worker, has
-/// no moment of its own.
+/// Timestamps of one request. Phases within one iteration of the worker share a timestamp.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timestamps {
-    /// How its connection began, when it is the first one of it.
+    /// Start of the connection, for its first request.
     pub(crate) connection_start: Option<ConnectionStart>,
-    /// Its first byte was read.
+    /// The first byte was read.
     pub(crate) first_byte: Instant,
-    /// Its head was complete.
+    /// The head was complete.
     pub(crate) head: Instant,
-    /// The first byte of the answer was written.
+    /// The first byte of the response was written.
     pub(crate) first_out: Option<Instant>,
 }
 
@@ -70,60 +69,59 @@ pub(crate) struct ReadTimes {
     last_read: Instant,
 }
 
-/// How a connection began.
+/// Timestamps of the start of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionStart {
-    /// It was accepted.
+    /// The connection was accepted.
     pub(crate) accepted: Instant,
-    /// Its TLS handshake was done.
+    /// The TLS handshake was done.
     pub(crate) secured: Option<Instant>,
 }
 
-/// How long each phase took, in nanoseconds; `None` for a phase that the request did not have.
+/// Durations of the phases of a request in nanoseconds. `None` for a phase that the request did not have.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Timings {
-    /// From the connection's beginning to the end of the TLS handshake.
+    /// From accepting the connection to the end of the TLS handshake.
     pub(crate) tls: Option<u64>,
-    /// From there to the request's first byte.
+    /// From there to the first byte of the request.
     pub(crate) idle: Option<u64>,
     /// From the first byte to the end of the head.
     pub(crate) head: u64,
-    /// From there until its route was found, behind the requests that came before it; `None` where nobody
-    /// wants to know it apart from what follows.
+    /// From there to the end of routing, including the wait for earlier requests of the connection; `None` if it is
+    /// not measured apart from `handler`.
     pub(crate) route: Option<u64>,
-    /// Waiting at gates.
+    /// Waiting for checks.
     pub(crate) gate: Option<u64>,
-    /// From there to the answer's first byte.
+    /// From there to the first byte of the response.
     pub(crate) handler: Option<u64>,
-    /// From there to the answer's last byte.
+    /// From there to the last byte of the response.
     pub(crate) send: Option<u64>,
 }
 
-/// The names of the phases, in the order of time.
+/// Names of the phases in chronological order.
 pub const PHASES: [&str; 7] = ["tls", "idle", "head", "route", "gate", "handler", "send"];
 
 impl ConnectionStart {
-    /// Of a connection that was accepted now.
+    /// Creates the timestamps of a connection that is accepted now.
     pub(crate) fn now() -> Self {
         Self { accepted: Instant::now(), secured: None }
     }
 }
 
 impl ReadTimes {
-    /// Bytes were read now: more of what `known` tells of, unless something new begins with them.
+    /// Updates `known` after a read. A request `begins` with the bytes if none was incomplete.
     pub(crate) fn after_read(known: Option<Self>, begins: bool) -> Self {
         let now = Instant::now();
         let first_byte = known.filter(|_| !begins).map_or(now, |known| known.first_byte);
         Self { first_byte, last_read: now }
     }
 
-    /// All of them at that moment.
+    /// Creates the times of a request that was read at once.
     fn at(moment: Instant) -> Self {
         Self { first_byte: moment, last_read: moment }
     }
 
-    /// How long the phases took of a request that was answered at once and is only counted, from its first byte
-    /// to `end`.
+    /// Returns the timings of a request with a cached response that is only counted. It ended at `end`.
     #[inline]
     pub(crate) fn timings(self, routed: Option<Instant>, end: Instant) -> Timings {
         let handler = nanos(routed.unwrap_or(self.last_read), end);
@@ -136,7 +134,7 @@ impl ReadTimes {
         }
     }
 
-    /// When the first of the bytes was read.
+    /// Returns when the first byte was read.
     #[inline]
     pub(crate) fn first_byte(self) -> Instant {
         self.first_byte
@@ -144,8 +142,8 @@ impl ReadTimes {
 }
 
 impl RequestTelemetry {
-    /// Of a request whose head was complete with the bytes that were read last; now, where that is not
-    /// known.
+    /// Creates the telemetry of a request whose head was complete with the last read. Uses the current time without
+    /// `read_times`.
     #[inline]
     pub(crate) fn new(
         read_times: Option<ReadTimes>,
@@ -166,8 +164,8 @@ impl RequestTelemetry {
         }
     }
 
-    /// With what the router found out. Even when nobody wants to know of requests, one that gates
-    /// have let pass is followed to its end, for what they lent to it.
+    /// Adds the result of routing. A request with a context has telemetry even if nothing uses it, as the telemetry
+    /// owns the permits in the context.
     #[inline]
     pub(crate) fn routed(
         telemetry: Option<Self>,
@@ -185,30 +183,29 @@ impl RequestTelemetry {
         Some(Self { site, context, is_logged, route_telemetry, ..telemetry })
     }
 
-    /// The client, which may be another than the one of its connection.
+    /// Returns the client, resolved through trusted proxies.
     pub(crate) fn client(&self, peer: Peer, stream: &Transport) -> Client {
         self.context.as_ref().map_or_else(|| Client::of(peer, stream), |context| context.client)
     }
 
-    /// The `traceparent` of what handlers do, when the request is traced.
+    /// Returns the value of `traceparent` for handlers, if the request is traced.
     pub(crate) fn traceparent(&self) -> Option<Box<str>> {
         self.span.as_ref().map(|span| span.traceparent().into())
     }
 
-    /// Whether the answer has fields that are of this request alone.
+    /// Returns `true` if the response has fields that depend on this request.
     #[inline]
     pub(crate) fn has_fields(&self) -> bool {
         self.route_telemetry.server_timing
             || self.context.as_ref().is_some_and(|context| context.has_fields())
     }
 
-    /// The first byte of the answer is about to be written.
+    /// Sets the time of the first byte of the response.
     pub(crate) fn begin_response(&mut self) {
         self.timestamps.first_out = Some(Instant::now());
     }
 
-    /// The answer's head is made: adds to its fields what the gates say of it, and where the time
-    /// went.
+    /// Starts the response: appends the fields of the checks and `Server-Timing`.
     pub(crate) fn append_fields(&mut self, fields: &mut FieldLines) {
         self.begin_response();
         if let Some(context) = &self.context {
@@ -219,9 +216,9 @@ impl RequestTelemetry {
         }
     }
 
-    /// The phases so far as a `Server-Timing` value, in milliseconds.
+    /// Returns the phases so far as a value of `Server-Timing`, in milliseconds.
     fn server_timing(&self) -> String {
-        // How long it takes to send is not known when the head is sent.
+        // The duration of sending is unknown when the head is written.
         let timings = Timings { send: None, ..self.timings(Instant::now()) };
         let told = timings
             .iter()
@@ -229,7 +226,7 @@ impl RequestTelemetry {
         told.collect::<Vec<_>>().join(", ")
     }
 
-    /// How long each phase took; the last ends at `end`. What is answered at once is sent at once.
+    /// Returns the durations of all phases. The last one ends at `end`.
     pub(crate) fn timings(&self, end: Instant) -> Timings {
         let Timestamps { connection_start, first_byte, head, first_out } = self.timestamps;
         let context = self.context.as_deref();
@@ -251,7 +248,7 @@ impl RequestTelemetry {
         }
     }
 
-    /// Whether the answer's body has to be sent piece by piece, as a throttle lets it.
+    /// Returns the pacer of the response body, if a bandwidth limit applies.
     #[inline]
     pub(crate) fn pacer(
         &self,
@@ -263,19 +260,19 @@ impl RequestTelemetry {
 }
 
 impl Timings {
-    /// All phases, as [`PHASES`] names them.
+    /// Returns the durations in the order of [`PHASES`].
     #[inline]
     pub(crate) fn all(&self) -> [Option<u64>; PHASES.len()] {
         let Self { tls, idle, head, route, gate, handler, send } = *self;
         [tls, idle, Some(head), route, gate, handler, send]
     }
 
-    /// Of a request whose answer is still to come.
+    /// Removes the phases of the response, for a request that is in progress.
     pub(crate) fn begun(self) -> Self {
         Self { handler: None, send: None, ..self }
     }
 
-    /// The phases that the request had, by name, in microseconds.
+    /// Returns name and microseconds of the phases that the request had.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let named = PHASES.into_iter().zip(self.all());
         named.filter_map(|(name, nanos)| Some((name, nanos? / 1_000)))

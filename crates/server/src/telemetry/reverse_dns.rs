@@ -1,4 +1,4 @@
-//! The names of clients, asked for in the background and never waited for.
+//! Reverse DNS: names of clients, resolved in the background.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -18,25 +18,25 @@ use hickory_resolver::{Resolver, ResolverBuilder, TokioResolver};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// How the names of clients are looked up.
+/// Settings of reverse DNS.
 #[derive(Clone, Debug)]
 pub(crate) struct ReverseDnsSettings {
-    /// The resolver to ask; by default the system's.
+    /// Address of the resolver; the system's by default.
     pub(crate) resolver: Option<SocketAddr>,
-    /// A lookup that takes longer has failed.
+    /// Timeout of a lookup.
     pub(crate) timeout: Duration,
-    /// At most this many lookups are under way; past it, clients stay nameless.
+    /// Maximum of concurrent lookups. Beyond it, clients are logged without a name.
     pub(crate) max_under_way: usize,
-    /// At most about this many addresses are remembered; then the oldest is forgotten.
+    /// Approximate maximum of cached addresses. The oldest entry is evicted first.
     pub(crate) cache_entries: usize,
-    /// A name is kept as long as its record says, but no longer than this.
+    /// Maximum time for which a name is cached; its TTL may be shorter.
     pub(crate) max_ttl: Duration,
-    /// How long it is remembered that an address has no name, or that the lookup failed.
+    /// Time for which a negative result or a failure is cached.
     pub(crate) negative_ttl: Duration,
 }
 
 impl Default for ReverseDnsSettings {
-    /// The system's resolver, 5 s, 64 under way, 16,384 entries, a day, five minutes.
+    /// The system's resolver, timeout 5 s, 64 concurrent lookups, 16,384 entries, one day, five minutes.
     fn default() -> Self {
         Self {
             resolver: None,
@@ -49,10 +49,10 @@ impl Default for ReverseDnsSettings {
     }
 }
 
-/// Names of clients by reverse DNS (PTR records, RFC 1035 §3.5), from a bounded cache.
+/// Resolves names of clients by reverse DNS (PTR records, RFC 1035 §3.5), with a bounded cache.
 ///
-/// Lookups run on a thread of their own, which ends when this is dropped. A name is what the
-/// owner of the address says: it is not confirmed by a forward lookup, and good for logs only.
+/// Lookups run on a separate thread, which ends when this is dropped. The owner of the address
+/// chooses the name. It is not verified by a forward lookup, so it is for logs only.
 pub(crate) struct ReverseDns {
     cache: Arc<Cache>,
     requests: UnboundedSender<Ticket>,
@@ -62,7 +62,7 @@ impl ReverseDns {
     /// Reads the resolver's configuration and starts the thread.
     ///
     /// # Errors
-    /// Fails when the system's resolver configuration cannot be read, or the thread not be started.
+    /// The system's resolver configuration cannot be read, or the thread cannot be started.
     pub(crate) fn new(settings: ReverseDnsSettings) -> io::Result<Self> {
         let builder = resolver_builder(&settings)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -78,26 +78,26 @@ impl ReverseDns {
         Ok(Self { cache: Arc::new(Cache::new(settings)), requests })
     }
 
-    /// The name of `address` as far as it is known now; starts a lookup when it is not.
+    /// Returns the name of `address` if it is cached, and starts a lookup otherwise.
     ///
-    /// Never waits. A name past its time is still given while it is asked for again.
+    /// Never blocks. An expired name is returned while it is looked up again.
     pub(crate) fn name(&self, address: IpAddr) -> Option<Arc<str>> {
         let (name, ticket) = self.cache.get(address.to_canonical(), now());
         if let Some(ticket) = ticket {
-            // When the thread is gone, the ticket comes back, is dropped, and counts as failed.
+            // If the thread has ended, the ticket is dropped and counts as failed.
             let _ = self.requests.send(ticket);
         }
         name
     }
 
-    /// How many lookups are under way.
+    /// Returns the number of lookups in progress.
     #[cfg(test)]
     pub(crate) fn under_way(&self) -> usize {
         self.cache.under_way.load(Ordering::Relaxed)
     }
 }
 
-/// Runs lookups until all senders are gone; those under way then end with the runtime.
+/// Runs lookups until all senders are dropped. Lookups in progress then end with the runtime.
 async fn serve(
     resolver: TokioResolver,
     timeout: Duration,
@@ -132,11 +132,11 @@ fn resolver_builder(
         }
     };
     let options = builder.options_mut();
-    // Time for one more attempt, as datagrams get lost.
+    // Leave time for a second attempt, as datagrams get lost.
     options.timeout = settings.timeout / 2;
     options.attempts = 1;
     options.max_active_requests = settings.max_under_way.max(1);
-    options.cache_size = 0; // the cache is here
+    options.cache_size = 0; // this module has its own cache
     Ok(builder)
 }
 
@@ -144,7 +144,7 @@ fn explain(error: impl std::fmt::Display) -> io::Error {
     io::Error::other(format!("reverse DNS: {error}"))
 }
 
-/// The first name of an answer, with the seconds that it is good for.
+/// Returns the first name of an answer, with its TTL in seconds.
 fn found(answer: &Lookup) -> Option<(Arc<str>, u64)> {
     let (name, ttl) = answer.answers().iter().find_map(|record| match &record.data {
         RData::PTR(name) => Some((&name.0, record.ttl)),
@@ -153,11 +153,11 @@ fn found(answer: &Lookup) -> Option<(Arc<str>, u64)> {
     Some((host_name(name)?, u64::from(ttl)))
 }
 
-/// The text of a name that is fit for a log.
+/// Returns the text of a name if it is safe in a log.
 ///
-/// Whoever owns an address chooses its name. One that holds anything but letters, digits, dots,
-/// hyphens and underscores is dropped, and so is one that could be taken for an address or for
-/// the sign of an absent field.
+/// The owner of an address chooses its name. A name is rejected if it has other characters than
+/// letters, digits, dots, hyphens and underscores, or if it looks like an address or like the mark
+/// of an absent field.
 fn host_name(name: &Name) -> Option<Arc<str>> {
     let fit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     if name.iter().any(|label| !label.iter().all(fit)) {
@@ -169,7 +169,7 @@ fn host_name(name: &Name) -> Option<Arc<str>> {
     Some(name.to_ascii().trim_end_matches('.').into())
 }
 
-/// What is known of addresses, in parts that are locked one at a time.
+/// Cache of names, in shards with a lock each.
 struct Cache {
     shards: Box<[Mutex<Shard>]>,
     hasher: DefaultHashBuilder,
@@ -181,7 +181,7 @@ struct Cache {
 #[derive(Default)]
 struct Shard {
     entries: HashMap<IpAddr, Entry>,
-    /// The addresses of `entries`, each once, in the order in which they came.
+    /// The addresses of `entries`, each once, in order of insertion.
     ages: VecDeque<IpAddr>,
 }
 
@@ -203,7 +203,7 @@ impl Cache {
         }
     }
 
-    /// The name as it is known, and the order for a lookup when one is due.
+    /// Returns the cached name, and a ticket for a lookup if one is due.
     fn get(self: &Arc<Self>, address: IpAddr, now: u64) -> (Option<Arc<str>>, Option<Ticket>) {
         let mut shard = self.shard(address);
         if let Some(entry) = shard.entries.get_mut(&address) {
@@ -233,13 +233,13 @@ impl Cache {
             None => (None, self.settings.negative_ttl.as_secs()),
         };
         if let Some(entry) = self.shard(address).entries.get_mut(&address) {
-            // At least a second: a failing lookup is never begun again at once.
+            // At least one second, so that a failing lookup is not repeated at once.
             *entry = Entry { name, expires: now() + ttl.max(1), pending: false };
         }
         self.leave_place();
     }
 
-    /// Takes one of the places for lookups under way, if one is free.
+    /// Takes a permit for a lookup, if one is free.
     fn take_place(&self) -> bool {
         let limit = self.settings.max_under_way;
         if self.under_way.load(Ordering::Relaxed) >= limit {
@@ -267,7 +267,7 @@ impl Cache {
 }
 
 impl Shard {
-    /// Forgets the oldest entries that nobody is asking for; false when there is no room.
+    /// Evicts the oldest entries that have no lookup in progress. Returns `false` if there is no room.
     fn make_room(&mut self, limit: usize) -> bool {
         for _ in 0..self.ages.len() {
             if self.entries.len() < limit {
@@ -284,10 +284,10 @@ impl Shard {
     }
 }
 
-/// A lookup that was ordered; dropped without a result, it counts as failed.
+/// A requested lookup. It counts as failed if it is dropped without a result.
 struct Ticket {
     address: IpAddr,
-    /// None once the result is stored.
+    /// `None` once the result is stored.
     cache: Option<Arc<Cache>>,
 }
 
@@ -307,14 +307,14 @@ impl Drop for Ticket {
     }
 }
 
-/// Seconds of a clock that never goes back; the coarse one costs a few nanoseconds.
+/// Returns the seconds of the coarse monotonic clock, which is cheap to read.
 fn now() -> u64 {
     u64::try_from(clock_gettime(ClockId::MonotonicCoarse).tv_sec).unwrap_or(0)
 }
 
 const SHARDS: usize = 16;
 
-/// A record that wants to be asked for at each request is asked for twice a minute.
+/// Minimum time for which a name is cached, whatever its TTL.
 const SHORTEST_TTL_SECS: u64 = 30;
 
 #[cfg(test)]
@@ -324,8 +324,8 @@ mod tests {
     use std::net::{Ipv4Addr, UdpSocket};
     use std::time::Instant;
 
-    /// A resolver on loopback: answers each question with `name` for 10.0.0.1, with a name that
-    /// would forge a line for 10.0.0.2, with an address for 10.0.0.3, and with NXDOMAIN for others.
+    /// A resolver on loopback. It answers with a name for 10.0.0.1, with a name that would forge a line for 10.0.0.2,
+    /// with an address for 10.0.0.3, and with NXDOMAIN for others.
     fn start_resolver() -> (SocketAddr, Arc<AtomicUsize>) {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = socket.local_addr().unwrap();
@@ -341,7 +341,7 @@ mod tests {
         (address, questions)
     }
 
-    /// The DNS message (RFC 1035 §4.1) that answers `query`.
+    /// Returns the DNS message (RFC 1035 §4.1) that answers `query`.
     fn answer(query: &[u8]) -> Vec<u8> {
         let name_length = query[12..].iter().position(|byte| *byte == 0).unwrap() + 1;
         let question = &query[12..12 + name_length + 4];
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_known_after_a_lookup_and_asked_for_once() {
+    fn a_name_is_cached_after_one_lookup() {
         let (resolver, questions) = start_resolver();
         let settings = ReverseDnsSettings { resolver: Some(resolver), ..Default::default() };
         let names = ReverseDns::new(settings).unwrap();
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_and_missing_names_are_none_and_not_asked_for_again() {
+    fn unsafe_and_missing_names_are_cached_as_none() {
         let (resolver, questions) = start_resolver();
         let settings = ReverseDnsSettings { resolver: Some(resolver), ..Default::default() };
         let names = ReverseDns::new(settings).unwrap();
@@ -405,7 +405,7 @@ mod tests {
             assert_eq!(names.name(client), None);
             wait_until_idle(&names);
             let asked = questions.load(Ordering::Relaxed);
-            assert!(asked > before, "10.0.0.{last} is asked for");
+            assert!(asked > before, "10.0.0.{last} is looked up");
             assert_eq!(names.name(client), None);
             assert_eq!((names.under_way(), names.cache.get(client, now()).0), (0, None));
             before = asked;
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_resolver_delays_nothing_and_bounds_what_is_under_way() {
+    fn a_silent_resolver_blocks_nothing_and_lookups_are_bounded() {
         let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let names = ReverseDns::new(ReverseDnsSettings {
             resolver: Some(silent.local_addr().unwrap()),
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_thread_leaves_clients_nameless() {
+    fn without_its_thread_clients_have_no_name() {
         let (requests, received) = unbounded_channel();
         drop(received);
         let cache = Arc::new(Cache::new(ReverseDnsSettings::default()));
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_is_forgotten_but_never_one_under_way() {
+    fn the_oldest_entry_is_evicted_unless_its_lookup_is_in_progress() {
         let settings =
             ReverseDnsSettings { cache_entries: 32, max_under_way: 1000, ..Default::default() };
         let cache = Arc::new(Cache::new(settings));
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_past_its_time_is_given_while_it_is_asked_for_again() {
+    fn an_expired_name_is_returned_while_it_is_looked_up_again() {
         let cache = Arc::new(Cache::new(ReverseDnsSettings::default()));
         let address = IpAddr::from([10, 0, 0, 1]);
         let (_, ticket) = cache.get(address, now());

@@ -1,37 +1,36 @@
-//! A script's part in a request: by which number it is known, and where its time went.
+//! Context of a request to a script: id, timestamps, captured standard error.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::hash::{BuildHasher, RandomState};
 use std::time::Instant;
 
-/// What one request to a script goes through, for the script, the log and the answer alike. Moments
-/// are by the monotonic clock, which counts nanoseconds.
+/// Context of one request to a script. The script, the logs and the response use it.
 #[derive(Debug)]
 pub(crate) struct ScriptContext {
-    /// The head had arrived.
+    /// The request head was complete.
     received: Instant,
-    /// A place for a process was free, and the body was there when it had to be.
+    /// A process was available, and the body was received if it had to be.
     chosen: Cell<Option<Instant>>,
-    /// The program was loaded: fork and exec lie between `chosen` and this.
+    /// The program was loaded: between `chosen` and this are fork and exec.
     started: Cell<Option<Instant>>,
-    /// All of the request's body was with the script.
+    /// The whole request body was written to the script.
     pub(crate) handed_over: Cell<Option<Instant>>,
-    /// The script's first byte had arrived.
+    /// The first byte of the script's output arrived.
     pub(crate) first_byte: Cell<Option<Instant>>,
-    /// The script's output had ended.
+    /// The script's output ended.
     pub(crate) ended: Cell<Option<Instant>>,
     id: OnceCell<Box<str>>,
-    /// The `traceparent` of what the script does, when the server itself traces the request.
+    /// Value of `traceparent` for the script, if the server traces the request.
     pub(crate) traceparent: Option<Box<str>>,
-    /// Lines of standard error, where they are to be shown.
+    /// Captured lines of standard error; `None` if they are not shown to the client.
     errors: RefCell<Option<String>>,
 }
 
-/// Bytes of standard error that are kept to be shown.
+/// Maximum of captured bytes of standard error.
 const ERRORS: usize = 16 * 1024;
 
 impl ScriptContext {
-    /// Of a request whose head had arrived at that moment; `traceparent` when it is traced.
+    /// Creates the context of a request whose head was complete at `received`.
     pub(crate) fn new(received: Instant, traceparent: Option<Box<str>>) -> Self {
         Self {
             received,
@@ -46,7 +45,7 @@ impl ScriptContext {
         }
     }
 
-    /// A process was `chosen`, and was given the request, or `started`, at those moments.
+    /// Sets when a process was `chosen` and when it got the request or was `started`. Resets later timestamps.
     pub(crate) fn start(&self, chosen: Instant, started: Instant) {
         self.chosen.set(Some(chosen));
         self.started.set(Some(started));
@@ -55,37 +54,37 @@ impl ScriptContext {
         }
     }
 
-    /// That moment is now.
+    /// Sets a timestamp to the current time.
     pub(crate) fn mark(&self, timestamp: &Cell<Option<Instant>>) {
         timestamp.set(Some(Instant::now()));
     }
 
-    /// When the script had the request, or the request came, as long as none had.
+    /// Returns when the script got the request, or else when the request arrived.
     pub(crate) fn started(&self) -> Instant {
         self.started.get().unwrap_or(self.received)
     }
 
-    /// The number by which the request is known; empty as long as it has none.
+    /// Returns the request id; empty if it is not set.
     pub(crate) fn id(&self) -> &str {
         self.id.get().map_or("", |id| id)
     }
 
-    /// The first number stays: a script that leads to another has one request with it.
+    /// Sets the request id. The first call wins, as an internal redirect to another script keeps the id.
     pub(crate) fn set_id(&self, id: impl FnOnce() -> Box<str>) {
         self.id.get_or_init(id);
     }
 
-    /// Keeps what the script writes to its standard error from now on.
+    /// Captures standard error from now on.
     pub(crate) fn keep_errors(&self) {
         self.errors.borrow_mut().get_or_insert_default();
     }
 
-    /// What was kept of standard error.
+    /// Returns the captured standard error.
     pub(crate) fn errors(&self) -> String {
         self.errors.borrow().clone().unwrap_or_default()
     }
 
-    /// Keeps a line of standard error, where it is to be kept.
+    /// Adds a line of standard error, if it is captured.
     pub(crate) fn add_error(&self, line: &str) {
         if let Some(errors) = &mut *self.errors.borrow_mut()
             && errors.len() + line.len() < ERRORS
@@ -95,7 +94,7 @@ impl ScriptContext {
         }
     }
 
-    /// Every moment that there was, by its name, in nanoseconds since the request's head had arrived.
+    /// Returns the name of each timestamp that is set, in nanoseconds since the request head.
     pub(crate) fn timestamps(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let timestamps = [
             ("chosen", &self.chosen),
@@ -110,7 +109,7 @@ impl ScriptContext {
         })
     }
 
-    /// The phases so far as a `Server-Timing` value, in milliseconds.
+    /// Returns the phases so far as a value of `Server-Timing`, in milliseconds.
     pub(crate) fn server_timing(&self) -> String {
         let millis = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1000.0;
         let (chosen, started) = (self.chosen.get().unwrap_or(self.received), self.started());
@@ -128,7 +127,7 @@ impl ScriptContext {
         text
     }
 
-    /// One line for those who look closely.
+    /// Logs the timestamps at level debug.
     pub(crate) fn log_timestamps(&self, script: &str, pid: i32) {
         let nanos = |to: Option<Instant>| {
             to.map(|to| to.duration_since(self.received).as_nanos() as u64).unwrap_or_default()
@@ -142,12 +141,12 @@ impl ScriptContext {
             handed_over = nanos(self.handed_over.get()),
             first_byte = nanos(self.first_byte.get()),
             ended = nanos(Some(Instant::now())),
-            "phases of a script, nanoseconds since its request"
+            "script finished; timestamps in nanoseconds since the request"
         );
     }
 }
 
-/// 32 hexadecimal digits by chance.
+/// Returns 32 random hexadecimal digits.
 pub(crate) fn random_id() -> String {
     let mut id = String::with_capacity(32);
     push_hex(random(), &mut id);
@@ -155,16 +154,15 @@ pub(crate) fn random_id() -> String {
     id
 }
 
-/// Adds a number's 16 hexadecimal digits.
+/// Appends the 16 hexadecimal digits of a number.
 pub(crate) fn push_hex(number: u64, text: &mut String) {
     let digits: [u8; 16] =
         std::array::from_fn(|at| b"0123456789abcdef"[(number >> (60 - 4 * at) & 15) as usize]);
     text.push_str(std::str::from_utf8(&digits).unwrap_or_default());
 }
 
-/// 64 bits that nobody who sees some of them can foretell: SipHash with keys that the system made
-/// at random.
+/// Returns 64 unpredictable bits: SipHash with random keys of the system.
 pub(crate) fn random() -> u64 {
-    // 0 would be no number of a trace, and comes once in 2^64.
+    // 0 is not a valid id of a trace.
     RandomState::new().hash_one(0_u8).max(1)
 }

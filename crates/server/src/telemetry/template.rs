@@ -1,4 +1,4 @@
-//! Access log lines in the operator's own form.
+//! Templates of access log lines.
 
 use super::escape;
 use super::format::{
@@ -11,10 +11,10 @@ use super::{AccessRecord, TimeCache};
 /// The placeholders are `{remote} {remote_name} {user} {time} {time_iso} {method} {target}
 /// {path} {query} {protocol} {status} {bytes} {referer} {user_agent} {host} {duration_us}
 /// {duration_ms} {connection} {site} {cache} {coding} {request_id} {tls_protocol} {tls_cipher}
-/// {tls_client_subject} {tls_client_verify}`. What is absent is written as `-`.
+/// {tls_client_subject} {tls_client_verify}`. Absent values are written as `-`.
 ///
-/// Text of the client is escaped so that it can end neither the line nor a field, be the field
-/// between double quotes, spaces or tabs: outside quotes a space becomes `\x20`. Other
+/// Text from the client is escaped so that it cannot end the line or the field, whether fields are
+/// separated by double quotes, spaces or tabs: outside quotes a space becomes `\x20`. Other
 /// separators (`|`, `;`) are not escaped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Template {
@@ -31,8 +31,8 @@ impl Template {
     /// Compiles a template.
     ///
     /// # Errors
-    /// Fails on an unknown placeholder (the text names the nearest), on a brace without its
-    /// partner, and on control characters other than a tab.
+    /// The template has an unknown placeholder (the text names the nearest), an unmatched brace, or a
+    /// control character other than a tab.
     pub(crate) fn parse(text: &str) -> Result<Self, FormatError> {
         if let Some(control) = text.chars().find(|c| c.is_control() && *c != '\t') {
             return Err(FormatError(format!("log template: {control:?} cannot be part of a line")));
@@ -68,7 +68,7 @@ impl Template {
         Ok(Self { pieces })
     }
 
-    /// Appends the line, without its line feed.
+    /// Appends the line without a line feed.
     pub(super) fn write(&self, record: &AccessRecord<'_>, time: &mut TimeCache, out: &mut Vec<u8>) {
         for piece in &self.pieces {
             match piece {
@@ -85,7 +85,7 @@ fn push_literal(pieces: &mut Vec<Piece>, literal: &mut String) {
     }
 }
 
-/// Declares the placeholders once: the enum, their names, and the reader of a name.
+/// Declares the placeholders: the enum, their names, and the parser of a name.
 macro_rules! fields {
     ($($variant:ident = $name:literal,)*) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,7 +150,7 @@ impl Field {
             Self::User => text(record.user, out),
             Self::Time => out.extend_from_slice(time.clf(record.started_secs)),
             Self::TimeIso => time_iso(record, time, out),
-            // A request line inside quotes must keep its three parts: no space within one.
+            // Escape spaces, as a request line between quotes has three parts.
             Self::Method => bare_or_dash(Some(record.method), out),
             Self::Target => bare_or_dash(Some(record.target), out),
             Self::Path => bare_or_dash(Some(record.path()), out),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn each_placeholder_gives_its_value() {
+    fn each_placeholder_has_its_value() {
         let record = AccessRecord { user: Some(b"ann"), peer_name: Some("c.example"), ..sample() };
         let template = "{remote}\t{remote_name} {user} {time} {time_iso} {method} {target} {path} \
             {query} {protocol} {status} {bytes} {referer} {host} {duration_us} {duration_ms} \
@@ -202,14 +202,14 @@ mod tests {
     }
 
     #[test]
-    fn spaces_are_kept_only_between_quotes() {
+    fn spaces_are_escaped_outside_quotes() {
         let record = AccessRecord { user_agent: Some(b"a \"b"), ..sample() };
         let template = "\"{user_agent}\" {user_agent} \"{{\"{user_agent}";
         assert_eq!(line(template, &record), "\"a \\x22b\" a\\x20\\x22b \"{\"a\\x20\\x22b");
     }
 
     #[test]
-    fn a_faulty_template_is_refused_with_a_hint() {
+    fn an_invalid_template_is_rejected_with_a_hint() {
         let table = [
             ("{user-agent}", "did you mean `{user_agent}`?"),
             ("{statsu}", "did you mean `{status}`?"),

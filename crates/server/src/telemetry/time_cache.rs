@@ -1,10 +1,10 @@
-//! Timings as text, rendered once a second.
+//! Time as text, formatted once a second.
 
 use dunlin_http::semantics::date;
 
-/// The last second's text in both notations.
+/// The text of the current second in both notations.
 ///
-/// Timings are in UTC always: a log in local time is ambiguous for an hour each autumn.
+/// Times are always in UTC: local time is ambiguous for one hour each autumn.
 #[derive(Clone, Debug)]
 pub(crate) struct TimeCache {
     second: u64,
@@ -13,18 +13,18 @@ pub(crate) struct TimeCache {
 }
 
 impl TimeCache {
-    /// A cache that holds the first second of 1970.
+    /// Creates a cache that contains the first second of 1970.
     pub(crate) fn new() -> Self {
         Self { second: 0, clf: *b"01/Jan/1970:00:00:00 +0000", iso: *b"1970-01-01T00:00:00" }
     }
 
-    /// The time as the common log format has it, without brackets: `10/Oct/2000:13:55:36 +0000`.
+    /// Returns the time in the common log format, without brackets: `10/Oct/2000:13:55:36 +0000`.
     pub(super) fn clf(&mut self, second: u64) -> &[u8; CLF_LENGTH] {
         self.turn_to(second);
         &self.clf
     }
 
-    /// The time of RFC 3339 up to the second: `2000-10-10T13:55:36`, without a zone.
+    /// Returns the time of RFC 3339 up to the second, without a zone: `2000-10-10T13:55:36`.
     pub(super) fn iso(&mut self, second: u64) -> &[u8; ISO_LENGTH] {
         self.turn_to(second);
         &self.iso
@@ -46,7 +46,7 @@ impl TimeCache {
         let clock = [of_day / 3600, of_day / 60 % 60, of_day % 60];
 
         put(&mut self.clf[..2], day);
-        // `month` is 1 to 12 by `civil_from_days`.
+        // `civil_from_days` returns a `month` from 1 to 12.
         let name = (month as usize - 1) * 3;
         self.clf[3..6].copy_from_slice(&MONTHS[name..name + 3]);
         put(&mut self.clf[7..11], year);
@@ -66,7 +66,7 @@ impl Default for TimeCache {
     }
 }
 
-/// Writes `value` in decimal over the whole of `field`, with leading zeros.
+/// Fills `field` with `value` in decimal, with leading zeros.
 fn put(field: &mut [u8], mut value: u64) {
     for digit in field.iter_mut().rev() {
         *digit = b'0' + (value % 10) as u8;

@@ -1,5 +1,5 @@
-//! Records of responses that are in an output buffer. They are made once the socket has taken the bytes, so that nothing
-//! is counted or logged as sent that was not.
+//! Access records of responses that are in an output buffer. They are made once the socket has accepted the bytes, so
+//! that only bytes that were sent are counted and logged.
 
 use std::time::Instant;
 
@@ -11,34 +11,34 @@ use crate::checks::Client;
 use crate::telemetry::metrics::Label;
 use crate::telemetry::{ReadTimes, RequestTelemetry};
 
-/// Bytes that are collected for one write, and the records of the responses that end among them.
+/// Bytes of one write, and the pending records of the responses that end in them.
 #[derive(Default)]
 pub(crate) struct Output {
     pub(crate) bytes: Vec<u8>,
     pub(crate) pending: Pending,
 }
 
-/// Records to be made when the socket has taken the responses.
+/// Records to make when the socket has accepted the responses.
 #[derive(Default)]
 pub(crate) struct Pending {
     counted: Vec<(OutputRange, CountedResponse)>,
     tracked: Vec<(OutputRange, Tracked)>,
-    /// Copies of requests, which are used again and again, and how many are in use.
+    /// Reusable copies of requests, of which the first `copied` are in use.
     copies: Vec<OwnedRequest>,
     copied: usize,
 }
 
-/// Where a response is among the bytes of an output.
+/// The range of a response in the bytes of an output.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OutputRange {
-    /// Its first byte; negative when it was sent before.
+    /// Offset of its first byte; negative if that was sent with an earlier output.
     pub(crate) start: i64,
     pub(crate) end: i64,
-    /// Bytes of its body, which are taken to be the last before `end`.
+    /// Length of its body, which is assumed to be the last bytes before `end`.
     pub(crate) body: u64,
 }
 
-/// A response that is only counted.
+/// A response that is counted and has no access record.
 pub(crate) struct CountedResponse {
     pub(crate) method: Method,
     pub(crate) version: Version,
@@ -46,13 +46,13 @@ pub(crate) struct CountedResponse {
     pub(crate) label: Label,
     pub(crate) status: u16,
     pub(crate) read_times: Option<ReadTimes>,
-    /// When its route was found, if that is known.
+    /// When routing was done, if measured.
     pub(crate) routed: Option<Instant>,
-    /// Bytes of its body.
+    /// Length of its body.
     pub(crate) bytes: u64,
 }
 
-/// What the record of a request needs when it cannot be made at once.
+/// Data for an access record that is made later.
 pub(crate) struct DeferredRecord {
     pub(crate) request: OwnedRequest,
     pub(crate) telemetry: RequestTelemetry,
@@ -60,7 +60,7 @@ pub(crate) struct DeferredRecord {
 }
 
 enum Tracked {
-    /// The request is the copy of that number.
+    /// The request is `copies[number]`.
     Copied {
         number: usize,
         telemetry: RequestTelemetry,
@@ -70,12 +70,12 @@ enum Tracked {
 }
 
 impl OutputRange {
-    /// A response of which the first byte is at `start` and the last before `end`.
+    /// Creates the range of a response from `start` up to `end`.
     pub(crate) fn new(start: usize, end: usize, body: u64) -> Self {
         Self { start: start as i64, end: end as i64, body }
     }
 
-    /// What became of a response of which the socket has taken what stands before `at`.
+    /// Returns the outcome of a response if the socket has accepted the bytes before `at`.
     fn outcome(&self, outcome: ResponseOutcome, at: i64) -> ResponseOutcome {
         if self.end <= at {
             return outcome;
@@ -93,13 +93,13 @@ impl Pending {
         self.counted.is_empty() && self.tracked.is_empty()
     }
 
-    /// Counts a response when it has been sent.
+    /// Counts a response when it is sent.
     #[inline]
     pub(crate) fn count(&mut self, range: OutputRange, counted: CountedResponse) {
         self.counted.push((range, counted));
     }
 
-    /// Records a response when it has been sent.
+    /// Records a response when it is sent.
     pub(crate) fn record(
         &mut self,
         range: OutputRange,
@@ -116,12 +116,12 @@ impl Pending {
         self.tracked.push((range, Tracked::Copied { number, telemetry, outcome }));
     }
 
-    /// Records a response when it has been sent.
+    /// Records a response when it is sent.
     pub(crate) fn record_later(&mut self, range: OutputRange, log: Box<DeferredRecord>) {
         self.tracked.push((range, Tracked::Owned(log)));
     }
 
-    /// Everything has been sent.
+    /// Makes all records: everything was sent.
     #[inline]
     pub(crate) fn settle(&mut self, ctx: &WorkerContext, connection: &ConnectionInfo<'_>) {
         if !self.is_empty() {
@@ -129,7 +129,7 @@ impl Pending {
         }
     }
 
-    /// What stands before `at` has been sent; the rest is still to be.
+    /// Makes the records of responses that end before `at`: those bytes were sent. Keeps the others.
     pub(crate) fn settle_before(
         &mut self,
         ctx: &WorkerContext,
@@ -143,7 +143,7 @@ impl Pending {
         }
     }
 
-    /// Makes all records. What stands before `at` has been sent, and the rest never will be.
+    /// Makes all records. The bytes before `at` were sent, and the others never will be.
     pub(crate) fn finish(&mut self, ctx: &WorkerContext, connection: &ConnectionInfo<'_>, at: i64) {
         let end = Instant::now();
         for (range, counted) in self.counted.drain(..) {
@@ -177,7 +177,7 @@ impl Pending {
         self.copied = 0;
     }
 
-    /// Takes those away that end behind `at`.
+    /// Removes and returns the records of responses that end after `at`.
     fn take_rest(&mut self, at: i64) -> Self {
         let mut rest = Self::default();
         rest.counted.extend(self.counted.extract_if(.., |(range, _)| range.end > at));
@@ -196,8 +196,8 @@ impl Pending {
         rest
     }
 
-    /// What stands before `at` has been sent: records it, and hands over what ends behind it, with places that count from
-    /// there.
+    /// Makes the records of responses that end before `at`: those bytes were sent. Returns the others, with ranges
+    /// relative to `at`.
     pub(crate) fn split_off(
         &mut self,
         ctx: &WorkerContext,
@@ -217,13 +217,13 @@ impl Pending {
         rest
     }
 
-    /// Takes those of `rest` over, whose responses are the first in the output.
+    /// Adds the records of `rest`, whose responses are the first in the output.
     pub(crate) fn take_over(&mut self, rest: Self) {
         self.counted.extend(rest.counted);
         self.tracked.extend(rest.tracked);
     }
 
-    /// Forgets all of them, as nothing is known of their responses.
+    /// Drops all records.
     pub(crate) fn clear(&mut self) {
         self.counted.clear();
         self.tracked.clear();
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_sent_is_not_recorded_as_sent() {
+    fn only_bytes_that_were_sent_are_recorded() {
         let range = OutputRange::new(100, 400, 200);
         let whole = ResponseOutcome { status: 200, bytes: 200, ..ResponseOutcome::NONE };
         let at = |at| {
@@ -254,10 +254,10 @@ mod tests {
         assert_eq!(at(399), (200, 199, Completion::Aborted));
         assert_eq!(at(200), (200, 0, Completion::Aborted));
         assert_eq!(at(101), (200, 0, Completion::Aborted));
-        // The client left before anything was sent.
+        // The client closed the connection before anything was sent.
         assert_eq!(at(100), (499, 0, Completion::Aborted));
         assert_eq!(at(0), (499, 0, Completion::Aborted));
-        // Earlier bytes of a large body have been sent.
+        // Earlier bytes of a large body were sent with other outputs.
         let rest = OutputRange { start: -5_000, end: 50, body: 50 };
         let whole = ResponseOutcome { bytes: 4_000, ..whole };
         assert_eq!((rest.outcome(whole, 0).status, rest.outcome(whole, 0).bytes), (200, 3_950));

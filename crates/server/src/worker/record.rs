@@ -1,4 +1,4 @@
-//! From a request that is followed to what is told of it: counted, logged, watched, traced.
+//! Telemetry of a worker: from a request to its metrics, access record, live events and span.
 
 use std::time::{Duration, Instant};
 
@@ -12,15 +12,15 @@ use crate::telemetry::metrics::{Finished, Key, Label, named};
 use crate::telemetry::{AccessRecord, ConnectionStart, ReadTimes, RequestTelemetry, Timings};
 use crate::transport::{Peer, Transport};
 
-/// Where a request came from, for the log.
+/// The connection of a request.
 pub(crate) struct ConnectionInfo<'a> {
     pub(crate) peer: Peer,
-    /// The serial number of the connection.
+    /// Serial number of the connection.
     pub(crate) serial: u64,
     pub(crate) stream: &'a Transport,
 }
 
-/// How an exchange ended, for the log.
+/// Outcome of a response, for its access record.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResponseOutcome {
     pub(crate) status: u16,
@@ -29,20 +29,20 @@ pub(crate) struct ResponseOutcome {
     pub(crate) cache: &'static str,
     pub(crate) coding: &'static str,
     pub(crate) completion: Completion,
-    /// The answer has no end but the client's leaving.
+    /// The response lasts until the client closes the connection.
     pub(crate) is_endless: bool,
 }
 
-/// Whether an answer came to its end.
+/// How a response ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Completion {
     Complete,
-    /// The client, the handler or a limit of time put an end to it before.
+    /// The client, the handler or a timeout ended the response early.
     Aborted,
 }
 
 impl ResponseOutcome {
-    /// Of a request that has not been answered.
+    /// Outcome of a request without a response.
     pub(crate) const NONE: Self = Self {
         status: 0,
         bytes: 0,
@@ -52,23 +52,23 @@ impl ResponseOutcome {
         is_endless: false,
     };
 
-    /// So many bytes of the body were sent, and that was all, or was not.
+    /// Sets the number of sent body bytes and the completion. An endless response is always complete.
     pub(crate) fn finish(self, bytes: u64, completion: Completion) -> Self {
         let completion = if self.is_endless { Completion::Complete } else { completion };
         Self { bytes, completion, ..self }
     }
 
-    /// What is recorded of a request whose client left: that of the answer, if there was one.
+    /// Sets the status 499 if the client closed the connection before there was a response.
     pub(crate) fn or_client_closed(self) -> Self {
         const CLIENT_LEFT: u16 = 499;
         Self { status: if self.status == 0 { CLIENT_LEFT } else { self.status }, ..self }
     }
 }
 
-/// When a request is told of.
+/// Which part of a request is reported, and to which consumers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Moment {
-    /// To those who watch, when it begins.
+    /// Its start, to subscribers.
     Begin,
     End {
         is_logged: bool,
@@ -77,31 +77,31 @@ enum Moment {
 }
 
 impl WorkerContext {
-    /// Whether anybody wants to know of requests.
+    /// Returns `true` if requests need telemetry.
     #[inline]
     pub(crate) fn has_telemetry(&self) -> bool {
         self.shared.is_counting || self.needs_records()
     }
 
-    /// Whether somebody wants to be told of each request, and not only how many there were.
+    /// Returns `true` if requests need access records, and not only metrics.
     #[inline]
     pub(crate) fn needs_records(&self) -> bool {
         self.is_logging || self.is_observed()
     }
 
-    /// Whether somebody wants to be told where the time of each request went.
+    /// Returns `true` if access records need timings.
     #[inline]
     pub(crate) fn needs_timings(&self) -> bool {
         self.logs_timings || self.is_observed()
     }
 
-    /// Whether somebody follows requests by traces, or as they happen.
+    /// Returns `true` if there is a tracer or a subscriber.
     #[inline]
     fn is_observed(&self) -> bool {
         self.shared.tracer.is_some() || self.shared.live.has_subscribers()
     }
 
-    /// Follows a request whose head has arrived, when anybody wants to know.
+    /// Creates the telemetry of a request whose head is complete, if it is needed.
     #[inline]
     pub(crate) fn begin_telemetry(
         &self,
@@ -119,7 +119,7 @@ impl WorkerContext {
         Some(telemetry)
     }
 
-    /// A request was routed and is going to be answered: tells whoever wants to hear of that.
+    /// Publishes the start of a request after routing, if a subscriber wants it.
     #[inline]
     pub(crate) fn publish_start(
         &self,
@@ -141,7 +141,7 @@ impl WorkerContext {
         }
     }
 
-    /// Counts a response that was sent at once and is not recorded otherwise. It ended at `end`, as `served` says.
+    /// Counts a response that has no access record. It ended at `end`.
     #[inline]
     pub(crate) fn count(&self, counted: &CountedResponse, outcome: &ResponseOutcome, end: Instant) {
         let CountedResponse { method, version, client, label, read_times, routed, .. } = *counted;
@@ -154,7 +154,7 @@ impl WorkerContext {
         self.metrics.count(&finished(what, client, kind, (duration, timings), outcome.bytes));
     }
 
-    /// Takes the finished exchange: counts it, writes its log line, and tells whoever watches.
+    /// Records a finished exchange: counts it, logs it, publishes it to subscribers and ends its span.
     #[inline]
     pub(crate) fn record(
         &self,
@@ -166,7 +166,7 @@ impl WorkerContext {
         self.record_at(request, connection, telemetry, outcome, Instant::now());
     }
 
-    /// As [`Self::record`], of an exchange that ended at `end`.
+    /// Like [`Self::record`], for an exchange that ended at `end`.
     pub(crate) fn record_at(
         &self,
         request: &Request<'_>,
@@ -199,7 +199,7 @@ impl WorkerContext {
         }
     }
 
-    /// Writes its log line, and tells those who watch and who collect traces.
+    /// Builds the access record and passes it to the log, subscribers and tracer.
     fn emit(
         &self,
         request: &Request<'_>,
@@ -270,7 +270,7 @@ impl WorkerContext {
     }
 }
 
-/// A request by its route and status, as it is counted.
+/// Builds the input of the metrics.
 #[inline]
 fn finished(
     (method, version): (Method, Version),

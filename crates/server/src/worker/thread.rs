@@ -115,7 +115,7 @@ impl Worker {
                 if let Some(ctx) = self.current() {
                     ctx.flush_log();
                     ctx.sweep();
-                    ctx.metrics.show(&ctx.shared.metrics, [0; STATES]);
+                    ctx.metrics.publish(&ctx.shared.metrics, [0; STATES]);
                 }
                 self.ticker.notified().await;
             }
@@ -128,7 +128,7 @@ impl Worker {
             expired = look.expired;
             expired.append(&mut self.deadlines.expire(Instant::now()));
             let Some(ctx) = current else { continue };
-            ctx.metrics.show(&ctx.shared.metrics, look.counts);
+            ctx.metrics.publish(&ctx.shared.metrics, look.counts);
             ctx.look_back();
             ctx.show_counts();
             ctx.shared.limiter.eviction.set_first_victim(self.number, look.first_victim);

@@ -124,7 +124,7 @@ async fn events(ctx: Rc<WorkerContext>, sender: stream::Sender) {
 fn subscribe(ctx: &Rc<WorkerContext>, query: Option<&[u8]>) -> Reply {
     let filter = parameter(query, b"filter");
     let level = parameter(query, b"level");
-    let is_start = parameter(query, b"begins") == "true";
+    let wants_starts = parameter(query, b"begins") == "true";
     let refuse = |status, what: String| {
         Response::with_text(status, "text/plain; charset=utf-8", what + "\n").into()
     };
@@ -136,7 +136,7 @@ fn subscribe(ctx: &Rc<WorkerContext>, query: Option<&[u8]>) -> Reply {
     let Some(level) = level else {
         return refuse(400, "level is none of line, phases, heads, errors".into());
     };
-    let Some(subscription) = ctx.shared.live.subscribe(filter, level, is_start) else {
+    let Some(subscription) = ctx.shared.live.subscribe(filter, level, wants_starts) else {
         return refuse(503, "too many watch already".into());
     };
     streamed(ctx, "application/x-ndjson", |ctx, sender| hand_on(ctx, subscription, sender))

@@ -1,18 +1,17 @@
-//! Which requests are wanted: a small expression such as
-//! `status>=500 && path~"/api" && ms>100`.
+//! Filter expressions of the live view, such as `status>=500 && path~"/api" && ms>100`.
 //!
 //! ```text
 //! either = both { "||" both }
 //! both   = one { "&&" one }
 //! one    = "!" one | "(" either ")" | name operator value
 //! ```
-//! Numbers are compared by `== != < <= > >=`, texts by `==`, `!=`, `~` (contains) and `!~`.
+//! Operators of numbers are `== != < <= > >=`; of texts `==`, `!=`, `~` (contains) and `!~`.
 
 use std::fmt;
 
 use super::LiveEvent;
 
-/// Says of a request whether it is wanted.
+/// Selects the requests that a subscriber receives.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Filter {
     root: Node,
@@ -20,7 +19,7 @@ pub struct Filter {
 
 #[derive(Debug, Clone, PartialEq)]
 enum Node {
-    /// Every request.
+    /// Matches every request.
     All,
     Both(Box<Node>, Box<Node>),
     Either(Box<Node>, Box<Node>),
@@ -68,10 +67,10 @@ enum Like {
     Lacks,
 }
 
-/// Why an expression was refused.
+/// Why an expression is invalid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilterError {
-    /// Byte of the expression.
+    /// Byte offset in the expression.
     pub at: usize,
     what: String,
 }
@@ -86,14 +85,14 @@ impl std::error::Error for FilterError {}
 
 const NAMES: &str = "status, ms, bytes, connection, address, method, path, host, site, route, protocol, \
                      cache, user";
-/// Deeper expressions are refused, as they are read by recursion.
+/// Maximum nesting: the parser is recursive.
 const DEEPEST: usize = 32;
 
 impl Filter {
-    /// Reads an expression; an empty one wants everything.
+    /// Parses an expression. The empty expression matches every request.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// The problem and its position.
     pub fn parse(text: &str) -> Result<Self, FilterError> {
         let mut parser = Parser { text, at: 0, depth: 0 };
         parser.skip_space();
@@ -102,7 +101,7 @@ impl Filter {
         }
         let root = parser.either()?;
         if !parser.rest().is_empty() {
-            return Err(parser.error("`&&`, `||` or the end is missing here"));
+            return Err(parser.error("expected `&&`, `||` or the end"));
         }
         Ok(Self { root })
     }
@@ -211,7 +210,7 @@ impl<'a> Parser<'a> {
         } else if self.take("(") {
             let node = self.either()?;
             if !self.take(")") {
-                return Err(self.error("a closing parenthesis is missing here"));
+                return Err(self.error("expected a closing parenthesis"));
             }
             node
         } else {
@@ -241,7 +240,7 @@ impl<'a> Parser<'a> {
             "user" => Err(Text::User),
             _ => {
                 self.at = start;
-                return Err(self.error(&format!("{name:?} is none of {NAMES}")));
+                return Err(self.error(&format!("{name:?} is not one of {NAMES}")));
             }
         };
         match number {
@@ -251,7 +250,7 @@ impl<'a> Parser<'a> {
                 let value = self.word(|c| c.is_ascii_digit() || c == '.');
                 let value = value.parse().map_err(|_| {
                     self.at = start;
-                    self.error("a number is missing here")
+                    self.error("expected a number")
                 })?;
                 Ok(Node::Number(number, order, value))
             }
@@ -273,9 +272,7 @@ impl<'a> Parser<'a> {
             ("=", Order::Equal),
         ];
         let found = orders.into_iter().find(|(sign, _)| self.take(sign));
-        found
-            .map(|(_, order)| order)
-            .ok_or_else(|| self.error("one of == != < <= > >= is missing here"))
+        found.map(|(_, order)| order).ok_or_else(|| self.error("expected one of == != < <= > >="))
     }
 
     fn like(&mut self) -> Result<Like, FilterError> {
@@ -287,18 +284,18 @@ impl<'a> Parser<'a> {
             ("=", Like::Equal),
         ];
         let found = likes.into_iter().find(|(sign, _)| self.take(sign));
-        found.map(|(_, like)| like).ok_or_else(|| self.error("one of == != ~ !~ is missing here"))
+        found.map(|(_, like)| like).ok_or_else(|| self.error("expected one of == != ~ !~"))
     }
 
-    /// A text between double quotes, or a word.
+    /// Parses a text between double quotes, or a word.
     fn value(&mut self) -> Result<String, FilterError> {
         let Some(quoted) = self.rest().strip_prefix('"') else {
             let word = self.word(|c| !c.is_whitespace() && !"&|()\"".contains(c));
-            let missing = "a text is missing here";
+            let missing = "expected a text";
             return if word.is_empty() { Err(self.error(missing)) } else { Ok(word.to_owned()) };
         };
         let Some(end) = quoted.find('"') else {
-            return Err(self.error("the text that begins here has no end"));
+            return Err(self.error("the text that starts here has no closing quote"));
         };
         let value = quoted[..end].to_owned();
         self.at += end + 2;
@@ -315,7 +312,7 @@ impl<'a> Parser<'a> {
     }
 
     fn take(&mut self, sign: &str) -> bool {
-        // `!` alone is not the beginning of `!=` or `!~`, which no condition begins with.
+        // No condition starts with `!=` or `!~`, so `!` here is the negation.
         let found = self.rest().starts_with(sign);
         if found {
             self.at += sign.len();
@@ -350,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_are_joined_as_they_read() {
+    fn operators_have_their_usual_precedence() {
         let record =
             AccessRecord { status: 503, duration_ns: 150_000_000, target: b"/api/x?q", ..sample() };
         for (filter, wanted) in [
@@ -375,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place() {
+    fn errors_name_the_position() {
         for (filter, at) in [
             ("staus>1", 0),
             ("status", 6),

@@ -1,5 +1,5 @@
-//! Live requests for whoever watches. When nobody does, a request costs one load of an atomic that
-//! nobody writes to.
+//! Live view: streams requests to subscribers. Without subscribers, a request costs one load of an atomic that
+//! no thread writes.
 
 mod filter;
 
@@ -14,57 +14,57 @@ pub use self::filter::{Filter, FilterError};
 use super::redact::Redactor;
 use super::{AccessRecord, Format, TimeCache};
 
-/// A request, as watchers see it.
+/// Start or end of a request, as subscribers receive it.
 pub(crate) struct LiveEvent<'a> {
-    /// It has only begun: what comes of it is not known yet, and is 0 or empty.
+    /// The request starts: values of its response are 0 or empty.
     pub(crate) is_start: bool,
-    /// Its answer did not come to its end.
+    /// The response was aborted.
     pub(crate) broken_off: bool,
     pub(crate) record: &'a AccessRecord<'a>,
-    /// The pattern of its route.
+    /// Pattern of the route.
     pub(crate) route: &'a str,
     pub(crate) head: Option<RequestHead<'a>>,
 }
 
-/// The head of a request, and what keeps its secrets.
+/// The head of a request, and the redactor of its secrets.
 pub(crate) struct RequestHead<'a> {
     pub(crate) request: &'a Request<'a>,
     pub(crate) redactor: &'a Redactor,
 }
 
-/// How much is told of a request.
+/// Detail of the events that a subscriber receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level {
-    /// What the access log tells, with its phases.
+    /// The members of the JSON access log, with timings.
     Line,
-    /// Also the fields of the request.
+    /// Also the fields of the request head.
     Heads,
-    /// As `Line`, and only requests that were answered with 400 or more, or that were broken off.
+    /// As `Line`, but only requests with a status of 400 or more, or whose response was aborted.
     Errors,
 }
 
-/// All who watch.
+/// Distributes events to all subscribers.
 #[derive(Debug, Default)]
 pub(crate) struct LiveTap {
     count: AtomicUsize,
-    /// Of these want to hear of requests as they begin.
+    /// Number of subscribers that also receive the start of requests.
     of_starts: AtomicUsize,
     subscribers: RwLock<Vec<Arc<Subscriber>>>,
 }
 
-/// One who watches. What it does not take in time is dropped and counted.
+/// Queue of one subscriber. Events that it does not read in time are dropped and counted.
 #[derive(Debug)]
 pub(crate) struct Subscriber {
     filter: Filter,
     level: Level,
-    /// Whether requests are told of as they begin, too.
-    is_start: bool,
+    /// Also receives the start of requests.
+    wants_starts: bool,
     queue: Mutex<Queue>,
-    /// There is something in an empty queue.
+    /// Notified when the empty queue gets an event.
     pub(crate) ready: Notify,
 }
 
-/// A place among the watchers, until it is dropped.
+/// A subscription. Dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct Subscription {
     live: Arc<LiveTap>,
@@ -77,15 +77,15 @@ struct Queue {
     lost: u64,
 }
 
-/// The most who may watch at once.
-const MOST: usize = 16;
-/// Bytes that may wait for one watcher.
-const WAITING: usize = 256 * 1024;
+/// Maximum of concurrent subscribers.
+const MAX_SUBSCRIBERS: usize = 16;
+/// Maximum of queued bytes per subscriber.
+const MAX_QUEUED: usize = 256 * 1024;
 
 impl Level {
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         match text {
-            // Phases are part of each line.
+            // Each line contains the timings of all phases.
             b"line" | b"phases" => Some(Self::Line),
             b"heads" => Some(Self::Heads),
             b"errors" => Some(Self::Errors),
@@ -95,44 +95,44 @@ impl Level {
 }
 
 impl LiveTap {
-    /// Whether anybody watches.
+    /// Returns `true` if there are subscribers.
     #[inline]
     pub(crate) fn has_subscribers(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether anybody wants to hear of requests as they begin.
+    /// Returns `true` if a subscriber also receives the start of requests.
     #[inline]
     pub(crate) fn wants_starts(&self) -> bool {
         self.of_starts.load(Ordering::Relaxed) > 0
     }
 
-    /// One more watcher; `None` when there are too many. `begins`: it is told of requests as they begin,
-    /// too.
+    /// Adds a subscriber; `None` if there are too many. With `wants_starts` it also receives the start of
+    /// requests.
     pub(crate) fn subscribe(
         self: &Arc<Self>,
         filter: Filter,
         level: Level,
-        is_start: bool,
+        wants_starts: bool,
     ) -> Option<Subscription> {
         let mut subscribers = self.subscribers.write().unwrap_or_else(PoisonError::into_inner);
-        if subscribers.len() >= MOST {
+        if subscribers.len() >= MAX_SUBSCRIBERS {
             return None;
         }
         let (queue, ready) = (Mutex::default(), Notify::new());
-        let subscriber = Arc::new(Subscriber { filter, level, is_start, queue, ready });
+        let subscriber = Arc::new(Subscriber { filter, level, wants_starts, queue, ready });
         subscribers.push(Arc::clone(&subscriber));
         self.count(&subscribers);
         Some(Subscription { live: Arc::clone(self), subscriber })
     }
 
     fn count(&self, subscribers: &[Arc<Subscriber>]) {
-        let of_starts = subscribers.iter().filter(|subscriber| subscriber.is_start).count();
+        let of_starts = subscribers.iter().filter(|subscriber| subscriber.wants_starts).count();
         self.count.store(subscribers.len(), Ordering::Relaxed);
         self.of_starts.store(of_starts, Ordering::Relaxed);
     }
 
-    /// Tells whoever wants to hear of it.
+    /// Sends an event to all subscribers whose filter matches.
     #[cold]
     pub(crate) fn publish(&self, event: &LiveEvent<'_>, time: &mut TimeCache) {
         let mut line = Vec::new();
@@ -163,15 +163,15 @@ impl Drop for Subscription {
 
 impl Subscriber {
     fn wants(&self, event: &LiveEvent<'_>) -> bool {
-        (self.is_start || !event.is_start)
+        (self.wants_starts || !event.is_start)
             && (self.level != Level::Errors || event.is_failed())
             && self.filter.wants(event)
     }
 
-    /// Adds a line, which ends with a brace and a line feed, if there is room.
+    /// Queues an event if there is room. `line` ends with a brace and a line feed.
     fn add(&self, line: &[u8], event: &LiveEvent<'_>) {
         let mut more = String::new();
-        // Writing to a String cannot fail.
+        // Writes to a `String` do not fail.
         let _ = write!(more, ",\"route\":{}", serde_json::Value::from(event.route));
         if event.is_start {
             more.push_str(",\"begins\":true");
@@ -183,7 +183,7 @@ impl Subscriber {
             let _ = write!(more, ",\"fields\":{}", head.fields());
         }
         let mut queue = self.lock();
-        if queue.lines.len() + line.len() + more.len() > WAITING {
+        if queue.lines.len() + line.len() + more.len() > MAX_QUEUED {
             queue.lost += 1;
             return;
         }
@@ -197,7 +197,7 @@ impl Subscriber {
         }
     }
 
-    /// What has come since, one JSON object a line. Where lines were lost, the last says how many:
+    /// Returns the queued events, one JSON object per line. If events were dropped, the last line has their number:
     /// `{"lost":3}`.
     pub(crate) fn take(&self) -> Vec<u8> {
         let mut queue = self.lock();
@@ -216,7 +216,7 @@ impl Subscriber {
 }
 
 impl RequestHead<'_> {
-    /// Its fields in their order, without what is secret.
+    /// Returns the fields in order, with secrets redacted.
     fn fields(&self) -> serde_json::Value {
         let field = |(name, value)| {
             let value = self.redactor.field(name, value);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_wanted_is_told_while_somebody_watches() {
+    fn a_subscriber_receives_events_that_match_its_filter() {
         let (live, mut time) = (live(), TimeCache::new());
         let subscription =
             live.subscribe(Filter::parse("status>=500").unwrap(), Level::Line, false).unwrap();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn beginnings_are_told_to_those_who_ask_for_them() {
+    fn starts_are_sent_to_subscribers_that_want_them() {
         let (live, mut time) = (live(), TimeCache::new());
         let watch =
             |is_start| live.subscribe(Filter::parse("").unwrap(), Level::Line, is_start).unwrap();
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_were_broken_off_are_among_the_errors() {
+    fn aborted_responses_are_errors() {
         let (live, mut time) = (live(), TimeCache::new());
         let subscription =
             live.subscribe(Filter::parse("").unwrap(), Level::Errors, false).unwrap();
@@ -305,14 +305,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_slow_watcher_does_not_take_is_dropped_and_counted() {
+    fn events_for_a_slow_subscriber_are_dropped_and_counted() {
         let (live, mut time) = (live(), TimeCache::new());
         let subscription = live.subscribe(Filter::parse("").unwrap(), Level::Line, false).unwrap();
         for _ in 0..5_000 {
             live.publish(&LiveEvent::of(&sample(), "/*"), &mut time);
         }
         let lines = String::from_utf8(subscription.subscriber().take()).unwrap();
-        assert!(lines.len() <= WAITING + 32);
+        assert!(lines.len() <= MAX_QUEUED + 32);
         let kept = lines.lines().count() as u64 - 1;
         let last: serde_json::Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
         assert_eq!(last["lost"], 5_000 - kept);
@@ -320,10 +320,10 @@ mod tests {
     }
 
     #[test]
-    fn watchers_are_bounded() {
+    fn the_number_of_subscribers_is_bounded() {
         let live = live();
         let watch = || live.subscribe(Filter::parse("").unwrap(), Level::Line, false);
-        let all: Vec<_> = (0..MOST).map(|_| watch().unwrap()).collect();
+        let all: Vec<_> = (0..MAX_SUBSCRIBERS).map(|_| watch().unwrap()).collect();
         assert!(watch().is_none());
         drop(all);
         assert!(watch().is_some());

@@ -1,16 +1,16 @@
-//! The clients with the most requests, by the method "space saving" (Metwally and others, 2005): a
-//! bounded table, in which a newcomer takes the place of the one with the fewest.
+//! The clients with the most requests, by the Space-Saving algorithm (Metwally et al., 2005): a
+//! bounded table in which a new client replaces the one with the fewest requests.
 
 use crate::transport::Peer;
 
-/// One client.
+/// Counters of one client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Client {
     pub(crate) address: Peer,
-    /// At least as many as it made: a newcomer goes on from the one whose place it took.
+    /// Upper bound of its requests: a new client continues the count of the one that it replaces.
     pub(crate) requests: u64,
     pub(crate) sent: u64,
-    /// Nanoseconds.
+    /// Sum of durations in nanoseconds.
     pub(crate) sum: u64,
     pub(crate) slowest: u64,
 }
@@ -21,7 +21,7 @@ pub(crate) struct Clients {
     all: Vec<Client>,
 }
 
-const MOST: usize = 64;
+const MAX_CLIENTS: usize = 64;
 
 impl Clients {
     pub(crate) fn count(&mut self, address: Peer, sent: u64, nanos: u64) {
@@ -44,7 +44,7 @@ impl Clients {
             known.sent += client.sent;
             known.sum += client.sum;
             known.slowest = known.slowest.max(client.slowest);
-        } else if self.all.len() < MOST {
+        } else if self.all.len() < MAX_CLIENTS {
             self.all.push(client);
         } else if let Some(least) = self.all.iter_mut().min_by_key(|known| known.requests) {
             *least = Client { requests: least.requests + client.requests, ..client };
@@ -59,14 +59,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_busiest_stay_however_many_others_come() {
+    fn the_busiest_clients_are_never_replaced() {
         let mut clients = Clients::default();
         let busy = Peer::Ip(IpAddr::from([192, 0, 2, 1]));
         for n in 0..20_000_u32 {
             clients.count(busy, 1, 1);
             clients.count(Peer::Ip(IpAddr::from(n.to_be_bytes())), 1, 1);
         }
-        assert_eq!(clients.iter().count(), MOST);
+        assert_eq!(clients.iter().count(), MAX_CLIENTS);
         let most = clients.iter().max_by_key(|client| client.requests).unwrap();
         assert_eq!(most.address, busy);
         assert!(most.requests >= 20_000);

@@ -1,7 +1,7 @@
-//! Histograms of durations: one with the bounds that everybody uses, one that is fine enough for
+//! Histograms of durations: one with conventional bounds for export, one that is fine enough to compute
 //! percentiles.
 
-/// Upper bounds in nanoseconds: those that OpenTelemetry's conventions advise for
+/// Upper bounds in nanoseconds, as OpenTelemetry's conventions recommend them for
 /// `http.server.request.duration`.
 pub(crate) const BOUNDS: [u64; 14] = [
     5_000_000,
@@ -23,17 +23,17 @@ pub(crate) const BOUNDS: [u64; 14] = [
 /// Upper bounds of [`Sizes`] in bytes.
 pub(crate) const SIZES: [u64; 6] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
 
-/// Durations in nanoseconds by [`BOUNDS`].
+/// Histogram of durations in nanoseconds with [`BOUNDS`].
 pub(crate) type Seconds = Histogram<{ BOUNDS.len() + 1 }>;
-/// Bytes by [`SIZES`].
+/// Histogram of bytes with [`SIZES`].
 pub(crate) type Sizes = Histogram<{ SIZES.len() + 1 }>;
 
-/// How many values are within each bound, of which there is one less than buckets.
+/// A histogram with one bound less than buckets.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Histogram<const BUCKETS: usize> {
     pub(crate) count: u64,
     pub(crate) sum: u64,
-    /// The last one is beyond every bound.
+    /// Count per bucket. The last bucket has no upper bound.
     pub(crate) buckets: [u64; BUCKETS],
 }
 
@@ -48,7 +48,7 @@ impl<const BUCKETS: usize> Histogram<BUCKETS> {
     pub(crate) fn count(&mut self, value: u64, bounds: &[u64]) {
         self.count += 1;
         self.sum = self.sum.saturating_add(value);
-        // Nearly all are in the first.
+        // Search linearly, as nearly all values are in the first bucket.
         let bucket = bounds.iter().position(|&bound| value <= bound).unwrap_or(BUCKETS - 1);
         self.buckets[bucket] += 1;
     }
@@ -62,16 +62,16 @@ impl<const BUCKETS: usize> Histogram<BUCKETS> {
     }
 }
 
-/// Durations in buckets that are at most a sixteenth wide, from 128 ns to more than an hour.
+/// Histogram of durations from 128 ns to more than an hour. The relative width of a bucket is at most 1/16.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Fine {
-    /// Nanoseconds.
+    /// Sum in nanoseconds.
     pub(crate) sum: u64,
-    /// Absent until there is something to count.
+    /// Allocated for the first value.
     buckets: Option<Box<[u64; FINE]>>,
 }
 
-/// Bits of a duration below the smallest bucket.
+/// Bits of a duration that are below the resolution of the smallest bucket.
 const UNIT: u32 = 7;
 const FINE: usize = 544;
 
@@ -91,7 +91,7 @@ impl Fine {
         }
     }
 
-    /// The buckets that are not empty: the upper bound in nanoseconds, and how many are in it.
+    /// Returns the upper bound in nanoseconds and the count of each bucket that is not empty.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
         let numbered = self.buckets.iter().flat_map(|buckets| buckets.iter()).enumerate();
         numbered.filter(|&(_, &count)| count > 0).map(|(number, &count)| (upper(number), count))
@@ -108,7 +108,7 @@ fn bucket(nanos: u64) -> usize {
     ((exponent as usize - 3) * 16 + sixteenth as usize).min(FINE - 1)
 }
 
-/// The largest duration of a bucket.
+/// Returns the largest duration of a bucket.
 fn upper(bucket: usize) -> u64 {
     if bucket < 16 {
         return ((bucket as u64 + 1) << UNIT) - 1;
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_is_within_its_bucket_and_a_sixteenth_of_its_bound() {
+    fn the_bound_of_a_bucket_exceeds_its_durations_by_a_sixteenth_at_most() {
         for nanos in (0..40).flat_map(|bit| [1_u64 << bit, (1 << bit) + (1 << bit) / 3]) {
             let upper = upper(bucket(nanos));
             assert!(upper >= nanos, "{nanos} in {upper}");
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_advised_bounds_hold_what_equals_them() {
+    fn bounds_are_inclusive() {
         let mut seconds = Seconds::default();
         for nanos in [0, 5_000_000, 5_000_001, 10_000_000_000, 10_000_000_001] {
             seconds.count(nanos, &BOUNDS);

@@ -1,19 +1,19 @@
-//! Numbers for the names that requests are counted by: a site and a route.
+//! Numbers for the label values of metrics: pairs of site and route.
 //!
-//! Names come from configurations alone, so that there are few of them. A number stays what it is when a
-//! configuration is replaced, and what was counted goes on.
+//! The names come from configurations only, so their number is small. A pair keeps its number over a reload,
+//! and its counters continue.
 
 use std::sync::{Mutex, PoisonError};
 
-/// The number of a site and a route.
+/// Number of a pair of site and route.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Label(pub(super) u32);
 
 impl Label {
-    /// Of a request that found no site.
+    /// Label of requests without a site.
     pub(crate) const NONE: Self = Self(0);
 
-    /// Every number, in order.
+    /// Returns all numbers in order.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         (0..).map(Self)
     }
@@ -21,7 +21,7 @@ impl Label {
 
 static NAMES: Mutex<Vec<(Box<str>, Box<str>)>> = Mutex::new(Vec::new());
 
-/// The number of `site` and `route`.
+/// Returns the number of `site` and `route`. Assigns one to a new pair.
 pub(crate) fn label(site: &str, route: &str) -> Label {
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let known = names.iter().position(|(a, b)| &**a == site && &**b == route);
@@ -29,11 +29,11 @@ pub(crate) fn label(site: &str, route: &str) -> Label {
         names.push((site.into(), route.into()));
         names.len() - 1
     });
-    // No configuration has so many routes.
+    // The fallback is unreachable: no process has so many routes.
     Label(u32::try_from(place + 1).unwrap_or(0))
 }
 
-/// The site and the route of a number.
+/// Returns the site and the route of a number.
 pub(crate) fn named(label: Label) -> (Box<str>, Box<str>) {
     let names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let place = (label.0 as usize).checked_sub(1);

@@ -1,8 +1,8 @@
-//! Counters and histograms of what the server does.
+//! Counters and histograms.
 //!
-//! Each worker counts in cells of its own, without a lock or a shared cache line, and shows a copy once a
-//! tick; whoever asks adds up the copies. Label sets are bounded: sites and routes are those of
-//! the configuration, and whatever else a client can invent is `_OTHER`.
+//! Each worker counts in cells of its own, without a lock or a shared cache line, and publishes a copy once a
+//! tick; readers add up the copies. Label sets are bounded: sites and routes come from the configuration,
+//! and other values that a client can choose are `_OTHER`.
 
 mod clients;
 mod histogram;
@@ -29,13 +29,13 @@ use crate::connections::STATES;
 use crate::telemetry::Timings;
 use crate::transport::Peer;
 
-/// What a finished request is counted by.
+/// Labels of a finished request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) label: Label,
     pub(crate) method: Method,
     pub(crate) version: Version,
-    /// Whether the client came by TLS.
+    /// The client used TLS.
     pub(crate) encrypted: bool,
     pub(crate) status: u16,
 }
@@ -47,31 +47,31 @@ pub(crate) struct Finished {
     pub(crate) peer: Peer,
     pub(crate) duration: Duration,
     pub(crate) timings: Timings,
-    /// Bytes of the answer's body that were sent.
+    /// Bytes of the response body that were sent.
     pub(crate) sent: u64,
 }
 
-/// What came of the requests of one [`Key`].
+/// Histograms of the requests with one [`Key`].
 #[derive(Debug, Clone)]
 pub(crate) struct Series {
     pub(crate) key: Key,
     pub(crate) durations: Seconds,
-    /// Bytes of bodies that were sent.
+    /// Bytes of response bodies that were sent.
     pub(crate) sizes: Sizes,
 }
 
-/// What came of the requests of one route.
+/// Counters of one route.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Route {
     pub(crate) requests: u64,
-    /// Requests that were answered with 500 or more.
+    /// Requests with a status of 500 or more.
     pub(crate) failed: u64,
     pub(crate) sent: u64,
     pub(crate) durations: Fine,
     pub(crate) phases: PhaseSums,
 }
 
-/// How a TLS handshake ended.
+/// Result of a TLS handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Handshake {
     Full,
@@ -80,13 +80,13 @@ pub(crate) enum Handshake {
     Late,
 }
 
-/// What one worker, or all of them together, have counted.
+/// Counters of one worker, or the sums of all workers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counts {
     pub(crate) series: Vec<Series>,
-    /// By [`Label`]; absent ones had no request.
+    /// By [`Label`]. Routes without requests may be absent.
     pub(crate) routes: Vec<Route>,
-    /// Connections that were accepted.
+    /// Accepted connections.
     pub(crate) accepted: u64,
     /// Open connections, by [`Waiting`](crate::connections::Waiting).
     pub(crate) connections: [u64; STATES],
@@ -95,60 +95,61 @@ pub(crate) struct Counts {
     pub(crate) clients: Clients,
 }
 
-/// What all workers have shown.
+/// The published counters of all workers.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
-    shown: Mutex<Vec<Arc<Mutex<Counts>>>>,
-    /// When somebody last asked, by the monotonic clock in milliseconds; 0 for never.
-    asked: AtomicU64,
+    published: Mutex<Vec<Arc<Mutex<Counts>>>>,
+    /// When the counters were last read, in milliseconds of the monotonic clock; 0 for never.
+    read_at: AtomicU64,
 }
 
-/// What one worker counts.
+/// Counters of one worker.
 #[derive(Debug)]
 pub(crate) struct WorkerMetrics {
     counts: RefCell<Counts>,
     places: RefCell<HashMap<Key, usize>>,
-    /// The series that was counted in last: most requests are like the one before.
+    /// The last series that was used: most requests have the same key as the one before.
     last: Cell<Option<(Key, usize)>>,
-    shown: Arc<Mutex<Counts>>,
+    published: Arc<Mutex<Counts>>,
     is_dirty: Cell<bool>,
     counts_clients: Cell<bool>,
 }
 
-/// The most series of one worker; what is beyond them is counted without route and method.
-const MOST_SERIES: usize = 2_000;
-/// Clients are counted for so many milliseconds after somebody has asked.
-const CLIENTS_FOR: u64 = 15_000;
+/// Maximum of series per worker. Further keys are counted without route and method.
+const MAX_SERIES: usize = 2_000;
+/// Milliseconds after a read for which clients are counted.
+const COUNT_CLIENTS_FOR: u64 = 15_000;
 
 impl Metrics {
-    /// What one more worker counts in.
+    /// Creates the counters of a worker.
     pub(crate) fn for_worker(&self) -> WorkerMetrics {
-        let shown = Arc::<Mutex<Counts>>::default();
-        lock(&self.shown).push(Arc::clone(&shown));
+        let published = Arc::<Mutex<Counts>>::default();
+        lock(&self.published).push(Arc::clone(&published));
         WorkerMetrics {
             counts: RefCell::default(),
             places: RefCell::default(),
             last: Cell::new(None),
-            shown,
+            published,
             is_dirty: Cell::new(false),
             counts_clients: Cell::new(false),
         }
     }
 
-    /// All workers together, as they were at their last tick.
+    /// Returns the sums of all workers at their last tick.
     pub(crate) fn sum(&self) -> Counts {
-        self.asked.store(monotonic_millis(), Ordering::Relaxed);
+        self.read_at.store(monotonic_millis(), Ordering::Relaxed);
         let mut sum = Counts::default();
-        for counts in &*lock(&self.shown) {
+        for counts in &*lock(&self.published) {
             sum.add(&lock(counts));
         }
         sum.series.sort_by_key(|series| series.key);
         sum
     }
 
-    fn is_watched(&self) -> bool {
-        let asked = self.asked.load(Ordering::Relaxed);
-        asked != 0 && monotonic_millis().saturating_sub(asked) < CLIENTS_FOR
+    /// Returns `true` if the counters were read recently.
+    fn has_readers(&self) -> bool {
+        let read_at = self.read_at.load(Ordering::Relaxed);
+        read_at != 0 && monotonic_millis().saturating_sub(read_at) < COUNT_CLIENTS_FOR
     }
 }
 
@@ -179,8 +180,8 @@ impl WorkerMetrics {
         }
     }
 
-    /// Counts a response without an end, which lasted until its client left. How long that was says nothing of the
-    /// server: it is in no histogram of durations.
+    /// Counts a response that lasts until its client closes the connection. Its duration is not a property of the
+    /// server, so it is not in the histograms.
     pub(crate) fn count_endless(&self, finished: &Finished) {
         self.is_dirty.set(true);
         let counts = &mut *self.counts.borrow_mut();
@@ -193,7 +194,7 @@ impl WorkerMetrics {
         route.sent += finished.sent;
     }
 
-    /// Finds or makes the series of a key.
+    /// Returns the index of the series of a key. Creates the series if it is new.
     #[cold]
     fn place(&self, key: Key, counts: &mut Counts) -> usize {
         let mut places = self.places.borrow_mut();
@@ -201,7 +202,7 @@ impl WorkerMetrics {
         if counts.routes.len() <= route {
             counts.routes.resize_with(route + 1, Route::default);
         }
-        let kept = if places.len() < MOST_SERIES || places.contains_key(&key) {
+        let kept = if places.len() < MAX_SERIES || places.contains_key(&key) {
             key
         } else {
             Key { label: Label::NONE, method: Method::Other, ..key }
@@ -215,7 +216,7 @@ impl WorkerMetrics {
         place
     }
 
-    /// Counts a connection that was accepted.
+    /// Counts an accepted connection.
     pub(crate) fn accepted(&self) {
         self.is_dirty.set(true);
         self.counts.borrow_mut().accepted += 1;
@@ -227,12 +228,11 @@ impl WorkerMetrics {
         self.counts.borrow_mut().handshakes[handshake as usize] += 1;
     }
 
-    /// Shows what was counted; `connections` are those that are open now, by their state. To be
-    /// called once a tick.
-    pub(crate) fn show(&self, metrics: &Metrics, connections: [u64; STATES]) {
+    /// Publishes the counters. `connections` are the open connections by state. Call this once a tick.
+    pub(crate) fn publish(&self, metrics: &Metrics, connections: [u64; STATES]) {
         let mut counts = self.counts.borrow_mut();
-        let watched = metrics.is_watched();
-        if self.counts_clients.replace(watched) != watched {
+        let has_readers = metrics.has_readers();
+        if self.counts_clients.replace(has_readers) != has_readers {
             counts.clients = Clients::default();
             self.is_dirty.set(true);
         }
@@ -241,13 +241,13 @@ impl WorkerMetrics {
             self.is_dirty.set(true);
         }
         if self.is_dirty.take() {
-            lock(&self.shown).copy(&counts);
+            lock(&self.published).copy(&counts);
         }
     }
 }
 
 impl Counts {
-    /// Takes over `other`, of which this is an earlier copy.
+    /// Copies the changes of `other`, of which this is an earlier copy.
     fn copy(&mut self, other: &Self) {
         let known = self.series.len();
         for (series, fresh) in self.series.iter_mut().zip(&other.series) {
@@ -300,7 +300,7 @@ impl Counts {
     }
 }
 
-/// Counts are whole after every statement, so that a panic elsewhere spoils nothing.
+/// Ignores poisoning: the counters are consistent after every statement.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_loops_have_shown_adds_up() {
+    fn published_counters_of_all_workers_are_added_up() {
         let metrics = Metrics::default();
         let workers = [metrics.for_worker(), metrics.for_worker()];
         for own in &workers {
@@ -334,9 +334,9 @@ mod tests {
             own.count(&finished(500, 20_000));
             own.accepted();
         }
-        assert!(metrics.sum().series.is_empty(), "nothing is shown before the tick");
+        assert!(metrics.sum().series.is_empty(), "nothing is published before the tick");
         for own in &workers {
-            own.show(&metrics, [1; STATES]);
+            own.publish(&metrics, [1; STATES]);
         }
         let sum = metrics.sum();
         let counted: Vec<_> =
@@ -350,12 +350,12 @@ mod tests {
     }
 
     #[test]
-    fn a_response_without_an_end_has_no_duration() {
+    fn an_endless_response_has_no_duration() {
         let metrics = Metrics::default();
         let own = metrics.for_worker();
         own.count(&finished(200, 100));
         own.count_endless(&finished(200, 60_000_000));
-        own.show(&metrics, [0; STATES]);
+        own.publish(&metrics, [0; STATES]);
         let sum = metrics.sum();
         assert_eq!(sum.series.iter().map(|series| series.durations.count).sum::<u64>(), 1);
         let route = &sum.routes[label("test", "/*").0 as usize];
@@ -364,28 +364,28 @@ mod tests {
     }
 
     #[test]
-    fn series_are_bounded() {
+    fn the_number_of_series_is_bounded() {
         let metrics = Metrics::default();
         let own = metrics.for_worker();
         for n in 0..3_000 {
             own.count(&finished(n, 1));
         }
-        own.show(&metrics, [0; STATES]);
+        own.publish(&metrics, [0; STATES]);
         let sum = metrics.sum();
-        assert!(sum.series.len() <= MOST_SERIES + 1_000);
+        assert!(sum.series.len() <= MAX_SERIES + 1_000);
         assert_eq!(sum.series.iter().map(|series| series.durations.count).sum::<u64>(), 3_000);
     }
 
     #[test]
-    fn clients_are_counted_while_somebody_asks() {
+    fn clients_are_counted_while_metrics_are_read() {
         let metrics = Metrics::default();
         let own = metrics.for_worker();
         own.count(&finished(200, 1));
-        own.show(&metrics, [0; STATES]);
+        own.publish(&metrics, [0; STATES]);
         assert_eq!(metrics.sum().clients.iter().count(), 0);
-        own.show(&metrics, [0; STATES]);
+        own.publish(&metrics, [0; STATES]);
         own.count(&finished(200, 1));
-        own.show(&metrics, [0; STATES]);
+        own.publish(&metrics, [0; STATES]);
         assert_eq!(metrics.sum().clients.iter().count(), 1);
     }
 }

@@ -1,8 +1,8 @@
-//! How long the phases of requests took, in sum.
+//! Sums of the durations of request phases.
 
 use crate::telemetry::{PHASES, Timings};
 
-/// Sums by phase, as [`PHASES`] names them.
+/// Sums by phase, in the order of [`PHASES`].
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PhaseSums {
     /// Requests that had the phase.
@@ -28,7 +28,7 @@ impl PhaseSums {
         }
     }
 
-    /// The phases that any request had: name, how many had it, nanoseconds in all.
+    /// Returns name, number of requests and total nanoseconds of each phase that a request had.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, u64, u64)> {
         let sums = self.requests.iter().zip(&self.nanos);
         let named = PHASES.into_iter().zip(sums);

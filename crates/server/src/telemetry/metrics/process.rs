@@ -1,23 +1,23 @@
-//! What the kernel knows of the server's process.
+//! Resource usage of the server's process.
 
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-/// The process, now.
+/// Current resource usage of the process.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Process {
-    /// Processor time of all threads, in seconds.
+    /// CPU time of all threads in seconds.
     pub(crate) cpu: f64,
-    /// Bytes in memory.
+    /// Resident memory in bytes.
     pub(crate) resident: u64,
-    /// Open descriptors.
+    /// Open file descriptors.
     pub(crate) descriptors: u64,
-    /// The most that may be open.
+    /// Maximum of open file descriptors.
     pub(crate) descriptor_limit: u64,
 }
 
 impl Process {
-    /// Reads it; what the kernel does not say is 0.
+    /// Reads the usage. Values that the kernel does not report are 0.
     pub(crate) fn read() -> Self {
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
         let pages = std::fs::read_to_string("/proc/self/statm").ok();
@@ -31,10 +31,10 @@ impl Process {
     }
 }
 
-/// Since Linux 6.2 the folder's size says how many there are; before, they have to be counted.
+/// Counts the open file descriptors. Since Linux 6.2 the size of the directory is their number.
 fn descriptors() -> u64 {
     let folder = "/proc/self/fd";
-    match std::fs::metadata(folder).map_or(0, |facts| facts.len()) {
+    match std::fs::metadata(folder).map_or(0, |metadata| metadata.len()) {
         0 => std::fs::read_dir(folder).map_or(0, |entries| entries.count() as u64),
         size => size,
     }
