@@ -5,9 +5,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use dunlin_server::client::Client;
-use dunlin_server::config::{
-    Config, Confinement, Overrides, Problem, StartupSettings, diff, explain,
-};
+use dunlin_server::config::{Config, Confinement, Overrides, Problem, StartupSettings, diff};
+use dunlin_server::explain;
 use serde::Deserialize;
 
 use crate::admin::socket_of;

@@ -12,6 +12,7 @@ mod control;
 mod drive;
 mod early_hints;
 pub mod error_log;
+mod explain;
 mod handler;
 mod listen;
 mod log_limiter;
@@ -28,6 +29,7 @@ mod transport;
 mod whole_answer;
 mod worker;
 
+pub use explain::explain;
 pub use handler::script::{LAUNCH, SCRIPTS, cold_programs, launch};
 /// What the status route tells, as `status.json` has it.
 pub mod status {

@@ -18,13 +18,13 @@ use dunlin_http::{FieldLines, FieldName, OwnedRequest, Request};
 pub(crate) use self::admission::{Direction, dispatch_client};
 use self::admission::{is_admitted, misdirected};
 pub(crate) use self::fast_path::{FastPath, FastPathConditions, FastResponse, fast_path};
-pub(crate) use self::reroute::{complete, reroute};
+pub(crate) use self::reroute::{MOST_REDIRECTS, complete, reroute};
 use crate::cache::worker_cache::{CacheEntry, Prebuilt};
 use crate::cache::{Representation, StoredContent};
 use crate::checks::{
     CheckInput, Checks, Client, Decision, PendingDecision, Rejection, RequestContext,
 };
-use crate::config::{Settings, Site};
+use crate::config::{Handler, Settings, Site};
 use crate::early_hints::EarlyHints;
 use crate::handler::file::OwnedSubject;
 use crate::handler::file::apply_to_message;
@@ -256,17 +256,13 @@ pub(crate) fn dispatch(
     }
     path_buffer.clear();
     if let Err(error) = path::decode(raw_path, path_buffer) {
-        let reason = match error {
-            path::PathError::EncodedSlash => {
-                let settings = site.route(b"/");
-                let (reply, context) = not_found(ctx, request, site, settings, client);
-                return Ok(routed(site, settings, reply, false, Some(context)));
-            }
-            path::PathError::AboveRoot => "the path leads above the root",
-            path::PathError::Nul => "the path holds a NUL",
-            _ => "the path is malformed",
-        };
-        return Err(Refusal { status: 400, reason });
+        let (status, reason) = path_rejection(error);
+        if status == 404 {
+            let settings = site.route(b"/");
+            let (reply, context) = not_found(ctx, request, site, settings, client);
+            return Ok(routed(site, settings, reply, false, Some(context)));
+        }
+        return Err(Refusal { status, reason });
     }
     let settings = site.route(path_buffer);
     // Their files are in no worker's own cache, which is looked into above.
@@ -286,6 +282,20 @@ pub(crate) fn dispatch(
         }
         Err(stopped) => *stopped,
     })
+}
+
+/// The status of the response to a path that cannot be decoded, and the reason.
+pub(crate) fn path_rejection(error: path::PathError) -> (u16, &'static str) {
+    match error {
+        path::PathError::Malformed => {
+            (400, "a percent sign in the path is not followed by two hexadecimal digits")
+        }
+        path::PathError::Nul => (400, "the path holds a NUL"),
+        path::PathError::EncodedSlash => {
+            (404, "the path holds an encoded slash, which no file name can")
+        }
+        path::PathError::AboveRoot => (400, "the path leads above the root"),
+    }
 }
 
 /// Whether it does no harm when the request is answered more than once: a safe method without a body
@@ -475,53 +485,46 @@ impl Wait {
     }
 }
 
-/// The one place where a route's settings choose the handler.
+/// Has the handler of the route make the response.
 pub(crate) fn handle(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     subject: &Subject<'_>,
 ) -> Routed {
-    let (site, settings) = (subject.site, subject.settings);
-    let context = || subject.context.cloned();
-    let method = request.method();
-    if settings.to_slash {
-        return routed(
-            site,
-            settings,
-            redirect::to_slash(request, subject).into(),
-            true,
-            context(),
-        );
-    }
-    if let Some(redirect) = &settings.redirect {
-        let response = redirect::respond(request, subject, redirect);
-        return routed(site, settings, response.into(), true, context());
-    }
-    if let Some(fixed) = &settings.respond {
-        return routed(site, settings, respond::respond(settings, fixed).into(), true, context());
-    }
-    if let Some(status) = &settings.status {
-        let mut reply = status::answer(ctx, request, status.rest(subject.path), subject.query);
-        if let Reply::Response(response) = &mut reply {
-            apply_to_message(settings, &mut response.fields);
+    let settings = subject.settings;
+    let mut reads_body = false;
+    let reply = match &settings.handler {
+        Handler::Files => files(ctx, request, subject),
+        Handler::Script(_) if matches!(request.method(), Method::Trace | Method::Connect) => {
+            not_for_files(ctx, request, subject)
         }
-        return routed(site, settings, reply, false, context());
-    }
-    if let Some(rules) = &settings.script
-        && !matches!(method, Method::Trace | Method::Connect)
-    {
-        let reply = script::answer(ctx, request, subject, rules);
-        return routed(site, settings, reply, false, context());
-    }
-    let reply = match method {
-        Method::Get | Method::Head => file::answer(ctx, request, subject),
-        // A script may respond in the end, to any method.
-        _ if settings.reroutes && !matches!(method, Method::Trace | Method::Connect) => {
-            file::answer(ctx, request, subject)
+        Handler::Script(script) => script::answer(ctx, request, subject, script),
+        Handler::Redirect(rule) => {
+            reads_body = true;
+            redirect::respond(request, subject, rule).into()
         }
-        _ => not_for_files(ctx, request, subject),
+        Handler::Respond(fixed) => {
+            reads_body = true;
+            respond::respond(settings, fixed).into()
+        }
+        Handler::Status(status) => status::answer(ctx, request, subject, status),
+        Handler::AddSlash => {
+            reads_body = true;
+            redirect::to_slash(request, subject).into()
+        }
     };
-    routed(site, settings, reply, false, context())
+    routed(subject.site, settings, reply, reads_body, subject.context.cloned())
+}
+
+/// The response for the route's files.
+fn files(ctx: &Rc<WorkerContext>, request: &Request<'_>, subject: &Subject<'_>) -> Reply {
+    match request.method() {
+        Method::Get | Method::Head => file::answer(ctx, request, subject),
+        Method::Trace | Method::Connect => not_for_files(ctx, request, subject),
+        // A script may respond in the end, to any method.
+        _ if subject.settings.reroutes => file::answer(ctx, request, subject),
+        _ => not_for_files(ctx, request, subject),
+    }
 }
 
 /// The response to a method that files do not have.

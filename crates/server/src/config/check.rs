@@ -559,14 +559,9 @@ impl Checker<'_> {
             }
             routes.push(SiteRoute { pattern, route });
         }
-        let everywhere = routes.iter().any(|SiteRoute { pattern, route, .. }| {
-            let answers = route.root.is_some()
-                || route.redirect.is_some()
-                || route.respond.is_some()
-                || route.script.is_some()
-                || route.status.as_deref() == Some(&true);
-            answers && pattern.is_everything()
-        });
+        let everywhere = routes
+            .iter()
+            .any(|SiteRoute { pattern, route, .. }| route.has_handler() && pattern.is_everything());
         if root.is_none() && !everywhere {
             let what = "a site has no root, and no route for \"/*\" that says what to answer";
             self.problem(&place, what);

@@ -1,65 +1,28 @@
-//! Why a URL is served as it is.
+//! Explains where the settings of a path come from.
 
-use std::ffi::OsStr;
 use std::fmt::Write;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use dunlin_http::semantics::{Method, host, path, target};
-
-use super::cascade::gather;
 use super::error::Source;
+use super::merge::merge;
 use super::sites::{Site, SiteRoute};
-use super::{Config, Mapping, Records, Script, Settings, TryStep, push_query};
+use super::{Config, Handler, Records, Script, Settings};
 use crate::handler::records::RecordFormat;
 
-/// Tells which site and which routes hold for `url`, what each setting comes from, and what is
-/// the response is. A path alone is a request for no host in particular. `all`: settings at their defaults are listed,
-/// too.
-///
-/// # Errors
-/// When `url` is neither a path nor an http URL.
-pub fn explain(config: &Config, file: &Path, url: &str, all: bool) -> Result<String, String> {
-    let malformed = || format!("{url:?} is neither a path nor an http URL");
-    let (authority, raw_path, query) = match target::parse(Method::Get, url.as_bytes()) {
-        Ok(target::Target::Origin { path, query }) => (&b""[..], path, query),
-        Ok(target::Target::Absolute { authority, path, query, .. }) => (authority, path, query),
-        _ => return Err(malformed()),
-    };
-    let host = host::parse(authority).ok_or_else(malformed)?.name;
-    let mut text = String::new();
-    let Some(site) = config.sites.find(host) else {
-        let host = String::from_utf8_lossy(host);
-        return Ok(format!("no site is for the host {host:?}, and none for every other: 421\n"));
-    };
-    let by = match config.sites.named(host) {
-        Some((_, true)) => "by a wildcard",
-        Some((_, false)) => "by its host",
-        None => "it is for every other host",
-    };
-    let _ = writeln!(text, "site      {} ({by})", site.name);
-    if let Some(tls) = &site.tls {
-        let _ = writeln!(text, "tls       {}", tls.describe());
-    }
-    let mut decoded = Vec::new();
-    if let Err(error) = path::decode(raw_path, &mut decoded) {
-        let status = if error == path::PathError::EncodedSlash { 404 } else { 400 };
-        let _ = writeln!(text, "path      rejected with {status}: {}", reason(error));
-        return Ok(text);
-    }
-    let _ = writeln!(text, "path      {}", String::from_utf8_lossy(&decoded));
-    let explanation = Explanation {
-        source: &Source { path: file, text: &config.text },
-        site,
-        settings: site.route(&decoded),
-        path: &decoded,
-        query,
-        host,
-    };
-    explanation.routes(&mut text);
-    explanation.settings(all, &mut text);
-    explanation.answer(&mut text);
-    Ok(text)
+/// Adds the routes of the site to `text`, and the settings that hold for the decoded path with their places in the file.
+/// `all`: those at their defaults, too.
+pub(crate) fn explain_settings(
+    config: &Config,
+    file: &Path,
+    site: &Site,
+    path: &[u8],
+    all: bool,
+    text: &mut String,
+) {
+    let source = &Source { path: file, text: &config.text };
+    let explanation = Explanation { source, site, settings: site.route(path), path };
+    explanation.routes(text);
+    explanation.settings(all, text);
 }
 
 struct Explanation<'a> {
@@ -67,8 +30,6 @@ struct Explanation<'a> {
     site: &'a Site,
     settings: &'a Settings,
     path: &'a [u8],
-    query: Option<&'a [u8]>,
-    host: &'a [u8],
 }
 
 impl Explanation<'_> {
@@ -84,7 +45,7 @@ impl Explanation<'_> {
     fn settings(&self, all: bool, text: &mut String) {
         let mut origins: Vec<(&str, String)> = Vec::new();
         let matching = self.site.routes.iter().filter(|route| route.pattern.matches(self.path));
-        let gathered = gather(matching, |route, key| {
+        let merged = merge(matching, |route, key| {
             let origin = self.origin(route, Some(key));
             match origins.iter_mut().find(|(other, _)| *other == key) {
                 // Of these every route's entries count.
@@ -96,7 +57,7 @@ impl Explanation<'_> {
             }
         });
         // What a more specific route has ended is not in force.
-        origins.retain(|(key, _)| gathered.route.place(key).is_some());
+        origins.retain(|(key, _)| merged.route.place(key).is_some());
         let (set, defaults): (Vec<_>, Vec<_>) = describe(self.settings)
             .into_iter()
             .map(|(key, value)| {
@@ -111,7 +72,7 @@ impl Explanation<'_> {
         // Beside what the file says, the root is what matters.
         for (key, value, _) in defaults.iter().filter(|(key, value, _)| {
             let is_root = *key == "root";
-            !value.is_empty() && (all || is_root) && (!is_root || answers_with_files(self.settings))
+            !value.is_empty() && (all || is_root) && (!is_root || self.settings.handler.is_files())
         }) {
             let from = if *key == "root" { "from the site" } else { "by default" };
             let _ = writeln!(text, "setting   {key} {from}: {value}");
@@ -127,119 +88,13 @@ impl Explanation<'_> {
             None => path.value.clone(),
         }
     }
-
-    fn answer(&self, text: &mut String) {
-        if self.settings.internal {
-            let _ = writeln!(text, "answer    404 to clients; to scripts that name the path:");
-        }
-        if self.settings.to_slash {
-            let path = path::encode(self.path);
-            let _ = writeln!(text, "answer    301 to {path}/");
-        } else if let Some(redirect) = &self.settings.redirect {
-            let location = redirect.to.render(|name, text| match name {
-                "path" => text.extend_from_slice(path::encode(self.path).as_bytes()),
-                "rest" => {
-                    text.extend_from_slice(path::encode(redirect.rest(self.path)).as_bytes());
-                }
-                "host" => text.extend_from_slice(self.host),
-                "query" => push_query(self.query, text),
-                _ => {}
-            });
-            let location = String::from_utf8_lossy(&location);
-            let _ = writeln!(text, "answer    {} to {location}", redirect.status);
-        } else if let Some(respond) = &self.settings.respond {
-            let bytes = respond.body.len();
-            let _ = writeln!(text, "answer    {} with {bytes} bytes of text", respond.status);
-        } else if self.settings.status.is_some() {
-            let _ = writeln!(text, "answer    the server's status");
-        } else if let Some(script) = &self.settings.script {
-            let label = &script.label;
-            let is_one = matches!(script.mapping, Mapping::Application | Mapping::Program);
-            let _ = if is_one {
-                writeln!(text, "answer    by {label}")
-            } else {
-                let name = String::from_utf8_lossy(script.rest(self.path));
-                writeln!(text, "answer    the script that {name:?} names in {label}")
-            };
-        } else if !self.settings.hidden && path::has_hidden_segment(self.path) {
-            let _ = writeln!(text, "answer    404: a name begins with a dot, and `hidden` is off");
-        } else if self.settings.try_files.is_empty() {
-            self.candidate(self.path, text);
-        } else {
-            for (at, step) in self.settings.try_files.iter().enumerate() {
-                let is_last = at + 1 == self.settings.try_files.len();
-                let found = match step {
-                    TryStep::Path(step) => match step.expand(self.path, self.query) {
-                        Some(found) if is_last && self.is_of_other_route(&found.path) => {
-                            let path = String::from_utf8_lossy(&found.path);
-                            let _ =
-                                writeln!(text, "answer    what the route of {path} makes of it");
-                            true
-                        }
-                        Some(found) => self.candidate(&found.path, text),
-                        None => false,
-                    },
-                    TryStep::Status(status) => {
-                        let _ = writeln!(text, "answer    {status}");
-                        true
-                    }
-                };
-                if found {
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Whether other settings hold for that path, so that it is routed again.
-    fn is_of_other_route(&self, path: &[u8]) -> bool {
-        !std::ptr::eq(&**self.site.route(path), self.settings)
-    }
-
-    /// Tells what stands at a path beneath the root, and whether anything does. Links are not
-    /// judged here: that is done when the file is opened.
-    fn candidate(&self, path: &[u8], text: &mut String) -> bool {
-        let relative = path.strip_prefix(b"/").unwrap_or(path);
-        let place = self.settings.root.join(OsStr::from_bytes(relative));
-        let mut tell = |place: &PathBuf, what: &str| {
-            let _ = writeln!(text, "answer    the {what} {}", place.display());
-        };
-        match place.metadata() {
-            Ok(found) if found.is_dir() => {
-                let index = self.settings.index.iter().map(|name| place.join(name));
-                match index.into_iter().find(|file| file.is_file()) {
-                    Some(file) => tell(&file, "file"),
-                    None if self.settings.listing => tell(&place, "listing of the directory"),
-                    None => tell(&place, "directory, which has no index file, is not shown:"),
-                }
-                true
-            }
-            Ok(_) => {
-                tell(&place, "file");
-                true
-            }
-            Err(error) => {
-                let error = error.to_string();
-                let error = error.split(" (os error").next().unwrap_or_default();
-                let _ = writeln!(text, "answer    404 for {}: {error}", place.display());
-                false
-            }
-        }
-    }
 }
 
 /// Settings to which each matching route adds its entries.
 const ADDED_UP: [&str; 4] = ["error_pages", "remove_fields", "set_fields", "types"];
 
-fn answers_with_files(settings: &Settings) -> bool {
-    settings.redirect.is_none()
-        && settings.respond.is_none()
-        && settings.script.is_none()
-        && settings.status.is_none()
-}
-
-/// What there is to tell of a script in a line.
-fn script(settings: &Settings, script: &Script) -> String {
+/// A script in a line.
+fn describe_script(settings: &Settings, script: &Script) -> String {
     let roots = settings.sendfile_roots.iter().map(|root| root.root.display().to_string());
     let roots = roots.collect::<Vec<_>>().join(", ");
     let mut text = script.kind.as_str().to_owned();
@@ -251,16 +106,6 @@ fn script(settings: &Settings, script: &Script) -> String {
         let _ = write!(text, ", as user {user} and group {}", owner.group);
     }
     text
-}
-
-/// Why a path is rejected.
-fn reason(error: path::PathError) -> &'static str {
-    match error {
-        path::PathError::Malformed => "a percent sign is not followed by two hexadecimal digits",
-        path::PathError::Nul => "it holds a NUL",
-        path::PathError::EncodedSlash => "it holds an encoded slash, which no file name can",
-        path::PathError::AboveRoot => "its `..` segments lead above the root",
-    }
 }
 
 fn records(rules: Records) -> String {
@@ -298,16 +143,25 @@ fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
         settings.error_pages.iter().map(|(key, value)| (key.to_string(), value.clone())).collect();
     pages.sort();
     let steps = settings.try_files.len();
+    let (mut redirect, mut respond, mut script) = (String::new(), String::new(), String::new());
+    let mut status = false;
+    match &settings.handler {
+        Handler::Redirect(rule) => redirect = rule.status.to_string(),
+        Handler::Respond(fixed) => respond = fixed.status.to_string(),
+        Handler::Script(rules) => script = describe_script(settings, rules),
+        Handler::Status(_) => status = true,
+        Handler::Files | Handler::AddSlash => {}
+    }
     let mut all = vec![
         ("root", settings.root.display().to_string()),
         ("index", settings.index.join(", ")),
         ("try", if steps == 0 { String::new() } else { format!("{steps} steps") }),
         ("listing", settings.listing.to_string()),
         ("serve_source", settings.serve_source.to_string()),
-        ("redirect", settings.redirect.as_ref().map_or(String::new(), |r| r.status.to_string())),
-        ("respond", settings.respond.as_ref().map_or(String::new(), |r| r.status.to_string())),
-        ("script", settings.script.as_ref().map_or(String::new(), |s| script(settings, s))),
-        ("status", settings.status.is_some().to_string()),
+        ("redirect", redirect),
+        ("respond", respond),
+        ("script", script),
+        ("status", status.to_string()),
         ("server_timing", settings.server_timing.to_string()),
         ("early_hints", settings.early_hints.join(", ")),
         ("internal", settings.internal.to_string()),

@@ -7,6 +7,7 @@ use dunlin_http::semantics::{is_field_value, is_token};
 
 use super::at::{At, Place};
 use super::file::{self, AuthTable, HstsTable, Route, Server};
+use super::handler::Handler;
 use super::limits::{limit, throttle};
 use super::settings::Report;
 use crate::checks::{
@@ -14,8 +15,8 @@ use crate::checks::{
     Target, check_passed_field,
 };
 
-/// The gates that `route` asks for; `None` when there are none. What is wrong is told to `report`.
-pub(super) fn read(route: &Route, report: Report<'_>) -> Option<Arc<Checks>> {
+/// The checks that `route` has, whose handler is `handler`; `None` when there are none.
+pub(super) fn read(route: &Route, handler: &Handler, report: Report<'_>) -> Option<Arc<Checks>> {
     let access = (route.allow.is_some() || route.deny.is_some()).then(|| {
         if let Some(list) = route.allow.as_ref().filter(|list| list.is_empty()) {
             report(&list.span, "allow: the list is empty, so that nobody could ask".into());
@@ -23,13 +24,13 @@ pub(super) fn read(route: &Route, report: Report<'_>) -> Option<Arc<Checks>> {
         let allow = networks("allow", list(&route.allow), report);
         Access::new(&allow, &networks("deny", list(&route.deny), report))
     });
-    let methods = methods(route, report);
+    let methods = methods(route, handler, report);
     let limits = route.limit.iter().flat_map(|limits| &limits.0);
     let limits = limits.map(|table| limit(table, report)).collect();
     let throttle = route.throttle.as_ref().map(|table| throttle(table, report));
     let auth = auth(route, report);
     let has_places = throttle.as_ref().is_some_and(|throttle| throttle.concurrency.is_some());
-    let receives_body = route.script.is_some() && has_places;
+    let receives_body = handler.script().is_some() && has_places;
     let https = https(route, report);
     let checks = Checks { https, access, methods, auth, limits, throttle, receives_body };
     (!checks.is_empty()).then(|| Arc::new(checks))
@@ -161,7 +162,7 @@ fn https(route: &Route, report: Report<'_>) -> Option<Https> {
     (redirect.is_some() || strict.is_some()).then_some(Https { strict, redirect })
 }
 
-fn methods(route: &Route, report: Report<'_>) -> Option<Methods> {
+fn methods(route: &Route, handler: &Handler, report: Report<'_>) -> Option<Methods> {
     let names = route.methods.as_ref()?;
     if names.is_empty() {
         report(&names.span, "methods: the list is empty, so that nothing would be allowed".into());
@@ -175,19 +176,8 @@ fn methods(route: &Route, report: Report<'_>) -> Option<Methods> {
         }
     }
     let names = names.iter().map(|name| name.value.clone()).collect();
-    Some(Methods::new(names, handled(route)))
-}
-
-/// The methods that the route's handler knows; `None` for all.
-fn handled(route: &Route) -> Option<&'static [&'static str]> {
-    if route.status.as_deref() == Some(&true) {
-        return Some(&["GET", "HEAD"]);
-    }
-    // A `try` list or an index can end in a script, which may know any method.
-    let may_be_other = route.script.is_some()
-        || route.redirect.is_some()
-        || route.respond.is_some()
-        || route.r#try.is_some()
-        || route.index.is_some();
-    (!may_be_other).then_some(&["GET", "HEAD", "OPTIONS"])
+    // A `try` list or an index can end in a script, which may support any method.
+    let may_reroute = handler.is_files() && (route.r#try.is_some() || route.index.is_some());
+    let handled = handler.methods().filter(|_| !may_reroute);
+    Some(Methods::new(names, handled))
 }

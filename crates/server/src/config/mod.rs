@@ -4,21 +4,25 @@
 //! every default filled in, immutable.
 
 mod at;
-mod cascade;
 mod check;
 mod confinement;
 mod diff;
 mod error;
 mod explain;
+mod fields;
 pub mod file;
 mod foreign;
 mod forms;
 mod gates;
+mod handler;
 mod jail;
 mod limits;
+mod merge;
 mod overlaps;
 mod pattern;
 mod read;
+mod redirect;
+mod respond;
 mod route_table;
 mod script;
 mod settings;
@@ -50,15 +54,18 @@ pub use diff::diff;
 pub use error::Problem;
 use error::Source;
 pub(crate) use error::nearest;
-pub use explain::explain;
+pub(crate) use explain::explain_settings;
 use file::At;
 pub use file::{
     AcmeChallenge, BodyHandling, ConnectionUse as Persistence, EtagKind, Interface, ScriptKind,
     Symlinks, TlsVersion,
 };
+pub use handler::{Handler, Status};
 pub(crate) use jail::Jail;
+pub use redirect::Redirect;
+pub use respond::Respond;
 pub use script::{Address, Language, Local, Mapping, Remote, Script, Workers};
-pub use settings::{CacheRules, Records, Redirect, Respond, Settings};
+pub use settings::{CacheRules, Records, Settings};
 pub use sites::{Site, Sites};
 pub(crate) use sources::original;
 pub use sources::{SourceRule, Sources};

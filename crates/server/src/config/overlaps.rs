@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::error::{Problem, Source};
 use super::script::Mapping;
 use super::sites::{Site, SiteRoute};
-use super::{Config, Settings};
+use super::{Config, Handler, Settings};
 
 /// What a route sends files from.
 struct Served {
@@ -57,9 +57,13 @@ fn served(site: &Site) -> Vec<Served> {
 }
 
 fn sends_files(settings: &Settings) -> bool {
-    let beside = settings.script.as_ref().is_none_or(|script| script.mapping == Mapping::Path);
-    let other = settings.redirect.is_some() || settings.respond.is_some();
-    beside && !other && settings.status.is_none() && !settings.root.as_os_str().is_empty()
+    let sends_files = match &settings.handler {
+        Handler::Files => true,
+        // It sends the files beside its scripts.
+        Handler::Script(script) => script.mapping == Mapping::Path,
+        _ => false,
+    };
+    sends_files && !settings.root.as_os_str().is_empty()
 }
 
 fn overlap(source: &Source<'_>, route: &SiteRoute, served: &[Served]) -> Option<Problem> {
@@ -95,7 +99,7 @@ fn overlap(source: &Source<'_>, route: &SiteRoute, served: &[Served]) -> Option<
 fn methods(source: &Source<'_>, site: &Site, route: &SiteRoute) -> Option<Problem> {
     let named = route.route.methods.as_ref()?;
     let settings = site.route(route.pattern.prefix());
-    let is_for_files = settings.script.is_none() && sends_files(settings) && !settings.reroutes;
+    let is_for_files = settings.handler.is_files() && sends_files(settings) && !settings.reroutes;
     let known = ["GET", "HEAD", "OPTIONS"];
     let name = named.iter().find(|name| !known.contains(&name.as_str()))?;
     let what = format!(

@@ -193,18 +193,17 @@ mod tests {
 
     use super::*;
     use crate::config::file::Route;
+    use crate::config::merge::Patterns;
 
     /// Settings whose index names are the numbers of the patterns.
     fn settings(matching: &[usize]) -> Settings {
-        let everything = &Pattern::EVERYTHING;
-        let patterns = crate::config::settings::Patterns {
-            redirects: everything,
-            scripts: everything,
-            statuses: everything,
-            tries: everything,
-        };
-        let mut settings =
-            Settings::new(&Route::default(), PathBuf::new(), 0, &patterns, &mut |_, _| {});
+        let mut settings = Settings::new(
+            &Route::default(),
+            PathBuf::new(),
+            0,
+            Patterns::EVERYTHING,
+            &mut |_, _| {},
+        );
         settings.index = matching.iter().map(ToString::to_string).collect();
         settings
     }

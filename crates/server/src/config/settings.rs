@@ -5,16 +5,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin_http::semantics::{ContentCoding, is_field_value, is_token, status};
+use dunlin_http::semantics::{ContentCoding, is_field_value, is_token};
 
 use super::at::{At, Place};
 use super::file::{BodyHandling, Codings, EtagKind, RecordFormat, Route, RouteCache, Symlinks};
-use super::gates;
+use super::handler::Handler;
+use super::merge::Patterns;
 use super::pattern::Pattern;
-use super::script::{self, Script};
 use super::sources::Sources;
-use super::template::{Template, refuse_variables};
+use super::template::refuse_variables;
 use super::tries::TryStep;
+use super::{fields, gates};
 use crate::checks::Checks;
 use crate::handler::records;
 use crate::telemetry::metrics::Label;
@@ -23,14 +24,13 @@ use crate::telemetry::metrics::Label;
 #[derive(Debug)]
 #[expect(missing_docs, reason = "each is described at the key of that name in `file::Route`")]
 pub struct Settings {
+    /// What makes the response.
+    pub handler: Handler,
+    /// The directory of the files, and of scripts that are named by their extensions.
     pub root: PathBuf,
     pub index: Vec<String>,
     pub try_files: Vec<TryStep>,
     pub listing: bool,
-    pub redirect: Option<Redirect>,
-    pub respond: Option<Respond>,
-    pub script: Option<Arc<Script>>,
-    pub status: Option<Status>,
     pub server_timing: bool,
     pub early_hints: Vec<String>,
     pub internal: bool,
@@ -63,62 +63,12 @@ pub struct Settings {
     /// the route sends them.
     pub(crate) sources: Option<Arc<Sources>>,
     pub(crate) serve_source: bool,
-    /// The path lacks the slash of the route beneath it, to which the client is redirected.
-    pub(crate) to_slash: bool,
     /// Another route may have to respond to a request that this one handles first.
     pub(crate) reroutes: bool,
     /// What its requests are counted by.
     pub(crate) label: Label,
     /// The pattern of the most specific route; empty when there is none.
     pub(crate) pattern: String,
-}
-
-/// Where to send the client.
-#[derive(Debug)]
-pub struct Redirect {
-    /// The Location.
-    pub to: Template,
-    /// The status.
-    pub status: u16,
-    pattern: Pattern,
-    /// A slash stands before `{rest}`.
-    after_slash: bool,
-}
-
-impl Redirect {
-    /// What the route's `*` stands for in `path`. After a slash it has none of its own at its
-    /// start: `/old*` to `/{rest}` must not send `/old/a.example` to the host `a.example`.
-    pub fn rest<'p>(&self, path: &'p [u8]) -> &'p [u8] {
-        let rest = self.pattern.rest(path);
-        match rest {
-            [b'/', after @ ..] if self.after_slash => after,
-            _ => rest,
-        }
-    }
-}
-
-/// The server's status.
-#[derive(Debug)]
-pub struct Status {
-    pattern: Pattern,
-}
-
-impl Status {
-    /// What the route's `*` stands for in `path`.
-    pub fn rest<'p>(&self, path: &'p [u8]) -> &'p [u8] {
-        self.pattern.rest(path)
-    }
-}
-
-/// A fixed answer.
-#[derive(Debug)]
-pub struct Respond {
-    /// The status.
-    pub status: u16,
-    /// The body.
-    pub body: bytes::Bytes,
-    /// The media type.
-    pub content_type: String,
 }
 
 /// The cache on a path.
@@ -146,7 +96,7 @@ impl Settings {
         route: &Route,
         root: PathBuf,
         cache_file: u64,
-        patterns: &Patterns<'_>,
+        patterns: Patterns<'_>,
         report: Report<'_>,
     ) -> Self {
         Reader { route, report }.settings(root, cache_file, patterns)
@@ -167,14 +117,6 @@ impl Settings {
     }
 }
 
-/// The patterns whose `*` some settings use.
-pub(super) struct Patterns<'a> {
-    pub(super) redirects: &'a Pattern,
-    pub(super) scripts: &'a Pattern,
-    pub(super) statuses: &'a Pattern,
-    pub(super) tries: &'a Pattern,
-}
-
 /// Takes what is wrong, and where.
 pub(super) type Report<'a> = &'a mut dyn FnMut(&Place, String);
 
@@ -184,9 +126,10 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn settings(mut self, root: PathBuf, cache_file: u64, patterns: &Patterns<'_>) -> Settings {
-        self.contradictions();
+    fn settings(mut self, root: PathBuf, cache_file: u64, patterns: Patterns<'_>) -> Settings {
         let route = self.route;
+        let handler = Handler::read(route, patterns, self.report);
+        let checks = gates::read(route, &handler, self.report);
         let all = || Codings(vec![ContentCoding::Zstd, ContentCoding::Brotli, ContentCoding::Gzip]);
         let codings = |key: &Option<At<Codings>>| key.as_deref().cloned().unwrap_or_else(all).0;
         Settings {
@@ -194,13 +137,8 @@ impl Reader<'_> {
             index: self.index(),
             try_files: self.try_files(patterns.tries),
             listing: route.listing.as_deref().copied().unwrap_or(false),
-            redirect: self.redirect(patterns.redirects),
-            respond: self.respond(),
-            script: self.script(patterns.scripts),
-            status: self.status(patterns.statuses),
             sources: None,
             serve_source: route.serve_source.as_deref().copied().unwrap_or(false),
-            to_slash: false,
             reroutes: route.r#try.is_some() || route.index.is_some(),
             label: Label::NONE,
             pattern: String::new(),
@@ -208,11 +146,12 @@ impl Reader<'_> {
             early_hints: self.early_hints(),
             internal: route.internal.as_deref().copied().unwrap_or(false),
             sendfile_roots: self.sendfile_roots(),
-            set_fields: self.set_fields(),
-            remove_fields: self.remove_fields(),
-            cache_control: self.text("cache_control", route.cache_control.as_ref()),
+            set_fields: fields::set_fields(route, self.report),
+            remove_fields: fields::remove_fields(route, self.report),
+            cache_control: field_value("cache_control", route.cache_control.as_ref(), self.report),
             expires: route.expires.as_deref().map(|span| span.0),
-            charset: self.text("charset", route.charset.as_ref()).unwrap_or_else(|| "utf-8".into()),
+            charset: field_value("charset", route.charset.as_ref(), self.report)
+                .unwrap_or_else(|| "utf-8".into()),
             types: self.types(),
             nosniff: route.nosniff.as_deref().copied().unwrap_or(true),
             compress: codings(&route.compress),
@@ -231,42 +170,12 @@ impl Reader<'_> {
             symlinks: route.symlinks.as_deref().copied().unwrap_or(Symlinks::Beneath),
             hidden: route.hidden.as_deref().copied().unwrap_or(false),
             error_pages: self.error_pages(),
-            checks: gates::read(route, self.report),
+            checks,
+            handler,
             access_log: route.access_log.as_deref().copied().unwrap_or(true),
             body_size: route.body_size.as_deref().map_or(1 << 20, |size| size.0),
             body: route.body.as_deref().copied().unwrap_or_default(),
             ranges: route.ranges.as_deref().copied().unwrap_or(16),
-        }
-    }
-
-    fn contradictions(&mut self) {
-        let route = self.route;
-        if let (Some(redirect), Some(_)) = (&route.redirect, &route.respond) {
-            (self.report)(&redirect.span, "a route has either `redirect` or `respond`".into());
-        }
-        if let Some(script) = &route.script
-            && (route.redirect.is_some() || route.respond.is_some())
-        {
-            let what = "a route has either `script`, `redirect` or `respond`";
-            (self.report)(&script.span, what.into());
-        }
-        let set = || route.set_fields.iter().flat_map(|fields| fields.keys());
-        if let Some(status) = route.status.as_ref().filter(|status| status.value)
-            && (route.redirect.is_some() || route.respond.is_some() || route.script.is_some())
-        {
-            let what = "a route has either `status`, `script`, `redirect` or `respond`";
-            (self.report)(&status.span, what.into());
-        }
-        for (at, name) in set().enumerate() {
-            if set().skip(at + 1).any(|other| other.eq_ignore_ascii_case(name)) {
-                let what = format!("set_fields: {} stands twice", name.value);
-                (self.report)(&name.span, what);
-            }
-            let removed = route.remove_fields.iter().flat_map(|names| &names.value);
-            for other in removed.filter(|other| other.eq_ignore_ascii_case(name)) {
-                let what = format!("remove_fields: {} is set by the same route", other.value);
-                (self.report)(&other.span, what);
-            }
         }
     }
 
@@ -300,70 +209,6 @@ impl Reader<'_> {
         read
     }
 
-    fn redirect(&mut self, pattern: &Pattern) -> Option<Redirect> {
-        let table = self.route.redirect.as_ref()?;
-        let status = table.status.as_deref().copied().unwrap_or(302);
-        if !matches!(status, 301 | 302 | 303 | 307 | 308) {
-            let place = table.status.as_ref().and_then(|status| status.span.clone());
-            let what = format!("redirect: {status} is not one of 301, 302, 303, 307, 308");
-            (self.report)(&place, what);
-        }
-        let to = self.text("redirect", Some(&table.to))?;
-        if to.is_empty() {
-            (self.report)(&table.to.span, "redirect: `to` is empty".into());
-        }
-        let parsed = Template::parse(&to, &["path", "query", "host", "rest"]);
-        match parsed.and_then(|template| check_target(&to).map(|()| template)) {
-            Ok(template) => Some(Redirect {
-                to: template,
-                status,
-                pattern: pattern.clone(),
-                after_slash: to.contains("/{rest}"),
-            }),
-            Err(what) => {
-                (self.report)(&table.to.span, format!("redirect: {what}"));
-                None
-            }
-        }
-    }
-
-    fn respond(&mut self) -> Option<Respond> {
-        let table = self.route.respond.as_ref()?;
-        let code = table.status.as_deref().copied().unwrap_or(200);
-        let place = table.status.as_ref().and_then(|status| status.span.clone());
-        if !(200..600).contains(&code) {
-            let what = format!("respond: {code} is not a status between 200 and 599");
-            (self.report)(&place, what);
-        }
-        let body = table.body.as_deref().cloned().unwrap_or_default();
-        if let (Some(at), Err(what)) = (&table.body, refuse_variables(&body, &[])) {
-            (self.report)(&at.span, format!("respond: {what}"));
-        }
-        if !body.is_empty() && !status::allows_content(code) {
-            (self.report)(&place, format!("respond: a {code} has no body"));
-        }
-        let content_type = self.text("respond", table.content_type.as_ref());
-        Some(Respond {
-            status: code,
-            body: body.into(),
-            content_type: content_type.unwrap_or_else(|| "text/plain; charset=utf-8".into()),
-        })
-    }
-
-    fn script(&mut self, pattern: &Pattern) -> Option<Arc<Script>> {
-        let table = self.route.script.as_ref()?;
-        Some(Arc::new(script::read(table, pattern, self.report)))
-    }
-
-    fn status(&mut self, pattern: &Pattern) -> Option<Status> {
-        let status = self.route.status.as_ref().filter(|status| status.value)?;
-        if pattern.is_literal() {
-            let what = "status: the route's pattern has no `*`; write path = \"/status/*\"";
-            (self.report)(&status.span, what.into());
-        }
-        Some(Status { pattern: pattern.clone() })
-    }
-
     fn early_hints(&mut self) -> Vec<String> {
         let links = self.route.early_hints.as_ref().map_or(&[][..], |links| &links.value);
         for link in links {
@@ -385,9 +230,7 @@ impl Reader<'_> {
         let Some(roots) = script.and_then(|script| script.sendfile_root.as_deref()) else {
             return Vec::new();
         };
-        let route = Route {
-            script: None,
-            status: None,
+        let mut route = Route {
             r#try: None,
             index: Some(At::nowhere(Vec::new())),
             listing: None,
@@ -397,44 +240,12 @@ impl Reader<'_> {
             cache: Some(At::nowhere(RouteCache::Switch(false))),
             ..self.route.clone()
         };
-        let everything = Pattern::EVERYTHING;
-        let patterns = Patterns {
-            redirects: &everything,
-            scripts: &everything,
-            statuses: &everything,
-            tries: &everything,
-        };
+        route.clear_handler();
         let settings = |root: &At<String>| {
             let root = PathBuf::from(&root.value);
-            Arc::new(Settings::new(&route, root, 0, &patterns, &mut |_, _| {}))
+            Arc::new(Settings::new(&route, root, 0, Patterns::EVERYTHING, &mut |_, _| {}))
         };
         roots.0.iter().map(settings).collect()
-    }
-
-    fn set_fields(&mut self) -> Vec<(String, String)> {
-        let mut fields = Vec::new();
-        for (name, value) in self.route.set_fields.iter().flat_map(|fields| &fields.value) {
-            if let Err(what) = may_set(name) {
-                (self.report)(&name.span, format!("set_fields: {what}"));
-            }
-            if let Err(what) = refuse_variables(value, &[]) {
-                (self.report)(&value.span, format!("set_fields: {what}"));
-            }
-            if let Some(value) = self.text("set_fields", Some(value)) {
-                fields.push((name.value.clone(), value));
-            }
-        }
-        fields
-    }
-
-    fn remove_fields(&mut self) -> Vec<String> {
-        let names = self.route.remove_fields.as_ref().map_or(&[][..], |names| &names.value);
-        for name in names {
-            if let Err(what) = may_remove(name) {
-                (self.report)(&name.span, format!("remove_fields: {what}"));
-            }
-        }
-        names.iter().map(|name| name.value.clone()).collect()
     }
 
     fn types(&mut self) -> HashMap<String, String> {
@@ -494,105 +305,20 @@ impl Reader<'_> {
         }
         checked
     }
-
-    /// A text that may stand in a field's value.
-    fn text(&mut self, key: &str, text: Option<&At<String>>) -> Option<String> {
-        let text = text?;
-        if is_field_value(text.as_bytes()) {
-            return Some(text.value.clone());
-        }
-        (self.report)(&text.span, format!("{key}: {:?} holds a control character", text.value));
-        None
-    }
 }
 
-/// Refuses a `to` by which a client could choose another scheme or host: the text has to say them itself.
-fn check_target(to: &str) -> Result<(), String> {
-    if to.is_empty() {
-        // Reported as what it is.
-        return Ok(());
+/// The text of a key that becomes a field's value; `None` when it is absent or cannot be one.
+pub(super) fn field_value(
+    key: &str,
+    text: Option<&At<String>>,
+    report: Report<'_>,
+) -> Option<String> {
+    let text = text?;
+    if is_field_value(text.as_bytes()) {
+        return Some(text.value.clone());
     }
-    if to.starts_with('/') || to.starts_with("{path}") {
-        // `//host` names a host, and so would `/` and what begins with a slash; `{rest}` never does.
-        let authority = to.strip_prefix("//").map(until_path);
-        return match authority {
-            Some(authority) if authority.contains("{rest}") => Err(REST_IN_HOST.into()),
-            _ => Ok(()),
-        };
-    }
-    let scheme = to.split_once(':').map(|(scheme, _)| scheme).filter(|scheme| {
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
-        scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(plain)
-    });
-    let Some(scheme) = scheme else {
-        return Err(format!(
-            "{to:?} begins neither with `/` nor with a scheme such as \"https://\", so that a client could choose one"
-        ));
-    };
-    if ["javascript", "data", "vbscript"].iter().any(|other| scheme.eq_ignore_ascii_case(other)) {
-        return Err(format!("{to:?} is run by browsers and is no place to go"));
-    }
-    let rest = &to[scheme.len() + 1..];
-    match rest.strip_prefix("//").map(until_path) {
-        Some(authority) if authority.contains("{rest}") => Err(REST_IN_HOST.into()),
-        _ => Ok(()),
-    }
-}
-
-const REST_IN_HOST: &str =
-    "{rest} would be part of the host, which a client could choose; write a `/` before it";
-
-/// What stands before the path of a URL.
-fn until_path(text: &str) -> &str {
-    let ends = ["/", "?", "#", "{path}", "{query}"].into_iter().filter_map(|end| text.find(end));
-    &text[..ends.min().unwrap_or(text.len())]
-}
-
-/// Fields that say how the message is framed or what its bytes are: never the configuration's.
-const FRAMING: [&str; 12] = [
-    "connection",
-    "content-encoding",
-    "content-length",
-    "content-range",
-    "date",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "vary",
-];
-
-/// Fields that the server makes and also acts upon, and the setting that changes them. A value
-/// of the configuration's own would contradict what the server then does.
-const MADE: [(&str, &str); 5] = [
-    ("accept-ranges", "ranges"),
-    ("etag", "etag"),
-    ("expires", "expires"),
-    ("last-modified", "remove_fields"),
-    ("server", "server_field"),
-];
-
-fn may_remove(name: &str) -> Result<(), String> {
-    if !is_token(name.as_bytes()) {
-        return Err(format!("{name:?} is not a field name"));
-    }
-    if FRAMING.contains(&name.to_ascii_lowercase().as_str()) {
-        return Err(format!("{name} is the server's to send"));
-    }
-    if name.eq_ignore_ascii_case("server") {
-        return Err("Server is left out by `server_field = false`".into());
-    }
-    Ok(())
-}
-
-fn may_set(name: &str) -> Result<(), String> {
-    may_remove(name)?;
-    match MADE.iter().find(|(made, _)| name.eq_ignore_ascii_case(made)) {
-        Some((_, key)) => Err(format!("{name} is the server's to set; see `{key}`")),
-        None => Ok(()),
-    }
+    report(&text.span, format!("{key}: {:?} holds a control character", text.value));
+    None
 }
 
 /// RFC 9110 §8.3.1; parameters are taken as they are.

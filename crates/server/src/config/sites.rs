@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::cascade::gather;
 use super::file::{Auth, Route, ScriptKind, ScriptTable};
+use super::handler::{Handler, HandlerKey};
+use super::merge::merge;
 use super::pattern::Pattern;
 use super::route_table::RouteTable;
 use super::script::Mapping;
-use super::settings::{Patterns, Report, Settings};
+use super::settings::{Report, Settings};
 use super::sources::{SourceRule, Sources};
 use super::tls::Tls;
 use crate::telemetry::metrics::label;
@@ -99,7 +100,7 @@ impl Sites {
     }
 
     /// The site that names the host, and whether by a wildcard.
-    pub(super) fn named(&self, host: &[u8]) -> Option<(usize, bool)> {
+    fn named(&self, host: &[u8]) -> Option<(usize, bool)> {
         let host = host.strip_suffix(b".").unwrap_or(host);
         // No name is longer (RFC 1035 §2.3.4), nor is an address.
         let mut lower = [0; 255];
@@ -117,6 +118,15 @@ impl Sites {
             .filter(|&dot| dot > 0)
             .find_map(|dot| self.wildcard.get(&lower[dot..]))
             .map(|&index| (index, true))
+    }
+
+    /// How [`Self::find`] comes to the site of a host.
+    pub(crate) fn how_found(&self, host: &[u8]) -> &'static str {
+        match self.named(host) {
+            Some((_, true)) => "by a wildcard",
+            Some((_, false)) => "by its host",
+            None => "it is for every other host",
+        }
     }
 
     /// The name of a site by its number.
@@ -185,7 +195,9 @@ impl Site {
             let most_specific = own.next_back().map(|route| &route.route.path.value);
             made.pattern = most_specific.cloned().unwrap_or_default();
             made.label = label(&name, &made.pattern);
-            made.to_slash = matching.iter().any(|&at| at >= routes.len());
+            if matching.iter().any(|&at| at >= routes.len()) {
+                made.handler = Handler::AddSlash;
+            }
             made.guard(&sources);
             made
         };
@@ -219,7 +231,7 @@ impl Site {
 
     /// Whether one of its routes shows the status.
     pub(super) fn shows_status(&self) -> bool {
-        self.routes.iter().any(|route| route.route.status.as_deref() == Some(&true))
+        self.routes.iter().any(|route| route.route.handler_key() == Some(HandlerKey::Status))
     }
 
     /// Its scripts, as they are written.
@@ -231,7 +243,8 @@ impl Site {
     pub(crate) fn directories(&self) -> impl Iterator<Item = &Path> {
         self.all_settings().flat_map(|settings| {
             let others = settings.sendfile_roots.iter().map(|other| &*other.root);
-            let scripts = settings.script.iter().filter(|it| it.mapping != Mapping::Program);
+            let scripts = settings.handler.script().into_iter();
+            let scripts = scripts.filter(|script| script.mapping != Mapping::Program);
             let scripts = scripts.map(|script| &*script.directory);
             [&*settings.root].into_iter().chain(others).chain(scripts)
         })
@@ -239,7 +252,7 @@ impl Site {
 
     /// The numbers of its scripts in `directory`; see [`super::Script::id`].
     pub(crate) fn scripts_in(&self, directory: &Path) -> impl Iterator<Item = usize> {
-        let scripts = self.all_settings().filter_map(|settings| settings.script.as_ref());
+        let scripts = self.all_settings().filter_map(|settings| settings.handler.script());
         scripts.filter(move |script| script.directory == directory).map(|script| script.id)
     }
 
@@ -308,25 +321,19 @@ fn user_fields(routes: &[SiteRoute]) -> Vec<String> {
 /// The paths that lack only the slash of a route that an application or the status responds to: `/app` where
 /// there is `/app/*`, unless another route responds to it that is not for every path.
 fn mounts(routes: &[SiteRoute]) -> Vec<Pattern> {
-    let has_handler = |route: &Route| {
-        let shows = route.status.as_deref() == Some(&true);
-        let sends = route.redirect.is_some() || route.respond.is_some() || route.root.is_some();
-        shows || sends || route.script.is_some() || route.r#try.is_some()
-    };
-    let is_mount = |route: &Route| {
-        let shows = route.status.as_deref() == Some(&true);
-        let script = route.script.as_deref();
-        shows
-            || script.is_some_and(|script| {
-                matches!(script.mapping(), Mapping::Application | Mapping::Program)
-            })
+    let is_mount = |route: &Route| match route.handler_key() {
+        Some(HandlerKey::Status) => true,
+        Some(HandlerKey::Script) => route.script.as_deref().is_some_and(|script| {
+            matches!(script.mapping(), Mapping::Application | Mapping::Program)
+        }),
+        _ => false,
     };
     let mut mounts: Vec<Pattern> = Vec::new();
     for SiteRoute { pattern, route } in routes {
         let Some(path) = pattern.mount().filter(|_| is_mount(route)) else { continue };
         let is_taken = routes.iter().any(|other| {
             let takes = !other.pattern.is_everything() && other.pattern.matches(path.prefix());
-            takes && has_handler(&other.route)
+            takes && (other.route.has_handler() || other.route.r#try.is_some())
         });
         if !is_taken && !mounts.contains(&path) {
             mounts.push(path);
@@ -338,8 +345,8 @@ fn mounts(routes: &[SiteRoute]) -> Vec<Pattern> {
 /// The programs that the routes run, as far as they are files.
 fn sources(routes: &[SiteRoute], defaults: &Defaults) -> Option<Arc<Sources>> {
     let rules = routes.iter().filter_map(|route| {
-        let script = settings([route], defaults, &mut |_, _| {}).script?;
-        SourceRule::new(&route.route.path, &script)
+        let settings = settings([route], defaults, &mut |_, _| {});
+        SourceRule::new(&route.route.path, settings.handler.script()?)
     });
     let rules: Vec<_> = rules.collect();
     (!rules.is_empty()).then(|| Arc::new(Sources::new(rules)))
@@ -351,13 +358,7 @@ fn settings<'r>(
     defaults: &Defaults,
     report: Report<'_>,
 ) -> Settings {
-    let gathered = gather(routes, |_, _| {});
-    let root = gathered.route.root.as_deref().unwrap_or(&defaults.root).clone();
-    let patterns = Patterns {
-        redirects: gathered.redirects.unwrap_or(&Pattern::EVERYTHING),
-        scripts: gathered.scripts.unwrap_or(&Pattern::EVERYTHING),
-        statuses: gathered.statuses.unwrap_or(&Pattern::EVERYTHING),
-        tries: gathered.tries.unwrap_or(&Pattern::EVERYTHING),
-    };
-    Settings::new(&gathered.route, root, defaults.cache_file, &patterns, report)
+    let merged = merge(routes, |_, _| {});
+    let root = merged.route.root.as_deref().unwrap_or(&defaults.root).clone();
+    Settings::new(&merged.route, root, defaults.cache_file, merged.patterns, report)
 }

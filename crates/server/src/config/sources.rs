@@ -12,8 +12,8 @@ use super::script::{Mapping, Script, Workers, has_extension};
 pub struct Sources {
     /// One rule for each route that runs scripts.
     pub rules: Vec<SourceRule>,
-    /// Pairs of rule and route that were reported.
-    reported: Mutex<HashSet<(usize, String)>>,
+    /// Pairs of routes that were reported: the one that runs a program, and the one that would have sent it.
+    reported: Mutex<HashSet<(String, String)>>,
 }
 
 /// The programs that one route runs.
@@ -38,9 +38,9 @@ impl Sources {
     }
 
     /// Whether that rule and that route have not been reported together before.
-    pub(crate) fn is_new(&self, rule: usize, route: &str) -> bool {
+    pub(crate) fn is_new(&self, rule: &SourceRule, route: &str) -> bool {
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
-        reported.insert((rule, route.to_owned()))
+        reported.insert((rule.route.clone(), route.to_owned()))
     }
 }
 
@@ -120,6 +120,14 @@ mod tests {
     #[test]
     fn a_pair_is_reported_once() {
         let sources = Sources::default();
-        assert!(sources.is_new(0, "/*") && !sources.is_new(0, "/*") && sources.is_new(1, "/*"));
+        let rule = |route: &str| SourceRule {
+            route: route.into(),
+            directory: "/srv".into(),
+            extensions: Vec::new(),
+            files: Vec::new(),
+        };
+        let (first, second) = (rule("/a/*"), rule("/b/*"));
+        assert!(sources.is_new(&first, "/*") && !sources.is_new(&first, "/*"));
+        assert!(sources.is_new(&second, "/*"));
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::explain;
 
 const GOOD: &str = r#"[server]
 threads = 2                       # one loop per core when absent
@@ -185,7 +186,7 @@ fn what_is_wrong_in_a_route_is_told_with_its_line_and_column() {
         ),
         (
             "redirect = { to = '/' }\nscript = { kind = 'cgi', directory = 'x' }",
-            "15:10: a route has either `script`, `redirect` or `respond`",
+            "15:10: a route has either `script` or `redirect`",
         ),
         (
             "script = { kind = 'cgi', directory = 'x', sendfile_root = ['x', ''] }",
@@ -477,13 +478,13 @@ fn one_answer_and_one_rule_of_caching_hold() {
         listing = true
     "#;
     let files = settings(routes, "/files/x");
-    assert!(files.redirect.is_none() && files.root == Path::new("/other"));
+    assert!(files.handler.is_files() && files.root == Path::new("/other"));
     assert!(files.cache_control.is_none() && files.expires.is_some());
-    assert!(settings(routes, "/old/x/").redirect.is_none());
-    assert!(settings(routes, "/old/x/").respond.is_some());
+    assert!(matches!(settings(routes, "/old/x/").handler, Handler::Respond(_)));
     // `{rest}` is what the redirecting route's `*` matched, and never names a host.
     let old = settings(routes, "/old/y/z");
-    assert_eq!(old.redirect.as_ref().unwrap().rest(b"/old/y/z"), b"y/z");
+    let Handler::Redirect(redirect) = &old.handler else { panic!("{:?}", old.handler) };
+    assert_eq!(redirect.rest(b"/old/y/z"), b"y/z");
 }
 
 #[test]
@@ -549,7 +550,8 @@ fn a_url_is_explained_with_the_place_of_each_setting() {
         "setting   charset from *.txt (d.toml:17): latin1",
         "setting   listing from /cgi-bin/* (d.toml:14): true",
         "setting   index by default: index.html",
-        "answer    404 for /srv/www/cgi-bin/none.txt: ",
+        "tried     root /srv/www: No such file or directory",
+        "response  500: it cannot be opened",
     ] {
         assert!(told.lines().any(|told| told.starts_with(line)), "{line}\n{told}");
     }

@@ -73,7 +73,7 @@ pub struct ExternalAccount {
 
 impl Tls {
     /// What is said of it, in one line.
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let mut parts = match &self.acme {
             Some(acme) => vec![format!("certificate by ACME from {}", acme.directory)],
             None => self.certificates.iter().map(|(file, _)| file.display().to_string()).collect(),

@@ -175,9 +175,8 @@ fn certificates(site: &Site, warn: Warn<'_>) {
 fn error_pages(source: &Source<'_>, site: &Site, route: &SiteRoute, warn: Warn<'_>) {
     for (status, page) in route.route.error_pages.iter().flat_map(|pages| &pages.value) {
         let settings = site.route(page.as_bytes());
-        let made = settings.script.is_some() || settings.respond.is_some();
-        let searched = !settings.try_files.is_empty();
-        if made || settings.redirect.is_some() || searched || !page.starts_with('/') {
+        let is_file = settings.handler.is_files() && settings.try_files.is_empty();
+        if !is_file || !page.starts_with('/') {
             continue;
         }
         let path = page.split('?').next().unwrap_or_default();

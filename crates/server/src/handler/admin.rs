@@ -36,7 +36,7 @@ pub(crate) fn answer(ctx: &Rc<WorkerContext>, request: &Request<'_>) -> Routed {
         }
         (b"/reload" | b"/upgrade" | b"/reopen", _) => not_allowed("POST").into(),
         (b"/config", _) => not_allowed("GET, HEAD").into(),
-        _ => status::answer(ctx, request, path, query),
+        _ => status::page(ctx, request, path, query),
     };
     Routed {
         reply,

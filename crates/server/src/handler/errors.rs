@@ -13,7 +13,7 @@ use super::file::{apply_to_message, find_page};
 use super::media_type::ContentType;
 use super::script::rewritten;
 use crate::cache::Resource;
-use crate::config::{Mapping, Settings};
+use crate::config::{Handler, Mapping, Settings};
 use crate::response::{Body, Piece, Response};
 use crate::route::{Incoming, Reply, Subject, Via, complete, handle};
 use crate::stream;
@@ -71,11 +71,14 @@ pub(crate) fn reply(
 
 /// Whether the route makes the response for that path by something else than a file.
 fn is_made(settings: &Settings, path: &[u8]) -> bool {
-    let runs = settings.script.as_ref().is_some_and(|script| {
-        let by_name = script.mapping != Mapping::Application && !script.extensions.is_empty();
-        !by_name || script.is_script(path)
-    });
-    runs || settings.redirect.is_some() || settings.respond.is_some() || settings.status.is_some()
+    match &settings.handler {
+        Handler::Files | Handler::AddSlash => false,
+        Handler::Script(script) => {
+            let by_name = script.mapping != Mapping::Application && !script.extensions.is_empty();
+            !by_name || script.is_script(path)
+        }
+        Handler::Redirect(_) | Handler::Respond(_) | Handler::Status(_) => true,
+    }
 }
 
 /// Has the route of the page respond. The status stays the error's, unless the route says another than 200.

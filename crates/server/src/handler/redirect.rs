@@ -11,25 +11,37 @@ use crate::handler::file::apply_to_message;
 use crate::response::Response;
 use crate::route::Subject;
 
-/// Sends the client where the route says.
+/// Redirects the client to the target of the route.
 pub(crate) fn respond(request: &Request<'_>, subject: &Subject<'_>, rule: &Redirect) -> Response {
-    let location = rule.to.render(|name, text| match name {
-        "path" => text.extend_from_slice(encode(subject.path).as_bytes()),
-        "rest" => text.extend_from_slice(encode(rule.rest(subject.path)).as_bytes()),
-        "host" => text.extend_from_slice(request.field(FieldName::Host).unwrap_or_default()),
-        "query" => push_query(subject.query, text),
-        _ => {}
-    });
+    let host = request.field(FieldName::Host).unwrap_or_default();
+    let location = location(rule, subject.path, subject.query, host);
     redirect(subject.settings, rule.status, &location)
 }
 
-/// Sends the client from `/a` to `/a/`, so that relative links in the index file work. The method stays the same.
+/// The Location of the route's redirect for a decoded path.
+pub(crate) fn location(rule: &Redirect, path: &[u8], query: Option<&[u8]>, host: &[u8]) -> Vec<u8> {
+    rule.to.render(|name, text| match name {
+        "path" => text.extend_from_slice(encode(path).as_bytes()),
+        "rest" => text.extend_from_slice(encode(rule.rest(path)).as_bytes()),
+        "host" => text.extend_from_slice(host),
+        "query" => push_query(query, text),
+        _ => {}
+    })
+}
+
+/// Redirects the client from `/a` to `/a/`, so that relative links in the index file work. The method stays the same.
 pub(crate) fn to_slash(request: &Request<'_>, subject: &Subject<'_>) -> Response {
-    let mut location = encode(subject.path).into_bytes();
-    location.push(b'/');
-    push_query(subject.query, &mut location);
+    let location = slash_location(subject.path, subject.query);
     let is_read = matches!(request.method(), Method::Get | Method::Head);
     redirect(subject.settings, if is_read { 301 } else { 308 }, &location)
+}
+
+/// The Location of the same path with a slash at its end.
+pub(crate) fn slash_location(path: &[u8], query: Option<&[u8]>) -> Vec<u8> {
+    let mut location = encode(path).into_bytes();
+    location.push(b'/');
+    push_query(query, &mut location);
+    location
 }
 
 /// The redirect to `location`, with a link for clients that do not follow it by themselves.

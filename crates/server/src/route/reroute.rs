@@ -13,8 +13,8 @@ use crate::handler::{file, script};
 use crate::response::Response;
 use crate::worker::WorkerContext;
 
-/// Internal redirects of one request; more are a loop in the configuration.
-const MOST: u8 = 10;
+/// The most internal redirects of one request: more are a loop in the configuration.
+pub(crate) const MOST_REDIRECTS: u8 = 10;
 
 /// Has the route of `target` respond, once its gates let the request pass.
 pub(crate) fn reroute(
@@ -23,9 +23,9 @@ pub(crate) fn reroute(
     subject: &Subject<'_>,
     target: &Candidate,
 ) -> Reply {
-    if subject.via.redirects >= MOST {
+    if subject.via.redirects >= MOST_REDIRECTS {
         tracing::error!(
-            "{}: more than {MOST} internal redirects; check `try` and `index` of route {:?} of site {}",
+            "{}: more than {MOST_REDIRECTS} internal redirects; check `try` and `index` of route {:?} of site {}",
             String::from_utf8_lossy(&target.path),
             subject.settings.pattern,
             subject.site.name,

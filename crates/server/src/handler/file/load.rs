@@ -12,8 +12,9 @@ use sha2::{Digest, Sha256};
 
 use super::file_system::FileSystem;
 use super::render::{self, Description};
-use super::resolve::{Failure, Mode, Wanted};
+use super::resolve::{Mode, Resolver};
 use super::roots::Root;
+use super::search::{Failure, Wanted};
 use super::validators::{self, Basis};
 use crate::cache::content::{DESCRIPTOR_FROM, FileMetadata};
 use crate::cache::{ContentFile, Key, Resource, StoredContent, Validity};
@@ -45,11 +46,12 @@ pub(super) const READ_ANYWAY: u64 = 32 * 1024;
 /// Makes the resource that `opened` is.
 pub(super) fn load(
     wanted: &Wanted<'_>,
+    resolver: &Resolver<'_>,
     root: &Root,
     opened: Loaded<'_>,
-    mode: Mode,
 ) -> Result<Resource, Failure> {
     let settings = wanted.settings;
+    let mode = resolver.mode;
     let slow = settings.records.is_some() || settings.etag == EtagKind::Sha256;
     if slow && mode == Mode::Inline {
         return Err(Failure::WouldBlock);
@@ -57,7 +59,7 @@ pub(super) fn load(
     let Loaded { fd, metadata, file, file_system, validity, watched } = opened;
     // The clock is read before the content: a change after that is later than this.
     let seen = validators::now();
-    let (content, metadata) = content(wanted, root, file, fd, metadata, mode)?;
+    let (content, metadata) = content(wanted.settings, resolver, root, file, (fd, metadata))?;
     let sha256 = match settings.etag {
         EtagKind::Sha256 => Some(hash(&content)?),
         _ => None,
@@ -75,7 +77,7 @@ pub(super) fn load(
         sha256,
         is_settled: basis.is_settled(),
     };
-    let identity = render::representation(description, stored, wanted.shared.server_field());
+    let identity = render::representation(description, stored, resolver.shared.server_field());
     let resource = Resource::new(
         Key { site: wanted.site.serial, path: wanted.path.into() },
         Arc::clone(settings),
@@ -85,18 +87,18 @@ pub(super) fn load(
         identity,
         validity,
     );
-    trust(wanted, &resource, file_system, watched);
+    trust(resolver, &resource, file_system, watched);
     Ok(resource)
 }
 
 /// Sets until when `resource` may be used without asking the disk.
 pub(super) fn trust(
-    wanted: &Wanted<'_>,
+    resolver: &Resolver<'_>,
     resource: &Resource,
     file_system: FileSystem,
     watched: bool,
 ) {
-    let revalidate = wanted.shared.config.server.cache.revalidate.as_millis() as u64;
+    let revalidate = resolver.shared.config.server.cache.revalidate.as_millis() as u64;
     let watched = watched && !resource.has_unwatched_sibling();
     let mut span = if watched { revalidate } else { UNWATCHED.min(revalidate) };
     if !resource.identity.is_settled {
@@ -104,7 +106,7 @@ pub(super) fn trust(
         let basis = Basis { settings, metadata, file_system, seen: validators::now() };
         span = span.min(until_settled(&basis));
     }
-    resource.validity.set_fresh_until(wanted.now + span);
+    resource.validity.set_fresh_until(resolver.now + span);
 }
 
 /// Milliseconds until a change of the file could be told from its last one.
@@ -137,34 +139,33 @@ fn length(stored: &StoredContent) -> u64 {
 }
 
 fn content(
-    wanted: &Wanted<'_>,
+    settings: &Settings,
+    resolver: &Resolver<'_>,
     root: &Root,
     file: &[u8],
-    fd: OwnedFd,
-    metadata: FileMetadata,
-    mode: Mode,
+    (fd, metadata): (OwnedFd, FileMetadata),
 ) -> Result<(Content, FileMetadata), Failure> {
-    let settings = wanted.settings;
+    let mode = resolver.mode;
     // What was written beside a file of records is lines already.
     if let Some(rules) = settings.records.as_ref().filter(|_| !file.ends_with(b".stmlf")) {
         let stored = converted(settings, rules, root, file, fd, &metadata)?;
         return Ok((Content::Converted(stored), metadata));
     }
     let most = match settings.cache.enabled {
-        true if wanted.copy => settings.cache.file.max(wanted.shared.cache.largest_copy()),
+        true if resolver.copy => settings.cache.file.max(resolver.shared.cache.largest_copy()),
         true => settings.cache.file,
         false => READ_ANYWAY,
     };
     if metadata.size > most {
         // What is hashed has to be what is sent, and a mapping that writes to the file leaves no trace.
-        let is_copied = metadata.size <= wanted.shared.cache.largest_copy();
+        let is_copied = metadata.size <= resolver.shared.cache.largest_copy();
         if settings.etag == EtagKind::Sha256 && !settings.cache.enabled && is_copied {
             return copied(settings, fd, metadata).map(|copy| (Content::Converted(copy), metadata));
         }
         let live = ContentFile::live(fd, metadata, settings.sendfile);
         return Ok((Content::Live(Arc::new(live)), metadata));
     }
-    let lasting = wanted.copy && metadata.size >= DESCRIPTOR_FROM as u64;
+    let lasting = resolver.copy && metadata.size >= DESCRIPTOR_FROM as u64;
     if (lasting || metadata.size > INLINE_COPY) && mode == Mode::Inline {
         return Err(Failure::WouldBlock);
     }

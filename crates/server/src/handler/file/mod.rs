@@ -2,6 +2,7 @@
 
 mod answer;
 mod encoded;
+mod explain;
 mod file_system;
 mod follow;
 mod load;
@@ -10,6 +11,7 @@ mod protected;
 mod render;
 mod resolve;
 mod roots;
+mod search;
 mod source;
 pub(crate) mod uncached;
 mod validators;
@@ -21,13 +23,15 @@ use dunlin_http::semantics::Method;
 use dunlin_http::{FieldLines, Request};
 
 pub(crate) use answer::{answer_from_cache, has_changed, plain_coding};
+pub(crate) use explain::{Explained, explain};
 pub(crate) use open::open_path;
 pub(crate) use protected::Protected;
 pub(crate) use render::{apply_edits, apply_to_message};
-pub(crate) use resolve::{Failure, Mode, is_slash_of};
+pub(crate) use resolve::Mode;
 pub(crate) use roots::{Lookup, Root, Roots};
+pub(crate) use search::{Failure, Found, Wanted, is_slash_of};
 
-use self::resolve::{Found, Wanted};
+use self::resolve::{Resolved, Resolver, resolve};
 use crate::cache::worker_cache::CacheEntry;
 use crate::cache::{Key, Representation, Resource};
 use crate::checks::{CheckInput, Client, Decision, RequestContext};
@@ -69,19 +73,17 @@ pub(crate) fn answer(
     {
         return reply;
     }
-    let wanted = Wanted {
+    let wanted = Wanted { site: subject.site, settings, path: subject.path, query: subject.query };
+    let resolver = Resolver {
         shared: &ctx.shared,
-        site: subject.site,
-        settings,
-        path: subject.path,
-        query: subject.query,
         copy: previous.as_ref().is_some_and(|resource| ctx.is_worth_a_copy(resource)),
         previous,
         now: ctx.clock.now(),
+        mode: Mode::Inline,
     };
-    match resolve::resolve(&wanted, Mode::Inline) {
+    match resolve(&wanted, &resolver) {
         Err(Failure::WouldBlock) => {
-            let Wanted { previous, copy, .. } = wanted;
+            let Resolver { previous, copy, .. } = resolver;
             later(ctx, request, subject, previous, copy)
         }
         result => conclude(ctx, request, subject, result),
@@ -93,7 +95,7 @@ fn conclude(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     subject: &Subject<'_>,
-    result: Result<Found, Failure>,
+    result: Resolved,
 ) -> Reply {
     let none = FieldLines::default;
     if !matches!(request.method(), Method::Get | Method::Head)
@@ -102,7 +104,7 @@ fn conclude(
         return route::not_for_files(ctx, request, subject);
     }
     match result {
-        Ok(Found::Resource(resource)) => {
+        Ok(Found::File(resource)) => {
             let cached = subject.settings.cache.enabled;
             let_date_reach(ctx, &resource.identity);
             let entry = if cached {
@@ -117,13 +119,8 @@ fn conclude(
         Ok(Found::Listing(directory)) => Reply::Job(list(ctx, request, subject, directory)),
         Ok(Found::Status(status)) => error_reply(ctx, request, subject, status, none()),
         Ok(Found::Elsewhere(target)) => route::reroute(ctx, request, subject, &target),
-        Err(Failure::Missing) => error_reply(ctx, request, subject, 404, none()),
-        Err(Failure::Forbidden) => error_reply(ctx, request, subject, 403, none()),
         Err(Failure::Unlisted) => unlisted(ctx, request, subject),
-        Err(Failure::Exhausted) => error_reply(ctx, request, subject, 503, none()),
-        Err(Failure::WouldBlock | Failure::Broken) => {
-            error_reply(ctx, request, subject, 500, none())
-        }
+        Err(failure) => error_reply(ctx, request, subject, failure.status(), none()),
     }
 }
 
@@ -233,17 +230,10 @@ fn later(
     let (site, settings) = (Arc::clone(&subject.site), Arc::clone(&subject.settings));
     let (path, query) = (subject.path.clone(), subject.query.clone());
     let result = move || {
-        let wanted = Wanted {
-            shared: &shared,
-            site: &site,
-            settings: &settings,
-            path: &path,
-            query: query.as_deref(),
-            copy,
-            previous,
-            now,
-        };
-        resolve::resolve(&wanted, Mode::Blocking)
+        let query = query.as_deref();
+        let wanted = Wanted { site: &site, settings: &settings, path: &path, query };
+        let mode = Mode::Blocking;
+        resolve(&wanted, &Resolver { shared: &shared, previous, copy, now, mode })
     };
     let reply = async move |request: &Request<'_>| {
         let files = &ctx.shared.blocking.files;
@@ -342,22 +332,14 @@ pub(crate) async fn find_page(
         let key = Key { site: site.serial, path: page.as_slice().into() };
         let previous = shared.cache.get(&key);
         if let Some(resource) = previous.as_ref().filter(|r| r.validity.is_fresh(now)) {
-            return Ok(Found::Resource(Arc::clone(resource)));
+            return Ok(Found::File(Arc::clone(resource)));
         }
-        let wanted = Wanted {
-            shared: &shared,
-            site: &site,
-            settings: &settings,
-            path: &page,
-            query: None,
-            copy: false,
-            previous,
-            now,
-        };
-        resolve::resolve(&wanted, Mode::Blocking)
+        let wanted = Wanted { site: &site, settings: &settings, path: &page, query: None };
+        let mode = Mode::Blocking;
+        resolve(&wanted, &Resolver { shared: &shared, previous, copy: false, now, mode })
     });
     match found.await {
-        Ok(Ok(Found::Resource(resource))) => Some(resource),
+        Ok(Ok(Found::File(resource))) => Some(resource),
         _ => None,
     }
 }

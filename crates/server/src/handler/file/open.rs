@@ -5,8 +5,9 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
-use super::resolve::{Failure, Mode as Waiting};
+use super::resolve::Mode as Waiting;
 use super::roots::Root;
+use super::search::Failure;
 use crate::config::Symlinks;
 use crate::log_limiter::LogLimiter;
 

@@ -10,7 +10,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Stat, fstat, stat};
 
-use super::resolve::{Failure, Mode};
+use super::resolve::Mode;
+use super::search::Failure;
 
 /// The protected files of a configuration.
 #[derive(Debug)]

@@ -1,9 +1,11 @@
 //! Files that another route of the site runs are not sent as text, however a request leads to them.
 
 use std::ffi::OsStr;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{fstat, stat};
 
@@ -32,22 +34,37 @@ pub(super) fn is_source(
     fd: impl AsFd,
     metadata: &FileMetadata,
 ) -> bool {
-    let Some(sources) = &settings.sources else { return false };
-    let candidate = Candidate::new(root, file, fd, metadata);
-    let Some(at) = sources.rules.iter().position(|rule| candidate.is_of(rule, shared, root)) else {
-        return false;
-    };
-    if sources.is_new(at, &settings.pattern) {
-        let (runs, sends) = (&sources.rules[at].route, &settings.pattern);
+    let open = |path: &Path| shared.root(path);
+    let Some(rule) = source_of(settings, &open, root, file, &fd, metadata) else { return false };
+    if settings.sources.as_ref().is_some_and(|sources| sources.is_new(rule, &settings.pattern)) {
+        let (runs, sends) = (&rule.route, &settings.pattern);
         tracing::warn!(
             "{}: not sent as text by route {sends:?}, because route {runs:?} runs it; move it out of {}, or set \
              serve_source = true if its source is public",
-            candidate.real.display(),
+            Candidate::new(root, file, &fd, metadata).real.display(),
             settings.root.display(),
         );
     }
     true
 }
+
+/// The rule by which `fd`, opened as `file` beneath `root`, is a program of a route of the site. `open` opens the
+/// directories of rules.
+pub(super) fn source_of<'s>(
+    settings: &'s Settings,
+    open: &OpenRoot<'_>,
+    root: &Root,
+    file: &[u8],
+    fd: impl AsFd,
+    metadata: &FileMetadata,
+) -> Option<&'s SourceRule> {
+    let sources = settings.sources.as_ref()?;
+    let candidate = Candidate::new(root, file, fd, metadata);
+    sources.rules.iter().find(|rule| candidate.is_of(rule, open, root))
+}
+
+/// Opens a directory that the configuration names.
+type OpenRoot<'a> = dyn Fn(&Path) -> io::Result<Arc<Root>> + 'a;
 
 impl Candidate {
     fn new(root: &Root, file: &[u8], fd: impl AsFd, metadata: &FileMetadata) -> Self {
@@ -63,7 +80,7 @@ impl Candidate {
         }
     }
 
-    fn is_of(&self, rule: &SourceRule, shared: &SharedState, root: &Root) -> bool {
+    fn is_of(&self, rule: &SourceRule, open: &OpenRoot<'_>, root: &Root) -> bool {
         let is_named = |file: &PathBuf| {
             let found = stat(file).ok().filter(|found| is_regular(found.st_mode));
             found.is_some_and(|found| (found.st_dev, found.st_ino) == self.identity)
@@ -79,7 +96,7 @@ impl Candidate {
             return false;
         }
         // Workers elsewhere may have a directory that is not here.
-        let directory = shared.root(&rule.directory).ok();
+        let directory = open(&rule.directory).ok();
         let place = directory.as_ref().map_or(&*rule.directory, |root| root.place());
         let leads_there = |path: &Path| {
             path.starts_with(place) || directory.as_ref().is_some_and(|to| is_beneath(path, to))

@@ -244,7 +244,7 @@ pub(crate) async fn receive_body(
     subject: &Subject<'_>,
     incoming: &mut Incoming,
 ) -> Result<(), Response> {
-    let Some(rules) = &subject.settings.script else { return Ok(()) };
+    let Some(rules) = subject.settings.handler.script() else { return Ok(()) };
     let received = spool::receive(ctx, subject.settings, rules.kind, incoming).await;
     let Err(failure) = received else { return Ok(()) };
     incoming.script_context.set_id(|| trace::request_id(request, rules));

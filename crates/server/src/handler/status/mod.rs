@@ -21,14 +21,30 @@ pub use self::limits::{Bandwidth, Concurrency, Rate, RouteLimits};
 pub use self::report::{
     Cache, Client, Connections, ProcessReport, Report, Requests, Route, Scripts, ServerReport, Tls,
 };
+use crate::config::Status;
+use crate::handler::file::apply_to_message;
 use crate::response::{Body, Response, Stream, StreamKind};
-use crate::route::{self, Reply};
+use crate::route::{self, Reply, Subject};
 use crate::stream;
 use crate::telemetry::live::{Filter, Level, Subscription};
 use crate::worker::WorkerContext;
 
-/// Answers what is beneath the route: `name` is what the pattern's `*` stands for.
+/// Responds with the page that the pattern's `*` names.
 pub(crate) fn answer(
+    ctx: &Rc<WorkerContext>,
+    request: &Request<'_>,
+    subject: &Subject<'_>,
+    status: &Status,
+) -> Reply {
+    let mut reply = page(ctx, request, status.rest(subject.path), subject.query);
+    if let Reply::Response(response) = &mut reply {
+        apply_to_message(subject.settings, &mut response.fields);
+    }
+    reply
+}
+
+/// The page of that name.
+pub(crate) fn page(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     name: &[u8],

@@ -1,0 +1,145 @@
+//! Explains which response a URL gets, by the code that serves requests.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use dunlin_http::semantics::{Method, host, path, target};
+
+use crate::config::{
+    Candidate, Config, Handler, Mapping, Script, Settings, Site, explain_settings,
+};
+use crate::handler::file::{self, Explained, Failure, Found, Wanted};
+use crate::handler::redirect;
+use crate::route::{MOST_REDIRECTS, path_rejection};
+
+/// Explains which site and which routes hold for `url`, where each setting comes from, and what the response is. A path
+/// alone is a request without a host. `all`: settings at their defaults are listed, too.
+///
+/// # Errors
+/// When `url` is neither a path nor an http URL.
+pub fn explain(config: &Config, file: &Path, url: &str, all: bool) -> Result<String, String> {
+    let malformed = || format!("{url:?} is neither a path nor an http URL");
+    let (authority, raw_path, query) = match target::parse(Method::Get, url.as_bytes()) {
+        Ok(target::Target::Origin { path, query }) => (&b""[..], path, query),
+        Ok(target::Target::Absolute { authority, path, query, .. }) => (authority, path, query),
+        _ => return Err(malformed()),
+    };
+    let host = host::parse(authority).ok_or_else(malformed)?.name;
+    let Some(site) = config.sites.find(host) else {
+        let host = String::from_utf8_lossy(host);
+        return Ok(format!("no site is for the host {host:?}, and none for every other: 421\n"));
+    };
+    let mut text = String::new();
+    let chosen = config.sites.how_found(host);
+    let _ = writeln!(text, "site      {} ({chosen})", site.name);
+    if let Some(tls) = &site.tls {
+        let _ = writeln!(text, "tls       {}", tls.describe());
+    }
+    let mut decoded = Vec::new();
+    if let Err(error) = path::decode(raw_path, &mut decoded) {
+        let (status, reason) = path_rejection(error);
+        let _ = writeln!(text, "path      rejected with {status}: {reason}");
+        return Ok(text);
+    }
+    let _ = writeln!(text, "path      {}", String::from_utf8_lossy(&decoded));
+    explain_settings(config, file, site, &decoded, all, &mut text);
+    let mut explanation = Explanation { config, site, host, redirects: 0, text };
+    let settings = site.route(&decoded);
+    if settings.internal {
+        explanation.add("404 to clients; to scripts that name the path:");
+    }
+    explanation.response(settings, &decoded, query);
+    Ok(explanation.text)
+}
+
+struct Explanation<'a> {
+    config: &'a Config,
+    site: &'a Arc<Site>,
+    host: &'a [u8],
+    /// Internal redirects so far.
+    redirects: u8,
+    text: String,
+}
+
+impl Explanation<'_> {
+    fn add(&mut self, response: impl std::fmt::Display) {
+        let _ = writeln!(self.text, "response  {response}");
+    }
+
+    fn response(&mut self, settings: &Arc<Settings>, path: &[u8], query: Option<&[u8]>) {
+        match &settings.handler {
+            Handler::Files => self.files(&Wanted { site: self.site, settings, path, query }),
+            Handler::Script(script) => self.script(script, path),
+            Handler::Redirect(rule) => {
+                let location = redirect::location(rule, path, query, self.host);
+                let location = String::from_utf8_lossy(&location);
+                self.add(format_args!("{} to {location}", rule.status));
+            }
+            Handler::Respond(fixed) => {
+                let bytes = fixed.body.len();
+                self.add(format_args!("{} with {bytes} bytes of text", fixed.status));
+            }
+            Handler::Status(_) => self.add("the server's status"),
+            Handler::AddSlash => self.add_slash(path, query),
+        }
+    }
+
+    fn script(&mut self, script: &Script, path: &[u8]) {
+        let label = &script.label;
+        if matches!(script.mapping, Mapping::Application | Mapping::Program) {
+            return self.add(format_args!("by {label}"));
+        }
+        let name = String::from_utf8_lossy(script.rest(path));
+        self.add(format_args!("the script that {name:?} names in {label}"));
+    }
+
+    fn files(&mut self, wanted: &Wanted<'_>) {
+        let Explained { result, tried } = file::explain(self.config, wanted);
+        for tried in tried {
+            let _ = writeln!(self.text, "tried     {tried}");
+        }
+        match result {
+            Ok(Found::File(file)) => self.add(format_args!("the file {}", file.display())),
+            Ok(Found::Listing(directory)) => {
+                self.add(format_args!("the listing of the directory {}", directory.display()));
+            }
+            Ok(Found::Directory) => self.add_slash(wanted.path, wanted.query),
+            Ok(Found::Status(status)) => self.add(status),
+            Ok(Found::Elsewhere(candidate)) => self.reroute(&candidate),
+            Err(failure) => self.failure(wanted, failure),
+        }
+    }
+
+    fn failure(&mut self, wanted: &Wanted<'_>, failure: Failure) {
+        let status = failure.status();
+        if failure == Failure::Missing
+            && !wanted.settings.hidden
+            && path::has_hidden_segment(wanted.path)
+        {
+            return self
+                .add(format_args!("{status}: a name begins with a dot, and `hidden` is off"));
+        }
+        self.add(format_args!("{status}: {failure}"));
+    }
+
+    fn add_slash(&mut self, path: &[u8], query: Option<&[u8]>) {
+        let location = redirect::slash_location(path, query);
+        self.add(format_args!("301 to {}", String::from_utf8_lossy(&location)));
+    }
+
+    /// The response of the route of another path.
+    fn reroute(&mut self, candidate: &Candidate) {
+        let settings = self.site.route(&candidate.path);
+        let path = String::from_utf8_lossy(&candidate.path);
+        if settings.internal && !candidate.is_fixed {
+            return self.add(format_args!("404: the route of {path} is internal"));
+        }
+        self.redirects += 1;
+        if self.redirects > MOST_REDIRECTS {
+            return self.add(format_args!("500: more than {MOST_REDIRECTS} internal redirects"));
+        }
+        self.add(format_args!("from the route of {path}:"));
+        self.response(settings, &candidate.path, candidate.query.as_deref());
+    }
+}

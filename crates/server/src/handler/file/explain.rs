@@ -1,0 +1,111 @@
+//! Explains which file a path is, by the search that serves requests.
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::open::open_directory;
+use super::protected::Protected;
+use super::resolve::{Mode, open_file};
+use super::roots::{Root, Roots};
+use super::search::{Failure, Found, Opener, Wanted, search};
+use super::source::source_of;
+use crate::config::Config;
+
+/// The result of a search that serves nothing.
+pub(crate) struct Explained {
+    /// The path of the file or of the directory that was found.
+    pub(crate) result: Result<Found<PathBuf, PathBuf>, Failure>,
+    /// Each path that was tried in vain, with the reason.
+    pub(crate) tried: Vec<String>,
+}
+
+/// Finds what `wanted` is, as this process may read it.
+pub(crate) fn explain(config: &Config, wanted: &Wanted<'_>) -> Explained {
+    let roots = Roots::default();
+    let protected = Protected::new(config.protected_files());
+    let tried: RefCell<Vec<String>> = RefCell::default();
+    let result = search(wanted, || {
+        let path = &wanted.settings.root;
+        let root = open_root(&roots, path).map_err(|error| {
+            let error = error.to_string();
+            // The number of the error means nothing to an administrator.
+            let reason = error.split(" (os error").next().unwrap_or_default();
+            tried.borrow_mut().push(format!("root {}: {reason}", path.display()));
+            Failure::Broken
+        })?;
+        Ok(PathOpener { root, roots: &roots, protected: &protected, tried: &tried })
+    });
+    Explained { result, tried: tried.into_inner() }
+}
+
+fn open_root(roots: &Roots, path: &Path) -> std::io::Result<Arc<Root>> {
+    roots.get(path, None, u64::MAX).root
+}
+
+/// Opens files like a server, and keeps their paths only.
+struct PathOpener<'a> {
+    root: Arc<Root>,
+    roots: &'a Roots,
+    protected: &'a Protected,
+    tried: &'a RefCell<Vec<String>>,
+}
+
+impl PathOpener<'_> {
+    fn report(&self, wanted: &Wanted<'_>, file: &[u8], reason: impl fmt::Display) {
+        let path = place(wanted, file);
+        self.tried.borrow_mut().push(format!("{}: {reason}", path.display()));
+    }
+}
+
+impl Opener for PathOpener<'_> {
+    type File = PathBuf;
+    type Directory = PathBuf;
+
+    fn file(
+        &self,
+        wanted: &Wanted<'_>,
+        file: &[u8],
+        _is_probe: bool,
+    ) -> Result<Found<PathBuf, PathBuf>, Failure> {
+        let settings = wanted.settings;
+        let opened = open_file(&self.root, file, settings, self.protected, Mode::Blocking)
+            .inspect_err(|failure| self.report(wanted, file, failure))?;
+        let Some((fd, metadata)) = opened else { return Ok(Found::Directory) };
+        let open = |path: &Path| open_root(self.roots, path);
+        if let Some(rule) = source_of(settings, &open, &self.root, file, &fd, &metadata) {
+            let reason = format!("route {:?} runs it, and its source is not sent", rule.route);
+            self.report(wanted, file, reason);
+            return wanted.run_elsewhere(file).map(Found::Elsewhere);
+        }
+        Ok(Found::File(place(wanted, file)))
+    }
+
+    fn directory(&self, wanted: &Wanted<'_>, directory: &[u8]) -> Result<PathBuf, Failure> {
+        open_directory(&self.root, directory, wanted.settings.symlinks, Mode::Blocking)
+            .inspect_err(|failure| self.report(wanted, directory, failure))?;
+        Ok(place(wanted, directory))
+    }
+}
+
+fn place(wanted: &Wanted<'_>, file: &[u8]) -> PathBuf {
+    wanted.settings.root.join(OsStr::from_bytes(file))
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Missing => "there is no such file that may be sent",
+            Self::Forbidden => {
+                "it may not be read, is no regular file, or lies behind a symlink that `symlinks` does not allow"
+            }
+            Self::Unlisted => "it has no index file, and `listing` is off",
+            Self::Exhausted => "descriptors or memory have run out",
+            Self::Broken => "it cannot be opened",
+            Self::WouldBlock => "it is not in memory",
+        })
+    }
+}
