@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use clap::Args;
 use dunlin_server::client::Client;
-use dunlin_server::config::{Config, Overrides};
 
-use crate::check::default_file;
+use crate::configuration::admin_socket;
 
 /// The longest wait for a response. An upgrade responds within the server's `upgrade_timeout`.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -63,33 +62,9 @@ impl Arguments {
     fn socket(&self) -> Result<PathBuf, String> {
         match &self.admin {
             Some(socket) => Ok(socket.clone()),
-            None => socket_of(self.config.as_deref()),
+            None => admin_socket(self.config.as_deref()),
         }
     }
-}
-
-/// The admin socket that a configuration names.
-///
-/// # Errors
-/// Why it is not known.
-pub(crate) fn socket_of(config: Option<&Path>) -> Result<PathBuf, String> {
-    let missing = || {
-        let what = "there is no ./dunlin.toml and no /etc/dunlin/dunlin.toml; name a configuration with --config, \
-                    or the server's socket with --admin";
-        what.to_owned()
-    };
-    let file = config.map(Path::to_owned).or_else(default_file).ok_or_else(missing)?;
-    let text =
-        std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
-    let config = Config::parse(&text, &file, &Overrides::default()).map_err(|problems| {
-        let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();
-        lines.join("\n")
-    })?;
-    config.server.admin.ok_or_else(|| {
-        let what =
-            "has no admin socket; write admin = \"PATH\" into [server], or name one with --admin";
-        format!("{} {what}", file.display())
-    })
 }
 
 /// Gives the command at `path` to the server at `socket`: whether it was done, and what the server says.

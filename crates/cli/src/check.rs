@@ -9,7 +9,7 @@ use dunlin_server::config::{Config, Confinement, Overrides, Problem, StartupSett
 use dunlin_server::explain;
 use serde::Deserialize;
 
-use crate::admin::socket_of;
+use crate::configuration::{self, admin_socket};
 use crate::remote::expect_ok;
 
 /// The arguments of `dunlin check`.
@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         println!("{}", Config::schema());
         return ExitCode::SUCCESS;
     }
-    let Some(file) = arguments.config.clone().or_else(default_file) else {
+    let Some(file) = arguments.config.clone().or_else(configuration::default_file) else {
         eprintln!(
             "dunlin: there is no ./dunlin.toml and no /etc/dunlin/dunlin.toml; name a file with --config"
         );
@@ -154,7 +154,7 @@ impl Arguments {
         }
         let socket = match &self.admin {
             Some(socket) => socket.clone(),
-            None => socket_of(Some(file))?,
+            None => admin_socket(Some(file))?,
         };
         let running = Running::ask(&socket)?;
         let path = running.file.ok_or("the server that runs goes by no file")?;
@@ -214,13 +214,4 @@ fn listeners(config: &Config) -> String {
 
 fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
-}
-
-/// The file that is meant when none is named.
-pub(crate) fn default_file() -> Option<PathBuf> {
-    ["dunlin.toml", "/etc/dunlin/dunlin.toml"]
-        .iter()
-        .map(Path::new)
-        .find(|file| file.exists())
-        .map(Path::to_owned)
 }

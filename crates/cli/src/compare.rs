@@ -7,10 +7,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 use clap::Args;
-use dunlin_load::compare::results::{Cell, Results};
-use dunlin_load::compare::run::{self, Options};
-use dunlin_load::compare::scenario::{self, BUILT_IN, Scenario};
-use dunlin_load::compare::{adapter, diff, report};
+use dunlin_compare::results::{Cell, Results};
+use dunlin_compare::run::Options;
+use dunlin_compare::scenario::{self, BUILT_IN, Scenario};
+use dunlin_compare::{adapter, diff, report};
 use dunlin_load::time::rfc3339;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -108,7 +108,7 @@ fn options(arguments: &Arguments) -> Result<Options, String> {
         arguments.servers.clone()
     };
     for name in &servers {
-        run::adapter(name)?;
+        adapter::by_name(name)?;
     }
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
     let quick = arguments.quick;
@@ -142,7 +142,7 @@ fn options(arguments: &Arguments) -> Result<Options, String> {
 }
 
 fn compare(options: &Options) -> Result<(), String> {
-    let results = run::run(options)?;
+    let results = dunlin_compare::run::run(options)?;
     if results.interrupted {
         eprintln!("interrupted; what was measured is kept");
     }

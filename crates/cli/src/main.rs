@@ -1,11 +1,14 @@
 //! `dunlin`: one binary, one file per subcommand.
 
+#[macro_use(eprint, eprintln)]
+extern crate dunlin_load;
 #[macro_use]
 mod output;
 
 mod admin;
 mod check;
 mod compare;
+mod configuration;
 mod launch;
 mod load;
 mod logging;

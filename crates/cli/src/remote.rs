@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use dunlin_server::client::{Answer, Client};
 
-use crate::admin::socket_of;
+use crate::configuration::admin_socket;
 
 /// Which server a command speaks to.
 #[derive(Args)]
@@ -30,7 +30,7 @@ impl Admin {
         let place = match &self.admin {
             Some(place) => place.clone(),
             None => {
-                let found = socket_of(self.config.as_deref());
+                let found = admin_socket(self.config.as_deref());
                 let found = found.map_err(|error| {
                     eprintln!("dunlin: {error}");
                     ExitCode::FAILURE

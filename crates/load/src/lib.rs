@@ -1,14 +1,14 @@
-//! Dunlin's load generator and its comparison of servers.
+//! Dunlin's load generator.
 //!
-//! A [`plan::Plan`] says what is to be run, an [`outcome::Outcome`] what came of it. A comparison runs many
-//! of them and keeps them in [`compare::results::Results`], from which its reports are made.
+//! A [`plan::Plan`] describes a run, an [`outcome::Outcome`] its result; both are schemas of the JSON output.
+//! [`preflight`] checks that the plan can run, [`engine`] runs it, and [`verdict`], [`detect`] and [`fail_if`] judge
+//! what was counted.
 
 #[macro_use]
-mod report;
+pub mod stderr;
 
 pub mod arrivals;
 pub mod choose;
-pub mod compare;
 pub mod conclude;
 pub mod detect;
 pub mod engine;

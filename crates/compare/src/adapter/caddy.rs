@@ -1,0 +1,70 @@
+//! Caddy.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::{Adapter, Launch, Site, lacks_dunlin_features};
+use crate::scenario::Variant;
+
+pub(super) const ADAPTER: Adapter =
+    Adapter { name: "caddy", program, version: &["version"], lacks, launch };
+
+fn program() -> PathBuf {
+    "caddy".into()
+}
+
+fn lacks(variant: &Variant) -> Option<&'static str> {
+    match variant.script {
+        Some(_) => Some("it has no CGI"),
+        None if variant.no_keepalive => Some("it cannot be told to close each connection"),
+        None => lacks_dunlin_features(variant),
+    }
+}
+
+fn launch(site: &Site<'_>) -> io::Result<Launch> {
+    let (folder, root, port) = (site.folder.display(), site.root.display(), site.port);
+    let scheme = if site.variant.tls { "https" } else { "http" };
+    let tls = site.certificate.map_or(String::new(), |(certificate, key)| {
+        format!("  tls {} {}\n", certificate.display(), key.display())
+    });
+    let protocols = match (site.variant.http2, site.variant.tls) {
+        (true, true) => "h1 h2",
+        (true, false) => "h1 h2c",
+        (false, _) => "h1",
+    };
+    let log = if site.variant.log {
+        format!("  log {{\n    output file {folder}/access.log\n  }}\n")
+    } else {
+        String::new()
+    };
+    let text = format!(
+        "{{
+  admin off
+  auto_https off
+  servers {{
+    protocols {protocols}
+  }}
+}}
+{scheme}://127.0.0.1:{port} {{
+  bind 127.0.0.1
+{tls}{log}  root * {root}
+  file_server
+}}
+"
+    );
+    let file = site.write("Caddyfile", &text)?;
+    let environment = [("GOMAXPROCS", "1".to_owned()), ("HOME", folder.to_string())];
+    Ok(Launch {
+        command: ["run", "--adapter", "caddyfile", "--config"]
+            .iter()
+            .fold(vec![site.program()], |mut command, word| {
+                command.push((*word).to_owned());
+                command
+            })
+            .into_iter()
+            .chain([file])
+            .collect(),
+        environment: environment.map(|(name, value)| (name.to_owned(), value)).into(),
+        configuration: text,
+    })
+}

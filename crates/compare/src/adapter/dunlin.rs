@@ -1,0 +1,80 @@
+//! Dunlin: this program.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::{Adapter, Launch, Site};
+use crate::scenario::{Script, Variant};
+
+pub(super) const ADAPTER: Adapter =
+    Adapter { name: "dunlin", program, version: &["version"], lacks, launch };
+
+fn program() -> PathBuf {
+    std::env::current_exe().unwrap_or_default()
+}
+
+/// The one place that tells what Dunlin does not do.
+fn lacks(variant: &Variant) -> Option<&'static str> {
+    match variant.script {
+        Some(Script::InProcess) => Some("scripts do not run within the server"),
+        Some(_) | None => None,
+    }
+}
+
+fn launch(site: &Site<'_>) -> io::Result<Launch> {
+    let (folder, root, port) = (site.folder.display(), site.root.display(), site.port);
+    let mut server = "threads = 1\nconnections = 19900\nconnections_soft = 19900\n".to_owned();
+    if site.variant.log || site.variant.dns {
+        let format = if site.variant.dns { "{remote_name} {status}" } else { "combined" };
+        server +=
+            &format!("access_log = {{ path = \"{folder}/access.log\", format = \"{format}\" }}\n");
+    }
+    if let Some(resolver) = site.resolver {
+        server += &format!("\n[server.reverse_dns]\nresolver = \"{resolver}\"\n");
+    }
+    if site.variant.no_keepalive {
+        server += "\n[server.http1]\nconnection = \"close\"\n";
+    }
+    let mut routes = String::new();
+    if site.variant.no_cache {
+        routes += "[[site.route]]\npath = \"/*\"\ncache = false\n";
+    }
+    if site.variant.records {
+        routes += "[[site.route]]\npath = \"*.var\"\nrecords = \"variable\"\n";
+    }
+    let directory = format!("directory = \"{root}/cgi-bin\"");
+    let script = match site.variant.script {
+        Some(Script::Cgi) => Some(format!("kind = \"cgi\", {directory}")),
+        Some(Script::Warm) => Some(format!("kind = \"warm\", {directory}")),
+        Some(Script::Fastcgi) => Some(format!(
+            "kind = \"fastcgi\", command = [\"{root}/cgi-bin/hello.fcgi\"], processes = 1"
+        )),
+        Some(Script::Cgiplus) => {
+            Some(format!("kind = \"cgiplus\", directory = \"{root}/plus\", processes = 1"))
+        }
+        _ => None,
+    };
+    if let Some(script) = script {
+        routes += &format!("[[site.route]]\npath = \"/cgi-bin/*\"\nscript = {{ {script} }}\n");
+    }
+    let (listen, tls) = match site.certificate {
+        Some((certificate, key)) => (
+            "tls = true\n",
+            format!(
+                "tls = {{ certificate = \"{}\", key = \"{}\" }}\n",
+                certificate.display(),
+                key.display()
+            ),
+        ),
+        None => ("", String::new()),
+    };
+    let text = format!(
+        "[server]\n{server}\n[[listen]]\naddress = \"127.0.0.1:{port}\"\n{listen}\n[[site]]\nroot = \"{root}\"\n{tls}{routes}"
+    );
+    let file = site.write("dunlin.toml", &text)?;
+    Ok(Launch {
+        command: vec![site.program(), "serve".into(), "--config".into(), file],
+        environment: Vec::new(),
+        configuration: text,
+    })
+}

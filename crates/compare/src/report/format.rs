@@ -1,0 +1,72 @@
+//! Figures as people read them.
+
+use crate::statistics::Estimate;
+
+/// A value in its unit; three digits that matter.
+pub(super) fn value(value: f64, unit: &str) -> String {
+    match unit {
+        "bytes" => bytes(value),
+        "bytes/s" => format!("{}/s", bytes(value)),
+        _ => number(value),
+    }
+}
+
+/// The unit as it stands beside a heading; values with prefixes of their own have none.
+pub(super) fn unit(unit: &str) -> String {
+    if unit.is_empty() || unit.starts_with("bytes") { String::new() } else { format!(" ({unit})") }
+}
+
+fn number(value: f64) -> String {
+    let size = value.abs();
+    match size {
+        _ if size >= 1000.0 => thousands(value),
+        _ if size >= 100.0 => format!("{value:.0}"),
+        _ if size >= 10.0 => format!("{value:.1}"),
+        _ if size >= 1.0 => format!("{value:.2}"),
+        _ if size == 0.0 => "0".to_owned(),
+        _ => format!("{value:.3}"),
+    }
+}
+
+fn thousands(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) && !text.ends_with('-') {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn bytes(value: f64) -> String {
+    let units = ["B", "kB", "MB", "GB", "TB"];
+    let (mut value, mut unit) = (value, 0);
+    while value >= 1000.0 && unit + 1 < units.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    format!("{} {}", number(value), units[unit])
+}
+
+/// The interval of an estimate.
+pub(super) fn interval(estimate: &Estimate, unit: &str) -> String {
+    format!("{} – {}", value(estimate.low, unit), value(estimate.high, unit))
+}
+
+/// Text that stands in HTML.
+pub(super) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            _ => escaped.push(character),
+        }
+    }
+    escaped
+}

@@ -1,0 +1,138 @@
+//! The report as Markdown.
+
+use std::fmt::Write;
+
+use super::format;
+use super::table::{Entry, curves, entries, verdict};
+use crate::results::{Metric, Results, ScenarioResults};
+
+pub(super) fn render(results: &Results) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = write(&mut text, results);
+    text
+}
+
+fn write(text: &mut String, results: &Results) -> std::fmt::Result {
+    let machine = &results.machine;
+    writeln!(text, "# Servers compared\n")?;
+    writeln!(
+        text,
+        "- {} × {}, Linux {}, {}",
+        machine.processors, machine.processor, machine.kernel, machine.distribution
+    )?;
+    writeln!(
+        text,
+        "- servers on processor {}, load on processor {}",
+        machine.server_processors, machine.load_processors
+    )?;
+    writeln!(
+        text,
+        "- {} to {}, {} rounds, seed {}, {}",
+        results.started, results.finished, results.rounds, results.seed, results.generator
+    )?;
+    writeln!(text, "- `{}`", results.command.join(" "))?;
+    if results.interrupted {
+        writeln!(text, "- interrupted: not all rounds were run")?;
+    }
+    writeln!(text)?;
+    for server in &results.servers {
+        let told = server.version.as_deref().or(server.missing.as_deref()).unwrap_or_default();
+        writeln!(text, "- {}: {told}", server.name)?;
+    }
+    for scenario in &results.scenarios {
+        one(text, results, scenario)?;
+    }
+    Ok(())
+}
+
+fn one(text: &mut String, results: &Results, scenario: &ScenarioResults) -> std::fmt::Result {
+    writeln!(
+        text,
+        "\n## {}\n\n{}\n\nDocument: {}\n",
+        scenario.title, scenario.summary, scenario.document
+    )?;
+    for row in &scenario.rows {
+        if let Some(verdict) = verdict(results, scenario, row) {
+            writeln!(text, "- {}: {verdict}", row.title)?;
+        }
+    }
+    for metric in &scenario.metrics {
+        table(text, results, scenario, metric)?;
+    }
+    if !scenario.notes.is_empty() {
+        writeln!(text)?;
+    }
+    for told in curves(results, scenario) {
+        writeln!(text, "- {told}")?;
+    }
+    for note in &scenario.notes {
+        writeln!(text, "- {note}")?;
+    }
+    Ok(())
+}
+
+fn table(
+    text: &mut String,
+    results: &Results,
+    scenario: &ScenarioResults,
+    metric: &Metric,
+) -> std::fmt::Result {
+    writeln!(text, "\n### {}{}\n", metric.title, format::unit(&metric.unit))?;
+    let names: Vec<&str> = results.servers.iter().map(|server| server.name.as_str()).collect();
+    writeln!(
+        text,
+        "| | {} | then |\n| --- |{} --- |",
+        names.join(" | "),
+        " ---: |".repeat(names.len())
+    )?;
+    let mut notes = Vec::new();
+    for row in &scenario.rows {
+        let cells: Vec<String> = entries(results, row, metric)
+            .iter()
+            .map(|entry| cell(entry, metric, &mut notes))
+            .collect();
+        let then: Vec<String> = row
+            .then
+            .iter()
+            .filter(|then| then.metric == metric.key)
+            .map(|then| format!("{}: {}", then.server, format::value(then.value, &metric.unit)))
+            .collect();
+        writeln!(text, "| {} | {} | {} |", row.title, cells.join(" | "), then.join(", "))?;
+    }
+    if !notes.is_empty() {
+        writeln!(text)?;
+    }
+    for (number, note) in notes.iter().enumerate() {
+        writeln!(text, "{}. {note}", number + 1)?;
+    }
+    Ok(())
+}
+
+fn cell(entry: &Entry<'_>, metric: &Metric, notes: &mut Vec<String>) -> String {
+    let mut note = |text: String| {
+        let at = notes.iter().position(|known| *known == text).unwrap_or_else(|| {
+            notes.push(text);
+            notes.len() - 1
+        });
+        at + 1
+    };
+    match entry {
+        Entry::Figure { estimate, tier, doubts } => {
+            let value = format::value(estimate.median, &metric.unit);
+            match (tier, doubts.is_empty()) {
+                (_, false) => format!("~~{value}~~ ({})", note(doubts.join("; "))),
+                (Some(0), true) => format!("**{value}**"),
+                _ => value,
+            }
+        }
+        Entry::Facts(facts) => facts
+            .iter()
+            .map(|(name, value)| format!("{name}: {value}"))
+            .collect::<Vec<_>>()
+            .join("<br>"),
+        Entry::Absent(reason) => format!("– ({})", note((*reason).to_owned())),
+        Entry::Failed(reason, _) => format!("failed ({})", note((*reason).to_owned())),
+        Entry::Nothing => String::new(),
+    }
+}

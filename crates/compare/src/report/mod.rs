@@ -1,0 +1,43 @@
+//! A comparison as pages, tables and charts. Everything is made from the results alone.
+
+mod chart;
+mod format;
+mod html;
+mod markdown;
+mod table;
+mod terminal;
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use crate::results::Results;
+
+/// Writes `results.json`, `report.html`, `report.md` and the charts into `out`; each file is whole or the one
+/// that was there before.
+///
+/// # Errors
+/// What the system reports of the first file that cannot be written.
+pub fn write(results: &Results, out: &Path) -> io::Result<()> {
+    let charts = chart::all(results);
+    fs::create_dir_all(out.join("charts"))?;
+    for chart in &charts {
+        replace(&out.join("charts").join(&chart.file), &chart.svg)?;
+    }
+    let json = serde_json::to_string_pretty(results).map_err(io::Error::other)?;
+    replace(&out.join("results.json"), &json)?;
+    replace(&out.join("report.md"), &markdown::render(results))?;
+    replace(&out.join("report.html"), &html::render(results, &charts))
+}
+
+/// The results as a table for a terminal.
+#[must_use]
+pub fn summary(results: &Results) -> String {
+    terminal::render(results)
+}
+
+fn replace(file: &Path, text: &str) -> io::Result<()> {
+    let new = file.with_extension("new");
+    fs::write(&new, text)?;
+    fs::rename(&new, file)
+}

@@ -1,0 +1,194 @@
+//! Medians, intervals, and which servers cannot be told apart.
+//!
+//! Runs of the same round are pairs: what disturbs the machine in that minute disturbs both. Ratios are
+//! therefore taken within rounds, and their median is what is told, with a 95 % interval by bootstrap
+//! (Efron, 1979: 2,000 resamples, percentile method, a fixed seed). Two servers are told apart when that
+//! interval excludes 1; with few rounds it is the range of the ratios or little less, so that in effect every
+//! round has to agree.
+
+use dunlin_load::rng::SplitMix64;
+
+/// A value with its interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Estimate {
+    /// The median.
+    pub median: f64,
+    /// Lower end of the 95 % interval.
+    pub low: f64,
+    /// Upper end of the 95 % interval.
+    pub high: f64,
+    /// Values that it is founded on.
+    pub count: usize,
+}
+
+const RESAMPLES: usize = 2_000;
+const SEED: u64 = 358;
+
+/// The median; 0 of nothing.
+#[must_use]
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    middle(&sorted)
+}
+
+fn middle(sorted: &[f64]) -> f64 {
+    match sorted.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => sorted[n / 2],
+        n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
+    }
+}
+
+/// The quantile of sorted values, between two of them in proportion (numpy's and scipy's "linear").
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    if sorted.is_empty() {
+        return 0.0;
+    }
+    let at = share * (sorted.len() - 1) as f64;
+    let (below, above) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
+    below + (above - below) * at.fract()
+}
+
+/// The median of `values` with its interval.
+#[must_use]
+pub fn estimate(values: &[f64]) -> Estimate {
+    let mut rng = SplitMix64::new(SEED);
+    let mut medians: Vec<f64> = (0..RESAMPLES)
+        .map(|_| {
+            let resample: Vec<f64> =
+                values.iter().map(|_| values[rng.below(values.len())]).collect();
+            median(&resample)
+        })
+        .collect();
+    medians.sort_by(f64::total_cmp);
+    Estimate {
+        median: median(values),
+        low: quantile(&medians, 0.025),
+        high: quantile(&medians, 0.975),
+        count: values.len(),
+    }
+}
+
+/// The median ratio of `a` to `b` over the pairs, with its interval.
+#[must_use]
+pub fn paired_ratio(pairs: &[(f64, f64)]) -> Estimate {
+    let logs: Vec<f64> =
+        pairs.iter().filter(|(a, b)| *a > 0.0 && *b > 0.0).map(|(a, b)| (a / b).ln()).collect();
+    if logs.is_empty() {
+        return Estimate::default();
+    }
+    let told = estimate(&logs);
+    Estimate { median: told.median.exp(), low: told.low.exp(), high: told.high.exp(), ..told }
+}
+
+/// Fewer pairs than this tell nothing apart by themselves.
+const LEAST_PAIRS: usize = 3;
+/// Without pairs, servers are told apart when all values of one lie beyond all of the other, and there
+/// are this many together.
+const LEAST_VALUES: usize = 6;
+
+/// The tier of each server, 0 being the best, from what it got in each round; `None` for those that have
+/// nothing. A server begins a new tier when it is told apart from the first of the tier before it.
+#[must_use]
+pub fn tiers(servers: &[Vec<(u32, f64)>], higher_is_better: bool) -> Vec<Option<usize>> {
+    let medians: Vec<f64> = servers
+        .iter()
+        .map(|rounds| median(&rounds.iter().map(|(_, value)| *value).collect::<Vec<_>>()))
+        .collect();
+    let mut order: Vec<usize> =
+        (0..servers.len()).filter(|&index| !servers[index].is_empty()).collect();
+    order.sort_by(|&a, &b| {
+        let ascending = medians[a].total_cmp(&medians[b]);
+        if higher_is_better { ascending.reverse() } else { ascending }
+    });
+    let mut tiers = vec![None; servers.len()];
+    let (mut tier, mut leader) = (0, None);
+    for index in order {
+        match leader {
+            None => leader = Some(index),
+            Some(first) if differs(&servers[index], &servers[first]) => {
+                tier += 1;
+                leader = Some(index);
+            }
+            Some(_) => {}
+        }
+        tiers[index] = Some(tier);
+    }
+    tiers
+}
+
+/// Whether two servers can be told apart.
+#[must_use]
+pub fn differs(a: &[(u32, f64)], b: &[(u32, f64)]) -> bool {
+    let pairs = pairs(a, b);
+    if pairs.len() < LEAST_PAIRS {
+        return a.len() + b.len() >= LEAST_VALUES && (below(a, b) || below(b, a));
+    }
+    let ratio = paired_ratio(&pairs);
+    ratio.low > 1.0 || ratio.high < 1.0
+}
+
+/// Whether every value of `a` is less than every value of `b`.
+fn below(a: &[(u32, f64)], b: &[(u32, f64)]) -> bool {
+    let most = a.iter().map(|(_, value)| *value).fold(f64::NEG_INFINITY, f64::max);
+    let least = b.iter().map(|(_, value)| *value).fold(f64::INFINITY, f64::min);
+    most < least
+}
+
+/// What both got in the same rounds.
+#[must_use]
+pub fn pairs(a: &[(u32, f64)], b: &[(u32, f64)]) -> Vec<(f64, f64)> {
+    let partner = |round: u32| b.iter().find(|(other, _)| *other == round).map(|(_, value)| *value);
+    a.iter().filter_map(|(round, value)| Some((*value, partner(*round)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn near(a: f64, b: f64) -> bool {
+        (a - b).abs() <= 0.02 * b.abs()
+    }
+
+    /// tests/test_compare.py compares the same values with what scipy makes of them.
+    #[test]
+    fn medians_and_intervals_are_those_of_scipy() {
+        let values = [12.1, 11.8, 12.6, 12.0, 13.9, 11.5, 12.2, 12.4, 11.9, 12.3, 12.8];
+        let told = estimate(&values);
+        assert_eq!(told.median, 12.2);
+        assert!(near(told.low, 11.9) && near(told.high, 12.6), "{told:?}");
+        let pairs: Vec<(f64, f64)> = values
+            .iter()
+            .zip([10.0, 10.2, 10.1, 9.9, 10.4, 9.8, 10.3, 10.0, 10.1, 9.9, 10.2])
+            .map(|(a, b)| (*a, b))
+            .collect();
+        let ratio = paired_ratio(&pairs);
+        assert!(near(ratio.median, 1.212_121), "{ratio:?}");
+        assert!(near(ratio.low, 1.178_218) && near(ratio.high, 1.247_525), "{ratio:?}");
+        assert!(near(quantile(&[1.0, 2.0, 4.0, 8.0], 0.4), 2.4));
+    }
+
+    #[test]
+    fn servers_that_overlap_share_a_tier_and_others_do_not() {
+        let rounds = |values: [f64; 5]| {
+            values.iter().enumerate().map(|(n, v)| (n as u32, *v)).collect::<Vec<_>>()
+        };
+        let servers = [
+            rounds([100.0, 104.0, 98.0, 101.0, 102.0]),
+            rounds([101.0, 103.0, 99.0, 100.0, 103.0]),
+            rounds([50.0, 52.0, 49.0, 51.0, 50.0]),
+            Vec::new(),
+        ];
+        assert_eq!(tiers(&servers, true), [Some(0), Some(0), Some(1), None]);
+        assert_eq!(tiers(&servers, false), [Some(1), Some(1), Some(0), None]);
+    }
+
+    #[test]
+    fn two_rounds_tell_nothing_apart() {
+        assert!(!differs(&[(0, 1.0), (1, 1.0)], &[(0, 9.0), (1, 9.0)]));
+        let five = [(0, 9.0), (1, 9.5), (2, 9.1), (3, 9.2), (4, 9.3)];
+        assert!(differs(&[(7, 1.0)], &five), "rounds that are no pairs, but far apart");
+        assert!(!differs(&[(7, 9.2)], &five));
+    }
+}
