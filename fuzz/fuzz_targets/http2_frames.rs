@@ -37,7 +37,7 @@ fn serve(pieces: &[&[u8]]) -> (Vec<String>, Vec<u8>) {
                 }
                 Event::Data { stream, data, ended } => {
                     events.push(format!("{stream} {:?} {ended}", &pending[data.clone()]));
-                    engine.taken(*stream, data.len(), &mut out);
+                    engine.consumed(*stream, data.len(), &mut out);
                 }
                 event => events.push(format!("{event:?}")),
             }

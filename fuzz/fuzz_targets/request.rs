@@ -3,8 +3,8 @@
 
 use dunlin_http::semantics::target::{self, Target};
 use dunlin_http::semantics::host;
-use dunlin_http::{FieldName, Head, Request};
-use dunlin_http::http1::{BodyEvent, Connection, Limits, leading_empty_lines};
+use dunlin_http::http1::{BodyEvent, Connection, leading_empty_lines};
+use dunlin_http::{FieldName, Head, Limits, Request};
 use libfuzzer_sys::fuzz_target;
 
 /// Requests and body bytes read, and the status that ended the reading.

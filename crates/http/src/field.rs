@@ -1,7 +1,7 @@
-//! Field names that the server itself acts upon, found once while a head is parsed.
+//! Names of the request fields that the server evaluates.
 
-/// Names a field of a request that some part of the server reads; every other one is
-/// [`FieldName::Other`] and is found by its text.
+/// The name of a request field that some part of the server evaluates. The parser classifies every field once; all others
+/// are [`FieldName::Other`], to be compared by their text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "each is the field of that name")]
@@ -34,10 +34,10 @@ pub enum FieldName {
 }
 
 impl FieldName {
-    /// How many names there are, [`FieldName::Other`] included.
+    /// Number of names, including [`FieldName::Other`].
     pub const COUNT: usize = Self::Other as usize + 1;
 
-    /// The name for a field-name as it stands in a message, in any case of letters.
+    /// Classifies a field name, without regard to case.
     #[inline]
     pub fn from_bytes(name: &[u8]) -> Self {
         let (candidate, text): (Self, &[u8]) = match (name.len(), name.first().map(|b| b | 0x20)) {
@@ -76,10 +76,10 @@ impl FieldName {
 pub struct FieldSet(u32);
 
 impl FieldSet {
-    /// The set without a name.
+    /// The empty set.
     pub const EMPTY: Self = Self(0);
 
-    /// The set of those names.
+    /// The set of `names`.
     pub const fn of(names: &[FieldName]) -> Self {
         let (mut bits, mut at) = (0, 0);
         while at < names.len() {
@@ -95,13 +95,13 @@ impl FieldSet {
         self.0 |= 1 << name as u32;
     }
 
-    /// Whether the name is in the set.
+    /// Whether the set contains the name.
     #[inline]
     pub fn contains(self, name: FieldName) -> bool {
         self.0 & (1 << name as u32) != 0
     }
 
-    /// Whether some name is in both sets.
+    /// Whether the sets have a name in common.
     #[inline]
     pub fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_names_are_found_in_any_case_and_others_are_not() {
+    fn names_are_classified_without_regard_to_case() {
         for (text, name) in [
             ("Host", FieldName::Host),
             ("hOST", FieldName::Host),

@@ -1,9 +1,9 @@
-//! The fields of a response, kept as the lines that HTTP/1 sends.
+//! The fields of a response, stored as HTTP/1 lines.
 //!
-//! One block of memory holds them all: appending a field is two copies, and sending them over
-//! HTTP/1 is one. Other versions read them back as pairs.
+//! All fields are in one allocation: adding a field is two copies, and sending them over HTTP/1 is one. Other versions read
+//! them as pairs of name and value.
 
-/// An ordered list of response fields, without the line that ends a head.
+/// An ordered list of response fields, without the empty line that ends a head.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FieldLines {
     lines: Vec<u8>,
@@ -15,8 +15,8 @@ impl FieldLines {
         Self { lines: Vec::with_capacity(256) }
     }
 
-    /// Appends a field. What could end the line early (CR, LF, NUL) becomes a space: this is the
-    /// one place where every response field passes, so no value can split a response.
+    /// Appends a field. CR, LF and NUL become spaces. Every response field is added here, so that no value can split a
+    /// response.
     pub fn push(&mut self, name: &str, value: impl AsRef<[u8]>) {
         self.append(name.as_bytes());
         self.lines.extend_from_slice(b": ");
@@ -24,7 +24,7 @@ impl FieldLines {
         self.lines.extend_from_slice(b"\r\n");
     }
 
-    /// Appends a field whose value is a number.
+    /// Appends a field with a numeric value.
     pub fn push_number(&mut self, name: &str, value: u64) {
         self.push(name, itoa::Buffer::new().format(value));
     }
@@ -34,13 +34,13 @@ impl FieldLines {
         self.lines.extend_from_slice(&other.lines);
     }
 
-    /// Replaces every field of that name by one.
+    /// Replaces all fields with that name by one.
     pub fn set(&mut self, name: &str, value: impl AsRef<[u8]>) {
         self.remove(name);
         self.push(name, value);
     }
 
-    /// Removes every field of that name, in any case of letters.
+    /// Removes all fields with that name, without regard to case.
     pub fn remove(&mut self, name: &str) {
         if self.get(name).is_none() {
             return;
@@ -57,14 +57,14 @@ impl FieldLines {
         *self = kept;
     }
 
-    /// The value of the first field of that name, in any case of letters.
+    /// The value of the first field with that name, without regard to case.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         self.iter()
             .find(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes()))
             .map(|pair| pair.1)
     }
 
-    /// The fields as name and value, in order.
+    /// The names and values of all fields, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let mut rest = self.lines.as_slice();
         std::iter::from_fn(move || {
@@ -76,7 +76,7 @@ impl FieldLines {
         })
     }
 
-    /// The lines as HTTP/1 sends them, each with its CR LF.
+    /// The fields as HTTP/1 lines, each with CR LF.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.lines
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_kept_in_order_replaced_and_removed_in_any_case() {
+    fn fields_are_ordered_and_replaced_and_removed_without_regard_to_case() {
         let mut fields = FieldLines::new();
         fields.push("A", "1");
         fields.push("b", "2");
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_can_begin_another_line() {
+    fn line_breaks_in_values_become_spaces() {
         let mut fields = FieldLines::new();
         fields.push("Location", "/\r\nSet-Cookie: a=b\0");
         assert_eq!(fields.as_bytes(), b"Location: /  Set-Cookie: a=b \r\n");

@@ -1,18 +1,66 @@
-//! HTTP engines and HTTP's rules: bytes in, bytes out.
+//! HTTP for servers and clients, without I/O: bytes in, events out.
 //!
-//! Nothing here opens a socket, reads a clock or starts a task. Everything enters as an
-//! argument, everything leaves as a value to act upon, so that each part can be tested byte by
-//! byte, fuzzed, and used by server and load generator alike.
+//! The crate has the protocol engines of HTTP/1 ([`http1`]) and HTTP/2 ([`http2`]), the request types that both produce,
+//! and the rules of HTTP that hold for every version ([`semantics`]). It opens no socket, reads no clock and starts no
+//! task: all input is an argument and all output a value. Every part can therefore be tested at each split of its input,
+//! fuzzed, and used by a server, a load generator or a test alike.
+//!
+//! * [`Request`] is a borrowed view of a request's head: the bytes as they arrived and a [`Head`] with ranges into them.
+//!   Parsing allocates nothing once the buffers have grown.
+//! * [`RequestError`] is a request that breaks the protocol or a limit of [`Limits`], with the status of the response.
+//! * [`FieldLines`] are the fields of a response. They cannot contain a line break, whatever a value contains.
+//!
+//! The engines are strict: where two parsers could read a message differently, it is an error.
+//!
+//! # Example
+//!
+//! A server's part for one request. The documentation of [`http1`] and [`http2`] has the calling contract of each engine.
+//!
+//! ```
+//! use dunlin_http::http1::{Connection, Persistence, response};
+//! use dunlin_http::{FieldLines, FieldName, Head, Limits, Method, Request};
+//!
+//! let input = b"GET /hello HTTP/1.1\r\nHost: a.example\r\nUser-Agent: test\r\n\r\n";
+//! let (mut connection, mut head) = (Connection::default(), Head::default());
+//! let mut output = Vec::new();
+//! match connection.head(input, &Limits::default(), &mut head) {
+//!     Ok(Some(length)) => {
+//!         assert_eq!(length, input.len());
+//!         let request = Request::new(input, &head);
+//!         assert_eq!((request.method(), request.target()), (Method::Get, b"/hello".as_slice()));
+//!         assert_eq!(request.field(FieldName::UserAgent), Some(b"test".as_slice()));
+//!         let mut fields = FieldLines::new();
+//!         fields.push("Content-Type", "text/plain");
+//!         fields.push_number("Content-Length", 3);
+//!         response::begin(200, b"", connection.persistence(), &mut output);
+//!         output.extend_from_slice(fields.as_bytes());
+//!         output.extend_from_slice(b"\r\nhi\n");
+//!     }
+//!     Ok(None) => unreachable!("the head is complete"),
+//!     Err(error) => {
+//!         response::begin(error.status, b"", Persistence::Close, &mut output);
+//!         output.extend_from_slice(b"\r\n");
+//!     }
+//! }
+//! assert!(output.starts_with(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"));
+//! ```
 
+mod body_length;
 pub mod field;
 pub mod field_lines;
 pub mod http1;
 pub mod http2;
+mod limits;
 pub mod message;
 pub mod request;
+mod request_error;
 pub mod semantics;
 
+pub use body_length::BodyLength;
 pub use field::{FieldName, FieldSet};
 pub use field_lines::FieldLines;
+pub use limits::Limits;
 pub use message::{BodySize, InvalidRequest, RequestHead, ResponseHead};
 pub use request::{Head, OwnedRequest, Request, Version};
+pub use request_error::RequestError;
+pub use semantics::Method;

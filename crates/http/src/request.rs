@@ -1,11 +1,11 @@
-//! A request's head, as every engine hands it to the handlers.
+//! The head of a request, in the same form for every version of HTTP.
 
 use std::ops::Range;
 
 use crate::field::{FieldName, FieldSet};
 use crate::semantics::Method;
 
-/// The version that a request came in.
+/// The HTTP version of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[expect(missing_docs, reason = "each is the version of that number")]
 pub enum Version {
@@ -16,7 +16,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// The version as logs and scripts name it.
+    /// The version in the notation of logs and of `SERVER_PROTOCOL`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Http10 => "HTTP/1.0",
@@ -26,7 +26,7 @@ impl Version {
     }
 }
 
-/// A part of the bytes that hold a head. A head has at most 65,535 bytes.
+/// A range of the bytes of a head, which has at most 65,535 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Span {
     start: u16,
@@ -41,14 +41,14 @@ impl Span {
         Self { start: range.start as u16, end: range.end as u16 }
     }
 
-    /// Moves with what stood at `from` and now stands at `to`, as far as [`Span::new`] allows.
+    /// Moves the range by the distance between `from` and `to`.
     #[inline]
     fn shift(&mut self, from: usize, to: usize) {
         let moved = |place: u16| (usize::from(place) - from + to) as u16;
         *self = Self { start: moved(self.start), end: moved(self.end) };
     }
 
-    /// The part `range` of this part.
+    /// The subrange `range`, relative to this one.
     fn part(self, range: Range<usize>) -> Self {
         let start = usize::from(self.start);
         Self::new(start + range.start..start + range.end)
@@ -56,8 +56,7 @@ impl Span {
 
     #[inline]
     fn of(self, bytes: &[u8]) -> &[u8] {
-        // A head is only ever read beside the bytes it was parsed from; other bytes give
-        // nothing rather than a panic.
+        // The bytes are always those that the head was parsed from. Others give an empty slice rather than a panic.
         bytes.get(usize::from(self.start)..usize::from(self.end)).unwrap_or_default()
     }
 }
@@ -69,8 +68,8 @@ struct FieldSpan {
     id: FieldName,
 }
 
-/// Where the parts of a request's head stand in its bytes. It is filled by an engine, keeps its
-/// memory from one request to the next, and is read through [`Request`].
+/// The parsed form of a request's head: ranges of its bytes. An engine fills it, a [`Request`] reads it, and its memory is
+/// reused for the next request.
 #[derive(Debug)]
 pub struct Head {
     pub(crate) method: Method,
@@ -78,29 +77,29 @@ pub struct Head {
     pub(crate) target: Span,
     pub(crate) version: Version,
     fields: Vec<FieldSpan>,
-    /// For each name that is present the number of its first field.
+    /// Index of the first field with each name that is present.
     first: [u8; FieldName::COUNT],
-    /// Bit by [`FieldName`]: the name occurs.
+    /// Names that occur.
     present: FieldSet,
-    /// Bit by [`FieldName`]: the name occurs more than once.
+    /// Names that occur more than once.
     repeated: FieldSet,
     section: Section,
 }
 
-/// The bytes that the fields were read from, with the empty line, and where they stood: a client sends them alike
-/// with one request after the other. Empty when it is not known.
+/// The bytes of the fields with the empty line, and their offset. Clients repeat the same fields with each request, which are
+/// then not parsed again. Empty if unknown.
 #[derive(Debug, Default)]
 struct Section {
     bytes: Vec<u8>,
     start: usize,
 }
 
-/// Bytes of a section that is kept at most.
-const KEPT_SECTION: usize = 2048;
+/// Largest size of a stored section in bytes.
+const MAX_STORED_SECTION: usize = 2048;
 
 impl Clone for Head {
     fn clone(&self) -> Self {
-        // Nothing more is read into a copy.
+        // No engine parses into a copy, so it needs no section.
         Self { fields: self.fields.clone(), section: Section::default(), ..*self }
     }
 
@@ -129,8 +128,8 @@ impl Default for Head {
 }
 
 impl Head {
-    /// The most fields that a head can hold.
-    pub const MOST_FIELDS: usize = u8::MAX as usize - 1;
+    /// Largest number of fields in a head.
+    pub const MAX_FIELDS: usize = u8::MAX as usize - 1;
 
     pub(crate) fn clear(&mut self) {
         self.clear_fields();
@@ -144,7 +143,7 @@ impl Head {
         self.section.bytes.clear();
     }
 
-    /// Forgets everything but the fields.
+    /// Clears everything but the fields.
     pub(crate) fn clear_line(&mut self) {
         self.method = Method::Other;
         self.method_text = Span::default();
@@ -152,16 +151,16 @@ impl Head {
         self.version = Version::Http11;
     }
 
-    /// The fields were read from these bytes, which end with the empty line and stand at `start`.
-    pub(crate) fn keep_section(&mut self, bytes: &[u8], start: usize) {
-        if bytes.len() <= KEPT_SECTION {
+    /// Stores the bytes that the fields were parsed from. They end with the empty line and begin at offset `start`.
+    pub(crate) fn store_section(&mut self, bytes: &[u8], start: usize) {
+        if bytes.len() <= MAX_STORED_SECTION {
             self.section.bytes.extend_from_slice(bytes);
             self.section.start = start;
         }
     }
 
-    /// Has the fields be those of the section that `input` begins with, and stand at `start`, if they are the same as
-    /// the ones before: the section's length.
+    /// Reuses the fields of the previous head if `input` begins with the same section, now at offset `start`. Returns the
+    /// length of the section.
     #[inline]
     pub(crate) fn repeat_section(&mut self, input: &[u8], start: usize) -> Option<usize> {
         let Section { bytes, start: before } = &mut self.section;
@@ -178,7 +177,7 @@ impl Head {
         Some(self.section.bytes.len())
     }
 
-    /// Adds a field; the caller keeps to [`Head::MOST_FIELDS`].
+    /// Adds a field. The caller ensures [`Head::MAX_FIELDS`].
     #[inline]
     pub(crate) fn push(&mut self, id: FieldName, name: Span, value: Span) {
         if self.present.contains(id) {
@@ -190,8 +189,8 @@ impl Head {
         self.fields.push(FieldSpan { name, value, id });
     }
 
-    /// Makes a part of the target the value of Host, which is added if there is none. No field is repeated from this
-    /// head: the value is not in its section.
+    /// Sets the value of Host to a part of the target, and adds the field if there is none. The stored section is dropped,
+    /// since the value is not in it.
     pub(crate) fn set_host(&mut self, part: Range<usize>) {
         let value = self.target.part(part);
         match self.first(FieldName::Host) {
@@ -205,7 +204,7 @@ impl Head {
         self.fields.len()
     }
 
-    /// Where the value of the first field of that name stands.
+    /// Range of the value of the first field with that name.
     pub(crate) fn first_value(&self, name: FieldName) -> Option<Span> {
         self.first(name).map(|number| self.fields[number].value)
     }
@@ -216,7 +215,7 @@ impl Head {
     }
 }
 
-/// A request's head together with the bytes it was parsed from.
+/// A request's head: the bytes that arrived, and their parsed form.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     bytes: &'a [u8],
@@ -224,7 +223,7 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Reads `head` beside `bytes`, the bytes that it was parsed from.
+    /// Combines a parsed head with the bytes that it was parsed from, which may be followed by others.
     #[inline]
     pub fn new(bytes: &'a [u8], head: &'a Head) -> Self {
         Self { bytes, head }
@@ -236,50 +235,50 @@ impl<'a> Request<'a> {
         self.head.method
     }
 
-    /// The method as it was sent.
+    /// The method as sent.
     #[inline]
     pub fn method_text(&self) -> &'a [u8] {
         self.head.method_text.of(self.bytes)
     }
 
-    /// The request-target as it was sent (RFC 9112 §3.2).
+    /// The request-target as sent (RFC 9112 §3.2).
     #[inline]
     pub fn target(&self) -> &'a [u8] {
         self.head.target.of(self.bytes)
     }
 
-    /// The version it was sent in.
+    /// The HTTP version.
     #[inline]
     pub fn version(&self) -> Version {
         self.head.version
     }
 
-    /// Whether there is a field of that name.
+    /// Whether a field with that name is present.
     #[inline]
     pub fn has(&self, name: FieldName) -> bool {
         self.head.present.contains(name)
     }
 
-    /// Whether there is a field of any of those names.
+    /// Whether a field with any of those names is present.
     #[inline]
     pub fn has_any(&self, names: FieldSet) -> bool {
         self.head.present.intersects(names)
     }
 
-    /// Whether there is more than one field of that name.
+    /// Whether more than one field has that name.
     #[inline]
     pub fn is_repeated(&self, name: FieldName) -> bool {
         self.head.repeated.contains(name)
     }
 
-    /// The value of the first field of that name. Host has the request's authority: also when the request named it in its
-    /// target (RFC 9112 §3.2.2) or in `:authority` (RFC 9113 §8.3.1).
+    /// The value of the first field with that name. The value of Host is the request's authority, also if the request has it in
+    /// its target (RFC 9112 §3.2.2) or in `:authority` (RFC 9113 §8.3.1).
     #[inline]
     pub fn field(&self, name: FieldName) -> Option<&'a [u8]> {
         self.head.first(name).map(|number| self.head.fields[number].value.of(self.bytes))
     }
 
-    /// The values of all fields of that name, in order.
+    /// The values of all fields with that name, in order.
     pub fn values(&self, name: FieldName) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let bytes = self.bytes;
         let start = self.head.first(name).unwrap_or(self.head.fields.len());
@@ -289,7 +288,7 @@ impl<'a> Request<'a> {
             .map(move |field| field.value.of(bytes))
     }
 
-    /// Every field as name and value, in order.
+    /// The names and values of all fields, in order.
     pub fn fields(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let bytes = self.bytes;
         self.head.fields.iter().map(move |field| {
@@ -299,13 +298,13 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// A copy that outlives the buffer that the request was read into.
+    /// An owned copy, which outlives the input buffer.
     pub fn to_owned(&self) -> OwnedRequest {
         OwnedRequest { bytes: self.bytes.into(), head: self.head.clone() }
     }
 }
 
-/// A request's head with bytes of its own, for work that goes on after the buffer is reused.
+/// An owned request head, for work that outlives the input buffer.
 #[derive(Debug, Clone)]
 pub struct OwnedRequest {
     bytes: Vec<u8>,
@@ -313,14 +312,14 @@ pub struct OwnedRequest {
 }
 
 impl OwnedRequest {
-    /// Becomes a copy of another request, in the memory that it has.
+    /// Copies another request into this one, and reuses its memory.
     pub fn assign(&mut self, request: &Request<'_>) {
         self.bytes.clear();
         self.bytes.extend_from_slice(request.bytes);
         self.head.clone_from(request.head);
     }
 
-    /// The request.
+    /// A borrowed view of the request.
     pub fn as_request(&self) -> Request<'_> {
         Request::new(&self.bytes, &self.head)
     }

@@ -1,8 +1,8 @@
 //! The HTTP/1 engine, byte in and event out: each message in one piece and split at every byte.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use dunlin_http::http1::{BodyEvent, Connection, Limits, Persistence, leading_empty_lines};
-use dunlin_http::{FieldName, Head, Request};
+use dunlin_http::http1::{BodyEvent, Connection, Persistence, leading_empty_lines};
+use dunlin_http::{FieldName, Head, Limits, Request};
 use proptest::prelude::*;
 
 /// What a connection made of its input.
@@ -139,14 +139,14 @@ fn bodies_are_delimited_by_length_or_chunks_and_never_taken_for_requests() {
 
 #[test]
 fn persistence_is_that_of_the_version_and_the_connection_field() {
-    use Persistence::{Close, Keep, KeepSaid};
+    use Persistence::{Close, Keep, KeepExplicit};
     for (head, expected) in [
         ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", Keep),
         ("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", Close),
         ("GET / HTTP/1.1\r\nHost: x\r\nConnection: x, Close\r\n\r\n", Close),
         ("GET / HTTP/1.1\r\nHost: x\r\nConnection: keep-alive\r\nConnection: close\r\n\r\n", Close),
         ("GET / HTTP/1.0\r\n\r\n", Close),
-        ("GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n", KeepSaid),
+        ("GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n", KeepExplicit),
         ("GET / HTTP/1.7\r\nHost: x\r\n\r\n", Keep),
     ] {
         assert_eq!(served(head.as_bytes(), &[("GET", "/", "")]), [expected], "{head:?}");
@@ -566,7 +566,7 @@ proptest! {
         let seen = |text: &str, fields: usize, head: &mut Head| {
             let limits = Limits { fields, ..Limits::default() };
             let length = Connection::default().head(text.as_bytes(), &limits, head)?;
-            Ok::<_, dunlin_http::http1::Refusal>(length.map(|length| {
+            Ok::<_, dunlin_http::RequestError>(length.map(|length| {
                 let request = Request::new(&text.as_bytes()[..length], head);
                 let fields: Vec<_> = request.fields().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
                 let host = request.field(FieldName::Host).map(<[u8]>::to_vec);

@@ -2,12 +2,12 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use dunlin_http::http2::frame::{
-    FrameHead, flag, kind, setting, write_data_head, write_goaway, write_ping, write_reset,
+    FrameHeader, flag, kind, setting, write_data_head, write_goaway, write_ping, write_reset,
     write_settings, write_settings_ack, write_window_update,
 };
 use dunlin_http::http2::hpack::{Decoder, Encoder, Indexing};
 use dunlin_http::http2::{
-    Connection, ErrorCode, Event, Failure, HeldUp, PREFACE, ResponseHead, Settings,
+    BlockedBy, Connection, ConnectionError, ErrorCode, Event, PREFACE, ResponseHead, Settings,
 };
 use dunlin_http::{FieldName, Head, Request, Version};
 use proptest::prelude::*;
@@ -21,7 +21,7 @@ struct Seen {
     bodies: Vec<(u32, Vec<u8>, bool)>,
     refused: Vec<(u32, u16)>,
     resets: Vec<u32>,
-    failure: Option<Failure>,
+    failure: Option<ConnectionError>,
 }
 
 /// A server that answers by a rule, and a client's view of what it sends.
@@ -68,7 +68,7 @@ impl Server {
             match event {
                 Ok(Event::More) => break,
                 Ok(Event::Request { stream, ended, .. }) => self.request(stream, ended),
-                Ok(Event::Refused { stream, refusal }) => {
+                Ok(Event::Rejected { stream, error: refusal }) => {
                     self.seen.refused.push((stream, refusal.status));
                     self.engine.respond(stream, &plain(refusal.status), true, &mut self.out);
                 }
@@ -76,7 +76,7 @@ impl Server {
                     let body = self.seen.bodies.iter_mut().find(|body| body.0 == stream).unwrap();
                     body.1.extend_from_slice(&pending[data.clone()]);
                     body.2 = ended;
-                    self.engine.taken(stream, data.len(), &mut self.out);
+                    self.engine.consumed(stream, data.len(), &mut self.out);
                 }
                 Ok(Event::Reset { stream }) => self.seen.resets.push(stream),
                 Err(failure) => self.seen.failure = Some(failure),
@@ -139,7 +139,7 @@ fn plain(status: u16) -> ResponseHead<'static> {
 
 fn frames(mut bytes: &[u8]) -> Vec<(u8, u8, u32, Vec<u8>)> {
     let mut frames = Vec::new();
-    while let Some(head) = FrameHead::parse(bytes) {
+    while let Some(head) = FrameHeader::parse(bytes) {
         let payload = bytes[9..9 + head.length].to_vec();
         frames.push((head.kind, head.flags, head.stream, payload));
         bytes = &bytes[9 + head.length..];
@@ -149,7 +149,7 @@ fn frames(mut bytes: &[u8]) -> Vec<(u8, u8, u32, Vec<u8>)> {
 }
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut out = FrameHead { length: payload.len(), kind, flags, stream }.to_bytes().to_vec();
+    let mut out = FrameHeader { length: payload.len(), kind, flags, stream }.to_bytes().to_vec();
     out.extend_from_slice(payload);
     out
 }
@@ -607,7 +607,7 @@ fn windows_hold_for_both_and_follow_the_settings() {
     // It shrinks below what was not even used, and grows again.
     server.feed(&settings(&[(setting::INITIAL_WINDOW_SIZE, 0)]));
     assert_eq!((server.engine.allowance(1), server.engine.next_to_send()), (0, None));
-    assert_eq!(server.engine.held_up(1), Some(HeldUp::Stream));
+    assert_eq!(server.engine.blocked_by(1), Some(BlockedBy::Stream));
     server.feed(&window(1, 30));
     assert_eq!((server.engine.allowance(1), server.engine.next_to_send()), (30, Some(1)));
     server.out.clear();
@@ -625,7 +625,7 @@ fn windows_hold_for_both_and_follow_the_settings() {
         server.out.resize(server.out.len() + allowance, 0);
         server.engine.end_data(1, mark, false, &mut server.out);
     }
-    assert_eq!(server.engine.held_up(1), Some(HeldUp::Connection));
+    assert_eq!(server.engine.blocked_by(1), Some(BlockedBy::Connection));
     server.feed(&window(0, 5));
     assert_eq!(server.engine.allowance(1), 5);
 }
@@ -719,7 +719,7 @@ fn a_large_head_is_sent_in_several_frames_and_hints_before_it() {
     server.feed(&headers(1, GET, true));
     server.out.clear();
     let hints = ResponseHead { status: 103, date: b"", lines: b"Link: </a>\r\n", serial: 0 };
-    server.engine.inform(1, &hints, &mut server.out);
+    server.engine.send_interim(1, &hints, &mut server.out);
     let lines = format!("X: {}\r\n", "\u{1}".repeat(20_000));
     let head = ResponseHead { status: 200, date: b"", lines: lines.as_bytes(), serial: 0 };
     server.engine.respond(1, &head, true, &mut server.out);
@@ -735,7 +735,7 @@ fn a_large_head_is_sent_in_several_frames_and_hints_before_it() {
     );
     // Nothing is sent on a stream that is over.
     assert!(!server.engine.respond(1, &head, true, &mut server.out));
-    server.engine.inform(1, &hints, &mut server.out);
+    server.engine.send_interim(1, &hints, &mut server.out);
     assert!(server.out.is_empty());
 }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin_http::http1::client::{LastHead, ResponseEvent, ResponseReader};
+use dunlin_http::http1::client::{HeadCache, ResponseEvent, ResponseReader};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
@@ -44,7 +44,7 @@ pub struct Answer {
     pub status: u16,
     stream: Stream,
     reader: ResponseReader,
-    last: LastHead,
+    last: HeadCache,
     /// Bytes that have come; those before `at` were used.
     bytes: Vec<u8>,
     at: usize,
@@ -229,7 +229,7 @@ fn connect_to_any(authority: &str, timeout: Option<Duration>) -> io::Result<TcpS
 
 impl Answer {
     fn read(stream: Stream) -> io::Result<Self> {
-        let (reader, last) = (ResponseReader::default(), LastHead::default());
+        let (reader, last) = (ResponseReader::default(), HeadCache::default());
         let mut answer =
             Self { status: 0, stream, reader, last, bytes: Vec::new(), at: 0, is_over: false };
         while answer.status == 0 {

@@ -10,10 +10,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use dunlin_http::http1::{BodyLength, Refusal};
 use dunlin_http::semantics::target::{self, Target};
 use dunlin_http::semantics::{ContentCoding, Method, host, path};
-use dunlin_http::{FieldLines, FieldName, OwnedRequest, Request};
+use dunlin_http::{BodyLength, FieldLines, FieldName, OwnedRequest, Request, RequestError};
 
 pub(crate) use self::admission::{Direction, dispatch_client};
 use self::admission::{is_admitted, misdirected};
@@ -215,9 +214,9 @@ pub(crate) fn dispatch(
     origin: Origin,
     request: &Request<'_>,
     path_buffer: &mut Vec<u8>,
-) -> Result<Routed, Refusal> {
+) -> Result<Routed, RequestError> {
     let target = target::parse(request.method(), request.target())
-        .map_err(|_| Refusal { status: 400, reason: "the request-target is malformed" })?;
+        .map_err(|_| RequestError { status: 400, reason: "the request-target is malformed" })?;
     let (raw_path, query) = match target {
         Target::Origin { path, query } | Target::Absolute { path, query, .. } => (path, query),
         Target::Authority(_) => return Ok(unrouted(method_not_allowed())),
@@ -262,7 +261,7 @@ pub(crate) fn dispatch(
             let (reply, context) = not_found(ctx, request, site, settings, client);
             return Ok(routed(site, settings, reply, false, Some(context)));
         }
-        return Err(Refusal { status, reason });
+        return Err(RequestError { status, reason });
     }
     let settings = site.route(path_buffer);
     // Their files are in no worker's own cache, which is looked into above.
@@ -641,7 +640,7 @@ pub(crate) fn refusal(
 pub(crate) fn refusal_to(
     ctx: &WorkerContext,
     request: Option<&Request<'_>>,
-    refusal: &Refusal,
+    refusal: &RequestError,
     html: bool,
 ) -> Response {
     let mut response = error_response(refusal.status, html);

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use dunlin_http::http1::client::{LastHead, ResponseEvent, ResponseReader};
+use dunlin_http::http1::client::{HeadCache, ResponseEvent, ResponseReader};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// An answer.
@@ -24,7 +24,7 @@ pub(crate) async fn receive(
     most: usize,
 ) -> io::Result<WholeAnswer> {
     let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
-    let (mut reader, mut last) = (ResponseReader::default(), LastHead::default());
+    let (mut reader, mut last) = (ResponseReader::default(), HeadCache::default());
     let mut answer = WholeAnswer::default();
     let (mut input, mut at) = (Vec::with_capacity(4096), 0);
     loop {

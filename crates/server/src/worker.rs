@@ -18,8 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use dunlin_http::Head;
-use dunlin_http::http1::Limits;
+use dunlin_http::{Head, Limits};
 
 pub(crate) use self::deadlines::Deadlines;
 pub(crate) use self::pending::{CountedResponse, DeferredRecord, Output, OutputRange, Pending};

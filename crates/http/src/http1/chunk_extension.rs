@@ -1,25 +1,25 @@
-//! The grammar of chunk extensions (RFC 9112 §7.1.1), one byte at a time.
+//! Incremental parser of chunk extensions (RFC 9112 §7.1.1).
 
 use crate::semantics::token::is_token_byte;
 
-/// Where in an extension the last byte stood:
+/// Position in the grammar after the last byte:
 /// `chunk-ext = *( BWS ";" BWS chunk-ext-name [ BWS "=" BWS chunk-ext-val ] )`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Position {
-    /// In whitespace that only a semicolon may follow.
+    /// In whitespace before a semicolon.
     BeforeSemicolon,
-    /// Behind a semicolon.
+    /// After a semicolon.
     BeforeName,
     Name,
-    /// In whitespace behind a name.
+    /// In whitespace after a name.
     AfterName,
-    /// Behind an equals sign.
+    /// After an equals sign.
     BeforeValue,
     Value,
     Quoted,
-    /// Behind the backslash of a quoted pair.
+    /// After the backslash of a quoted pair.
     QuotedPair,
-    /// Behind the closing quotation mark.
+    /// After the closing quotation mark.
     AfterQuoted,
 }
 
@@ -29,7 +29,7 @@ use Position::{
 };
 
 impl Position {
-    /// The position behind `byte`, which stands behind a chunk's size; `None` when no extension begins with it.
+    /// The position after the first `byte` behind a chunk size; `None` if no extension begins with it.
     pub(super) fn first(byte: u8) -> Option<Self> {
         match byte {
             b';' => Some(BeforeName),
@@ -38,7 +38,7 @@ impl Position {
         }
     }
 
-    /// The position behind `byte`; `None` when the grammar does not permit it here.
+    /// The position after `byte`; `None` if the grammar does not permit it here.
     pub(super) fn next(self, byte: u8) -> Option<Self> {
         Some(match (self, byte) {
             (Quoted, b'"') => AfterQuoted,
@@ -56,7 +56,7 @@ impl Position {
         })
     }
 
-    /// Whether the extensions may end here.
+    /// Whether the extensions can end here.
     pub(super) fn may_end(self) -> bool {
         matches!(self, Name | Value | AfterQuoted)
     }

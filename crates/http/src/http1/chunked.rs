@@ -1,25 +1,23 @@
-//! The chunked transfer coding, receiving side (RFC 9112 §7.1).
+//! Decoder of the chunked transfer coding (RFC 9112 §7.1).
 
-use super::Refusal;
 use super::chunk_extension::Position;
-use crate::FieldLines;
 use crate::field::FieldName;
 use crate::semantics::{is_field_value, is_token};
+use crate::{FieldLines, RequestError};
 
-/// Takes a chunked body apart as its bytes arrive. Extensions and trailer fields are checked against their grammar.
-/// The decoder of a response keeps the trailer fields.
+/// Incremental decoder of a chunked body. Extensions and trailer fields are validated. The decoder of a response keeps the
+/// trailer fields.
 #[derive(Debug, Clone, Default)]
 pub struct ChunkedDecoder {
     state: State,
-    /// Bytes of chunk heads and trailers so far beyond what a plain sender needs; bounded, so
-    /// that a body cannot be all overhead.
+    /// Bytes of extensions and trailers so far. Bounded, so that a body cannot consist of overhead.
     overhead: u32,
-    /// The size of the chunk whose head is being read.
+    /// Size of the chunk whose header line is being read.
     size: u64,
-    /// The trailer line that is arriving.
+    /// The incomplete trailer line.
     line: Vec<u8>,
-    /// Whether extensions may be anything without control characters, and whitespace may follow a size: some
-    /// servers send that.
+    /// Whether to accept arbitrary extensions without control characters, and whitespace after a size, which some servers
+    /// send.
     is_lenient: bool,
     /// The trailer fields of a response.
     trailers: FieldLines,
@@ -32,7 +30,7 @@ enum State {
         digits: u8,
     },
     Extension(Position),
-    /// Whatever stands behind a size, when the decoder is lenient.
+    /// An extension of any form, if the decoder is lenient.
     AnyExtension,
     SizeLf,
     Data(u64),
@@ -48,25 +46,25 @@ impl Default for State {
     }
 }
 
-/// What [`ChunkedDecoder::decode`] found.
+/// What [`ChunkedDecoder::decode`] has read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Decoded<'a> {
-    /// All input was used; more is needed.
+    /// All input was used and the body continues.
     More,
-    /// A piece of the body.
+    /// A part of the body.
     Data(&'a [u8]),
     /// The body and its trailers are complete.
     End,
 }
 
-/// Extensions and trailers of one body may take this many bytes together.
-const MOST_OVERHEAD: u32 = 16 * 1024;
-/// 16 hexadecimal digits hold any length that fits in 64 bits.
-const MOST_DIGITS: u8 = 16;
+/// Largest size of all extensions and trailers of a body, in bytes.
+const MAX_OVERHEAD: u32 = 16 * 1024;
+/// Digits of the largest 64-bit size.
+const MAX_DIGITS: u8 = 16;
 
 impl ChunkedDecoder {
-    /// A decoder for responses, which accepts extensions that break the grammar.
-    pub(super) fn of_response() -> Self {
+    /// A decoder for responses, which tolerates malformed extensions.
+    pub(super) fn lenient() -> Self {
         Self { is_lenient: true, ..Self::default() }
     }
 
@@ -75,11 +73,11 @@ impl ChunkedDecoder {
         std::mem::take(&mut self.trailers)
     }
 
-    /// Takes bytes from the front of `input`: returns how many it used and what they were.
+    /// Decodes from the start of `input`. Returns how many bytes it has used, and what they are.
     ///
     /// # Errors
-    /// When they do not follow the coding.
-    pub fn decode<'a>(&mut self, input: &'a [u8]) -> Result<(usize, Decoded<'a>), Refusal> {
+    /// The coding is malformed, or extensions and trailers exceed their limit.
+    pub fn decode<'a>(&mut self, input: &'a [u8]) -> Result<(usize, Decoded<'a>), RequestError> {
         let mut at = 0;
         while let Some(&byte) = input.get(at) {
             if let State::Data(left) = self.state {
@@ -97,11 +95,11 @@ impl ChunkedDecoder {
         Ok((at, Decoded::More))
     }
 
-    fn step(&mut self, byte: u8) -> Result<(), Refusal> {
+    fn step(&mut self, byte: u8) -> Result<(), RequestError> {
         self.state = match (self.state, byte) {
             (State::Size { value, digits }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
-                if digits == MOST_DIGITS {
-                    return Err(Refusal::bad("a chunk size is too large"));
+                if digits == MAX_DIGITS {
+                    return Err(RequestError::bad("a chunk size is too large"));
                 }
                 let digit = (byte as char).to_digit(16).unwrap_or_default();
                 State::Size { value: value << 4 | u64::from(digit), digits: digits + 1 }
@@ -112,36 +110,36 @@ impl ChunkedDecoder {
             }
             (State::Size { value, digits: 1.. }, byte) => {
                 let first = Position::first(byte);
-                let first = first.ok_or(Refusal::bad("a chunk size is malformed"))?;
+                let first = first.ok_or(RequestError::bad("a chunk size is malformed"))?;
                 self.size = value;
-                self.spend()?;
+                self.count_overhead()?;
                 if self.is_lenient { State::AnyExtension } else { State::Extension(first) }
             }
-            (State::Size { .. }, _) => return Err(Refusal::bad("a chunk size is malformed")),
+            (State::Size { .. }, _) => return Err(RequestError::bad("a chunk size is malformed")),
             (State::Extension(position), b'\r') if position.may_end() => State::SizeLf,
             (State::Extension(position), byte) => {
-                self.spend()?;
-                let malformed = Refusal::bad("a chunk extension is malformed");
+                self.count_overhead()?;
+                let malformed = RequestError::bad("a chunk extension is malformed");
                 State::Extension(position.next(byte).ok_or(malformed)?)
             }
             (State::AnyExtension, b'\r') => State::SizeLf,
             (State::AnyExtension, b'\t' | 0x20..=0x7e | 0x80..) => {
-                self.spend()?;
+                self.count_overhead()?;
                 State::AnyExtension
             }
             (State::AnyExtension, _) => {
-                return Err(Refusal::bad("a chunk extension is malformed"));
+                return Err(RequestError::bad("a chunk extension is malformed"));
             }
             (State::SizeLf, b'\n') if self.size == 0 => State::Trailer,
             (State::SizeLf, b'\n') => State::Data(self.size),
             (State::DataCr, b'\r') => State::DataLf,
             (State::DataLf, b'\n') => State::default(),
             (State::SizeLf | State::DataCr | State::DataLf, _) => {
-                return Err(Refusal::bad("a chunk does not end where it should"));
+                return Err(RequestError::bad("a chunk does not end with CR LF"));
             }
             (State::Trailer, b'\n') => self.trailer_line()?,
             (State::Trailer, _) => {
-                self.spend()?;
+                self.count_overhead()?;
                 self.line.push(byte);
                 State::Trailer
             }
@@ -150,29 +148,29 @@ impl ChunkedDecoder {
         Ok(())
     }
 
-    fn spend(&mut self) -> Result<(), Refusal> {
+    fn count_overhead(&mut self) -> Result<(), RequestError> {
         self.overhead += 1;
-        if self.overhead > MOST_OVERHEAD {
-            return Err(Refusal::new(431, "chunk extensions and trailers are too large"));
+        if self.overhead > MAX_OVERHEAD {
+            return Err(RequestError::new(431, "chunk extensions and trailers are too large"));
         }
         Ok(())
     }
 
-    /// A trailer line is complete but for its LF; an empty one ends the body.
-    fn trailer_line(&mut self) -> Result<State, Refusal> {
+    /// Processes a trailer line, complete but for its LF. An empty one ends the body.
+    fn trailer_line(&mut self) -> Result<State, RequestError> {
         let line = std::mem::take(&mut self.line);
         let Some((b'\r', line)) = line.split_last() else {
-            return Err(Refusal::bad("a trailer line ends without CR"));
+            return Err(RequestError::bad("a trailer line ends without CR"));
         };
         if line.is_empty() {
             return Ok(State::Done);
         }
-        let malformed = Refusal::bad("a trailer field is malformed");
+        let malformed = RequestError::bad("a trailer field is malformed");
         let colon = memchr::memchr(b':', line).ok_or(malformed)?;
         if !is_token(&line[..colon]) || !is_field_value(&line[colon + 1..]) {
             return Err(malformed);
         }
-        // RFC 9110 §6.5.1: trailers must not carry fields that frame or route the message.
+        // Trailers must not contain fields for framing or routing (RFC 9110 §6.5.1).
         match FieldName::from_bytes(&line[..colon]) {
             FieldName::ContentLength
             | FieldName::TransferEncoding
@@ -180,7 +178,9 @@ impl ChunkedDecoder {
             | FieldName::Trailer
             | FieldName::Connection
             | FieldName::Te
-            | FieldName::Expect => Err(Refusal::bad("a trailer carries a framing field")),
+            | FieldName::Expect => {
+                Err(RequestError::bad("a trailer field is not permitted in trailers"))
+            }
             _ => {
                 if let (true, Ok(name)) = (self.is_lenient, std::str::from_utf8(&line[..colon])) {
                     self.trailers.push(name, line[colon + 1..].trim_ascii());

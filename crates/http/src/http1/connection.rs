@@ -1,22 +1,18 @@
-//! One connection's state: whether a head or a body comes next, and what follows the answer.
+//! The state of a server's connection: whether a head or a body comes next, and whether the connection persists.
 
 use super::chunked::{ChunkedDecoder, Decoded};
-use super::framing::{self, BodyLength};
-use super::{Limits, Refusal, head};
+use super::{framing, head};
 use crate::field::FieldName;
 use crate::request::{Head, Request, Version};
 use crate::semantics::target::{self, Target};
 use crate::semantics::{expect, host};
+use crate::{BodyLength, Limits, RequestError};
 
-/// The receiving half of an HTTP/1 connection.
-///
-/// The driver calls [`Connection::head`] until it has a request, answers it, calls
-/// [`Connection::body`] until the body has ended, and so on. What was used of the input is the
-/// driver's to drop.
+/// The receiving side of a server's HTTP/1 connection. The [module documentation](super) has the calling contract.
 #[derive(Debug)]
 pub struct Connection {
     body: Body,
-    /// How much of a head that is not complete was seen to hold no further line end.
+    /// Length of the part of an incomplete head that has been searched for the end of a line.
     scanned: u32,
     persistence: Persistence,
     expects_continue: bool,
@@ -24,29 +20,29 @@ pub struct Connection {
 
 #[derive(Debug)]
 enum Body {
-    /// None is open: a head comes next.
+    /// No body is open; a head comes next.
     Ended,
     Known(u64),
     Chunked(Box<ChunkedDecoder>),
 }
 
-/// What the connection does after the answer, and what the answer has to say of it.
+/// Whether the connection persists after the response, and the `Connection` field that announces it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Persistence {
-    /// Goes on; nothing needs saying (HTTP/1.1).
+    /// Persists without a field, the default of HTTP/1.1.
     Keep,
-    /// Goes on, and an HTTP/1.0 client has to be told.
-    KeepSaid,
-    /// Ends.
+    /// Persists with `Connection: keep-alive`, for HTTP/1.0.
+    KeepExplicit,
+    /// Closes, with `Connection: close`.
     Close,
 }
 
-/// What [`Connection::body`] found.
+/// What [`Connection::body`] has read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum BodyEvent<'a> {
-    /// All input was used and the body goes on.
+    /// All input was used and the body continues.
     More,
-    /// A piece of the body.
+    /// A part of the body.
     Data(&'a [u8]),
     /// The body is complete; a head comes next.
     End,
@@ -64,27 +60,24 @@ impl Default for Connection {
 }
 
 impl Connection {
-    /// Reads a request's head from the front of `input`: its length, or `None` when its end has
-    /// not arrived. Empty lines before it must have been dropped by [`super::leading_empty_lines`].
-    ///
-    /// Call it with all bytes since the end of the last message, again when more have come.
+    /// Parses a request's head at the start of `input`. Returns its length, or `None` if it is incomplete: call it again
+    /// with all these bytes and more. [`leading_empty_lines`] must have been dropped before.
     ///
     /// # Errors
-    /// The [`Refusal`] to answer with; the connection has to be closed after it.
+    /// The [`RequestError`] to respond with. The connection has to be closed after the response.
     #[inline]
     pub fn head(
         &mut self,
         input: &[u8],
         limits: &Limits,
         head: &mut Head,
-    ) -> Result<Option<usize>, Refusal> {
-        // A head that arrives in drops is read again only when another line is complete, so that
-        // the work stays in proportion to its lines and not to its bytes. Its beginning may be seen
-        // to be no head at all.
+    ) -> Result<Option<usize>, RequestError> {
+        // An incomplete head is parsed again only when another line is complete, so that a client that sends single bytes
+        // causes work per line and not per byte. The first bytes are always parsed, since they may not be HTTP at all.
         let unseen = &input[(self.scanned as usize).min(input.len())..];
         let limit = limits.head_size.min(limits.target_size);
-        let is_known = self.scanned as usize >= head::REST_OF_LINE && input.len() <= limit;
-        if is_known && memchr::memchr(b'\n', unseen).is_none() {
+        let is_begun = self.scanned as usize >= head::REST_OF_LINE && input.len() <= limit;
+        if is_begun && memchr::memchr(b'\n', unseen).is_none() {
             self.scanned = input.len() as u32;
             return Ok(None);
         }
@@ -93,14 +86,14 @@ impl Connection {
             return Ok(None);
         };
         self.scanned = 0;
-        self.accept(&Request::new(input, head))?;
+        self.set_framing(&Request::new(input, head))?;
         use_target_authority(input, head);
         Ok(Some(length))
     }
 
-    /// Decides framing and persistence for a head that is complete.
+    /// Determines framing and persistence from a complete head.
     #[inline]
-    fn accept(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
+    fn set_framing(&mut self, request: &Request<'_>) -> Result<(), RequestError> {
         self.persistence = Persistence::Close;
         check_host(request)?;
         self.body = match framing::body_length(request)? {
@@ -111,18 +104,18 @@ impl Connection {
         self.expects_continue = expect::wants_continue(request)? && self.has_body();
         self.persistence = match (framing::wants_persistence(request), request.version()) {
             (false, _) => Persistence::Close,
-            (true, Version::Http10) => Persistence::KeepSaid,
+            (true, Version::Http10) => Persistence::KeepExplicit,
             (true, _) => Persistence::Keep,
         };
         Ok(())
     }
 
-    /// Takes bytes of the body from the front of `input`: how many, and what they are. Only
-    /// [`BodyEvent::End`] may come with no byte used.
+    /// Reads a part of the body from the start of `input`. Returns how many bytes it has used, and what they are. Unless
+    /// `input` is empty, only [`BodyEvent::End`] can use none.
     ///
     /// # Errors
-    /// The [`Refusal`] to answer with; the connection has to be closed after it.
-    pub fn body<'a>(&mut self, input: &'a [u8]) -> Result<(usize, BodyEvent<'a>), Refusal> {
+    /// The [`RequestError`] to respond with. The connection has to be closed after the response.
+    pub fn body<'a>(&mut self, input: &'a [u8]) -> Result<(usize, BodyEvent<'a>), RequestError> {
         let (used, event) = match &mut self.body {
             Body::Ended => (0, BodyEvent::End),
             Body::Known(0) => (0, BodyEvent::End),
@@ -151,13 +144,13 @@ impl Connection {
         Ok((used, event))
     }
 
-    /// Whether a body of the present request has yet to be read to its end.
+    /// Whether the current request has a body that has not been read to its end.
     #[inline]
     pub fn has_body(&self) -> bool {
         !matches!(self.body, Body::Ended | Body::Known(0))
     }
 
-    /// How the body of the present request is delimited, as far as it has not been read.
+    /// The length of the current request's body, as far as it has not been read.
     pub fn body_length(&self) -> BodyLength {
         match self.body {
             Body::Ended | Body::Known(0) => BodyLength::None,
@@ -166,32 +159,32 @@ impl Connection {
         }
     }
 
-    /// Whether the client waits for a 100 and has not begun to send the body.
+    /// Whether the client awaits 100 (Continue) and has not begun to send the body.
     #[inline]
     pub fn expects_continue(&self) -> bool {
         self.expects_continue
     }
 
-    /// To be called when the 100 was sent.
-    pub fn continued(&mut self) {
+    /// Reports that 100 (Continue) was sent.
+    pub fn continue_sent(&mut self) {
         self.expects_continue = false;
     }
 
-    /// What follows the answer to the present request.
+    /// Whether the connection persists after the response to the current request.
     #[inline]
     pub fn persistence(&self) -> Persistence {
         self.persistence
     }
 
-    /// Decides that the connection ends with the answer to the present request.
+    /// Requests that the connection closes after the response to the current request.
     #[inline]
     pub fn close(&mut self) {
         self.persistence = Persistence::Close;
     }
 }
 
-/// How many bytes of empty lines stand before a request line; RFC 9112 §2.2 lets a server drop
-/// them. A lone CR at the end counts only when its LF has come.
+/// Length of the empty lines at the start of `input`, which a server should ignore before a request (RFC 9112 §2.2). A CR
+/// whose LF has not arrived does not count.
 pub fn leading_empty_lines(input: &[u8]) -> usize {
     let mut at = 0;
     while input[at..].starts_with(b"\r\n") {
@@ -200,24 +193,24 @@ pub fn leading_empty_lines(input: &[u8]) -> usize {
     at
 }
 
-/// RFC 9112 §3.2: one well-formed Host in HTTP/1.1, at most one in HTTP/1.0. Its name must not be empty, as every request
-/// is for an http or https URI (RFC 9110 §4.2.1).
+/// Requires one well-formed Host in HTTP/1.1 and at most one in HTTP/1.0 (RFC 9112 §3.2). Its name must not be empty, as in
+/// every http or https URI (RFC 9110 §4.2.1).
 #[inline]
-fn check_host(request: &Request<'_>) -> Result<(), Refusal> {
+fn check_host(request: &Request<'_>) -> Result<(), RequestError> {
     match request.field(FieldName::Host) {
         None if request.version() == Version::Http10 => Ok(()),
-        None => Err(Refusal::bad("Host is missing")),
+        None => Err(RequestError::bad("Host is missing")),
         Some(_) if request.is_repeated(FieldName::Host) => {
-            Err(Refusal::bad("there is more than one Host"))
+            Err(RequestError::bad("there is more than one Host"))
         }
         Some(value) if host::is_authority(value) => Ok(()),
-        Some(b"") => Err(Refusal::bad("Host is empty")),
-        Some(_) => Err(Refusal::bad("Host is malformed")),
+        Some(b"") => Err(RequestError::bad("Host is empty")),
+        Some(_) => Err(RequestError::bad("Host is malformed")),
     }
 }
 
-/// RFC 9112 §3.2.2: the authority of a target in absolute-form takes the place of the value of Host, so that everything
-/// that reads the request sees one authority.
+/// Replaces the value of Host by the authority of a target in absolute-form (RFC 9112 §3.2.2), so that all readers of the
+/// request see the same authority.
 #[inline]
 fn use_target_authority(input: &[u8], head: &mut Head) {
     let request = Request::new(input, head);

@@ -1,63 +1,52 @@
-//! How long a request's body is and whether the connection goes on (RFC 9112 §6.3, §9.3).
+//! Length of a request's body, and persistence of the connection (RFC 9112 §6.3, §9.3).
 
-use super::Refusal;
 use crate::field::FieldName;
 use crate::request::{Request, Version};
+use crate::{BodyLength, RequestError};
 
-/// How a request's body is delimited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BodyLength {
-    /// There is none.
-    None,
-    /// So many bytes follow; never 0.
-    Known(u64),
-    /// Chunks follow.
-    Chunked,
-}
-
-/// Where the body of `request` ends. A message that could be read in two ways is refused.
-pub(super) fn body_length(request: &Request<'_>) -> Result<BodyLength, Refusal> {
+/// The length of the request's body. A message with ambiguous framing is an error.
+pub(super) fn body_length(request: &Request<'_>) -> Result<BodyLength, RequestError> {
     if !request.has(FieldName::TransferEncoding) {
         return content_length(request);
     }
     if request.has(FieldName::ContentLength) {
-        return Err(Refusal::bad("both Content-Length and Transfer-Encoding are present"));
+        return Err(RequestError::bad("both Content-Length and Transfer-Encoding are present"));
     }
     if request.version() == Version::Http10 {
-        return Err(Refusal::bad("Transfer-Encoding in HTTP/1.0"));
+        return Err(RequestError::bad("Transfer-Encoding in HTTP/1.0"));
     }
     let mut values = request.values(FieldName::TransferEncoding);
     match (values.next(), values.next()) {
         (Some(value), None) if value.eq_ignore_ascii_case(b"chunked") => Ok(BodyLength::Chunked),
         (Some(value), None) if is_plain_coding(value) => {
-            Err(Refusal::new(501, "the transfer coding is not known"))
+            Err(RequestError::new(501, "the transfer coding is not supported"))
         }
-        _ => Err(Refusal::bad("Transfer-Encoding is malformed or does not end in chunked")),
+        _ => Err(RequestError::bad("Transfer-Encoding is malformed or does not end in chunked")),
     }
 }
 
-/// A well-formed single coding that is not chunked, and does not try to look like it.
+/// Whether the value is a single well-formed transfer coding that does not contain `chunked`.
 fn is_plain_coding(value: &[u8]) -> bool {
     crate::semantics::is_token(value)
         && !value.to_ascii_lowercase().windows(7).any(|part| part == b"chunked")
 }
 
-fn content_length(request: &Request<'_>) -> Result<BodyLength, Refusal> {
+fn content_length(request: &Request<'_>) -> Result<BodyLength, RequestError> {
     let mut values = request.values(FieldName::ContentLength);
     let Some(value) = values.next() else {
         return Ok(BodyLength::None);
     };
     if values.next().is_some() {
-        return Err(Refusal::bad("there is more than one Content-Length"));
+        return Err(RequestError::bad("there is more than one Content-Length"));
     }
     match decimal(value) {
         Some(0) => Ok(BodyLength::None),
         Some(length) => Ok(BodyLength::Known(length)),
-        None => Err(Refusal::bad("Content-Length is malformed")),
+        None => Err(RequestError::bad("Content-Length is malformed")),
     }
 }
 
-/// `1*DIGIT`, nothing else, below 2^63.
+/// Parses `1*DIGIT` below 2^63.
 fn decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > 19 || !text.iter().all(u8::is_ascii_digit) {
         return None;
@@ -68,7 +57,7 @@ fn decimal(text: &[u8]) -> Option<u64> {
     (value <= i64::MAX as u64).then_some(value)
 }
 
-/// Whether the client wants the connection kept after this request (RFC 9112 §9.3).
+/// Whether the request permits a persistent connection (RFC 9112 §9.3).
 pub(super) fn wants_persistence(request: &Request<'_>) -> bool {
     let mut keep_alive = false;
     for value in request.values(FieldName::Connection) {

@@ -1,17 +1,17 @@
-//! Writing responses (RFC 9112 §4, §6, §7.1).
+//! Writer of responses (RFC 9112 §4, §6, §7.1).
 
 use super::Persistence;
 use crate::semantics::status::reason;
 
-/// The interim response that asks for the body (RFC 9110 §15.2.1).
+/// The interim response 100 (Continue), after which the client sends the body (RFC 9110 §15.2.1).
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// The chunk that ends a chunked body without trailers.
+/// The last chunk of a chunked body without trailers.
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// Writes the status line and the fields that differ from one answer to the next. `date_line` is
-/// the whole `Date: …` line with its CR LF. The other fields and an empty line follow; they can
-/// be made ahead of time, together with the body.
+/// Appends the status line and the fields that differ between responses of the same content. `date_line` is a complete
+/// `Date` line with CR LF, or empty. The caller appends the other fields and the empty line, which can be prepared ahead
+/// of time together with the body.
 #[inline]
 pub fn begin(status: u16, date_line: &[u8], persistence: Persistence, out: &mut Vec<u8>) {
     if status == 200 {
@@ -22,13 +22,12 @@ pub fn begin(status: u16, date_line: &[u8], persistence: Persistence, out: &mut 
     out.extend_from_slice(date_line);
     match persistence {
         Persistence::Keep => {}
-        Persistence::KeepSaid => out.extend_from_slice(b"Connection: keep-alive\r\n"),
+        Persistence::KeepExplicit => out.extend_from_slice(b"Connection: keep-alive\r\n"),
         Persistence::Close => out.extend_from_slice(b"Connection: close\r\n"),
     }
 }
 
-/// Writes a whole interim response with links that the answer will need (RFC 8297); `lines` are its
-/// fields, each with its CR LF.
+/// Appends the interim response 103 (Early Hints, RFC 8297). `lines` are its fields, each with CR LF.
 pub fn early_hints(lines: &[u8], out: &mut Vec<u8>) {
     status_line(103, out);
     out.extend_from_slice(lines);
@@ -44,8 +43,8 @@ fn status_line(status: u16, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes the head of one chunk of `length` bytes; the data and CR LF follow. `length` must not
-/// be 0, which would end the body.
+/// Appends the header line of a chunk of `length` bytes. The caller appends the data and CR LF. `length` must not be 0,
+/// which would end the body.
 pub fn chunk_head(length: usize, out: &mut Vec<u8>) {
     debug_assert!(length > 0);
     let mut digits = [0_u8; 16];

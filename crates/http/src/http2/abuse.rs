@@ -1,42 +1,41 @@
-//! Bounds of what costs a client nothing and the server something.
+//! Bounds on cheap client actions that cost the server work.
 //!
-//! Each such thing is counted. Served requests and the time that passes are set against it, so that
-//! a long-lived connection never comes to an end by what is usual; a flood does.
+//! Each kind of action has a counter per connection. Completed responses and elapsed time lower the counters, so that
+//! ordinary use never reaches a bound, however long the connection lives; a flood does and ends the connection.
 
-use super::Failure;
+use super::ConnectionError;
 use super::frame::ErrorCode;
 
-/// What is counted.
+/// Client actions that are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Cost {
-    /// Streams that the client ended before they were answered, or opened past the limit
-    /// (rapid reset, CVE-2023-44487).
+    /// Streams that the client reset before the response was complete, or opened beyond the limit (rapid reset,
+    /// CVE-2023-44487).
     Reset,
-    /// Streams that the client had the server end by an error of its own making (made you reset,
-    /// CVE-2025-8671).
+    /// Streams that the server reset because of a client error (made you reset, CVE-2025-8671).
     StreamError,
-    /// SETTINGS frames, each of which has to be acknowledged.
+    /// SETTINGS frames, which the server must acknowledge.
     Settings,
-    /// PING frames, likewise.
+    /// PING frames, which the server must acknowledge.
     Ping,
     /// PRIORITY and PRIORITY_UPDATE frames.
     Priority,
-    /// Frames that carry nothing: DATA without bytes, acknowledgements, unknown ones.
+    /// Frames without effect: empty DATA, acknowledgements, unknown types.
     Empty,
     /// WINDOW_UPDATE frames.
     WindowUpdate,
-    /// Heads that are larger than the limit once they are decoded (HPACK bomb).
+    /// Heads whose decoded size exceeds the limit (HPACK bomb).
     LargeHead,
 }
 
 struct Bound {
-    /// At once.
-    most: u16,
-    /// Forgiven each second.
-    each_second: u16,
-    /// Forgiven for each response that was sent.
-    each_response: u16,
+    /// Largest value of the counter.
+    max: u16,
+    /// Decrease per second.
+    per_second: u16,
+    /// Decrease per completed response.
+    per_response: u16,
     reason: &'static str,
 }
 
@@ -51,61 +50,61 @@ const BOUNDS: [Bound; 8] = [
     bound(20, 2, 0, "too many heads beyond the limit (HPACK bomb)"),
 ];
 
-const fn bound(most: u16, each_second: u16, each_response: u16, reason: &'static str) -> Bound {
-    Bound { most, each_second, each_response, reason }
+const fn bound(max: u16, per_second: u16, per_response: u16, reason: &'static str) -> Bound {
+    Bound { max, per_second, per_response, reason }
 }
 
-/// What one connection has spent.
+/// The counters of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Budget {
     spent: [u16; BOUNDS.len()],
-    /// Some of `spent` is not 0.
+    /// Whether any counter is above 0.
     any: bool,
-    /// Seconds of the driver's clock.
+    /// Last time seen, in seconds of the caller's clock.
     second: u64,
 }
 
 impl Budget {
-    /// Counts one.
-    pub(super) fn spend(&mut self, cost: Cost) -> Result<(), Failure> {
+    /// Counts one action; an error if its bound is reached.
+    pub(super) fn spend(&mut self, cost: Cost) -> Result<(), ConnectionError> {
         let (spent, bound) = (&mut self.spent[cost as usize], &BOUNDS[cost as usize]);
-        if *spent >= bound.most {
-            return Err(Failure::new(ErrorCode::EnhanceYourCalm, bound.reason));
+        if *spent >= bound.max {
+            return Err(ConnectionError::new(ErrorCode::EnhanceYourCalm, bound.reason));
         }
         *spent += 1;
         self.any = true;
         Ok(())
     }
 
-    /// A response was sent to its end.
+    /// Records a completed response.
     #[inline]
     pub(super) fn earn(&mut self) {
         if self.any {
-            self.forgive(|bound| bound.each_response);
+            self.decrease(|bound| bound.per_response);
         }
     }
 
-    /// A frame of a body was sent, which a client answers with WINDOW_UPDATE frames.
+    /// Records a DATA frame, for which a client sends WINDOW_UPDATE frames.
     #[inline]
     pub(super) fn earn_window_update(&mut self) {
         let spent = &mut self.spent[Cost::WindowUpdate as usize];
         *spent = spent.saturating_sub(2);
     }
 
-    /// The time is now `second`.
+    /// Advances the clock to `second`.
     #[inline]
-    pub(super) fn pass(&mut self, second: u64) {
+    pub(super) fn advance(&mut self, second: u64) {
         let passed = second.saturating_sub(std::mem::replace(&mut self.second, second));
         if passed > 0 && self.any {
             let passed = u16::try_from(passed).unwrap_or(u16::MAX);
-            self.forgive(|bound| bound.each_second.saturating_mul(passed));
+            self.decrease(|bound| bound.per_second.saturating_mul(passed));
         }
     }
 
-    fn forgive(&mut self, share: impl Fn(&Bound) -> u16) {
+    fn decrease(&mut self, amount: impl Fn(&Bound) -> u16) {
         self.any = false;
         for (spent, bound) in self.spent.iter_mut().zip(&BOUNDS) {
-            *spent = spent.saturating_sub(share(bound));
+            *spent = spent.saturating_sub(amount(bound));
             self.any |= *spent > 0;
         }
     }
@@ -116,15 +115,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_ends_it_and_time_and_work_do_not() {
+    fn floods_reach_a_bound_and_ordinary_use_does_not() {
         let mut budget = Budget::default();
-        budget.pass(1_000);
+        budget.advance(1_000);
         for _ in 0..100 {
             budget.spend(Cost::Ping).unwrap();
         }
         let failure = budget.spend(Cost::Ping).unwrap_err();
         assert_eq!((failure.code, failure.is_abuse()), (ErrorCode::EnhanceYourCalm, true));
-        budget.pass(1_001);
+        budget.advance(1_001);
         for _ in 0..10 {
             budget.spend(Cost::Ping).unwrap();
         }

@@ -1,22 +1,24 @@
-//! One connection's state, and the way of its input.
+//! The state of a connection, and the dispatch of its input.
 
 use std::ops::Range;
 
 use super::abuse::Budget;
-use super::frame::{self, ErrorCode, FrameHead, HEAD, LARGEST, PREFACE, kind, setting};
+use super::frame::{
+    self, ErrorCode, FrameHeader, HEADER_LENGTH, MAX_PAYLOAD, PREFACE, kind, setting,
+};
 use super::hpack::{Decoder, TABLE_SIZE};
 use super::response::Heads;
 use super::stream::{Stream, Streams};
-use super::{Failure, Priority};
-use crate::http1::{Limits, Refusal};
+use super::{ConnectionError, Priority};
 use crate::request::Head;
+use crate::{Limits, RequestError};
 
-/// What a client may do at most.
+/// Limits of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// Bounds of a head, as for HTTP/1.
+    /// Limits of a request's head.
     pub limits: Limits,
-    /// Requests at once.
+    /// Concurrent requests.
     pub streams: u32,
 }
 
@@ -26,44 +28,44 @@ impl Default for Settings {
     }
 }
 
-/// What [`Connection::next`] found.
+/// What [`Connection::next`] has read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// All input that can be used was used.
+    /// Nothing more can be read from the input. Call again when more bytes have arrived.
     More,
-    /// A request, whose head was read. It is to be answered by [`Connection::respond`].
+    /// A request. Respond with [`Connection::respond`].
     Request {
-        /// Its stream.
+        /// The stream of the request.
         stream: u32,
-        /// How long its body is, when that was stated. A body follows only when not `ended`.
+        /// The value of Content-Length, if present. A body follows only if `ended` is false.
         length: Option<u64>,
-        /// It has no body.
+        /// Whether the request has no body.
         ended: bool,
     },
-    /// A request that cannot be served; its answer is the refusal's status.
-    Refused {
-        /// Its stream.
+    /// A request beyond a limit. The response, sent by [`Connection::respond`], has the error's status.
+    Rejected {
+        /// The stream of the request.
         stream: u32,
-        /// What to answer.
-        refusal: Refusal,
+        /// The status of the response and the reason.
+        error: RequestError,
     },
-    /// A piece of a request's body. [`Connection::taken`] is to be called when it has gone its way.
+    /// A part of a request body. Call [`Connection::consumed`] once the handler has taken it.
     Data {
-        /// The request's stream.
+        /// The stream of the request.
         stream: u32,
-        /// Where in the input it stands.
+        /// Range of the bytes in the input.
         data: Range<usize>,
-        /// The body ends with it.
+        /// Whether the body ends with this part.
         ended: bool,
     },
-    /// A stream is over before its answer was complete: nothing can be sent on it any more.
+    /// A stream was reset before its response was complete. Nothing more can be sent on it.
     Reset {
         /// The stream.
         stream: u32,
     },
 }
 
-/// A server's HTTP/2 connection.
+/// An HTTP/2 connection of a server. The [module documentation](super) has the calling contract.
 #[derive(Debug, Default)]
 pub struct Connection {
     pub(super) settings: Settings,
@@ -71,66 +73,67 @@ pub struct Connection {
     pub(super) streams: Streams,
     /// The highest stream that the client has opened.
     pub(super) last: u32,
-    /// Numbers that the client has passed over, as the last gap's bounds.
+    /// First and last stream identifier in the most recent gap that the client has left.
     pub(super) gap: (u32, u32),
-    /// Streams that were reset here lately: what still comes for them was sent before the client
-    /// heard of it.
+    /// Streams that the server reset recently. The client may have sent frames for them before it received the reset.
     pub(super) resets: Vec<u32>,
     pub(super) next_reset: usize,
-    /// A section that is not complete.
+    /// A field section that is still incomplete.
     pub(super) section: Option<Box<Section>>,
     pub(super) decoder: Decoder,
     pub(super) heads: Heads,
     pub(super) flow: Flow,
     pub(super) budget: Budget,
-    /// Priorities of streams that are still to be opened.
+    /// Priorities that arrived before their streams.
     pub(super) early: Vec<(u32, Priority)>,
-    pub(super) turn: u64,
+    /// DATA frames sent.
+    pub(super) data_frames: u64,
     pub(super) drain: Drain,
-    pub(super) complaint: Option<&'static str>,
+    pub(super) reset_reason: Option<&'static str>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Phase {
-    /// The preface comes next, and then the client's SETTINGS.
+    /// Awaiting the preface.
     #[default]
     Preface,
+    /// Awaiting the client's SETTINGS.
     Settings,
     Open,
-    /// GOAWAY was sent because of an error.
+    /// A connection error was returned and GOAWAY written.
     Failed,
 }
 
-/// How far the end of the connection has come (RFC 9113 §6.8).
+/// Progress of a graceful shutdown (RFC 9113 §6.8).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Drain {
     #[default]
     No,
-    /// The client was told that the end is near. What it sent before it heard of that is served;
-    /// the answer to a PING shows when it has.
+    /// The shutdown is announced. Requests that the client sent before it received GOAWAY are still served; the
+    /// acknowledgement of a PING marks that point.
     Announced,
-    /// No further stream is served.
+    /// New streams are ignored.
     Final,
 }
 
-/// The windows of the connection.
+/// Flow-control windows of the connection.
 #[derive(Debug)]
 pub(super) struct Flow {
-    /// Bytes that the client lets be sent on all streams.
+    /// Send window of the connection.
     pub(super) send: i64,
-    /// What it lets be sent on a new stream.
+    /// Initial send window of new streams.
     pub(super) initial: i64,
-    /// The largest payload that is sent.
+    /// Largest payload of frames that are sent.
     pub(super) frame: usize,
-    /// Bytes that the client may still send on all streams.
+    /// Receive window: bytes that the client may still send on all streams.
     pub(super) receive: i64,
-    /// What `receive` was at the most.
+    /// Size of the receive window when empty.
     pub(super) window: u32,
-    /// Bytes that were taken and not given back to `receive`.
+    /// Bytes consumed that no WINDOW_UPDATE has returned yet.
     pub(super) taken: u32,
 }
 
-/// What every window is at first (RFC 9113 §6.9.2).
+/// Initial size of every window (RFC 9113 §6.9.2).
 pub(super) const WINDOW: u32 = 65_535;
 
 impl Default for Flow {
@@ -138,7 +141,7 @@ impl Default for Flow {
         Self {
             send: i64::from(WINDOW),
             initial: i64::from(WINDOW),
-            frame: LARGEST,
+            frame: MAX_PAYLOAD,
             receive: i64::from(WINDOW),
             window: WINDOW,
             taken: 0,
@@ -146,26 +149,25 @@ impl Default for Flow {
     }
 }
 
-/// A section that began with a HEADERS frame and goes on in CONTINUATION frames.
+/// A field section of a HEADERS frame and its CONTINUATION frames.
 #[derive(Debug)]
 pub(super) struct Section {
     pub(super) stream: u32,
     pub(super) ended: bool,
-    /// The stream says that it depends on itself.
-    pub(super) is_absurd: bool,
+    /// The priority of the HEADERS frame names its own stream, which is an error.
+    pub(super) depends_on_itself: bool,
     pub(super) bytes: Vec<u8>,
     pub(super) frames: u32,
 }
 
-/// The loop's memory that a request's head is read into.
+/// The caller's buffers for a request's head.
 pub(super) struct HeadBuffers<'a> {
     pub(super) head: &'a mut Head,
     pub(super) text: &'a mut Vec<u8>,
 }
 
 impl Connection {
-    /// The connection of a client that will send the preface. The server's own preface is appended
-    /// to `out`.
+    /// Creates a connection and appends the server's SETTINGS to `out`.
     pub fn new(settings: Settings, out: &mut Vec<u8>) -> Self {
         frame::write_settings(
             &[
@@ -178,18 +180,18 @@ impl Connection {
         Self { settings, ..Self::default() }
     }
 
-    /// Says what the time is, in seconds of any clock that only goes forward.
+    /// Advances the connection's clock to `second`, in seconds of any monotonic clock. The bounds on abusive clients are
+    /// rates per second.
     #[inline]
     pub fn set_time(&mut self, second: u64) {
-        self.budget.pass(second);
+        self.budget.advance(second);
     }
 
-    /// Reads the next thing from `input`, and moves `at` behind what was used. The bytes from `at`
-    /// on have to be in the input again the next time. A request's head is read into `head`, beside
-    /// which `text` is to be read.
+    /// Reads the next event from `input[*at..]` and advances `at` past the bytes that it has used. The bytes from `at` on
+    /// must be in the input of the next call again. A request's head is stored in `head`, with its text in `text`.
     ///
     /// # Errors
-    /// When the connection is to be closed as soon as `out` has been sent.
+    /// A connection error. Send `out` and close the connection; every further call fails, too.
     #[inline]
     pub fn next(
         &mut self,
@@ -198,7 +200,7 @@ impl Connection {
         head: &mut Head,
         text: &mut Vec<u8>,
         out: &mut Vec<u8>,
-    ) -> Result<Event, Failure> {
+    ) -> Result<Event, ConnectionError> {
         let result = self.step(input, at, &mut HeadBuffers { head, text }, out);
         if let Err(failure) = &result
             && self.phase != Phase::Failed
@@ -215,17 +217,17 @@ impl Connection {
         at: &mut usize,
         into: &mut HeadBuffers<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Event, Failure> {
+    ) -> Result<Event, ConnectionError> {
         match self.phase {
             Phase::Open | Phase::Settings => {}
             Phase::Failed => {
-                return Err(Failure::new(ErrorCode::NoError, "the connection is over"));
+                return Err(ConnectionError::new(ErrorCode::NoError, "the connection has failed"));
             }
             Phase::Preface => {
                 let start = &input[*at..];
                 let known = start.len().min(PREFACE.len());
                 if start[..known] != PREFACE[..known] {
-                    return Err(Failure::protocol("the preface is malformed"));
+                    return Err(ConnectionError::protocol("the preface is malformed"));
                 }
                 if known < PREFACE.len() {
                     return Ok(Event::More);
@@ -235,9 +237,9 @@ impl Connection {
             }
         }
         loop {
-            let Some(frame) = FrameHead::parse(&input[*at..]) else { return Ok(Event::More) };
+            let Some(frame) = FrameHeader::parse(&input[*at..]) else { return Ok(Event::More) };
             self.admit(&frame)?;
-            let start = *at + HEAD;
+            let start = *at + HEADER_LENGTH;
             let Some(payload) = input.get(start..start + frame.length) else {
                 return Ok(Event::More);
             };
@@ -254,50 +256,52 @@ impl Connection {
         }
     }
 
-    /// Whether the frame may come now, judged by its head alone.
+    /// Checks from its header alone whether a frame is permitted now.
     #[inline]
-    fn admit(&mut self, frame: &FrameHead) -> Result<(), Failure> {
+    fn admit(&mut self, frame: &FrameHeader) -> Result<(), ConnectionError> {
         if self.phase == Phase::Settings {
             if frame.kind != kind::SETTINGS || frame.has(frame::flag::ACK) {
-                return Err(Failure::protocol("the first frame is not SETTINGS"));
+                return Err(ConnectionError::protocol("the first frame is not SETTINGS"));
             }
             self.phase = Phase::Open;
         }
-        if frame.length > LARGEST {
-            return Err(Failure::size("a frame is larger than the limit"));
+        if frame.length > MAX_PAYLOAD {
+            return Err(ConnectionError::size("a frame is larger than the limit"));
         }
-        let is_continued = frame.kind == kind::CONTINUATION;
+        let is_continuation = frame.kind == kind::CONTINUATION;
         match &self.section {
-            Some(section) if !is_continued || section.stream != frame.stream => {
-                Err(Failure::protocol("a section is interrupted"))
+            Some(section) if !is_continuation || section.stream != frame.stream => {
+                Err(ConnectionError::protocol("a field section is interrupted"))
             }
-            None if is_continued => Err(Failure::protocol("CONTINUATION continues nothing")),
+            None if is_continuation => {
+                Err(ConnectionError::protocol("CONTINUATION continues nothing"))
+            }
             _ => Ok(()),
         }
     }
 
-    /// Whether a frame or a section of the client is incomplete after `next` has used what it
-    /// could of an input of which `left` bytes remain.
+    /// Whether the client is in the middle of a frame, a field section or the preface, if `left` bytes remain of the
+    /// input after [`Connection::next`] has returned [`Event::More`].
     pub fn is_within(&self, left: usize) -> bool {
         left > 0 || self.section.is_some() || self.phase != Phase::Open
     }
 
-    /// What was wrong with a request that was reset for breaking a rule, once, for the log.
-    pub fn complaint(&mut self) -> Option<&'static str> {
-        self.complaint.take()
+    /// Takes the reason why the last malformed request was reset, for the log.
+    pub fn reset_reason(&mut self) -> Option<&'static str> {
+        self.reset_reason.take()
     }
 
-    /// Requests that are not answered to their end.
+    /// Number of streams whose request or response is incomplete.
     #[inline]
     pub fn open_streams(&self) -> usize {
         self.streams.len()
     }
 
-    /// Lets go of what is kept only to be fast: for a connection that has nothing to do.
-    pub fn rest(&mut self) {
+    /// Releases caches, if no stream is open. For idle connections.
+    pub fn shrink(&mut self) {
         if self.streams.len() == 0 {
-            self.heads.rest();
-            self.streams.rest();
+            self.heads.shrink();
+            self.streams.shrink();
         }
     }
 
@@ -314,12 +318,12 @@ impl Connection {
             is_finished: false,
             is_ready: false,
             priority: Priority::default(),
-            turn: 0,
+            last_sent: 0,
         }
     }
 
-    /// The client's limit for the table of the fields that it is sent.
-    pub(super) fn limit_table(&mut self, most: u32) {
-        self.heads.limit_table((most as usize).min(TABLE_SIZE));
+    /// Applies the client's limit of the HPACK table that responses are encoded with.
+    pub(super) fn limit_table(&mut self, size: u32) {
+        self.heads.limit_table((size as usize).min(TABLE_SIZE));
     }
 }

@@ -1,13 +1,79 @@
-//! HTTP/2 (RFC 9113), the server's side: a state machine without sockets.
+//! HTTP/2 (RFC 9113), server side: a state machine without I/O.
 //!
-//! [`Connection::next`] takes the bytes that have arrived and says what they are, until all are
-//! used; [`Connection::respond`] and [`Connection::send_whole`] turn answers into bytes, or
-//! [`Connection::begin_data`] and [`Connection::end_data`] a body that does not fit into the client's
-//! windows. Whatever is to be sent is appended to one buffer, so that many answers leave in one write.
+//! # Calling contract
+//!
+//! One [`Connection`] serves one client. Its owner has an input buffer, an output buffer `out`, and a [`Head`] with a
+//! text buffer, which it may share between connections.
+//!
+//! 1. [`Connection::new`] appends the server's SETTINGS to `out`. The input begins with the client's [`PREFACE`].
+//! 2. When bytes have arrived, call [`Connection::set_time`], and then [`Connection::next`] until it returns
+//!    [`Event::More`]. `next` advances `at` past the bytes that it has used. Bytes before `at` may be dropped; the bytes
+//!    from `at` on must be at the start of the input of the next call.
+//! 3. On [`Event::Request`], read the request with [`Request::new(text, head)`](crate::Request::new). Both buffers are
+//!    overwritten by the next call of `next`. Call [`Connection::respond`] now or later, and then send the body:
+//!    with [`Connection::send_whole`] if the windows permit, else in frames of at most [`Connection::allowance`] bytes
+//!    between [`Connection::begin_data`] and [`Connection::end_data`]. Between frames, [`Connection::set_ready`] records
+//!    which streams have bytes, and [`Connection::next_to_send`] chooses one by priority.
+//! 4. On [`Event::Rejected`], respond with the status of the error.
+//! 5. On [`Event::Data`], use the bytes `input[data]` before the input changes. Call [`Connection::consumed`] for them
+//!    once the handler has taken them, at once or later: it reopens the window, and is therefore the back-pressure.
+//! 6. On [`Event::Reset`], drop everything that belongs to the stream.
+//! 7. On an error, send `out`, which ends with GOAWAY, and close the connection.
+//!
+//! Every method may append to `out`; send its bytes in order. Many responses can thus leave in one write. To close
+//! gracefully, call [`Connection::begin_drain`], go on as before, and close when [`Connection::is_done`]; after a time
+//! limit call [`Connection::end_drain`] or [`Connection::abort`].
+//!
+//! # Example
+//!
+//! ```
+//! use dunlin_http::http2::hpack::{Encoder, Indexing};
+//! use dunlin_http::http2::{Connection, Event, PREFACE, ResponseHead, Settings, frame};
+//! use dunlin_http::{Head, Request};
+//!
+//! // What a client sends: the preface, its SETTINGS, and a request.
+//! let mut section = Vec::new();
+//! let mut encoder = Encoder::default();
+//! for (name, value) in
+//!     [(":method", "GET"), (":scheme", "https"), (":path", "/hello"), (":authority", "a.example")]
+//! {
+//!     encoder.field(name.as_bytes(), value.as_bytes(), Indexing::Without, &mut section);
+//! }
+//! let flags = frame::flag::END_HEADERS | frame::flag::END_STREAM;
+//! let header =
+//!     frame::FrameHeader { length: section.len(), kind: frame::kind::HEADERS, flags, stream: 1 };
+//! let mut input = PREFACE.to_vec();
+//! frame::write_settings(&[], &mut input);
+//! header.write(&mut input);
+//! input.extend_from_slice(&section);
+//!
+//! // What the server does.
+//! let (mut head, mut text, mut out) = (Head::default(), Vec::new(), Vec::new());
+//! let mut connection = Connection::new(Settings::default(), &mut out);
+//! let mut at = 0;
+//! loop {
+//!     match connection.next(&input, &mut at, &mut head, &mut text, &mut out)? {
+//!         Event::More => break,
+//!         Event::Request { stream, .. } => {
+//!             let body = Request::new(&text, &head).target().to_vec();
+//!             let lines = b"Content-Type: text/plain\r\n";
+//!             let response = ResponseHead { status: 200, date: b"", lines, serial: 0 };
+//!             connection.respond(stream, &response, false, &mut out);
+//!             assert!(connection.send_whole(stream, &body, &mut out));
+//!         }
+//!         event => panic!("{event:?}"),
+//!     }
+//! }
+//! assert_eq!(at, input.len());
+//! assert!(out.ends_with(b"/hello") && connection.open_streams() == 0);
+//! # Ok::<(), dunlin_http::http2::ConnectionError>(())
+//! ```
+//!
+//! [`Head`]: crate::Head
 
 mod abuse;
 mod connection;
-mod failure;
+mod error;
 pub mod frame;
 pub mod hpack;
 mod incoming;
@@ -18,8 +84,8 @@ mod section;
 mod stream;
 
 pub use connection::{Connection, Event, Settings};
-pub use failure::Failure;
+pub use error::ConnectionError;
 pub use frame::{ErrorCode, PREFACE};
-pub use outgoing::HeldUp;
+pub use outgoing::BlockedBy;
 pub use priority::Priority;
 pub use response::ResponseHead;

@@ -1,20 +1,20 @@
-//! Answers, windows, and the end.
+//! Responses, flow control and shutdown.
 
 use super::connection::{Connection, Drain};
-use super::frame::{self, ErrorCode, FrameHead, HEAD, flag, kind};
+use super::frame::{self, ErrorCode, FrameHeader, HEADER_LENGTH, flag, kind};
 use super::incoming::DRAIN_PING;
 use super::response::ResponseHead;
 
-/// What the client may send on all streams together before somebody has taken it, in bytes.
+/// Receive window of the connection in bytes, once a request has a body.
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// What it may send on one stream at the most.
+/// Largest receive window of a stream in bytes.
 const STREAM_WINDOW: u32 = 512 << 10;
-/// Streams that were reset lately are remembered up to this number.
+/// Number of recently reset streams that are remembered.
 const RESETS: usize = 256;
 
-/// What keeps bytes from being sent.
+/// The client's flow-control window that prevents sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HeldUp {
+pub enum BlockedBy {
     /// The window of the stream.
     Stream,
     /// The window of the connection.
@@ -22,7 +22,7 @@ pub enum HeldUp {
 }
 
 impl Connection {
-    /// Sends the head of a response; with `ended` it is all of it. False when the stream is over.
+    /// Sends the head of the final response, which is all of it if `ended`. Returns false if the stream no longer exists.
     #[inline]
     pub fn respond(
         &mut self,
@@ -31,7 +31,7 @@ impl Connection {
         ended: bool,
         out: &mut Vec<u8>,
     ) -> bool {
-        match self.streams.get(stream) {
+        match self.streams.get_mut(stream) {
             Some(state) if !state.is_finished => state.is_answered = true,
             _ => return false,
         }
@@ -42,10 +42,10 @@ impl Connection {
         true
     }
 
-    /// Sends an interim response (RFC 9110 §15.2), as 100 or 103, unless the stream is over or
-    /// was answered.
-    pub fn inform(&mut self, stream: u32, head: &ResponseHead<'_>, out: &mut Vec<u8>) {
-        if self.streams.get(stream).is_some_and(|stream| !stream.is_answered) {
+    /// Sends an interim response such as 100 or 103 (RFC 9110 §15.2), unless the stream no longer exists or has its final
+    /// response.
+    pub fn send_interim(&mut self, stream: u32, head: &ResponseHead<'_>, out: &mut Vec<u8>) {
+        if self.streams.get_mut(stream).is_some_and(|stream| !stream.is_answered) {
             self.write_head(stream, head, false, out);
         }
     }
@@ -53,17 +53,17 @@ impl Connection {
     #[inline]
     fn write_head(&mut self, stream: u32, head: &ResponseHead<'_>, ended: bool, out: &mut Vec<u8>) {
         let start = out.len();
-        out.extend_from_slice(&[0; HEAD]);
+        out.extend_from_slice(&[0; HEADER_LENGTH]);
         self.heads.write(head, out);
         let flags = if ended { flag::END_STREAM } else { 0 };
-        let length = out.len() - start - HEAD;
+        let length = out.len() - start - HEADER_LENGTH;
         if length <= self.flow.frame {
             let flags = flags | flag::END_HEADERS;
-            let head = FrameHead { length, kind: kind::HEADERS, flags, stream };
-            out[start..start + HEAD].copy_from_slice(&head.to_bytes());
+            let head = FrameHeader { length, kind: kind::HEADERS, flags, stream };
+            out[start..start + HEADER_LENGTH].copy_from_slice(&head.to_bytes());
             return;
         }
-        let section = out.split_off(start + HEAD);
+        let section = out.split_off(start + HEADER_LENGTH);
         out.truncate(start);
         let mut rest = section.chunks(self.flow.frame).peekable();
         let (mut kind, mut flags) = (kind::HEADERS, flags);
@@ -71,100 +71,100 @@ impl Connection {
             if rest.peek().is_none() {
                 flags |= flag::END_HEADERS;
             }
-            FrameHead { length: piece.len(), kind, flags, stream }.write(out);
+            FrameHeader { length: piece.len(), kind, flags, stream }.write(out);
             out.extend_from_slice(piece);
             (kind, flags) = (kind::CONTINUATION, 0);
         }
     }
 
-    /// Bytes of a body that may be sent now, in one frame.
+    /// Largest payload of a DATA frame that the client's windows permit now.
     #[inline]
     pub fn allowance(&mut self, stream: u32) -> usize {
         let connection = self.flow.send;
         let frame = self.flow.frame;
-        let own = self.streams.get(stream).map_or(0, |stream| stream.send);
+        let own = self.streams.get_mut(stream).map_or(0, |stream| stream.send);
         usize::try_from(own.min(connection)).unwrap_or(0).min(frame)
     }
 
-    /// Sends all of a body at once, when the windows allow that; false when nothing was sent.
+    /// Sends a complete body in one frame. Returns false, and sends nothing, if it exceeds [`Connection::allowance`].
     #[inline]
     pub fn send_whole(&mut self, stream: u32, body: &[u8], out: &mut Vec<u8>) -> bool {
         if body.len() > self.allowance(stream) {
             return false;
         }
-        let mark = self.begin_data(out);
+        let start = self.begin_data(out);
         out.extend_from_slice(body);
-        self.end_data(stream, mark, true, out);
+        self.end_data(stream, start, true, out);
         true
     }
 
-    /// Begins a DATA frame: what is appended to `out` until [`Connection::end_data`] is its
-    /// payload, at most as much as [`Connection::allowance`] says.
+    /// Begins a DATA frame and returns its offset in `out`. The caller appends the payload, at most
+    /// [`Connection::allowance`] bytes, and calls [`Connection::end_data`].
     #[inline]
     pub fn begin_data(&self, out: &mut Vec<u8>) -> usize {
-        let mark = out.len();
-        out.extend_from_slice(&[0; HEAD]);
-        mark
+        let start = out.len();
+        out.extend_from_slice(&[0; HEADER_LENGTH]);
+        start
     }
 
-    /// Ends the DATA frame that was begun at `mark`. One without bytes is sent only when it ends
-    /// the body.
+    /// Completes the DATA frame at offset `start`, where [`Connection::begin_data`] began it. `ended` ends the body; an
+    /// empty frame is sent only then.
     #[inline]
-    pub fn end_data(&mut self, stream: u32, mark: usize, ended: bool, out: &mut Vec<u8>) {
-        let length = out.len() - mark - HEAD;
-        self.turn += 1;
-        let turn = self.turn;
-        let Some(state) =
-            self.streams.get(stream).filter(|state| !state.is_finished && (length > 0 || ended))
+    pub fn end_data(&mut self, stream: u32, start: usize, ended: bool, out: &mut Vec<u8>) {
+        let length = out.len() - start - HEADER_LENGTH;
+        self.data_frames += 1;
+        let sequence = self.data_frames;
+        let Some(state) = self
+            .streams
+            .get_mut(stream)
+            .filter(|state| !state.is_finished && (length > 0 || ended))
         else {
-            return out.truncate(mark);
+            return out.truncate(start);
         };
         state.send -= length as i64;
-        state.turn = turn;
+        state.last_sent = sequence;
         self.flow.send -= length as i64;
         self.budget.earn_window_update();
         let flags = if ended { flag::END_STREAM } else { 0 };
-        let head = FrameHead { length, kind: kind::DATA, flags, stream };
-        out[mark..mark + HEAD].copy_from_slice(&head.to_bytes());
+        let head = FrameHeader { length, kind: kind::DATA, flags, stream };
+        out[start..start + HEADER_LENGTH].copy_from_slice(&head.to_bytes());
         if ended {
             self.finish(stream);
         }
     }
 
-    /// Says whether there are bytes to be sent on that stream.
+    /// Sets whether the caller has body bytes to send on the stream.
     pub fn set_ready(&mut self, stream: u32, is_ready: bool) {
-        if let Some(stream) = self.streams.get(stream) {
+        if let Some(stream) = self.streams.get_mut(stream) {
             stream.is_ready = is_ready;
         }
     }
 
-    /// The stream on which bytes are to be sent next, among those that have some and whose windows
-    /// are open.
+    /// The stream to send on next by priority, among those that are ready and whose windows are open.
     pub fn next_to_send(&self) -> Option<u32> {
         if self.flow.send <= 0 { None } else { self.streams.next_to_send() }
     }
 
-    /// Which of the client's windows keeps bytes from being sent on that stream; `None` when they
-    /// may be sent.
-    pub fn held_up(&self, stream: u32) -> Option<HeldUp> {
-        if self.streams.look(stream).is_some_and(|stream| stream.send <= 0) {
-            Some(HeldUp::Stream)
+    /// The client's window that blocks the stream; `None` if bytes can be sent.
+    pub fn blocked_by(&self, stream: u32) -> Option<BlockedBy> {
+        if self.streams.get(stream).is_some_and(|stream| stream.send <= 0) {
+            Some(BlockedBy::Stream)
         } else {
-            (self.flow.send <= 0).then_some(HeldUp::Connection)
+            (self.flow.send <= 0).then_some(BlockedBy::Connection)
         }
     }
 
-    /// Whether the windows let the client send on that stream.
+    /// Whether the server's windows let the client send on the stream.
     pub fn may_receive(&self, stream: u32) -> bool {
-        let stream = self.streams.look(stream);
+        let stream = self.streams.get(stream);
         self.flow.receive > 0 && stream.is_some_and(|stream| stream.is_open && stream.receive > 0)
     }
 
-    /// The response is complete.
+    /// Ends the server's side of a stream: the response is complete.
     #[inline]
     fn finish(&mut self, id: u32) {
         self.budget.earn();
-        match self.streams.get(id) {
+        match self.streams.get_mut(id) {
             Some(stream) if stream.is_open => {
                 stream.is_finished = true;
                 stream.is_ready = false;
@@ -175,7 +175,7 @@ impl Connection {
         }
     }
 
-    /// Ends a stream from the server's side, whatever is still to be sent or received.
+    /// Resets a stream, whatever is still to be sent or received.
     pub fn cancel(&mut self, stream: u32, code: ErrorCode, out: &mut Vec<u8>) {
         if self.streams.remove(stream).is_some() {
             self.reset(stream, code, out);
@@ -201,9 +201,8 @@ impl Connection {
         self.resets.contains(&id)
     }
 
-    /// A first body is on its way: the connection's window is as large as a stream's only at the
-    /// beginning.
-    pub(super) fn widen(&mut self, out: &mut Vec<u8>) {
+    /// Enlarges the connection's receive window when the first request with a body arrives.
+    pub(super) fn enlarge_window(&mut self, out: &mut Vec<u8>) {
         if self.flow.window < CONNECTION_WINDOW {
             let increment = CONNECTION_WINDOW - self.flow.window;
             self.flow.window = CONNECTION_WINDOW;
@@ -212,12 +211,14 @@ impl Connection {
         }
     }
 
-    /// `count` bytes of a request's body have gone their way, so that the client may send as many
-    /// again, and on a stream whose handler keeps up twice as many as before.
-    pub fn taken(&mut self, stream: u32, count: usize, out: &mut Vec<u8>) {
+    /// Reports that the handler has consumed `count` bytes of a request body, so that the client may send as many more. The
+    /// window of a stream doubles, up to a limit, each time its handler has consumed half of it.
+    pub fn consumed(&mut self, stream: u32, count: usize, out: &mut Vec<u8>) {
         let count = u32::try_from(count).unwrap_or(u32::MAX);
-        self.give_back(count, out);
-        let Some(stream) = self.streams.get(stream).filter(|stream| stream.is_open) else { return };
+        self.release_window(count, out);
+        let Some(stream) = self.streams.get_mut(stream).filter(|stream| stream.is_open) else {
+            return;
+        };
         stream.taken += count;
         if stream.taken < stream.window / 2 {
             return;
@@ -230,8 +231,8 @@ impl Connection {
         frame::write_window_update(stream.id, increment, out);
     }
 
-    /// Bytes that came for a stream that is over, or that have gone their way.
-    pub fn give_back(&mut self, count: u32, out: &mut Vec<u8>) {
+    /// Returns `count` bytes to the connection's receive window.
+    pub(super) fn release_window(&mut self, count: u32, out: &mut Vec<u8>) {
         self.flow.taken += count;
         if self.flow.taken >= self.flow.window / 2 {
             self.flow.receive += i64::from(self.flow.taken);
@@ -240,8 +241,8 @@ impl Connection {
         }
     }
 
-    /// Says that the connection will end (RFC 9113 §6.8). Requests that are on their way are
-    /// served; when the client has heard of it, it is told which was the last.
+    /// Announces a graceful shutdown (RFC 9113 §6.8). Requests in flight are served. When the client has acknowledged the
+    /// announcement, the engine calls [`Connection::end_drain`] itself.
     pub fn begin_drain(&mut self, out: &mut Vec<u8>) {
         if self.drain == Drain::No {
             self.drain = Drain::Announced;
@@ -250,7 +251,7 @@ impl Connection {
         }
     }
 
-    /// Says which request was the last: no other is served.
+    /// Announces the last stream that is served. Later streams are ignored.
     pub fn end_drain(&mut self, out: &mut Vec<u8>) {
         if self.drain != Drain::Final {
             self.drain = Drain::Final;
@@ -258,13 +259,13 @@ impl Connection {
         }
     }
 
-    /// Whether nothing is left to be done: the last request was answered.
+    /// Whether a shutdown is complete: all responses have been sent.
     pub fn is_done(&self) -> bool {
         self.drain == Drain::Final && self.streams.are_all_finished()
     }
 
-    /// Ends the connection because of what the client has not done in time.
-    pub fn give_up(&mut self, code: ErrorCode, reason: &str, out: &mut Vec<u8>) {
+    /// Ends the connection with an error, such as a timeout.
+    pub fn abort(&mut self, code: ErrorCode, reason: &str, out: &mut Vec<u8>) {
         self.drain = Drain::Final;
         frame::write_goaway(self.last, code, reason, out);
     }

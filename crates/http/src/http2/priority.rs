@@ -1,11 +1,11 @@
 //! Priorities of responses (RFC 9218).
 
-/// How urgent a response is, and whether parts of it are of use.
+/// Urgency of a response, and whether the client can process it incrementally.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Priority {
-    /// From 0, the most urgent, to 7.
+    /// From 0 (most urgent) to 7; 3 by default.
     pub urgency: u8,
-    /// The response is of use in parts: it shares the connection with others of its urgency.
+    /// Whether the client can process parts of the response. Such responses share the bandwidth of their urgency.
     pub incremental: bool,
 }
 
@@ -16,11 +16,11 @@ impl Default for Priority {
 }
 
 impl Priority {
-    /// Reads the value of a `priority` field. What is not understood has no effect (RFC 9218 §4).
+    /// Parses the value of a `priority` field. Unknown members and invalid values have no effect (RFC 9218 §4).
     pub fn parse(value: &[u8]) -> Self {
         let mut priority = Self::default();
         for member in value.split(|&byte| byte == b',') {
-            // Parameters of members have no meaning so far.
+            // No parameters of members are defined.
             let member = member.split(|&byte| byte == b';').next().unwrap_or_default();
             match member.trim_ascii() {
                 [b'u', b'=', digit @ b'0'..=b'7'] => priority.urgency = digit - b'0',
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_read_and_what_is_not_understood_is_passed_over() {
+    fn known_members_are_parsed_and_others_ignored() {
         let of = |urgency, incremental| Priority { urgency, incremental };
         for (value, expected) in [
             ("", of(3, false)),

@@ -1,4 +1,4 @@
-//! Heads of responses, which mostly have been sent before.
+//! Heads of responses. Encoded heads are cached, since servers send the same head many times.
 
 use super::hpack::{Encoder, Indexing};
 
@@ -7,53 +7,53 @@ use super::hpack::{Encoder, Indexing};
 pub struct ResponseHead<'a> {
     /// The status.
     pub status: u16,
-    /// The value of Date; none is sent when empty.
+    /// The value of Date; empty for none.
     pub date: &'a [u8],
-    /// The other fields, as lines of HTTP/1 (`Name: value`, CR LF), without an empty line. Fields
-    /// that concern an HTTP/1 connection are left out of what is sent.
+    /// The other fields as HTTP/1 lines (`Name: value`, CR LF) without the empty line. Connection-specific fields are not
+    /// sent.
     pub lines: &'a [u8],
-    /// A number that no other `lines` have had, so that a head that is sent often is written once;
-    /// 0 for one that is not.
+    /// An identifier of `lines`, unique in the process, by which the encoded head is cached; 0 for a head that is not
+    /// cached.
     pub serial: u64,
 }
 
-/// The writer of a connection's heads.
+/// Encoder of a connection's response heads.
 #[derive(Debug, Default)]
 pub(super) struct Heads {
     encoder: Encoder,
-    /// By the serial's last bits.
+    /// Cache of encoded heads, indexed by the low bits of the serial.
     slots: Vec<Slot>,
     date: Vec<u8>,
-    /// How often `date` has changed.
+    /// Number of changes of `date`.
     dates: u64,
 }
 
-/// A head that was sent.
+/// A cached head.
 #[derive(Debug, Clone, Default)]
 struct Slot {
     serial: u64,
     status: u16,
-    /// Of the encoder, and the date: when they are the same, so is the section.
+    /// State of the encoder and of the date. The section is valid while both are unchanged.
     state: u64,
     dates: u64,
-    /// Empty while writing it still changes the table.
+    /// The encoded section; empty if encoding it has changed the table.
     section: Vec<u8>,
 }
 
 const SLOTS: usize = 16;
 
 impl Heads {
-    /// Follows the limit that the client has set for the table.
-    pub(super) fn limit_table(&mut self, most: usize) {
-        self.encoder.limit_table(most);
+    /// Applies the client's limit of the table.
+    pub(super) fn limit_table(&mut self, size: usize) {
+        self.encoder.limit_table(size);
     }
 
-    /// Lets go of what is kept only to be fast.
-    pub(super) fn rest(&mut self) {
+    /// Releases the cache.
+    pub(super) fn shrink(&mut self) {
         self.slots = Vec::new();
     }
 
-    /// Appends the section.
+    /// Appends the encoded section to `out`.
     #[inline]
     pub(super) fn write(&mut self, head: &ResponseHead<'_>, out: &mut Vec<u8>) {
         if self.date != head.date {
@@ -86,8 +86,8 @@ impl Heads {
             (head.serial, head.status, state, self.dates);
     }
 
-    /// `known`: the head was sent before on this connection, so that even what is only of this
-    /// resource is worth its place in the table.
+    /// Encodes a head. `known` heads were sent before on this connection, so that fields of the resource, such as its
+    /// ETag, are worth an entry in the table.
     fn encode(&mut self, head: &ResponseHead<'_>, known: bool, out: &mut Vec<u8>) {
         self.encoder.begin(out);
         self.encoder.status(head.status, out);

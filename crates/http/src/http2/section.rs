@@ -1,49 +1,49 @@
-//! From the fields of a section to a request's head (RFC 9113 §8.2, §8.3).
+//! Validation of a field section and conversion to a request's head (RFC 9113 §8.2, §8.3).
 
 use std::ops::Range;
 
 use super::hpack::{Decoded, Kind};
 use super::priority::Priority;
 use crate::field::FieldName;
-use crate::http1::{Limits, Refusal};
 use crate::request::{Head, Request, Span, Version};
 use crate::semantics::{Method, host, is_token};
+use crate::{Limits, RequestError};
 
-/// Takes the fields of one section in turn.
+/// Builds a head from the decoded fields of a section.
 pub(super) struct Reader<'a> {
     head: &'a mut Head,
     limits: &'a Limits,
-    /// As RFC 9113 §6.5.2 counts.
+    /// Size as RFC 9113 §6.5.2 defines it.
     size: usize,
     method: Option<Range<usize>>,
     scheme: Option<Range<usize>>,
     path: Option<Range<usize>>,
     has_authority: bool,
     has_host: bool,
-    /// The scheme is well-formed, and neither http nor https.
+    /// Whether the scheme is well-formed, but neither http nor https.
     has_other_scheme: bool,
     has_fields: bool,
     malformed: Option<&'static str>,
     is_too_large: bool,
 }
 
-/// What a section says besides the head.
+/// Properties of a request beside its head.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Facts {
+pub(super) struct Metadata {
     pub(super) length: Option<u64>,
     pub(super) priority: Priority,
 }
 
-/// What became of a section.
+/// Result of a section.
 pub(super) enum Outcome {
-    Fine(Facts),
-    /// It breaks a rule (RFC 9113 §8.1.1).
+    Valid(Metadata),
+    /// A malformed request, which is a stream error (RFC 9113 §8.1.1).
     Malformed(&'static str),
-    /// It cannot be served, and the client can be told so.
-    Refused(Refusal),
+    /// A request that gets an error response.
+    Rejected(RequestError),
 }
 
-/// What an entry costs besides its text (RFC 9113 §6.5.2).
+/// Size of an entry beside its text (RFC 9113 §6.5.2).
 const OVERHEAD: usize = 32;
 const HOST: &[u8] = b"host";
 
@@ -66,14 +66,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes one field, whose text ends `text`.
+    /// Adds a field, whose text is at the end of `text`.
     #[inline]
-    pub(super) fn take(&mut self, text: &mut Vec<u8>, field: Decoded) {
+    pub(super) fn add(&mut self, text: &mut Vec<u8>, field: Decoded) {
         self.size += field.value.end - field.name.start + OVERHEAD;
         self.is_too_large |= self.size > self.limits.head_size
-            || self.head.len() >= self.limits.fields.min(Head::MOST_FIELDS);
+            || self.head.len() >= self.limits.fields.min(Head::MAX_FIELDS);
         if self.is_too_large || self.malformed.is_some() {
-            // The rest is only decoded: the table of the connection depends on it.
+            // The rest is decoded for the sake of the HPACK table only.
             text.truncate(field.name.start);
             return;
         }
@@ -85,28 +85,28 @@ impl<'a> Reader<'a> {
         if self.has_fields
             && matches!(kind, Kind::Method | Kind::Scheme | Kind::Authority | Kind::Path)
         {
-            return self.fail("a pseudo-field stands behind a field");
+            return self.fail("a pseudo-header field follows a regular field");
         }
         let place = match kind {
             Kind::Method => &mut self.method,
             Kind::Scheme => &mut self.scheme,
             Kind::Path => &mut self.path,
             Kind::Authority if self.has_authority => {
-                return self.fail("a pseudo-field stands twice");
+                return self.fail("a pseudo-header field is repeated");
             }
             Kind::Authority => {
                 self.has_authority = true;
-                // Handlers find it where HTTP/1 has it.
+                // Handlers read the authority from Host, as in HTTP/1.
                 text[name.start..name.start + HOST.len()].copy_from_slice(HOST);
                 let name = Span::new(name.start..name.start + HOST.len());
                 return self.head.push(FieldName::Host, name, Span::new(value));
             }
-            Kind::OtherPseudo => return self.fail("a pseudo-field is unknown"),
-            Kind::ConnectionSpecific => return self.fail("a field is about the connection"),
+            Kind::OtherPseudo => return self.fail("a pseudo-header field is unknown"),
+            Kind::ConnectionSpecific => return self.fail("a field is connection-specific"),
             Kind::Malformed | Kind::Field(_) => return self.fail("a field is malformed"),
         };
         if place.replace(value).is_some() {
-            self.fail("a pseudo-field stands twice");
+            self.fail("a pseudo-header field is repeated");
         }
     }
 
@@ -122,13 +122,13 @@ impl<'a> Reader<'a> {
                     Some(authority) if authority != &text[value.clone()] => {
                         return self.fail("Host and :authority differ");
                     }
-                    // `:authority` is kept as Host already.
+                    // `:authority` is stored as Host.
                     Some(_) => return,
                     None => {}
                 }
             }
             FieldName::Te if !text[value.clone()].eq_ignore_ascii_case(b"trailers") => {
-                return self.fail("TE asks for more than trailers");
+                return self.fail("TE has another value than trailers");
             }
             _ => {}
         }
@@ -139,30 +139,30 @@ impl<'a> Reader<'a> {
         self.malformed.get_or_insert(reason);
     }
 
-    /// The section is at its end: a request's.
+    /// Completes the section of a request.
     pub(super) fn finish(mut self, text: &[u8]) -> Outcome {
         if let Some(reason) = self.malformed {
             return Outcome::Malformed(reason);
         }
         if self.is_too_large {
-            return Outcome::Refused(Refusal::new(431, "the head is larger than the limit"));
+            return Outcome::Rejected(RequestError::new(431, "the head is larger than the limit"));
         }
-        let facts = match self.complete(text) {
-            Ok(facts) => facts,
+        let metadata = match self.complete(text) {
+            Ok(metadata) => metadata,
             Err(reason) => return Outcome::Malformed(reason),
         };
         if self.has_other_scheme {
-            return Outcome::Refused(Refusal::bad(":scheme is neither http nor https"));
+            return Outcome::Rejected(RequestError::bad(":scheme is neither http nor https"));
         }
         if self.path.is_some_and(|path| path.len() > self.limits.target_size) {
             let reason = "the request-target is larger than the limit";
-            return Outcome::Refused(Refusal::new(414, reason));
+            return Outcome::Rejected(RequestError::new(414, reason));
         }
-        Outcome::Fine(facts)
+        Outcome::Valid(metadata)
     }
 
-    /// RFC 9113 §8.3.1.
-    fn complete(&mut self, text: &[u8]) -> Result<Facts, &'static str> {
+    /// Checks the pseudo-header fields (RFC 9113 §8.3.1).
+    fn complete(&mut self, text: &[u8]) -> Result<Metadata, &'static str> {
         let method = self.method.clone().ok_or(":method is missing")?;
         if !is_token(&text[method.clone()]) {
             return Err(":method is malformed");
@@ -196,10 +196,10 @@ impl<'a> Reader<'a> {
             Some(_) => return Err(":authority is malformed"),
         }
         let priority = request.field(FieldName::Priority).map(Priority::parse);
-        Ok(Facts { length: stated_length(&request)?, priority: priority.unwrap_or_default() })
+        Ok(Metadata { length: stated_length(&request)?, priority: priority.unwrap_or_default() })
     }
 
-    /// RFC 9113 §8.5.
+    /// Checks a CONNECT request (RFC 9113 §8.5).
     fn connect(&mut self) -> Result<(), &'static str> {
         if self.path.is_some() || self.scheme.is_some() || !self.has_authority {
             return Err("CONNECT has :path or :scheme, or no :authority");
@@ -208,11 +208,11 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The section is at its end: trailers, which nobody reads here (RFC 9113 §8.1).
+    /// Completes the section of trailers, which are checked and discarded (RFC 9113 §8.1).
     pub(super) fn finish_trailers(self) -> Option<&'static str> {
         let pseudo = self.method.is_some() || self.scheme.is_some() || self.path.is_some();
         if pseudo || self.has_authority {
-            return Some("a pseudo-field stands among trailers");
+            return Some("trailers contain a pseudo-header field");
         }
         self.malformed
     }
@@ -228,7 +228,7 @@ fn is_scheme(text: &[u8]) -> bool {
     text.first().is_some_and(u8::is_ascii_alphabetic) && text.iter().all(is_next)
 }
 
-/// The length that the request states; lines that agree are one (RFC 9110 §8.6).
+/// The value of Content-Length. Repeated equal values are permitted (RFC 9110 §8.6).
 fn stated_length(request: &Request<'_>) -> Result<Option<u64>, &'static str> {
     let mut stated = None;
     if !request.has(FieldName::ContentLength) {
@@ -241,7 +241,7 @@ fn stated_length(request: &Request<'_>) -> Result<Option<u64>, &'static str> {
         }
         let length = value.iter().fold(0, |sum: u64, digit| sum * 10 + u64::from(digit - b'0'));
         if stated.replace(length).is_some_and(|other| other != length) {
-            return Err("lines of Content-Length differ");
+            return Err("Content-Length has different values");
         }
     }
     Ok(stated)

@@ -1,37 +1,36 @@
-//! The streams of a connection that are not closed (RFC 9113 §5.1).
+//! The open streams of a connection (RFC 9113 §5.1).
 
 use super::priority::Priority;
 
-/// One stream.
+/// State of a stream.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) id: u32,
-    /// Bytes that the client lets be sent; below 0 when it has taken back what was used already
-    /// (RFC 9113 §6.9.2).
+    /// Send window in bytes. Negative after the client has reduced the initial window (RFC 9113 §6.9.2).
     pub(super) send: i64,
-    /// Bytes that the client may still send.
+    /// Receive window: bytes that the client may still send.
     pub(super) receive: i64,
-    /// What `receive` was at the most: it grows as the handler keeps up.
+    /// Size of the receive window when empty. It grows while the handler keeps up.
     pub(super) window: u32,
-    /// Bytes that the handler took and that were not given back to `receive`.
+    /// Bytes that the handler consumed and that no WINDOW_UPDATE has returned yet.
     pub(super) taken: u32,
-    /// Bytes of the request's body that have not come, when its length was stated.
+    /// Bytes of the request body still to arrive, if the request states its length.
     pub(super) left: Option<u64>,
-    /// The client may go on to send.
+    /// Whether the client has not ended its side.
     pub(super) is_open: bool,
-    /// The head of the response was sent.
+    /// Whether the final response head was written.
     pub(super) is_answered: bool,
-    /// The response was sent to its end. What the client still sends is read without a use, so that
-    /// a client that sends its request before it looks at the answer is not disturbed.
+    /// Whether the response is complete. The rest of the request body is discarded rather than reset, so that a client
+    /// that sends its whole request before it reads the response is not disturbed.
     pub(super) is_finished: bool,
-    /// The driver has bytes to send.
+    /// Whether the caller has body bytes to send.
     pub(super) is_ready: bool,
     pub(super) priority: Priority,
-    /// When it was last served, among streams that share the connection.
-    pub(super) turn: u64,
+    /// Sequence number of the last DATA frame, by which incremental streams take turns.
+    pub(super) last_sent: u64,
 }
 
-/// The streams. There are few: looking through them costs less than any other way to find one.
+/// The open streams. Linear search is fastest, since there are few.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     list: Vec<Stream>,
@@ -46,9 +45,9 @@ impl Streams {
         self.list.push(stream);
     }
 
-    /// The stream of that number. The newest is asked for most.
+    /// The stream with that identifier. Searches from the newest, which is used most.
     #[inline]
-    pub(super) fn get(&mut self, id: u32) -> Option<&mut Stream> {
+    pub(super) fn get_mut(&mut self, id: u32) -> Option<&mut Stream> {
         let number = self.position(id)?;
         self.list.get_mut(number)
     }
@@ -67,8 +66,8 @@ impl Streams {
         Some(stream)
     }
 
-    /// Lets go of the room for streams, of which there are none.
-    pub(super) fn rest(&mut self) {
+    /// Releases unused capacity.
+    pub(super) fn shrink(&mut self) {
         self.list.shrink_to_fit();
     }
 
@@ -76,23 +75,23 @@ impl Streams {
         self.list.iter_mut()
     }
 
-    /// Whether every response was sent to its end.
+    /// Whether all responses are complete.
     pub(super) fn are_all_finished(&self) -> bool {
         self.list.iter().all(|stream| stream.is_finished)
     }
 
-    /// The stream of that number, to look at.
-    pub(super) fn look(&self, id: u32) -> Option<&Stream> {
+    /// The stream with that identifier.
+    pub(super) fn get(&self, id: u32) -> Option<&Stream> {
         self.position(id).and_then(|number| self.list.get(number))
     }
 
-    /// The stream that is served next (RFC 9218 §10): the most urgent; among equals one after the
-    /// other in the order of the requests, and those that are of use in parts in turns.
+    /// The stream to send on next (RFC 9218 §10): the most urgent one. Among equals, non-incremental responses go first and
+    /// in the order of their requests; incremental ones take turns.
     pub(super) fn next_to_send(&self) -> Option<u32> {
         let ready = self.list.iter().filter(|stream| stream.is_ready && stream.send > 0);
         let order = |stream: &&Stream| {
             let Priority { urgency, incremental } = stream.priority;
-            (urgency, incremental, if incremental { stream.turn } else { 0 }, stream.id)
+            (urgency, incremental, if incremental { stream.last_sent } else { 0 }, stream.id)
         };
         ready.min_by_key(order).map(|stream| stream.id)
     }

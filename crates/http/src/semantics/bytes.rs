@@ -1,6 +1,6 @@
-//! Sets of bytes, as tables.
+//! Sets of bytes as tables.
 
-/// Letters and digits, and `others`.
+/// The set of letters, digits and `others`.
 pub(super) const fn alphanumeric_and(others: &[u8]) -> [bool; 256] {
     let mut table = [false; 256];
     let mut byte = 0;

@@ -4,7 +4,7 @@ use super::date;
 use super::etag::{EntityTag, TagList};
 use super::method::Method;
 
-/// The values of the fields that make a request conditional; empty or `None` when absent.
+/// The values of the conditional fields of a request; empty if absent.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Preconditions<'a> {
     /// If-Match, one value for each line.
@@ -17,7 +17,7 @@ pub struct Preconditions<'a> {
     pub if_unmodified_since: &'a [&'a [u8]],
 }
 
-/// What identifies the selected representation.
+/// Validators of the selected representation.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Validators<'a> {
     /// Its entity tag.
@@ -26,19 +26,18 @@ pub struct Validators<'a> {
     pub last_modified: Option<u64>,
 }
 
-/// What a request's preconditions come to.
+/// Result of a request's preconditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The method is to be performed.
+    /// Perform the method.
     Proceed,
-    /// 304.
+    /// Respond with 304 (Not Modified).
     NotModified,
-    /// 412.
+    /// Respond with 412 (Precondition Failed).
     PreconditionFailed,
 }
 
-/// Evaluates preconditions in the order of RFC 9110 §13.2.2. `current` is `None` when there is no
-/// current representation.
+/// Evaluates preconditions in the order of RFC 9110 §13.2.2. `current` is `None` if there is no current representation.
 pub fn evaluate(
     method: Method,
     preconditions: &Preconditions<'_>,
@@ -70,8 +69,7 @@ pub fn evaluate(
     Outcome::Proceed
 }
 
-/// The date of a field that has one value. With several lines or a malformed date the field is
-/// ignored (§13.1.3, §13.1.4).
+/// The date of a field. A field with several lines or a malformed date is ignored (§13.1.3, §13.1.4).
 fn single_date(values: &[&[u8]]) -> Option<u64> {
     let [value] = values else { return None };
     date::parse(value)
@@ -91,8 +89,8 @@ fn matches(
     }
 }
 
-/// Whether If-Range lets a Range be honoured (RFC 9110 §13.1.5). `values` has one value for each
-/// line; several match nothing. `now` is in seconds since 1970.
+/// Whether If-Range permits a partial response (RFC 9110 §13.1.5). `values` has one value for each line; several lines match
+/// nothing. `now` is in seconds since 1970.
 pub fn if_range_allows(values: &[&[u8]], validators: &Validators<'_>, now: u64) -> bool {
     let value = match values {
         [] => return true,
@@ -104,8 +102,7 @@ pub fn if_range_allows(values: &[&[u8]], validators: &Validators<'_>, now: u64) 
             .zip(validators.etag)
             .is_some_and(|(tag, current)| tag.strong_eq(current));
     }
-    // A date is a strong validator only when the representation cannot have changed twice within
-    // its second (§8.8.2.2).
+    // A date is a strong validator only if the representation cannot have changed again within its second (§8.8.2.2).
     match (date::parse(value), validators.last_modified) {
         (Some(date), Some(last_modified)) => date == last_modified && last_modified + 1 < now,
         _ => false,
@@ -128,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn entity_tags_decide_before_dates() {
+    fn entity_tags_take_precedence_over_dates() {
         use Outcome::{NotModified, PreconditionFailed, Proceed};
         let none = Preconditions::default();
         let a: &[&[u8]] = &[b"\"x\", \"a\""];
@@ -148,7 +145,7 @@ mod tests {
             (Method::Get, Preconditions { if_none_match: other, ..none }, Proceed),
             (Method::Get, Preconditions { if_none_match: bad, ..none }, Proceed),
             (Method::Put, Preconditions { if_none_match: any, ..none }, PreconditionFailed),
-            // The tag says changed, so the date that says unchanged is not looked at.
+            // The tag does not match; the date, which does, is ignored.
             (
                 Method::Get,
                 Preconditions { if_none_match: other, if_modified_since: &[SAME], ..none },
@@ -171,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_decide_when_there_are_no_tags() {
+    fn dates_apply_without_entity_tags() {
         use Outcome::{NotModified, PreconditionFailed, Proceed};
         for (method, dates, expected) in [
             (Method::Get, &[SAME][..], NotModified),
@@ -199,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_matches_what_is_not_there() {
+    fn nothing_matches_a_missing_representation() {
         let any: &[&[u8]] = &[b"*"];
         let if_match = Preconditions { if_match: any, ..Default::default() };
         let if_none_match = Preconditions { if_none_match: any, ..Default::default() };
@@ -208,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn if_range_takes_strong_validators_only() {
+    fn if_range_requires_strong_validators() {
         let (strong, weak) = (EntityTag::strong("a"), EntityTag::weak("a"));
         let with = |etag| Validators { etag: Some(etag), last_modified: Some(784_111_777) };
         for (values, etag, now, expected) in [

@@ -3,28 +3,27 @@
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The last second that the format can hold: the end of the year 9999.
+/// The last second that the format can represent: the end of the year 9999.
 const LAST: u64 = 253_402_300_799;
 
-/// The IMF-fixdate of a moment in seconds since 1970. What lies after the year 9999 becomes its
-/// last second.
+/// Formats seconds since 1970 as IMF-fixdate. Times after the year 9999 become its last second.
 pub fn format(unix_seconds: u64) -> [u8; 29] {
     let time = UNIX_EPOCH + Duration::from_secs(unix_seconds.min(LAST));
     let mut text = [b' '; 29];
-    // 29 bytes always hold it: the format has a fixed width.
+    // The format has a fixed width of 29 bytes.
     let _ = write!(text.as_mut_slice(), "{}", httpdate::HttpDate::from(time));
     text
 }
 
-/// Seconds since 1970 of a date in any of the three formats; `None` when it is malformed.
+/// Parses a date in any of the three formats to seconds since 1970; `None` if malformed.
 pub fn parse(text: &[u8]) -> Option<u64> {
     let time: SystemTime = httpdate::parse_http_date(std::str::from_utf8(text).ok()?).ok()?;
     Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs())
 }
 
-/// Year, month (1 to 12) and day (1 to 31) of a count of days since 1970-01-01.
+/// Converts days since 1970-01-01 to year, month (1 to 12) and day (1 to 31).
 ///
-/// Counts in years that begin in March, so that the leap day is the last one of its year.
+/// Computes with years that begin in March, so that the leap day is the last one of its year.
 #[must_use]
 pub fn civil_from_days(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468; // since 0000-03-01
@@ -38,7 +37,7 @@ pub fn civil_from_days(days: u64) -> (u64, u64, u64) {
     (year, month, day)
 }
 
-/// Days since 1970-01-01 of a year (from 1970 on), month (1 to 12) and day (1 to 31): the inverse of
+/// Converts year (from 1970 on), month (1 to 12) and day (1 to 31) to days since 1970-01-01: the inverse of
 /// [`civil_from_days`].
 #[must_use]
 pub fn days_from_civil(year: u64, month: u64, day: u64) -> u64 {

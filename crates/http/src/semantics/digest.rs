@@ -2,7 +2,7 @@
 
 use super::list::{members, split};
 
-/// Whether Want-Repr-Digest asks for SHA-256: a weight of 1 to 10.
+/// Whether Want-Repr-Digest requests SHA-256: a preference of 1 to 10.
 pub fn wants_sha256(values: &[&[u8]]) -> bool {
     members(values).any(|member| {
         let item = split(member, b';').next().unwrap_or_default();
@@ -14,12 +14,12 @@ pub fn wants_sha256(values: &[&[u8]]) -> bool {
     })
 }
 
-/// The value of Repr-Digest for a SHA-256.
+/// The value of Repr-Digest for a SHA-256 hash.
 pub fn repr_digest(sha256: &[u8; 32]) -> String {
     format!("sha-256=:{}:", base64(sha256))
 }
 
-/// RFC 4648 §4.
+/// Encodes in Base64 (RFC 4648 §4).
 pub fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);

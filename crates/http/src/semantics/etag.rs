@@ -5,9 +5,9 @@ use std::fmt;
 /// An entity tag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntityTag {
-    /// Two weakly equal representations need not be the same to the byte.
+    /// Whether the tag is weak: representations with equal weak tags can differ in their bytes.
     pub weak: bool,
-    /// What stands between the quotes.
+    /// The text between the quotes.
     pub opaque: Box<[u8]>,
 }
 
@@ -16,22 +16,22 @@ pub struct EntityTag {
 pub enum TagList {
     /// `*`: any representation.
     Any,
-    /// These; empty when the value is malformed, so that it matches nothing.
+    /// These tags. Empty if the value is malformed, so that it matches nothing.
     Tags(Vec<EntityTag>),
 }
 
 impl EntityTag {
-    /// A strong tag. `opaque` must not hold quotes or control characters.
+    /// A strong tag. `opaque` must not contain quotes or control characters.
     pub fn strong(opaque: impl Into<String>) -> Self {
         Self { weak: false, opaque: opaque.into().into_bytes().into() }
     }
 
-    /// A weak tag. `opaque` must not hold quotes or control characters.
+    /// A weak tag. `opaque` must not contain quotes or control characters.
     pub fn weak(opaque: impl Into<String>) -> Self {
         Self { weak: true, ..Self::strong(opaque) }
     }
 
-    /// Reads one tag with its quotes.
+    /// Parses a tag with its quotes.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let (weak, quoted) = match text.strip_prefix(b"W/") {
             Some(rest) => (true, rest),
@@ -42,12 +42,12 @@ impl EntityTag {
         opaque.iter().all(legal).then(|| Self { weak, opaque: opaque.into() })
     }
 
-    /// Equal under the strong comparison (RFC 9110 §8.8.3.2): both strong, same text.
+    /// Strong comparison (RFC 9110 §8.8.3.2): both tags are strong and equal.
     pub fn strong_eq(&self, other: &Self) -> bool {
         !self.weak && !other.weak && self.opaque == other.opaque
     }
 
-    /// Equal under the weak comparison: same text.
+    /// Weak comparison (RFC 9110 §8.8.3.2): the texts are equal.
     pub fn weak_eq(&self, other: &Self) -> bool {
         self.opaque == other.opaque
     }
@@ -61,8 +61,8 @@ impl fmt::Display for EntityTag {
 }
 
 impl TagList {
-    /// Reads a list of tags. A member that is no tag is passed over: If-Match then fails unless
-    /// another member matches, and If-None-Match lets the request proceed.
+    /// Parses a list of tags. Malformed members are ignored: If-Match then fails unless another member matches, and
+    /// If-None-Match lets the request proceed.
     pub fn parse(values: &[&[u8]]) -> Self {
         if let [value] = values
             && value.trim_ascii() == b"*"
@@ -73,7 +73,7 @@ impl TagList {
     }
 }
 
-/// Members by hand: a comma may stand in a tag, and a backslash escapes nothing there.
+/// Splits a list of tags, which can contain commas, and in which a backslash escapes nothing.
 fn tags<'a>(values: &'a [&'a [u8]]) -> impl Iterator<Item = EntityTag> + 'a {
     values.iter().flat_map(|value| {
         let mut rest = *value;

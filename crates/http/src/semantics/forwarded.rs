@@ -3,7 +3,7 @@
 use super::list::split;
 use super::token::is_token;
 
-/// What one proxy says of the request that it received.
+/// An element, which one proxy has added.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Element<'a> {
     /// `for`: the node that made the request, without quotes.
@@ -12,11 +12,10 @@ pub struct Element<'a> {
     pub proto: Option<&'a [u8]>,
 }
 
-/// The elements of one field line from the last to the first, `None` for a malformed one. Empty elements
-/// are skipped.
+/// The elements of a field line from last to first, `None` for malformed ones. Empty elements are skipped.
 ///
-/// The list is read from its end: each proxy appends its own element, and nothing that a client puts
-/// before it, such as an open quote, changes how that element is read.
+/// The line is parsed from its end: each proxy appends its element, and nothing that a client puts before it, such as an
+/// unclosed quote, can change how that element is parsed.
 pub fn from_last(line: &[u8]) -> impl Iterator<Item = Option<Element<'_>>> {
     let mut rest = Some(line);
     std::iter::from_fn(move || {
@@ -29,7 +28,7 @@ pub fn from_last(line: &[u8]) -> impl Iterator<Item = Option<Element<'_>>> {
     .map(parse)
 }
 
-/// Where the last element begins: behind the last comma that is not in a quoted string.
+/// Offset of the last element, after the last comma outside a quoted string.
 fn start_of_last(line: &[u8]) -> usize {
     let mut is_quoted = false;
     for (at, byte) in line.iter().enumerate().rev() {
@@ -45,7 +44,7 @@ fn start_of_last(line: &[u8]) -> usize {
     0
 }
 
-/// RFC 7239 §4: no parameter occurs more than once.
+/// Parses an element. No parameter may occur twice (RFC 7239 §4).
 fn parse(element: &[u8]) -> Option<Element<'_>> {
     let mut found = Element::default();
     let mut names: Vec<&[u8]> = Vec::new();
@@ -65,8 +64,8 @@ fn parse(element: &[u8]) -> Option<Element<'_>> {
     Some(found)
 }
 
-/// The content of a quoted string, or a value without quotes: `[`, `]` and `:` are allowed there, as
-/// proxies write addresses so.
+/// The content of a quoted string, or an unquoted value, in which `[`, `]` and `:` are accepted, since proxies write
+/// addresses without quotes.
 fn value(text: &[u8]) -> Option<&[u8]> {
     let Some(rest) = text.strip_prefix(b"\"") else {
         let is_plain =
@@ -98,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_read_from_the_last_to_the_first() {
+    fn elements_are_parsed_from_last_to_first() {
         assert_eq!(
             nodes("for=1.2.3.4, For=\"[::1]:80\";proto=https"),
             some(&["[::1]:80", "1.2.3.4"])
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_before_it_changes_how_the_last_element_is_read() {
+    fn earlier_text_does_not_change_the_last_element() {
         for before in ["for=\"", "for=a\\", "\"", "for=\"\\\"", ";;=", "for=\"a", "\\\"\\"] {
             for last in ["for=1.2.3.4", "for=\"1.2.3.4\"", "for=\"1.2.3.4\";by=\"_x\""] {
                 let line = format!("{before}, {last}");

@@ -4,18 +4,19 @@ use std::net::Ipv6Addr;
 
 use super::bytes::alphanumeric_and;
 
-/// The parts of an authority.
+/// A host with an optional port: the value of the `Host` field, or the authority of an http URI without userinfo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Host<'a> {
-    /// The name or address as it was written, brackets included. Empty when the text is, or begins with a port.
+    /// The host name or address as written, with the brackets of an IPv6 address. It can be empty, which an http URI does
+    /// not permit; see [`is_authority`].
     pub name: &'a [u8],
-    /// The port, when there is one.
+    /// The port, if present and not empty.
     pub port: Option<u16>,
 }
 
-/// Reads `uri-host [ ":" port ]` (RFC 9110 §7.2). Userinfo is rejected, as is a port above 65535.
+/// Parses `uri-host [ ":" port ]` (RFC 9110 §7.2). Userinfo is rejected, as is a port above 65535.
 ///
-/// The grammar permits an empty name; whether one is acceptable is for the caller to decide.
+/// The grammar permits an empty name. [`is_authority`] does not.
 #[inline]
 pub fn parse(text: &[u8]) -> Option<Host<'_>> {
     if text.first() == Some(&b'[') {
@@ -28,15 +29,13 @@ pub fn parse(text: &[u8]) -> Option<Host<'_>> {
     Some(Host { name: &text[..end], port: parse_port(&text[end..])? })
 }
 
-/// Whether the text is an authority that an `http` or `https` URI may have: its name must not be empty (RFC 9110
-/// §4.2.1).
+/// Whether the text is a valid authority of an `http` or `https` URI, whose name must not be empty (RFC 9110 §4.2.1).
 #[inline]
 pub fn is_authority(text: &[u8]) -> bool {
     parse(text).is_some_and(|host| !host.name.is_empty())
 }
 
-/// Where a name with percent-encoded bytes ends, the first of which stands at `at`; `None` when an encoding is malformed
-/// (RFC 3986 §2.1).
+/// The end of a name whose first percent-encoded byte is at `at`; `None` if an encoding is malformed (RFC 3986 §2.1).
 #[cold]
 fn encoded_name(text: &[u8], mut at: usize) -> Option<usize> {
     while let Some(&byte) = text.get(at) {
@@ -72,7 +71,7 @@ fn is_future(text: &[u8]) -> bool {
         && address.iter().all(|&byte| NAME[usize::from(byte)] || byte == b':')
 }
 
-/// `None` when malformed. An empty port is legal and means none (RFC 3986 §3.2.3).
+/// Parses a port; `None` if malformed. An empty port is legal and means none (RFC 3986 §3.2.3).
 fn parse_port(text: &[u8]) -> Option<Option<u16>> {
     let digits = match text {
         [] | [b':'] => return Some(None),
@@ -86,7 +85,7 @@ fn parse_port(text: &[u8]) -> Option<Option<u16>> {
     Some(Some(number))
 }
 
-/// `unreserved / sub-delims`, of which a `reg-name` is made besides percent-encoded bytes (RFC 3986 §3.2.2).
+/// `unreserved / sub-delims`: the characters of a `reg-name` beside percent-encoded bytes (RFC 3986 §3.2.2).
 const NAME: [bool; 256] = alphanumeric_and(b"-._~!$&'()*+,;=");
 
 #[cfg(test)]

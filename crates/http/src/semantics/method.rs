@@ -18,7 +18,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The method of that name; names are case-sensitive.
+    /// The method with that name. Names are case-sensitive.
     #[inline]
     pub fn from_bytes(name: &[u8]) -> Self {
         match name {
@@ -35,7 +35,7 @@ impl Method {
         }
     }
 
-    /// Its name; `_OTHER` for one that is not known.
+    /// The name; `_OTHER` for unknown methods, as OpenTelemetry prescribes.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -51,12 +51,12 @@ impl Method {
         }
     }
 
-    /// Whether the client expects no change by it (RFC 9110 §9.2.1).
+    /// Whether the method is safe: read-only by definition (RFC 9110 §9.2.1).
     pub fn is_safe(self) -> bool {
         matches!(self, Self::Get | Self::Head | Self::Options | Self::Trace)
     }
 
-    /// Whether several requests mean the same as one (RFC 9110 §9.2.2).
+    /// Whether the method is idempotent: repeated requests have the effect of one (RFC 9110 §9.2.2).
     pub fn is_idempotent(self) -> bool {
         self.is_safe() || matches!(self, Self::Put | Self::Delete)
     }

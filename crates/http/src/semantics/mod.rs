@@ -1,4 +1,4 @@
-//! What HTTP means whatever its version: RFC 9110 and its companions.
+//! The rules of HTTP that hold for every version: RFC 9110 and its companions.
 //!
 //! Field values arrive as slices of slices: the value of every line of that name, in order.
 

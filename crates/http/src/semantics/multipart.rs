@@ -1,8 +1,8 @@
-//! Bodies of several ranges: multipart/byteranges (RFC 9110 §14.6).
+//! Bodies with several ranges: multipart/byteranges (RFC 9110 §14.6).
 
 use super::range::{ByteRange, content_range};
 
-/// Several ranges of one representation as one body.
+/// The framing of a body with several ranges of a representation.
 #[derive(Debug)]
 pub struct Multipart<'a> {
     boundary: &'a [u8],
@@ -12,7 +12,7 @@ pub struct Multipart<'a> {
 }
 
 impl<'a> Multipart<'a> {
-    /// `boundary` must not occur in the content; `length` is that of the whole representation.
+    /// `boundary` must not occur in the content. `length` is the length of the complete representation.
     pub fn new(
         boundary: &'a [u8],
         media_type: &'a str,
@@ -27,11 +27,11 @@ impl<'a> Multipart<'a> {
         format!("multipart/byteranges; boundary={}", String::from_utf8_lossy(self.boundary))
     }
 
-    /// What goes before each range, with the range.
+    /// The ranges, each with the delimiter and fields that precede it.
     pub fn parts(&self) -> impl Iterator<Item = (Vec<u8>, ByteRange)> {
         self.ranges.iter().enumerate().map(|(number, range)| {
             let mut head = Vec::with_capacity(128);
-            // The CR LF before a delimiter belongs to it; the first stands at the very start.
+            // The CR LF before a delimiter is part of it, except for the first one.
             head.extend_from_slice(if number == 0 { b"--" } else { b"\r\n--" });
             head.extend_from_slice(self.boundary);
             head.extend_from_slice(b"\r\nContent-Type: ");
@@ -43,7 +43,7 @@ impl<'a> Multipart<'a> {
         })
     }
 
-    /// What goes behind the last range.
+    /// The final delimiter.
     pub fn end(&self) -> Vec<u8> {
         [b"\r\n--", self.boundary, b"--\r\n"].concat()
     }

@@ -1,22 +1,22 @@
-//! Choosing a form by what the client accepts (RFC 9110 §12).
+//! Content negotiation (RFC 9110 §12).
 
 use super::list::{members, split, weight};
 
 /// A content coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ContentCoding {
-    /// None.
+    /// No coding.
     Identity,
-    /// RFC 1952.
+    /// gzip (RFC 1952).
     Gzip,
-    /// RFC 7932.
+    /// Brotli (RFC 7932).
     Brotli,
-    /// RFC 8878.
+    /// Zstandard (RFC 8878).
     Zstd,
 }
 
 impl ContentCoding {
-    /// The coding as Content-Encoding names it.
+    /// The name in Content-Encoding.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Identity => "identity",
@@ -26,7 +26,7 @@ impl ContentCoding {
         }
     }
 
-    /// What the name of a file in this coding ends in.
+    /// The suffix of files with this coding.
     pub fn suffix(self) -> Option<&'static str> {
         match self {
             Self::Identity => None,
@@ -44,13 +44,13 @@ impl ContentCoding {
     }
 }
 
-/// What a client accepts: a weight in thousandths for each coding, 0 for what it refuses.
+/// The content codings that a client accepts: a weight in thousandths for each, 0 for those that it rejects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Accepted {
     weights: [u16; 4],
 }
 
-/// Reads Accept-Encoding (RFC 9110 §12.5.3). Malformed members are passed over.
+/// Parses Accept-Encoding (RFC 9110 §12.5.3). Malformed members are ignored.
 pub fn accept_encoding(values: &[&[u8]]) -> Accepted {
     let mut named = [None; 4];
     let mut any = None;
@@ -65,8 +65,7 @@ pub fn accept_encoding(values: &[&[u8]]) -> Accepted {
         }
     }
     let mut weights = named.map(|weight| weight.or(any).unwrap_or(0));
-    // Identity is acceptable unless it is refused by name or by a `*` of weight 0; when nothing
-    // was said of it, anything that was named comes before it.
+    // Identity is acceptable unless it has weight 0 by name or by `*`. If it is not named, it ranks behind all that are.
     if named[ContentCoding::Identity as usize].is_none() {
         weights[ContentCoding::Identity as usize] = if any == Some(0) { 0 } else { 1 };
     }
@@ -74,8 +73,8 @@ pub fn accept_encoding(values: &[&[u8]]) -> Accepted {
 }
 
 impl Accepted {
-    /// The best of `available`, which stand in the server's order of preference: the highest
-    /// weight, and of equals the first. `None` when nothing is acceptable.
+    /// The best of `available`, which are in the server's order of preference: the first one with the highest weight. `None`
+    /// if none is acceptable.
     pub fn choose(&self, available: &[ContentCoding]) -> Option<ContentCoding> {
         let mut best: Option<(ContentCoding, u16)> = None;
         for &coding in available {
@@ -88,11 +87,11 @@ impl Accepted {
     }
 }
 
-/// Whether `application/json` is wanted rather than `text/html` (RFC 9110 §12.5.1): only when it
-/// is named, or covered by `application/*`, with the higher weight.
+/// Whether the client prefers `application/json` to `text/html` (RFC 9110 §12.5.1): only if it names it, or
+/// `application/*`, with the higher weight.
 pub fn prefers_json(accept: &[&[u8]]) -> bool {
     let weight_of = |kind: &[u8], subtype: &[u8]| {
-        // By how specific the member is: the exact type, the kind, anything.
+        // By precedence: the exact type, `type/*`, `*/*`.
         let mut best = (0, 0);
         for member in members(accept) {
             let mut parts = split(member, b';');
@@ -123,7 +122,7 @@ mod tests {
     use ContentCoding::{Brotli, Gzip, Identity, Zstd};
 
     #[test]
-    fn the_heaviest_coding_wins_and_ties_go_to_the_server() {
+    fn the_highest_weight_wins_and_ties_follow_the_servers_order() {
         let all = [Zstd, Brotli, Gzip, Identity];
         for (value, expected) in [
             ("gzip, deflate, br, zstd", Some(Zstd)),
@@ -150,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_for_those_who_ask_for_it() {
+    fn json_is_preferred_only_if_named_with_a_higher_weight() {
         for (value, expected) in [
             ("application/json", true),
             ("application/json, text/html;q=0.9", true),

@@ -1,28 +1,27 @@
-//! Paths of request-targets: decoding them once, and writing them back.
+//! Paths of request-targets: decoding, normalization and encoding.
 
 use super::bytes::alphanumeric_and;
 
-/// Why a path is refused.
+/// An invalid path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathError {
-    /// It does not begin with a slash, or a percent sign is not followed by two digits.
+    /// The path does not begin with a slash, or a percent sign is not followed by two digits.
     Malformed,
-    /// It holds a NUL.
+    /// The path contains a NUL.
     Nul,
-    /// It holds an encoded slash, which no file name can.
+    /// The path contains an encoded slash, which no file name can.
     EncodedSlash,
-    /// Its `..` segments lead above the root.
+    /// `..` segments lead above the root.
     AboveRoot,
 }
 
-/// Decodes a path: percent-escapes once, then `.` and `..` segments are resolved (RFC 3986
-/// §5.2.4) and runs of slashes become one. What results begins with a slash, and is appended to
-/// `out`, which must be empty.
+/// Decodes percent-encoding once, resolves `.` and `..` segments (RFC 3986 §5.2.4) and merges consecutive slashes. Appends
+/// the result, which begins with a slash, to `out`, which must be empty.
 ///
-/// Backslashes and bytes that are not UTF-8 are part of names: the kernel knows what they mean.
+/// Backslashes and bytes that are not UTF-8 are ordinary characters of file names.
 ///
 /// # Errors
-/// A [`PathError`]; `out` then holds nothing of use.
+/// A [`PathError`]; the content of `out` is then unspecified.
 pub fn decode(raw: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
     if raw.first() != Some(&b'/') {
         return Err(PathError::Malformed);
@@ -68,7 +67,7 @@ fn hex(digit: u8) -> Option<u8> {
     (digit as char).to_digit(16).map(|value| value as u8)
 }
 
-/// Works within the buffer: what is kept never grows.
+/// Resolves segments in place: the path never grows.
 fn resolve_segments(path: &mut Vec<u8>) -> Result<(), PathError> {
     let mut kept = 1;
     let mut at = 1;
@@ -99,7 +98,7 @@ fn resolve_segments(path: &mut Vec<u8>) -> Result<(), PathError> {
     Ok(())
 }
 
-/// Whether some segment begins with a dot; `.well-known` (RFC 8615) does not count.
+/// Whether a segment other than `.well-known` (RFC 8615) begins with a dot.
 pub fn has_hidden_segment(path: &[u8]) -> bool {
     memchr::memmem::find_iter(path, b"/.").any(|at| {
         let segment = &path[at + 1..];
@@ -108,11 +107,11 @@ pub fn has_hidden_segment(path: &[u8]) -> bool {
     })
 }
 
-/// What stands in the segments of a path, and between them (RFC 3986 §3.3), but for the quote that ends attributes.
+/// The characters of paths (RFC 3986 §3.3) but the single quote, which ends HTML attributes.
 const SEGMENTS: [bool; 256] = alphanumeric_and(b"-._~/!$&()*+,;=:@");
 
-/// Writes a decoded path as it may stand in a Location or a link: what is not allowed in a path
-/// segment is percent-encoded, and it never begins with two slashes, which would name a host.
+/// Encodes a decoded path for a Location field or a link. The result never begins with two slashes, which would be an
+/// authority.
 pub fn encode(path: &[u8]) -> String {
     let mut text = String::with_capacity(path.len() + 8);
     for (at, &byte) in path.iter().enumerate() {

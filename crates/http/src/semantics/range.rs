@@ -2,30 +2,30 @@
 
 use smallvec::SmallVec;
 
-/// A stretch of a representation.
+/// A range of bytes of a representation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByteRange {
     /// Offset of the first byte.
     pub start: u64,
-    /// Offset behind the last byte.
+    /// Offset after the last byte.
     pub end: u64,
 }
 
-/// What a Range field asks for.
+/// The meaning of a Range field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RangeOutcome {
-    /// Everything: the field is absent, malformed, in another unit, or asks for so many ranges
-    /// that sending all is the lesser evil (RFC 9110 §14.2 lets a server ignore it).
+    /// The complete representation: the field is absent, malformed, in another unit, or has too many ranges, so that the
+    /// server ignores it (RFC 9110 §14.2).
     Whole,
-    /// These, in the order asked for, no two of which overlap or touch.
+    /// These ranges, in the order of the request. No two overlap or are adjacent.
     Ranges(SmallVec<[ByteRange; 1]>),
-    /// Nothing that exists.
+    /// No range is satisfiable: 416.
     Unsatisfiable,
 }
 
-/// Reads a Range field for a representation of `length` bytes; at most `most` ranges may remain
-/// when those that overlap or touch have been joined.
-pub fn parse(values: &[&[u8]], length: u64, most: usize) -> RangeOutcome {
+/// Parses a Range field for a representation of `length` bytes. At max `max` ranges are permitted after overlapping and
+/// adjacent ones have been joined.
+pub fn parse(values: &[&[u8]], length: u64, max: usize) -> RangeOutcome {
     let [value] = values else { return RangeOutcome::Whole };
     let Some((unit, set)) = value.split_first_chunk::<6>() else { return RangeOutcome::Whole };
     if !unit.eq_ignore_ascii_case(b"bytes=") {
@@ -36,8 +36,8 @@ pub fn parse(values: &[&[u8]], length: u64, most: usize) -> RangeOutcome {
     let mut has_suffix_of_empty = false;
     for spec in set.split(|&b| b == b',').map(<[u8]>::trim_ascii).filter(|spec| !spec.is_empty()) {
         asked += 1;
-        // However they would join, nobody needs this many.
-        if asked > most.saturating_mul(4) {
+        // Too many ranges, whether or not they can be joined.
+        if asked > max.saturating_mul(4) {
             return RangeOutcome::Whole;
         }
         match parse_spec(spec, length) {
@@ -52,13 +52,13 @@ pub fn parse(values: &[&[u8]], length: u64, most: usize) -> RangeOutcome {
         // A suffix of an empty representation is satisfiable (§14.1.2), but a 206 cannot state it.
         (_, 0) if has_suffix_of_empty => RangeOutcome::Whole,
         (_, 0) => RangeOutcome::Unsatisfiable,
-        (_, count) if count > most => RangeOutcome::Whole,
+        (_, count) if count > max => RangeOutcome::Whole,
         _ => RangeOutcome::Ranges(ranges),
     }
 }
 
-/// `None` when malformed, `Some(None)` when unsatisfiable. The range is empty for a suffix of an
-/// empty representation only.
+/// Parses one range: `None` if malformed, `Some(None)` if unsatisfiable. Only a suffix of an empty representation gives an
+/// empty range.
 fn parse_spec(spec: &[u8], length: u64) -> Option<Option<ByteRange>> {
     let dash = memchr::memchr(b'-', spec)?;
     let (first, last) = (&spec[..dash], &spec[dash + 1..]);
@@ -80,7 +80,7 @@ fn parse_spec(spec: &[u8], length: u64) -> Option<Option<ByteRange>> {
     Some((start < end).then_some(ByteRange { start, end }))
 }
 
-/// `1*DIGIT`; what is too large for 64 bits is as good as the largest number.
+/// Parses `1*DIGIT`. Larger numbers become the largest one of 64 bits.
 fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
@@ -91,7 +91,7 @@ fn number(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// Adds a range at the place of the first that it overlaps or touches, or at the end.
+/// Adds a range, joined with those that it overlaps or is adjacent to, in the place of the first of them.
 fn join(ranges: &mut SmallVec<[ByteRange; 1]>, mut range: ByteRange) {
     let mut place = ranges.len();
     let mut at = 0;
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_of_the_rfc_and_the_odd_cases() {
+    fn ranges_are_parsed_as_in_the_examples_of_the_rfc() {
         use RangeOutcome::{Unsatisfiable, Whole};
         for (value, length, expected) in [
             ("bytes=0-499", 10_000, ranges(&[(0, 500)])),
@@ -170,7 +170,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_asked_for_exists_and_never_twice(
+        fn ranges_lie_within_the_representation_and_do_not_overlap(
             specs in proptest::collection::vec((0_u64..40, 0_u64..40, 0..3), 1..8),
             length in 0_u64..30,
         ) {

@@ -10,18 +10,18 @@ pub enum Target<'a> {
     Origin {
         /// Begins with a slash.
         path: &'a [u8],
-        /// What stands behind the question mark, if there is one.
+        /// The query without its question mark, if present.
         query: Option<&'a [u8]>,
     },
     /// `http://authority/path?query`.
     Absolute {
-        /// `http` or `https` in any case of letters.
+        /// `http` or `https`, in any case.
         scheme: &'a [u8],
         /// A well-formed host with or without port.
         authority: &'a [u8],
         /// Begins with a slash.
         path: &'a [u8],
-        /// What stands behind the question mark, if there is one.
+        /// The query without its question mark, if present.
         query: Option<&'a [u8]>,
     },
     /// `host:port`, for CONNECT.
@@ -31,7 +31,7 @@ pub enum Target<'a> {
 }
 
 impl Target<'_> {
-    /// Path and query as one text; `None` for a form without a path.
+    /// Path and query; `None` for forms without a path.
     pub fn path_and_query(&self) -> Option<Vec<u8>> {
         let (Self::Origin { path, query } | Self::Absolute { path, query, .. }) = self else {
             return None;
@@ -43,15 +43,14 @@ impl Target<'_> {
     }
 }
 
-/// The request-target is of none of the forms, or not of one that the method takes.
+/// A request-target that is malformed, or whose form the method does not permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TargetError;
 
-/// Reads a request-target.
+/// Parses a request-target.
 ///
 /// # Errors
-/// When it is malformed: a fragment, a byte that no URI holds, another scheme, userinfo, or a form
-/// that is not the method's.
+/// The target has a fragment, an invalid byte, another scheme, userinfo, or a form that the method does not permit.
 #[inline]
 pub fn parse(method: Method, raw: &[u8]) -> Result<Target<'_>, TargetError> {
     let mut question = raw.len();
@@ -102,8 +101,8 @@ enum Class {
     Illegal,
 }
 
-/// What may stand in a target (RFC 3986 §2), and what browsers send there unencoded all the same
-/// (RFC 9112 §3.2 leaves room for that: none of it can be read in two ways).
+/// The characters of URIs (RFC 3986 §2), and those that browsers send unencoded nevertheless, which RFC 9112 §3.2 permits,
+/// since they are unambiguous.
 const CLASS: [Class; 256] = {
     let mut table = [Class::Illegal; 256];
     let mut byte = 0x21;
@@ -123,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_form_is_read_for_its_method() {
+    fn each_form_is_accepted_for_its_methods() {
         let origin = |path: &'static str, query: Option<&'static str>| Target::Origin {
             path: path.as_bytes(),
             query: query.map(str::as_bytes),

@@ -16,14 +16,14 @@ pub(crate) fn is_token_byte(byte: u8) -> bool {
     TCHAR[usize::from(byte)]
 }
 
-/// How many token characters the text begins with.
+/// Number of token characters at the start of the text.
 #[inline]
 pub(crate) fn token_length(text: &[u8]) -> usize {
     text.iter().position(|&b| !TCHAR[usize::from(b)]).unwrap_or(text.len())
 }
 
-/// Whether the text may stand in a field value: no control character but tab.
-/// Written without a branch per byte so that it compiles to vector instructions.
+/// Whether the text is valid in a field value: no control character but tab. The loop has no branch per byte, so that it
+/// compiles to vector instructions.
 #[inline]
 pub fn is_field_value(text: &[u8]) -> bool {
     text.iter().fold(true, |good, &b| good & ((b >= 0x20) & (b != 0x7f) | (b == b'\t')))

@@ -349,7 +349,7 @@ impl Connection {
     /// Reads once; whether there may be more to read.
     fn read_once(&mut self, shared: &mut Shared<'_>, buffer: &mut [u8]) -> bool {
         let Some(transport) = &mut self.transport else { return false };
-        let rest = self.reader.known_rest();
+        let rest = self.reader.remaining();
         let only_counted = rest >= DISCARD_FROM && !shared.verifies && !transport.is_tls();
         let result = if only_counted && self.unread.is_empty() {
             let most = buffer.len().min(rest as usize);
@@ -403,7 +403,7 @@ impl Connection {
                 }
                 return;
             };
-            let next = self.reader.next(&data[at..], request.head_only, &mut shared.last_head);
+            let next = self.reader.next(&data[at..], request.head_only, &mut shared.head_cache);
             let Ok((used, event)) = next else {
                 let (job, url) = (shared.job, request.url);
                 let reason = || format!("{}: {}", url_of(job, url), excerpt(&data[at..]));

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use dunlin_http::http1::client::LastHead;
+use dunlin_http::http1::client::HeadCache;
 use rustix::event::{Timespec, epoll};
 
 use super::clock::{Clock, nanos};
@@ -41,7 +41,7 @@ pub(super) struct Shared<'a> {
     pub(super) tally: Tally,
     pub(super) timers: Timers,
     pub(super) buffer: Vec<u8>,
-    pub(super) last_head: LastHead,
+    pub(super) head_cache: HeadCache,
     /// Requests that may be in flight on a connection.
     pub(super) depth: usize,
     /// Requests before the client closes a connection.
@@ -119,7 +119,7 @@ impl<'a> Worker<'a> {
             tally: Tally::new(plan.connections as usize),
             timers: Timers::default(),
             buffer: vec![0; BUFFER],
-            last_head: LastHead::default(),
+            head_cache: HeadCache::default(),
             depth: plan.pipeline as usize,
             most_requests: most_requests(plan.reuse),
             verifies: plan.verify != Verify::Status,

@@ -195,8 +195,8 @@ fn parse_node(text: &[u8]) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
-    use dunlin_http::Head;
-    use dunlin_http::http1::{Connection, Limits};
+    use dunlin_http::http1::Connection;
+    use dunlin_http::{Head, Limits};
 
     use super::*;
 

@@ -1,13 +1,14 @@
 //! The limits of a request's body, for every version of HTTP: how large it may be, and how slowly it may arrive.
 
-use dunlin_http::http1::Refusal;
+use dunlin_http::RequestError;
 
 use crate::worker::Http1Settings;
 
-pub(super) const TOO_LARGE: Refusal =
-    Refusal { status: 413, reason: "the body is larger than the limit" };
-pub(super) const STALLED: Refusal = Refusal { status: 408, reason: "the body took too long" };
-const TOO_SLOW: Refusal = Refusal { status: 408, reason: "the body comes too slowly" };
+pub(super) const TOO_LARGE: RequestError =
+    RequestError { status: 413, reason: "the body is larger than the limit" };
+pub(super) const STALLED: RequestError =
+    RequestError { status: 408, reason: "the body took too long" };
+const TOO_SLOW: RequestError = RequestError { status: 408, reason: "the body comes too slowly" };
 
 /// A body that arrives, measured against its limits.
 #[derive(Debug)]
@@ -35,7 +36,7 @@ impl BodyLimits {
         bytes: usize,
         now: u64,
         settings: &Http1Settings,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestError> {
         self.received += bytes as u64;
         self.received_since += bytes as u64;
         if self.received > self.most {

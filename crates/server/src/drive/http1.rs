@@ -16,8 +16,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use dunlin_http::Head;
-use dunlin_http::http1::{self, Refusal};
+use dunlin_http::http1;
+use dunlin_http::{Head, RequestError};
 use tokio::io::ReadBuf;
 
 use self::body::{BodyProgress, BodyStep};
@@ -271,7 +271,7 @@ impl Connection {
         let is_evicted = self.ctx.connections.is_evicted(self.slot);
         let next = match waiting {
             Waiting::Head if !is_evicted => {
-                let refusal = Refusal { status: 408, reason: "the head took too long" };
+                let refusal = RequestError { status: 408, reason: "the head took too long" };
                 self.refuse(refusal, None, parts.output)
             }
             Waiting::Body => self.refuse_body(STALLED, parts.output),
@@ -465,7 +465,7 @@ impl Connection {
             *at += length;
             if self.engine.expects_continue() && *at < data.len() {
                 // The client has not waited.
-                self.engine.continued();
+                self.engine.continue_sent();
             }
             if std::mem::take(&mut self.may_overtake) {
                 self.ctx.look_for_changes();

@@ -283,7 +283,7 @@ impl Connection {
                 Ok(Event::Data { stream, data: place, ended }) => {
                     self.body(link, stream, &data[place], ended, parts);
                 }
-                Ok(Event::Refused { stream, refusal }) => {
+                Ok(Event::Rejected { stream, error: refusal }) => {
                     self.refuse_unread(link, stream, refusal, parts);
                 }
                 Ok(Event::Reset { stream }) => self.forget(link, stream, Completion::Aborted),
@@ -305,7 +305,7 @@ impl Connection {
                 break;
             }
         }
-        if let Some(reason) = self.engine.complaint() {
+        if let Some(reason) = self.engine.reset_reason() {
             tracing::debug!(peer = %link.peer, reason, "HTTP/2 stream reset");
         }
         let most = link.ctx.http1.requests;

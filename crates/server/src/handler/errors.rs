@@ -3,10 +3,10 @@
 
 use std::rc::Rc;
 
-use dunlin_http::http1::{BodyLength, Connection};
+use dunlin_http::http1::Connection;
 use dunlin_http::semantics::status::reason;
 use dunlin_http::semantics::{ContentCoding, Method};
-use dunlin_http::{FieldLines, Head, Request};
+use dunlin_http::{BodyLength, FieldLines, Head, Request};
 
 use super::error_page;
 use super::file::{apply_to_message, find_page};

@@ -3,9 +3,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use dunlin_http::http1::Refusal;
 use dunlin_http::semantics::path;
-use dunlin_http::{FieldName, Request};
+use dunlin_http::{FieldName, Request, RequestError};
 
 use super::{Origin, Routed, Subject, Via, dispatch, refuse, routed, unrouted};
 use crate::checks::{Client, to_https};
@@ -52,7 +51,7 @@ pub(crate) fn dispatch_client(
     (peer, stream): (Peer, &mut Transport),
     request: &Request<'_>,
     path_buffer: &mut Vec<u8>,
-) -> Result<Routed, Refusal> {
+) -> Result<Routed, RequestError> {
     let routed = dispatch(ctx, Client::of(peer, stream), Origin::Client, request, path_buffer)?;
     if routed.direction == Direction::Right {
         return Ok(routed);

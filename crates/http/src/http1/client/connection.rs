@@ -239,7 +239,7 @@ impl Connection {
         Ok(match fields.framing()? {
             Framing::None => Receive::Known(0),
             Framing::Known(length) => Receive::Known(length),
-            Framing::Chunked => Receive::Chunked(Box::new(ChunkedDecoder::of_response())),
+            Framing::Chunked => Receive::Chunked(Box::new(ChunkedDecoder::lenient())),
             Framing::UntilClose => Receive::UntilClose,
         })
     }
@@ -251,7 +251,7 @@ impl Connection {
 
     /// How many bytes of the response's body are still to come, if its head tells.
     #[must_use]
-    pub fn known_rest(&self) -> Option<u64> {
+    pub fn remaining(&self) -> Option<u64> {
         match self.receive {
             Receive::Known(left) => Some(left),
             _ => None,

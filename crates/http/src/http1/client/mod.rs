@@ -38,4 +38,4 @@ mod reader;
 mod request;
 
 pub use connection::{Connection, Event};
-pub use reader::{LastHead, Malformed, ResponseEvent, ResponseReader};
+pub use reader::{HeadCache, Malformed, ResponseEvent, ResponseReader};

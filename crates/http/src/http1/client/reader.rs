@@ -6,7 +6,7 @@ use super::framing::{Framing, FramingFields};
 use crate::http1::chunked::{ChunkedDecoder, Decoded};
 use crate::semantics::status;
 
-/// Reads the responses of one connection, one after the other.
+/// Parser of the responses on one connection.
 #[derive(Debug, Default)]
 pub struct ResponseReader {
     state: State,
@@ -22,65 +22,65 @@ enum State {
     UntilClose,
 }
 
-/// What [`ResponseReader::next`] found.
+/// What [`ResponseReader::next`] has read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ResponseEvent<'a> {
-    /// All input was used, or what is left is the beginning of a head.
+    /// More input is needed. Unused bytes, the start of a head, must be at the start of the next input.
     More,
-    /// A final response's head.
+    /// The head of a final response.
     Head {
         /// Its status code.
         status: u16,
-        /// Length of the body, when the head tells.
+        /// Length of the body, if the head states it.
         length: Option<u64>,
     },
-    /// A piece of the body.
+    /// A part of the body.
     Data(&'a [u8]),
     /// The response is complete.
     End {
-        /// Whether the server goes on with the connection.
+        /// Whether the connection persists.
         keep: bool,
     },
 }
 
-/// The response is not one: what is wrong with it.
+/// A malformed response, with a short description of the error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
-/// The last head that was read. A head that equals it byte for byte means the same, and servers send
-/// the same head many times in a second.
+/// The last head and its parsed form. Servers send the same head many times per second; one that equals the last byte for
+/// byte is not parsed again.
 #[derive(Debug, Default)]
-pub struct LastHead {
+pub struct HeadCache {
     bytes: Vec<u8>,
-    meaning: Option<Meaning>,
+    parsed: Option<ParsedHead>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Meaning {
+struct ParsedHead {
     status: u16,
     framing: Framing,
     keep: bool,
     head_only: bool,
 }
 
-/// A head may have this many bytes.
-const MOST_HEAD: usize = 64 * 1024;
+/// Largest size of a head in bytes.
+const MAX_HEAD: usize = 64 * 1024;
 
 impl ResponseReader {
-    /// Takes bytes from the front of `input`: how many, and what they are. `head_only`: the answer is to a
-    /// HEAD request and has no body.
+    /// Reads from the start of `input`. Returns how many bytes it has used, and what they are. `head_only` states that the
+    /// response is to a HEAD request and has no body.
     ///
     /// # Errors
-    /// [`Malformed`] when it is not a response, or one that could be read in two ways.
+    /// [`Malformed`] if the input is not a response, or its framing is ambiguous.
     #[inline]
     pub fn next<'a>(
         &mut self,
         input: &'a [u8],
         head_only: bool,
-        last: &mut LastHead,
+        cache: &mut HeadCache,
     ) -> Result<(usize, ResponseEvent<'a>), Malformed> {
         match &mut self.state {
-            State::Head => self.head(input, head_only, last),
+            State::Head => self.head(input, head_only, cache),
             State::Known(0) => Ok((0, self.end())),
             State::Known(_) | State::UntilClose if input.is_empty() => Ok((0, ResponseEvent::More)),
             State::Known(left) => {
@@ -91,7 +91,7 @@ impl ResponseReader {
             State::UntilClose => Ok((input.len(), ResponseEvent::Data(input))),
             State::Chunked(decoder) => {
                 let (used, decoded) =
-                    decoder.decode(input).map_err(|refusal| Malformed(refusal.reason))?;
+                    decoder.decode(input).map_err(|error| Malformed(error.reason))?;
                 Ok((
                     used,
                     match decoded {
@@ -104,36 +104,35 @@ impl ResponseReader {
         }
     }
 
-    /// Bytes of the present body that are known to be still to come.
+    /// Bytes of the current body that are still to arrive; 0 if the length is unknown.
     #[must_use]
-    pub fn known_rest(&self) -> u64 {
+    pub fn remaining(&self) -> u64 {
         match self.state {
             State::Known(left) => left,
             _ => 0,
         }
     }
 
-    /// Whether the length of the present body is known and all of it has come.
+    /// Whether all bytes of a body with a known length have arrived.
     #[must_use]
     pub fn is_body_complete(&self) -> bool {
         matches!(self.state, State::Known(0))
     }
 
-    /// Tells that `count` bytes of the body were taken elsewhere; not more than
-    /// [`ResponseReader::known_rest`].
+    /// Reports that the caller has read `count` bytes of the body by other means, at most [`ResponseReader::remaining`].
     pub fn skip(&mut self, count: u64) {
         if let State::Known(left) = &mut self.state {
             *left = left.saturating_sub(count);
         }
     }
 
-    /// Whether a response has begun and not ended.
+    /// Whether a response has begun and is incomplete.
     #[must_use]
     pub fn is_within(&self) -> bool {
         !matches!(self.state, State::Head)
     }
 
-    /// The server has closed: whether that ends the present response as it should.
+    /// Whether the end of the connection completes the current response.
     #[must_use]
     pub fn ends_at_close(&self) -> bool {
         matches!(self.state, State::UntilClose)
@@ -149,37 +148,37 @@ impl ResponseReader {
         &mut self,
         input: &'a [u8],
         head_only: bool,
-        last: &mut LastHead,
+        cache: &mut HeadCache,
     ) -> Result<(usize, ResponseEvent<'a>), Malformed> {
-        if let Some(meaning) = last.meaning.filter(|meaning| meaning.head_only == head_only)
-            && input.starts_with(&last.bytes)
+        if let Some(parsed) = cache.parsed.filter(|parsed| parsed.head_only == head_only)
+            && input.starts_with(&cache.bytes)
         {
-            return Ok((last.bytes.len(), self.begin(meaning)));
+            return Ok((cache.bytes.len(), self.begin(parsed)));
         }
         let mut at = 0;
         loop {
-            let Some((length, meaning)) = parse(&input[at..], head_only)? else {
-                return if input.len() - at > MOST_HEAD {
+            let Some((length, parsed)) = parse(&input[at..], head_only)? else {
+                return if input.len() - at > MAX_HEAD {
                     Err(Malformed("the head is larger than 64 KB"))
                 } else {
                     Ok((at, ResponseEvent::More))
                 };
             };
-            // Interim responses (RFC 9110 §15.2) come before the one that is waited for.
-            if meaning.status < 200 && meaning.status != 101 {
+            // Skip interim responses (RFC 9110 §15.2).
+            if parsed.status < 200 && parsed.status != 101 {
                 at += length;
                 continue;
             }
-            last.bytes.clear();
-            last.bytes.extend_from_slice(&input[at..at + length]);
-            last.meaning = Some(meaning);
-            return Ok((at + length, self.begin(meaning)));
+            cache.bytes.clear();
+            cache.bytes.extend_from_slice(&input[at..at + length]);
+            cache.parsed = Some(parsed);
+            return Ok((at + length, self.begin(parsed)));
         }
     }
 
     #[inline]
-    fn begin(&mut self, meaning: Meaning) -> ResponseEvent<'static> {
-        let Meaning { status, framing, keep, .. } = meaning;
+    fn begin(&mut self, parsed: ParsedHead) -> ResponseEvent<'static> {
+        let ParsedHead { status, framing, keep, .. } = parsed;
         self.keep = keep;
         let length = match framing {
             Framing::None => Some(0),
@@ -189,15 +188,15 @@ impl ResponseReader {
         self.state = match framing {
             Framing::None => State::Known(0),
             Framing::Known(length) => State::Known(length),
-            Framing::Chunked => State::Chunked(Box::new(ChunkedDecoder::of_response())),
+            Framing::Chunked => State::Chunked(Box::new(ChunkedDecoder::lenient())),
             Framing::UntilClose => State::UntilClose,
         };
         ResponseEvent::Head { status, length }
     }
 }
 
-/// Reads one head: its length and what it means; `None` when its end has not arrived.
-fn parse(input: &[u8], head_only: bool) -> Result<Option<(usize, Meaning)>, Malformed> {
+/// Parses a head. Returns its length and its parsed form, or `None` if it is incomplete.
+fn parse(input: &[u8], head_only: bool) -> Result<Option<(usize, ParsedHead)>, Malformed> {
     let Some((line, mut at)) = next_line(input, 0) else {
         let start = &input[..input.len().min(5)];
         return if b"HTTP/".starts_with(start) {
@@ -219,10 +218,10 @@ fn parse(input: &[u8], head_only: bool) -> Result<Option<(usize, Meaning)>, Malf
     }
     let framing = framing(&fields, status, head_only)?;
     let keep = fields.keep_alive && !fields.close && framing != Framing::UntilClose;
-    Ok(Some((at, Meaning { status, framing, keep, head_only })))
+    Ok(Some((at, ParsedHead { status, framing, keep, head_only })))
 }
 
-/// The line that begins at `start` without its end, and where the next one begins.
+/// The line at `start` without its end, and the offset of the next line.
 #[inline]
 fn next_line(input: &[u8], start: usize) -> Option<(&[u8], usize)> {
     let length = memchr(b'\n', &input[start..])?;
@@ -254,17 +253,17 @@ fn framing(fields: &FramingFields, status: u16, head_only: bool) -> Result<Frami
 mod tests {
     use super::*;
 
-    type Told = (Vec<(u16, Option<u64>)>, Vec<u8>, Vec<bool>);
+    type Responses = (Vec<(u16, Option<u64>)>, Vec<u8>, Vec<bool>);
 
-    /// Reads `input` in pieces of `step` bytes: heads, all bodies together, ends.
-    fn read(input: &[u8], step: usize, head_only: bool) -> Result<Told, Malformed> {
-        let (mut reader, mut last) = (ResponseReader::default(), LastHead::default());
+    /// Reads `input` in pieces of `step` bytes. Returns the heads, the bytes of all bodies, and the ends.
+    fn read(input: &[u8], step: usize, head_only: bool) -> Result<Responses, Malformed> {
+        let (mut reader, mut cache) = (ResponseReader::default(), HeadCache::default());
         let (mut heads, mut body, mut ends) = (Vec::new(), Vec::new(), Vec::new());
         let mut buffer = Vec::new();
         for piece in input.chunks(step) {
             buffer.extend_from_slice(piece);
             loop {
-                let (used, event) = reader.next(&buffer, head_only, &mut last)?;
+                let (used, event) = reader.next(&buffer, head_only, &mut cache)?;
                 let more = event == ResponseEvent::More;
                 match event {
                     ResponseEvent::More => {}
@@ -282,20 +281,20 @@ mod tests {
     }
 
     #[test]
-    fn responses_are_told_apart_however_they_arrive() {
+    fn responses_are_parsed_at_every_split() {
         let input = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc\
             HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n\
             HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x\r\nde\r\n1;=[ \r\nf\r\n0\r\nT: 1\r\n\r\n\
             HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n\
             HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nghi\
             HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-        let told = (
+        let expected = (
             vec![(200, Some(3)), (200, None), (304, Some(0)), (200, Some(3)), (200, Some(0))],
             b"abcdefghi".to_vec(),
             vec![true, true, true, true, false],
         );
         for step in 1..input.len() {
-            assert_eq!(read(input, step, false), Ok(told.clone()), "in pieces of {step}");
+            assert_eq!(read(input, step, false), Ok(expected.clone()), "in pieces of {step}");
         }
     }
 
@@ -303,9 +302,9 @@ mod tests {
     fn without_a_length_the_body_ends_with_the_connection() {
         let mut reader = ResponseReader::default();
         let input = b"HTTP/1.0 200 OK\n\nabc";
-        let (used, event) = reader.next(input, false, &mut LastHead::default()).unwrap();
+        let (used, event) = reader.next(input, false, &mut HeadCache::default()).unwrap();
         assert_eq!(event, ResponseEvent::Head { status: 200, length: None });
-        let (_, event) = reader.next(&input[used..], false, &mut LastHead::default()).unwrap();
+        let (_, event) = reader.next(&input[used..], false, &mut HeadCache::default()).unwrap();
         assert_eq!(event, ResponseEvent::Data(b"abc"));
         assert!(reader.ends_at_close());
     }
@@ -320,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_response_or_is_ambiguous_is_told() {
+    fn malformed_and_ambiguous_responses_are_errors() {
         for input in [
             &b"SSH-2.0-x\r\n"[..],
             b"HTTP/1.1 20 OK\r\n\r\n",

@@ -1,4 +1,4 @@
-//! Reading a field section.
+//! Decoding of field sections.
 
 use std::ops::Range;
 
@@ -7,24 +7,24 @@ use super::table::Table;
 use super::{Kind, Malformed, TABLE_SIZE, huffman, integer};
 use crate::field::FieldName;
 
-/// The receiving side's table, and the reader of what refers to it.
+/// The decoder of one direction of a connection, with its dynamic table. It must decode all sections in order.
 #[derive(Debug, Default)]
 pub struct Decoder {
     table: Table,
 }
 
-/// A field that was read, as places in the text that it was written to.
+/// A decoded field, as ranges of the text buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decoded {
-    /// What it is.
+    /// Classification of the field.
     pub kind: Kind,
-    /// Where its name stands.
+    /// Range of the name.
     pub name: Range<usize>,
-    /// Where its value stands, directly behind.
+    /// Range of the value, directly behind the name.
     pub value: Range<usize>,
 }
 
-/// What the entries of the static table are.
+/// Classifications of the static table's entries.
 static STATIC_KINDS: [Kind; 61] = {
     let mut kinds = [Kind::Malformed; 61];
     let mut at = 0;
@@ -52,11 +52,11 @@ static STATIC_KINDS: [Kind; 61] = {
 };
 
 impl Decoder {
-    /// Reads the field section `block`. Each field's text is appended to `text` and handed to
-    /// `take`, which may remove it again.
+    /// Decodes the field section `block`. Appends the text of each field to `text` and calls `take`, which may truncate it
+    /// again.
     ///
     /// # Errors
-    /// When the section cannot be read; the connection is of no more use then.
+    /// The section is malformed. The connection has to be closed.
     pub fn decode(
         &mut self,
         block: &[u8],
@@ -88,7 +88,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// A field whose value is written out (RFC 7541 §6.2).
+    /// Decodes a field with a literal value (RFC 7541 §6.2).
     fn literal(
         &mut self,
         block: &[u8],
@@ -113,8 +113,7 @@ impl Decoder {
         Ok(Decoded { kind, name: start..middle, value: middle..text.len() })
     }
 
-    /// Appends the name of an entry, and its value if that is wanted; the length of the name, and
-    /// what the entry is.
+    /// Appends the name of an entry, and its value if requested. Returns the length of the name and the classification.
     #[inline]
     fn copy(
         &self,
@@ -145,7 +144,7 @@ impl Decoder {
     }
 }
 
-/// A string, as it is or in the Huffman code (RFC 7541 §5.2).
+/// Decodes a string, which may be Huffman-coded (RFC 7541 §5.2).
 fn string(block: &[u8], at: &mut usize, text: &mut Vec<u8>) -> Result<(), Malformed> {
     let is_coded = block.get(*at).is_some_and(|first| first & 0x80 != 0);
     let length = integer::decode(block, at, 7)?;

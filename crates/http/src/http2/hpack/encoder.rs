@@ -1,39 +1,40 @@
-//! Writing a field section.
+//! Encoding of field sections.
 
 use super::static_table::index_of_name;
 use super::table::{Table, hash};
 use super::{Kind, TABLE_SIZE, huffman, integer};
 use crate::field::FieldName;
 
-/// The sending side's table, and the writer of what refers to it.
+/// The encoder of one direction of a connection, with its dynamic table. Every section that it encodes must be sent, in
+/// order.
 #[derive(Debug, Default)]
 pub struct Encoder {
     table: Table,
-    /// The smallest size and the last that the table was given since the last section, which the
-    /// next one has to begin with (RFC 7541 §4.2).
+    /// The smallest and the last size that the table was given since the last section. The next section has to begin with
+    /// them (RFC 7541 §4.2).
     resized: Option<(usize, usize)>,
 }
 
-/// Whether a field is to be remembered, so that the next one like it is one byte.
+/// Whether a field is added to the table, so that an equal one takes one byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Indexing {
-    /// It is likely to come again.
+    /// Added: the field is likely to occur again.
     Incremental,
-    /// It is not.
+    /// Not added.
     Without,
-    /// It is a secret: no table may hold it, here or at a proxy (RFC 7541 §7.1.3).
+    /// Not added, here or at any intermediary: the value is a secret (RFC 7541 §7.1.3).
     Never,
 }
 
 impl Encoder {
-    /// Changes with every change of the table: a section that was written without one can be sent
-    /// again as it is for as long as this stays the same.
+    /// A number that changes with every change of the table. A section whose encoding did not change the table can be sent
+    /// again while the state is the same.
     #[inline]
     pub fn state(&self) -> u64 {
         self.table.inserted()
     }
 
-    /// Follows the limit that the receiver has set for the table, in bytes.
+    /// Applies the receiver's limit of the table, in bytes.
     pub fn limit_table(&mut self, most: usize) {
         let most = most.min(TABLE_SIZE);
         if most == self.table.most() && self.resized.is_none() {
@@ -44,7 +45,7 @@ impl Encoder {
         self.table.resize(most);
     }
 
-    /// Begins a section.
+    /// Begins a section. Must be called once before its fields.
     #[inline]
     pub fn begin(&mut self, out: &mut Vec<u8>) {
         if let Some((smallest, last)) = self.resized.take() {
@@ -75,7 +76,7 @@ impl Encoder {
         out.push(0x80 | index);
     }
 
-    /// Writes a field. `name` has no capitals.
+    /// Writes a field. `name` must be in lower case.
     pub fn field(&mut self, name: &[u8], value: &[u8], indexing: Indexing, out: &mut Vec<u8>) {
         let hash = hash(name, value);
         if indexing != Indexing::Never
@@ -98,7 +99,7 @@ impl Encoder {
         }
         string(value, out);
         if indexing == Indexing::Incremental {
-            // Nobody asks what a field of a response is.
+            // Response fields need no classification.
             self.table.insert(name, value, hash, Kind::Field(FieldName::Other));
         }
     }

@@ -2,13 +2,13 @@
 
 use super::Malformed;
 
-/// No length or index that is accepted anywhere is larger.
+/// Largest integer that is accepted.
 const MOST: u32 = 1 << 24;
 
-/// Reads the integer whose first `prefix` bits end the byte at `at`, and moves `at` behind it.
+/// Decodes the integer with a prefix of `prefix` bits at `at`, and advances `at` past it.
 ///
 /// # Errors
-/// When it has no end, or is larger than anything that it could stand for.
+/// The integer is incomplete or too large.
 #[inline]
 pub(super) fn decode(input: &[u8], at: &mut usize, prefix: u8) -> Result<usize, Malformed> {
     let mask = (1_u16 << prefix) as u32 - 1;
@@ -29,14 +29,14 @@ pub(super) fn decode(input: &[u8], at: &mut usize, prefix: u8) -> Result<usize, 
         if byte & 0x80 == 0 {
             return Ok(value as usize);
         }
-        // Zeros without end would be an integer without end.
+        // A bound on the length, since padding with zeros does not change the value.
         if shift > 21 {
             return Err(Malformed("an integer is too long"));
         }
     }
 }
 
-/// Writes `value` behind the bits `first` that share its first byte.
+/// Encodes `value` with a prefix of `prefix` bits. `first` holds the other bits of the first byte.
 #[inline]
 pub(super) fn encode(value: usize, prefix: u8, first: u8, out: &mut Vec<u8>) {
     let mask = (1_usize << prefix) - 1;

@@ -1,10 +1,10 @@
-//! What a field of a request is to HTTP/2, found once when its text is first seen.
+//! Classification of request fields.
 
 use crate::field::FieldName;
 use crate::semantics::is_field_value;
 
-/// What a field of a request is. It is kept with an entry of the dynamic table, so that a field
-/// that is only referred to costs no look at its text.
+/// Classification of a request field. It is stored with each entry of the dynamic table, so that an indexed field is not
+/// classified again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the first four are the pseudo-fields of that name")]
 pub enum Kind {
@@ -12,19 +12,18 @@ pub enum Kind {
     Scheme,
     Authority,
     Path,
-    /// A pseudo-field that no request has.
+    /// A pseudo-header field that is not defined for requests.
     OtherPseudo,
-    /// A field that concerns a connection, which HTTP/2 does not have (RFC 9113 §8.2.2).
+    /// A connection-specific field, which HTTP/2 forbids (RFC 9113 §8.2.2).
     ConnectionSpecific,
-    /// A name in capitals, or with a character that no name holds, or a value with one that no
-    /// value holds (RFC 9113 §8.2.1).
+    /// A field whose name has upper-case or invalid characters, or whose value has invalid ones (RFC 9113 §8.2.1).
     Malformed,
     /// Any other field.
     Field(FieldName),
 }
 
 impl Kind {
-    /// What a field of that text is.
+    /// Classifies a field.
     #[inline]
     pub fn of(name: &[u8], value: &[u8]) -> Self {
         let kind = Self::of_name(name);
@@ -59,7 +58,7 @@ impl Kind {
     }
 }
 
-/// RFC 9113 §8.2: a token without capitals.
+/// Whether the name is a token without upper-case letters (RFC 9113 §8.2).
 fn is_lower_token(name: &[u8]) -> bool {
     crate::semantics::is_token(name) && !name.iter().any(u8::is_ascii_uppercase)
 }

@@ -4,17 +4,17 @@ use std::collections::VecDeque;
 
 use super::{Kind, TABLE_SIZE};
 
-/// What an entry costs besides its text (RFC 7541 §4.1).
+/// Size of an entry beside its text (RFC 7541 §4.1).
 pub(super) const OVERHEAD: usize = 32;
 
-/// Fields in the order of their insertion, the newest first in numbering. Their text stands in one
-/// block of memory, which grows with use and is moved together now and then.
+/// Fields in the order of insertion; index 0 is the newest. The text of all entries is one allocation, which is
+/// compacted from time to time.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// The oldest first.
+    /// Oldest first.
     entries: VecDeque<Entry>,
     text: Vec<u8>,
-    /// What was removed from the front of `text` since the start.
+    /// Bytes removed from the front of `text` since the start.
     removed: u64,
     size: usize,
     most: usize,
@@ -23,7 +23,7 @@ pub(super) struct Table {
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    /// Where its text begins, counted from the start of the connection.
+    /// Offset of the text, counted from the start of the connection.
     at: u64,
     hash: u32,
     name: u16,
@@ -45,7 +45,7 @@ impl Default for Table {
 }
 
 impl Table {
-    /// How many entries there were since the start: while this stays the same, so do all indices.
+    /// Number of changes since the start. All indices are valid while it is unchanged.
     #[inline]
     pub(super) fn inserted(&self) -> u64 {
         self.inserted
@@ -60,15 +60,15 @@ impl Table {
         self.size
     }
 
-    /// Sets the size that entries may have together, at most [`TABLE_SIZE`].
+    /// Sets the largest total size of the entries, at most [`TABLE_SIZE`].
     pub(super) fn resize(&mut self, most: usize) {
         self.most = most.min(TABLE_SIZE);
         self.evict(0);
-        // Indices change by eviction too, and whoever remembers some has to look again.
+        // Eviction changes indices, too.
         self.inserted += 1;
     }
 
-    /// The entry of that number, the newest being 0: name, value and what it is.
+    /// Name, value and classification of the entry with that index.
     #[inline]
     pub(super) fn get(&self, number: usize) -> Option<(&[u8], &[u8], Kind)> {
         let entry = self.entries.get(self.entries.len().checked_sub(number + 1)?)?;
@@ -76,7 +76,7 @@ impl Table {
         Some((name, value, entry.kind))
     }
 
-    /// Adds an entry; one that is larger than the table only empties it (RFC 7541 §4.4).
+    /// Adds an entry. One that is larger than the table empties it (RFC 7541 §4.4).
     pub(super) fn insert(&mut self, name: &[u8], value: &[u8], hash: u32, kind: Kind) {
         self.inserted += 1;
         let size = name.len() + value.len() + OVERHEAD;
@@ -90,20 +90,20 @@ impl Table {
         let at = self.removed + self.text.len() as u64;
         self.text.extend_from_slice(name);
         self.text.extend_from_slice(value);
-        // Both fit: they are shorter than the table.
+        // Both lengths fit, since they are smaller than the table.
         let (name, value) = (name.len() as u16, value.len() as u16);
         self.entries.push_back(Entry { at, hash, name, value, kind });
         self.size += size;
     }
 
-    /// The number of the newest entry with that hash and text.
+    /// Index of the newest entry with that hash and text.
     #[inline]
     pub(super) fn find(&self, hash: u32, name: &[u8], value: &[u8]) -> Option<usize> {
         let same = |entry: &&Entry| entry.hash == hash && self.text_of(entry) == (name, value);
         self.number_of(same)
     }
 
-    /// The number of the newest entry of that name.
+    /// Index of the newest entry with that name.
     pub(super) fn find_name(&self, name: &[u8]) -> Option<usize> {
         self.number_of(|entry| {
             usize::from(entry.name) == name.len() && self.text_of(entry).0 == name
@@ -123,7 +123,7 @@ impl Table {
         (&self.text[start..middle], &self.text[middle..middle + usize::from(entry.value)])
     }
 
-    /// Makes room for `size` bytes.
+    /// Evicts entries until `size` bytes are free.
     fn evict(&mut self, size: usize) {
         while self.size + size > self.most {
             let Some(oldest) = self.entries.pop_front() else { return };
@@ -141,8 +141,7 @@ impl Table {
     }
 }
 
-/// A number that equal fields share. It is not secret: whom a collision would slow down is the
-/// client that brought it about, by one comparison.
+/// Hash of a field. It needs no secret key: a collision costs the client that causes it one comparison.
 #[inline]
 pub(super) fn hash(name: &[u8], value: &[u8]) -> u32 {
     const PRIME: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -12,9 +12,9 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use dunlin_http::http1::{BodyLength, Connection};
+use dunlin_http::http1::Connection;
 use dunlin_http::semantics::{is_field_value, target};
-use dunlin_http::{FieldLines, Head, Request};
+use dunlin_http::{BodyLength, FieldLines, Head, Request};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 

@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use dunlin_http::http1::{BodyLength, Persistence, Refusal, response};
+use dunlin_http::http1::{Persistence, response};
 use dunlin_http::semantics::{ContentCoding, Method, status};
-use dunlin_http::{Head, Request};
+use dunlin_http::{BodyLength, Head, Request, RequestError};
 
 use super::super::INLINE_BODY;
 use super::super::body_limits::TOO_LARGE;
@@ -178,7 +178,7 @@ impl Connection {
                 Reply::Response(response) if reads_body => {
                     if self.engine.expects_continue() {
                         output.bytes.extend_from_slice(response::CONTINUE);
-                        self.engine.continued();
+                        self.engine.continue_sent();
                     }
                     let log = deferred_record(request, telemetry);
                     let deferred = Deferred { response: *response, log, is_head };
@@ -243,7 +243,7 @@ impl Connection {
     /// Answers with an error and ends the connection.
     pub(super) fn refuse(
         &mut self,
-        refusal: Refusal,
+        refusal: RequestError,
         request: Option<(&Request<'_>, Option<RequestTelemetry>)>,
         output: &mut Output,
     ) -> Next {

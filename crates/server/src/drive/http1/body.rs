@@ -1,6 +1,7 @@
 //! Reading a request's body: within its limits, and before or after the answer.
 
-use dunlin_http::http1::{BodyEvent, Refusal};
+use dunlin_http::RequestError;
+use dunlin_http::http1::BodyEvent;
 
 use super::super::body_limits::BodyLimits;
 use super::{Connection, Next};
@@ -77,7 +78,7 @@ impl Connection {
     }
 
     /// Refuses the rest of a body. When the final response was sent already, the connection ends without another one.
-    pub(super) fn refuse_body(&mut self, refusal: Refusal, output: &mut Output) -> Next {
+    pub(super) fn refuse_body(&mut self, refusal: RequestError, output: &mut Output) -> Next {
         let progress = self.body.take();
         match progress.and_then(|progress| progress.deferred) {
             Some(deferred) => {

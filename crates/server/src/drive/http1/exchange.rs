@@ -6,9 +6,9 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
-use dunlin_http::http1::{BodyEvent, BodyLength, Refusal, response};
+use dunlin_http::http1::{BodyEvent, response};
 use dunlin_http::semantics::{Method, status};
-use dunlin_http::{Request, Version};
+use dunlin_http::{BodyLength, Request, RequestError, Version};
 use tokio::io::ReadBuf;
 
 use super::super::body_limits::{BodyLimits, STALLED};
@@ -209,7 +209,7 @@ impl Connection {
             if self.engine.expects_continue() && upload.sender.is_wanted() && exchange.job.is_some()
             {
                 exchange.output.extend_from_slice(response::CONTINUE);
-                self.engine.continued();
+                self.engine.continue_sent();
             }
             room = upload.sender.poll_room(cx).is_ready();
             if std::mem::replace(&mut upload.held_up, !room) && room {
@@ -286,7 +286,7 @@ impl Connection {
     }
 
     /// The request's body cannot be read on. A final response that has begun is sent to its end.
-    fn refuse_upload(&mut self, exchange: &mut Exchange, refusal: Refusal) -> Moved {
+    fn refuse_upload(&mut self, exchange: &mut Exchange, refusal: RequestError) -> Moved {
         if exchange.job.is_some() {
             return Moved::Over(self.refuse_exchange(exchange, refusal));
         }
@@ -479,7 +479,7 @@ impl Connection {
     }
 
     /// The request's body cannot be read on, and no final response has begun.
-    fn refuse_exchange(&mut self, exchange: &mut Exchange, refusal: Refusal) -> Next {
+    fn refuse_exchange(&mut self, exchange: &mut Exchange, refusal: RequestError) -> Next {
         tracing::debug!(peer = %self.peer, status = refusal.status, reason = refusal.reason, "request refused");
         self.engine.close();
         self.linger = true;

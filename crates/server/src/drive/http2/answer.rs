@@ -4,10 +4,9 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use dunlin_http::http1::{BodyLength, Refusal};
 use dunlin_http::http2::ResponseHead;
 use dunlin_http::semantics::{ContentCoding, Method, expect, status};
-use dunlin_http::{Head, Request};
+use dunlin_http::{BodyLength, Head, Request, RequestError};
 
 use super::super::INLINE_BODY;
 use super::super::body_limits::{BodyLimits, TOO_LARGE};
@@ -129,7 +128,7 @@ impl Connection {
         &mut self,
         link: &mut Link<'_>,
         id: u32,
-        refusal: Refusal,
+        refusal: RequestError,
         parts: &mut Parts<'_>,
     ) {
         let head = Head::default();
@@ -143,7 +142,7 @@ impl Connection {
         &mut self,
         link: &Link<'_>,
         id: u32,
-        refusal: Refusal,
+        refusal: RequestError,
         (request, telemetry): (&Request<'_>, Option<RequestTelemetry>),
         out: &mut Vec<u8>,
     ) {

@@ -1,6 +1,6 @@
 //! What happens when something takes too long.
 
-use dunlin_http::http2::{ErrorCode, HeldUp};
+use dunlin_http::http2::{BlockedBy, ErrorCode};
 
 use super::super::body_limits::STALLED;
 use super::work::{Sending, Work};
@@ -52,9 +52,9 @@ impl Connection {
         let settings = &link.ctx.http1;
         if work.has_bytes() {
             // A stream whose turn has not come waits for the others and not for the client.
-            let since = match self.engine.held_up(work.id)? {
-                HeldUp::Stream => work.moved,
-                HeldUp::Connection => work.moved.max(self.served),
+            let since = match self.engine.blocked_by(work.id)? {
+                BlockedBy::Stream => work.moved,
+                BlockedBy::Connection => work.moved.max(self.served),
             };
             Some(since + settings.send_timeout)
         } else if work.waits_for_body() && self.engine.may_receive(work.id) {
@@ -97,7 +97,7 @@ impl Connection {
                 self.end(ErrorCode::NoError, "idle", parts);
             } else if now >= self.active + REST {
                 self.is_at_rest = true;
-                self.engine.rest();
+                self.engine.shrink();
                 self.works = Vec::new();
                 self.pending = Pending::default();
             }
@@ -105,7 +105,7 @@ impl Connection {
     }
 
     fn end(&mut self, code: ErrorCode, reason: &str, parts: &mut Parts<'_>) {
-        self.engine.give_up(code, reason, parts.out);
+        self.engine.abort(code, reason, parts.out);
         self.is_over = true;
     }
 }

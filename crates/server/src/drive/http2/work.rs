@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use dunlin_http::http1::Refusal;
 use dunlin_http::http2::{ErrorCode, ResponseHead};
-use dunlin_http::{FieldLines, Request};
+use dunlin_http::{FieldLines, Request, RequestError};
 use tokio::task::JoinHandle;
 
 use super::super::body_limits::BodyLimits;
@@ -271,7 +270,7 @@ impl Connection {
                 let count = upload.newly_taken();
                 if count > 0 {
                     work.moved = now;
-                    self.engine.taken(id, count, parts.out);
+                    self.engine.consumed(id, count, parts.out);
                     moved = true;
                 }
             }
@@ -326,7 +325,7 @@ impl Connection {
     ) {
         let now = link.ctx.clock.now();
         let Some(number) = self.works.iter().position(|work| work.id == id) else {
-            return self.engine.taken(id, data.len(), parts.out);
+            return self.engine.consumed(id, data.len(), parts.out);
         };
         let work = &mut self.works[number];
         work.expects_continue = false;
@@ -335,7 +334,7 @@ impl Connection {
             return self.refuse_work(link, number, refusal, parts);
         }
         match &mut work.upload {
-            None => self.engine.taken(id, data.len(), parts.out),
+            None => self.engine.consumed(id, data.len(), parts.out),
             Some(upload) => {
                 upload.handed += data.len();
                 upload.sender.push(Bytes::copy_from_slice(data));
@@ -359,7 +358,7 @@ impl Connection {
         &mut self,
         link: &Link<'_>,
         number: usize,
-        refusal: Refusal,
+        refusal: RequestError,
         parts: &mut Parts<'_>,
     ) {
         tracing::debug!(peer = %link.peer, status = refusal.status, reason = refusal.reason, "request refused");
@@ -450,7 +449,7 @@ fn inform(
     lines: &[u8],
     out: &mut Vec<u8>,
 ) {
-    engine.inform(id, &ResponseHead { status, date: b"", lines, serial: 0 }, out);
+    engine.send_interim(id, &ResponseHead { status, date: b"", lines, serial: 0 }, out);
 }
 
 impl From<Stream> for Sending {

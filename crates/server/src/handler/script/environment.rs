@@ -6,10 +6,9 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use dunlin_http::http1::BodyLength;
 use dunlin_http::semantics::target::{self, Target};
 use dunlin_http::semantics::{Method, host, is_token, path};
-use dunlin_http::{FieldName, Request};
+use dunlin_http::{BodyLength, FieldName, Request};
 
 use super::Call;
 use super::locate::Located;

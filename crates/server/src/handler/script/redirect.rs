@@ -1,8 +1,8 @@
 //! Local redirects: a script that names another path of this server to answer with (RFC 3875
 //! §6.2.2).
 
-use dunlin_http::http1::{BodyLength, Connection};
-use dunlin_http::{Head, Request, Version};
+use dunlin_http::http1::Connection;
+use dunlin_http::{BodyLength, Head, Request, Version};
 
 use super::Call;
 use super::Failure;

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use dunlin_http::http1::BodyLength;
+use dunlin_http::BodyLength;
 use dunlin_http::semantics::Method;
 
 use super::super::locate::Located;

@@ -8,7 +8,7 @@ use std::io::{self, Seek, Write};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_http::http1::BodyLength;
+use dunlin_http::BodyLength;
 use rustix::io::Errno;
 
 pub(super) use self::storage::Share;

@@ -1,18 +1,18 @@
-//! Why a connection ends.
+//! Errors of connections.
 
 use super::frame::ErrorCode;
 
-/// An error of the whole connection (RFC 9113 §5.4.1): the GOAWAY frame that says so has been
-/// written, and nothing else is to be read or written.
+/// An error of the whole connection (RFC 9113 §5.4.1). The engine has written a GOAWAY frame with this code; the caller
+/// sends the output and closes the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Failure {
-    /// What the client is told.
+pub struct ConnectionError {
+    /// The error code of the GOAWAY frame.
     pub code: ErrorCode,
-    /// What was wrong, in a few words, for the log.
+    /// A short description of the error, for the log.
     pub reason: &'static str,
 }
 
-impl Failure {
+impl ConnectionError {
     pub(super) const fn new(code: ErrorCode, reason: &'static str) -> Self {
         Self { code, reason }
     }
@@ -25,7 +25,7 @@ impl Failure {
         Self::new(ErrorCode::FrameSizeError, reason)
     }
 
-    /// Whether the client did what only an attack does.
+    /// Whether the client exceeded a bound that only an attack reaches.
     pub fn is_abuse(&self) -> bool {
         self.code == ErrorCode::EnhanceYourCalm
     }

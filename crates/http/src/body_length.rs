@@ -1,0 +1,13 @@
+//! Length of a message body.
+
+/// What a request's head states about the length of its body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyLength {
+    /// The request has no body.
+    None,
+    /// The body has this many bytes; never 0.
+    Known(u64),
+    /// The length is unknown until the body ends: the chunked transfer coding in HTTP/1 (RFC 9112 §7.1), a body without
+    /// `Content-Length` in HTTP/2.
+    Chunked,
+}

@@ -1,0 +1,21 @@
+//! Bounds of a request's head.
+
+/// What an engine accepts of a request's head, in every version of HTTP. A request beyond a limit ends in a
+/// [`RequestError`](crate::RequestError).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Size of a head in bytes, request line and fields together; at most 65,535. HTTP/2 counts as RFC 9113 §6.5.2
+    /// does: the decoded fields with 32 bytes for each.
+    pub head_size: usize,
+    /// Size of a request-target in bytes.
+    pub target_size: usize,
+    /// Number of fields in a head; at most [`Head::MAX_FIELDS`](crate::Head::MAX_FIELDS).
+    pub fields: usize,
+}
+
+impl Default for Limits {
+    /// A head of 32 KB, a request-target of 8 KB, and 100 fields.
+    fn default() -> Self {
+        Self { head_size: 32 * 1024, target_size: 8 * 1024, fields: 100 }
+    }
+}
