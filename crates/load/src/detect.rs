@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 
-use crate::engine::{LEAST_BUFFER, Tally};
+use crate::engine::{MIN_RECEIVE_BUFFER, Tally};
 use crate::outcome::{Finding, Outcome, Second};
 use crate::plan::Reuse;
 use crate::silence::Silence;
@@ -179,7 +179,7 @@ fn not_kept(outcome: &Outcome) -> Option<Finding> {
 pub fn wide_window(window: u32, bits_per_second: u64) -> Option<Finding> {
     let seconds = f64::from(window) * 8.0 / bits_per_second.max(1) as f64;
     // What follows from the smallest buffer cannot be helped.
-    (window as usize > 2 * LEAST_BUFFER && seconds > 2.0).then(|| {
+    (window as usize > 2 * MIN_RECEIVE_BUFFER && seconds > 2.0).then(|| {
         finding(
             "wide-window",
             format!(

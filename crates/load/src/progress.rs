@@ -1,27 +1,25 @@
-//! What a run tells while it goes on.
+//! Progress of a run, published by its workers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::engine::Tally;
-
-/// A place for each loop; loops write to their own and to nothing else.
+/// Progress of all workers, and the flag that stops them.
 pub struct Progress {
     slots: Vec<Slot>,
     stopped: Arc<AtomicBool>,
 }
 
-/// One loop's place.
+/// Progress of a worker. Workers write to their own slot only.
 #[derive(Default)]
 pub struct Slot {
     stopped: Arc<AtomicBool>,
-    told: Mutex<Told>,
+    snapshot: Mutex<Snapshot>,
 }
 
-/// What a loop tells some ten times a second. Everything counts from the start.
+/// Counts since the start of the measurement. A worker publishes them about ten times per second.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Told {
-    /// Right answers.
+pub struct Snapshot {
+    /// Valid responses.
     pub requests: u64,
     /// Bytes received.
     pub bytes: u64,
@@ -38,66 +36,57 @@ pub struct Told {
 }
 
 impl Progress {
-    /// For that many loops.
+    /// Progress of a run with that many workers.
     #[must_use]
-    pub fn new(loops: usize) -> Self {
+    pub fn new(workers: usize) -> Self {
         let stopped = Arc::new(AtomicBool::new(false));
         let slot = |_| Slot { stopped: Arc::clone(&stopped), ..Slot::default() };
-        Self { slots: (0..loops).map(slot).collect(), stopped }
+        Self { slots: (0..workers).map(slot).collect(), stopped }
     }
 
-    /// The place of one loop.
+    /// The slot of a worker.
     #[must_use]
     pub fn slot(&self, index: usize) -> &Slot {
         &self.slots[index]
     }
 
-    /// Ends the run; what was counted so far stays.
+    /// Stops the run. What has been counted is kept.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// What ends the run when it is set, for a signal handler.
+    /// The flag that stops the run when set, for a signal handler.
     #[must_use]
     pub fn stop_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.stopped)
     }
 
-    /// What all loops have told, together; of percentiles, the highest of any loop.
+    /// The sum over all workers. Percentiles are the highest of any worker.
     #[must_use]
-    pub fn told(&self) -> Told {
-        self.slots.iter().fold(Told::default(), |sum, slot| {
-            let told = *slot.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            Told {
-                requests: sum.requests + told.requests,
-                bytes: sum.bytes + told.bytes,
-                errors: sum.errors + told.errors,
-                in_flight: sum.in_flight + told.in_flight,
-                p50: sum.p50.max(told.p50),
-                p99: sum.p99.max(told.p99),
-                max: sum.max.max(told.max),
+    pub fn snapshot(&self) -> Snapshot {
+        self.slots.iter().fold(Snapshot::default(), |sum, slot| {
+            let own = *slot.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
+            Snapshot {
+                requests: sum.requests + own.requests,
+                bytes: sum.bytes + own.bytes,
+                errors: sum.errors + own.errors,
+                in_flight: sum.in_flight + own.in_flight,
+                p50: sum.p50.max(own.p50),
+                p99: sum.p99.max(own.p99),
+                max: sum.max.max(own.max),
             }
         })
     }
 }
 
 impl Slot {
-    /// Whether the run is to end.
+    /// Whether the run has been stopped.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// Tells how far the loop is.
-    pub(crate) fn publish(&self, tally: &Tally, in_flight: u64) {
-        let told = Told {
-            requests: tally.requests,
-            bytes: tally.bytes,
-            errors: tally.errors.values().sum(),
-            in_flight,
-            p50: tally.latency.value_at_quantile(0.5),
-            p99: tally.latency.value_at_quantile(0.99),
-            max: tally.latency.max(),
-        };
-        *self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = told;
+    /// Publishes the worker's counts.
+    pub(crate) fn publish(&self, snapshot: Snapshot) {
+        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
     }
 }

@@ -1,4 +1,4 @@
-//! Time as the engine counts it: nanoseconds since the start of the run.
+//! The engine's clock: nanoseconds since the start of the run.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ impl Clock {
     }
 }
 
-/// Seconds as nanoseconds; what is too large is "never".
+/// Converts seconds to nanoseconds; saturates.
 pub(super) fn nanos(seconds: f64) -> u64 {
     (seconds * 1e9) as u64
 }

@@ -1,62 +1,62 @@
-//! One connection: what is in flight on it, and what its bytes mean.
+//! An HTTP/1 connection of the generator.
 
 use std::collections::VecDeque;
 use std::io;
 
 use dunlin_http::http1::client::{ResponseEvent, ResponseReader};
 use rustix::event::epoll;
-use rustix::io::Errno;
 
-use super::job::Job;
 use super::pace::Pace;
+use super::response::{PartialResponse, check, describe_error, excerpt, url_of};
+use super::shared::{InFlight, Shared};
 use super::transport::Transport;
-use super::worker::Shared;
 use crate::choose::Chooser;
 use crate::outcome::ErrorKind;
-use crate::plan::{Model, Reuse};
-use crate::verify::{Digest, Expected};
+use crate::plan::Model;
 
-/// One connection, or the place of one.
+/// A connection slot: a connection, or the successor of one that was closed.
 pub(super) struct Connection {
-    /// Its place among those of its loop.
+    /// Index among the slots of its worker.
     index: u32,
-    /// Its number among all of the run.
+    /// Number among all slots of the run.
     number: u64,
-    /// Raised with every connection that is made here, so that timers and events of earlier ones are
-    /// known as such.
+    /// Incremented with every connection in this slot, so that timers and events of earlier ones are recognized.
     pub(super) generation: u32,
     pub(super) transport: Option<Transport>,
     phase: Phase,
-    /// When it began to connect.
+    /// Time when connecting began.
     opened: u64,
-    /// When the step began that it is in: connecting, or the handshake.
+    /// Time when the current phase began: connecting, or the handshake.
     began: u64,
-    /// In the open model over connections: when it was due.
+    /// Time when the connection was due, in the open model over connections.
     due: Option<u64>,
     reader: ResponseReader,
     pub(super) flight: VecDeque<InFlight>,
-    /// The answer that is being read.
-    answer: Answer,
-    /// Bytes that have arrived and mean nothing yet.
+    /// The response that is being read.
+    response: PartialResponse,
+    /// Received bytes that the parser has not used yet.
     unread: Vec<u8>,
     output: Vec<u8>,
     written: usize,
-    /// With a body that is to leave apart: where it begins in `output`.
+    /// Offset in `output` where a body begins that is written separately.
     split: Option<usize>,
+    /// Requests sent on this connection.
     sent: u32,
-    answered: u32,
-    /// Answers on this place, over all its connections.
-    pub(super) answers: u64,
+    /// Responses received on this connection.
+    received: u32,
+    /// Valid responses in this slot, over all its connections.
+    pub(super) responses: u64,
     chooser: Chooser,
     pub(super) pace: Option<Pace>,
-    /// The server said that it will close.
-    ends: bool,
-    /// The end of what the server sends has arrived and will not be told of again.
+    /// The server has announced that it closes the connection.
+    is_closing: bool,
+    /// epoll has reported the end of the server's data, which it does once.
     peer_ended: bool,
-    /// It stands in the queue of those that can take a request.
+    /// The slot is in the queue of connections that can take a request.
     pub(super) queued: bool,
+    /// Waiting for the think time before the next request.
     thinking: bool,
-    /// It has been begun, and nothing has come by it; only counted at a pace.
+    /// Connecting has begun and no byte has arrived. Tracked only with a modem pace.
     silent: bool,
 }
 
@@ -68,37 +68,13 @@ enum Phase {
     Open,
 }
 
-/// A request that waits for its answer.
-pub(super) struct InFlight {
-    /// When it was due.
-    pub(super) due: u64,
-    /// When it was sent.
-    pub(super) sent: u64,
-    url: u32,
-    head_only: bool,
-}
-
-#[derive(Default)]
-struct Answer {
-    status: u16,
-    body: u64,
-    first_byte: u64,
-    digest: Option<Box<Digest>>,
-    /// The hash of a body that came in one piece.
-    hash: Option<u64>,
-    /// Where the status is not expected: the beginning of the body.
-    text: Option<Vec<u8>>,
-}
-
-/// What says that nothing more will come.
+/// Events after which the server sends nothing more.
 const ENDED: epoll::EventFlags =
     epoll::EventFlags::RDHUP.union(epoll::EventFlags::HUP).union(epoll::EventFlags::ERR);
-/// A place whose connection failed is used again after this time, in nanoseconds.
+/// Delay before a slot connects again after a failure, in nanoseconds.
 const RETRY: u64 = 10_000_000;
-/// From this much on, what is only counted is thrown away without being copied.
+/// Remaining bytes of a body from which on it is discarded in the kernel, if it is only counted.
 const DISCARD_FROM: u64 = 64 * 1024;
-/// Bytes of a body that are kept to report a failure.
-const TEXT: usize = 400;
 
 impl Connection {
     pub(super) fn new(shared: &Shared<'_>, index: u32, number: u64) -> Self {
@@ -114,14 +90,14 @@ impl Connection {
             due: None,
             reader: ResponseReader::default(),
             flight: VecDeque::with_capacity(plan.pipeline as usize),
-            answer: Answer::default(),
+            response: PartialResponse::default(),
             unread: Vec::new(),
             output: Vec::new(),
             written: 0,
             split: None,
             sent: 0,
-            answered: 0,
-            answers: 0,
+            received: 0,
+            responses: 0,
             chooser: Chooser::new(
                 &plan.choice,
                 &shared.job.table,
@@ -131,7 +107,7 @@ impl Connection {
                 plan.connections,
             ),
             pace: plan.modem_bits_per_second.map(Pace::new),
-            ends: false,
+            is_closing: false,
             peer_ended: false,
             queued: false,
             thinking: false,
@@ -139,15 +115,15 @@ impl Connection {
         }
     }
 
-    /// Begins to connect; `due`: when that should have happened.
+    /// Begins to connect. `due` is the time when the connection was due.
     pub(super) fn open(&mut self, shared: &mut Shared<'_>, due: Option<u64>) {
         self.generation = self.generation.wrapping_add(1);
         self.opened = shared.now;
         self.began = shared.now;
         self.due = due;
         self.sent = 0;
-        self.answered = 0;
-        self.ends = false;
+        self.received = 0;
+        self.is_closing = false;
         self.peer_ended = false;
         self.reader = ResponseReader::default();
         self.unread.clear();
@@ -157,7 +133,7 @@ impl Connection {
         let opened = shared.job.connect(self.number).and_then(|transport| {
             let data =
                 epoll::EventData::new_u64(u64::from(self.generation) << 32 | u64::from(self.index));
-            // Told of each change once: no call is needed to change what is waited for.
+            // Edge-triggered, so that no call is needed to change the interest.
             let flags = epoll::EventFlags::IN
                 | epoll::EventFlags::OUT
                 | epoll::EventFlags::RDHUP
@@ -176,12 +152,12 @@ impl Connection {
         }
     }
 
-    /// Something has come by it, or it is gone.
+    /// Records that a byte has arrived, or that the connection is gone.
     fn end_silence(&mut self, shared: &mut Shared<'_>) {
         shared.silent -= u32::from(std::mem::take(&mut self.silent));
     }
 
-    /// Something has happened to its socket.
+    /// Processes an event of the socket.
     pub(super) fn event(&mut self, shared: &mut Shared<'_>, flags: epoll::EventFlags) {
         let ended = flags.intersects(ENDED);
         let readable = ended || flags.contains(epoll::EventFlags::IN);
@@ -191,7 +167,7 @@ impl Connection {
             self.connected(shared);
         }
         if self.phase == Phase::Handshake {
-            self.go_on_with_handshake(shared);
+            self.continue_handshake(shared);
         }
         if self.phase != Phase::Open {
             return;
@@ -211,7 +187,7 @@ impl Connection {
         }
         shared.tally.opened += 1;
         if self.pace.is_some() {
-            transport.look_at_window(&mut shared.tally.windows);
+            transport.sample_window(&mut shared.tally.windows);
         }
         shared.record(|tally, now| tally.connect.saturating_record(now - self.began));
         if transport.is_tls() {
@@ -223,7 +199,7 @@ impl Connection {
         }
     }
 
-    fn go_on_with_handshake(&mut self, shared: &mut Shared<'_>) {
+    fn continue_handshake(&mut self, shared: &mut Shared<'_>) {
         let Some(transport) = &mut self.transport else { return };
         if let Err(error) = transport.handshake() {
             let job = shared.job;
@@ -239,7 +215,7 @@ impl Connection {
         }
     }
 
-    /// The connection can take requests.
+    /// Sends the first requests, or offers the connection for them.
     fn ready(&mut self, shared: &mut Shared<'_>) {
         match shared.job.plan.model {
             Model::OpenRequests(_) => shared.offer(self.index, &mut self.queued),
@@ -247,16 +223,16 @@ impl Connection {
         }
     }
 
-    /// Whether another request may be sent now.
+    /// Whether another request can be sent now.
     pub(super) fn has_room(&self, shared: &Shared<'_>) -> bool {
         self.phase == Phase::Open
-            && !self.ends
+            && !self.is_closing
             && !self.thinking
             && self.flight.len() < shared.depth
-            && self.sent < shared.most_requests
+            && self.sent < shared.max_requests
     }
 
-    /// Sends as many requests as there is room for; closed model.
+    /// Sends as many requests as the pipeline permits; closed model.
     pub(super) fn top_up(&mut self, shared: &mut Shared<'_>) {
         while self.has_room(shared) && shared.may_send() {
             let due = self.due.take().unwrap_or(shared.now);
@@ -265,7 +241,7 @@ impl Connection {
         self.flush(shared);
     }
 
-    /// Adds the request that was due at `due`; [`Connection::flush`] sends it.
+    /// Adds the request that was due at `due` to the output. [`Connection::flush`] sends it.
     pub(super) fn add_request(&mut self, shared: &mut Shared<'_>, due: u64) {
         let url = match shared.replayed.pop_front() {
             Some(url) => url,
@@ -273,7 +249,7 @@ impl Connection {
         };
         let Some(request) = shared.job.requests.get(url as usize) else { return };
         self.sent += 1;
-        let bytes = if self.sent >= shared.most_requests { &request.last } else { &request.bytes };
+        let bytes = if self.sent >= shared.max_requests { &request.last } else { &request.bytes };
         if shared.job.plan.request.split_body {
             self.split = Some(self.output.len() + bytes.len() - request.body);
         }
@@ -285,19 +261,19 @@ impl Connection {
             head_only: request.head_only,
         });
         if shared.in_flight == 0 {
-            shared.tally.series.resume(shared.now.saturating_sub(shared.counts_from()));
+            shared.tally.series.resume(shared.now.saturating_sub(shared.counts_from));
         }
         shared.in_flight += 1;
         if let Some(pace) = &mut self.pace {
-            pace.ask(shared.now);
+            pace.request(shared.now);
         }
     }
 
-    /// Writes what the socket takes.
+    /// Writes as much output as the socket takes.
     pub(super) fn flush(&mut self, shared: &mut Shared<'_>) {
         let Some(transport) = &mut self.transport else { return };
         if self.written == 0 && !self.output.is_empty() {
-            shared.sends(self.flight.len() as u32);
+            shared.record_depth(self.flight.len() as u32);
         }
         while self.written < self.output.len() {
             let end = self.split.filter(|split| *split > self.written).unwrap_or(self.output.len());
@@ -315,14 +291,14 @@ impl Connection {
         self.split = None;
     }
 
-    /// Reads what has arrived.
+    /// Reads until the socket is empty or the pace requires a pause.
     pub(super) fn read(&mut self, shared: &mut Shared<'_>) {
         let generation = self.generation;
         let mut buffer = std::mem::take(&mut shared.buffer);
         while self.phase == Phase::Open && self.generation == generation {
-            let most = match self.pace.as_mut().map(|pace| (pace.allowance(shared.now), pace)) {
+            let max = match self.pace.as_mut().map(|pace| (pace.allowance(shared.now), pace)) {
                 None => buffer.len(),
-                Some((Ok(most), _)) => most.min(buffer.len()),
+                Some((Ok(max), _)) => max.min(buffer.len()),
                 Some((Err(due), pace)) => {
                     if pace.begins_to_wait(due) {
                         shared.timers.add(due, self.index, generation);
@@ -330,7 +306,7 @@ impl Connection {
                     break;
                 }
             };
-            if !self.read_once(shared, &mut buffer[..most]) {
+            if !self.read_once(shared, &mut buffer[..max]) {
                 break;
             }
         }
@@ -346,15 +322,15 @@ impl Connection {
         }
     }
 
-    /// Reads once; whether there may be more to read.
+    /// Reads once. Returns whether there may be more to read.
     fn read_once(&mut self, shared: &mut Shared<'_>, buffer: &mut [u8]) -> bool {
         let Some(transport) = &mut self.transport else { return false };
         let rest = self.reader.remaining();
         let only_counted = rest >= DISCARD_FROM && !shared.verifies && !transport.is_tls();
         let result = if only_counted && self.unread.is_empty() {
-            let most = buffer.len().min(rest as usize);
-            let result = transport.discard(&mut buffer[..most]);
-            result.map(|count| (count, true, count == most))
+            let max = buffer.len().min(rest as usize);
+            let result = transport.discard(&mut buffer[..max]);
+            result.map(|count| (count, true, count == max))
         } else {
             transport.read(buffer).map(|count| (count, false, count == buffer.len()))
         };
@@ -368,36 +344,36 @@ impl Connection {
         };
         let more = full || self.peer_ended || transport.is_tls();
         if count == 0 {
-            self.ended_by_server(shared);
+            self.closed_by_server(shared);
             return false;
         }
         shared.tick();
         shared.received(count as u64);
         if let Some(pace) = &mut self.pace {
-            pace.took(shared.now, count as u64);
+            pace.read(shared.now, count as u64);
             self.end_silence(shared);
         }
         if discarded {
             self.reader.skip(count as u64);
-            self.answer.body += count as u64;
-            self.take(shared, &[]);
+            self.response.body += count as u64;
+            self.parse(shared, &[]);
         } else if self.unread.is_empty() {
-            self.take(shared, &buffer[..count]);
+            self.parse(shared, &buffer[..count]);
         } else {
             let mut unread = std::mem::take(&mut self.unread);
             unread.extend_from_slice(&buffer[..count]);
-            self.take(shared, &unread);
+            self.parse(shared, &unread);
         }
         more
     }
 
-    /// Uses `data` as far as possible and keeps the rest.
-    fn take(&mut self, shared: &mut Shared<'_>, data: &[u8]) {
+    /// Parses `data` and keeps what the parser has not used.
+    fn parse(&mut self, shared: &mut Shared<'_>, data: &[u8]) {
         let mut at = 0;
         loop {
             let Some(request) = self.flight.front() else {
                 if at < data.len() {
-                    let reason = || "bytes that belong to no request".to_owned();
+                    let reason = || "the server sent bytes without a request".to_owned();
                     shared.fault(ErrorKind::Protocol, 1, reason);
                     self.retry(shared);
                 }
@@ -417,15 +393,15 @@ impl Connection {
                     return;
                 }
                 ResponseEvent::Head { status, .. } => {
-                    self.answer = Answer { status, first_byte: shared.now, ..Answer::default() };
-                    if !shared.job.is_right(status)
+                    self.response = PartialResponse::new(status, shared.now);
+                    if !shared.job.is_expected(status)
                         && !shared.tally.first_errors.contains_key(&ErrorKind::Status)
                     {
-                        self.answer.text = Some(Vec::new());
+                        self.response.text = Some(Vec::new());
                     }
                 }
                 ResponseEvent::Data(body) => {
-                    self.answer.take(body, self.reader.is_body_complete(), shared.verifies);
+                    self.response.add(body, self.reader.is_body_complete(), shared.verifies);
                 }
                 ResponseEvent::End { keep } => {
                     if !self.complete(shared, keep) {
@@ -436,43 +412,43 @@ impl Connection {
         }
     }
 
-    /// An answer is complete; whether the connection goes on.
+    /// Processes a complete response. Returns whether the connection can be used further.
     fn complete(&mut self, shared: &mut Shared<'_>, keep: bool) -> bool {
         let Some(request) = self.flight.pop_front() else { return false };
-        let answer = std::mem::take(&mut self.answer);
-        self.answered += 1;
+        let response = std::mem::take(&mut self.response);
+        self.received += 1;
         shared.in_flight -= 1;
-        shared.tally.answered_with(answer.status);
-        match wrong(shared, &request, answer.status, answer.body, answer.hash()) {
+        shared.tally.count_status(response.status);
+        match check(shared, &request, response.status, response.body, response.hash()) {
             Some(kind) => {
                 let job = shared.job;
-                let reason = || wrong_reason(job, request.url as usize, kind, &answer);
+                let reason = || describe_error(job, request.url, kind, &response);
                 shared.fault(kind, 1, reason);
             }
             None => {
-                self.answers += u64::from(shared.is_counting());
+                self.responses += u64::from(shared.is_counting());
                 shared.record(|tally, now| {
                     let latency = now.saturating_sub(request.due);
                     tally.requests += 1;
                     tally.latency.saturating_record(latency);
                     tally.service.saturating_record(now - request.sent);
-                    tally.first_byte.saturating_record(answer.first_byte - request.sent);
+                    tally.first_byte.saturating_record(response.first_byte - request.sent);
                 });
                 shared.record_in_series(shared.now.saturating_sub(request.due));
             }
         }
         if let Some(pace) = &mut self.pace {
-            pace.answered();
+            pace.complete();
         }
-        if self.answered >= shared.most_requests {
-            // The client closes, whatever the server has said.
+        if self.received >= shared.max_requests {
+            // The client closes, whatever the server has announced.
             self.close(shared);
             return false;
         }
         if !keep {
-            self.ends = true;
+            self.is_closing = true;
             shared.tally.closed_by_server += 1;
-            shared.again(&mut self.flight);
+            shared.send_again(&mut self.flight);
             self.close(shared);
             return false;
         }
@@ -483,8 +459,8 @@ impl Connection {
         true
     }
 
-    /// The server has closed the connection.
-    fn ended_by_server(&mut self, shared: &mut Shared<'_>) {
+    /// Processes the end of the connection by the server.
+    fn closed_by_server(&mut self, shared: &mut Shared<'_>) {
         shared.tick();
         if self.reader.ends_at_close() {
             self.reader = ResponseReader::default();
@@ -501,7 +477,7 @@ impl Connection {
         self.close(shared);
     }
 
-    /// The time that it waited for has come.
+    /// Processes an expired timer.
     pub(super) fn timer(&mut self, shared: &mut Shared<'_>) {
         match self.phase {
             Phase::Closed => shared.reopen(self.index),
@@ -514,12 +490,12 @@ impl Connection {
         }
     }
 
-    /// Whether what it waits for has taken longer than `timeout`.
+    /// Whether connecting, or the oldest request, has taken longer than `timeout`.
     pub(super) fn is_overdue(&self, now: u64, timeout: u64) -> bool {
         let since = match self.phase {
             Phase::Closed => return false,
             Phase::Connecting | Phase::Handshake => self.began,
-            // At a modem's pace an answer takes as long as it takes.
+            // At a modem's pace a response may take any time.
             Phase::Open if self.pace.is_some() && self.reader.is_within() => return false,
             Phase::Open => match self.flight.front() {
                 Some(request) => request.sent,
@@ -529,7 +505,7 @@ impl Connection {
         now.saturating_sub(since) > timeout
     }
 
-    /// It has taken too long.
+    /// Ends the connection after a timeout.
     pub(super) fn time_out(&mut self, shared: &mut Shared<'_>) {
         let (job, url) = (shared.job, self.flight.front().map(|request| request.url));
         let reason = || match url {
@@ -549,19 +525,19 @@ impl Connection {
         self.retry(shared);
     }
 
-    /// Gives up what was in flight and begins anew after a while.
+    /// Drops the requests in flight and connects again after a delay.
     fn retry(&mut self, shared: &mut Shared<'_>) {
         let failed = self.flight.len() as u64;
         shared.in_flight -= failed;
         if failed == 0 {
-            shared.spend();
+            shared.count_failed_connection();
         }
         self.flight.clear();
         self.shut(shared);
         shared.timers.add(shared.now + RETRY, self.index, self.generation);
     }
 
-    /// Closes; what follows is the model's choice.
+    /// Closes the connection and returns its slot to the worker.
     fn close(&mut self, shared: &mut Shared<'_>) {
         shared.record(|tally, now| tally.lifetime.saturating_record(now - self.opened));
         self.shut(shared);
@@ -570,123 +546,12 @@ impl Connection {
 
     fn shut(&mut self, shared: &mut Shared<'_>) {
         self.end_silence(shared);
-        // Closing the socket takes it off the epoll list.
+        // Closing the socket removes it from epoll.
         self.transport = None;
         self.phase = Phase::Closed;
         self.generation = self.generation.wrapping_add(1);
         self.thinking = false;
-        self.answer = Answer::default();
+        self.response = PartialResponse::default();
         self.unread = Vec::new();
-    }
-}
-
-impl Answer {
-    /// A piece of the body; `last`: a body of known length ends with it.
-    #[inline]
-    fn take(&mut self, data: &[u8], last: bool, verify: bool) {
-        let first = self.body == 0;
-        self.body += data.len() as u64;
-        if let Some(text) = &mut self.text {
-            text.extend_from_slice(&data[..data.len().min(TEXT.saturating_sub(text.len()))]);
-        }
-        if !verify {
-            return;
-        }
-        if first && last {
-            self.hash = Some(Digest::of(data));
-        } else {
-            self.digest.get_or_insert_default().update(data);
-        }
-    }
-
-    fn hash(&self) -> u64 {
-        match (&self.hash, &self.digest) {
-            (Some(hash), _) => *hash,
-            (None, Some(digest)) => digest.finish(),
-            (None, None) => Digest::of(b""),
-        }
-    }
-}
-
-fn url_of(job: &Job, url: u32) -> &str {
-    job.plan.urls.get(url as usize).map_or("", String::as_str)
-}
-
-/// What is wrong with the first response of that kind: its URL, and what the server says.
-fn wrong_reason(job: &Job, url: usize, kind: ErrorKind, answer: &Answer) -> String {
-    let url = url_of(job, url as u32);
-    match (kind, &answer.text) {
-        (ErrorKind::Status, Some(text)) if !text.is_empty() => {
-            format!("{url}: status {}, {}", answer.status, excerpt(text))
-        }
-        (ErrorKind::Status, _) => format!("{url}: status {}", answer.status),
-        (ErrorKind::Length, _) => format!("{url}: {} bytes", answer.body),
-        _ => url.to_owned(),
-    }
-}
-
-/// The beginning of what a server sent, on one line.
-pub(super) fn excerpt(bytes: &[u8]) -> String {
-    const MOST: usize = 80;
-    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT)]);
-    let words: Vec<&str> = text.split_ascii_whitespace().collect();
-    let text: String = words.join(" ").chars().filter(|c| !c.is_control()).take(MOST).collect();
-    format!("the server sent \"{text}\"")
-}
-
-/// What is wrong with an answer, if anything.
-#[inline]
-fn wrong(
-    shared: &mut Shared<'_>,
-    request: &InFlight,
-    status: u16,
-    length: u64,
-    hash: u64,
-) -> Option<ErrorKind> {
-    let found = Expected { length, hash };
-    let checks = shared.verifies && !request.head_only && shared.job.is_right(status);
-    let expected = if checks { shared.expected(request.url, found) } else { None };
-    wrong_answer(shared.job, status, request.head_only, found, expected)
-}
-
-/// What is wrong with an answer that is `found` where `expected` ought to be, if anything.
-#[inline]
-pub(super) fn wrong_answer(
-    job: &Job,
-    status: u16,
-    head_only: bool,
-    found: Expected,
-    expected: Option<Expected>,
-) -> Option<ErrorKind> {
-    if !job.is_right(status) {
-        return Some(ErrorKind::Status);
-    }
-    let expected = expected.filter(|_| !head_only)?;
-    if expected.length != found.length {
-        return Some(ErrorKind::Length);
-    }
-    (expected.hash != found.hash).then_some(ErrorKind::Hash)
-}
-
-impl ErrorKind {
-    /// The kind that a system error is of; `otherwise` when it is none of those that have a name.
-    pub(super) fn of(error: &io::Error, otherwise: Self) -> Self {
-        match error.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::CONNREFUSED) => Self::Refused,
-            Some(Errno::CONNRESET | Errno::PIPE) => Self::Reset,
-            Some(Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH) => Self::Timeout,
-            Some(Errno::ADDRNOTAVAIL | Errno::ADDRINUSE) => Self::NoAddress,
-            Some(Errno::MFILE | Errno::NFILE) => Self::NoDescriptor,
-            _ => otherwise,
-        }
-    }
-}
-
-/// Requests on each connection before the client closes it.
-pub(super) fn most_requests(reuse: Reuse) -> u32 {
-    match reuse {
-        Reuse::Never => 1,
-        Reuse::Requests(count) => count,
-        Reuse::Kept => u32::MAX,
     }
 }

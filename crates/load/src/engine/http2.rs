@@ -1,5 +1,4 @@
-//! A loop that speaks HTTP/2: as many streams as asked for on each connection, each with one request after the
-//! other. The figures are the same as those of HTTP/1.
+//! A worker for HTTP/2. Each connection has a fixed number of concurrent requests. The measurements are those of HTTP/1.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
@@ -15,8 +14,8 @@ use tokio::sync::Notify;
 use tokio::task::LocalSet;
 
 use super::clock::{Clock, nanos};
-use super::connection::wrong_answer;
 use super::job::Job;
+use super::response::compare;
 use super::tally::Tally;
 use crate::arrivals::Schedule;
 use crate::choose::Chooser;
@@ -25,76 +24,76 @@ use crate::plan::{End, Model, Verify};
 use crate::progress::Slot;
 use crate::verify::{Digest, Expected};
 
-/// Windows so large that flow control never holds the server up.
+/// Size of the receive windows, so large that flow control never blocks the server.
 const WINDOW: u32 = (1 << 31) - 1;
-/// How often the view is told, and the end looked for.
+/// Interval in which progress is published and the end is checked.
 const TICK: Duration = Duration::from_millis(50);
-/// A connection that failed is made anew after this time.
+/// Delay before a failed connection is opened again.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// What the tasks of a loop share.
+/// State that the tasks of a worker share.
 struct Shared<'a> {
     job: &'a Job,
     clock: Clock,
     state: RefCell<State>,
     counts_from: u64,
     ends: u64,
-    /// Something was added to what is due.
+    /// Notified when an arrival is due.
     arrived: Notify,
 }
 
 struct State {
     tally: Tally,
     left: u64,
-    /// When each request in flight was due, with a serial number.
+    /// The time when each request in flight was due, with a serial number.
     in_flight: BTreeSet<(u64, u64)>,
     serial: u64,
     due: VecDeque<u64>,
-    /// No more will be due.
-    scheduled: bool,
+    /// Whether all arrivals have been due.
+    all_due: bool,
     learned: Vec<Option<Expected>>,
 }
 
-/// What became of a connection.
+/// Result of a connection, as its streams have seen it.
 #[derive(Default)]
-struct Course {
-    answers: Cell<u64>,
-    /// Why no stream of it can be used any more.
+struct ConnectionResult {
+    responses: Cell<u64>,
+    /// Reason why no more streams can be opened.
     ended: Cell<Option<Ended>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ended {
-    /// The server said that it takes no further requests (GOAWAY).
+    /// The server sent GOAWAY.
     GoneAway,
     Failed,
 }
 
-impl Course {
-    /// The worse of the reasons stays.
-    fn end(&self, how: Ended) {
+impl ConnectionResult {
+    /// Records the reason. A failure takes precedence.
+    fn end(&self, reason: Ended) {
         if self.ended.get() != Some(Ended::Failed) {
-            self.ended.set(Some(how));
+            self.ended.set(Some(reason));
         }
     }
 }
 
-/// Why a request has no answer.
+/// Reason why a request has no response.
 enum Failed {
-    /// The server ended the connection in good order and said that it has not looked at this request, which
-    /// may be sent on another one (RFC 9113 §6.8).
+    /// The server ended the connection gracefully and did not process this request, which can be sent again
+    /// (RFC 9113 §6.8).
     NotServed,
     For(ErrorKind),
 }
 
 impl From<h2::Error> for Failed {
     fn from(error: h2::Error) -> Self {
-        let is_polite = error.reason() == Some(h2::Reason::NO_ERROR);
+        let is_graceful = error.reason() == Some(h2::Reason::NO_ERROR);
         Self::For(match error.get_io() {
             Some(error) => ErrorKind::of(error, ErrorKind::Closed),
-            // The h2 crate gives this error to streams above the last that is served and to
-            // those that were not opened yet; what was below ends with an answer or another error.
-            None if error.is_go_away() && error.is_remote() && is_polite => {
+            // The h2 crate returns this error for streams above the last one that is served and for those that were
+            // not opened. Lower streams end with a response or another error.
+            None if error.is_go_away() && error.is_remote() && is_graceful => {
                 return Self::NotServed;
             }
             None if error.is_go_away() => ErrorKind::Closed,
@@ -104,7 +103,7 @@ impl From<h2::Error> for Failed {
     }
 }
 
-/// Runs the loop to its end: what it counted, and when it ended.
+/// Runs a worker to its end. Returns its tally, and the end in nanoseconds since the start.
 pub(super) fn run(
     job: &Job,
     clock: Clock,
@@ -130,7 +129,7 @@ pub(super) fn run(
             in_flight: BTreeSet::new(),
             serial: 0,
             due: VecDeque::new(),
-            scheduled: matches!(plan.model, Model::Closed { .. }),
+            all_due: matches!(plan.model, Model::Closed { .. }),
             learned: vec![
                 None;
                 if plan.verify == Verify::FirstAnswer { plan.urls.len() } else { 0 }
@@ -149,7 +148,7 @@ pub(super) fn run(
     if !in_flight.is_empty() {
         tally.series.end(end.saturating_sub(counts_from));
     }
-    // A stream takes its next request when it can be sent.
+    // A stream takes a request when it can be sent, so that it is sent when it is due.
     tally.finish(end, in_flight.iter().map(|(due, _)| (*due, *due)), due.into_iter());
     (result, tally, end)
 }
@@ -158,8 +157,8 @@ impl Shared<'_> {
     async fn run(&self, index: u32, connections: u64, slot: &Slot) {
         let plan = &self.job.plan;
         let tasks = async {
-            let numbers =
-                (0..connections).map(|place| place * u64::from(plan.threads) + u64::from(index));
+            let numbers = (0..connections)
+                .map(|slot_index| slot_index * u64::from(plan.threads) + u64::from(index));
             let all = futures_util::future::join_all(numbers.map(|number| self.connection(number)));
             match &plan.model {
                 Model::OpenRequests(arrivals) => {
@@ -181,7 +180,7 @@ impl Shared<'_> {
                 tokio::time::sleep(TICK).await;
                 {
                     let state = self.state.borrow();
-                    slot.publish(&state.tally, state.in_flight.len() as u64);
+                    slot.publish(state.tally.snapshot(state.in_flight.len() as u64));
                 }
                 if slot.is_stopped() || self.clock.now() >= self.ends {
                     return;
@@ -198,7 +197,7 @@ impl Shared<'_> {
             .await;
     }
 
-    /// Adds each arrival when it is due.
+    /// Queues each arrival when it is due.
     async fn arrivals(&self, schedule: Schedule) {
         for due in schedule {
             let now = self.clock.now();
@@ -217,7 +216,7 @@ impl Shared<'_> {
             drop(state);
             self.arrived.notify_one();
         }
-        self.state.borrow_mut().scheduled = true;
+        self.state.borrow_mut().all_due = true;
         self.arrived.notify_waiters();
     }
 
@@ -232,41 +231,41 @@ impl Shared<'_> {
         state.tally.series.error(at);
     }
 
-    /// One place: a connection, and another when it fails.
+    /// A connection slot: a connection, and its successors.
     async fn connection(&self, number: u64) {
         let timeout = Duration::from_secs_f64(self.job.plan.timeout_seconds);
         while self.state.borrow().left > 0 && self.clock.now() < self.ends {
             match tokio::time::timeout(timeout, self.open()).await {
                 Ok(Ok(client)) => {
-                    let course = Course::default();
+                    let connection = ConnectionResult::default();
                     let streams = (0..u64::from(self.job.plan.streams)).map(|stream| {
                         let number = number * u64::from(self.job.plan.streams) + stream;
-                        self.stream(client.clone(), number, &course)
+                        self.stream(client.clone(), number, &connection)
                     });
                     futures_util::future::join_all(streams).await;
-                    let ended = course.ended.get();
+                    let ended = connection.ended.get();
                     if ended.is_none() && self.is_done() {
                         return;
                     }
                     self.state.borrow_mut().tally.closed_by_server += 1;
                     if ended == Some(Ended::GoneAway) {
-                        if course.answers.get() > 0 {
+                        if connection.responses.get() > 0 {
                             continue;
                         }
-                        // Or a server that does nothing else would be asked for ever.
+                        // Count a failure, so that a server that always sends GOAWAY cannot keep the run from ending.
                         self.fault(ErrorKind::Closed, || "GOAWAY before any response".to_owned());
-                        self.spend();
+                        self.count_failed_connection();
                     }
                 }
                 Ok(Err(error)) => {
                     let reason = || format!("{error} (connecting to {})", self.job.address);
                     self.fault(ErrorKind::of(&error, ErrorKind::Tls), reason);
-                    self.spend();
+                    self.count_failed_connection();
                 }
                 Err(_) => {
                     let reason = || format!("connecting to {}", self.job.address);
                     self.fault(ErrorKind::Timeout, reason);
-                    self.spend();
+                    self.count_failed_connection();
                 }
             }
             tokio::time::sleep(RETRY).await;
@@ -277,10 +276,10 @@ impl Shared<'_> {
         let state = self.state.borrow();
         state.left == 0
             || self.clock.now() >= self.ends
-            || state.scheduled && !matches!(self.job.plan.model, Model::Closed { .. })
+            || state.all_due && !matches!(self.job.plan.model, Model::Closed { .. })
     }
 
-    fn spend(&self) {
+    fn count_failed_connection(&self) {
         let mut state = self.state.borrow_mut();
         if state.left != u64::MAX {
             state.left = state.left.saturating_sub(1);
@@ -306,7 +305,7 @@ impl Shared<'_> {
                 let stream = connector.connect(tls.name.clone(), socket).await?;
                 let (_, session) = stream.get_ref();
                 if session.alpn_protocol() != Some(b"h2") {
-                    return Err(io::Error::other("the server does not agree to h2"));
+                    return Err(io::Error::other("the server does not negotiate h2"));
                 }
                 let resumed = session.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
                 {
@@ -319,7 +318,7 @@ impl Shared<'_> {
         }
     }
 
-    /// When the next request is due; `None` when there is none.
+    /// The time when the next request is due; `None` if there are no more.
     async fn next_due(&self) -> Option<u64> {
         loop {
             {
@@ -338,7 +337,7 @@ impl Shared<'_> {
                     }
                     return due;
                 }
-                if state.scheduled {
+                if state.all_due {
                     return None;
                 }
             }
@@ -346,10 +345,10 @@ impl Shared<'_> {
         }
     }
 
-    /// Takes back a request that was not served: it will be sent again.
-    fn again(&self, due: u64) {
+    /// Returns a request that the server did not process, to be sent again.
+    fn send_again(&self, due: u64) {
         let mut state = self.state.borrow_mut();
-        // No limit stays none.
+        // Saturates for runs without a number of requests.
         state.left = state.left.saturating_add(1);
         if !matches!(self.job.plan.model, Model::Closed { .. }) {
             state.due.push_front(due);
@@ -357,8 +356,13 @@ impl Shared<'_> {
         }
     }
 
-    /// Requests one after the other, until there are no more or the connection ends.
-    async fn stream(&self, mut client: SendRequest<Bytes>, number: u64, course: &Course) {
+    /// Sends one request after the other, until there are no more or the connection ends.
+    async fn stream(
+        &self,
+        mut client: SendRequest<Bytes>,
+        number: u64,
+        connection: &ConnectionResult,
+    ) {
         let plan = &self.job.plan;
         let mut chooser = Chooser::new(
             &plan.choice,
@@ -393,17 +397,17 @@ impl Shared<'_> {
             let failed = match result {
                 Ok(Ok(())) => None,
                 Ok(Err(Failed::NotServed)) => {
-                    course.end(Ended::GoneAway);
-                    return self.again(due);
+                    connection.end(Ended::GoneAway);
+                    return self.send_again(due);
                 }
                 Ok(Err(Failed::For(kind))) => Some(kind),
                 Err(_) => Some(ErrorKind::Timeout),
             };
             if let Some(kind) = failed {
-                course.end(Ended::Failed);
+                connection.end(Ended::Failed);
                 return self.fault(kind, || self.job.plan.urls[url].clone());
             }
-            course.answers.set(course.answers.get() + 1);
+            connection.responses.set(connection.responses.get() + 1);
             if let Model::Closed { think_seconds } = plan.model
                 && think_seconds > 0.0
             {
@@ -456,13 +460,13 @@ impl Shared<'_> {
         let now = self.clock.now();
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
-        state.tally.answered_with(status);
+        state.tally.count_status(status);
         let found = Expected { length, hash };
         let expected = match state.learned.get_mut(url) {
             None => self.job.reference.expected(url),
             Some(first) => Some(*first.get_or_insert(found)),
         };
-        if let Some(kind) = wrong_answer(self.job, status, head_only, found, expected) {
+        if let Some(kind) = compare(self.job, status, head_only, found, expected) {
             let reason = || format!("{}: status {status}, {length} bytes", self.job.plan.urls[url]);
             state.tally.fault(kind, 1, reason);
             return;
@@ -478,7 +482,7 @@ impl Shared<'_> {
         tally.service.saturating_record(now - sent);
         tally.first_byte.saturating_record(first_byte - sent);
         tally.series.bytes(at, length);
-        tally.series.answer(at, now.saturating_sub(due));
+        tally.series.response(at, now.saturating_sub(due));
     }
 }
 
@@ -490,7 +494,7 @@ where
     builder.initial_window_size(WINDOW).initial_connection_window_size(WINDOW).enable_push(false);
     let (client, connection) = builder.handshake(stream).await.map_err(io::Error::other)?;
     tokio::task::spawn_local(async move {
-        // How it ends is told by the streams that were on it.
+        // Its streams report errors of the connection.
         let _ = connection.await;
     });
     Ok(client)

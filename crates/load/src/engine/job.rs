@@ -1,60 +1,45 @@
-//! A plan made ready: the address, the bytes of every request, and what the answers have to be.
+//! A plan that is ready to run: the address, the requests, and the expected responses.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rustls::pki_types::ServerName;
 use url::Url;
 
-use super::transport::{Asked, Transport};
-use crate::plan::{Plan, Protocol, Reuse};
+use super::request::{Prepared, http2_request};
+use super::tls::Tls;
+use super::transport::{SocketOptions, Transport};
+use crate::plan::{Plan, Protocol};
 use crate::verify::Reference;
 
-/// A plan with all that running it needs.
+/// A plan with everything that is needed to run it.
 pub struct Job {
-    /// What is run.
+    /// The plan.
     pub plan: Plan,
-    /// Where the server is.
+    /// Address of the server.
     pub address: SocketAddr,
-    /// One for each URL.
+    /// The request of each URL.
     pub(super) requests: Vec<Prepared>,
-    /// The same for HTTP/2.
+    /// The request and body of each URL, for HTTP/2.
     http2: Vec<(http::Request<()>, Bytes)>,
     pub(super) tls: Option<Tls>,
-    /// What the bodies have to be.
+    /// The expected bodies.
     pub(super) reference: Reference,
-    /// Statuses that are right; empty: all of 2xx.
+    /// Expected statuses. Empty for all of 2xx.
     pub(super) statuses: Vec<u16>,
-    /// What [`crate::choose::Chooser`] chooses by.
+    /// Cumulative probabilities for [`crate::choose::Chooser`].
     pub(super) table: Arc<[f64]>,
-    /// With a replay: when each request is due, in nanoseconds, and which it is.
+    /// The requests of a replay: the time when each is due, in nanoseconds, and the index of its URL.
     pub(super) replay: Option<Vec<(u64, u32)>>,
 }
 
-/// What a TLS session is made with.
-pub(super) struct Tls {
-    pub(super) config: Arc<rustls::ClientConfig>,
-    pub(super) name: ServerName<'static>,
-}
-
-/// A request's bytes.
-pub(super) struct Prepared {
-    pub(super) bytes: Vec<u8>,
-    /// The same with the wish to close the connection after it.
-    pub(super) last: Vec<u8>,
-    /// Length of the body, which stands at the end of both.
-    pub(super) body: usize,
-    pub(super) head_only: bool,
-}
-
-/// Why a plan cannot be run.
+/// An error that prevents a run.
 #[derive(Debug)]
 pub enum JobError {
-    /// A URL is malformed, of another kind than http and https, or of another server than the first.
+    /// A URL is malformed, has another scheme than http and https, or belongs to another server than the first one.
     Url(String, String),
-    /// The server's name has no address.
+    /// The server's name cannot be resolved.
     Resolve(String, String),
     /// TLS cannot be set up.
     Tls(String),
@@ -77,24 +62,24 @@ impl fmt::Display for JobError {
 
 impl std::error::Error for JobError {}
 
-/// What a plan does not hold.
+/// Inputs of a run that are not part of the plan.
 #[derive(Default)]
 pub struct Extras {
     /// The body of each request.
     pub body: Vec<u8>,
-    /// Statuses that are right; empty: all of 2xx.
+    /// Expected statuses. Empty for all of 2xx.
     pub statuses: Vec<u16>,
-    /// Methods, when they differ from URL to URL; empty: the plan's for all.
+    /// The method of each URL. Empty for the plan's method.
     pub methods: Vec<String>,
-    /// With a replay: when each request is due, in nanoseconds, and which it is.
+    /// The requests of a replay: the time when each is due, in nanoseconds, and the index of its URL.
     pub replay: Option<Vec<(u64, u32)>>,
 }
 
 impl Job {
-    /// Makes `plan` ready.
+    /// Prepares `plan`.
     ///
     /// # Errors
-    /// [`JobError`] says which URL, name or setting is wrong.
+    /// A URL, name or setting is invalid.
     pub fn new(plan: Plan, extras: Extras, reference: Reference) -> Result<Self, JobError> {
         let wrong = |url: &str, why: &str| JobError::Url(url.to_owned(), why.to_owned());
         let mut first: Option<Url> = None;
@@ -120,7 +105,9 @@ impl Job {
         }
         let Some(first) = first else { return Err(wrong("", "there is no URL")) };
         let address = address_of(&first)?;
-        let tls = (first.scheme() == "https").then(|| Tls::new(&plan, &first)).transpose()?;
+        let tls = (first.scheme() == "https")
+            .then(|| Tls::new(&plan, &first).map_err(JobError::Tls))
+            .transpose()?;
         let table = crate::choose::table(&plan.choice, plan.urls.len());
         Ok(Self {
             plan,
@@ -138,7 +125,7 @@ impl Job {
     /// Makes one connection and closes it.
     ///
     /// # Errors
-    /// [`JobError::Connect`] when that cannot be done.
+    /// [`JobError::Connect`] if the connection fails.
     pub fn probe(&self) -> Result<(), JobError> {
         let timeout = std::time::Duration::from_secs_f64(self.plan.timeout_seconds.max(0.001));
         match std::net::TcpStream::connect_timeout(&self.address, timeout) {
@@ -153,9 +140,9 @@ impl Job {
         self.tls.is_some()
     }
 
-    /// Whether that status is a right one.
+    /// Whether the status is an expected one.
     #[inline]
-    pub(super) fn is_right(&self, status: u16) -> bool {
+    pub(super) fn is_expected(&self, status: u16) -> bool {
         if self.statuses.is_empty() {
             (200..300).contains(&status)
         } else {
@@ -168,17 +155,17 @@ impl Job {
         self.http2.get(url).cloned()
     }
 
-    /// Begins the connection with that number.
+    /// Begins to open the connection with that number.
     pub(super) fn connect(&self, number: u64) -> std::io::Result<Transport> {
         let sources = &self.plan.source_addresses;
         let from = (!sources.is_empty()).then(|| sources[number as usize % sources.len()]);
-        let asked = Asked {
+        let options = SocketOptions {
             to: self.address,
             from,
             no_delay: self.plan.request.no_delay,
             pace: self.plan.modem_bits_per_second.map(|bits| bits / 8),
         };
-        Transport::open(&asked, self.tls.as_ref())
+        Transport::open(&options, self.tls.as_ref())
     }
 }
 
@@ -186,149 +173,9 @@ fn address_of(url: &Url) -> Result<SocketAddr, JobError> {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let port = url.port_or_known_default().unwrap_or(80);
     let resolved = (host, port).to_socket_addrs();
-    let told = |why: String| JobError::Resolve(host.to_owned(), why);
-    let all: Vec<_> = resolved.map_err(|error| told(error.to_string()))?.collect();
-    // Servers listen on IPv4 loopback more often than on both.
+    let error = |why: String| JobError::Resolve(host.to_owned(), why);
+    let all: Vec<_> = resolved.map_err(|cause| error(cause.to_string()))?.collect();
+    // Servers listen on the IPv4 loopback address more often than on both.
     let best = all.iter().find(|address| address.is_ipv4()).or(all.first());
-    best.copied().ok_or_else(|| told("has no address".to_owned()))
-}
-
-fn http2_request(
-    plan: &Plan,
-    method: &str,
-    url: &Url,
-    body: &[u8],
-) -> Result<(http::Request<()>, Bytes), String> {
-    let mut request =
-        http::Request::builder().method(method).uri(url.as_str()).version(http::Version::HTTP_2);
-    request = request
-        .header("user-agent", concat!("dunlin/", env!("CARGO_PKG_VERSION")))
-        .header("accept", "*/*");
-    for (name, value) in &plan.request.fields {
-        request = request.header(name, value);
-    }
-    if !body.is_empty() {
-        request = request.header("content-length", body.len());
-    }
-    let request = request.body(()).map_err(|error| error.to_string())?;
-    Ok((request, Bytes::copy_from_slice(body)))
-}
-
-impl Prepared {
-    fn new(plan: &Plan, method: &str, url: &Url, body: &[u8]) -> Self {
-        let mut target = url.path().to_owned();
-        if let Some(query) = url.query() {
-            target.push('?');
-            target.push_str(query);
-        }
-        let version = if plan.protocol == Protocol::Http10 { "1.0" } else { "1.1" };
-        let mut head = format!("{method} {target} HTTP/{version}\r\n");
-        let has =
-            |name: &str| plan.request.fields.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
-        if !has("host") {
-            let host = url.host_str().unwrap_or_default();
-            let port = url.port().map_or(String::new(), |port| format!(":{port}"));
-            head += &format!("Host: {host}{port}\r\n");
-        }
-        if !has("user-agent") {
-            head += concat!("User-Agent: dunlin/", env!("CARGO_PKG_VERSION"), "\r\n");
-        }
-        if !has("accept") {
-            head += "Accept: */*\r\n";
-        }
-        for (name, value) in &plan.request.fields {
-            head += &format!("{name}: {value}\r\n");
-        }
-        let sends_body = !body.is_empty() || matches!(method, "POST" | "PUT" | "PATCH");
-        if sends_body && !has("content-length") {
-            head += &format!("Content-Length: {}\r\n", body.len());
-        }
-        let kept = plan.protocol == Protocol::Http10 && plan.reuse != Reuse::Never;
-        let whole = |connection: &str| {
-            let mut bytes = format!("{head}{connection}\r\n").into_bytes();
-            bytes.extend_from_slice(body);
-            bytes
-        };
-        let says_connection = has("connection");
-        Self {
-            bytes: whole(if kept && !says_connection { "Connection: keep-alive\r\n" } else { "" }),
-            last: whole(if says_connection || plan.protocol == Protocol::Http10 {
-                ""
-            } else {
-                "Connection: close\r\n"
-            }),
-            body: body.len(),
-            head_only: method == "HEAD",
-        }
-    }
-}
-
-impl Tls {
-    fn new(plan: &Plan, url: &Url) -> Result<Self, JobError> {
-        let told = |error: &dyn fmt::Display| JobError::Tls(error.to_string());
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let builder = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| told(&error))?;
-        let mut config = if plan.insecure {
-            let any = Arc::new(AnyCertificate(provider));
-            builder.dangerous().with_custom_certificate_verifier(any).with_no_client_auth()
-        } else {
-            let mut roots = rustls::RootCertStore::empty();
-            let found = rustls_native_certs::load_native_certs();
-            for certificate in found.certs {
-                // One that is not understood cannot vouch for anybody; the others still can.
-                let _ = roots.add(certificate);
-            }
-            builder.with_root_certificates(roots).with_no_client_auth()
-        };
-        config.alpn_protocols = match plan.protocol {
-            Protocol::Http2 => vec![b"h2".to_vec()],
-            _ => vec![b"http/1.1".to_vec()],
-        };
-        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-        let name = ServerName::try_from(host).map_err(|error| told(&error))?;
-        Ok(Self { config: Arc::new(config), name })
-    }
-}
-
-/// Accepts every certificate: the user asked for it.
-#[derive(Debug)]
-struct AnyCertificate(Arc<rustls::crypto::CryptoProvider>);
-
-impl rustls::client::danger::ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &rustls::pki_types::CertificateDer<'_>,
-        _: &[rustls::pki_types::CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: rustls::pki_types::UnixTime,
-    ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
-        Ok(rustls::client::danger::ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &rustls::pki_types::CertificateDer<'_>,
-        signature: &rustls::DigitallySignedStruct,
-    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &rustls::pki_types::CertificateDer<'_>,
-        signature: &rustls::DigitallySignedStruct,
-    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
+    best.copied().ok_or_else(|| error("has no address".to_owned()))
 }

@@ -1,14 +1,18 @@
-//! The engine: loops on threads of their own, each with its connections, its share of the plan and its own
-//! figures. Nothing is shared while they run.
+//! The engine: workers on threads of their own, each with its connections, its share of the plan and its own tally. They
+//! share no mutable state while they run.
 
 mod clock;
 mod connection;
 mod http2;
 mod job;
 mod pace;
+mod request;
+mod response;
 mod series;
+mod shared;
 mod tally;
 mod timers;
+mod tls;
 mod transport;
 mod worker;
 
@@ -20,7 +24,7 @@ use std::time::{Duration, SystemTime};
 pub use job::{Extras, Job, JobError};
 pub use series::Series;
 pub use tally::{Conformance, Tally, Windows};
-pub(crate) use transport::LEAST_BUFFER;
+pub(crate) use transport::MIN_RECEIVE_BUFFER;
 
 use crate::plan::Protocol;
 use crate::processes::{self, Sample};
@@ -29,30 +33,30 @@ use crate::progress::Progress;
 use clock::Clock;
 use worker::Worker;
 
-/// What the loops measured, together.
+/// The measurement of all workers.
 pub struct Measured {
-    /// Everything that was counted.
+    /// The sum of all tallies.
     pub tally: Tally,
-    /// Seconds from the start of counting to the end.
+    /// Duration of the measurement in seconds.
     pub seconds: f64,
-    /// When counting began.
+    /// Start of the measurement.
     pub started: SystemTime,
-    /// The server's processes before and after, when they run on this machine.
+    /// The server's processes before and after, if they run on this machine.
     pub server: Option<(Sample, Sample)>,
     /// The generator's process before and after.
     pub client: (Sample, Sample),
 }
 
-/// Time for a look at all processes of the machine.
-const LOOKING: Duration = Duration::from_millis(20);
+/// Time to search all processes of the machine.
+const SEARCH_TIME: Duration = Duration::from_millis(20);
 
-/// Runs `job` to its end, or until `progress` is told to stop.
+/// Runs `job` to its end, or until `progress` is stopped.
 ///
 /// # Errors
-/// What the system reports when a loop cannot be set up.
+/// A worker cannot be created.
 pub fn run(job: &Job, progress: &Progress) -> io::Result<Measured> {
     let pids = processes::listening_on(job.address);
-    // Servers start processes when there is something to do.
+    // Search again at the end, since servers start processes under load.
     let find = || processes::with_descendants(pids.iter().flatten().copied());
     let sample = |found: &[u32]| {
         let server = (!found.is_empty()).then(|| processes::sample(found));
@@ -90,8 +94,8 @@ pub fn run(job: &Job, progress: &Progress) -> io::Result<Measured> {
         }
         drop(done);
         if !warmup.is_zero() {
-            // Looking for processes takes its time, and the moment of the sample is to be exact.
-            thread::sleep(warmup.saturating_sub(LOOKING));
+            // Search the processes beforehand, so that the sample is taken at the exact time.
+            thread::sleep(warmup.saturating_sub(SEARCH_TIME));
             let found = find();
             thread::sleep(warmup.saturating_sub(Duration::from_nanos(clock.now())));
             before = sample(&found);
@@ -105,14 +109,14 @@ pub fn run(job: &Job, progress: &Progress) -> io::Result<Measured> {
             failure = failure.or(result.err());
             count += 1;
         }
-        // The loops are still there, so that what their threads have used can be read.
+        // The workers' threads still exist, so that their processor time can be read.
         let after = sample(&find());
         drop(held);
         if let Some(error) = failure {
             return Err(error);
         }
         if count < job.plan.threads {
-            return Err(io::Error::other("a loop of the generator ended in a fault"));
+            return Err(io::Error::other("a worker thread panicked"));
         }
         let seconds = last.saturating_sub(began).max(1) as f64 / 1e9;
         let (server, client) = (before.0.zip(after.0), (before.1, after.1));
@@ -122,9 +126,9 @@ pub fn run(job: &Job, progress: &Progress) -> io::Result<Measured> {
 
 type Ended = (io::Result<()>, Tally, u64);
 
-/// The end of a loop's thread: tells, and stays until it is no longer looked at.
+/// Reports the result of a worker, and keeps its thread alive until its processor time has been read.
 fn stay(ended: Ended, done: mpsc::Sender<Ended>, release: mpsc::Receiver<()>) {
-    // Nobody listens only when the run was given up.
+    // The receiver is gone if the run has failed.
     let _ = done.send(ended);
     drop(done);
     let _ = release.recv();

@@ -1,43 +1,42 @@
-//! Reading at the pace of a modem, and whether the server keeps up with it.
+//! Reading at the pace of a modem, and the check that the server keeps up.
 
-/// One connection's pace. A window counts from the first byte on.
+/// The pace of a connection. Windows of measurement begin with the first byte of a response.
 pub(super) struct Pace {
     /// Bytes per second.
     rate: u64,
-    /// When the request was sent whose answer is being read.
-    asked: u64,
-    /// When its first byte came; 0 before.
+    /// Time when the request was sent.
+    requested: u64,
+    /// Time of the first byte of its response; 0 before.
     began: u64,
-    /// Bytes read since then.
+    /// Bytes of the response that were read.
     read: u64,
     window_ends: u64,
     window_read: u64,
     late: bool,
     short: bool,
     windows: u32,
-    /// For when the connection is to be woken.
+    /// Time of the timer that is set.
     waits_until: u64,
 }
 
-/// A connection that conforms has had this share of its pace in each window.
+/// Share of the pace that a conforming connection receives in each window.
 const SHARE: f64 = 0.95;
-/// A window, in nanoseconds: long enough that a packet more or less does not decide.
+/// Length of a window in nanoseconds: long enough that a single packet is not decisive.
 const WINDOW: u64 = 2_000_000_000;
-/// The first byte has to come within this time, in nanoseconds.
+/// Limit for the first byte, in nanoseconds.
 const FIRST_BYTE: u64 = 3_000_000_000;
-/// Reads are made when this much of a second's worth may be read: a packet at a modem's pace, which is half of the
-/// window that the server sees, so that tens of thousands of users are no load for the generator: what a
-/// read costs is the window's update, and the server's next packet.
+/// Reads per second at full pace. At a modem's pace this is one packet per read and half of the receive window, so that tens
+/// of thousands of users are no load for the generator.
 const READS_PER_SECOND: u64 = 2;
-/// Of a second's worth: less than that is no shortage, since packets and reads have other bounds.
+/// Tolerance of a window, as the inverse share of a second: packets and reads do not align with windows.
 const GRAIN: u64 = 10;
 
 impl Pace {
-    /// For a modem of so many bits per second.
+    /// The pace of a modem with that bit rate.
     pub(super) fn new(bits_per_second: u64) -> Self {
         Self {
             rate: (bits_per_second / 8).max(1),
-            asked: 0,
+            requested: 0,
             began: 0,
             read: 0,
             window_ends: 0,
@@ -49,15 +48,18 @@ impl Pace {
         }
     }
 
-    /// A request has been sent.
-    pub(super) fn ask(&mut self, now: u64) {
-        self.asked = now;
+    /// Records that a request was sent.
+    pub(super) fn request(&mut self, now: u64) {
+        self.requested = now;
         self.waits_until = 0;
         self.began = 0;
         self.read = 0;
     }
 
-    /// How much may be read now, or when there is something to read.
+    /// The bytes that can be read now.
+    ///
+    /// # Errors
+    /// The time of the next read, if there are none.
     pub(super) fn allowance(&self, now: u64) -> Result<usize, u64> {
         let step = (self.rate / READS_PER_SECOND).max(1);
         if self.began == 0 {
@@ -70,17 +72,17 @@ impl Pace {
         if next <= now { Ok(step as usize) } else { Err(next) }
     }
 
-    /// Whether a timer for that moment is still to be set: events come in between, and each would
-    /// set one more that never ends.
+    /// Whether a timer for that time has to be set. Events arrive between reads, and each would set another timer
+    /// otherwise.
     pub(super) fn begins_to_wait(&mut self, due: u64) -> bool {
         std::mem::replace(&mut self.waits_until, due) != due
     }
 
-    /// That many bytes were read.
-    pub(super) fn took(&mut self, now: u64, count: u64) {
+    /// Records that `count` bytes were read.
+    pub(super) fn read(&mut self, now: u64, count: u64) {
         if self.began == 0 {
             self.began = now;
-            self.late |= now.saturating_sub(self.asked) > FIRST_BYTE;
+            self.late |= now.saturating_sub(self.requested) > FIRST_BYTE;
             if self.window_ends == 0 {
                 self.window_ends = now + WINDOW;
             }
@@ -90,8 +92,8 @@ impl Pace {
         self.close_window(now, self.rate / GRAIN);
     }
 
-    /// Between two answers no pace is owed.
-    pub(super) fn answered(&mut self) {
+    /// Ends a response. No pace is required until the next one.
+    pub(super) fn complete(&mut self) {
         self.window_ends = 0;
         self.window_read = 0;
     }
@@ -108,14 +110,15 @@ impl Pace {
         self.window_read = 0;
     }
 
-    /// At the end of the run: whether it conformed, and whether its first byte was late.
+    /// Evaluates the connection at the end of the run: whether it conformed, and whether a first byte was late.
     pub(super) fn judge(&mut self, now: u64) -> (bool, bool) {
-        // A read that is not due yet is not the server's.
+        // The last read may not be due yet, which is not the server's fault.
         self.close_window(now, self.rate / READS_PER_SECOND);
-        let never =
-            self.began == 0 && self.asked != 0 && now.saturating_sub(self.asked) > FIRST_BYTE;
+        let never = self.began == 0
+            && self.requested != 0
+            && now.saturating_sub(self.requested) > FIRST_BYTE;
         let late = self.late || never;
-        // Who has had no whole window has shown nothing.
+        // A connection without a complete window does not conform.
         (!late && !self.short && self.windows > 0, late)
     }
 }
@@ -127,15 +130,15 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn reading_keeps_to_the_pace() {
+    fn reads_follow_the_pace() {
         let mut pace = Pace::new(33_600);
         let (mut now, mut read) = (MS, 0);
-        pace.ask(0);
+        pace.request(0);
         while now < 10_000 * MS {
             match pace.allowance(now) {
-                Ok(most) => {
-                    read += most as u64;
-                    pace.took(now, most as u64);
+                Ok(allowed) => {
+                    read += allowed as u64;
+                    pace.read(now, allowed as u64);
                 }
                 Err(due) => now = due,
             }
@@ -146,15 +149,15 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_gives_too_little_or_too_late_is_seen() {
+    fn a_slow_or_late_server_is_detected() {
         let mut slow = Pace::new(33_600);
-        slow.ask(0);
+        slow.request(0);
         for step in 1..60 {
-            slow.took(step * 100 * MS, 300);
+            slow.read(step * 100 * MS, 300);
         }
         assert_eq!(slow.judge(6_000 * MS), (false, false));
         let mut late = Pace::new(33_600);
-        late.ask(1);
+        late.request(1);
         assert_eq!(late.judge(4_000 * MS), (false, true));
     }
 }

@@ -1,4 +1,4 @@
-//! The run in equal intervals. Memory is bounded: when there are too many, two become one.
+//! Time series of a run in equal intervals. Memory is bounded: intervals double in length when there are too many.
 
 use std::ops::Range;
 
@@ -6,18 +6,18 @@ use hdrhistogram::Histogram;
 
 use crate::outcome::Second;
 
-/// Figures by interval.
+/// Counts by interval.
 pub struct Series {
-    /// Nanoseconds of an interval.
+    /// Length of an interval in nanoseconds.
     interval: u64,
     points: Vec<Point>,
-    /// Right responses in intervals of [`SLICE`], as long as [`SLICES`] of them last.
+    /// Valid responses in the first [`SLICES`] intervals of [`SLICE`].
     slices: Vec<u32>,
-    /// When the last bytes came, or requests were in flight again, in nanoseconds.
+    /// Time of the last received byte, or of the first request after idleness, in nanoseconds.
     last: u64,
-    /// Times in which nothing came though requests were in flight.
+    /// Times without received bytes while requests were in flight.
     pauses: Vec<Range<u64>>,
-    /// No request was sent.
+    /// Whether no request was sent.
     unused: bool,
 }
 
@@ -28,14 +28,15 @@ struct Point {
     times: Histogram<u32>,
 }
 
-const MOST: usize = 600;
-/// Shortest pause that is kept, in nanoseconds.
+/// Largest number of intervals.
+const MAX_POINTS: usize = 600;
+/// Shortest pause that is recorded, in nanoseconds.
 const PAUSE: u64 = 20_000_000;
-/// Nanoseconds of a slice: they tell how steady a run of few seconds is.
+/// Length of a slice in nanoseconds. Slices show how steady a short run is.
 const SLICE: u64 = 50_000_000;
-/// Four seconds of them.
+/// Number of slices: four seconds.
 const SLICES: usize = 80;
-/// Most of them.
+/// Largest number of recorded pauses.
 const PAUSES: usize = 1000;
 
 impl Default for Series {
@@ -52,9 +53,9 @@ impl Default for Series {
 }
 
 impl Series {
-    /// An answer that was right, `at` nanoseconds after counting began.
+    /// Counts a valid response, `at` nanoseconds after the start of the measurement.
     #[inline]
-    pub(super) fn answer(&mut self, at: u64, latency: u64) {
+    pub(super) fn response(&mut self, at: u64, latency: u64) {
         self.end_pause(at);
         let slice = (at / SLICE) as usize;
         if slice < SLICES {
@@ -68,14 +69,14 @@ impl Series {
         point.times.saturating_record(latency / 1000);
     }
 
-    /// Requests are in flight from now on, after there were none.
+    /// Records that requests are in flight after a time without any.
     #[inline]
     pub(super) fn resume(&mut self, at: u64) {
         self.unused = false;
         self.last = at;
     }
 
-    /// The run ends with requests in flight.
+    /// Records that the run ends with requests in flight.
     pub(super) fn end(&mut self, at: u64) {
         self.end_pause(at);
     }
@@ -88,14 +89,14 @@ impl Series {
         self.last = at;
     }
 
-    /// Bytes that arrived.
+    /// Counts received bytes.
     #[inline]
     pub(super) fn bytes(&mut self, at: u64, count: u64) {
         self.end_pause(at);
         self.point(at).bytes += count;
     }
 
-    /// A failure.
+    /// Counts a failure.
     pub(super) fn error(&mut self, at: u64) {
         self.point(at).errors += 1;
     }
@@ -104,7 +105,7 @@ impl Series {
     fn point(&mut self, at: u64) -> &mut Point {
         let mut index = (at / self.interval) as usize;
         if index >= self.points.len() {
-            while index >= MOST {
+            while index >= MAX_POINTS {
                 self.coarsen();
                 index = (at / self.interval) as usize;
             }
@@ -124,20 +125,20 @@ impl Series {
         }
     }
 
-    /// Times in which nothing came though requests were in flight, in nanoseconds since counting began; short ones
-    /// are left out.
+    /// Times without received bytes while requests were in flight, in nanoseconds since the start of the measurement. Short
+    /// ones are omitted.
     #[must_use]
     pub fn pauses(&self) -> &[Range<u64>] {
         &self.pauses
     }
 
-    /// Adds what another loop counted.
+    /// Adds the series of another worker.
     pub(super) fn add(&mut self, mut other: Self) {
         if self.unused && self.points.is_empty() {
             *self = other;
             return;
         }
-        // The server has paused when no worker had a response.
+        // A pause of the server is one of all workers.
         if !other.unused {
             let pairs = self.pauses.iter().flat_map(|a| other.pauses.iter().map(move |b| (a, b)));
             let both = pairs.map(|(a, b)| a.start.max(b.start)..a.end.min(b.end));
@@ -166,16 +167,16 @@ impl Series {
     pub fn rates(&self, end: u64) -> Vec<f64> {
         let whole = (end / SLICE).min(SLICES as u64) as usize;
         let group = (whole / 10).max(1);
-        let seconds = (group as u64 * SLICE) as f64 / 1e9;
+        let length = (group as u64 * SLICE) as f64 / 1e9;
         let count = |index: usize| f64::from(self.slices.get(index).copied().unwrap_or(0));
         let groups = (0..whole / group).map(|number| number * group..(number + 1) * group);
-        groups.map(|group| group.map(count).sum::<f64>() / seconds).collect()
+        groups.map(|group| group.map(count).sum::<f64>() / length).collect()
     }
 
-    /// As the outcome shows it; `end` is the length of the run in nanoseconds.
+    /// The intervals as in the outcome. `end` is the duration of the run in nanoseconds.
     pub fn seconds(&self, end: u64) -> Vec<Second> {
         let interval = self.interval as f64 / 1e9;
-        let told = self.points.iter().enumerate().map(|(index, point)| {
+        let seconds = self.points.iter().enumerate().map(|(index, point)| {
             let from = index as u64 * self.interval;
             Second {
                 at: index as f64 * interval,
@@ -187,13 +188,13 @@ impl Series {
                 p99_ms: point.times.value_at_quantile(0.99) as f64 / 1e3,
             }
         });
-        told.filter(|second| second.length > 0.0).collect()
+        seconds.filter(|second| second.length > 0.0).collect()
     }
 }
 
 impl Point {
     fn new() -> Self {
-        // Two digits of microseconds up to an hour: some 6 KB.
+        // Two significant digits of microseconds up to an hour: about 6 KB.
         let times = Histogram::new_with_bounds(1, 3_600_000_000, 2);
         let times = times.unwrap_or_else(|_| unreachable!("the bounds are constants"));
         Self { requests: 0, bytes: 0, errors: 0, times }
@@ -203,7 +204,7 @@ impl Point {
         self.requests += other.requests;
         self.bytes += other.bytes;
         self.errors += other.errors;
-        // Both have the same bounds, so that nothing can be out of range.
+        // Cannot fail: both histograms have the same bounds.
         let _ = self.times.add(&other.times);
     }
 }
@@ -213,30 +214,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn intervals_double_when_there_are_too_many_and_nothing_is_lost() {
+    fn intervals_double_in_length_when_there_are_too_many() {
         let mut series = Series::default();
         series.resume(0);
         for second in 0..2_000_u64 {
-            series.answer(second * 1_000_000_000, 1_000_000);
+            series.response(second * 1_000_000_000, 1_000_000);
         }
-        let told = series.seconds(2_000_000_000_000);
-        assert_eq!(told.len(), 500);
-        assert_eq!(told.iter().map(|second| second.requests).sum::<u64>(), 2_000);
-        assert!(told.iter().all(|second| second.length == 4.0 && second.p50_ms > 0.9));
+        let seconds = series.seconds(2_000_000_000_000);
+        assert_eq!(seconds.len(), 500);
+        assert_eq!(seconds.iter().map(|second| second.requests).sum::<u64>(), 2_000);
+        assert!(seconds.iter().all(|second| second.length == 4.0 && second.p50_ms > 0.9));
     }
 
     /// A series of responses every millisecond from `from` to `to`.
     fn steady(from: u64, to: u64) -> Series {
         let mut series = Series::default();
         series.resume(from * 1_000_000);
-        (from..to).for_each(|ms| series.answer(ms * 1_000_000, 1_000));
+        (from..to).for_each(|ms| series.response(ms * 1_000_000, 1_000));
         series
     }
 
     #[test]
-    fn a_pause_is_the_time_in_which_no_worker_had_a_response() {
+    fn a_pause_is_common_to_all_workers() {
         let mut one = steady(0, 100);
-        one.answer(400_000_000, 1_000);
+        one.response(400_000_000, 1_000);
         let mut other = steady(0, 200);
         other.end(500_000_000);
         let pauses = |series: &Series| -> Vec<(u64, u64)> {
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_body_is_no_pause() {
+    fn a_long_body_causes_no_pause() {
         let mut series = steady(0, 10);
         (10..500).for_each(|ms| series.bytes(ms * 1_000_000, 1_000));
         series.end(500_000_000);
@@ -259,15 +260,15 @@ mod tests {
     }
 
     #[test]
-    fn time_without_requests_is_no_pause() {
+    fn idle_time_is_no_pause() {
         let mut series = steady(0, 10);
         series.resume(900_000_000);
-        series.answer(901_000_000, 1_000);
+        series.response(901_000_000, 1_000);
         assert!(series.pauses().is_empty());
     }
 
     #[test]
-    fn short_runs_have_rates_of_parts_of_a_second() {
+    fn short_runs_have_rates_in_fractions_of_a_second() {
         let rates = steady(0, 1000).rates(1_000_000_000);
         assert_eq!(rates, [1000.0; 10]);
         assert_eq!(steady(0, 90).rates(90_000_000), [1000.0]);

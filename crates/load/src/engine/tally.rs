@@ -1,39 +1,40 @@
-//! What one loop counts; tallies add up.
+//! The counts of a worker. Tallies can be added.
 
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
-use super::Series;
+use super::series::Series;
 use crate::outcome::ErrorKind;
+use crate::progress::Snapshot;
 
-/// Everything that a loop counts. Times are in nanoseconds.
+/// Everything that a worker counts. Times are in nanoseconds.
 pub struct Tally {
-    /// From the time at which a request was due to its answer's last byte.
+    /// From the time when a request was due to the last byte of its response.
     pub latency: Histogram<u64>,
-    /// From the request's sending to its answer's last byte.
+    /// From sending a request to the last byte of its response.
     pub service: Histogram<u64>,
-    /// From the request's sending to its answer's first byte.
+    /// From sending a request to the first byte of its response.
     pub first_byte: Histogram<u64>,
     /// From `connect` to the established connection.
     pub connect: Histogram<u64>,
-    /// From `connect` to the end of a connection that ended as it should.
+    /// From `connect` to the regular end of the connection.
     pub lifetime: Histogram<u64>,
     /// TLS handshakes.
     pub tls: Histogram<u64>,
-    /// How late what was due was noticed.
+    /// Delay between the time when an arrival was due and its processing.
     pub lag: Histogram<u64>,
-    /// Right answers.
+    /// Valid responses.
     pub requests: u64,
     /// Bytes received.
     pub bytes: u64,
     /// Failures.
     pub errors: BTreeMap<ErrorKind, u64>,
-    /// What the first failure of each kind was.
+    /// Description of the first failure of each kind.
     pub first_errors: BTreeMap<ErrorKind, String>,
-    /// Answers by status.
+    /// Responses by status.
     pub status: BTreeMap<u16, u64>,
-    /// The status that was counted last, and how often since.
+    /// The last status, and its occurrences that are not in `status` yet.
     recent_status: (u16, u64),
     /// Connections that were established.
     pub opened: u64,
@@ -41,56 +42,56 @@ pub struct Tally {
     pub closed_by_server: u64,
     /// TLS sessions that were resumed.
     pub tls_resumed: u64,
-    /// Writes of requests, and the sum of those in flight after each.
+    /// Number of writes of requests, and the sum of the requests in flight after each.
     pub depth: (u64, u64),
-    /// Most requests in flight on one connection.
+    /// Largest number of requests in flight on a connection.
     pub depth_max: u32,
-    /// Answers on each connection of those that are there from beginning to end.
+    /// Valid responses of each connection slot.
     pub each: Vec<u64>,
     /// Requests in flight at the end.
     pub unfinished: u64,
-    /// Age of the oldest of them since it was sent.
+    /// Age of the oldest of them, since it was sent.
     pub oldest: u64,
-    /// The longest time from a request's sending to the end of its response, of complete ones.
+    /// The longest service time of a complete response.
     pub slowest: u64,
-    /// Arrivals that were still waiting for a connection at the end.
+    /// Arrivals that wait for a connection at the end.
     pub waiting: u64,
     /// The run in intervals.
     pub series: Series,
-    /// With a modem's pace: who kept it.
+    /// With a modem pace: connections that were served at that pace.
     pub conformance: Conformance,
-    /// With a modem's pace: what the server can send ahead.
+    /// With a modem pace: receive windows, which bound what the server can send ahead.
     pub windows: Windows,
 }
 
-/// Receive windows of the first connections, as the system tells them.
+/// Receive windows of the first connections, as the system reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Windows {
-    /// Connections that were asked about.
-    pub asked: u32,
-    /// The largest window in bytes; `None` when the system tells none.
+    /// Connections whose window was sampled.
+    pub sampled: u32,
+    /// The largest window in bytes; `None` if the system reports none.
     pub largest: Option<u32>,
 }
 
-/// How many connections were served at their pace.
+/// Number of connections that were served at their pace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Conformance {
     /// Connections that were judged.
     pub users: u32,
-    /// Those that got their share in every window.
+    /// Connections that received their share in every window.
     pub conforming: u32,
-    /// Of the others, those whose first byte was late or never came.
+    /// Of the others, those whose first byte was late or did not arrive.
     pub late: u32,
 }
 
 fn histogram() -> Histogram<u64> {
-    // Three digits up to an hour.
+    // Three significant digits up to an hour.
     let made = Histogram::new_with_bounds(1, 3_600_000_000_000, 3);
     made.unwrap_or_else(|_| unreachable!("the bounds are constants"))
 }
 
 impl Tally {
-    /// An empty one for that many connections.
+    /// An empty tally of a worker with `connections` connection slots.
     #[must_use]
     pub fn new(connections: usize) -> Self {
         Self {
@@ -123,15 +124,15 @@ impl Tally {
         }
     }
 
-    /// Counts failures; `reason` describes the first of a kind.
+    /// Counts failures. `reason` describes the first one of a kind.
     pub(super) fn fault(&mut self, kind: ErrorKind, count: u64, reason: impl FnOnce() -> String) {
         *self.errors.entry(kind).or_default() += count;
         self.first_errors.entry(kind).or_insert_with(reason);
     }
 
-    /// Ends the count `end` nanoseconds after the start: requests in flight, by when they were due and sent, and
-    /// arrivals that wait, by when they were due, count in the times by their age. One that is younger than the
-    /// median says nothing of how long it would have taken.
+    /// Ends the measurement `end` nanoseconds after the start. Requests in flight (times when due and sent) and waiting
+    /// arrivals (times when due) are recorded with their age, unless that is below the median: it then gives no information
+    /// on how long they would have taken.
     pub(super) fn finish(
         &mut self,
         end: u64,
@@ -160,9 +161,22 @@ impl Tally {
         }
     }
 
+    /// The counts that are shown during the run.
+    pub(super) fn snapshot(&self, in_flight: u64) -> Snapshot {
+        Snapshot {
+            requests: self.requests,
+            bytes: self.bytes,
+            errors: self.errors.values().sum(),
+            in_flight,
+            p50: self.latency.value_at_quantile(0.5),
+            p99: self.latency.value_at_quantile(0.99),
+            max: self.latency.max(),
+        }
+    }
+
     /// Counts a status.
     #[inline]
-    pub(super) fn answered_with(&mut self, status: u16) {
+    pub(super) fn count_status(&mut self, status: u16) {
         if self.recent_status.0 == status {
             self.recent_status.1 += 1;
         } else {
@@ -171,6 +185,7 @@ impl Tally {
         }
     }
 
+    /// Adds the occurrences of the last status to `status`.
     pub(super) fn settle_status(&mut self) {
         let (status, count) = std::mem::take(&mut self.recent_status);
         if count > 0 {
@@ -178,7 +193,7 @@ impl Tally {
         }
     }
 
-    /// Adds what another loop counted.
+    /// Adds the tally of another worker.
     pub(super) fn add(&mut self, mut other: Self) {
         other.settle_status();
         for (own, others) in [
@@ -190,7 +205,7 @@ impl Tally {
             (&mut self.tls, &other.tls),
             (&mut self.lag, &other.lag),
         ] {
-            // All have the same bounds, so that nothing can be out of range.
+            // Cannot fail: all histograms have the same bounds.
             let _ = own.add(others);
         }
         self.requests += other.requests;
@@ -218,7 +233,7 @@ impl Tally {
         self.conformance.users += other.conformance.users;
         self.conformance.conforming += other.conformance.conforming;
         self.conformance.late += other.conformance.late;
-        self.windows.asked += other.windows.asked;
+        self.windows.sampled += other.windows.sampled;
         self.windows.largest = self.windows.largest.max(other.windows.largest);
     }
 }

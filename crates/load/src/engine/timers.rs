@@ -1,26 +1,26 @@
-//! What connections wait for: a time each.
+//! Timers of connections.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The connections that wait for a time, soonest first.
+/// A priority queue of timers.
 #[derive(Default)]
 pub(super) struct Timers {
     heap: BinaryHeap<Reverse<(u64, u32, u32)>>,
 }
 
 impl Timers {
-    /// Wakes connection `index` at `due`, unless its `generation` is another by then.
+    /// Sets a timer for connection `index`. It is void if the slot has another `generation` when it expires.
     pub(super) fn add(&mut self, due: u64, index: u32, generation: u32) {
         self.heap.push(Reverse((due, index, generation)));
     }
 
-    /// The soonest time that is waited for.
+    /// The time of the next timer.
     pub(super) fn next(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse((due, ..))| *due)
     }
 
-    /// A connection and generation whose time has come.
+    /// The index and generation of an expired timer.
     pub(super) fn pop(&mut self, now: u64) -> Option<(u32, u32)> {
         let Reverse((due, index, generation)) = *self.heap.peek()?;
         if due > now {

@@ -1,4 +1,4 @@
-//! A connection's bytes, plain or through TLS. Nothing here waits.
+//! The byte stream of a connection, plain or TLS. All operations are non-blocking.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -12,51 +12,51 @@ use rustix::net::{
     send, socket_with, sockopt,
 };
 
-use super::job::Tls;
 use super::tally::Windows;
+use super::tls::Tls;
 
-/// A connection's socket, and its TLS session when it has one.
+/// A socket with an optional TLS session.
 pub(super) struct Transport {
     socket: OwnedFd,
     session: Option<Box<rustls::ClientConnection>>,
-    /// TLS records that the socket had no room for.
+    /// Whether TLS records wait for room in the socket's buffer.
     blocked: bool,
 }
 
-/// What is asked of a new socket.
-pub(super) struct Asked {
+/// Options of a new socket.
+pub(super) struct SocketOptions {
     pub(super) to: SocketAddr,
     pub(super) from: Option<IpAddr>,
     pub(super) no_delay: bool,
-    /// Bytes per second at which it will be read: its buffer is made to fit.
+    /// Bytes per second at which it will be read. Limits the receive buffer.
     pub(super) pace: Option<u64>,
 }
 
-/// Bytes of the smallest receive buffer that can be asked for; Linux grants twice as many.
-pub(crate) const LEAST_BUFFER: usize = 2304;
-/// Connections of each thread whose window is looked at: all are made in the same way.
-const LOOKED_AT: u32 = 64;
+/// The smallest receive buffer that can be requested, in bytes. Linux grants twice as many.
+pub(crate) const MIN_RECEIVE_BUFFER: usize = 2304;
+/// Connections of each worker whose window is sampled. All have the same options.
+const SAMPLED_WINDOWS: u32 = 64;
 
 impl Transport {
     /// Begins to connect.
-    pub(super) fn open(asked: &Asked, tls: Option<&Tls>) -> io::Result<Self> {
-        let family = if asked.to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    pub(super) fn open(options: &SocketOptions, tls: Option<&Tls>) -> io::Result<Self> {
+        let family = if options.to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
-        sockopt::set_tcp_nodelay(&socket, asked.no_delay)?;
-        if let Some(rate) = asked.pace {
-            // Set before connecting, so that the window which the server sees never holds more
-            // than a second or two: without it the kernel would take a megabyte at once.
-            sockopt::set_socket_recv_buffer_size(&socket, (rate as usize).max(LEAST_BUFFER))?;
+        sockopt::set_tcp_nodelay(&socket, options.no_delay)?;
+        if let Some(rate) = options.pace {
+            // Set before connecting, so that the window never holds more than a second or two of data. The kernel would
+            // buffer a megabyte otherwise.
+            sockopt::set_socket_recv_buffer_size(&socket, (rate as usize).max(MIN_RECEIVE_BUFFER))?;
         }
-        if let Some(from) = asked.from {
+        if let Some(from) = options.from {
             sockopt::set_socket_reuseaddr(&socket, true)?;
-            // The port is chosen with the connection: one that is taken by a connection to elsewhere will
-            // do, and the kernel need not look for one that nobody has. A kernel without it takes longer.
+            // Let connect(2) choose the port, which can then be shared with connections to other destinations. Without
+            // this option bind(2) looks for a completely unused port, which takes longer.
             let _ = nix::sys::socket::setsockopt(&socket, IpBindAddressNoPort, &true);
             bind(&socket, &SocketAddr::new(from, 0))?;
         }
-        match connect(&socket, &asked.to) {
+        match connect(&socket, &options.to) {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(error) => return Err(error.into()),
         }
@@ -70,10 +70,10 @@ impl Transport {
         Ok(Self { socket, session, blocked: false })
     }
 
-    /// Has the system tell what the server can send ahead, for the first connections.
-    pub(super) fn look_at_window(&self, windows: &mut Windows) {
-        if windows.asked < LOOKED_AT {
-            windows.asked += 1;
+    /// Samples the receive window, for the first connections.
+    pub(super) fn sample_window(&self, windows: &mut Windows) {
+        if windows.sampled < SAMPLED_WINDOWS {
+            windows.sampled += 1;
             windows.largest =
                 windows.largest.max(dunlin_sock_diag::receive_window(self.socket.as_fd()).ok());
         }
@@ -88,13 +88,13 @@ impl Transport {
         self.session.as_ref().is_none_or(|session| !session.is_handshaking())
     }
 
-    /// Whether the session continues an earlier one.
+    /// Whether the session was resumed.
     pub(super) fn is_resumed(&self) -> bool {
         let kind = self.session.as_ref().and_then(|session| session.handshake_kind());
         kind == Some(rustls::HandshakeKind::Resumed)
     }
 
-    /// The error that connecting ended in, if any.
+    /// The error of connecting, if any.
     pub(super) fn connect_error(&self) -> Option<io::Error> {
         match sockopt::socket_error(&self.socket) {
             Ok(Ok(())) => None,
@@ -102,7 +102,7 @@ impl Transport {
         }
     }
 
-    /// Goes on with the handshake as far as the socket allows.
+    /// Continues the handshake as far as the socket permits.
     pub(super) fn handshake(&mut self) -> io::Result<()> {
         let mut nothing = [0; 0];
         self.flush()?;
@@ -114,7 +114,7 @@ impl Transport {
         self.flush()
     }
 
-    /// Reads what has arrived; 0 at the end.
+    /// Reads received bytes; 0 at the end of the stream.
     #[inline]
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.session.is_some() {
@@ -124,8 +124,7 @@ impl Transport {
         Ok(count)
     }
 
-    /// Throws away up to `buffer.len()` bytes that have arrived, without copying them; only
-    /// without TLS.
+    /// Discards up to `buffer.len()` received bytes without copying them; only without TLS.
     pub(super) fn discard(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let (_, count) = recv(&self.socket, buffer, RecvFlags::TRUNC)?;
         Ok(count)
@@ -146,7 +145,7 @@ impl Transport {
         Ok(taken)
     }
 
-    /// Sends the TLS records that are waiting.
+    /// Sends buffered TLS records.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         let Some(session) = &mut self.session else { return Ok(()) };
         self.blocked = false;
@@ -163,7 +162,7 @@ impl Transport {
         Ok(())
     }
 
-    /// Decrypts what has arrived into `buffer`.
+    /// Decrypts received bytes into `buffer`.
     fn pull(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let Some(session) = &mut self.session else { return Ok(0) };
         loop {

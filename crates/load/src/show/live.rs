@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use crate::plan::{End, Plan};
 use crate::processes::{self, Sample};
-use crate::progress::{Progress, Told};
+use crate::progress::{Progress, Snapshot};
 
 /// The view of one run.
 pub struct Live<'a> {
     plan: &'a Plan,
     progress: &'a Progress,
     began: Instant,
-    last: (Instant, Told),
+    last: (Instant, Snapshot),
     client: Sample,
     server: Option<(Vec<u32>, u64)>,
     rates: VecDeque<f64>,
@@ -40,7 +40,7 @@ impl<'a> Live<'a> {
             plan,
             progress,
             began: now,
-            last: (now, Told::default()),
+            last: (now, Snapshot::default()),
             client: processes::sample_self(),
             server,
             rates: VecDeque::new(),
@@ -57,9 +57,9 @@ impl<'a> Live<'a> {
 
     /// Shows how far the run is.
     pub fn show(&mut self) {
-        let (now, told) = (Instant::now(), self.progress.told());
+        let (now, snapshot) = (Instant::now(), self.progress.snapshot());
         let seconds = now.duration_since(self.last.0).as_secs_f64().max(1e-6);
-        let rate = told.requests.saturating_sub(self.last.1.requests) as f64 / seconds;
+        let rate = snapshot.requests.saturating_sub(self.last.1.requests) as f64 / seconds;
         let client = processes::sample_self();
         let busy = (client.cpu_seconds() - self.client.cpu_seconds())
             / seconds
@@ -69,7 +69,7 @@ impl<'a> Live<'a> {
             let used = cpu.saturating_sub(std::mem::replace(before, cpu));
             used as f64 / 1e9 / seconds
         });
-        self.last = (now, told);
+        self.last = (now, snapshot);
         self.client = client;
         self.rates.push_back(rate);
         if self.rates.len() > WIDTH {
@@ -94,41 +94,41 @@ impl<'a> Live<'a> {
     }
 
     fn line(&self, rate: f64, busy: f64, server: Option<f64>) -> String {
-        let told = &self.last.1;
+        let snapshot = &self.last.1;
         format!(
             "{:6.1} s {rate:>10.0} requests/s, p50 {:.3} ms, p99 {:.3} ms, {} errors, {}\n",
             self.began.elapsed().as_secs_f64(),
-            told.p50 as f64 / 1e6,
-            told.p99 as f64 / 1e6,
-            told.errors,
+            snapshot.p50 as f64 / 1e6,
+            snapshot.p99 as f64 / 1e6,
+            snapshot.errors,
             load(busy, server)
         )
     }
 
     fn drawing(&self, rate: f64, busy: f64, server: Option<f64>) -> String {
-        let told = &self.last.1;
-        let (share, rest) = self.done(told);
+        let snapshot = &self.last.1;
+        let (share, rest) = self.done(snapshot);
         let filled = (share * WIDTH as f64) as usize;
         let bar: String = (0..WIDTH).map(|at| if at < filled { '━' } else { '─' }).collect();
         let most = self.rates.iter().copied().fold(1.0, f64::max);
         let curve: String =
             self.rates.iter().map(|rate| BARS[((rate / most * 7.0) as usize).min(7)]).collect();
-        let mean = told.requests as f64 / self.began.elapsed().as_secs_f64().max(1e-6);
+        let mean = snapshot.requests as f64 / self.began.elapsed().as_secs_f64().max(1e-6);
         let back = if self.drawn { format!("\x1b[{LINES}A") } else { String::new() };
         format!(
             "{back}\x1b[2K{bar} {:3.0} % {rest}\n\x1b[2K{rate:>12.0} requests/s, {mean:.0} on average  {curve}\n\x1b[2K{:>12.3} ms p50, {:.3} ms p99, {:.1} ms max\n\x1b[2K{:>12} errors, {} in flight, {}\n",
             share * 100.0,
-            told.p50 as f64 / 1e6,
-            told.p99 as f64 / 1e6,
-            told.max as f64 / 1e6,
-            told.errors,
-            told.in_flight,
+            snapshot.p50 as f64 / 1e6,
+            snapshot.p99 as f64 / 1e6,
+            snapshot.max as f64 / 1e6,
+            snapshot.errors,
+            snapshot.in_flight,
             load(busy, server)
         )
     }
 
     /// The share that is done, and what is left in words.
-    fn done(&self, told: &Told) -> (f64, String) {
+    fn done(&self, snapshot: &Snapshot) -> (f64, String) {
         match self.plan.end {
             End::Seconds(seconds) => {
                 let whole = seconds + self.plan.warmup_seconds;
@@ -136,7 +136,7 @@ impl<'a> Live<'a> {
                 (gone / whole.max(1e-9), format!("{:.0} s left", whole - gone))
             }
             End::Requests(count) => {
-                let done = (told.requests + told.errors).min(count);
+                let done = (snapshot.requests + snapshot.errors).min(count);
                 (done as f64 / count.max(1) as f64, format!("{done} of {count} requests"))
             }
         }

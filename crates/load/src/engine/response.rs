@@ -1,0 +1,144 @@
+//! The response that a connection is reading, and the checks of complete ones.
+
+use std::io;
+
+use rustix::io::Errno;
+
+use super::job::Job;
+use super::shared::{InFlight, Shared};
+use crate::outcome::ErrorKind;
+use crate::verify::{Digest, Expected};
+
+/// Bytes of a body that are kept to report a failure.
+const REPORTED_BODY: usize = 400;
+
+/// A response that is being read.
+#[derive(Default)]
+pub(super) struct PartialResponse {
+    pub(super) status: u16,
+    /// Bytes of the body so far.
+    pub(super) body: u64,
+    /// Time of the first byte, in nanoseconds since the start.
+    pub(super) first_byte: u64,
+    digest: Option<Box<Digest>>,
+    /// Hash of a body that arrived in one read.
+    hash: Option<u64>,
+    /// Start of the body, kept for the report of an unexpected status.
+    pub(super) text: Option<Vec<u8>>,
+}
+
+impl PartialResponse {
+    /// A response whose head arrived at `now`.
+    pub(super) fn new(status: u16, now: u64) -> Self {
+        Self { status, first_byte: now, ..Self::default() }
+    }
+
+    /// Adds a part of the body. `last` states that a body of known length ends with it.
+    #[inline]
+    pub(super) fn add(&mut self, data: &[u8], last: bool, verify: bool) {
+        let first = self.body == 0;
+        self.body += data.len() as u64;
+        if let Some(text) = &mut self.text {
+            text.extend_from_slice(
+                &data[..data.len().min(REPORTED_BODY.saturating_sub(text.len()))],
+            );
+        }
+        if !verify {
+            return;
+        }
+        if first && last {
+            self.hash = Some(Digest::of(data));
+        } else {
+            self.digest.get_or_insert_default().update(data);
+        }
+    }
+
+    pub(super) fn hash(&self) -> u64 {
+        match (&self.hash, &self.digest) {
+            (Some(hash), _) => *hash,
+            (None, Some(digest)) => digest.finish(),
+            (None, None) => Digest::of(b""),
+        }
+    }
+}
+
+/// The URL with that index.
+pub(super) fn url_of(job: &Job, url: u32) -> &str {
+    job.plan.urls.get(url as usize).map_or("", String::as_str)
+}
+
+/// Description of an error in a response: the URL, and the start of an unexpected body.
+pub(super) fn describe_error(
+    job: &Job,
+    url: u32,
+    kind: ErrorKind,
+    response: &PartialResponse,
+) -> String {
+    let url = url_of(job, url);
+    match (kind, &response.text) {
+        (ErrorKind::Status, Some(text)) if !text.is_empty() => {
+            format!("{url}: status {}, {}", response.status, excerpt(text))
+        }
+        (ErrorKind::Status, _) => format!("{url}: status {}", response.status),
+        (ErrorKind::Length, _) => format!("{url}: {} bytes", response.body),
+        _ => url.to_owned(),
+    }
+}
+
+/// The start of what a server sent, on one line.
+pub(super) fn excerpt(bytes: &[u8]) -> String {
+    const CHARACTERS: usize = 80;
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(REPORTED_BODY)]);
+    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    let text: String =
+        words.join(" ").chars().filter(|c| !c.is_control()).take(CHARACTERS).collect();
+    format!("the server sent \"{text}\"")
+}
+
+/// The error in a complete response, if any.
+#[inline]
+pub(super) fn check(
+    shared: &mut Shared<'_>,
+    request: &InFlight,
+    status: u16,
+    length: u64,
+    hash: u64,
+) -> Option<ErrorKind> {
+    let found = Expected { length, hash };
+    let checks = shared.verifies && !request.head_only && shared.job.is_expected(status);
+    let expected = if checks { shared.expected(request.url, found) } else { None };
+    compare(shared.job, status, request.head_only, found, expected)
+}
+
+/// The error in a response with body `found` where `expected` is correct, if any.
+#[inline]
+pub(super) fn compare(
+    job: &Job,
+    status: u16,
+    head_only: bool,
+    found: Expected,
+    expected: Option<Expected>,
+) -> Option<ErrorKind> {
+    if !job.is_expected(status) {
+        return Some(ErrorKind::Status);
+    }
+    let expected = expected.filter(|_| !head_only)?;
+    if expected.length != found.length {
+        return Some(ErrorKind::Length);
+    }
+    (expected.hash != found.hash).then_some(ErrorKind::Hash)
+}
+
+impl ErrorKind {
+    /// Classifies a system error; `otherwise` if it has no kind of its own.
+    pub(super) fn of(error: &io::Error, otherwise: Self) -> Self {
+        match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::CONNREFUSED) => Self::Refused,
+            Some(Errno::CONNRESET | Errno::PIPE) => Self::Reset,
+            Some(Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH) => Self::Timeout,
+            Some(Errno::ADDRNOTAVAIL | Errno::ADDRINUSE) => Self::NoAddress,
+            Some(Errno::MFILE | Errno::NFILE) => Self::NoDescriptor,
+            _ => otherwise,
+        }
+    }
+}

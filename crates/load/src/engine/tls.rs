@@ -1,0 +1,85 @@
+//! TLS configuration of the generator.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::pki_types::ServerName;
+use url::Url;
+
+use crate::plan::{Plan, Protocol};
+
+/// Configuration of TLS sessions.
+pub(super) struct Tls {
+    pub(super) config: Arc<rustls::ClientConfig>,
+    pub(super) name: ServerName<'static>,
+}
+
+impl Tls {
+    pub(super) fn new(plan: &Plan, url: &Url) -> Result<Self, String> {
+        let text = |error: &dyn fmt::Display| error.to_string();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| text(&error))?;
+        let mut config = if plan.insecure {
+            let any = Arc::new(AnyCertificate(provider));
+            builder.dangerous().with_custom_certificate_verifier(any).with_no_client_auth()
+        } else {
+            let mut roots = rustls::RootCertStore::empty();
+            let found = rustls_native_certs::load_native_certs();
+            for certificate in found.certs {
+                // Ignore certificates that rustls does not understand.
+                let _ = roots.add(certificate);
+            }
+            builder.with_root_certificates(roots).with_no_client_auth()
+        };
+        config.alpn_protocols = match plan.protocol {
+            Protocol::Http2 => vec![b"h2".to_vec()],
+            _ => vec![b"http/1.1".to_vec()],
+        };
+        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        let name = ServerName::try_from(host).map_err(|error| text(&error))?;
+        Ok(Self { config: Arc::new(config), name })
+    }
+}
+
+/// Accepts every certificate, as `--insecure` requires.
+#[derive(Debug)]
+struct AnyCertificate(Arc<rustls::crypto::CryptoProvider>);
+
+impl rustls::client::danger::ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &rustls::pki_types::CertificateDer<'_>,
+        _: &[rustls::pki_types::CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: rustls::pki_types::UnixTime,
+    ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
+        Ok(rustls::client::danger::ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &rustls::pki_types::CertificateDer<'_>,
+        signature: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &rustls::pki_types::CertificateDer<'_>,
+        signature: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
