@@ -169,6 +169,7 @@ def test_scripts_hear_nothing_of_the_manager(manager, tmp_path, site):
         assert word not in said, said
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("kind", ["path", "abstract"])
 def test_the_watchdog_hears_that_every_loop_is_alive(tmp_path, site, kind):
     manager = Manager(tmp_path / "n.sock" if kind == "path" else f"@dunlin-test-{os.getpid()}")

@@ -1,11 +1,11 @@
 """A site is served only on connections whose TLS handshake met what the site requires of clients."""
 
-import signal
 import ssl
 import subprocess
 
 import pytest
 
+from support.admin import run
 from support.early_data import early
 from support.files import write
 from support.http import parse, read_all, read_response
@@ -60,7 +60,7 @@ class Sites:
         return f'client_authority = "{self.authorities[name][0]}", {more}'
 
     def text(self, *sites, listen="tls = true"):
-        head = f'[server]\nthreads = 1\n[[listen]]\naddress = "127.0.0.1:0"\n{listen}\n'
+        head = f'[server]\nthreads = 1\nadmin = "{self.folder}/admin.sock"\n[[listen]]\naddress = "127.0.0.1:0"\n{listen}\n'
         return head + "".join(sites)
 
     def start(self, *sites, **options):
@@ -68,11 +68,9 @@ class Sites:
         return self.serve(text=self.text(*sites, **options))
 
     def reload(self, server, *sites):
-        before = server.log.count("reloaded")
         self.file.write_text(self.text(*sites))
-        server.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: server.log.count("reloaded") > before, f"the reload: {server.log}")
-        assert "not reloaded" not in server.log
+        code, _, error = run("reload", "--admin", str(self.folder / "admin.sock"))
+        assert code == 0, error
 
     def connect(self, server, name, client=None, version=None, protocol="http/1.1", session=None):
         made = ssl.create_default_context(cafile=str(self.own[0]))

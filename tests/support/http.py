@@ -46,12 +46,13 @@ def read_response(connection, buffer=b""):
     head, _, rest = buffer.partition(b"\r\n\r\n")
     found = re.search(rb"(?i)content-length: (\d+)", head)
     length = int(found[1]) if found else 0
+    rest = bytearray(rest)
     while len(rest) < length:
-        part = connection.recv(1 << 16)
+        part = connection.recv(1 << 18)
         assert part, "closed within a body"
         rest += part
     status, fields, _ = parse(head + b"\r\n\r\n", "HEAD")
-    return status, fields, rest[:length], rest[length:]
+    return status, fields, bytes(rest[:length]), bytes(rest[length:])
 
 
 def read_any(connection):
