@@ -2,6 +2,7 @@
 
 import re
 import socket
+import ssl
 import subprocess
 import threading
 
@@ -11,26 +12,31 @@ from support.files import write
 from support.http import get, parse, read_all
 from support.http2 import Client, request
 from support.server import DUNLIN
+from support.tls import certificate
 
 ALWAYS = {
-    "host", "connection", "x-original-method", "x-original-uri", "x-forwarded-method", "x-forwarded-uri",
+    "host", "x-original-method", "x-original-uri", "x-forwarded-method", "x-forwarded-uri",
     "x-forwarded-host", "x-forwarded-for", "x-forwarded-proto",
 }
 
 
 class Endpoint:
-    """Another server: keeps the requests that it gets, and responds with the bytes that it is given."""
+    """Another server: keeps the requests that it gets, and responds with the bytes that it is given. Each connection serves one request."""
 
-    def __init__(self, response=b"HTTP/1.1 204 No Content\r\n\r\n"):
-        self.response, self.requests = response, []
+    def __init__(self, response=b"HTTP/1.1 204 No Content\r\n\r\n", tls=None):
+        self.response, self.requests, self.tls = response, [], tls
         self.socket = socket.create_server(("127.0.0.1", 0))
-        self.url = "http://127.0.0.1:%d/check" % self.socket.getsockname()[1]
+        self.url = "%s://127.0.0.1:%d/check" % ("https" if tls else "http", self.socket.getsockname()[1])
         threading.Thread(target=self.serve, daemon=True).start()
 
     def serve(self):
         while True:
             try:
                 connection, _ = self.socket.accept()
+                if self.tls:
+                    connection = self.tls.wrap_socket(connection, server_side=True)
+            except ssl.SSLError:
+                continue
             except OSError:
                 return
             with connection:
@@ -216,10 +222,64 @@ def test_a_path_of_the_same_site_is_asked_and_read_like_another_server(serve, si
     assert server.get("/x.txt?a", "Cookie: in=ann", "X-Forwarded-For: 192.0.2.9", *spoofed)[0] == 200
     seen = dict(line.split("=", 1) for line in probe.read_text().splitlines())
     names = {name[5:].lower().replace("_", "-") for name in seen if name.startswith("HTTP_")}
-    assert names == ALWAYS - {"connection"} | {"cookie", "x-request-id", "traceparent"}
+    assert names == ALWAYS | {"cookie", "x-request-id", "traceparent"}
     assert seen["HTTP_X_FORWARDED_URI"] == "/x.txt?a" and seen["HTTP_X_FORWARDED_FOR"] == "192.0.2.9" == seen["REMOTE_ADDR"]
     assert "eve" not in seen.values() and "/public" not in seen.values()
     with server.connect() as connection:
         connection.sendall(b"GET /x.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         status, fields, _ = parse(read_all(connection))
     assert status == 403 and "x-hop" not in fields and "upgrade" not in fields
+
+
+def test_an_endpoint_by_https_has_to_be_trusted(serve, site, tmp_path):
+    write(site / "x.txt", "x")
+    authority, stranger = certificate(tmp_path, "authority"), certificate(tmp_path, "stranger")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate(tmp_path, "own", issuer=authority))
+    endpoint = Endpoint(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", tls=context)
+    auth = f'forward = "{endpoint.url}"'
+    server = serve(route=f'auth = {{ {auth}, forward_authority = "{authority[0]}" }}')
+    for _ in range(2):
+        assert server.get("/x.txt", "Cookie: a=b")[0] == 200
+        assert endpoint.value("Cookie") == "a=b" and endpoint.value("Host") == endpoint.url.split("/")[2]
+    before = len(endpoint.requests)
+    server = serve(route=f'auth = {{ {auth}, forward_authority = "{stranger[0]}" }}')
+    assert server.get("/x.txt")[0] == 502 and len(endpoint.requests) == before
+    assert "certificate" in server.logged(f"forward authentication at {endpoint.url}: ").lower()
+    with pytest.raises(AssertionError, match="auth: .*none.pem"):
+        serve(route=f'auth = {{ {auth}, forward_authority = "none.pem" }}')
+    with pytest.raises(AssertionError, match="forward_authority does nothing without an https URL"):
+        serve(route=f'auth = {{ forward = "/x", forward_authority = "{authority[0]}" }}')
+
+
+class Persistent:
+    """An endpoint that serves all requests of a connection, and counts its connections."""
+
+    def __init__(self):
+        self.connections = 0
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.url = "http://127.0.0.1:%d/" % self.socket.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            connection, _ = self.socket.accept()
+            self.connections += 1
+            threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
+
+    def serve(self, connection):
+        data = b""
+        while part := connection.recv(1 << 16):
+            data += part
+            while b"\r\n\r\n" in data:
+                data = data.split(b"\r\n\r\n", 1)[1]
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+
+def test_requests_to_an_endpoint_share_a_connection(serve, site):
+    write(site / "x.txt", "x")
+    endpoint = Persistent()
+    server = serve(route=f'auth = {{ forward = "{endpoint.url}" }}')
+    for _ in range(5):
+        assert server.get("/x.txt")[0] == 200
+    assert endpoint.connections == 1

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use dunlin_client::Client;
 use dunlin_http::{Head, Limits};
 
 pub(crate) use self::deadlines::Deadlines;
@@ -92,6 +93,8 @@ pub(crate) struct WorkerContext {
     pub(crate) head_cache: RefCell<WorkerCache>,
     /// Connections to the hosts of applications.
     pub(crate) links: Rc<Links>,
+    /// Requests to other servers.
+    pub(crate) client: Client,
     /// Scripts that were found lately.
     pub(crate) scripts: RefCell<Known>,
     pub(crate) metrics: Rc<WorkerMetrics>,
@@ -224,6 +227,7 @@ impl WorkerContext {
             cache: RefCell::new(WorkerCache::new(server.cache.entries)),
             head_cache: RefCell::new(WorkerCache::new(uncached::MAX_ENTRIES)),
             links: Rc::clone(&worker.links),
+            client: worker.client.clone(),
             scripts: RefCell::default(),
             metrics: Rc::clone(worker.metrics.get_or_init(|| Rc::new(shared.metrics.for_worker()))),
             time: RefCell::new(TimeCache::new()),

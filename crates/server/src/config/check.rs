@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use dunlin_client::Url;
+
 use super::at::{At, Place};
 use super::error::{Problem, Source};
 use super::file::{self, File, OneOrMany, Site as FileSite, TlsTable};
@@ -14,11 +16,10 @@ use super::pattern::Pattern;
 use super::sites::{DEFAULT_SITE, Defaults, Site, SiteRoute, Sites};
 use super::tls::{self, Surroundings, Tls};
 use super::{
-    AccessLog, Address, Cache, Calls, Config, Directory, ErrorLog, ErrorLogPlace, Http1, Jail,
-    Limits, Listen, Overrides, Places, ReverseDns, Server, Span, Traces, UsersFile,
+    AccessLog, Address, Authority, Cache, Calls, Config, Directory, ErrorLog, ErrorLogPlace, Http1,
+    Jail, Limits, Listen, Overrides, Places, ReverseDns, Server, Span, Traces, UsersFile,
 };
 use crate::checks::UserFile;
-use crate::client::Client;
 use crate::telemetry::Format;
 use crate::telemetry::redact::DEFAULT_KEYS;
 
@@ -42,6 +43,7 @@ pub(super) fn check(
         warnings: Vec::new(),
         directories: Vec::new(),
         users: Vec::new(),
+        authorities: Vec::new(),
         leaves_root_for: None,
     };
     let server = checker.server(&file.server);
@@ -69,7 +71,7 @@ pub(super) fn check(
         _ => Calls::Any,
     };
     checker.tell_of_paths_outside();
-    let Checker { problems, warnings, directories, users, .. } = checker;
+    let Checker { problems, warnings, directories, users, authorities, .. } = checker;
     if problems.is_empty() {
         Ok(Config {
             server: Server { calls, ..server },
@@ -78,6 +80,7 @@ pub(super) fn check(
             sites,
             directories,
             users,
+            authorities,
             warnings,
             path: source.path.to_owned(),
             unused: None,
@@ -107,6 +110,7 @@ struct Checker<'a> {
     warnings: Vec<Problem>,
     directories: Vec<Directory>,
     users: Vec<UsersFile>,
+    authorities: Vec<Authority>,
     /// The user that the server becomes, if it ceases to be root by that.
     leaves_root_for: Option<String>,
 }
@@ -186,12 +190,7 @@ impl Checker<'_> {
     }
 
     fn traces(&mut self, traces: &file::Traces) -> Traces {
-        let is_url = Client::is_of_network(&traces.endpoint);
-        let usable = match is_url {
-            true => Client::check(&traces.endpoint),
-            false => Err(format!("{:?} is no URL", traces.endpoint.value)),
-        };
-        if let Err(what) = usable {
+        if let Err(what) = Url::parse(&traces.endpoint) {
             self.problem(&traces.endpoint.span, format!("traces: {what}"));
         }
         let sample = traces.sample.as_deref().copied().unwrap_or(1.0);
@@ -200,13 +199,10 @@ impl Checker<'_> {
         }
         Traces {
             endpoint: traces.endpoint.value.clone(),
-            authority: traces.authority.as_ref().map(|path| {
-                let authority = self.absolute(path);
-                if let Some(folder) = authority.parent() {
-                    self.look_up_later("authority", folder, &path.span);
-                }
-                authority
-            }),
+            authority: traces
+                .authority
+                .as_ref()
+                .map(|path| self.authority("traces", "authority", path)),
             sample,
             service: traces.service.clone().unwrap_or_else(|| "dunlin".into()),
         }
@@ -546,6 +542,9 @@ impl Checker<'_> {
                 && let Some(forward) = &mut table.forward
             {
                 self.socket_in(&mut forward.value);
+                if let Some(path) = &mut table.forward_authority {
+                    path.value = self.authority("auth", "forward_authority", path);
+                }
             }
             if let Some(script) = &mut route.script {
                 let files = route.root.as_ref().map(|root| &root.value).or(root.as_ref());
@@ -687,6 +686,17 @@ impl Checker<'_> {
         let users = Arc::clone(users);
         self.users.push(UsersFile { path: absolute.clone(), users, problem });
         absolute
+    }
+
+    /// A file of trusted authorities, which `table.key` names.
+    fn authority(&mut self, table: &'static str, key: &'static str, path: &At<PathBuf>) -> PathBuf {
+        let authority = self.absolute(path);
+        if let Some(folder) = authority.parent() {
+            self.look_up_later(key, folder, &path.span);
+        }
+        let problem = self.source.problem(path.span.as_ref(), String::new());
+        self.authorities.push(Authority { path: authority.clone(), table, problem });
+        authority
     }
 
     fn root(&mut self, root: &At<PathBuf>) -> PathBuf {

@@ -77,6 +77,7 @@ fn auth(route: &Route, report: Report<'_>) -> Option<Auth> {
                 &[
                     ("user_field", table.user_field.as_ref().map(|at| &at.span)),
                     ("forward_fields", table.forward_fields.as_ref().map(|at| &at.span)),
+                    ("forward_authority", table.forward_authority.as_ref().map(|at| &at.span)),
                     ("timeout", table.timeout.as_ref().map(|at| &at.span)),
                 ],
             );
@@ -100,9 +101,14 @@ fn auth(route: &Route, report: Report<'_>) -> Option<Auth> {
                     ("attempts", table.attempts.as_ref().map(|at| &at.span)),
                 ],
             );
-            let target = Target::parse(forward)
+            let authority = table.forward_authority.as_ref().map(|path| path.value.clone());
+            let target = Target::parse(forward, authority)
                 .map_err(|what| report(&forward.span, format!("auth: {what}")))
                 .ok()?;
+            if let Some(path) = table.forward_authority.as_ref().filter(|_| !target.is_secure()) {
+                let what = "auth: forward_authority does nothing without an https URL";
+                report(&path.span, what.into());
+            }
             let user_field = table.user_field();
             if let Some(at) = table.user_field.as_ref().filter(|at| !is_token(at.as_bytes())) {
                 report(&at.span, format!("auth: {:?} is not a field name", at.value));

@@ -94,6 +94,7 @@ pub struct Config {
     /// Where the file is; empty when there is none.
     path: PathBuf,
     users: Vec<UsersFile>,
+    authorities: Vec<Authority>,
     /// The file; empty when there is none.
     text: Box<str>,
     /// A configuration in the directory that is served without it.
@@ -107,6 +108,16 @@ pub struct Config {
 struct UsersFile {
     path: PathBuf,
     users: Arc<UserFile>,
+    /// Where it is named, without words.
+    problem: Problem,
+}
+
+/// A file of trusted authorities.
+#[derive(Debug)]
+struct Authority {
+    path: PathBuf,
+    /// The table that names it.
+    table: &'static str,
     /// Where it is named, without words.
     problem: Problem,
 }
@@ -535,6 +546,11 @@ impl Config {
             }
         }
         self.users.iter().for_each(|file| file.verify(problems));
+        for Authority { path, table, problem } in &self.authorities {
+            if let Err(what) = crate::tls::client_config(Some(path)) {
+                problems.push(problem.saying(format!("{table}: {what}")));
+            }
+        }
         let Server { user, group, .. } = &self.server;
         // Inside, nobody may be known by name; who it is was decided before.
         if Jail::entered().is_none()

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use dunlin_client::Url;
 use rustls::CipherSuite;
 use sha2::{Digest, Sha256};
 
@@ -253,8 +254,7 @@ fn read_acme(
         );
     }
     let url = directory.as_ref().map_or(LETS_ENCRYPT, |directory| &directory.value);
-    let parsed = url.parse::<http::Uri>().ok();
-    if !parsed.is_some_and(|url| url.scheme_str() == Some("https") && url.host().is_some()) {
+    if !Url::parse(url).is_ok_and(|url| url.is_secure()) {
         let place = directory.as_ref().and_then(|directory| directory.span.clone());
         report(&place, format!("acme: {url:?} is not a URL that begins with https://"));
     }

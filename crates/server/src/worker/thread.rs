@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use dunlin_client::Client;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Notify;
 
@@ -28,6 +29,7 @@ pub(crate) struct Worker {
     pub(super) connections: Rc<Connections>,
     pub(super) deadlines: Rc<Deadlines>,
     pub(super) links: Rc<Links>,
+    pub(super) client: Client,
     /// What it has counted, whatever the configuration was.
     pub(super) metrics: OnceCell<Rc<WorkerMetrics>>,
     pub(super) buffers: Cell<Option<Box<Buffers>>>,
@@ -48,6 +50,7 @@ impl Worker {
             connections: Rc::default(),
             deadlines: Rc::new(Deadlines::new(Rc::clone(&ticker))),
             links: Rc::default(),
+            client: Client::default(),
             metrics: OnceCell::new(),
             buffers: Cell::new(Some(Box::default())),
             current: RefCell::new(None),

@@ -10,13 +10,13 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use dunlin_client::{self as client, Url};
 use dunlin_http::http1::Connection;
-use dunlin_http::semantics::{is_field_value, target};
-use dunlin_http::{BodyLength, FieldLines, Head, Request};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream};
+use dunlin_http::semantics::target;
+use dunlin_http::{BodyLength, FieldLines, FieldName, Head, Request};
 
 use super::fields;
 use crate::checks::{CheckInput, Client, Decision, Rejection, RequestContext, Scheme};
@@ -26,10 +26,10 @@ use crate::response::{Piece, Response};
 use crate::route::{self, Incoming, Origin, Reply};
 use crate::stream;
 use crate::telemetry::ScriptContext;
-use crate::whole_answer::receive;
+use crate::tls;
 use crate::worker::WorkerContext;
 
-/// Somebody else who decides.
+/// Authentication by an endpoint.
 #[derive(Debug)]
 pub(crate) struct Forward {
     pub(crate) target: Target,
@@ -41,26 +41,40 @@ pub(crate) struct Forward {
     pub(crate) timeout: Duration,
 }
 
-/// Whom to ask.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The endpoint.
+#[derive(Debug, Clone)]
 pub(crate) enum Target {
     /// A path of the same site.
     Path(String),
-    /// A server: host and port, and the path.
-    Tcp { authority: String, port: u16, path: String },
-    /// A server at a Unix socket.
+    /// A path of another server, or of one at a Unix socket.
+    Server(Arc<Endpoint>),
+}
+
+/// A path of another server.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    place: Place,
+    /// Authorities by whom the certificate of an https URL has to be signed; those that the system trusts if absent.
+    authority: Option<PathBuf>,
+    /// Made with the first request, as an https URL needs certificates from files.
+    origin: OnceLock<client::Origin>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    Url(Url),
     Unix { socket: PathBuf, path: String },
 }
 
-/// What an answer may have, head and body.
-const LARGEST: usize = 64 * 1024;
+/// Most bytes of the body of a response.
+const MAX_BODY: usize = 64 * 1024;
 
 impl Target {
-    /// Reads `/path`, `http://host:port/path` or `unix:/socket:/path`.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    /// Reads `/path`, `http://host:port/path`, `https://host:port/path` or `unix:/socket:/path`.
+    pub(crate) fn parse(text: &str, authority: Option<PathBuf>) -> Result<Self, String> {
         let hint = || {
             format!(
-                "{text:?} is neither a path such as \"/login/check\" nor an http URL, \
+                "{text:?} is neither a path such as \"/login/check\" nor an http or https URL, \
                  nor \"unix:/SOCKET:/PATH\""
             )
         };
@@ -70,19 +84,52 @@ impl Target {
         if text.starts_with('/') {
             return Ok(Self::Path(text.into()));
         }
-        if let Some(rest) = text.strip_prefix("unix:") {
-            let (socket, path) = rest.split_once(':').ok_or_else(hint)?;
-            let fine = socket.starts_with('/') && path.starts_with('/');
-            let target = Self::Unix { socket: socket.into(), path: path.into() };
-            return fine.then_some(target).ok_or_else(hint);
+        let place = if let Some(rest) = text.strip_prefix("unix:") {
+            let is_absolute =
+                |(socket, path): &(&str, &str)| socket.starts_with('/') && path.starts_with('/');
+            let (socket, path) = rest.split_once(':').filter(is_absolute).ok_or_else(hint)?;
+            Place::Unix { socket: socket.into(), path: path.into() }
+        } else {
+            Place::Url(Url::parse(text).map_err(|_| hint())?)
+        };
+        Ok(Self::Server(Arc::new(Endpoint { place, authority, origin: OnceLock::new() })))
+    }
+
+    /// Whether the endpoint is reached by TLS.
+    pub(crate) fn is_secure(&self) -> bool {
+        matches!(self, Self::Server(endpoint) if matches!(&endpoint.place, Place::Url(url) if url.is_secure()))
+    }
+}
+
+impl Endpoint {
+    /// The server. An error if it needs TLS and the certificates of its authorities cannot be read.
+    fn origin(&self) -> Result<&client::Origin, String> {
+        if let Some(origin) = self.origin.get() {
+            return Ok(origin);
         }
-        let rest = text.strip_prefix("http://").ok_or_else(hint)?;
-        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let host = dunlin_http::semantics::host::parse(authority.as_bytes());
-        let host = host.filter(|host| !host.name.is_empty()).ok_or_else(hint)?;
-        let path = if path.is_empty() { "/" } else { path };
-        let port = host.port.unwrap_or(80);
-        Ok(Self::Tcp { authority: authority.into(), port, path: path.into() })
+        let origin = match &self.place {
+            Place::Url(url) => {
+                client::Origin::from_url(url, || tls::client_config(self.authority.as_deref()))?
+            }
+            Place::Unix { socket, .. } => client::Origin::unix(socket),
+        };
+        Ok(self.origin.get_or_init(|| origin))
+    }
+
+    /// A request of the endpoint. `host` is the authority that the client has sent.
+    fn request(&self, host: &[u8]) -> Result<client::Request, String> {
+        let origin = self.origin()?;
+        Ok(match &self.place {
+            Place::Url(url) => client::Request::for_url(origin, "GET", url),
+            Place::Unix { path, .. } => {
+                let mut request = client::Request::new(origin, "GET", path);
+                // A request of HTTP/1.0 may be without Host.
+                if let (false, Ok(host)) = (host.is_empty(), std::str::from_utf8(host)) {
+                    request.head.authority = host.into();
+                }
+                request
+            }
+        })
     }
 }
 
@@ -90,8 +137,10 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Path(path) => f.write_str(path),
-            Self::Tcp { authority, path, .. } => write!(f, "http://{authority}{path}"),
-            Self::Unix { socket, path } => write!(f, "unix:{}:{path}", socket.display()),
+            Self::Server(endpoint) => match &endpoint.place {
+                Place::Url(url) => url.fmt(f),
+                Place::Unix { socket, path } => write!(f, "unix:{}:{path}", socket.display()),
+            },
         }
     }
 }
@@ -105,29 +154,25 @@ impl Forward {
         if input.context.client.is_subrequest {
             return Decision::Allow;
         }
-        let message = self.message(input);
+        let fields = self.fields(input);
+        let host = input.request.field(FieldName::Host).unwrap_or_default().to_vec();
         let (ctx, context) = (Rc::clone(input.ctx), Rc::clone(input.context));
         let (target, user_field, limit) =
             (self.target.clone(), self.user_field.clone(), self.timeout);
         Decision::Wait(Box::pin(async move {
-            let response = async {
-                match &target {
-                    Target::Path(_) => within(&ctx, &context, &message).await,
-                    Target::Tcp { authority, port, .. } => {
-                        let host = authority.strip_suffix(&format!(":{port}")).unwrap_or(authority);
-                        let host = host.trim_start_matches('[').trim_end_matches(']');
-                        talk(TcpStream::connect((host, *port)).await?, &message).await
-                    }
-                    Target::Unix { socket, .. } => {
-                        talk(UnixStream::connect(socket).await?, &message).await
-                    }
+            let response = match &target {
+                Target::Path(path) => {
+                    let message = message(path, &host, &fields);
+                    let late = |_| Err("no response within the time limit".to_owned());
+                    let response = tokio::time::timeout(limit, within(&ctx, &context, &message));
+                    let response = response.await.map(|it| it.map_err(|error| error.to_string()));
+                    response.unwrap_or_else(late)
+                }
+                Target::Server(endpoint) => {
+                    request_from(endpoint, &ctx.client, &host, fields, limit).await
                 }
             };
-            let late = || io::Error::new(io::ErrorKind::TimedOut, "its response takes too long");
-            let response = tokio::time::timeout(limit, response).await;
-            let response = response.unwrap_or_else(|_| Err(late()));
-            match response.map_err(|error| error.to_string()).and_then(|it| decide(it, &user_field))
-            {
+            match response.and_then(|response| decide(response, &user_field)) {
                 Ok(Authorization::Granted(user)) => {
                     if let Some(user) = user {
                         context.set_user(user, Scheme::Forward);
@@ -149,22 +194,11 @@ impl Forward {
         }))
     }
 
-    /// The request that the endpoint gets.
-    fn message(&self, input: &CheckInput<'_, '_>) -> Vec<u8> {
+    /// The fields of the request that the endpoint gets.
+    fn fields(&self, input: &CheckInput<'_, '_>) -> FieldLines {
         let CheckInput { request, context, .. } = input;
-        let host = request.field(dunlin_http::FieldName::Host).unwrap_or_default();
-        let (path, own_host) = match &self.target {
-            Target::Path(path) => (path, host),
-            Target::Tcp { authority, path, .. } => (path, authority.as_bytes()),
-            Target::Unix { path, .. } => (path, host),
-        };
+        let host = request.field(FieldName::Host).unwrap_or_default();
         let mut lines = FieldLines::new();
-        // A request of HTTP/1.0 may be without Host, and an empty one is malformed.
-        let version: &[u8] = if own_host.is_empty() { b" HTTP/1.0\r\n" } else { b" HTTP/1.1\r\n" };
-        if !own_host.is_empty() {
-            lines.push("Host", own_host);
-        }
-        lines.push("Connection", "close");
         lines.push("X-Original-Method", request.method_text());
         let uri = origin_form(request);
         lines.push("X-Original-URI", &uri);
@@ -174,8 +208,20 @@ impl Forward {
         lines.push("X-Forwarded-For", context.client.address.to_string());
         lines.push("X-Forwarded-Proto", if context.client.encrypted { "https" } else { "http" });
         fields::add_passed(&mut lines, request, &self.fields);
-        [b"GET ", path.as_bytes(), version, lines.as_bytes(), b"\r\n"].concat()
+        lines
     }
+}
+
+/// A request of HTTP/1 for a path of this server.
+fn message(path: &str, host: &[u8], fields: &FieldLines) -> Vec<u8> {
+    let mut lines = FieldLines::new();
+    // A request of HTTP/1.0 may be without Host, and an empty one is malformed.
+    let version: &[u8] = if host.is_empty() { b" HTTP/1.0\r\n" } else { b" HTTP/1.1\r\n" };
+    if !host.is_empty() {
+        lines.push("Host", host);
+    }
+    lines.push("Connection", "close");
+    [b"GET ", path.as_bytes(), version, lines.as_bytes(), fields.as_bytes(), b"\r\n"].concat()
 }
 
 /// The path with its query, also when the target has a host (RFC 9112 §3.2.2): the endpoint may compare
@@ -208,7 +254,7 @@ fn decide(mut response: Response, user_field: &str) -> Result<Authorization, Str
     }
 }
 
-/// Asks a path of this server.
+/// Requests the decision from a path of this server.
 async fn within(
     ctx: &Rc<WorkerContext>,
     context: &RequestContext,
@@ -233,7 +279,7 @@ async fn within(
                 encrypted: client.encrypted,
                 tls: None,
                 script_context: Rc::new(ScriptContext::new(Instant::now(), None)),
-                // What decides has nothing to tell the client.
+                // Interim responses of the endpoint do not go to the client.
                 early_hints: EarlyHints::new(false),
                 redirects: 0,
             })
@@ -241,31 +287,33 @@ async fn within(
         }
         reply => file::into_response(&request, reply).await,
     };
-    // The client is only told what has a bound, and a script need not wait for it to be read.
+    // A streamed body has no bound and does not go to the client; its script need not wait for a reader.
     if let Some(stream) = response.body.take_stream() {
         stream.source.discard();
     }
     Ok(response)
 }
 
-/// Asks another server.
-async fn talk(
-    mut peer: impl AsyncRead + AsyncWrite + Unpin,
-    message: &[u8],
-) -> io::Result<Response> {
-    peer.write_all(message).await?;
-    let whole = receive(&mut peer, false, LARGEST).await?;
-    let mut response = Response::new(whole.status);
-    for field in whole.fields() {
-        let field = field.and_then(|(name, value)| Some((std::str::from_utf8(name).ok()?, value)));
-        let bad = || io::Error::new(io::ErrorKind::InvalidData, "its response has bad fields");
-        let (name, value) = field.ok_or_else(bad)?;
-        if !is_field_value(value) {
-            return Err(bad());
-        }
-        response.fields.push(name, value);
-    }
-    response.body.push(Piece::Memory(whole.body.into()));
+/// Requests the decision from another server.
+async fn request_from(
+    endpoint: &Endpoint,
+    client: &client::Client,
+    host: &[u8],
+    fields: FieldLines,
+    limit: Duration,
+) -> Result<Response, String> {
+    let mut request = endpoint.request(host)?;
+    request.head.fields = fields;
+    request.timeouts = client::Timeouts::total(limit);
+    let exchange = async {
+        let mut exchange = client.send(request, client::Empty).await?;
+        let head = exchange.final_head().await?;
+        Ok((head, exchange.collect(MAX_BODY).await?))
+    };
+    let (head, body) = exchange.await.map_err(|error: client::Error| error.reason().to_owned())?;
+    let mut response = Response::new(head.status);
+    response.fields = head.fields;
+    response.body.push(Piece::Memory(body));
     Ok(response)
 }
 
@@ -275,16 +323,19 @@ mod tests {
 
     #[test]
     fn targets_are_paths_urls_and_sockets() {
-        let tcp = |authority: &str, port, path: &str| {
-            Ok(Target::Tcp { authority: authority.into(), port, path: path.into() })
-        };
-        assert_eq!(Target::parse("/a?b"), Ok(Target::Path("/a?b".into())));
-        assert_eq!(Target::parse("http://a.example"), tcp("a.example", 80, "/"));
-        assert_eq!(Target::parse("http://[::1]:9/x"), tcp("[::1]:9", 9, "/x"));
-        let unix = Target::Unix { socket: "/run/a".into(), path: "/x".into() };
-        assert_eq!(Target::parse("unix:/run/a:/x"), Ok(unix));
-        for wrong in ["", "x", "https://a/", "http:///", "unix:/run/a", "unix:a:/x", "/a b"] {
-            assert!(Target::parse(wrong).is_err(), "{wrong}");
+        for text in [
+            "/a?b",
+            "http://a.example/",
+            "http://[::1]:9/x",
+            "https://a.example:444/x?y",
+            "unix:/run/a:/x",
+        ] {
+            let target = Target::parse(text, None).unwrap();
+            assert_eq!(target.to_string(), text);
+            assert_eq!(target.is_secure(), text.starts_with("https"));
+        }
+        for wrong in ["", "x", "ftp://a/", "http:///", "unix:/run/a", "unix:a:/x", "/a b"] {
+            assert!(Target::parse(wrong, None).is_err(), "{wrong}");
         }
     }
 }

@@ -138,7 +138,7 @@ pub struct AuthTable {
     /// Wrong passwords of one address within a minute, after which it is answered with 429. 10 when
     /// absent.
     pub attempts: Option<At<usize>>,
-    /// Who decides instead: a path of the same site, `http://host:port/path` or
+    /// Who decides instead: a path of the same site, `http://host:port/path`, `https://host:port/path` or
     /// `unix:/socket:/path`. It gets a GET request with `forward_fields` of the client and
     /// `X-Forwarded-Method`, `-Uri`, `-Host`, `-For` and `-Proto`; 2xx lets the request pass, every other
     /// response below 500 goes to the client.
@@ -149,6 +149,9 @@ pub struct AuthTable {
     /// Fields of the client's request that the endpoint gets, instead of `Accept`, `Accept-Language`,
     /// `Authorization`, `Cookie`, `Origin`, `Referer`, `User-Agent` and `X-Requested-With`.
     pub forward_fields: Option<At<Vec<At<String>>>>,
+    /// File in PEM form with the authorities by which the certificate of an https endpoint is judged; the system's when
+    /// absent.
+    pub forward_authority: Option<At<PathBuf>>,
     /// Longest wait for that answer. `5s` when absent.
     pub timeout: Option<At<Span>>,
     // What was found out lately: of all routes that share this table.
