@@ -366,7 +366,7 @@ def test_a_wrong_filter_is_explained(serve):
     assert server.get(f"/status/watch?filter={quote('ms>')}")[0] == 400
     assert server.get("/status/watch?level=all")[0] == 400
     done = subprocess.run([DUNLIN, "top", "--once", "--admin", server.url], capture_output=True, text=True)
-    assert done.returncode == 1 and "the server answers 404" in done.stderr
+    assert done.returncode == 1 and "the server responds with 404" in done.stderr
 
 
 @pytest.fixture
@@ -688,7 +688,7 @@ def test_a_collector_that_fails_costs_spans_only(serve, site, collector):
     server = serve(server=f'stop_timeout = "60s"\ntraces = {{ endpoint = "{collector.url}" }}', more=STATUS)
     for _ in range(20):
         assert server.get("/a.txt")[0] == 200
-    server.logged("traces are lost: the collector answers 503")
+    server.logged("traces are lost: the collector responds with 503")
     wait_until(lambda: total(metrics(server), "dunlin_spans_total", result="lost") >= 20, "the loss")
     assert server.stop() == 0, "lost spans do not delay the end until stop_timeout"
 

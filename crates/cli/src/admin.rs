@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use dunlin_server::client::Client;
+use dunlin_client::Error;
 
 use crate::configuration::admin_socket;
+use crate::remote::Remote;
 
 /// The longest wait for a response. An upgrade responds within the server's `upgrade_timeout`.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -72,17 +73,18 @@ impl Arguments {
 /// # Errors
 /// When there is no answer.
 fn command(socket: &Path, path: &str) -> Result<(bool, String), String> {
-    let explain = |error: io::Error| {
-        let hint = match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => "; no server runs there",
-            io::ErrorKind::PermissionDenied => "; only the server's own user may use it",
+    let explain = |error: Error| {
+        let hint = match error.io_kind() {
+            Some(io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+                "; no server runs there"
+            }
+            Some(io::ErrorKind::PermissionDenied) => "; only the server's own user may use it",
             _ => "",
         };
         format!("{error}{hint}")
     };
     let limit = if path == "/upgrade" { PATIENCE_FOR_UPGRADE } else { PATIENCE };
-    let client = Client::new(&socket.display().to_string())?.with_timeout(Some(limit));
-    let answer = client.post(path, "text/plain", b"").map_err(explain)?;
-    let is_done = answer.status == 200;
-    Ok((is_done, answer.text().map_err(explain)?))
+    let response = Remote::at_socket(socket)?.with_limit(limit).post(path).map_err(explain)?;
+    let is_done = response.status() == 200;
+    Ok((is_done, response.text().map_err(explain)?))
 }

@@ -4,13 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use dunlin_server::client::Client;
 use dunlin_server::config::{Config, Confinement, Overrides, Problem, StartupSettings, diff};
 use dunlin_server::explain;
 use serde::Deserialize;
 
 use crate::configuration::{self, admin_socket};
-use crate::remote::expect_ok;
+use crate::remote::{Remote, expect_ok};
 
 /// The arguments of `dunlin check`.
 #[derive(Args)]
@@ -184,8 +183,8 @@ struct Running {
 
 impl Running {
     fn ask(socket: &Path) -> Result<Self, String> {
-        let client = Client::new(&socket.display().to_string())?;
-        let text = expect_ok(client.get("/config"))?.text().map_err(|error| error.to_string())?;
+        let server = Remote::at_socket(socket)?;
+        let text = expect_ok(server.get("/config"))?.text().map_err(|error| error.to_string())?;
         serde_json::from_str(&text).map_err(|error| format!("the server's answer: {error}"))
     }
 }

@@ -1,12 +1,71 @@
-//! Where commands find a running server.
+//! Requests of commands to a running server.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
-use dunlin_server::client::{Answer, Client};
+use dunlin_client::{BlockingClient, BlockingResponse, Error, Origin, Timeouts, Url};
 
 use crate::configuration::admin_socket;
+
+/// The limit of each phase of a request, unless a command sets another.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// A running server.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    client: BlockingClient,
+    /// The path that all others are beneath; without a slash at its end.
+    prefix: String,
+}
+
+impl Remote {
+    /// The server at an admin socket, or with its status route at an `http://` URL.
+    ///
+    /// # Errors
+    /// If `place` is a URL of another kind.
+    pub(crate) fn new(place: &str) -> Result<Self, String> {
+        if !place.contains("://") {
+            return Self::at_socket(Path::new(place));
+        }
+        let url =
+            Url::parse(place).ok().filter(|url| !url.is_secure() && !url.target().contains('?'));
+        let url = url.ok_or_else(|| {
+            format!("{place:?} is not an http URL such as \"http://127.0.0.1:8080/status/\"")
+        })?;
+        let prefix = url.target().trim_end_matches('/').to_owned();
+        Self::at(&Origin::tcp(url.host(), url.port()), prefix)
+    }
+
+    /// The server at an admin socket.
+    ///
+    /// # Errors
+    /// If the system refuses what a client needs.
+    pub(crate) fn at_socket(path: &Path) -> Result<Self, String> {
+        Self::at(&Origin::unix(path), String::new())
+    }
+
+    fn at(origin: &Origin, prefix: String) -> Result<Self, String> {
+        let client = BlockingClient::new(origin).map_err(|error| error.to_string())?;
+        Ok(Self { client, prefix }.with_limit(LIMIT))
+    }
+
+    /// The same server, with another limit of each phase of a request.
+    pub(crate) fn with_limit(self, limit: Duration) -> Self {
+        Self { client: self.client.with_timeouts(Timeouts::each(limit)), ..self }
+    }
+
+    /// Requests `path`, which begins with a slash.
+    pub(crate) fn get(&self, path: &str) -> Result<BlockingResponse, Error> {
+        self.client.get(&format!("{}{path}", self.prefix))
+    }
+
+    /// Sends a command to `path`, which begins with a slash.
+    pub(crate) fn post(&self, path: &str) -> Result<BlockingResponse, Error> {
+        self.client.post(&format!("{}{path}", self.prefix), "text/plain", "")
+    }
+}
 
 /// Which server a command speaks to.
 #[derive(Args)]
@@ -21,8 +80,8 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// A client of it, and where it is.
-    pub(crate) fn client(&self) -> Result<(Client, String), ExitCode> {
+    /// The server, and its address as text.
+    pub(crate) fn server(&self) -> Result<(Remote, String), ExitCode> {
         let refuse = |error: String| {
             eprintln!("dunlin: {error}");
             ExitCode::from(2)
@@ -38,23 +97,27 @@ impl Admin {
                 found?.display().to_string()
             }
         };
-        let client = Client::new(&place).map_err(|error| refuse(format!("--admin {error}")))?;
-        Ok((client, place))
+        let server = Remote::new(&place).map_err(|error| refuse(format!("--admin {error}")))?;
+        Ok((server, place))
     }
 }
 
-/// What went wrong between the command and the server, as a sentence.
-pub(crate) fn expect_ok(answer: std::io::Result<Answer>) -> Result<Answer, String> {
-    let answer = answer.map_err(|error| {
+/// The response, if its status is 200; else what went wrong, as a sentence.
+pub(crate) fn expect_ok(
+    response: Result<BlockingResponse, Error>,
+) -> Result<BlockingResponse, String> {
+    let response = response.map_err(|error| {
         format!("the server is not reached: {error}; is `admin` set in its configuration, or `status` on a route?")
     })?;
-    match answer.status {
-        200 => Ok(answer),
+    match response.status() {
+        200 => Ok(response),
         status => {
-            let text = answer.text().unwrap_or_default();
+            let text = response.text().unwrap_or_default();
             let first =
                 text.lines().next().filter(|line| !line.starts_with('<')).unwrap_or_default();
-            Err(format!("the server answers {status}: {first}").trim_end_matches(": ").to_owned())
+            Err(format!("the server responds with {status}: {first}")
+                .trim_end_matches(": ")
+                .to_owned())
         }
     }
 }

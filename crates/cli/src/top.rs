@@ -11,13 +11,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use clap::Args;
-use dunlin_server::client::Client;
 use dunlin_server::status::Report;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
 use self::figures::{Figures, History};
 use self::screen::{Order, Screen};
-use crate::remote::{Admin, expect_ok};
+use crate::remote::{Admin, Remote, expect_ok};
 
 /// What `dunlin top` is told.
 #[derive(Args)]
@@ -51,13 +50,13 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Shows the figures until it is told to end.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    let (client, place) = match arguments.admin.client() {
+    let (server, place) = match arguments.admin.server() {
         Ok(found) => found,
         Err(code) => return code,
     };
     let result = match (arguments.once, io::stdout().is_terminal()) {
-        (true, _) => once(&client, arguments.interval),
-        (false, true) => live(client, arguments.interval, &place),
+        (true, _) => once(&server, arguments.interval),
+        (false, true) => live(server, arguments.interval, &place),
         (false, false) => Err("standard output is no terminal; use --once".into()),
     };
     match result {
@@ -69,32 +68,32 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-fn look(client: &Client) -> Result<Report, String> {
-    let text = expect_ok(client.get("/status.json"))?.text().map_err(|error| error.to_string())?;
+fn look(server: &Remote) -> Result<Report, String> {
+    let text = expect_ok(server.get("/status.json"))?.text().map_err(|error| error.to_string())?;
     serde_json::from_str(&text)
         .map_err(|error| format!("what the server says is no status: {error}"))
 }
 
-fn once(client: &Client, interval: Duration) -> Result<(), String> {
-    let first = look(client)?;
+fn once(server: &Remote, interval: Duration) -> Result<(), String> {
+    let first = look(server)?;
     std::thread::sleep(interval);
-    print!("{}", Figures::new(&look(client)?, &first).text());
+    print!("{}", Figures::new(&look(server)?, &first).text());
     Ok(())
 }
 
 /// Looks again and again on a thread of its own, so that a server that does not answer holds up no
 /// key.
-fn keep_looking(client: &Client, interval: Duration, looks: &Sender<Result<Report, String>>) {
-    while looks.send(look(client)).is_ok() {
+fn keep_looking(server: &Remote, interval: Duration, looks: &Sender<Result<Report, String>>) {
+    while looks.send(look(server)).is_ok() {
         std::thread::sleep(interval);
     }
 }
 
-fn live(client: Client, interval: Duration, place: &str) -> Result<(), String> {
+fn live(server: Remote, interval: Duration, place: &str) -> Result<(), String> {
     // What is wrong from the beginning is said on a plain terminal.
-    let first = look(&client)?;
+    let first = look(&server)?;
     let (sender, looks) = channel();
-    std::thread::spawn(move || keep_looking(&client, interval, &sender));
+    std::thread::spawn(move || keep_looking(&server, interval, &sender));
     let mut terminal = ratatui::init();
     let result = follow(&mut terminal, first, &looks, place);
     ratatui::restore();

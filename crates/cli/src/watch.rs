@@ -1,7 +1,7 @@
 //! `dunlin watch`
 
 use std::fmt::Write as _;
-use std::io::{self, BufRead, BufReader, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -82,16 +82,16 @@ fn watch(arguments: &Arguments) -> Result<ExitCode, String> {
         eprintln!("dunlin: {error}\n  {filter}\n  {:>1$}", '^', error.at + 1);
         return Ok(ExitCode::from(2));
     }
-    let client = match arguments.admin.client() {
-        // Minutes may pass between two requests; the server sends a sign of life each 15 s.
-        Ok((client, _)) => client.with_timeout(Some(std::time::Duration::from_secs(60))),
+    let server = match arguments.admin.server() {
+        // Minutes may pass between two requests; the server sends an empty line each 15 s.
+        Ok((server, _)) => server.with_limit(std::time::Duration::from_secs(60)),
         Err(code) => return Ok(code),
     };
     let level =
         arguments.level.to_possible_value().map_or_else(String::new, |v| v.get_name().into());
     let (begins, filter) = (arguments.begins, encode(&filter));
-    let answer = client.get(&format!("/watch?level={level}&begins={begins}&filter={filter}"));
-    let mut lines = BufReader::new(expect_ok(answer)?);
+    let response = server.get(&format!("/watch?level={level}&begins={begins}&filter={filter}"));
+    let mut lines = expect_ok(response)?;
     let show = Show { level: arguments.level, colored: arguments.is_colored() };
     let (mut line, mut out, mut left) = (Vec::new(), io::stdout(), arguments.count);
     while left != Some(0) {

@@ -46,7 +46,7 @@ impl Body for Empty {
     }
 }
 
-/// A body that is in memory as a whole.
+/// A body that is in memory as a whole; without bytes it is no body.
 #[derive(Debug, Clone, Default)]
 pub struct Full {
     bytes: Bytes,
@@ -62,7 +62,10 @@ impl Full {
 
 impl Body for Full {
     fn size(&self) -> BodySize {
-        BodySize::Known(self.bytes.len() as u64)
+        match self.bytes.len() as u64 {
+            0 => BodySize::Empty,
+            length => BodySize::Known(length),
+        }
     }
 
     fn poll_chunk(&mut self, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {

@@ -40,9 +40,8 @@ pub(crate) async fn within<T>(
 }
 
 async fn open(origin: &Origin) -> Result<Stream, Error> {
-    let failed = |error: io::Error| {
-        Error::new(ErrorKind::Connect, origin, format_args!("connecting failed: {error}"))
-    };
+    let failed =
+        |error: io::Error| Error::of_system(ErrorKind::Connect, origin, "connecting", &error);
     let (host, port) = match origin.place() {
         Place::Tcp(host, port) => (host, *port),
         Place::Unix(path) => {

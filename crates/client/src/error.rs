@@ -2,6 +2,7 @@
 
 use std::error;
 use std::fmt;
+use std::io;
 
 /// An error of the client. Its text names the origin, what failed and why.
 #[derive(Debug)]
@@ -9,6 +10,7 @@ pub struct Error {
     kind: ErrorKind,
     origin: String,
     reason: String,
+    io_kind: Option<io::ErrorKind>,
     /// The connection ended before any byte of the response arrived.
     pub(crate) is_unanswered: bool,
 }
@@ -58,7 +60,18 @@ impl Error {
         reason: impl fmt::Display,
     ) -> Self {
         let (origin, reason) = (origin.to_string(), reason.to_string());
-        Self { kind, origin, reason, is_unanswered: false }
+        Self { kind, origin, reason, io_kind: None, is_unanswered: false }
+    }
+
+    /// An error of the system, which prevented `what`.
+    pub(crate) fn of_system(
+        kind: ErrorKind,
+        origin: &impl fmt::Display,
+        what: &str,
+        error: &io::Error,
+    ) -> Self {
+        let io_kind = Some(error.kind());
+        Self { io_kind, ..Self::new(kind, origin, format_args!("{what} failed: {error}")) }
     }
 
     pub(crate) fn timeout(phase: Phase, origin: &impl fmt::Display) -> Self {
@@ -83,6 +96,12 @@ impl Error {
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         matches!(self.kind, ErrorKind::Timeout(_))
+    }
+
+    /// The kind of the system's error that prevented a connection.
+    #[must_use]
+    pub fn io_kind(&self) -> Option<io::ErrorKind> {
+        self.io_kind
     }
 
     /// The reason without the origin.

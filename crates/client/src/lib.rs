@@ -17,6 +17,8 @@
 //! No task is needed for an exchange over HTTP/1: it makes progress when the caller polls it. A caller that drops an
 //! [`Exchange`] before its end closes the connection (HTTP/1) or resets the stream (HTTP/2).
 //!
+//! Programs without a runtime use [`BlockingClient`].
+//!
 //! # Example
 //! ```
 //! use dunlin_client::{Client, Empty, Error, Origin, Request};
@@ -36,6 +38,7 @@
 //! # drop(fetch);
 //! ```
 
+mod blocking;
 mod body;
 mod client;
 mod connect;
@@ -51,6 +54,7 @@ mod timer;
 mod upgraded;
 mod url;
 
+pub use blocking::{BlockingClient, BlockingResponse};
 pub use body::{Body, Empty, Full};
 pub use client::{Client, Request};
 pub use error::{Error, ErrorKind, Phase};

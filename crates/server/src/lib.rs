@@ -3,7 +3,6 @@
 mod blocking;
 mod cache;
 mod checks;
-pub mod client;
 mod clock;
 pub mod config;
 mod connection_limits;

@@ -5,20 +5,20 @@
 //! worker ever waits.
 
 use std::fmt::Write;
-use std::io::Read;
+use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use dunlin_client::{BlockingClient, Origin, Timeouts, Url};
 use dunlin_http::Request;
 use dunlin_http::semantics::host;
 use serde_json::{Value, json};
 
 use super::metrics::{Label, named};
 use super::{AccessRecord, Timings, random};
-use crate::client::Client;
 use crate::config::Traces;
 use crate::transport::Peer;
 
@@ -54,7 +54,7 @@ enum Message {
     Stop,
 }
 
-/// A span that has ended, with copies of what is told of it.
+/// A span that has ended, with copies of what the collector gets of it.
 struct Ended {
     span: Span,
     /// Nanoseconds since 1970.
@@ -80,6 +80,8 @@ struct Ended {
 const WAITING: usize = 4096;
 /// Spans of one message.
 const BATCH: usize = 512;
+/// Bytes of a response that are read.
+const MAX_RESPONSE: u64 = 64 * 1024;
 /// How long spans are gathered.
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -96,13 +98,16 @@ impl Tracer {
     /// # Errors
     /// When the thread cannot be started or the endpoint cannot be one.
     pub(crate) fn start(settings: &Traces) -> Result<Self, String> {
+        let url = Url::parse(&settings.endpoint).map_err(|error| error.to_string())?;
         let trusted = || crate::tls::client_config(settings.authority.as_deref());
-        let client = Client::secure(&settings.endpoint, trusted)?;
-        let client = client.with_timeout(Some(Duration::from_secs(5)));
+        let origin = Origin::from_url(&url, trusted)?;
+        let client = BlockingClient::new(&origin).map_err(|error| error.to_string())?;
+        let client = client.with_timeouts(Timeouts::each(Duration::from_secs(5)));
         let (queue, spans) = sync_channel(WAITING);
         let (counts, is_stopping) = (Arc::<Counts>::default(), Arc::<AtomicBool>::default());
         let exporter = Exporter {
             client,
+            url,
             service: settings.service.clone(),
             counts: Arc::clone(&counts),
             is_stopping: Arc::clone(&is_stopping),
@@ -289,7 +294,8 @@ fn encode(ended: &Ended) -> Value {
 
 /// The thread that encodes and sends.
 struct Exporter {
-    client: Client,
+    client: BlockingClient,
+    url: Url,
     service: String,
     counts: Arc<Counts>,
     is_stopping: Arc<AtomicBool>,
@@ -341,16 +347,20 @@ impl Exporter {
             "scopeSpans": [{"scope": {"name": "dunlin", "version": version}, "spans": spans}],
         }]});
         let body = body.to_string();
-        let answer = self.client.post("", "application/json", body.as_bytes());
-        let answer = answer.map_err(|error| error.to_string())?;
-        if (200..300).contains(&answer.status) {
+        let response = self.client.post(self.url.target(), "application/json", body);
+        let mut response = response.map_err(|error| error.to_string())?;
+        let status = response.status();
+        let mut start = String::new();
+        // The body is read to its end, so that the connection can serve the next batch.
+        let read = response.by_ref().take(200).read_to_string(&mut start);
+        let rest = io::copy(&mut response.take(MAX_RESPONSE), &mut io::sink());
+        if (200..300).contains(&status) {
             return Ok(());
         }
-        let mut what = format!("the collector answers {}", answer.status);
-        let mut text = String::new();
-        if answer.take(200).read_to_string(&mut text).is_ok() && !text.is_empty() {
+        let mut what = format!("the collector responds with {status}");
+        if read.is_ok() && rest.is_ok() && !start.is_empty() {
             // Writing to a String cannot fail.
-            let _ = write!(what, ": {}", text.escape_debug());
+            let _ = write!(what, ": {}", start.escape_debug());
         }
         Err(what)
     }
