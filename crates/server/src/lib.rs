@@ -25,7 +25,6 @@ mod telemetry;
 mod temp_files;
 mod tls;
 mod transport;
-mod whole_answer;
 mod worker;
 
 pub use explain::explain;

@@ -10,6 +10,7 @@ mod policy;
 mod seal;
 mod session;
 mod status;
+mod trust;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -18,7 +19,6 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime};
 
 use self::acme::Challenges;
-pub(crate) use self::acme::client_config;
 use self::certificate::Answering;
 pub(crate) use self::coverage::shortcomings;
 pub(crate) use self::handshake::Standing;
@@ -28,6 +28,7 @@ pub(crate) use self::policy::Policy;
 use self::policy::{CurrentPolicy, Requirements};
 pub(crate) use self::session::Session;
 pub(crate) use self::status::CertificateStatus;
+pub(crate) use self::trust::client_config;
 use crate::config::{Config, Tls};
 
 /// How often the files of certificates are looked at.
@@ -289,7 +290,7 @@ fn stamps(settings: &Tls) -> Vec<Stamp> {
 /// What is wrong with them.
 pub(crate) fn examine(settings: &Tls) -> Result<Vec<String>, String> {
     if let Some(acme) = &settings.acme {
-        acme::roots(acme.authority.as_deref())?;
+        trust::roots(acme.authority.as_deref())?;
         if let Some(external) = &acme.external {
             acme::read_external_key(&external.key)?;
         }

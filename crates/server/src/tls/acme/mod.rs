@@ -19,7 +19,6 @@ use tokio::sync::Semaphore;
 
 use self::advice::Advice;
 pub(crate) use self::challenges::{ALPN, Challenges};
-pub(crate) use self::client::{client_config, roots};
 pub(crate) use self::files::Outcome;
 use self::order::Failure;
 pub(crate) use self::order::read_external_key;

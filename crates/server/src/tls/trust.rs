@@ -1,0 +1,46 @@
+//! Which servers a client of ours trusts.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, RootCertStore};
+
+use super::certificate::{chain, provider};
+use super::clock::WallClock;
+
+/// The configuration of a client that trusts servers whose certificates are signed by the authorities in the file
+/// `authority`, or by those that the system trusts.
+///
+/// # Errors
+/// If no authority can be trusted: the reason.
+pub(crate) fn client_config(authority: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
+    let config = ClientConfig::builder_with_details(provider(), Arc::new(WallClock))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(roots(authority)?)
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+}
+
+/// The authorities in the file `authority`, or those that the system trusts.
+///
+/// # Errors
+/// If the file cannot be used, or the system trusts no authority.
+pub(super) fn roots(authority: Option<&Path>) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    if let Some(file) = authority {
+        for certificate in chain(file)? {
+            let wrong = |error| format!("authority {}: {error}", file.display());
+            roots.add(certificate).map_err(wrong)?;
+        }
+        return Ok(roots);
+    }
+    let system: Vec<CertificateDer<'static>> = rustls_native_certs::load_native_certs().certs;
+    // An authority whose certificate cannot be parsed is left out; the others are still of use.
+    roots.add_parsable_certificates(system);
+    if roots.is_empty() {
+        return Err("the system has no list of authorities; install ca-certificates".into());
+    }
+    Ok(roots)
+}
