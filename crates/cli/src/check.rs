@@ -178,6 +178,7 @@ struct Running {
     overrides: Overrides,
     /// The configuration that it was started with.
     started_with: Option<String>,
+    #[serde(rename = "in_force")]
     startup: Option<Confinement>,
 }
 
