@@ -99,6 +99,12 @@ impl RequestHead {
         Ok(())
     }
 
+    /// Whether the body waits for a 100 response (RFC 9110 §10.1.1).
+    #[must_use]
+    pub fn expects_continue(&self) -> bool {
+        self.lists("Expect", "100-continue")
+    }
+
     /// Whether some field of that name lists `option`.
     pub(crate) fn lists(&self, name: &str, option: &str) -> bool {
         let is_it = |(other, value): (&[u8], &[u8])| {

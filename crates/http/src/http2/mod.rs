@@ -1,4 +1,4 @@
-//! HTTP/2 (RFC 9113), server side: a state machine without I/O.
+//! HTTP/2 (RFC 9113), server side: a state machine without I/O. The client side is in [`client`].
 //!
 //! # Calling contract
 //!
@@ -72,6 +72,7 @@
 //! [`Head`]: crate::Head
 
 mod abuse;
+pub mod client;
 mod connection;
 mod error;
 pub mod frame;

@@ -40,7 +40,7 @@ pub(super) fn write(
         is_connect: &*head.method == "CONNECT",
         may_upgrade: head.fields.get("Upgrade").is_some(),
         closes: head.lists("Connection", "close"),
-        expects_continue: head.lists("Expect", "100-continue"),
+        expects_continue: head.expects_continue(),
     })
 }
 

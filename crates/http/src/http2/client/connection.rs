@@ -1,0 +1,318 @@
+//! One connection's state: opening streams, sending bodies, and flow control.
+
+use std::ops::Range;
+
+use super::request::{encode, encode_trailers, write_block};
+use super::response::MAX_SECTION;
+use super::stream::{Stream, Streams};
+use crate::FieldLines;
+use crate::http2::ConnectionError;
+use crate::http2::frame::{self, ErrorCode, MAX_PAYLOAD, PREFACE, setting};
+use crate::http2::hpack::{Decoder, Encoder};
+use crate::message::{BodySize, InvalidRequest, RequestHead, ResponseHead};
+
+/// What [`Connection::receive`] has found.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event {
+    /// All input that can be used was used.
+    NeedInput,
+    /// The head of an interim response; another head follows.
+    Interim {
+        /// The request's stream.
+        stream: u32,
+        /// The head.
+        head: ResponseHead,
+    },
+    /// The head of the final response.
+    Head {
+        /// The request's stream.
+        stream: u32,
+        /// The head.
+        head: ResponseHead,
+        /// The response is complete.
+        is_end: bool,
+    },
+    /// A piece of a response's body. The caller calls [`Connection::consumed`] when it has taken it.
+    Data {
+        /// The request's stream.
+        stream: u32,
+        /// Where in the input it stands.
+        data: Range<usize>,
+        /// The response is complete.
+        is_end: bool,
+    },
+    /// The trailer fields; the response is complete.
+    Trailers {
+        /// The request's stream.
+        stream: u32,
+        /// The fields.
+        fields: FieldLines,
+    },
+    /// The stream has ended before the response was complete.
+    Reset {
+        /// The request's stream.
+        stream: u32,
+        /// What was wrong.
+        reason: &'static str,
+        /// The server did not process the request: it may be sent again (RFC 9113 §8.7).
+        is_unprocessed: bool,
+    },
+    /// Bodies of requests may be sent on: [`Connection::capacity`] of some streams has grown.
+    Window,
+    /// The server serves no further requests on this connection. The streams that it did not process follow as
+    /// [`Event::Reset`] by [`Connection::unprocessed`].
+    GoAway,
+}
+
+/// A client's connection of HTTP/2.
+#[derive(Debug)]
+pub struct Connection {
+    pub(super) streams: Streams,
+    pub(super) encoder: Encoder,
+    pub(super) decoder: Decoder,
+    /// The number of the next stream.
+    pub(super) next: u32,
+    pub(super) peer: Peer,
+    /// Bytes that the server lets be sent on all streams.
+    pub(super) send: i64,
+    /// Bytes that the server may still send on all streams.
+    pub(super) receive: i64,
+    /// Bytes that were consumed and are not credited to the server yet.
+    pub(super) consumed: u32,
+    pub(super) phase: Phase,
+    /// A section that is not complete.
+    pub(super) section: Option<PartialSection>,
+    /// The highest stream that the server will process, after GOAWAY.
+    pub(super) last_processed: Option<u32>,
+    /// Streams that the server has not processed and that the caller does not know of yet.
+    pub(super) unprocessed: Vec<u32>,
+}
+
+/// What the server's settings permit.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) max_streams: u32,
+    pub(super) initial_window: i64,
+    pub(super) max_frame: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The server's SETTINGS come first.
+    Settings,
+    Open,
+    /// GOAWAY was sent because of an error.
+    Failed,
+}
+
+/// A section that began with a HEADERS frame and goes on in CONTINUATION frames.
+#[derive(Debug)]
+pub(super) struct PartialSection {
+    pub(super) stream: u32,
+    pub(super) is_end: bool,
+    pub(super) bytes: Vec<u8>,
+    pub(super) frames: u32,
+}
+
+/// What every window is at first (RFC 9113 §6.9.2).
+const DEFAULT_WINDOW: u32 = 65_535;
+/// Bytes that a stream may send before the caller has consumed any.
+pub(super) const STREAM_WINDOW: u32 = 256 * 1024;
+/// Bytes that all streams may send before the caller has consumed any.
+pub(super) const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// Streams that are open at once while the server's limit is not known (RFC 9113 §6.5.2 recommends 100 at least).
+const DEFAULT_STREAMS: u32 = 100;
+
+impl Connection {
+    /// A connection; its preface and settings are appended to `out`.
+    pub fn new(out: &mut Vec<u8>) -> Self {
+        out.extend_from_slice(PREFACE);
+        frame::write_settings(
+            &[
+                (setting::ENABLE_PUSH, 0),
+                (setting::INITIAL_WINDOW_SIZE, STREAM_WINDOW),
+                (setting::MAX_HEADER_LIST_SIZE, MAX_SECTION as u32),
+            ],
+            out,
+        );
+        frame::write_window_update(0, CONNECTION_WINDOW - DEFAULT_WINDOW, out);
+        Self {
+            streams: Streams::new(),
+            encoder: Encoder::default(),
+            decoder: Decoder::default(),
+            next: 1,
+            peer: Peer {
+                max_streams: DEFAULT_STREAMS,
+                initial_window: i64::from(DEFAULT_WINDOW),
+                max_frame: MAX_PAYLOAD,
+            },
+            send: i64::from(DEFAULT_WINDOW),
+            receive: i64::from(CONNECTION_WINDOW),
+            consumed: 0,
+            phase: Phase::Settings,
+            section: None,
+            last_processed: None,
+            unprocessed: Vec::new(),
+        }
+    }
+
+    /// Whether another request may be sent now.
+    #[must_use]
+    pub fn can_open(&self) -> bool {
+        self.is_usable() && self.streams.len() < self.peer.max_streams as usize
+    }
+
+    /// Whether the connection takes further requests, now or when others are complete.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        let has_numbers = self.next < 0x7fff_ffff;
+        self.phase != Phase::Failed && self.last_processed.is_none() && has_numbers
+    }
+
+    /// Requests that are not complete.
+    #[must_use]
+    pub fn open_streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Opens a stream and appends the head of its request to `out`: the number of the stream. `scheme` is `http` or
+    /// `https`. Fields that concern one connection are left out.
+    ///
+    /// # Errors
+    /// If the request is invalid or no stream may be opened.
+    pub fn open(
+        &mut self,
+        head: &RequestHead,
+        scheme: &str,
+        size: BodySize,
+        out: &mut Vec<u8>,
+    ) -> Result<u32, InvalidRequest> {
+        head.check()?;
+        if !self.can_open() {
+            return Err(InvalidRequest("the connection takes no further request".into()));
+        }
+        let block = encode(head, scheme, size, &mut self.encoder);
+        let is_end = matches!(size, BodySize::Empty | BodySize::Known(0));
+        let id = self.next;
+        self.next += 2;
+        write_block(id, &block, is_end, self.peer.max_frame, out);
+        let stream = Stream {
+            send: self.peer.initial_window,
+            receive: i64::from(STREAM_WINDOW),
+            consumed: 0,
+            is_sent: is_end,
+            has_head: false,
+            is_head_request: &*head.method == "HEAD",
+            is_connect: &*head.method == "CONNECT",
+            left: None,
+        };
+        self.streams.insert(id, stream);
+        Ok(id)
+    }
+
+    /// How many bytes of the request's body may be sent now in one frame.
+    #[must_use]
+    pub fn capacity(&self, stream: u32) -> usize {
+        let Some(stream) = self.streams.get(&stream).filter(|stream| !stream.is_sent) else {
+            return 0;
+        };
+        let window = stream.send.min(self.send).max(0) as usize;
+        window.min(self.peer.max_frame)
+    }
+
+    /// Whether more of the request's body is to be sent: the stream is open, and the body is not complete.
+    #[must_use]
+    pub fn is_sending(&self, stream: u32) -> bool {
+        self.streams.get(&stream).is_some_and(|stream| !stream.is_sent)
+    }
+
+    /// Appends what stands before `length` bytes of the request's body. `length` is at most
+    /// [`Connection::capacity`].
+    pub fn begin_data(&mut self, id: u32, length: usize, is_end: bool, out: &mut Vec<u8>) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.send -= length as i64;
+            stream.is_sent |= is_end;
+            self.send -= length as i64;
+            frame::write_data_head(id, length, is_end, out);
+        }
+    }
+
+    /// Appends what ends the request's body.
+    pub fn end_body(&mut self, id: u32, trailers: &FieldLines, out: &mut Vec<u8>) {
+        let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.is_sent) else {
+            return;
+        };
+        stream.is_sent = true;
+        if trailers.as_bytes().is_empty() {
+            frame::write_data_head(id, 0, true, out);
+        } else {
+            let block = encode_trailers(trailers, &mut self.encoder);
+            write_block(id, &block, true, self.peer.max_frame, out);
+        }
+    }
+
+    /// Notes that the caller has consumed `count` bytes of a response's body, and credits them to the server when they
+    /// are worth a frame.
+    pub fn consumed(&mut self, id: u32, count: usize, out: &mut Vec<u8>) {
+        let credit = |receive: &mut i64, consumed: &mut u32, window: u32| {
+            *consumed += count as u32;
+            let is_due = *consumed >= window / 2;
+            is_due.then(|| {
+                *receive += i64::from(*consumed);
+                std::mem::take(consumed)
+            })
+        };
+        if let Some(count) = credit(&mut self.receive, &mut self.consumed, CONNECTION_WINDOW) {
+            frame::write_window_update(0, count, out);
+        }
+        if let Some(stream) = self.streams.get_mut(&id)
+            && let Some(count) = credit(&mut stream.receive, &mut stream.consumed, STREAM_WINDOW)
+        {
+            frame::write_window_update(id, count, out);
+        }
+    }
+
+    /// Gives up a stream that is not complete; `false` if there is no such stream.
+    pub fn reset(&mut self, id: u32, code: ErrorCode, out: &mut Vec<u8>) -> bool {
+        let is_open = self.streams.remove(&id).is_some();
+        if is_open {
+            frame::write_reset(id, code, out);
+        }
+        is_open
+    }
+
+    /// The next stream that the server will not process, after [`Event::GoAway`]; the stream is closed.
+    pub fn unprocessed(&mut self) -> Option<u32> {
+        self.unprocessed.pop()
+    }
+
+    /// Appends GOAWAY: the client ends the connection in good order.
+    pub fn close(&mut self, out: &mut Vec<u8>) {
+        if self.phase != Phase::Failed {
+            self.phase = Phase::Failed;
+            frame::write_goaway(0, ErrorCode::NoError, "", out);
+        }
+    }
+
+    /// Reads the next thing from `input`, and moves `at` behind what was used. The bytes from `at` on have to be in the
+    /// input again the next time.
+    ///
+    /// # Errors
+    /// If the server breaks the protocol: the connection is to be closed as soon as `out` has been sent.
+    pub fn receive(
+        &mut self,
+        input: &[u8],
+        at: &mut usize,
+        out: &mut Vec<u8>,
+    ) -> Result<Event, ConnectionError> {
+        if self.phase == Phase::Failed {
+            return Err(ConnectionError::new(ErrorCode::NoError, "the connection is over"));
+        }
+        let result = self.step(input, at, out);
+        if let Err(failure) = &result {
+            self.phase = Phase::Failed;
+            frame::write_goaway(0, failure.code, failure.reason, out);
+        }
+        result
+    }
+}

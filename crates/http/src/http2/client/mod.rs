@@ -1,0 +1,25 @@
+//! The client side of HTTP/2 (RFC 9113): a state machine without sockets.
+//!
+//! [`Connection::open`] writes the head of a request, [`Connection::receive`] reads what the server sends. Bodies of
+//! requests are sent within [`Connection::capacity`]; for data of responses the caller returns credit by
+//! [`Connection::consumed`], so that a slow reader holds up the server.
+//!
+//! ```
+//! use dunlin_http::http2::client::Connection;
+//! use dunlin_http::{BodySize, RequestHead};
+//!
+//! let mut out = Vec::new();
+//! let mut connection = Connection::new(&mut out);
+//! let request = RequestHead::new("GET", "example.com", "/");
+//! let stream = connection.open(&request, "https", BodySize::Empty, &mut out).unwrap();
+//! assert_eq!(stream, 1);
+//! assert!(out.starts_with(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"));
+//! ```
+
+mod connection;
+mod receive;
+mod request;
+mod response;
+mod stream;
+
+pub use connection::{Connection, Event};

@@ -1,0 +1,355 @@
+//! What the frames of a server do (RFC 9113 §6).
+
+use super::connection::{Connection, Event, PartialSection, Phase};
+use super::response::{MAX_SECTION, Section};
+use crate::http2::ConnectionError;
+use crate::http2::frame::{
+    self, ErrorCode, FrameHeader, HEADER_LENGTH, MAX_PAYLOAD, flag, kind, number, setting, settings,
+};
+use crate::semantics::status;
+
+type Found = Result<Option<Event>, ConnectionError>;
+
+/// The largest window (RFC 9113 §6.9.1).
+const MAX_WINDOW: i64 = 0x7fff_ffff;
+/// Most CONTINUATION frames of one section.
+const MAX_CONTINUATIONS: u32 = 32;
+
+impl Connection {
+    pub(super) fn step(
+        &mut self,
+        input: &[u8],
+        at: &mut usize,
+        out: &mut Vec<u8>,
+    ) -> Result<Event, ConnectionError> {
+        loop {
+            let Some(frame) = FrameHeader::parse(&input[*at..]) else {
+                return Ok(Event::NeedInput);
+            };
+            self.admit(&frame)?;
+            let start = *at + HEADER_LENGTH;
+            let Some(payload) = input.get(start..start + frame.length) else {
+                return Ok(Event::NeedInput);
+            };
+            *at = start + frame.length;
+            let event = match frame.kind {
+                kind::DATA => self.data(&frame, payload, start, out)?,
+                kind::HEADERS => self.headers(&frame, payload, out)?,
+                kind::CONTINUATION => self.continuation(&frame, payload, out)?,
+                kind::RST_STREAM => self.reset_by_server(&frame, payload)?,
+                kind::SETTINGS => self.settings(&frame, payload, out)?,
+                kind::PING => ping(&frame, payload, out)?,
+                kind::GOAWAY => self.go_away(&frame, payload)?,
+                kind::WINDOW_UPDATE => self.window_update(&frame, payload, out)?,
+                kind::PUSH_PROMISE => {
+                    return Err(ConnectionError::protocol("the server pushes unasked"));
+                }
+                // Unknown ones are ignored (§5.5), PRIORITY has no meaning for a client.
+                _ => None,
+            };
+            if let Some(event) = event {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// Whether the frame may come now, by its head alone.
+    fn admit(&mut self, frame: &FrameHeader) -> Result<(), ConnectionError> {
+        if self.phase == Phase::Settings {
+            if frame.kind != kind::SETTINGS || frame.has(flag::ACK) {
+                return Err(ConnectionError::protocol("the first frame is not SETTINGS"));
+            }
+            self.phase = Phase::Open;
+        }
+        if frame.length > MAX_PAYLOAD {
+            return Err(ConnectionError::size("a frame is larger than the limit"));
+        }
+        let is_continued = frame.kind == kind::CONTINUATION;
+        match &self.section {
+            Some(section) if !is_continued || section.stream != frame.stream => {
+                Err(ConnectionError::protocol("a section is interrupted"))
+            }
+            None if is_continued => {
+                Err(ConnectionError::protocol("CONTINUATION continues nothing"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Rejects frames of a stream that the client has not opened.
+    fn check_opened(&self, id: u32) -> Result<(), ConnectionError> {
+        if id == 0 || id & 1 == 0 || id >= self.next {
+            return Err(ConnectionError::protocol("a frame is on a stream that is not open"));
+        }
+        Ok(())
+    }
+
+    fn headers(&mut self, head: &FrameHeader, payload: &[u8], out: &mut Vec<u8>) -> Found {
+        self.check_opened(head.stream)?;
+        let content =
+            head.content(payload).ok_or(ConnectionError::protocol("padding is too long"))?;
+        let (stream, is_end) = (head.stream, head.has(flag::END_STREAM));
+        let block = &payload[content];
+        if head.has(flag::END_HEADERS) {
+            return self.section_end(stream, is_end, block, out);
+        }
+        let bytes = block.to_vec();
+        self.section = Some(PartialSection { stream, is_end, bytes, frames: 0 });
+        Ok(None)
+    }
+
+    fn continuation(&mut self, head: &FrameHeader, payload: &[u8], out: &mut Vec<u8>) -> Found {
+        let Some(mut section) = self.section.take() else { return Ok(None) };
+        section.frames += 1;
+        section.bytes.extend_from_slice(payload);
+        if section.frames > MAX_CONTINUATIONS || section.bytes.len() > 2 * MAX_SECTION {
+            let reason = "too many or too large CONTINUATION frames";
+            return Err(ConnectionError::new(ErrorCode::EnhanceYourCalm, reason));
+        }
+        if !head.has(flag::END_HEADERS) {
+            self.section = Some(section);
+            return Ok(None);
+        }
+        self.section_end(section.stream, section.is_end, &section.bytes, out)
+    }
+
+    /// A section is complete: a head or trailers.
+    fn section_end(&mut self, id: u32, is_end: bool, block: &[u8], out: &mut Vec<u8>) -> Found {
+        let mut section = Section::default();
+        self.decoder
+            .decode(block, &mut Vec::new(), |text, field| section.take(text, &field))
+            .map_err(|malformed| ConnectionError::new(ErrorCode::CompressionError, malformed.0))?;
+        let Some(stream) = self.streams.get_mut(&id) else {
+            // The stream was reset while the section was on its way.
+            return Ok(None);
+        };
+        if stream.has_head {
+            if !is_end {
+                return self.fail_stream(id, "trailers do not end the response", out);
+            }
+            if stream.left.is_some_and(|left| left > 0) {
+                return self.fail_stream(id, "the body is shorter than announced", out);
+            }
+            return match section.into_trailers() {
+                Ok(fields) => {
+                    self.response_end(id, out);
+                    Ok(Some(Event::Trailers { stream: id, fields }))
+                }
+                Err(reason) => self.fail_stream(id, reason, out),
+            };
+        }
+        let (head, length) = match section.into_head() {
+            Ok(head) => head,
+            Err(reason) => return self.fail_stream(id, reason, out),
+        };
+        if head.is_interim() {
+            if is_end {
+                return self.fail_stream(id, "an interim response ends the stream", out);
+            }
+            return Ok(Some(Event::Interim { stream: id, head }));
+        }
+        stream.has_head = true;
+        let is_tunnel = stream.is_connect && (200..300).contains(&head.status);
+        stream.left = match length {
+            _ if stream.is_head_request || !status::has_body(head.status) => Some(0),
+            _ if is_tunnel => None,
+            length => length,
+        };
+        if is_end {
+            if stream.left.is_some_and(|left| left > 0) {
+                return self.fail_stream(id, "the body is shorter than announced", out);
+            }
+            self.response_end(id, out);
+        }
+        Ok(Some(Event::Head { stream: id, head, is_end }))
+    }
+
+    fn data(
+        &mut self,
+        head: &FrameHeader,
+        payload: &[u8],
+        start: usize,
+        out: &mut Vec<u8>,
+    ) -> Found {
+        let id = head.stream;
+        self.check_opened(id)?;
+        let content =
+            head.content(payload).ok_or(ConnectionError::protocol("padding is too long"))?;
+        self.receive -= payload.len() as i64;
+        if self.receive < 0 {
+            let reason = "the server sent more than the connection's window";
+            return Err(ConnectionError::new(ErrorCode::FlowControlError, reason));
+        }
+        let Some(stream) = self.streams.get_mut(&id) else {
+            // The stream was reset while the data was on its way; nobody will consume it.
+            self.consumed(id, payload.len(), out);
+            return Ok(None);
+        };
+        stream.receive -= payload.len() as i64;
+        if stream.receive < 0 {
+            let reason = "the server sent more than the stream's window";
+            return Err(ConnectionError::new(ErrorCode::FlowControlError, reason));
+        }
+        let is_end = head.has(flag::END_STREAM);
+        if !stream.has_head {
+            self.consumed(id, payload.len(), out);
+            return self.fail_stream(id, "data comes before the head", out);
+        }
+        let length = content.len() as u64;
+        let left = stream.left.map(|left| left.checked_sub(length));
+        match left {
+            Some(None) => {
+                self.consumed(id, payload.len(), out);
+                return self.fail_stream(id, "the body is longer than announced", out);
+            }
+            Some(Some(1..)) if is_end => {
+                self.consumed(id, payload.len(), out);
+                return self.fail_stream(id, "the body is shorter than announced", out);
+            }
+            Some(left) => stream.left = left,
+            None => {}
+        }
+        // Padding is consumed at once.
+        self.consumed(id, payload.len() - content.len(), out);
+        if is_end {
+            self.response_end(id, out);
+        }
+        let data = start + content.start..start + content.end;
+        if data.is_empty() && !is_end {
+            return Ok(None);
+        }
+        Ok(Some(Event::Data { stream: id, data, is_end }))
+    }
+
+    /// The response is complete. A request that is not is given up: the server does not need the rest of it
+    /// (RFC 9113 §8.1).
+    fn response_end(&mut self, id: u32, out: &mut Vec<u8>) {
+        if let Some(stream) = self.streams.remove(&id)
+            && !stream.is_sent
+        {
+            frame::write_reset(id, ErrorCode::Cancel, out);
+        }
+    }
+
+    /// Ends a stream on which the server has broken a rule.
+    fn fail_stream(&mut self, id: u32, reason: &'static str, out: &mut Vec<u8>) -> Found {
+        self.reset(id, ErrorCode::ProtocolError, out);
+        Ok(Some(Event::Reset { stream: id, reason, is_unprocessed: false }))
+    }
+
+    fn reset_by_server(&mut self, head: &FrameHeader, payload: &[u8]) -> Found {
+        self.check_opened(head.stream)?;
+        let code = number(payload).filter(|_| payload.len() == 4);
+        let code = code.ok_or(ConnectionError::size("RST_STREAM has a wrong length"))?;
+        if self.streams.remove(&head.stream).is_none() {
+            return Ok(None);
+        }
+        let is_unprocessed = code == ErrorCode::RefusedStream as u32;
+        let reason = "the server has reset the stream";
+        Ok(Some(Event::Reset { stream: head.stream, reason, is_unprocessed }))
+    }
+
+    fn settings(&mut self, head: &FrameHeader, payload: &[u8], out: &mut Vec<u8>) -> Found {
+        if head.stream != 0 {
+            return Err(ConnectionError::protocol("SETTINGS is on a stream"));
+        }
+        if head.has(flag::ACK) {
+            return match payload {
+                [] => Ok(None),
+                _ => Err(ConnectionError::size("an acknowledgement of SETTINGS is not empty")),
+            };
+        }
+        if !payload.len().is_multiple_of(6) {
+            return Err(ConnectionError::size("SETTINGS has a wrong length"));
+        }
+        for (name, value) in settings(payload) {
+            self.setting(name, value)?;
+        }
+        frame::write_settings_ack(out);
+        // Streams may have got more window, or more of them may be opened.
+        Ok(Some(Event::Window))
+    }
+
+    fn setting(&mut self, name: u16, value: u32) -> Result<(), ConnectionError> {
+        match name {
+            setting::HEADER_TABLE_SIZE => self.encoder.limit_table(value as usize),
+            setting::ENABLE_PUSH if value != 0 => {
+                return Err(ConnectionError::protocol("a server cannot enable push"));
+            }
+            setting::MAX_CONCURRENT_STREAMS => self.peer.max_streams = value,
+            setting::INITIAL_WINDOW_SIZE => {
+                if i64::from(value) > MAX_WINDOW {
+                    let reason = "the initial window is too large";
+                    return Err(ConnectionError::new(ErrorCode::FlowControlError, reason));
+                }
+                let change = i64::from(value) - self.peer.initial_window;
+                self.peer.initial_window = i64::from(value);
+                for stream in self.streams.values_mut() {
+                    stream.send += change;
+                    if stream.send > MAX_WINDOW {
+                        let reason = "a window is too large";
+                        return Err(ConnectionError::new(ErrorCode::FlowControlError, reason));
+                    }
+                }
+            }
+            setting::MAX_FRAME_SIZE => {
+                if !(16_384..=16_777_215).contains(&value) {
+                    return Err(ConnectionError::protocol("MAX_FRAME_SIZE is out of range"));
+                }
+                // Larger frames would keep others waiting.
+                self.peer.max_frame = MAX_PAYLOAD;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn go_away(&mut self, head: &FrameHeader, payload: &[u8]) -> Found {
+        let last = number(payload).filter(|_| payload.len() >= 8 && head.stream == 0);
+        let last = last.ok_or(ConnectionError::protocol("GOAWAY is malformed"))? & 0x7fff_ffff;
+        if self.last_processed.is_some_and(|before| before < last) {
+            return Err(ConnectionError::protocol("a second GOAWAY names a later stream"));
+        }
+        self.last_processed = Some(last);
+        let later: Vec<u32> = self.streams.keys().copied().filter(|id| *id > last).collect();
+        for id in &later {
+            self.streams.remove(id);
+        }
+        self.unprocessed.extend(later);
+        Ok(Some(Event::GoAway))
+    }
+
+    fn window_update(&mut self, head: &FrameHeader, payload: &[u8], out: &mut Vec<u8>) -> Found {
+        let increment = number(payload).filter(|_| payload.len() == 4);
+        let increment =
+            increment.ok_or(ConnectionError::size("WINDOW_UPDATE has a wrong length"))?;
+        let increment = i64::from(increment & 0x7fff_ffff);
+        if head.stream == 0 {
+            self.send += increment;
+            if increment == 0 || self.send > MAX_WINDOW {
+                let reason = "a WINDOW_UPDATE of the connection is zero or too large";
+                return Err(ConnectionError::new(ErrorCode::FlowControlError, reason));
+            }
+            return Ok(Some(Event::Window));
+        }
+        self.check_opened(head.stream)?;
+        let Some(stream) = self.streams.get_mut(&head.stream) else { return Ok(None) };
+        stream.send += increment;
+        if increment == 0 || stream.send > MAX_WINDOW {
+            return self.fail_stream(head.stream, "a WINDOW_UPDATE is zero or too large", out);
+        }
+        Ok(Some(Event::Window))
+    }
+}
+
+fn ping(head: &FrameHeader, payload: &[u8], out: &mut Vec<u8>) -> Found {
+    let data: [u8; 8] =
+        payload.try_into().map_err(|_| ConnectionError::size("PING has a wrong length"))?;
+    if head.stream != 0 {
+        return Err(ConnectionError::protocol("PING is on a stream"));
+    }
+    if !head.has(flag::ACK) {
+        frame::write_ping(data, true, out);
+    }
+    Ok(None)
+}

@@ -1,0 +1,25 @@
+//! The streams of a client's connection.
+
+use std::collections::HashMap;
+
+/// A stream that is not closed.
+#[derive(Debug)]
+pub(super) struct Stream {
+    /// Bytes that the server lets be sent.
+    pub(super) send: i64,
+    /// Bytes that the server may still send.
+    pub(super) receive: i64,
+    /// Bytes that the caller has consumed and that are not credited to the server yet.
+    pub(super) consumed: u32,
+    /// The request is complete.
+    pub(super) is_sent: bool,
+    /// The final head has arrived.
+    pub(super) has_head: bool,
+    pub(super) is_head_request: bool,
+    pub(super) is_connect: bool,
+    /// Bytes of the body that are still to come, if the head told.
+    pub(super) left: Option<u64>,
+}
+
+/// The streams by number. A stream is removed when both sides are complete or one is reset.
+pub(super) type Streams = HashMap<u32, Stream>;

@@ -1,0 +1,526 @@
+//! The engine of an HTTP/2 client: against frames in one piece and split at every byte, and against the server's engine.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use dunlin_http::http2::client::{Connection, Event};
+use dunlin_http::http2::frame::{self, FrameHeader, flag, kind, setting};
+use dunlin_http::http2::hpack::{Encoder, Indexing};
+use dunlin_http::http2::{ConnectionError, ErrorCode, PREFACE};
+use dunlin_http::{BodySize, FieldLines, RequestHead};
+
+/// A server that writes frames.
+#[derive(Default)]
+struct Server {
+    encoder: Encoder,
+    bytes: Vec<u8>,
+}
+
+impl Server {
+    /// One that has sent its settings.
+    fn new(settings: &[(u16, u32)]) -> Self {
+        let mut server = Self::default();
+        frame::write_settings(settings, &mut server.bytes);
+        server
+    }
+
+    fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> &mut Self {
+        FrameHeader { length: payload.len(), kind, flags, stream }.write(&mut self.bytes);
+        self.bytes.extend_from_slice(payload);
+        self
+    }
+
+    fn headers(&mut self, stream: u32, fields: &[(&str, &str)], flags: u8) -> &mut Self {
+        let mut block = Vec::new();
+        self.encoder.begin(&mut block);
+        for (name, value) in fields {
+            self.encoder.field(
+                name.as_bytes(),
+                value.as_bytes(),
+                Indexing::Incremental,
+                &mut block,
+            );
+        }
+        self.frame(kind::HEADERS, flags | flag::END_HEADERS, stream, &block)
+    }
+
+    fn data(&mut self, stream: u32, data: &[u8], flags: u8) -> &mut Self {
+        self.frame(kind::DATA, flags, stream, data)
+    }
+}
+
+const END: u8 = flag::END_STREAM;
+const OK: &[(&str, &str)] = &[(":status", "200")];
+
+/// What a client has seen, one line for each event; data of the same stream is joined.
+type Seen = Vec<String>;
+
+/// Feeds `input` in pieces of `size` bytes.
+fn feed(
+    connection: &mut Connection,
+    input: &[u8],
+    size: usize,
+    out: &mut Vec<u8>,
+) -> (Seen, Result<(), ConnectionError>) {
+    let (mut seen, mut pending) = (Seen::new(), Vec::new());
+    let mut data_of = None;
+    for piece in input.chunks(size) {
+        pending.extend_from_slice(piece);
+        let mut at = 0;
+        loop {
+            let event = match connection.receive(&pending, &mut at, out) {
+                Ok(Event::NeedInput) => break,
+                Ok(event) => event,
+                Err(failure) => return (seen, Err(failure)),
+            };
+            if let Event::Data { stream, data, is_end } = event {
+                let text = String::from_utf8_lossy(&pending[data.clone()]).into_owned();
+                connection.consumed(stream, data.len(), out);
+                if data_of == Some(stream) {
+                    seen.last_mut().unwrap().push_str(&text);
+                } else {
+                    seen.push(format!("{stream} data {text}"));
+                }
+                data_of = (!is_end).then_some(stream);
+                if is_end {
+                    seen.push(format!("{stream} end"));
+                }
+                continue;
+            }
+            data_of = None;
+            seen.push(match event {
+                Event::Interim { stream, head } => format!("{stream} interim {}", head.status),
+                Event::Head { stream, head, is_end } => {
+                    let fields =
+                        String::from_utf8_lossy(head.fields.as_bytes()).replace("\r\n", ";");
+                    let end = if is_end { " end" } else { "" };
+                    format!("{stream} head {} {fields}{end}", head.status)
+                }
+                Event::Trailers { stream, fields } => {
+                    format!(
+                        "{stream} trailers {}",
+                        String::from_utf8_lossy(fields.as_bytes()).trim_end()
+                    )
+                }
+                Event::Reset { stream, reason, is_unprocessed } => {
+                    format!("{stream} reset {is_unprocessed} {reason}")
+                }
+                Event::GoAway => "goaway".into(),
+                Event::Window => continue,
+                Event::Data { .. } | Event::NeedInput => unreachable!("handled above"),
+            });
+        }
+        pending.drain(..at);
+    }
+    (seen, Ok(()))
+}
+
+fn get() -> RequestHead {
+    RequestHead::new("GET", "a", "/")
+}
+
+/// Opens a stream for each method and feeds what `server` sends, whole and in pieces of each size, which has to give the
+/// same.
+fn exchange(methods: &[&str], server: &Server) -> (Seen, Result<(), ConnectionError>) {
+    let run = |size| {
+        let mut out = Vec::new();
+        let mut connection = Connection::new(&mut out);
+        for method in methods {
+            let head = RequestHead::new(method, "a", "/");
+            connection.open(&head, "http", BodySize::Empty, &mut out).unwrap();
+        }
+        feed(&mut connection, &server.bytes, size, &mut out)
+    };
+    let whole = run(server.bytes.len());
+    for size in (1..40).chain([100, 1000]) {
+        assert_eq!(run(size), whole, "in pieces of {size}");
+    }
+    whole
+}
+
+#[test]
+fn responses_of_several_streams_are_told_apart() {
+    let mut server = Server::new(&[]);
+    server
+        .headers(1, &[(":status", "103"), ("link", "</a>")], 0)
+        .headers(3, &[(":status", "204")], END)
+        .headers(1, &[(":status", "200"), ("content-length", "5"), ("x", "y")], 0)
+        .data(1, b"hel", 0)
+        .headers(5, OK, 0)
+        .data(1, b"lo", END)
+        .data(5, b"five", 0)
+        .headers(5, &[("digest", "z")], END);
+    let (seen, result) = exchange(&["GET", "GET", "GET"], &server);
+    assert_eq!(result, Ok(()));
+    assert_eq!(
+        seen,
+        [
+            "1 interim 103",
+            "3 head 204  end",
+            "1 head 200 content-length: 5;x: y;",
+            "1 data hel",
+            "5 head 200 ",
+            "1 data lo",
+            "1 end",
+            "5 data five",
+            "5 trailers digest: z",
+        ]
+    );
+}
+
+#[test]
+fn sections_in_several_frames_and_padding_are_read() {
+    let mut server = Server::new(&[]);
+    let mut block = Vec::new();
+    server.encoder.field(b":status", b"200", Indexing::Without, &mut block);
+    server.encoder.field(b"a", b"b", Indexing::Without, &mut block);
+    let (first, rest) = block.split_at(2);
+    let (second, third) = rest.split_at(1);
+    let padded = [&[3], first, &[0, 0, 0]].concat();
+    server
+        .frame(kind::HEADERS, flag::PADDED, 1, &padded)
+        .frame(kind::CONTINUATION, 0, 1, second)
+        .frame(kind::CONTINUATION, flag::END_HEADERS, 1, third)
+        .data(1, b"\x02xy\0\0", flag::PADDED | END);
+    let (seen, result) = exchange(&["GET"], &server);
+    assert_eq!(result, Ok(()));
+    assert_eq!(seen, ["1 head 200 a: b;", "1 data xy", "1 end"]);
+}
+
+/// Method, fields and flags of a response, and why it is malformed.
+type Case = (&'static str, &'static [(&'static str, &'static str)], u8, &'static str);
+
+#[test]
+fn malformed_responses_end_their_stream_only() {
+    let cases: [Case; 12] = [
+        ("GET", &[("a", "b")], END, "the status is missing"),
+        ("GET", &[(":status", "20")], END, "the status is malformed"),
+        ("GET", &[(":status", "101")], 0, "HTTP/2 has no 101 response"),
+        ("GET", &[(":status", "200"), (":status", "200")], END, "a pseudo-field is repeated"),
+        ("GET", &[("a", "b"), (":status", "200")], END, "a pseudo-field is repeated"),
+        ("GET", &[(":status", "200"), (":path", "/")], END, "a pseudo-field is not one"),
+        ("GET", &[(":status", "200"), ("A", "b")], END, "a field is malformed"),
+        ("GET", &[(":status", "200"), ("connection", "close")], END, "a field concerns"),
+        ("GET", &[(":status", "200"), ("content-length", "x")], 0, "Content-Length is malformed"),
+        ("GET", &[(":status", "200"), ("content-length", "5")], END, "the body is shorter"),
+        ("GET", &[(":status", "100")], END, "an interim response ends"),
+        ("HEAD", &[(":status", "99")], END, "the status is malformed"),
+    ];
+    for (method, fields, flags, reason) in cases {
+        let mut server = Server::new(&[]);
+        server.headers(1, fields, flags).headers(3, OK, END);
+        let (seen, result) = exchange(&[method, "GET"], &server);
+        assert_eq!(result, Ok(()), "{fields:?}");
+        assert!(seen[0].starts_with(&format!("1 reset false {reason}")), "{seen:?}");
+        assert_eq!(seen[1], "3 head 200  end");
+    }
+}
+
+#[test]
+fn bodies_have_the_announced_length() {
+    let length: &[(&str, &str)] = &[(":status", "200"), ("content-length", "3")];
+    for (data, reason) in [(&b"ab"[..], "the body is shorter"), (b"abcd", "the body is longer")] {
+        let mut server = Server::new(&[]);
+        server.headers(1, length, 0).data(1, data, END);
+        let (seen, result) = exchange(&["GET"], &server);
+        assert_eq!(result, Ok(()));
+        assert!(seen[1].starts_with(&format!("1 reset false {reason}")), "{seen:?}");
+    }
+    // The length of a response to HEAD is that of another one.
+    let mut server = Server::new(&[]);
+    server.headers(1, length, END);
+    assert_eq!(exchange(&["HEAD"], &server).0, ["1 head 200 content-length: 3; end"]);
+    let mut server = Server::new(&[]);
+    server.headers(1, length, 0).data(1, b"", END);
+    let (seen, _) = exchange(&["HEAD"], &server);
+    assert_eq!(seen, ["1 head 200 content-length: 3;", "1 data ", "1 end"]);
+}
+
+#[test]
+fn what_breaks_the_connection_ends_it() {
+    let fails = |build: &dyn Fn(&mut Server)| {
+        let mut server = Server::new(&[]);
+        build(&mut server);
+        exchange(&["GET"], &server).1.unwrap_err().code
+    };
+    let code = ErrorCode::ProtocolError;
+    assert_eq!(
+        fails(&|server| {
+            server.headers(3, OK, END);
+        }),
+        code,
+        "a stream that is idle"
+    );
+    assert_eq!(
+        fails(&|server| {
+            server.headers(2, OK, END);
+        }),
+        code,
+        "a stream of the server"
+    );
+    assert_eq!(
+        fails(&|server| {
+            server.data(0, b"x", 0);
+        }),
+        code
+    );
+    assert_eq!(
+        fails(&|server| {
+            server.frame(kind::PUSH_PROMISE, 4, 1, &[0; 9]);
+        }),
+        code
+    );
+    assert_eq!(
+        fails(&|server| {
+            server.frame(kind::CONTINUATION, 4, 1, b"");
+        }),
+        code
+    );
+    assert_eq!(
+        fails(&|server| {
+            server.frame(kind::HEADERS, 0, 1, b"").frame(kind::PING, 0, 0, &[0; 8]);
+        }),
+        code
+    );
+    let code = ErrorCode::FrameSizeError;
+    assert_eq!(
+        fails(&|server| {
+            server.frame(kind::PING, 0, 0, b"x");
+        }),
+        code
+    );
+    assert_eq!(
+        fails(&|server| {
+            server.frame(kind::SETTINGS, 0, 0, b"x");
+        }),
+        code
+    );
+    assert_eq!(
+        fails(&|server| {
+            server.frame(kind::DATA, 0, 1, &[0; 16_385]);
+        }),
+        code
+    );
+    let code = ErrorCode::FlowControlError;
+    assert_eq!(
+        fails(&|server| {
+            server.frame(kind::WINDOW_UPDATE, 0, 0, &[0; 4]);
+        }),
+        code
+    );
+    assert_eq!(
+        fails(&|server| {
+            server.frame(kind::SETTINGS, 0, 0, &[0, 4, 255, 0, 0, 0]);
+        }),
+        code
+    );
+    let code = ErrorCode::CompressionError;
+    assert_eq!(
+        fails(&|server| {
+            server.frame(kind::HEADERS, 4, 1, &[0xff, 0xff]);
+        }),
+        code
+    );
+    let code = ErrorCode::EnhanceYourCalm;
+    assert_eq!(
+        fails(&|server| {
+            server.frame(kind::HEADERS, 0, 1, b"");
+            for _ in 0..50 {
+                server.frame(kind::CONTINUATION, 0, 1, b"");
+            }
+        }),
+        code
+    );
+    // The first frame has to be SETTINGS.
+    let mut server = Server::default();
+    server.frame(kind::PING, 0, 0, &[0; 8]);
+    assert!(exchange(&["GET"], &server).1.is_err());
+}
+
+#[test]
+fn the_server_may_not_send_more_than_the_windows() {
+    let mut server = Server::new(&[]);
+    server.headers(1, OK, 0);
+    for _ in 0..16 {
+        server.data(1, &[b'x'; 16_384], 0);
+    }
+    let receive = |server: &Server, consumes: bool| {
+        let mut out = Vec::new();
+        let mut connection = Connection::new(&mut out);
+        connection.open(&get(), "http", BodySize::Empty, &mut out).unwrap();
+        let (mut at, mut length) = (0, 0);
+        loop {
+            match connection.receive(&server.bytes, &mut at, &mut out) {
+                Ok(Event::NeedInput) => return Ok(length),
+                Ok(Event::Data { data, .. }) => {
+                    length += data.len();
+                    if consumes {
+                        connection.consumed(1, data.len(), &mut out);
+                    }
+                }
+                Ok(_) => {}
+                Err(failure) => return Err(failure.code),
+            }
+        }
+    };
+    assert_eq!(receive(&server, false), Ok(256 * 1024));
+    server.data(1, b"x", 0);
+    assert_eq!(receive(&server, false), Err(ErrorCode::FlowControlError));
+    for _ in 0..200 {
+        server.data(1, &[b'x'; 16_384], 0);
+    }
+    assert_eq!(receive(&server, true), Ok(216 * 16_384 + 1));
+}
+
+#[test]
+fn bodies_are_sent_within_the_windows() {
+    let mut out = Vec::new();
+    let mut connection = Connection::new(&mut out);
+    let post = RequestHead::new("POST", "a", "/");
+    let first = connection.open(&post, "http", BodySize::Unknown, &mut out).unwrap();
+    let second = connection.open(&post, "http", BodySize::Unknown, &mut out).unwrap();
+    assert_eq!(connection.capacity(first), 16_384);
+    for _ in 0..3 {
+        connection.begin_data(first, 16_384, false, &mut out);
+    }
+    assert_eq!(connection.capacity(first), 65_535 - 3 * 16_384);
+    connection.begin_data(first, 65_535 - 3 * 16_384, false, &mut out);
+    // The connection's window is used up by the first stream.
+    assert_eq!((connection.capacity(first), connection.capacity(second)), (0, 0));
+    let mut server = Server::new(&[(setting::INITIAL_WINDOW_SIZE, 65_536)]);
+    server.frame(kind::WINDOW_UPDATE, 0, 0, &100_u32.to_be_bytes());
+    assert_eq!(feed(&mut connection, &server.bytes, 1000, &mut out).1, Ok(()));
+    assert_eq!((connection.capacity(first), connection.capacity(second)), (1, 100));
+    connection.begin_data(second, 100, true, &mut out);
+    assert_eq!((connection.capacity(first), connection.capacity(second)), (0, 0));
+}
+
+#[test]
+fn the_servers_limit_of_streams_and_its_goaway_hold() {
+    let mut out = Vec::new();
+    let mut connection = Connection::new(&mut out);
+    let mut server = Server::new(&[(setting::MAX_CONCURRENT_STREAMS, 2)]);
+    assert_eq!(feed(&mut connection, &server.bytes, 1000, &mut out).1, Ok(()));
+    for stream in [1, 3] {
+        assert_eq!(connection.open(&get(), "http", BodySize::Empty, &mut out), Ok(stream));
+    }
+    assert!(!connection.can_open() && connection.is_usable());
+    assert!(connection.open(&get(), "http", BodySize::Empty, &mut out).is_err());
+    server.bytes.clear();
+    frame::write_goaway(1, ErrorCode::NoError, "", &mut server.bytes);
+    server.headers(1, OK, END);
+    let (seen, result) = feed(&mut connection, &server.bytes, 1000, &mut out);
+    assert_eq!((seen, result), (vec!["goaway".into(), "1 head 200  end".into()], Ok(())));
+    assert_eq!((connection.unprocessed(), connection.unprocessed()), (Some(3), None));
+    assert!(!connection.is_usable() && connection.open_streams() == 0);
+}
+
+#[test]
+fn a_reset_stream_says_whether_it_was_processed() {
+    for (code, is_unprocessed) in [(ErrorCode::RefusedStream, true), (ErrorCode::Cancel, false)] {
+        let mut server = Server::new(&[]);
+        frame::write_reset(1, code, &mut server.bytes);
+        server.headers(3, OK, END);
+        let (seen, _) = exchange(&["GET", "GET"], &server);
+        assert_eq!(seen[0], format!("1 reset {is_unprocessed} the server has reset the stream"));
+        assert_eq!(seen[1], "3 head 200  end");
+    }
+}
+
+#[test]
+fn frames_of_a_stream_that_was_given_up_are_dropped() {
+    let mut out = Vec::new();
+    let mut connection = Connection::new(&mut out);
+    let id = connection.open(&get(), "http", BodySize::Empty, &mut out).unwrap();
+    assert!(connection.reset(id, ErrorCode::Cancel, &mut out));
+    assert!(!connection.reset(id, ErrorCode::Cancel, &mut out));
+    let next = connection.open(&get(), "http", BodySize::Empty, &mut out).unwrap();
+    let mut server = Server::new(&[]);
+    // What the section adds to the table is needed by the next one.
+    server.headers(id, &[(":status", "200"), ("x", "y")], 0).data(id, b"late", END);
+    server.headers(next, &[(":status", "200"), ("x", "y")], END);
+    let (seen, result) = feed(&mut connection, &server.bytes, 7, &mut out);
+    assert_eq!((seen, result), (vec![format!("{next} head 200 x: y; end")], Ok(())));
+}
+
+#[test]
+fn a_ping_is_acknowledged() {
+    let mut out = Vec::new();
+    let mut connection = Connection::new(&mut out);
+    out.clear();
+    let mut server = Server::new(&[]);
+    server.frame(kind::PING, 0, 0, b"12345678");
+    feed(&mut connection, &server.bytes, 1, &mut out).1.unwrap();
+    assert!(out.ends_with(b"12345678") && out[out.len() - 13] == flag::ACK);
+}
+
+/// The head of the first request on a connection, as the server's engine reads it.
+fn as_server(head: &RequestHead, size: BodySize) -> (String, Option<u64>, bool) {
+    use dunlin_http::http2::{Connection as Served, Event as Arrived, Settings};
+    let mut out = Vec::new();
+    let mut connection = Connection::new(&mut out);
+    assert!(out.starts_with(PREFACE));
+    connection.open(head, "https", size, &mut out).unwrap();
+    let mut server = Served::new(Settings::default(), &mut Vec::new());
+    let (mut at, mut head, mut text) = (0, dunlin_http::Head::default(), Vec::new());
+    loop {
+        match server.next(&out, &mut at, &mut head, &mut text, &mut Vec::new()).unwrap() {
+            Arrived::Request { length, ended, .. } => {
+                let request = dunlin_http::Request::new(&text, &head);
+                let mut lines = String::from_utf8_lossy(request.method_text()).into_owned();
+                lines += &format!(" {}", String::from_utf8_lossy(request.target()));
+                for (name, value) in request.fields() {
+                    lines += &format!("; {}: {}", name.escape_ascii(), value.escape_ascii());
+                }
+                return (lines, length, ended);
+            }
+            Arrived::More => panic!("no request arrived"),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn the_servers_engine_reads_what_the_client_writes() {
+    let mut head = RequestHead::new("GET", "a.example:444", "/x?y");
+    for (name, value) in [
+        ("Accept", "*/*"),
+        ("Connection", "X-Hop, close"),
+        ("X-Hop", "1"),
+        ("Upgrade", "x"),
+        ("TE", "trailers, gzip"),
+        ("Keep-Alive", "5"),
+        ("Cookie", "a=b"),
+        ("X-Y", "z"),
+    ] {
+        head.fields.push(name, value);
+    }
+    let (lines, length, ended) = as_server(&head, BodySize::Empty);
+    assert_eq!(
+        lines,
+        "GET /x?y; host: a.example:444; accept: */*; te: trailers; cookie: a=b; x-y: z"
+    );
+    assert_eq!((length, ended), (None, true));
+    let (_, length, ended) = as_server(&head, BodySize::Known(7));
+    assert_eq!((length, ended), (Some(7), false));
+    // A head that is larger than a frame.
+    let mut large = RequestHead::new("POST", "a", "/");
+    large.fields.push("x", "ä".repeat(9_000));
+    let (lines, _, ended) = as_server(&large, BodySize::Unknown);
+    assert!(lines.len() > 18_000 && !ended);
+}
+
+#[test]
+fn a_request_with_trailers_ends_with_them() {
+    let mut out = Vec::new();
+    let mut connection = Connection::new(&mut out);
+    let post = RequestHead::new("POST", "a", "/");
+    let id = connection.open(&post, "http", BodySize::Unknown, &mut out).unwrap();
+    out.clear();
+    let mut trailers = FieldLines::new();
+    trailers.push("T", "1");
+    connection.end_body(id, &trailers, &mut out);
+    let head = FrameHeader::parse(&out).unwrap();
+    assert_eq!((head.kind, head.flags), (kind::HEADERS, flag::END_HEADERS | END));
+    out.clear();
+    connection.end_body(id, &trailers, &mut out);
+    assert_eq!(out, b"", "once only");
+}
