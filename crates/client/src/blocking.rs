@@ -83,8 +83,11 @@ impl BlockingClient {
         request.timeouts = self.timeouts;
         let body = Full::new(body);
         let (exchange, head) = self.runtime.block_on(async {
-            // Nothing has driven the runtime since the last call: idle connections that have ended are found now.
-            tokio::task::yield_now().await;
+            // Nothing has driven the runtime since the last call: the first turn learns of what has arrived, the others
+            // let the tasks of connections find those that have ended.
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
+            }
             let mut exchange = self.client.send(request, body).await?;
             let head = exchange.final_head().await?;
             Ok::<_, Error>((exchange, head))

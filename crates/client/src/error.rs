@@ -7,12 +7,14 @@ use std::io;
 /// An error of the client. Its text names the origin, what failed and why.
 #[derive(Debug)]
 pub struct Error {
-    kind: ErrorKind,
-    origin: String,
-    reason: String,
-    io_kind: Option<io::ErrorKind>,
+    pub(crate) kind: ErrorKind,
+    pub(crate) origin: String,
+    pub(crate) reason: String,
+    pub(crate) io_kind: Option<io::ErrorKind>,
     /// The connection ended before any byte of the response arrived.
     pub(crate) is_unanswered: bool,
+    /// The server has stated that it did not process the request.
+    pub(crate) is_unprocessed: bool,
 }
 
 /// What failed.
@@ -60,7 +62,7 @@ impl Error {
         reason: impl fmt::Display,
     ) -> Self {
         let (origin, reason) = (origin.to_string(), reason.to_string());
-        Self { kind, origin, reason, io_kind: None, is_unanswered: false }
+        Self { kind, origin, reason, io_kind: None, is_unanswered: false, is_unprocessed: false }
     }
 
     /// An error of the system, which prevented `what`.

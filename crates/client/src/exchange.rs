@@ -11,10 +11,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::body::Body;
-use crate::http1::{Event, Failure, Http1, SendState, Sending};
+use crate::event::{Event, Failure, SendState, Sending};
 use crate::pool::Pool;
-use crate::stream::Stream;
 use crate::timer::Timer;
+use crate::transport::Transport;
 use crate::{Error, ErrorKind, Origin, Phase, Request, Upgraded};
 
 /// A request on its way and its response as it arrives.
@@ -35,27 +35,30 @@ pub struct Exchange<B> {
 }
 
 struct Active {
-    http1: Box<Http1<Stream>>,
+    transport: Transport,
     permit: OwnedSemaphorePermit,
 }
 
 impl<B: Body> Exchange<B> {
-    /// Begins the exchange on a connection.
+    /// Begins the exchange on a connection, or on a stream that was opened with the head of the request.
     pub(crate) fn begin(
         pool: Arc<Pool>,
         permit: OwnedSemaphorePermit,
-        mut http1: Box<Http1<Stream>>,
+        mut transport: Transport,
         request: &Request,
         body: B,
         end: Option<Instant>,
     ) -> Result<Self, Error> {
         let origin = request.origin.clone();
-        let sending = http1.begin(&request.head, body);
+        let sending = match &mut transport {
+            Transport::Http1(http1) => http1.begin(&request.head, body),
+            Transport::Http2(stream) => Ok(stream.begin(body)),
+        };
         let sending = sending.map_err(|failure| error(&origin, failure))?;
         Ok(Self {
             origin,
             pool,
-            connection: Some(Active { http1, permit }),
+            connection: Some(Active { transport, permit }),
             sending,
             timer: Timer::new(request.timeouts, end),
             head: None,
@@ -125,7 +128,7 @@ impl<B: Body> Exchange<B> {
 
     /// Polls for the next piece of the response's body; see [`Exchange::data`].
     pub fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
-        while self.connection.as_ref().is_some_and(|active| !active.http1.is_tunnel()) {
+        while self.connection.as_ref().is_some_and(|active| !active.transport.is_tunnel()) {
             match ready!(self.poll_event(context)) {
                 Ok(Event::Data(data)) if data.is_empty() => {}
                 Ok(Event::Data(data)) => return Poll::Ready(Some(Ok(data))),
@@ -166,13 +169,15 @@ impl<B: Body> Exchange<B> {
         &self.trailers
     }
 
-    /// The byte stream of the connection, after a final head with status 101, or 2xx to CONNECT.
+    /// The byte stream of the connection of HTTP/1.1, after a final head with status 101, or 2xx to CONNECT.
     ///
     /// # Errors
     /// If the response did not switch protocols.
     pub fn upgrade(mut self) -> Result<Upgraded, Error> {
         match self.connection.take() {
-            Some(Active { http1, permit }) if http1.is_tunnel() && !http1.is_sending() => {
+            Some(Active { transport: Transport::Http1(http1), permit })
+                if http1.is_tunnel() && !http1.is_sending() =>
+            {
                 let (stream, early) = http1.into_parts();
                 Ok(Upgraded::new(stream, early, permit))
             }
@@ -188,16 +193,16 @@ impl<B: Body> Exchange<B> {
             let reason = "the exchange is over";
             return Poll::Ready(Err(Error::new(ErrorKind::InvalidRequest, &self.origin, reason)));
         };
-        let http1 = &mut active.http1;
+        let transport = &mut active.transport;
         let result = loop {
-            if let Poll::Ready(Err(failure)) = http1.poll_send(context, &mut self.sending) {
+            if let Poll::Ready(Err(failure)) = transport.poll_send(context, &mut self.sending) {
                 break Err(error(&self.origin, failure));
             }
-            if let Poll::Ready(result) = http1.poll_event(context) {
+            if let Poll::Ready(result) = transport.poll_event(context) {
                 break result.map_err(|failure| error(&self.origin, failure));
             }
-            let phase = waits_for(http1, self.sending.state);
-            match ready!(self.timer.poll(context, phase, http1.progress())) {
+            let phase = waits_for(transport, self.sending.state);
+            match ready!(self.timer.poll(context, phase, transport.progress())) {
                 Phase::Continue => self.sending.state = SendState::Streaming,
                 phase => break Err(Error::timeout(phase, &self.origin)),
             }
@@ -215,7 +220,7 @@ impl<B: Body> Exchange<B> {
                 self.trailers = trailers.clone();
                 self.release();
             }
-            Err(error) if !error.is_unanswered => self.connection = None,
+            Err(error) if !error.is_unanswered && !error.is_unprocessed => self.connection = None,
             _ => {}
         }
         Poll::Ready(result)
@@ -229,8 +234,10 @@ impl<B: Body> Exchange<B> {
 
     /// Gives the connection back to the pool, if another request may use it.
     fn release(&mut self) {
-        let Some(Active { http1, permit }) = self.connection.take() else { return };
-        if http1.is_reusable() {
+        let Some(Active { transport, permit }) = self.connection.take() else { return };
+        if let Transport::Http1(http1) = transport
+            && http1.is_reusable()
+        {
             self.pool.put(&self.origin, http1);
         }
         drop(permit);
@@ -238,9 +245,9 @@ impl<B: Body> Exchange<B> {
 }
 
 /// What the exchange waits for, if that has a limit of time.
-fn waits_for(http1: &Http1<Stream>, state: SendState) -> Option<Phase> {
+fn waits_for(transport: &Transport, state: SendState) -> Option<Phase> {
     match state {
-        _ if http1.is_sending() || http1.has_head() => Some(Phase::BetweenBytes),
+        _ if transport.is_sending() || transport.has_head() => Some(Phase::BetweenBytes),
         SendState::Ended => Some(Phase::FirstByte),
         SendState::Held => Some(Phase::Continue),
         // The caller has no chunk yet.
@@ -249,10 +256,8 @@ fn waits_for(http1: &Http1<Stream>, state: SendState) -> Option<Phase> {
 }
 
 fn error(origin: &Origin, failure: Failure) -> Error {
-    let Failure { kind, reason, is_unanswered } = failure;
-    let mut error = Error::new(kind, origin, reason);
-    error.is_unanswered = is_unanswered;
-    error
+    let Failure { kind, reason, is_unanswered, is_unprocessed } = failure;
+    Error { is_unanswered, is_unprocessed, ..Error::new(kind, origin, reason) }
 }
 
 impl<B> fmt::Debug for Exchange<B> {

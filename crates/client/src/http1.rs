@@ -7,59 +7,12 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
 use dunlin_http::http1::client::{Connection, Event as Parsed};
-use dunlin_http::{BodySize, FieldLines, InvalidRequest, RequestHead, ResponseHead};
+use dunlin_http::{BodySize, RequestHead};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use crate::ErrorKind;
 use crate::body::Body;
-
-/// A part of a response.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Event {
-    Interim(ResponseHead),
-    Head(ResponseHead),
-    Data(Bytes),
-    /// The response is complete; its trailer fields.
-    End(FieldLines),
-}
-
-/// Why an exchange failed; the origin is added by its owner.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    pub(crate) kind: ErrorKind,
-    pub(crate) reason: String,
-    /// The connection ended before any byte of the response arrived.
-    pub(crate) is_unanswered: bool,
-}
-
-impl Failure {
-    pub(crate) fn new(kind: ErrorKind, reason: impl ToString) -> Self {
-        Self { kind, reason: reason.to_string(), is_unanswered: false }
-    }
-}
-
-impl From<InvalidRequest> for Failure {
-    fn from(error: InvalidRequest) -> Self {
-        Self::new(ErrorKind::InvalidRequest, error)
-    }
-}
-
-/// A request's body on its way.
-#[derive(Debug)]
-pub(crate) struct Sending<B> {
-    pub(crate) body: B,
-    pub(crate) state: SendState,
-}
-
-/// How far the body of a request has been sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SendState {
-    /// The body waits for a 100 response.
-    Held,
-    Streaming,
-    /// All of the body has been taken, or no more of it is wanted.
-    Ended,
-}
+use crate::event::{Event, Failure, SendState, Sending};
 
 /// A client's connection of HTTP/1.1.
 #[derive(Debug)]

@@ -43,14 +43,17 @@ mod body;
 mod client;
 mod connect;
 mod error;
+mod event;
 mod exchange;
 mod http1;
+mod http2;
 mod origin;
 mod pool;
 mod stream;
 #[cfg(test)]
 mod test_stream;
 mod timer;
+mod transport;
 mod upgraded;
 mod url;
 

@@ -98,6 +98,18 @@ impl Origin {
         Ok(Self { inner: Arc::new(inner) })
     }
 
+    /// The same server, which is known to speak HTTP/2 without TLS (RFC 9113 §3.3). By TLS, the server selects the protocol
+    /// from the `alpn_protocols` of the configuration.
+    #[must_use]
+    pub fn with_prior_knowledge(&self) -> Self {
+        let inner = Inner { has_prior_knowledge: true, ..(*self.inner).clone() };
+        Self { inner: Arc::new(inner) }
+    }
+
+    pub(crate) fn has_prior_knowledge(&self) -> bool {
+        self.inner.has_prior_knowledge && self.inner.tls.is_none()
+    }
+
     pub(crate) fn place(&self) -> &Place {
         &self.inner.place
     }

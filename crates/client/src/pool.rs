@@ -12,12 +12,13 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::Origin;
 use crate::http1::Http1;
+use crate::http2::Http2;
 use crate::stream::Stream;
 
 /// Bounds of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolLimits {
-    /// Most connections to one origin; further requests wait for one.
+    /// Most connections to one origin, over HTTP/2 most requests at once; further requests wait.
     pub connections: usize,
     /// Most idle connections to one origin.
     pub idle: usize,
@@ -62,6 +63,8 @@ struct Slot {
     permits: Arc<Semaphore>,
     /// The longest idle first.
     idle: Vec<Idle>,
+    /// The connection of HTTP/2, which closes itself when it is idle for too long.
+    http2: Option<Http2>,
 }
 
 #[derive(Debug)]
@@ -86,7 +89,7 @@ impl Pool {
             return Arc::clone(&slot.permits);
         }
         let permits = Arc::new(Semaphore::new(self.limits.connections));
-        let slot = Slot { permits: Arc::clone(&permits), idle: Vec::new() };
+        let slot = Slot { permits: Arc::clone(&permits), idle: Vec::new(), http2: None };
         state.origins.insert(origin.clone(), slot);
         permits
     }
@@ -126,6 +129,32 @@ impl Pool {
         drop(surplus);
     }
 
+    /// The bounds of the pool.
+    pub(crate) fn limits(&self) -> &PoolLimits {
+        &self.limits
+    }
+
+    /// The connection of HTTP/2 to an origin, if there is one that takes further requests.
+    pub(crate) fn http2(&self, origin: &Origin) -> Option<Http2> {
+        let mut state = self.state();
+        let http2 = &mut state.origins.get_mut(origin)?.http2;
+        let unusable = http2.take_if(|http2| !http2.is_usable());
+        let usable = http2.clone();
+        // The lock is not held while a connection is dropped.
+        drop(state);
+        drop(unusable);
+        usable
+    }
+
+    /// Has further requests to an origin use a connection of HTTP/2.
+    pub(crate) fn put_http2(&self, origin: &Origin, http2: &Http2) {
+        let mut state = self.state();
+        let slot = state.origins.get_mut(origin);
+        let before = slot.and_then(|slot| slot.http2.replace(http2.clone()));
+        drop(state);
+        drop(before);
+    }
+
     /// Closes idle connections that are of no more use and has the others wake `context`. When to look again: `None`
     /// when no connection is idle.
     fn prune(&self, context: &mut Context<'_>) -> Option<Instant> {
@@ -133,7 +162,9 @@ impl Pool {
         let mut state = self.state();
         state.origins.retain(|_, slot| {
             slot.idle.retain_mut(|idle| idle.until > now && idle.http1.is_healthy(context));
-            !slot.idle.is_empty() || Arc::strong_count(&slot.permits) > 1
+            slot.http2.take_if(|http2| !http2.is_usable());
+            let is_used = Arc::strong_count(&slot.permits) > 1;
+            is_used || !slot.idle.is_empty() || slot.http2.is_some()
         });
         let all = state.origins.values().flat_map(|slot| &slot.idle);
         let next = all.map(|idle| idle.until).min();

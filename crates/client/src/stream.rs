@@ -16,6 +16,16 @@ pub(crate) enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
+impl Stream {
+    /// Whether the server has selected HTTP/2 in the TLS handshake.
+    pub(crate) fn has_selected_http2(&self) -> bool {
+        match self {
+            Self::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2"),
+            Self::Tcp(_) | Self::Unix(_) => false,
+        }
+    }
+}
+
 /// Calls the method of the variant's stream.
 macro_rules! delegate {
     ($self:ident, $stream:ident => $call:expr) => {

@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 
 use bytes::Bytes;
+use dunlin_http::FieldLines;
 
 use super::*;
 use crate::body::{Empty, Full};

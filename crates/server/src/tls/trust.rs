@@ -10,16 +10,17 @@ use super::certificate::{chain, provider};
 use super::clock::WallClock;
 
 /// The configuration of a client that trusts servers whose certificates are signed by the authorities in the file
-/// `authority`, or by those that the system trusts.
+/// `authority`, or by those that the system trusts. It offers HTTP/2.
 ///
 /// # Errors
 /// If no authority can be trusted: the reason.
 pub(crate) fn client_config(authority: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
-    let config = ClientConfig::builder_with_details(provider(), Arc::new(WallClock))
+    let mut config = ClientConfig::builder_with_details(provider(), Arc::new(WallClock))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
         .with_root_certificates(roots(authority)?)
         .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
 

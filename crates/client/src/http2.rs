@@ -1,0 +1,147 @@
+//! A connection of HTTP/2: the engine of `dunlin-http` over a byte stream, shared by the exchanges of its streams.
+//!
+//! A task of its own reads and writes the byte stream ([`drive`]). It puts what arrives into the queues of the streams, which
+//! flow control bounds, and wakes their exchanges. Exchanges put frames into one buffer and wake the task.
+
+mod drive;
+mod stream;
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use dunlin_http::http2::client::Connection;
+use dunlin_http::{BodySize, InvalidRequest, RequestHead};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+pub(crate) use self::stream::Http2Stream;
+use self::stream::StreamState;
+
+/// A connection of HTTP/2, as the pool keeps it.
+#[derive(Debug)]
+pub(crate) struct Http2 {
+    shared: Arc<Shared>,
+    scheme: &'static str,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    engine: Connection,
+    /// Frames that the byte stream has not taken.
+    out: Vec<u8>,
+    streams: HashMap<u32, StreamState>,
+    /// The task that reads and writes.
+    task: Option<Waker>,
+    /// Exchanges that wait for room in `out`, or for a stream.
+    waiting: Vec<Waker>,
+    /// The connection has failed or is closed.
+    is_over: bool,
+}
+
+/// Bytes in [`State::out`] from which on bodies wait.
+const MAX_OUT: usize = 64 * 1024;
+
+impl Http2 {
+    /// Starts the connection on a new byte stream. It closes itself when it was without a stream for `idle_time`.
+    pub(crate) fn start<S>(byte_stream: S, is_secure: bool, idle_time: Duration) -> Self
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let mut out = Vec::new();
+        let engine = Connection::new(&mut out);
+        let state = State {
+            engine,
+            out,
+            streams: HashMap::new(),
+            task: None,
+            waiting: Vec::new(),
+            is_over: false,
+        };
+        let shared = Arc::new(Shared { state: Mutex::new(state) });
+        tokio::spawn(drive::drive(Arc::clone(&shared), byte_stream, idle_time));
+        Self { shared, scheme: if is_secure { "https" } else { "http" } }
+    }
+
+    /// Whether the connection takes further requests.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.shared.state().is_usable()
+    }
+
+    /// Opens a stream with the head of a request, when the server permits one; `None` if the connection takes no further
+    /// request.
+    pub(crate) async fn open(
+        &self,
+        head: &RequestHead,
+        size: BodySize,
+    ) -> Result<Option<Http2Stream>, InvalidRequest> {
+        poll_fn(|context| self.poll_open(context, head, size)).await
+    }
+
+    fn poll_open(
+        &self,
+        context: &mut Context<'_>,
+        head: &RequestHead,
+        size: BodySize,
+    ) -> Poll<Result<Option<Http2Stream>, InvalidRequest>> {
+        let mut state = self.shared.state();
+        if !state.is_usable() {
+            return Poll::Ready(Ok(None));
+        }
+        if !state.engine.can_open() {
+            state.waiting.push(context.waker().clone());
+            return Poll::Pending;
+        }
+        let State { engine, out, .. } = &mut *state;
+        let id = engine.open(head, self.scheme, size, out)?;
+        state.streams.insert(id, StreamState::default());
+        state.wake_task();
+        drop(state);
+        Poll::Ready(Ok(Some(Http2Stream::new(Arc::clone(&self.shared), id, head, size))))
+    }
+}
+
+impl Clone for Http2 {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), scheme: self.scheme }
+    }
+}
+
+impl Drop for Http2 {
+    fn drop(&mut self) {
+        // The task ends when nothing else refers to the connection.
+        self.shared.state().wake_task();
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn is_usable(&self) -> bool {
+        !self.is_over && self.engine.is_usable()
+    }
+
+    fn wake_task(&self) {
+        if let Some(task) = &self.task {
+            task.wake_by_ref();
+        }
+    }
+
+    /// Wakes the exchanges that may be able to send.
+    fn wake_waiting(&mut self) {
+        self.waiting.drain(..).for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests;
