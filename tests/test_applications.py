@@ -1,5 +1,6 @@
 """Real application servers and frameworks, and how applications are named and answered."""
 
+import contextlib
 import shutil
 import signal
 import socket
@@ -157,8 +158,12 @@ def test_a_chunked_body_of_a_script_is_decoded(serve, tmp_path, kind):
     subprocess.run(["mkfifo", tmp_path / "gate"], check=True)
     server = serve(more=f'[[site.route]]\npath = "/b/*"\nscript = {{ kind = "{kind}", directory = "{directory}" }}')
     for name, (_, expected) in CHUNKED.items():
-        status, fields, body = get(server, f"/b/{name}")
-        assert (status, body) == (200, expected) if expected is not None else status == 502, name
+        if expected is not None:
+            assert get(server, f"/b/{name}")[::2] == (200, expected), name
+            continue
+        # A response that has begun when the script ends is cut.
+        with contextlib.suppress(ConnectionResetError):
+            assert get(server, f"/b/{name}")[0] == 502, name
     assert get(server, "/b/both")[0] == 502
     assert get(server, "/b/gzip")[0] == 502
     assert get(server, "/b/whole", method="HEAD")[0] == 200

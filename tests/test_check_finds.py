@@ -308,9 +308,9 @@ def test_a_check_by_another_user_evaluates_the_modes(public):
 
 def test_check_leaves_nothing_behind(tmp_path):
     text = (
-        f'[server]\nadmin = "admin.sock"\npid_file = "pid"\naccess_log = "access.log"\nstate = "state"\n'
-        f'error_log = {{ path = "error.log" }}\n[[listen]]\naddress = "unix:site.sock"\n[[listen]]\naddress = "127.0.0.1:443"\n'
-        f'tls = true\n[[site]]\nhost = "example.com"\nroot = "."\ntls = {{ acme = {{}} }}\n'
+        '[server]\nadmin = "admin.sock"\npid_file = "pid"\naccess_log = "access.log"\nstate = "state"\n'
+        'error_log = { path = "error.log" }\n[[listen]]\naddress = "unix:site.sock"\n[[listen]]\naddress = "127.0.0.1:443"\n'
+        'tls = true\n[[site]]\nhost = "example.com"\nroot = "."\ntls = { acme = {} }\n'
     )
     assert check(tmp_path, text)[0] == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dunlin.toml"]

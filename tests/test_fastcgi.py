@@ -624,7 +624,7 @@ def test_a_lost_worker_is_replaced_by_another_only_for_what_may_be_repeated(serv
                 self.requests.append(connection.recv(1 << 16))
 
     lost = Lost(tmp_path / "lost.sock", None)
-    good = HandMade(tmp_path / "good.sock", lambda _: [record(6, PLAIN + b"good") + end_request()])
+    HandMade(tmp_path / "good.sock", lambda _: [record(6, PLAIN + b"good") + end_request()])
     server = remote(serve, [f"unix:{tmp_path}/lost.sock", f"unix:{tmp_path}/good.sock"])
     for _ in range(5):
         assert get(server, "/")[::2] == (200, b"good")

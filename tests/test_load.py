@@ -1,6 +1,7 @@
 """The load generator against real servers: what it counts, how it fails, what it refuses."""
 
 import base64
+import contextlib
 import json
 import os
 import signal
@@ -303,7 +304,8 @@ class Leaver:
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client):
-        with client, client.makefile("rb") as read:
+        # A client that has what it wants leaves without reading the rest.
+        with contextlib.suppress(OSError), client, client.makefile("rb") as read:
             if read.read(len(PREFACE)) != PREFACE:
                 return
             client.sendall(frame(SETTINGS))

@@ -205,7 +205,7 @@ def test_a_slow_upload_holds_no_place_of_the_throttle(serve, programs):
 
 
 def test_early_responses_come_before_the_body(serve, programs):
-    closed = programs.route("cgi", route=f'methods = ["GET", "POST"]\nbody_size = "1MB"')
+    closed = programs.route("cgi", route='methods = ["GET", "POST"]\nbody_size = "1MB"')
     server = serve(more=closed)
     for head, status in (
         (upload("/cgi/none.py", 1000), 404),
