@@ -80,7 +80,7 @@ def test_a_changed_file_holds_without_a_restart_and_a_spoiled_one_does_not(serve
 
     def said():
         assert server.get("/x.txt", basic("argon", "a"))[0] == 200
-        return "as they were before" in server.log
+        return "the previous users stay in force" in server.log
 
     wait_until(said, "that the file is gone")
 

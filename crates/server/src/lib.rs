@@ -1,4 +1,4 @@
-//! Dunlin's server. Data flows one way: listen, transport, engine, route, gate, handler, record.
+//! Dunlin's server. A request flows one way: listener, transport, engine, router, checks, handler, telemetry.
 
 mod blocking;
 mod cache;

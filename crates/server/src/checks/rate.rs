@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::keyed::Keyed;
+use super::prehashed::Prehashed;
 use super::{CheckInput, Decision, Rejection};
 
 /// Configuration of a rate limit.
@@ -22,7 +22,7 @@ pub(crate) struct RateRules {
     /// Number of requests that are allowed at once.
     pub(crate) burst: u32,
     /// Key by which requests are counted together.
-    pub(crate) by: By,
+    pub(crate) by: RateKey,
     /// Send `RateLimit` and `RateLimit-Policy` with every response.
     pub(crate) sends_fields: bool,
     /// Count requests beyond the limit without rejecting them.
@@ -31,7 +31,7 @@ pub(crate) struct RateRules {
 
 /// Key by which requests are counted together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum RateKey {
     /// By address; by /64 network for IPv6, as one client can own all of it.
     Address,
     /// By user; by address for requests without a user.
@@ -79,8 +79,8 @@ pub(crate) struct RateCounts {
 /// many keys does not lock out other clients.
 #[derive(Debug, Default)]
 struct Shard {
-    young: HashMap<u64, u64, Keyed>,
-    old: HashMap<u64, u64, Keyed>,
+    young: HashMap<u64, u64, Prehashed>,
+    old: HashMap<u64, u64, Prehashed>,
     counts: RateCounts,
 }
 
@@ -128,13 +128,13 @@ impl RateLimit {
     fn count(&self, input: &CheckInput<'_, '_>) -> RateStatus {
         let (address, now) = (|| input.context.client.address.network(), input.now);
         match &self.rules.by {
-            By::Address => self.request(address(), now),
-            By::Route => self.request((), now),
-            By::User => match input.context.user() {
+            RateKey::Address => self.request(address(), now),
+            RateKey::Route => self.request((), now),
+            RateKey::User => match input.context.user() {
                 Some(user) => self.request(user, now),
                 None => self.request(address(), now),
             },
-            By::Header(name) => match field(input, name) {
+            RateKey::Header(name) => match field(input, name) {
                 Some(value) => self.request(value, now),
                 None => self.request(address(), now),
             },
@@ -214,10 +214,10 @@ impl RateRules {
             _ => "s",
         };
         let by = match &self.by {
-            By::Address => "address",
-            By::User => "user",
-            By::Header(name) => name,
-            By::Route => "route",
+            RateKey::Address => "address",
+            RateKey::User => "user",
+            RateKey::Header(name) => name,
+            RateKey::Route => "route",
         };
         format!("{}/{unit} by {by}", self.requests)
     }
@@ -252,7 +252,7 @@ mod tests {
             requests,
             period,
             burst,
-            by: By::Address,
+            by: RateKey::Address,
             sends_fields: false,
             dry_run: false,
         })

@@ -90,7 +90,7 @@ fn auth(route: &Route, report: Report<'_>) -> Option<Auth> {
                 users: Arc::clone(&table.users),
                 challenge: challenge(table, report),
                 attempts: Arc::clone(&table.failures),
-                most_attempts: u32::try_from(most).unwrap_or(u32::MAX),
+                max_attempts: u32::try_from(most).unwrap_or(u32::MAX),
             }))
         }
         (None, Some(forward)) => {

@@ -12,8 +12,8 @@ use super::settings::Report;
 use super::sites::{Site, SiteRoute};
 use super::units::Rate;
 use crate::checks::{
-    Bandwidth, BandwidthRules, By, Concurrency, ConcurrencyRules, Limited, RateLimit, RateRules,
-    RouteCounts, Share, Throttle,
+    Bandwidth, BandwidthRules, Concurrency, ConcurrencyRules, Limited, RateKey, RateLimit,
+    RateRules, RouteCounts, Share, Throttle,
 };
 
 /// The limit that all settings share which are made of `table`.
@@ -22,13 +22,13 @@ pub(super) fn limit(table: &RateLimitTable, report: Report<'_>) -> Arc<RateLimit
     if let Some(burst) = table.burst.as_ref().filter(|burst| burst.value == 0) {
         report(&burst.span, "limit: burst is 0, so that no request could come".into());
     }
-    let by = table.by.as_ref().map_or(Some(By::Address), |by| match by.as_str() {
-        "address" => Some(By::Address),
-        "user" => Some(By::User),
-        "route" => Some(By::Route),
+    let by = table.by.as_ref().map_or(Some(RateKey::Address), |by| match by.as_str() {
+        "address" => Some(RateKey::Address),
+        "user" => Some(RateKey::User),
+        "route" => Some(RateKey::Route),
         other => {
             let name = other.strip_prefix("header:").map(str::trim);
-            name.filter(|name| is_token(name.as_bytes())).map(|name| By::Header(name.into()))
+            name.filter(|name| is_token(name.as_bytes())).map(|name| RateKey::Header(name.into()))
         }
     });
     if let (None, Some(text)) = (&by, &table.by) {
@@ -40,7 +40,7 @@ pub(super) fn limit(table: &RateLimitTable, report: Report<'_>) -> Arc<RateLimit
             requests: requests.times,
             period: requests.period,
             burst: table.burst.as_deref().copied().unwrap_or(requests.times),
-            by: by.unwrap_or(By::Address),
+            by: by.unwrap_or(RateKey::Address),
             sends_fields: table.tell.unwrap_or(false),
             dry_run: table.dry_run.unwrap_or(false),
         })

@@ -1,7 +1,6 @@
 //! Context of a request to a script: id, timestamps, captured standard error.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::hash::{BuildHasher, RandomState};
 use std::time::Instant;
 
 /// Context of one request to a script. The script, the logs and the response use it.
@@ -144,25 +143,4 @@ impl ScriptContext {
             "script finished; timestamps in nanoseconds since the request"
         );
     }
-}
-
-/// Returns 32 random hexadecimal digits.
-pub(crate) fn random_id() -> String {
-    let mut id = String::with_capacity(32);
-    push_hex(random(), &mut id);
-    push_hex(random(), &mut id);
-    id
-}
-
-/// Appends the 16 hexadecimal digits of a number.
-pub(crate) fn push_hex(number: u64, text: &mut String) {
-    let digits: [u8; 16] =
-        std::array::from_fn(|at| b"0123456789abcdef"[(number >> (60 - 4 * at) & 15) as usize]);
-    text.push_str(std::str::from_utf8(&digits).unwrap_or_default());
-}
-
-/// Returns 64 unpredictable bits: SipHash with random keys of the system.
-pub(crate) fn random() -> u64 {
-    // 0 is not a valid id of a trace.
-    RandomState::new().hash_one(0_u8).max(1)
 }

@@ -22,7 +22,7 @@ pub(crate) struct Basic {
     pub(crate) challenge: String,
     pub(crate) attempts: Arc<Attempts>,
     /// Maximum of wrong passwords per address and minute.
-    pub(crate) most_attempts: u32,
+    pub(crate) max_attempts: u32,
 }
 
 impl Basic {
@@ -35,8 +35,8 @@ impl Basic {
         let (Some(value), None) = (given.next(), given.next()) else {
             return Decision::Reject(refused(&self.challenge));
         };
-        let proof = proof(value);
-        if let Some(name) = self.users.known(&self.path, proof, input.now) {
+        let credential_hash = credential_hash(value);
+        if let Some(name) = self.users.cached_user(&self.path, credential_hash, input.now) {
             input.context.set_user(name, Scheme::Basic);
             return Decision::Allow;
         }
@@ -45,8 +45,8 @@ impl Basic {
         };
         let address = input.context.client.address;
         // A browser sends the same credentials on several connections at once: verify and count them once.
-        let (comparison, is_first) = self.users.comparison(proof);
-        if is_first && let Err(wait) = self.attempts.begin(address, self.most_attempts, input.now) {
+        let (verification, is_first) = self.users.verification(credential_hash);
+        if is_first && let Err(wait) = self.attempts.begin(address, self.max_attempts, input.now) {
             let seconds = wait.as_secs().max(1).to_string();
             return Decision::Reject(Rejection::new(429).with("Retry-After", seconds));
         }
@@ -54,13 +54,13 @@ impl Basic {
         let (path, challenge) = (self.path.clone(), self.challenge.clone());
         let (ctx, context) = (Rc::clone(input.ctx), Rc::clone(input.context));
         Decision::Wait(Box::pin(async move {
-            let compare = async || {
+            let verify = async || {
                 let Some(_permits) = users.permits().await else { return Err(Busy) };
                 let (users, name) = (Arc::clone(&users), name.clone());
-                let compare = move || users.verify(&path, &name, &password, proof);
-                Ok(ctx.shared.blocking.passwords.run(compare).await.unwrap_or(false))
+                let verify = move || users.verify(&path, &name, &password, credential_hash);
+                Ok(ctx.shared.blocking.passwords.run(verify).await.unwrap_or(false))
             };
-            let found = comparison.get_or_try_init(compare).await;
+            let found = verification.get_or_try_init(verify).await;
             if is_first && !matches!(found, Ok(false)) {
                 attempts.forgive(address);
             }
@@ -89,9 +89,9 @@ fn refused(challenge: &str) -> Rejection {
 /// Keyed hash (SipHash-2-4, 128 bits, with a random key per process) of the credentials that a client sent. The
 /// server keeps it in place of the credentials: collisions cannot be constructed, and the time of a comparison
 /// reveals nothing.
-pub(super) type Proof = u128;
+pub(super) type CredentialHash = u128;
 
-fn proof(value: &[u8]) -> Proof {
+fn credential_hash(value: &[u8]) -> CredentialHash {
     static KEYED: OnceLock<SipHasher24> = OnceLock::new();
     let mut hasher = *KEYED.get_or_init(|| {
         let mut key = [0; 16];

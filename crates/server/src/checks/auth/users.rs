@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
-use super::basic::Proof;
-use crate::checks::keyed::Keyed;
+use super::basic::CredentialHash;
+use crate::checks::prehashed::Prehashed;
 use crate::password::Users;
 
 /// The users of a password file, with a cache of recent successful verifications.
@@ -35,18 +35,18 @@ struct State {
     /// When the file's metadata was last read.
     looked: Option<Instant>,
     /// Successful verifications.
-    proven: HashMap<Proof, Proven, Keyed>,
+    verified: HashMap<CredentialHash, Verified, Prehashed>,
     /// Verifications in progress.
-    comparisons: HashMap<Proof, Weak<OnceCell<bool>>, Keyed>,
+    verifications: HashMap<CredentialHash, Weak<OnceCell<bool>>, Prehashed>,
     /// The error of the current version of the file has been logged.
     logged: bool,
 }
 
 /// Result of a verification, which requests with the same credentials share.
-pub(super) type Comparison = Arc<OnceCell<bool>>;
+pub(super) type Verification = Arc<OnceCell<bool>>;
 
 #[derive(Debug)]
-struct Proven {
+struct Verified {
     name: Arc<str>,
     until: Instant,
 }
@@ -71,9 +71,9 @@ impl Stamp {
 }
 
 /// How long a successful verification is cached.
-const PROVEN: Duration = Duration::from_secs(60);
+const VERIFIED_FOR: Duration = Duration::from_secs(60);
 /// Maximum of cached verifications.
-const MAX_PROVEN: usize = 4096;
+const MAX_VERIFIED: usize = 4096;
 /// Maximum of requests per file that wait for the verification of a password.
 const MAX_WAITING: usize = 64;
 /// Maximum of concurrent verifications per file. Verification is slow by design, and other work needs these threads
@@ -121,49 +121,60 @@ impl UserFile {
     }
 
     /// Returns the verification in progress for these credentials, and whether this call has created it.
-    pub(super) fn comparison(&self, proof: Proof) -> (Comparison, bool) {
+    pub(super) fn verification(&self, credential_hash: CredentialHash) -> (Verification, bool) {
         let mut state = self.state();
-        if let Some(known) = state.comparisons.get(&proof).and_then(Weak::upgrade) {
+        if let Some(known) = state.verifications.get(&credential_hash).and_then(Weak::upgrade) {
             return (known, false);
         }
-        state.comparisons.retain(|_, comparison| comparison.strong_count() > 0);
-        let comparison = Comparison::default();
-        state.comparisons.insert(proof, Arc::downgrade(&comparison));
-        (comparison, true)
+        state.verifications.retain(|_, verification| verification.strong_count() > 0);
+        let verification = Verification::default();
+        state.verifications.insert(credential_hash, Arc::downgrade(&verification));
+        (verification, true)
     }
 
     /// Returns the user of these credentials, if they were verified within the last minute and the file has not
     /// changed since.
-    pub(super) fn known(&self, path: &Path, proof: Proof, now: Instant) -> Option<Arc<str>> {
+    pub(super) fn cached_user(
+        &self,
+        path: &Path,
+        credential_hash: CredentialHash,
+        now: Instant,
+    ) -> Option<Arc<str>> {
         let mut state = self.state();
         if state.looked.is_none_or(|looked| now.duration_since(looked) >= LOOK) {
             state.looked = Some(now);
             // This does not block: the file was read recently, so its metadata is in memory.
             if fs::metadata(path).ok().map(|metadata| Stamp::of(&metadata)) != state.stamp {
-                state.proven.clear();
+                state.verified.clear();
                 return None;
             }
         }
-        let proven = state.proven.get(&proof)?;
-        (proven.until > now).then(|| Arc::clone(&proven.name))
+        let verified = state.verified.get(&credential_hash)?;
+        (verified.until > now).then(|| Arc::clone(&verified.name))
     }
 
     /// Verifies a password and caches success. Blocks for as long as the hash takes.
-    pub(super) fn verify(&self, path: &Path, name: &str, password: &[u8], proof: Proof) -> bool {
+    pub(super) fn verify(
+        &self,
+        path: &Path,
+        name: &str,
+        password: &[u8],
+        credential_hash: CredentialHash,
+    ) -> bool {
         let users = self.read(path);
         let right = users.verify(name, password);
         if right {
             let (now, mut state) = (Instant::now(), self.state());
-            if state.proven.len() >= MAX_PROVEN {
-                state.proven.retain(|_, proven| proven.until > now);
+            if state.verified.len() >= MAX_VERIFIED {
+                state.verified.retain(|_, verified| verified.until > now);
             }
-            if state.proven.len() >= MAX_PROVEN {
-                state.proven.clear();
+            if state.verified.len() >= MAX_VERIFIED {
+                state.verified.clear();
             }
             // Do not cache a result of an older version of the file.
             if Arc::ptr_eq(&state.users, &users) {
-                let proven = Proven { name: name.into(), until: now + PROVEN };
-                state.proven.insert(proof, proven);
+                let verified = Verified { name: name.into(), until: now + VERIFIED_FOR };
+                state.verified.insert(credential_hash, verified);
             }
         }
         right
@@ -185,7 +196,7 @@ impl UserFile {
             let mut state = self.state();
             state.users = Arc::new(users);
             state.stamp = Some(stamp);
-            state.proven.clear();
+            state.verified.clear();
         }
         Ok(problems)
     }
@@ -236,20 +247,21 @@ mod tests {
         set("ann", "1");
         let users = UserFile::default();
         let now = Instant::now();
-        let proof = 7;
-        assert!(users.known(&path, proof, now).is_none());
-        assert!(!users.verify(&path, "ann", b"2", proof));
-        assert!(users.verify(&path, "ann", b"1", proof));
-        assert_eq!(users.known(&path, proof, now).as_deref(), Some("ann"));
-        assert!(users.known(&path, 8, now).is_none());
+        let credential_hash = 7;
+        assert!(users.cached_user(&path, credential_hash, now).is_none());
+        assert!(!users.verify(&path, "ann", b"2", credential_hash));
+        assert!(users.verify(&path, "ann", b"1", credential_hash));
+        assert_eq!(users.cached_user(&path, credential_hash, now).as_deref(), Some("ann"));
+        assert!(users.cached_user(&path, 8, now).is_none());
         set("ann", "3");
-        assert!(users.known(&path, proof, now + LOOK).is_none());
+        assert!(users.cached_user(&path, credential_hash, now + LOOK).is_none());
         assert!(
-            !users.verify(&path, "ann", b"1", proof) && users.verify(&path, "ann", b"3", proof)
+            !users.verify(&path, "ann", b"1", credential_hash)
+                && users.verify(&path, "ann", b"3", credential_hash)
         );
-        assert!(users.known(&path, proof, now + 2 * PROVEN).is_none());
+        assert!(users.cached_user(&path, credential_hash, now + 2 * VERIFIED_FOR).is_none());
         // The previous users stay when the file is gone.
         fs::remove_file(&path).unwrap();
-        assert!(users.verify(&path, "ann", b"3", proof));
+        assert!(users.verify(&path, "ann", b"3", credential_hash));
     }
 }

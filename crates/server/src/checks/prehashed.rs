@@ -5,20 +5,20 @@ use std::hash::{BuildHasher, Hasher};
 
 /// Builds hashers that use integer keys unchanged; keys of 128 bits are truncated to 64.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Keyed;
+pub(super) struct Prehashed;
 
-/// Hasher of [`Keyed`].
-pub(super) struct Taken(u64);
+/// Hasher of [`Prehashed`].
+pub(super) struct PrehashedHasher(u64);
 
-impl BuildHasher for Keyed {
-    type Hasher = Taken;
+impl BuildHasher for Prehashed {
+    type Hasher = PrehashedHasher;
 
-    fn build_hasher(&self) -> Taken {
-        Taken(0)
+    fn build_hasher(&self) -> PrehashedHasher {
+        PrehashedHasher(0)
     }
 }
 
-impl Hasher for Taken {
+impl Hasher for PrehashedHasher {
     fn finish(&self) -> u64 {
         self.0
     }
