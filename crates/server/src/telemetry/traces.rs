@@ -1,8 +1,7 @@
-//! Traces of requests, sent to a collector by OTLP (OpenTelemetry's protocol, as JSON over HTTP).
+//! Traces: exports spans to a collector by OTLP (OpenTelemetry's protocol, as JSON over HTTP).
 //!
-//! The trace that a client's request belongs to is taken over (W3C Trace Context). Spans go through a
-//! bounded queue to a thread of their own, which encodes and sends them: what does not fit is lost and counted, and no
-//! worker ever waits.
+//! The server continues the trace of the client's request (W3C Trace Context). Spans go through a bounded queue to a
+//! separate thread, which encodes and sends them. Spans that do not fit are dropped and counted; workers never wait.
 
 use std::fmt::Write;
 use std::io::{self, Read};
@@ -22,7 +21,7 @@ use super::{AccessRecord, Timings, random};
 use crate::config::Traces;
 use crate::transport::Peer;
 
-/// A request that is traced.
+/// Span of a traced request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
     trace: u128,
@@ -30,7 +29,7 @@ pub(crate) struct Span {
     parent: Option<u64>,
 }
 
-/// Sends spans to a collector.
+/// Exporter of spans.
 #[derive(Debug)]
 pub(crate) struct Tracer {
     sample: f64,
@@ -40,21 +39,21 @@ pub(crate) struct Tracer {
     is_stopping: Arc<AtomicBool>,
 }
 
-/// What became of spans.
+/// Counters of spans.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) sent: AtomicU64,
     pub(crate) lost: AtomicU64,
 }
 
-/// What the thread is sent.
+/// Message to the exporter thread.
 enum Message {
     Ended(Box<Ended>),
-    /// No more spans come.
+    /// The exporter is closed.
     Stop,
 }
 
-/// A span that has ended, with copies of what the collector gets of it.
+/// A finished span, with copies of the data for the collector.
 struct Ended {
     span: Span,
     /// Nanoseconds since 1970.
@@ -76,27 +75,27 @@ struct Ended {
     timings: Timings,
 }
 
-/// Spans that may wait.
+/// Maximum of queued spans.
 const WAITING: usize = 4096;
-/// Spans of one message.
+/// Maximum of spans in one message.
 const BATCH: usize = 512;
-/// Bytes of a response that are read.
+/// Maximum length of a response in bytes.
 const MAX_RESPONSE: u64 = 64 * 1024;
-/// How long spans are gathered.
+/// Time in which spans are collected for one message.
 const EVERY: Duration = Duration::from_secs(1);
 
 impl Span {
-    /// As the `traceparent` field, for handlers: this request is the parent of what they do.
+    /// Returns the value of `traceparent` for handlers: this span is the parent of theirs.
     pub(crate) fn traceparent(&self) -> String {
         format!("00-{:032x}-{:016x}-01", self.trace, self.id)
     }
 }
 
 impl Tracer {
-    /// Starts the thread that sends.
+    /// Starts the exporter thread.
     ///
     /// # Errors
-    /// When the thread cannot be started or the endpoint cannot be one.
+    /// The endpoint is invalid, or the thread cannot be started.
     pub(crate) fn start(settings: &Traces) -> Result<Self, String> {
         let url = Url::parse(&settings.endpoint).map_err(|error| error.to_string())?;
         let trusted = || crate::tls::client_config(settings.authority.as_deref());
@@ -129,11 +128,11 @@ impl Tracer {
         &self.counts
     }
 
-    /// Whether the request is traced: as whoever sent it has decided, or else by chance.
+    /// Starts a span if the request is sampled: by the client's decision, or else at random.
     pub(crate) fn begin(&self, request: &Request<'_>) -> Option<Box<Span>> {
         let mut parents =
             request.fields().filter(|(name, _)| name.eq_ignore_ascii_case(b"traceparent"));
-        // More than one is none (W3C Trace Context §3.2).
+        // Several fields are treated as none (W3C Trace Context §3.2).
         let parent = match (parents.next(), parents.next()) {
             (Some((_, value)), None) => parse(value),
             _ => None,
@@ -147,7 +146,7 @@ impl Tracer {
         Some(Box::new(Span { trace, id: random(), parent }))
     }
 
-    /// The request has ended.
+    /// Queues the span of a finished request.
     pub(crate) fn end(
         &self,
         span: &Span,
@@ -165,10 +164,10 @@ impl Tracer {
         }
     }
 
-    /// Sends what waits, and ends the thread; the collector's slowness bounds how long that takes.
+    /// Sends the queued spans and ends the thread. The timeout of the collector bounds the duration.
     pub(crate) fn finish(&self) {
         self.is_stopping.store(true, Ordering::Release);
-        // A queue that is full keeps the thread awake, which then finds the flag.
+        // If the queue is full, the thread is awake and checks the flag.
         let _ = self.queue.try_send(Message::Stop);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let began = Instant::now();
@@ -187,8 +186,8 @@ struct Parent {
     is_sampled: bool,
 }
 
-/// W3C Trace Context §3.2.2: `00-TRACE-PARENT-FLAGS`, in lower-case hexadecimal digits. A later
-/// version may have more behind them.
+/// Parses `00-TRACE-PARENT-FLAGS` in lower-case hexadecimal digits (W3C Trace Context §3.2.2). Later versions may
+/// append fields.
 fn parse(value: &[u8]) -> Option<Parent> {
     let text = std::str::from_utf8(value).ok()?;
     if text.bytes().any(|byte| !matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b'-')) {
@@ -234,7 +233,7 @@ impl Ended {
     }
 }
 
-/// A span as JSON, by OpenTelemetry's conventions for HTTP servers.
+/// Encodes a span as JSON, by OpenTelemetry's conventions for HTTP servers.
 fn encode(ended: &Ended) -> Value {
     let text = |bytes: &[u8]| Value::from(String::from_utf8_lossy(bytes));
     let (_, route) = named(ended.label);
@@ -292,7 +291,7 @@ fn encode(ended: &Ended) -> Value {
     message
 }
 
-/// The thread that encodes and sends.
+/// The exporter thread.
 struct Exporter {
     client: BlockingClient,
     url: Url,
@@ -303,7 +302,7 @@ struct Exporter {
 
 impl Exporter {
     fn run(&self, spans: &Receiver<Message>) {
-        // Each turn begins with a span: without requests, the thread sleeps.
+        // Each iteration starts with a span: without requests, the thread sleeps.
         while let Some(first) = self.next(spans, None) {
             let mut batch = vec![encode(&first)];
             let until = Instant::now() + EVERY;
@@ -323,7 +322,7 @@ impl Exporter {
         }
     }
 
-    /// The next span; `None` when there is none until then, or none comes any more.
+    /// Waits for the next span. `None` at the deadline, or if the exporter is closed.
     fn next(&self, spans: &Receiver<Message>, until: Option<Instant>) -> Option<Box<Ended>> {
         let message = match until {
             _ if self.is_stopping.load(Ordering::Acquire) => spans.try_recv().ok(),
@@ -359,7 +358,7 @@ impl Exporter {
         }
         let mut what = format!("the collector responds with {status}");
         if read.is_ok() && rest.is_ok() && !start.is_empty() {
-            // Writing to a String cannot fail.
+            // Writes to a `String` do not fail.
             let _ = write!(what, ": {}", start.escape_debug());
         }
         Err(what)
@@ -371,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_well_formed_parent_is_taken_over() {
+    fn only_a_well_formed_parent_is_continued() {
         let trace = "0af7651916cd43dd8448eb211c80319c";
         let good = format!("00-{trace}-b7ad6b7169203331-01");
         let parent = parse(good.as_bytes()).unwrap();

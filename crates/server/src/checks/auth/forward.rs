@@ -1,10 +1,9 @@
 //! Forward authentication: an endpoint, which is another server or a path of this one, decides on each request
 //! (nginx's `auth_request`, Caddy's and Traefik's forward authentication).
 //!
-//! A 2xx lets the request pass and may name the user; a 3xx or 4xx is the response to the client, such as
-//! a 401 with a challenge or a redirect to a page to log in at. The endpoint gets fields that the server
-//! sets and those of the client that the configuration names, and nothing else: what it decides on cannot be
-//! changed by fields that it did not expect.
+//! A 2xx response allows the request and may name the user. A 3xx or 4xx response is sent to the client, such as
+//! a 401 with a challenge or a redirect to a login page. The endpoint gets the fields that the server sets and the
+//! client's fields that the configuration lists, and no others, so that unexpected fields cannot change its decision.
 
 use std::fmt;
 use std::io;
@@ -33,11 +32,11 @@ use crate::worker::WorkerContext;
 #[derive(Debug)]
 pub(crate) struct Forward {
     pub(crate) target: Target,
-    /// The field of the answer that names the user.
+    /// Response field that names the user.
     pub(crate) user_field: String,
-    /// Fields of the client's request that the endpoint gets.
+    /// Request fields that are forwarded to the endpoint.
     pub(crate) fields: Vec<String>,
-    /// Longest wait for the answer.
+    /// Timeout of the response.
     pub(crate) timeout: Duration,
 }
 
@@ -54,9 +53,9 @@ pub(crate) enum Target {
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     place: Place,
-    /// Authorities by whom the certificate of an https URL has to be signed; those that the system trusts if absent.
+    /// Trusted authorities for an https URL; the system's if absent.
     authority: Option<PathBuf>,
-    /// Made with the first request, as an https URL needs certificates from files.
+    /// Created for the first request, as an https URL needs certificates from files.
     origin: OnceLock<client::Origin>,
 }
 
@@ -66,11 +65,11 @@ enum Place {
     Unix { socket: PathBuf, path: String },
 }
 
-/// Most bytes of the body of a response.
+/// Maximum length of a response body in bytes.
 const MAX_BODY: usize = 64 * 1024;
 
 impl Target {
-    /// Reads `/path`, `http://host:port/path`, `https://host:port/path` or `unix:/socket:/path`.
+    /// Parses `/path`, `http://host:port/path`, `https://host:port/path` or `unix:/socket:/path`.
     pub(crate) fn parse(text: &str, authority: Option<PathBuf>) -> Result<Self, String> {
         let hint = || {
             format!(
@@ -95,14 +94,17 @@ impl Target {
         Ok(Self::Server(Arc::new(Endpoint { place, authority, origin: OnceLock::new() })))
     }
 
-    /// Whether the endpoint is reached by TLS.
+    /// Returns `true` if the connection to the endpoint uses TLS.
     pub(crate) fn is_secure(&self) -> bool {
         matches!(self, Self::Server(endpoint) if matches!(&endpoint.place, Place::Url(url) if url.is_secure()))
     }
 }
 
 impl Endpoint {
-    /// The server. An error if it needs TLS and the certificates of its authorities cannot be read.
+    /// Returns the client of the server.
+    ///
+    /// # Errors
+    /// The server needs TLS, and the certificates of its authorities cannot be read.
     fn origin(&self) -> Result<&client::Origin, String> {
         if let Some(origin) = self.origin.get() {
             return Ok(origin);
@@ -116,14 +118,14 @@ impl Endpoint {
         Ok(self.origin.get_or_init(|| origin))
     }
 
-    /// A request of the endpoint. `host` is the authority that the client has sent.
+    /// Creates a request to the endpoint. `host` is the authority of the client's request.
     fn request(&self, host: &[u8]) -> Result<client::Request, String> {
         let origin = self.origin()?;
         Ok(match &self.place {
             Place::Url(url) => client::Request::for_url(origin, "GET", url),
             Place::Unix { path, .. } => {
                 let mut request = client::Request::new(origin, "GET", path);
-                // A request of HTTP/1.0 may be without Host.
+                // A request of HTTP/1.0 may lack `Host`.
                 if let (false, Ok(host)) = (host.is_empty(), std::str::from_utf8(host)) {
                     request.head.authority = host.into();
                 }
@@ -194,7 +196,7 @@ impl Forward {
         }))
     }
 
-    /// The fields of the request that the endpoint gets.
+    /// Returns the fields of the request to the endpoint.
     fn fields(&self, input: &CheckInput<'_, '_>) -> FieldLines {
         let CheckInput { request, context, .. } = input;
         let host = request.field(FieldName::Host).unwrap_or_default();
@@ -212,10 +214,10 @@ impl Forward {
     }
 }
 
-/// A request of HTTP/1 for a path of this server.
+/// Formats an HTTP/1 request for a path of this server.
 fn message(path: &str, host: &[u8], fields: &FieldLines) -> Vec<u8> {
     let mut lines = FieldLines::new();
-    // A request of HTTP/1.0 may be without Host, and an empty one is malformed.
+    // A request of HTTP/1.0 may lack `Host`, and an empty one is malformed.
     let version: &[u8] = if host.is_empty() { b" HTTP/1.0\r\n" } else { b" HTTP/1.1\r\n" };
     if !host.is_empty() {
         lines.push("Host", host);
@@ -224,26 +226,26 @@ fn message(path: &str, host: &[u8], fields: &FieldLines) -> Vec<u8> {
     [b"GET ", path.as_bytes(), version, lines.as_bytes(), fields.as_bytes(), b"\r\n"].concat()
 }
 
-/// The path with its query, also when the target has a host (RFC 9112 §3.2.2): the endpoint may compare
-/// how it begins.
+/// Returns path and query of the target, also for the absolute form (RFC 9112 §3.2.2), as endpoints may compare the
+/// prefix.
 fn origin_form(request: &Request<'_>) -> Vec<u8> {
     let target = target::parse(request.method(), request.target());
     let target = target.ok().and_then(|target| target.path_and_query());
     target.unwrap_or_else(|| request.target().into())
 }
 
-/// What the endpoint has decided.
+/// Decision of the endpoint.
 enum Authorization {
-    /// The request passes, for this user if the endpoint names one.
+    /// The request is allowed, for this user if the endpoint names one.
     Granted(Option<String>),
-    /// The client gets this response instead.
+    /// The request is rejected with this response.
     Denied(Box<Response>),
 }
 
 /// Reads the decision from the endpoint's response.
 ///
 /// # Errors
-/// Why there is none in it.
+/// The reason why the response contains no decision.
 fn decide(mut response: Response, user_field: &str) -> Result<Authorization, String> {
     response.fields = fields::for_client(&response.fields).ok_or("its response has bad fields")?;
     match response.status {
@@ -279,7 +281,7 @@ async fn within(
                 encrypted: client.encrypted,
                 tls: None,
                 script_context: Rc::new(ScriptContext::new(Instant::now(), None)),
-                // Interim responses of the endpoint do not go to the client.
+                // Interim responses of the endpoint are not sent to the client.
                 early_hints: EarlyHints::new(false),
                 redirects: 0,
             })
@@ -287,7 +289,7 @@ async fn within(
         }
         reply => file::into_response(&request, reply).await,
     };
-    // A streamed body has no bound and does not go to the client; its script need not wait for a reader.
+    // A streamed body is unbounded, so it is not sent to the client. Its script does not wait for a reader.
     if let Some(stream) = response.body.take_stream() {
         stream.source.discard();
     }
