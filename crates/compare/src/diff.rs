@@ -1,4 +1,4 @@
-//! Two comparisons beside each other.
+//! Differences between two comparisons.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -6,32 +6,32 @@ use std::path::Path;
 use crate::results::{Better, Cell, Results};
 use crate::statistics::{Estimate, estimate, paired_ratio, pairs};
 
-/// One figure in both.
+/// A figure that both comparisons have.
 #[derive(Clone, Debug)]
 pub struct Change {
     /// Scenario, row, server and metric.
     pub what: String,
-    /// What it was, and what it is.
+    /// The medians of the first and of the second comparison.
     pub medians: (f64, f64),
-    /// The later to the earlier.
+    /// Ratio of the second to the first.
     pub ratio: Estimate,
     /// Which way is better.
     pub better: Better,
 }
 
-/// What differs between two comparisons.
+/// The differences between two comparisons.
 #[derive(Clone, Debug, Default)]
 pub struct Diff {
     /// Figures that both have, the largest change first.
     pub changes: Vec<Change>,
-    /// What only one of them has.
+    /// Figures that only one of them has.
     pub alone: Vec<String>,
 }
 
-/// Reads a comparison: its directory, or its `results.json`.
+/// Reads the results of a comparison from its directory, or from its `results.json`.
 ///
 /// # Errors
-/// Which file cannot be read, and why.
+/// The file cannot be read or is malformed.
 pub fn read(path: &Path) -> Result<Results, String> {
     let file = if path.is_dir() { path.join("results.json") } else { path.to_owned() };
     let text =
@@ -40,7 +40,7 @@ pub fn read(path: &Path) -> Result<Results, String> {
         .map_err(|error| format!("{}:{}:{}: {error}", file.display(), error.line(), error.column()))
 }
 
-/// Compares `b` with `a`.
+/// Compares `b` with `a`, the earlier one.
 #[must_use]
 pub fn diff(a: &Results, b: &Results) -> Diff {
     let (before, after) = (figures(a), figures(b));
@@ -97,7 +97,7 @@ fn figures(results: &Results) -> Vec<Figure> {
     figures
 }
 
-/// The difference as text.
+/// Formats the differences as text.
 #[must_use]
 pub fn text(diff: &Diff) -> String {
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! The files that a scenario serves, the same ones each time.
+//! The files of a scenario. Their content depends on the seed alone.
 
 use std::fs;
 use std::io;
@@ -9,10 +9,10 @@ use std::time::{Duration, SystemTime};
 use crate::scenario::{Content, Fixture};
 use dunlin_load::rng::SplitMix64;
 
-/// Makes the files beneath `root`; all are an hour old, so that no server treats them as just changed.
+/// Creates the files beneath `root`. Their modification time is an hour ago, so that no server treats them as just changed.
 ///
 /// # Errors
-/// The file that could not be made, and why.
+/// The first file that cannot be created.
 pub(crate) fn make(root: &Path, fixtures: &[Fixture], seed: u64) -> Result<(), String> {
     for (index, fixture) in fixtures.iter().enumerate() {
         for number in 0..fixture.count {
@@ -36,7 +36,7 @@ fn one(file: &Path, fixture: &Fixture, rng: &mut SplitMix64) -> io::Result<()> {
         Content::VariableRecords => {
             let text = lines(size, rng);
             fs::write(file, records(&text))?;
-            // What it has to be served as, beside it for the comparison of bodies.
+            // The expected response, for the comparison of bodies.
             fs::write(served_as(file), text)?;
         }
         Content::CgiProgram | Content::CgiplusProgram | Content::FastcgiProgram => {
@@ -45,7 +45,7 @@ fn one(file: &Path, fixture: &Fixture, rng: &mut SplitMix64) -> io::Result<()> {
                 Content::CgiplusProgram => (&["-DCGIPLUS"], &CGIPLUS),
                 _ => (&[], &[]),
             };
-            // Rows without scripts do not need it; those with scripts say that it is not there.
+            // Not an error: rows with scripts report that the program is missing.
             if let Err(error) = compile(file, options, libraries) {
                 eprintln!("  {error}");
             }
@@ -56,7 +56,7 @@ fn one(file: &Path, fixture: &Fixture, rng: &mut SplitMix64) -> io::Result<()> {
     fs::File::options().write(true).open(file)?.set_modified(hour_ago)
 }
 
-/// The file of lines that a file of records stands for.
+/// The file with the lines of a record file.
 fn served_as(file: &Path) -> PathBuf {
     file.with_extension("txt")
 }
@@ -70,7 +70,7 @@ fn random(size: usize, rng: &mut SplitMix64) -> Vec<u8> {
     bytes
 }
 
-/// Lines of some hundred characters, as an access log has them.
+/// Lines of about a hundred characters, as in an access log.
 fn lines(size: usize, rng: &mut SplitMix64) -> Vec<u8> {
     let mut text = String::with_capacity(size + 128);
     while text.len() < size {
@@ -87,7 +87,7 @@ fn lines(size: usize, rng: &mut SplitMix64) -> Vec<u8> {
     bytes
 }
 
-/// Each line as a length of two bytes, the line without its end, and a byte to make it even.
+/// Converts lines to records: a length of two bytes, the line without its end, and padding to an even length.
 fn records(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len() + text.len() / 32);
     for line in text.strip_suffix(b"\n").unwrap_or(text).split(|&byte| byte == b'\n') {
@@ -113,8 +113,8 @@ const PROGRAM: &str = r#"#ifdef FASTCGI
 #include "cgiplus.h"
 #define getenv cgiplus_variable
 #endif
-/* Answers with as many bytes as the query says; reads a body to its end. */
-static void answer(void) {
+/* Reads the body to its end, and responds with as many bytes as the query states. */
+static void respond(void) {
     const char *query = getenv("QUERY_STRING"), *length = getenv("CONTENT_LENGTH");
     long size = query ? atol(query) : 0, rest = length ? atol(length) : 0;
     char line[1024];
@@ -131,25 +131,25 @@ int main(int count, char **words) {
 #ifdef FASTCGI
     /* Listens on its standard input, or on the socket that is named. */
     if (count > 1 && dup2(FCGX_OpenSocket(words[1], 1024), 0) != 0) return 1;
-    while (FCGI_Accept() >= 0) answer();
+    while (FCGI_Accept() >= 0) respond();
 #elif defined CGIPLUS
     (void)count, (void)words;
-    while (cgiplus_next()) answer();
+    while (cgiplus_next()) respond();
 #else
     (void)count, (void)words;
-    answer();
+    respond();
 #endif
     return 0;
 }
 "#;
 
-/// The library that CGIplus programs are built with.
+/// The CGIplus library.
 const CGIPLUS: [(&str, &str); 2] = [
     ("cgiplus.h", include_str!("../../../scripting/cgiplus/cgiplus.h")),
     ("cgiplus.c", include_str!("../../../scripting/cgiplus/cgiplus.c")),
 ];
 
-/// Compiles the program with `libraries`, named and as text.
+/// Compiles the program with `libraries`, which are names and texts of source files.
 fn compile(file: &Path, options: &[&str], libraries: &[(&str, &str)]) -> io::Result<()> {
     let folder = tempfile::tempdir()?;
     let mut sources = vec![folder.path().join("program.c")];
@@ -159,15 +159,15 @@ fn compile(file: &Path, options: &[&str], libraries: &[(&str, &str)]) -> io::Res
         fs::write(&library, text)?;
         sources.extend(name.ends_with(".c").then_some(library));
     }
-    // Libraries of the system stand behind what needs them.
+    // The linker requires system libraries after the files that use them.
     let mut cc = Command::new("cc");
     let done = cc.arg("-O2").arg("-o").arg(file).args(&sources).args(options).output();
     let done = done.map_err(|error| io::Error::other(format!("cc: {error}")))?;
     if done.status.success() {
         Ok(())
     } else {
-        let told = String::from_utf8_lossy(&done.stderr);
-        let first = told.lines().find(|line| line.contains("error")).unwrap_or_default();
+        let errors = String::from_utf8_lossy(&done.stderr);
+        let first = errors.lines().find(|line| line.contains("error")).unwrap_or_default();
         Err(io::Error::other(format!("cc: {}", first.trim())))
     }
 }
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_the_same_each_time_and_records_hold_the_lines() {
+    fn files_are_reproducible_and_records_contain_the_lines() {
         let fixture =
             |path: &str, content| Fixture { path: path.into(), size: 5000, count: 2, content };
         let made = || {

@@ -1,11 +1,11 @@
-//! Where a comparison runs.
+//! Description of the machine.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use crate::results::Machine;
 
-/// This machine; `server` and `load` are the processors that were chosen.
+/// Describes this machine. `server` and `load` are the processors of servers and load generator.
 pub(crate) fn describe(server: u32, load: u32) -> Machine {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let cpuinfo = read("/proc/cpuinfo");

@@ -1,4 +1,4 @@
-//! A resolver that answers every question after a set time with "no such name".
+//! A DNS resolver that responds to every query with NXDOMAIN after a fixed delay.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The resolver; it ends when it is dropped.
+/// The resolver. Dropping it stops it.
 pub(crate) struct SlowResolver {
     pub(crate) address: SocketAddr,
     stop: Arc<AtomicBool>,
 }
 
 impl SlowResolver {
-    /// Starts it on a free port.
+    /// Starts a resolver on a free port.
     pub(crate) fn start(delay: Duration) -> io::Result<Self> {
         let socket = UdpSocket::bind("127.0.0.1:0")?;
         let address = socket.local_addr()?;
@@ -48,7 +48,7 @@ fn serve(socket: &UdpSocket, delay: Duration, stop: &AtomicBool) {
                 message[2] |= 0x80;
                 message[3] = 0x83;
                 message[6..12].fill(0);
-                // Whoever asked may have gone.
+                // The client may have closed its socket.
                 let _ = socket.send_to(&message, from);
             }
         }

@@ -1,4 +1,4 @@
-//! What a comparison found: the schema of `results.json`. The reports are made from this alone.
+//! The results of a comparison: the schema of `results.json`. The reports are computed from them alone.
 
 use std::collections::BTreeMap;
 
@@ -7,43 +7,43 @@ use serde::{Deserialize, Serialize};
 
 use dunlin_load::outcome::Verdict;
 
-/// A comparison, whole.
+/// The results of a comparison.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Results {
     /// Version of this schema: 1.
     pub format: u32,
     /// Name and version of the generator.
     pub generator: String,
-    /// The command that was given.
+    /// The command line.
     pub command: Vec<String>,
     /// Seed of the order of runs and of all random choices.
     pub seed: u64,
-    /// Start and end, RFC 3339, UTC.
+    /// Start, RFC 3339, UTC.
     pub started: String,
     /// End, RFC 3339, UTC.
     pub finished: String,
-    /// Whether it was stopped before all rounds were done.
+    /// Whether the comparison was stopped before all rounds were complete.
     pub interrupted: bool,
-    /// Rounds that were asked for.
+    /// Requested rounds.
     pub rounds: u32,
-    /// Where it ran.
+    /// The machine.
     pub machine: Machine,
     /// The servers, in the order of the columns.
     pub servers: Vec<ServerColumn>,
-    /// The scenarios, in the order in which they were named.
+    /// The scenarios, in the requested order.
     pub scenarios: Vec<ScenarioResults>,
 }
 
-/// Where a comparison ran.
+/// The machine of a comparison.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Machine {
     /// Processor's name.
     pub processor: String,
     /// Processors of the machine.
     pub processors: u32,
-    /// Processor that the servers were bound to.
+    /// Processor of the servers.
     pub server_processors: String,
-    /// Processor that the load was bound to.
+    /// Processor of the load generator.
     pub load_processors: String,
     /// Memory, in bytes.
     pub memory_bytes: u64,
@@ -51,45 +51,45 @@ pub struct Machine {
     pub kernel: String,
     /// Name of the distribution.
     pub distribution: String,
-    /// What else matters, such as the frequency governor or the hypervisor; a name and a value each.
+    /// Other properties, such as the frequency governor, by name.
     pub facts: BTreeMap<String, String>,
 }
 
-/// A server that was compared.
+/// A server of the comparison.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ServerColumn {
-    /// Its name as used in `--servers` and as key of the cells.
+    /// Name in `--servers` and key of the cells.
     pub name: String,
-    /// What its `--version` says, one line; absent when it is missing.
+    /// Version as printed by the server, one line; absent if it is not installed.
     pub version: Option<String>,
-    /// Why it could not be run at all.
+    /// Reason why it could not run at all.
     pub missing: Option<String>,
-    /// The configurations it was run with, by file name beneath the output directory.
+    /// Its configurations: paths beneath the output directory, by file name.
     pub configurations: BTreeMap<String, String>,
 }
 
-/// What came of one scenario.
+/// The results of a scenario.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ScenarioResults {
     /// Name of its file without `.toml`.
     pub name: String,
     /// One line.
     pub title: String,
-    /// What it does and asks, a paragraph.
+    /// Description, a paragraph.
     pub summary: String,
-    /// The document that it re-measures.
+    /// The document whose measurements it repeats.
     pub document: String,
-    /// What to know in order to read the figures rightly: the traps of the document.
+    /// Notes on the interpretation of the figures.
     pub notes: Vec<String>,
-    /// What is shown of each run, the first being the main one.
+    /// The metrics, the main one first.
     pub metrics: Vec<Metric>,
-    /// Charts, beside the bars of each metric.
+    /// Charts in addition to the bars of each metric.
     pub charts: Vec<Chart>,
     /// The rows.
     pub rows: Vec<Row>,
 }
 
-/// A figure that is shown.
+/// A metric.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Metric {
@@ -115,11 +115,11 @@ pub enum Better {
     Neither,
 }
 
-/// A chart of one scenario, beside the bars.
+/// A chart of a scenario in addition to the bars.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
 pub enum Chart {
-    /// A metric over the rows' [`Row::x`], a line for each server.
+    /// A metric over [`Row::x`], with a line for each server.
     Curve {
         /// Heading.
         title: String,
@@ -129,10 +129,10 @@ pub enum Chart {
         x: String,
         /// Whether the horizontal axis is logarithmic.
         logarithmic: bool,
-        /// Only the rows of this [`Row::group`]; absent: all that have an `x`.
+        /// Only rows with this [`Row::group`]; absent for all rows with an `x`.
         group: Option<String>,
     },
-    /// Distribution of response times in one row, a line for each server.
+    /// Distribution of response times of a row, with a line for each server.
     Latency {
         /// Heading.
         title: String,
@@ -146,11 +146,11 @@ pub enum Chart {
 pub struct Row {
     /// Unique within the scenario.
     pub id: String,
-    /// What is shown at its left.
+    /// Title.
     pub title: String,
-    /// Rows with the same group stand together beneath its name.
+    /// Heading of a group of rows.
     pub group: Option<String>,
-    /// Place on the horizontal axis of a curve.
+    /// Position on the horizontal axis of a curve.
     pub x: Option<f64>,
     /// The figures of the document.
     pub then: Vec<Then>,
@@ -164,7 +164,7 @@ pub struct Row {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Then {
-    /// The server of then, with its version.
+    /// The server in the document, with its version.
     pub server: String,
     /// Key of the metric.
     pub metric: String,
@@ -175,44 +175,44 @@ pub struct Then {
     pub note: String,
 }
 
-/// What one server did in one row.
+/// The result of a server in a row.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "state")]
 pub enum Cell {
-    /// It ran.
+    /// The server was measured.
     Measured {
         /// Every round that was run, valid or not.
         rounds: Vec<Round>,
-        /// Descriptive values in words, such as features; shown instead of figures where there are no rounds.
+        /// Features by name, shown if there are no rounds.
         #[serde(default)]
         facts: BTreeMap<String, String>,
     },
-    /// It does not have what the row asks for, or is not installed.
+    /// The server lacks a feature, or is not installed.
     NotAvailable {
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// It died, did not start, or could not be measured.
+    /// The server died, did not start, or could not be measured.
     Failed {
-        /// What happened.
+        /// Reason.
         reason: String,
-        /// The last lines that it said.
+        /// The last lines of the server's output.
         log_tail: String,
     },
 }
 
-/// One run of one server in one row.
+/// A run of a server in a row.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Round {
-    /// Its round: runs of the same round are pairs.
+    /// Round. Runs of the same round form pairs.
     pub round: u32,
-    /// Its place in the order of all runs.
+    /// Position in the order of all runs.
     pub order: u32,
     /// The generator's command.
     pub command: Vec<String>,
-    /// Whether the figures may be used.
+    /// Whether the figures can be used.
     pub verdict: Verdict,
-    /// Why not, or what stands out.
+    /// Reasons of the verdict, and anomalies.
     pub reasons: Vec<String>,
     /// Figures by the metric's key.
     pub values: BTreeMap<String, f64>,

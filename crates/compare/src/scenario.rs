@@ -1,4 +1,4 @@
-//! Scenarios: what to run against each server, as TOML.
+//! Scenarios: the files, loads and metrics of a comparison, as TOML.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::results::{Chart, Metric, Then};
 
-/// A scenario, whole.
+/// A scenario.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
@@ -17,39 +17,39 @@ pub struct Scenario {
     pub name: String,
     /// One line.
     pub title: String,
-    /// What it does and asks.
+    /// Description.
     pub summary: String,
-    /// The document that it measures again.
+    /// The document whose measurements it repeats.
     pub document: String,
-    /// What to know in order to read the figures rightly.
+    /// Notes on the interpretation of the figures.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// What is served.
+    /// The files to serve.
     #[serde(default, rename = "file")]
     pub files: Vec<Fixture>,
-    /// What is shown.
+    /// The metrics, the main one first.
     #[serde(rename = "metric")]
     pub metrics: Vec<Metric>,
-    /// Charts beside the bars.
+    /// Charts in addition to the bars.
     #[serde(default, rename = "chart")]
     pub charts: Vec<Chart>,
-    /// What is run.
+    /// The rows.
     #[serde(rename = "row")]
     pub rows: Vec<RowPlan>,
 }
 
-/// Files that are made for a scenario.
+/// Files of a scenario.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fixture {
     /// Path beneath the root; `{n}` is the number of the file.
     pub path: String,
-    /// Bytes of each.
+    /// Size of each in bytes.
     pub size: u64,
-    /// How many there are.
+    /// Number of files.
     #[serde(default = "one")]
     pub count: u32,
-    /// What is in them.
+    /// Their content.
     #[serde(default)]
     pub content: Content,
 }
@@ -58,7 +58,7 @@ fn one() -> u32 {
     1
 }
 
-/// What is in a file.
+/// Content of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Content {
@@ -69,35 +69,35 @@ pub enum Content {
     Text,
     /// The same lines as records of OpenVMS's VARIABLE format.
     VariableRecords,
-    /// A C program that answers by CGI with as many bytes as its query says.
+    /// A CGI program in C that responds with as many bytes as its query states.
     CgiProgram,
-    /// The same by CGIplus.
+    /// The same program for CGIplus.
     CgiplusProgram,
-    /// The same program in a process that stays, by FastCGI; it needs libfcgi.
+    /// The same program for FastCGI. It needs libfcgi.
     FastcgiProgram,
 }
 
-/// A row: one load, the same for every server.
+/// A row: a load that is the same for all servers.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RowPlan {
     /// Unique within the scenario.
     pub id: String,
-    /// What is shown at its left.
+    /// Title.
     pub title: String,
-    /// Rows with the same group stand together.
+    /// Heading of a group of rows.
     pub group: Option<String>,
-    /// Place on the horizontal axis of a curve.
+    /// Position on the horizontal axis of a curve.
     pub x: Option<f64>,
-    /// Paths that are asked for.
+    /// Paths to request.
     #[serde(default)]
     pub paths: Vec<String>,
-    /// A path with `{n}`, for so many numbers from 0 on.
+    /// Numbered paths to request.
     pub many: Option<Many>,
     /// Options of `dunlin load`.
     #[serde(default)]
     pub load: Vec<String>,
-    /// How the server has to be set up.
+    /// Required features of the server.
     #[serde(default)]
     pub server: Variant,
     /// Figures of the document.
@@ -106,20 +106,20 @@ pub struct RowPlan {
     /// Footnotes.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Part of `--quick`.
+    /// Whether the row is part of `--quick`.
     #[serde(default)]
     pub quick: bool,
-    /// Run with each of these values of an option: a row for each.
+    /// An option with several values, each of which makes a row.
     pub sweep: Option<Sweep>,
-    /// Probe what the server can do, instead of loading it.
+    /// Probe features instead of sending load.
     #[serde(default)]
     pub facts: bool,
-    /// Bodies are not files of the root.
+    /// Whether bodies are generated rather than files of the root.
     #[serde(default)]
     pub generated: bool,
-    /// Seconds that a run takes, when the usual length does not do.
+    /// Duration of a run in seconds, if it differs from the option.
     pub seconds: Option<f64>,
-    /// Rounds, when the usual number would take too long.
+    /// Largest number of rounds.
     pub rounds: Option<u32>,
 }
 
@@ -129,7 +129,7 @@ pub struct RowPlan {
 pub struct Many {
     /// The path with `{n}`.
     pub path: String,
-    /// How many.
+    /// Number of paths, counted from 0.
     pub count: u32,
 }
 
@@ -143,7 +143,7 @@ pub struct Sweep {
     pub values: Vec<u32>,
 }
 
-/// How a server has to be set up.
+/// Required features of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Variant {
@@ -159,9 +159,9 @@ pub struct Variant {
     pub script: Option<Script>,
     /// Files that end in `.var` are VARIABLE records.
     pub records: bool,
-    /// Names of clients are looked up, at a resolver that takes 30 ms.
+    /// With reverse look-ups of clients, at a resolver with a delay of 30 ms.
     pub dns: bool,
-    /// Connections are closed after each answer.
+    /// Connections are closed after each response.
     pub no_keepalive: bool,
 }
 
@@ -171,18 +171,18 @@ pub struct Variant {
 pub enum Script {
     /// A process for each request.
     Cgi,
-    /// The same program, forked from one that has started.
+    /// A process for each request, forked from one that has started.
     Warm,
-    /// A process that stays, by FastCGI.
+    /// A persistent FastCGI process.
     Fastcgi,
-    /// A process that stays, by CGIplus.
+    /// A persistent CGIplus process.
     Cgiplus,
     /// Within the server's own process.
     InProcess,
 }
 
 impl Variant {
-    /// A name for it, for folders and configurations.
+    /// Name of the variant, for directories and configurations.
     #[must_use]
     pub fn name(&self) -> String {
         let script = self.script.map(|script| format!("{script:?}").to_ascii_lowercase());
@@ -201,7 +201,7 @@ impl Variant {
     }
 }
 
-/// The scenarios that come with the program, by name.
+/// The built-in scenarios: names and texts.
 pub const BUILT_IN: [(&str, &str); 12] = [
     ("wasd-files", include_str!("../../../scenarios/wasd-files.toml")),
     ("wasd-transfer", include_str!("../../../scenarios/wasd-transfer.toml")),
@@ -217,10 +217,10 @@ pub const BUILT_IN: [(&str, &str); 12] = [
     ("cgi-phases", include_str!("../../../scenarios/cgi-phases.toml")),
 ];
 
-/// Reads the scenario of that name, or of that file.
+/// Reads a built-in scenario by name, or a scenario file.
 ///
 /// # Errors
-/// `FILE:LINE:COLUMN: what is wrong`, or the nearest name when there is none such.
+/// `FILE:LINE:COLUMN: message`, or the nearest name if there is no such scenario.
 pub fn load(name: &str) -> Result<Scenario, String> {
     if let Some((known, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
         return parse(known, &format!("{known}.toml"), text);
@@ -237,10 +237,10 @@ pub fn load(name: &str) -> Result<Scenario, String> {
     parse(stem, name, &text)
 }
 
-/// Reads a scenario from `text`; `file` is what errors call it.
+/// Parses a scenario. `file` is its name in errors.
 ///
 /// # Errors
-/// `FILE:LINE:COLUMN: what is wrong`.
+/// `FILE:LINE:COLUMN: message`.
 pub fn parse(name: &str, file: &str, text: &str) -> Result<Scenario, String> {
     let at = |span: Option<Range<usize>>| {
         let before = &text[..span.map_or(0, |span| span.start).min(text.len())];
@@ -256,10 +256,7 @@ pub fn parse(name: &str, file: &str, text: &str) -> Result<Scenario, String> {
         if fixture.path.starts_with('/') || fixture.path.split('/').any(|part| part == "..") {
             let start = text.find(&format!("\"{}\"", fixture.path));
             let place = at(start.map(|start| start..start));
-            return Err(format!(
-                "{place}: {} leads out of the folder that is served",
-                fixture.path
-            ));
+            return Err(format!("{place}: {} leads out of the root", fixture.path));
         }
     }
     let mut seen = BTreeMap::new();
@@ -268,10 +265,10 @@ pub fn parse(name: &str, file: &str, text: &str) -> Result<Scenario, String> {
             return Err(format!("{}: there are two rows with the id {}", row_at(&row.id), row.id));
         }
         if row.seconds.is_some_and(|seconds| !seconds.is_finite() || seconds <= 0.0) {
-            return Err(format!("{}: seconds is above 0", row_at(&row.id)));
+            return Err(format!("{}: seconds must be above 0", row_at(&row.id)));
         }
         if row.paths.is_empty() && row.many.is_none() && !row.facts {
-            return Err(format!("{}: the row asks for nothing: it has no paths", row_at(&row.id)));
+            return Err(format!("{}: the row has no paths", row_at(&row.id)));
         }
     }
     scenario.rows = scenario.rows.into_iter().flat_map(swept).collect();
@@ -294,7 +291,7 @@ pub fn parse(name: &str, file: &str, text: &str) -> Result<Scenario, String> {
     Ok(scenario)
 }
 
-/// Every metric that a row or a chart names.
+/// All metrics that rows and charts refer to.
 fn metrics_named(scenario: &Scenario) -> impl Iterator<Item = &str> {
     let then = scenario.rows.iter().flat_map(|row| &row.then).map(|then| then.metric.as_str());
     let charts = scenario.charts.iter().filter_map(|chart| match chart {
@@ -304,7 +301,7 @@ fn metrics_named(scenario: &Scenario) -> impl Iterator<Item = &str> {
     then.chain(charts)
 }
 
-/// `; did you mean that?`, when something is near.
+/// `; did you mean NAME?` if a known name is similar.
 fn or_else<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
     let near = known.map(|known| (strsim::damerau_levenshtein(known, word), known));
     match near.min().filter(|(distance, known)| *distance <= known.len().max(3) / 3 + 1) {
@@ -313,7 +310,7 @@ fn or_else<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// The reader's message about an unknown key, which lists every key there is, with the nearest instead.
+/// Shortens the parser's message about an unknown key, which lists all keys, to the nearest one.
 fn in_words(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
     let unknown = message.starts_with("unknown field") || message.starts_with("unknown variant");
@@ -326,7 +323,7 @@ fn in_words(message: &str) -> String {
     }
 }
 
-/// A row for each value of its sweep.
+/// Expands a row to one for each value of its sweep.
 fn swept(mut row: RowPlan) -> Vec<RowPlan> {
     let Some(sweep) = row.sweep.take() else { return vec![row] };
     sweep
@@ -348,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_scenario_that_comes_with_the_program_is_valid() {
+    fn built_in_scenarios_are_valid() {
         for (name, _) in BUILT_IN {
             let scenario = load(name).unwrap();
             assert!(!scenario.metrics.is_empty() && !scenario.rows.is_empty(), "{name}");
@@ -356,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_told_with_its_place() {
+    fn errors_have_a_position() {
         let text = "title = \"x\"\nsummary = \"\"\ndocument = \"\"\n[[metric]]\nkey = \"a\"\ntitel = \"b\"\n";
         let error = parse("x", "x.toml", text).unwrap_err();
         assert_eq!(error, "x.toml:6:1: there is no titel; did you mean title?");

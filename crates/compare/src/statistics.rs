@@ -1,10 +1,9 @@
-//! Medians, intervals, and which servers cannot be told apart.
+//! Medians, confidence intervals, and ranking.
 //!
-//! Runs of the same round are pairs: what disturbs the machine in that minute disturbs both. Ratios are
-//! therefore taken within rounds, and their median is what is told, with a 95 % interval by bootstrap
-//! (Efron, 1979: 2,000 resamples, percentile method, a fixed seed). Two servers are told apart when that
-//! interval excludes 1; with few rounds it is the range of the ratios or little less, so that in effect every
-//! round has to agree.
+//! Runs of the same round form pairs, since disturbances of the machine affect both. Ratios are therefore computed within
+//! rounds and summarized by their median with a 95 % bootstrap interval (Efron, 1979: 2,000 resamples, percentile method,
+//! fixed seed). Two servers differ if that interval excludes 1. With few rounds, the interval is almost the range of the
+//! ratios, so that all rounds have to agree.
 
 use dunlin_load::rng::SplitMix64;
 
@@ -17,14 +16,14 @@ pub struct Estimate {
     pub low: f64,
     /// Upper end of the 95 % interval.
     pub high: f64,
-    /// Values that it is founded on.
+    /// Number of values.
     pub count: usize,
 }
 
 const RESAMPLES: usize = 2_000;
 const SEED: u64 = 358;
 
-/// The median; 0 of nothing.
+/// The median; 0 without values.
 #[must_use]
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
@@ -40,7 +39,7 @@ fn middle(sorted: &[f64]) -> f64 {
     }
 }
 
-/// The quantile of sorted values, between two of them in proportion (numpy's and scipy's "linear").
+/// The quantile of sorted values with linear interpolation, as in numpy and scipy.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     if sorted.is_empty() {
         return 0.0;
@@ -78,18 +77,23 @@ pub fn paired_ratio(pairs: &[(f64, f64)]) -> Estimate {
     if logs.is_empty() {
         return Estimate::default();
     }
-    let told = estimate(&logs);
-    Estimate { median: told.median.exp(), low: told.low.exp(), high: told.high.exp(), ..told }
+    let estimated = estimate(&logs);
+    Estimate {
+        median: estimated.median.exp(),
+        low: estimated.low.exp(),
+        high: estimated.high.exp(),
+        ..estimated
+    }
 }
 
-/// Fewer pairs than this tell nothing apart by themselves.
-const LEAST_PAIRS: usize = 3;
-/// Without pairs, servers are told apart when all values of one lie beyond all of the other, and there
-/// are this many together.
-const LEAST_VALUES: usize = 6;
+/// Smallest number of pairs for a comparison by pairs.
+const MIN_PAIRS: usize = 3;
+/// Smallest number of values of both servers for a comparison without pairs, in which two servers differ if all values of
+/// one are beyond all values of the other.
+const MIN_VALUES: usize = 6;
 
-/// The tier of each server, 0 being the best, from what it got in each round; `None` for those that have
-/// nothing. A server begins a new tier when it is told apart from the first of the tier before it.
+/// The tier of each server from its values in each round; 0 is the best, `None` is for servers without values. A server
+/// starts a new tier if it differs from the first one of the previous tier.
 #[must_use]
 pub fn tiers(servers: &[Vec<(u32, f64)>], higher_is_better: bool) -> Vec<Option<usize>> {
     let medians: Vec<f64> = servers
@@ -118,12 +122,12 @@ pub fn tiers(servers: &[Vec<(u32, f64)>], higher_is_better: bool) -> Vec<Option<
     tiers
 }
 
-/// Whether two servers can be told apart.
+/// Whether two servers differ significantly.
 #[must_use]
 pub fn differs(a: &[(u32, f64)], b: &[(u32, f64)]) -> bool {
     let pairs = pairs(a, b);
-    if pairs.len() < LEAST_PAIRS {
-        return a.len() + b.len() >= LEAST_VALUES && (below(a, b) || below(b, a));
+    if pairs.len() < MIN_PAIRS {
+        return a.len() + b.len() >= MIN_VALUES && (below(a, b) || below(b, a));
     }
     let ratio = paired_ratio(&pairs);
     ratio.low > 1.0 || ratio.high < 1.0
@@ -136,7 +140,7 @@ fn below(a: &[(u32, f64)], b: &[(u32, f64)]) -> bool {
     most < least
 }
 
-/// What both got in the same rounds.
+/// The values of both in the same rounds.
 #[must_use]
 pub fn pairs(a: &[(u32, f64)], b: &[(u32, f64)]) -> Vec<(f64, f64)> {
     let partner = |round: u32| b.iter().find(|(other, _)| *other == round).map(|(_, value)| *value);
@@ -151,13 +155,13 @@ mod tests {
         (a - b).abs() <= 0.02 * b.abs()
     }
 
-    /// tests/test_compare.py compares the same values with what scipy makes of them.
+    /// tests/test_compare.py compares the results for the same values with those of scipy.
     #[test]
     fn medians_and_intervals_are_those_of_scipy() {
         let values = [12.1, 11.8, 12.6, 12.0, 13.9, 11.5, 12.2, 12.4, 11.9, 12.3, 12.8];
-        let told = estimate(&values);
-        assert_eq!(told.median, 12.2);
-        assert!(near(told.low, 11.9) && near(told.high, 12.6), "{told:?}");
+        let estimated = estimate(&values);
+        assert_eq!(estimated.median, 12.2);
+        assert!(near(estimated.low, 11.9) && near(estimated.high, 12.6), "{estimated:?}");
         let pairs: Vec<(f64, f64)> = values
             .iter()
             .zip([10.0, 10.2, 10.1, 9.9, 10.4, 9.8, 10.3, 10.0, 10.1, 9.9, 10.2])
@@ -185,10 +189,10 @@ mod tests {
     }
 
     #[test]
-    fn two_rounds_tell_nothing_apart() {
+    fn two_rounds_are_no_evidence() {
         assert!(!differs(&[(0, 1.0), (1, 1.0)], &[(0, 9.0), (1, 9.0)]));
         let five = [(0, 9.0), (1, 9.5), (2, 9.1), (3, 9.2), (4, 9.3)];
-        assert!(differs(&[(7, 1.0)], &five), "rounds that are no pairs, but far apart");
+        assert!(differs(&[(7, 1.0)], &five), "rounds without pairs, but far apart");
         assert!(!differs(&[(7, 9.2)], &five));
     }
 }

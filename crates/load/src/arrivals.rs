@@ -1,5 +1,5 @@
-//! When requests or connections are due: a schedule that is worked out beforehand and never from the time at
-//! which the generator happened to wake.
+//! Schedules of requests or connections. Due times are computed from the plan alone, never from the time when the generator
+//! wakes up.
 
 use crate::plan::Arrivals;
 use crate::rng::SplitMix64;
@@ -7,7 +7,7 @@ use crate::rng::SplitMix64;
 /// Due times in nanoseconds from the start, in order.
 pub struct Schedule {
     kind: Kind,
-    /// Arrivals that were looked at.
+    /// Arrivals generated so far, those of other parts included.
     drawn: u64,
     /// Every `step`-th arrival from `first` on belongs to this schedule.
     first: u64,
@@ -23,7 +23,7 @@ enum Kind {
 }
 
 impl Schedule {
-    /// The schedule of a run of that many seconds; infinite when it ends by a count.
+    /// The schedule of a run of that many seconds; infinite if the run ends by a number of requests.
     #[must_use]
     pub fn new(arrivals: &Arrivals, seed: u64, seconds: f64) -> Self {
         let kind = match *arrivals {
@@ -36,19 +36,19 @@ impl Schedule {
         Self { kind, drawn: 0, first: 0, step: 1, end: (seconds * 1e9) as u64 }
     }
 
-    /// These times, which are in order.
+    /// A schedule of the given times, which must be in order.
     #[must_use]
     pub fn of_list(times: Vec<u64>) -> Self {
         Self { kind: Kind::List(times), drawn: 0, first: 0, step: 1, end: u64::MAX }
     }
 
-    /// Part `index` of `count`: every `count`-th arrival. The parts together are the whole.
+    /// Part `index` of `count`: every `count`-th arrival.
     #[must_use]
     pub fn segment(self, index: u32, count: u32) -> Self {
         Self { first: u64::from(index), step: u64::from(count), ..self }
     }
 
-    /// When the `index`-th arrival is due, in seconds; infinite when it never is.
+    /// The time when arrival `index` is due, in seconds; infinite if never.
     fn due(&mut self, index: u64) -> f64 {
         let nth = index as f64;
         match &mut self.kind {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ramp_has_its_rates_at_both_ends() {
+    fn a_ramp_has_the_given_rates_at_both_ends() {
         for (from, to) in [(100.0, 1000.0), (1000.0, 100.0), (0.0, 1000.0)] {
             let times = all(Arrivals::Ramp { from, to }, 10.0);
             let expected = (from + to) / 2.0 * 10.0;
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_together_are_the_whole() {
+    fn segments_make_up_the_schedule() {
         for arrivals in
             [Arrivals::Poisson { rate: 500.0 }, Arrivals::Ramp { from: 10.0, to: 300.0 }]
         {

@@ -1,12 +1,11 @@
-//! Which URL comes next. Each connection has a sequence of its own, so that a server gets the same requests
-//! whatever the timing.
+//! Choice of URLs. Each connection has a sequence of its own, so that the requests do not depend on timing.
 
 use std::sync::Arc;
 
 use crate::plan::Choice;
 use crate::rng::SplitMix64;
 
-/// The sequence of one connection.
+/// The sequence of a connection.
 pub struct Chooser {
     urls: usize,
     kind: Kind,
@@ -19,7 +18,8 @@ enum Kind {
 }
 
 impl Chooser {
-    /// For connection `number` of `connections`, of `urls` URLs (not 0); `table` is [`table`]'s.
+    /// The sequence of connection `number` of `connections` over `urls` URLs, which must not be 0. `table` is the result of
+    /// [`table`].
     #[must_use]
     pub fn new(
         choice: &Choice,
@@ -30,7 +30,7 @@ impl Chooser {
         connections: u32,
     ) -> Self {
         let kind = match choice {
-            // Together the connections go through the list once before any URL comes again.
+            // Together, the connections go through the list once before any URL repeats.
             Choice::InOrder | Choice::Replay { .. } => Kind::InOrder {
                 next: (number % urls.max(1) as u64) as usize,
                 step: connections as usize % urls.max(1),
@@ -50,7 +50,7 @@ impl Chooser {
         match &mut self.kind {
             Kind::InOrder { next, step } => {
                 let chosen = *next;
-                // A step that is a multiple of the length would name the same URL again and again.
+                // A step that is a multiple of the length would repeat a single URL.
                 *next = (chosen + if *step == 0 { 1 } else { *step }) % self.urls;
                 chosen
             }
@@ -63,8 +63,7 @@ impl Chooser {
     }
 }
 
-/// With Zipf's law the likelihood of the first URL, of the first two, and so on; otherwise nothing. All
-/// connections share it.
+/// The cumulative probabilities of the URLs for Zipf's law, empty for other choices. All connections share them.
 #[must_use]
 pub fn table(choice: &Choice, urls: usize) -> Arc<[f64]> {
     let Choice::Zipf { exponent } = *choice else { return Arc::default() };
@@ -90,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn random_takes_all_alike_and_zipf_the_first_most_often() {
+    fn random_is_uniform_and_zipf_prefers_the_first() {
         let random = counts(&Choice::Random, 10, 100_000);
         assert!(random.iter().all(|count| (9_500..10_500).contains(count)), "{random:?}");
         let zipf = counts(&Choice::Zipf { exponent: 1.0 }, 10, 100_000);
@@ -99,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn in_order_goes_through_all_of_them() {
+    fn in_order_repeats_the_list() {
         let mut seen = vec![0; 25];
         for number in 0..10 {
             let mut chooser = Chooser::new(&Choice::InOrder, &Arc::default(), 25, 1, number, 10);

@@ -1,4 +1,4 @@
-//! From what was measured to what is told.
+//! Conversion of a measurement to an outcome.
 
 use crate::engine::{Job, Measured, Tally};
 use crate::outcome::{Connections, Latency, Outcome, ReplyRate, Second, Unfinished};
@@ -8,7 +8,7 @@ use crate::silence::Silence;
 use crate::verdict::{self, Evidence};
 use crate::{detect, time};
 
-/// What came of running `job`.
+/// The outcome of a measurement of `job`.
 #[must_use]
 pub fn conclude(job: &Job, measured: &Measured) -> Outcome {
     let Measured { tally, seconds, started, server, client } = measured;
@@ -60,7 +60,7 @@ pub fn conclude(job: &Job, measured: &Measured) -> Outcome {
         plan,
     };
     let median = outcome.service_ms.as_ref().map_or(0.0, |service| service.p50);
-    // At a modem's pace it is the client that takes its time.
+    // At a modem's pace, the client causes the pauses.
     if outcome.plan.modem_bits_per_second.is_none() {
         outcome.silence = Silence::of(tally.series.pauses(), *seconds, median);
     }
@@ -71,12 +71,12 @@ pub fn conclude(job: &Job, measured: &Measured) -> Outcome {
 
 fn connections(job: &Job, tally: &Tally) -> Connections {
     let plan = &job.plan;
-    let answered: u64 = tally.status.values().sum();
+    let responses: u64 = tally.status.values().sum();
     let kept = plan.reuse == Reuse::Kept && tally.each.len() > 1;
     Connections {
         opened: tally.opened,
         closed_by_server: tally.closed_by_server,
-        requests_each: answered as f64 / tally.opened.max(1) as f64,
+        requests_each: responses as f64 / tally.opened.max(1) as f64,
         depth_mean: tally.depth.1 as f64 / tally.depth.0.max(1) as f64,
         depth_max: tally.depth_max,
         tls_resumed: tally.tls_resumed,
@@ -92,14 +92,14 @@ fn connections(job: &Job, tally: &Tally) -> Connections {
     }
 }
 
-/// Jain's index of fairness: 1 when all have the same, 1/n when one has all.
+/// Jain's fairness index: 1 if all values are equal, 1/n if one has everything.
 fn jain(each: &[u64]) -> f64 {
     let sum: f64 = each.iter().map(|&count| count as f64).sum();
     let squares: f64 = each.iter().map(|&count| (count as f64).powi(2)).sum();
     if squares == 0.0 { 1.0 } else { sum * sum / (each.len() as f64 * squares) }
 }
 
-/// As httperf does it: a sample for each five seconds; with less than that, for each second.
+/// Samples of the rate, as httperf takes them: one per five seconds, or per second in shorter runs.
 fn reply_rate(series: &[Second]) -> Option<ReplyRate> {
     let whole: Vec<&Second> = series.iter().filter(|second| second.length >= 0.999).collect();
     let step = if whole.len() >= 10 { 5 } else { 1 };
@@ -129,13 +129,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fairness_is_one_for_equals_and_falls_with_starvation() {
+    fn fairness_is_one_for_equal_values_and_falls_with_starvation() {
         assert!((jain(&[5, 5, 5, 5]) - 1.0).abs() < 1e-12);
         assert!((jain(&[8, 0, 0, 0]) - 0.25).abs() < 1e-12);
     }
 
     #[test]
-    fn the_reply_rate_is_sampled_each_five_seconds() {
+    fn the_reply_rate_is_sampled_every_five_seconds() {
         let second = |requests| Second { length: 1.0, requests, ..Second::default() };
         let series: Vec<Second> = (0..12).map(|n| second(if n < 5 { 100 } else { 200 })).collect();
         let rate = reply_rate(&series).unwrap();

@@ -1,4 +1,4 @@
-//! What stands out in the figures, and its likely cause.
+//! Findings: anomalies in a measurement, and their likely causes.
 
 use hdrhistogram::Histogram;
 
@@ -7,7 +7,7 @@ use crate::outcome::{Finding, Outcome, Second};
 use crate::plan::Reuse;
 use crate::silence::Silence;
 
-/// Everything that stands out in a run.
+/// All findings of a run.
 #[must_use]
 pub fn findings(outcome: &Outcome, tally: &Tally) -> Vec<Finding> {
     let mut found = Vec::new();
@@ -18,12 +18,12 @@ pub fn findings(outcome: &Outcome, tally: &Tally) -> Vec<Finding> {
         found.extend(starved(&tally.each));
         found.extend(not_kept(outcome));
     }
-    let asked = f64::from(outcome.plan.pipeline);
-    if asked > 1.0 && outcome.connections.depth_mean < asked * 0.9 {
+    let requested = f64::from(outcome.plan.pipeline);
+    if requested > 1.0 && outcome.connections.depth_mean < requested * 0.9 {
         found.push(finding(
             "pipeline-not-reached",
             format!(
-                "{:.1} requests were in flight where {asked} were asked for: answers come one by one, or the server closes early.",
+                "{:.1} requests were in flight where {requested} were requested: the server sends responses one by one, or closes early.",
                 outcome.connections.depth_mean
             ),
         ));
@@ -36,13 +36,13 @@ pub fn findings(outcome: &Outcome, tally: &Tally) -> Vec<Finding> {
     found
 }
 
-/// More than this share of all answers near a fixed delay is no accident.
+/// Share of all responses near a fixed delay from which on it is a finding.
 const SHARE: f64 = 0.01;
-/// A mode has this many times as many samples as its surroundings.
+/// Factor by which a mode exceeds its surroundings.
 const PROMINENCE: u64 = 4;
 const MS: u64 = 1_000_000;
 
-/// Service times that gather at 40 or at 200 milliseconds.
+/// A cluster of service times at 40 or 200 milliseconds.
 #[must_use]
 pub fn delayed_ack(service: &Histogram<u64>) -> Option<Finding> {
     let modes = [(38 * MS, 48 * MS, "40"), (198 * MS, 212 * MS, "200")];
@@ -51,7 +51,7 @@ pub fn delayed_ack(service: &Histogram<u64>) -> Option<Finding> {
         Some(finding(
             "delayed-ack",
             format!(
-                "{:.1} % of the answers took about {name} ms. That is most likely a delayed acknowledgement (RFC 1122 §4.2.3.2), unless the server waits that long on purpose: one side sends a message in two small packets and waits for the first to be acknowledged. Look for a head and a body written apart without TCP_NODELAY.",
+                "{:.1} % of the responses took about {name} ms. The likely cause is a delayed acknowledgement (RFC 1122 §4.2.3.2), unless the server waits that long on purpose: one side sends a message in two small packets and waits for the acknowledgement of the first. Look for a head and a body in separate writes without TCP_NODELAY.",
                 share * 100.0
             ),
         ))
@@ -64,20 +64,20 @@ pub fn dropped_syn(connect: &Histogram<u64>) -> Option<Finding> {
     let windows = [(980, 1_300), (2_950, 3_400), (6_900, 7_600)];
     let late: u64 =
         windows.iter().map(|(from, to)| connect.count_between(from * MS, to * MS)).sum();
-    // Between the windows there is nothing when packets were lost; a slow server fills all of it.
+    // Lost packets leave gaps between the windows; a slow server fills them.
     let between =
         connect.count_between(500 * MS, 940 * MS) + connect.count_between(1_500 * MS, 2_800 * MS);
     (late > 0 && late >= PROMINENCE * between).then(|| {
         finding(
             "dropped-syn",
             format!(
-                "{late} connections took about 1, 3 or 7 s. The first packet was lost and sent again: the server's backlog overflowed. A larger backlog, or a faster accept, helps; `nstat -az TcpExtListenDrops` counts them."
+                "{late} connections took about 1, 3 or 7 s. The first packet was lost and retransmitted: the server's backlog overflowed. A larger backlog or a faster accept helps; `nstat -az TcpExtListenDrops` counts them."
             ),
         )
     })
 }
 
-/// The share of all samples within the window, when it is a mode: prominent, and more than a few.
+/// The share of samples within the window, if it is a mode: prominent, and not only a few.
 fn mode(samples: &Histogram<u64>, from: u64, to: u64) -> Option<f64> {
     let width = to - from;
     let within = samples.count_between(from, to);
@@ -87,7 +87,7 @@ fn mode(samples: &Histogram<u64>, from: u64, to: u64) -> Option<f64> {
     (within >= 5 && share >= SHARE && within >= PROMINENCE * below.max(above)).then_some(share)
 }
 
-/// Whole seconds in which next to nothing was answered.
+/// Seconds with almost no responses.
 #[must_use]
 pub fn stalls(series: &[Second]) -> Option<Finding> {
     let whole: Vec<&Second> = series.iter().filter(|second| second.length >= 0.999).collect();
@@ -103,13 +103,13 @@ pub fn stalls(series: &[Second]) -> Option<Finding> {
         .map(|second| second.at)
         .collect();
     let first = stalled.first()?;
-    // Half of all being slow is not a stall but the way the server is.
+    // If half of all seconds are slow, it is no stall.
     (stalled.len() * 3 <= whole.len()).then(|| {
-        let period = period(&stalled).map_or(String::new(), |seconds| format!(", each {seconds:.0} s"));
+        let period = period(&stalled).map_or(String::new(), |seconds| format!(", every {seconds:.0} s"));
         finding(
             "stall",
             format!(
-                "in {} of {} seconds less than a tenth of the usual number was answered (first at {first:.0} s{period}). Look for a pause of the server: a collection of garbage, a log that is rotated, a disk that is written to.",
+                "in {} of {} seconds there was less than a tenth of the usual number of responses (first at {first:.0} s{period}). Look for pauses of the server: garbage collection, log rotation, writes to disk.",
                 stalled.len(),
                 whole.len()
             ),
@@ -117,7 +117,7 @@ pub fn stalls(series: &[Second]) -> Option<Finding> {
     })
 }
 
-/// Silent times of the server that are more than a moment.
+/// Longer pauses of the server.
 #[must_use]
 pub fn silence(silence: &Silence) -> Option<Finding> {
     let notable = silence.share >= 0.02 || silence.longest_ms >= 200.0;
@@ -125,7 +125,7 @@ pub fn silence(silence: &Silence) -> Option<Finding> {
         finding(
             "stall",
             format!(
-                "{} times no response came on any connection, for up to {:.1} s and {:.0} % of the run (first at {:.1} s). Look for a pause of the server: a collection of garbage, a log that is rotated, a disk that is written to.",
+                "{} times there was no response on any connection, for up to {:.1} s and {:.0} % of the run (first at {:.1} s). Look for pauses of the server: garbage collection, log rotation, writes to disk.",
                 silence.times,
                 silence.longest_ms / 1e3,
                 silence.share * 100.0,
@@ -135,17 +135,17 @@ pub fn silence(silence: &Silence) -> Option<Finding> {
     })
 }
 
-/// The distance between times, when it is the same for all.
+/// The period of the times, if they are regular.
 fn period(times: &[f64]) -> Option<f64> {
     let gaps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    let (least, most) = gaps
+    let (least, max) = gaps
         .iter()
-        .fold((f64::INFINITY, 0.0_f64), |(least, most), gap| (least.min(*gap), most.max(*gap)));
-    (gaps.len() >= 2 && least >= 2.0 && most - least <= 1.0)
+        .fold((f64::INFINITY, 0.0_f64), |(least, max), gap| (least.min(*gap), max.max(*gap)));
+    (gaps.len() >= 2 && least >= 2.0 && max - least <= 1.0)
         .then(|| gaps.iter().sum::<f64>() / gaps.len() as f64)
 }
 
-/// Connections that were answered much less often than others.
+/// Connections with far fewer responses than others.
 #[must_use]
 pub fn starved(each: &[u64]) -> Option<Finding> {
     let mean = each.iter().sum::<u64>() / each.len().max(1) as u64;
@@ -154,7 +154,7 @@ pub fn starved(each: &[u64]) -> Option<Finding> {
         finding(
             "starved-connections",
             format!(
-                "{starved} of {} connections got less than a tenth of the mean of {mean} answers. The server prefers some: look at how it spreads connections over its workers.",
+                "{starved} of {} connections received less than a tenth of the mean of {mean} responses. The server prefers some connections: look at how it distributes them over its workers.",
                 each.len()
             ),
         )
@@ -162,50 +162,49 @@ pub fn starved(each: &[u64]) -> Option<Finding> {
 }
 
 fn not_kept(outcome: &Outcome) -> Option<Finding> {
-    let answers: u64 = outcome.status.values().sum();
+    let responses: u64 = outcome.status.values().sum();
     let closed = outcome.connections.closed_by_server;
-    (answers >= 20 && closed * 2 >= answers).then(|| {
+    (responses >= 20 && closed * 2 >= responses).then(|| {
         finding(
             "not-kept",
             format!(
-                "the server closed {closed} connections for {answers} answers although they were to be kept: the figures are those of new connections."
+                "the server closed {closed} connections for {responses} responses, although they were to be kept: the measurement is of new connections."
             ),
         )
     })
 }
 
-/// A server that can send many seconds ahead at a modem's pace, and so is done with its users before they are.
+/// A receive window that holds many seconds of data at a modem's pace, so that the server finishes long before its users.
 #[must_use]
 pub fn wide_window(window: u32, bits_per_second: u64) -> Option<Finding> {
     let seconds = f64::from(window) * 8.0 / bits_per_second.max(1) as f64;
-    // What follows from the smallest buffer cannot be helped.
+    // The smallest buffer cannot be reduced.
     (window as usize > 2 * MIN_RECEIVE_BUFFER && seconds > 2.0).then(|| {
         finding(
             "wide-window",
             format!(
-                "the server can send {window} bytes ahead, {seconds:.0} s at this pace: it does not feel a modem at the other end. The system has granted larger receive buffers than were asked for."
+                "the server can send {window} bytes ahead, {seconds:.0} s at this pace: it does not experience a modem at the other end. The system granted larger receive buffers than requested."
             ),
         )
     })
 }
 
-/// What stands out in a curve of load and throughput, in the order of load: where it stops growing, and where
-/// it breaks down.
+/// Findings in a curve of throughput over load: where it stops growing, and where it breaks down.
 #[must_use]
 pub fn curve(points: &[(f64, f64)]) -> Vec<Finding> {
     let mut found = Vec::new();
     let Some(best) = (0..points.len()).max_by(|&a, &b| points[a].1.total_cmp(&points[b].1)) else {
         return found;
     };
-    let most = points[best].1;
-    // The knee: the least load that gives nine tenths of the most there is, when half as much again, or more,
-    // gives no more than a tenth; on a straight line that is its last stretch only.
-    if let Some((load, value)) = points.iter().find(|(_, value)| *value >= 0.9 * most)
+    let max = points[best].1;
+    // The knee: the lowest load with nine tenths of the maximum, if half as much load again, or more, adds no more than a
+    // tenth. On a straight line only the last part would qualify.
+    if let Some((load, value)) = points.iter().find(|(_, value)| *value >= 0.9 * max)
         && points.last().is_some_and(|(last, _)| *last >= 1.5 * load)
     {
         found.push(finding(
             "knee",
-            format!("from {load} on it hardly grows: {value:.0} of at most {most:.0}."),
+            format!("from {load} on it hardly grows: {value:.0} of at most {max:.0}."),
         ));
     }
     let cliff = points[best..].windows(2).find(|pair| pair[1].1 < 0.6 * pair[0].1);
@@ -242,13 +241,13 @@ mod tests {
     }
 
     #[test]
-    fn a_window_of_many_seconds_is_no_modem() {
+    fn a_window_of_many_seconds_is_a_finding() {
         assert_eq!(
             wide_window(65_536, 33_600).map(|found| found.kind).as_deref(),
             Some("wide-window")
         );
         assert!(wide_window(65_536, 10_000_000).is_none());
-        // A buffer cannot be made smaller.
+        // The smallest buffer.
         assert!(wide_window(4_608, 2_400).is_none());
     }
 
@@ -272,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_without_answers_is_a_stall_and_its_period_is_told() {
+    fn a_second_without_responses_is_a_stall_with_its_period() {
         let series = |stalled: &[usize]| -> Vec<Second> {
             let second = |n: usize| Second {
                 at: n as f64,
@@ -282,7 +281,7 @@ mod tests {
             };
             (0..20).map(second).collect()
         };
-        assert!(stalls(&series(&[2, 7, 12, 17])).unwrap().text.contains("each 5 s"));
+        assert!(stalls(&series(&[2, 7, 12, 17])).unwrap().text.contains("every 5 s"));
         assert!(!stalls(&series(&[2, 3])).unwrap().text.contains("each"));
         assert_eq!(stalls(&series(&[])), None);
     }
@@ -302,14 +301,14 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_hardly_get_anything_are_starved() {
+    fn connections_with_few_responses_are_starved() {
         assert!(starved(&[100, 100, 2, 100]).is_some());
         assert_eq!(starved(&[100, 80, 60, 120]), None);
         assert_eq!(starved(&[1, 0, 2, 1]), None);
     }
 
     #[test]
-    fn knee_and_cliff_of_a_curve_are_told() {
+    fn knee_and_cliff_of_a_curve_are_found() {
         let kinds = |points: &[(f64, f64)]| {
             curve(points).into_iter().map(|finding| finding.kind).collect::<Vec<_>>()
         };

@@ -1,8 +1,8 @@
-//! Conditions on an outcome, such as `p99>20ms`: what a run in CI is to fail for.
+//! Conditions on an outcome, such as `p99>20ms`, under which a run in CI fails.
 
 use crate::outcome::{Latency, Outcome};
 
-/// One condition.
+/// A condition.
 #[derive(Clone, Debug)]
 pub struct FailIf {
     text: String,
@@ -43,18 +43,18 @@ const FIGURES: [&str; 14] = [
     "cpu_us_per_request",
     "verdict",
 ];
-/// So many of them are times.
+/// Number of figures that are times.
 const TIMES: usize = 7;
 const VERDICTS: [&str; 6] =
     ["VALID", "CLIENT-BOUND", "LINK-BOUND", "NOISY", "STALLED", "WRONG-ANSWERS"];
-/// What a figure of time may stand behind, as in `connect.p99`.
+/// Prefixes of times, as in `connect.p99`.
 const PARTS: [&str; 6] = ["latency", "service", "connect", "tls", "first_byte", "lag"];
 
 impl FailIf {
-    /// Reads `FIGURE OPERATOR BOUND`.
+    /// Parses `FIGURE OPERATOR BOUND`.
     ///
     /// # Errors
-    /// What is wrong, with the nearest known name where a name is.
+    /// The condition is malformed. The message has the nearest known name if a name is unknown.
     pub fn parse(text: &str) -> Result<Self, String> {
         let operators = [
             (">=", Comparison::AtLeast),
@@ -69,7 +69,7 @@ impl FailIf {
             Some((figure.trim(), *comparison, bound.trim_start_matches('=').trim()))
         });
         let (figure, comparison, bound) =
-            found.ok_or_else(|| format!("{text}: is not a condition such as p99>20ms"))?;
+            found.ok_or_else(|| format!("{text}: is no condition such as p99>20ms"))?;
         let name = match figure.split_once('.') {
             Some((part, name)) => {
                 known(part, &PARTS)?;
@@ -93,7 +93,7 @@ impl FailIf {
         Ok(Self { text: text.to_owned(), figure: figure.to_owned(), comparison, bound })
     }
 
-    /// What holds of `outcome` that must not; `None` when all is well.
+    /// A message if the condition holds of `outcome`, or its figure was not measured.
     #[must_use]
     pub fn check(&self, outcome: &Outcome) -> Option<String> {
         if let Bound::Word(word) = &self.bound {
@@ -132,7 +132,7 @@ fn known(name: &str, names: &[&str]) -> Result<(), String> {
     Err(format!("{name}: is not known; the nearest is {nearest}"))
 }
 
-/// A bound in the figure's own unit: milliseconds for times.
+/// A bound in the unit of the figure: milliseconds for times.
 fn number(text: &str, name: &str, bound: &str) -> Result<f64, String> {
     let split = bound.find(|c: char| c.is_ascii_alphabetic() || c == 'µ').unwrap_or(bound.len());
     let (digits, unit) = bound.split_at(split);
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_malformed_is_told_with_the_nearest_name() {
+    fn malformed_conditions_are_errors_with_the_nearest_name() {
         let error = |text| FailIf::parse(text).unwrap_err();
         assert!(error("p9>20ms").contains("p90") || error("p9>20ms").contains("p99"));
         assert!(error("conect.p99>1ms").contains("connect"));
@@ -218,6 +218,6 @@ mod tests {
         let verdict = outcome.verdict;
         assert!(holds(&format!("verdict=={verdict}")) && !holds(&format!("verdict!={verdict}")));
         assert!(holds("requests_per_second<1G"));
-        assert!(holds("tls.p50>1s"), "what was not measured cannot be said to be well");
+        assert!(holds("tls.p50>1s"), "a figure that was not measured fails");
     }
 }

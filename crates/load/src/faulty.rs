@@ -1,4 +1,4 @@
-//! A server that answers wrongly on purpose, so that the generator can be seen to notice.
+//! A server that is faulty on purpose, to test that the generator detects it.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,61 +7,61 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What the server does wrong.
+/// A fault of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing.
+    /// No fault.
     None,
-    /// Once, after so many answers, nobody is answered for a while.
+    /// Once, after a number of responses, the server pauses.
     Pause {
-        /// Answers before it.
+        /// Responses before the pause.
         after: u64,
-        /// How long it lasts.
+        /// Duration of the pause.
         lasting: Duration,
     },
-    /// After so many responses, none comes any more.
+    /// The server stops responding after a number of responses.
     Stall {
-        /// Responses before it.
+        /// Responses before the stall.
         after: u64,
     },
-    /// Again and again no response leaves for a while, on any connection.
+    /// The server pauses periodically, on all connections.
     Pauses {
-        /// From the beginning of one to that of the next.
+        /// Period of the pauses.
         each: Duration,
-        /// How long one lasts.
+        /// Duration of a pause.
         lasting: Duration,
     },
-    /// The body leaves byte by byte.
+    /// The body is sent byte by byte.
     Drip,
     /// The connection is closed in the middle of the body.
     Truncated,
-    /// One bit of the body is another.
+    /// One bit of the body is flipped.
     Corrupt,
-    /// Of two requests that arrive together, the second is answered first.
+    /// Pipelined responses are in the wrong order.
     Misordered,
-    /// `Connection: close` is not followed.
+    /// `Connection: close` is ignored.
     IgnoresClose,
-    /// No answer comes.
+    /// No response is sent.
     Silent,
     /// The connection is reset in the middle of the body.
     Reset,
     /// The status is 500.
     Status,
-    /// More bytes are announced than come.
+    /// Content-Length is larger than the body.
     TooShort,
-    /// Fewer bytes are announced than come.
+    /// Content-Length is smaller than the body.
     TooLong,
-    /// The answer is not HTTP.
+    /// The response is not HTTP.
     Garbage,
-    /// Head and body leave in packets of their own, with Nagle's algorithm on.
+    /// Head and body are sent in separate packets, with Nagle's algorithm enabled.
     TwoPackets,
-    /// The connection is closed after each answer, which does not say so.
+    /// The connection is closed after each response, without `Connection: close`.
     ClosesUnsaid,
 }
 
-/// The server; it ends when it is dropped.
+/// The server. Dropping it stops it.
 pub struct FaultyServer {
-    /// Where it listens.
+    /// Its address.
     pub address: SocketAddr,
     stop: Arc<AtomicBool>,
 }
@@ -69,17 +69,17 @@ pub struct FaultyServer {
 struct Site {
     fault: Fault,
     stop: Arc<AtomicBool>,
-    answers: AtomicU64,
+    responses: AtomicU64,
     began: Instant,
-    /// What `/0`, `/1` and so on have as their bodies.
+    /// Bodies of `/0`, `/1` and so on.
     bodies: Vec<Vec<u8>>,
 }
 
 impl FaultyServer {
-    /// Starts it on a free port. `bodies`: those of `/0`, `/1` and so on.
+    /// Starts a server on a free port. `bodies` are those of `/0`, `/1` and so on.
     ///
     /// # Errors
-    /// What the system reports of the socket or the thread.
+    /// The socket or the thread cannot be created.
     pub fn start(fault: Fault, bodies: Vec<Vec<u8>>) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
@@ -87,7 +87,7 @@ impl FaultyServer {
         let site = Arc::new(Site {
             fault,
             stop: Arc::clone(&stop),
-            answers: AtomicU64::new(0),
+            responses: AtomicU64::new(0),
             began: Instant::now(),
             bodies,
         });
@@ -98,7 +98,7 @@ impl FaultyServer {
                 }
                 let site = Arc::clone(&site);
                 let serve = move || {
-                    // How a client ends its connection does not matter here.
+                    // Errors of a client's connection do not matter.
                     let _ = site.serve(stream);
                 };
                 if thread::Builder::new().name("faulty".to_owned()).spawn(serve).is_err() {
@@ -113,7 +113,7 @@ impl FaultyServer {
 impl Drop for FaultyServer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Wakes the thread that accepts.
+        // Wake the accepting thread.
         let _ = TcpStream::connect(self.address);
     }
 }
@@ -137,7 +137,7 @@ impl Site {
             }
             let mut batch = Vec::new();
             for request in &requests {
-                if !self.answer(request, &mut stream, &mut batch)? {
+                if !self.respond(request, &mut stream, &mut batch)? {
                     return Ok(());
                 }
             }
@@ -149,14 +149,14 @@ impl Site {
         Ok(())
     }
 
-    /// Answers one request; false when the connection is over.
-    fn answer(
+    /// Responds to a request. Returns false at the end of the connection.
+    fn respond(
         &self,
         request: &Request,
         stream: &mut TcpStream,
         batch: &mut Vec<u8>,
     ) -> io::Result<bool> {
-        let answers = self.answers.fetch_add(1, Ordering::Relaxed);
+        let responses = self.responses.fetch_add(1, Ordering::Relaxed);
         let empty = Vec::new();
         let body = self.bodies.get(request.number).unwrap_or(&empty);
         let half = body.len() / 2;
@@ -170,14 +170,14 @@ impl Site {
                 batch.extend_from_slice(body);
             }
             Fault::Pause { after, lasting } => {
-                if answers == after {
+                if responses == after {
                     thread::sleep(lasting);
                 }
                 batch.extend_from_slice(&right);
                 batch.extend_from_slice(body);
             }
             Fault::Stall { after } => {
-                if answers < after {
+                if responses < after {
                     batch.extend_from_slice(&right);
                     batch.extend_from_slice(body);
                 }
@@ -228,7 +228,7 @@ impl Site {
                 batch.extend_from_slice(&head("200 OK", half));
                 batch.extend_from_slice(body);
             }
-            Fault::Garbage => batch.extend_from_slice(b"\x16\x03\x01 this is no answer\r\n\r\n"),
+            Fault::Garbage => batch.extend_from_slice(b"\x16\x03\x01 this is no response\r\n\r\n"),
             Fault::TwoPackets => {
                 stream.write_all(&right)?;
                 stream.write_all(body)?;
@@ -243,12 +243,12 @@ impl Site {
 }
 
 struct Request {
-    /// Of `/0`, `/1` and so on.
+    /// The number in the path.
     number: usize,
     closes: bool,
 }
 
-/// Takes the requests that are complete from `unread`; they have no bodies.
+/// Takes all complete requests, which have no bodies, from `unread`.
 fn requests(unread: &mut Vec<u8>) -> Vec<Request> {
     let mut requests = Vec::new();
     while let Some(end) = unread.windows(4).position(|window| window == b"\r\n\r\n") {

@@ -1,5 +1,4 @@
-//! One outcome from several: runs of the same plan, made one after the other or from several generators at a
-//! time.
+//! Merging of outcomes: runs of the same plan, one after the other or by several generators at a time.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,14 +10,14 @@ use crate::outcome::{Connections, Latency, Outcome, ProcessUse, Second, Unfinish
 use crate::plan::Plan;
 use crate::time;
 
-/// What in two plans of one measurement may differ.
+/// Keys of the plan that may differ between merged runs.
 const MAY_DIFFER: [&str; 4] = ["seed", "end", "source_addresses", "connections"];
 
-/// One outcome of all of them. Rates are over the time in which at least one of the runs counted, so that
-/// those of runs at the same time add up.
+/// Merges outcomes. Rates refer to the time in which at least one of the runs was measuring, so that those of concurrent runs
+/// add up.
 ///
 /// # Errors
-/// What differs in their plans, or what is wrong with one of them.
+/// The plans differ, or an outcome is invalid.
 pub fn merge(outcomes: &[Outcome]) -> Result<Outcome, String> {
     let [first, rest @ ..] = outcomes else { return Err("there is nothing to merge".into()) };
     for other in rest {
@@ -57,7 +56,7 @@ pub fn merge(outcomes: &[Outcome]) -> Result<Outcome, String> {
             slowest_ms: most(|o| o.unfinished.slowest_ms),
             waiting: sum(|o| o.unfinished.waiting),
         },
-        // Whether one was silent while another had responses is not known.
+        // Unknown: one run may have had responses while another was silent.
         silence: None,
         status: counts(outcomes, |o| &o.status),
         verdict: outcomes.iter().map(|o| o.verdict).max_by_key(gravity).unwrap_or(Verdict::Valid),
@@ -72,7 +71,7 @@ pub fn merge(outcomes: &[Outcome]) -> Result<Outcome, String> {
         connections: connections(outcomes),
         series: series(outcomes, &spans, start),
         reply_rate: None,
-        // The same processor time, seen by two generators, would count twice.
+        // Two generators see the same processor time, which must not count twice.
         server: if overlap { None } else { processes(|o| o.server.as_ref()) },
         client,
         findings: distinct(outcomes.iter().flat_map(|o| o.findings.iter().cloned())),
@@ -80,10 +79,10 @@ pub fn merge(outcomes: &[Outcome]) -> Result<Outcome, String> {
     })
 }
 
-/// The outcome that `--json` wrote.
+/// Reads an outcome that `--json` has written.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// The file cannot be read or is invalid.
 pub fn read(file: &Path) -> Result<Outcome, String> {
     let text = std::fs::read_to_string(file).map_err(|error| error.to_string());
     text.and_then(|text| serde_json::from_str(&text).map_err(|error| error.to_string()))
@@ -114,7 +113,7 @@ fn span(outcome: &Outcome) -> Result<(SystemTime, Duration), String> {
     Ok((start, length))
 }
 
-/// The first beginning, and the seconds in which at least one lasted.
+/// The earliest start, and the seconds covered by at least one span.
 fn union(spans: &[(SystemTime, Duration)]) -> (SystemTime, f64) {
     let mut sorted = spans.to_vec();
     sorted.sort();
@@ -197,7 +196,7 @@ fn connections(outcomes: &[Outcome]) -> Connections {
     }
 }
 
-/// The seconds of all runs in the order of time, counted from the first run's beginning.
+/// The seconds of all runs in order of time, relative to the start of the first run.
 fn series(
     outcomes: &[Outcome],
     spans: &[(SystemTime, Duration)],
@@ -234,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_is_counted_once_however_runs_overlap() {
+    fn overlapping_time_counts_once() {
         let at = |from: u64, length: u64| {
             (SystemTime::UNIX_EPOCH + Duration::from_secs(from), Duration::from_secs(length))
         };

@@ -1,4 +1,4 @@
-//! What came of a run: the schema of `dunlin load --json`.
+//! The outcome of a run: the schema of `dunlin load --json`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,77 +9,77 @@ use serde::{Deserialize, Serialize};
 use crate::plan::Plan;
 use crate::silence::Silence;
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Outcome {
     /// Version of the generator.
     pub version: String,
-    /// What was run.
+    /// The plan that was run.
     pub plan: Plan,
-    /// When counting began, RFC 3339, UTC.
+    /// Start of the measurement, RFC 3339, UTC.
     pub started: String,
-    /// Seconds from then to the end.
+    /// Duration of the measurement in seconds.
     pub duration_seconds: f64,
-    /// Answers that were right.
+    /// Valid responses.
     pub requests: u64,
-    /// Right answers per second.
+    /// Valid responses per second.
     pub requests_per_second: f64,
-    /// Bytes received per second, heads and bodies.
+    /// Bytes received per second, of heads and bodies.
     pub bytes_per_second: f64,
-    /// Bytes received, heads and bodies.
+    /// Bytes received, of heads and bodies.
     pub bytes: u64,
-    /// Requests and connections that failed, of every kind.
+    /// Requests and connections that failed.
     pub errors: u64,
-    /// The same by kind; kinds that did not occur are absent.
+    /// Failures by kind. Kinds that did not occur are absent.
     pub errors_by_kind: BTreeMap<ErrorKind, u64>,
-    /// Answers by status code.
+    /// Responses by status code.
     pub status: BTreeMap<u16, u64>,
-    /// What the first failure of each kind was.
+    /// Description of the first failure of each kind.
     #[serde(default)]
     pub first_errors: BTreeMap<ErrorKind, String>,
     /// Requests without a complete response at the end.
     #[serde(default)]
     pub unfinished: Unfinished,
-    /// Times in which the server sent nothing though requests were in flight; absent when there were none.
+    /// Times in which the server sent nothing although requests were in flight; absent if there were none.
     #[serde(default)]
     pub silence: Option<Silence>,
-    /// Whether the figures may be used.
+    /// Whether the figures can be used.
     pub verdict: Verdict,
-    /// Why, one sentence each.
+    /// Reasons of the verdict, a sentence each.
     pub reasons: Vec<String>,
-    /// Response time: from the moment at which the request was due (in the closed model: was sent) to the last byte
-    /// of its response. Requests without a complete response at the end count by their age when it is above the
-    /// median. Absent when there was no right response.
+    /// Response time: from the time when the request was due (in the closed model: was sent) to the last byte of its
+    /// response. Requests without a complete response at the end count with their age if it is above the median. Absent if
+    /// there was no valid response.
     pub latency_ms: Option<Latency>,
-    /// Service time: from the moment at which the request was sent to the last byte of its response.
+    /// Service time: from sending the request to the last byte of its response.
     pub service_ms: Option<Latency>,
     /// From `connect` to the established connection.
     pub connect_ms: Option<Latency>,
     /// From the established connection to the end of the TLS handshake.
     pub tls_ms: Option<Latency>,
-    /// From `connect` to the end of a connection; absent when none ended.
+    /// From `connect` to the end of a connection; absent if none ended.
     pub connection_ms: Option<Latency>,
-    /// From the request's sending to its answer's first byte.
+    /// From sending the request to the first byte of its response.
     pub first_byte_ms: Option<Latency>,
-    /// How late the generator itself was in sending what was due; open model only.
+    /// Delay of the generator in sending due requests; open model only.
     pub lag_ms: Option<Latency>,
     /// The connections.
     pub connections: Connections,
     /// The run, second by second.
     pub series: Vec<Second>,
-    /// Samples of the rate of answers, as httperf takes them.
+    /// Samples of the rate of responses, as httperf takes them.
     pub reply_rate: Option<ReplyRate>,
-    /// What the server used, when it runs on this machine.
+    /// Resource usage of the server, if it runs on this machine.
     pub server: Option<ProcessUse>,
-    /// What the generator used.
+    /// Resource usage of the generator.
     pub client: ProcessUse,
-    /// What stands out in the figures, with its likely cause.
+    /// Anomalies with their likely causes.
     pub findings: Vec<Finding>,
-    /// What `--find-users` or `--find-rate` found.
+    /// Result of `--find-users` or `--find-rate`.
     pub search: Option<Search>,
 }
 
-/// Kinds of failure, each counted apart.
+/// Kinds of failure.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -89,17 +89,17 @@ pub enum ErrorKind {
     Refused,
     /// The connection was reset.
     Reset,
-    /// The connection ended before the answer did.
+    /// The connection ended before the response was complete.
     Closed,
-    /// No answer, or no connection, in time.
+    /// No complete response, or no connection, in time.
     Timeout,
-    /// No local address and port was left.
+    /// No local address and port was free.
     NoAddress,
-    /// No descriptor was left.
+    /// No descriptor was free.
     NoDescriptor,
     /// The TLS handshake failed.
     Tls,
-    /// The answer is not HTTP.
+    /// The response is not valid HTTP.
     Protocol,
     /// The status is not one of those expected.
     Status,
@@ -107,15 +107,15 @@ pub enum ErrorKind {
     Length,
     /// The body has other bytes than expected.
     Hash,
-    /// Anything else that the system reports.
+    /// Any other system error.
     Other,
 }
 
-/// Whether the figures of a run may be used.
+/// Whether the figures of a run can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING-KEBAB-CASE")]
 pub enum Verdict {
-    /// They may.
+    /// The figures can be used.
     Valid,
     /// The generator, not the server, set the limit.
     ClientBound,
@@ -126,7 +126,7 @@ pub enum Verdict {
     /// The server stopped responding: requests were in flight at the end for far longer than any response took, or
     /// a closed run does not show in its percentiles how long the server was silent.
     Stalled,
-    /// At least one response was wrong or missing.
+    /// At least one response was invalid or missing.
     WrongAnswers,
 }
 
@@ -150,7 +150,7 @@ pub struct Unfinished {
     pub in_flight: u64,
     /// Time since the oldest of them was sent, in milliseconds.
     pub oldest_ms: f64,
-    /// The longest that any complete response took, in milliseconds.
+    /// Service time of the slowest complete response, in milliseconds.
     pub slowest_ms: f64,
     /// Requests that were due and waited for a connection; open model only.
     pub waiting: u64,
@@ -188,7 +188,7 @@ pub struct Connections {
     pub opened: u64,
     /// Closed by the server.
     pub closed_by_server: u64,
-    /// Mean number of requests answered on each.
+    /// Mean number of responses on a connection.
     pub requests_each: f64,
     /// Mean number of requests in flight after each write.
     pub depth_mean: f64,
@@ -196,24 +196,23 @@ pub struct Connections {
     pub depth_max: u32,
     /// TLS sessions that were resumed.
     pub tls_resumed: u64,
-    /// With `--modem`: the most bytes that the server could send ahead, by the receive windows of the first connections
-    /// as TCP_INFO tells them; absent when the system does not.
+    /// With `--modem`: the bytes that the server could send ahead, by the receive windows of the first connections in
+    /// TCP_INFO; absent if the system does not report them.
     pub receive_window: Option<u32>,
-    /// Protocol that was agreed: `http/1.1`, `h2`, `h2c`.
+    /// Negotiated protocol: `http/1.1`, `h2`, `h2c`.
     pub protocol: String,
-    /// Jain's index of the requests answered on each connection: 1 when all were served alike; absent when
-    /// connections are not kept.
+    /// Jain's fairness index of the responses per connection: 1 if all are equal; absent if connections are not kept.
     pub fairness: Option<f64>,
 }
 
 /// One second of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Second {
-    /// Its start, in seconds since counting began.
+    /// Start in seconds since the start of the measurement.
     pub at: f64,
-    /// Its length in seconds: 1, but for the last.
+    /// Length in seconds: 1 except for the last.
     pub length: f64,
-    /// Right answers.
+    /// Valid responses.
     pub requests: u64,
     /// Bytes received.
     pub bytes: u64,
@@ -225,7 +224,7 @@ pub struct Second {
     pub p99_ms: f64,
 }
 
-/// Samples of the rate of answers.
+/// Samples of the rate of responses.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ReplyRate {
     /// Seconds that one sample covers.
@@ -242,7 +241,7 @@ pub struct ReplyRate {
     pub stddev: f64,
 }
 
-/// What a group of processes used during a run.
+/// Resource usage of a group of processes during a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessUse {
     /// Name of the first process.
@@ -251,40 +250,40 @@ pub struct ProcessUse {
     pub processes: u32,
     /// Processor time, in seconds.
     pub cpu_seconds: f64,
-    /// Processor time per right response, in microseconds; absent when there was none.
+    /// Processor time per valid response, in microseconds; absent if there was none.
     pub cpu_us_per_request: Option<f64>,
-    /// Share of the time of the processors that it may use, 0 to 1.
+    /// Share of the processors that the group may use, 0 to 1.
     pub cpu_share: f64,
-    /// Memory of its own at the end (proportional set size), in bytes.
+    /// Memory at the end (proportional set size), in bytes.
     pub memory_bytes: u64,
-    /// Context switches that it asked for.
+    /// Voluntary context switches.
     pub voluntary_switches: u64,
-    /// Context switches that it did not ask for.
+    /// Involuntary context switches.
     pub involuntary_switches: u64,
 }
 
-/// Something that stands out in the figures.
+/// An anomaly in the measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
-    /// A short fixed name, such as `delayed-ack`.
+    /// A short, stable name such as `delayed-ack`.
     pub kind: String,
-    /// What was seen and what is its likely cause, in a sentence or two.
+    /// The observation and its likely cause, in a sentence or two.
     pub text: String,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Search {
     /// `users` or `requests per second`.
     pub of: String,
     /// The highest level that held.
     pub found: f64,
-    /// Whether the search ended at its own upper bound rather than at the server's.
+    /// Whether the search ended at its upper bound or at the generator's limit rather than at the server's.
     pub bounded: bool,
-    /// Whether it was given up before the answer was as precise as it should be.
+    /// Whether the search was stopped before it had reached its precision.
     #[serde(default)]
     pub unfinished: bool,
-    /// Every level that was tried, in order.
+    /// All levels that were tried, in order.
     pub levels: Vec<Level>,
 }
 
@@ -301,6 +300,6 @@ pub struct Level {
     pub p99_ms: f64,
     /// Memory of the server at that level, in bytes, when it runs on this machine.
     pub server_memory_bytes: Option<u64>,
-    /// Why it did not hold; empty when it did.
+    /// Why the level did not hold; empty if it did.
     pub why: String,
 }

@@ -1,116 +1,116 @@
-//! What a run does, after all options have been read and checked against each other.
+//! The plan of a run, made from options that have been parsed and validated.
 //!
-//! The plan is printed before the run and stored with its outcome: what stands here is what happened.
+//! The plan is printed before the run and stored with its outcome.
 
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A run, whole. Times are in seconds, rates in events per second, sizes in bytes.
+/// A complete run. Times are in seconds, rates in events per second, sizes in bytes.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Plan {
-    /// Absolute URLs, in the order given; a list file or a log adds its own.
+    /// Absolute URLs, in the given order, including those of a list file or a log.
     pub urls: Vec<String>,
-    /// How the next URL is chosen.
+    /// Choice of the next URL.
     pub choice: Choice,
-    /// Start of every pseudo-random sequence: the same seed gives each server the same requests.
+    /// Seed of all pseudo-random sequences. The same seed gives each server the same requests.
     pub seed: u64,
-    /// Protocol spoken on every connection.
+    /// Protocol of all connections.
     pub protocol: Protocol,
-    /// Connections at a time; in the open model over connections, the most at a time.
+    /// Concurrent connections; in the open model over connections, their maximum.
     pub connections: u32,
-    /// Loops of the generator, each on a thread of its own.
+    /// Workers of the generator, each on a thread of its own.
     pub threads: u32,
-    /// What ends the run.
+    /// End of the run.
     pub end: End,
-    /// Seconds of load before anything is counted.
+    /// Duration of the load before the measurement, in seconds.
     pub warmup_seconds: f64,
-    /// When a request, or a connection, begins.
+    /// Start of requests or connections.
     pub model: Model,
-    /// How long a connection is used.
+    /// Use of a connection.
     pub reuse: Reuse,
     /// Requests in flight on a connection of HTTP/1.
     pub pipeline: u32,
     /// Streams in flight on a connection of HTTP/2.
     pub streams: u32,
-    /// What is sent.
+    /// The requests.
     pub request: RequestShape,
-    /// Seconds that a connection, or an answer, may take before it counts as a timeout.
+    /// Timeout of connecting and of a response, in seconds.
     pub timeout_seconds: f64,
-    /// How the answers are checked.
+    /// Verification of responses.
     pub verify: Verify,
-    /// Bits per second at which each connection reads; absent: as fast as it can.
+    /// Bits per second at which each connection reads; absent for no limit.
     pub modem_bits_per_second: Option<u64>,
-    /// Local addresses that connections start from, in turn; empty: the system's choice.
+    /// Local addresses of connections, in turn; empty for the system's choice.
     pub source_addresses: Vec<std::net::IpAddr>,
-    /// Whether certificates that cannot be checked are accepted.
+    /// Whether all certificates are accepted.
     pub insecure: bool,
 }
 
-/// How the next URL is chosen.
+/// Choice of the next URL.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Choice {
-    /// One after the other, from the start again after the last.
+    /// In the given order, repeatedly.
     InOrder,
-    /// Each as likely as any other.
+    /// Uniformly random.
     Random,
-    /// The k-th with a likelihood in proportion to `1 / k^exponent`.
+    /// By Zipf's law: the k-th URL with a probability proportional to `1 / k^exponent`.
     Zipf {
         /// The exponent, above 0.
         exponent: f64,
     },
-    /// As an access log tells, with its timing.
+    /// From an access log, with its timing.
     Replay {
         /// The log: common, combined, or Dunlin's JSON.
         log: PathBuf,
-        /// How many times as fast as it was recorded.
+        /// Speed relative to the recording.
         speed: f64,
     },
 }
 
-/// The protocol spoken.
+/// Protocol of the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
-    /// HTTP/1.0: no `Host` is needed, and no connection is kept.
+    /// HTTP/1.0: without a required `Host` and without persistent connections by default.
     #[serde(rename = "http/1.0")]
     Http10,
     /// HTTP/1.1.
     #[serde(rename = "http/1.1")]
     Http11,
-    /// HTTP/2, by ALPN over TLS and with prior knowledge in the clear.
+    /// HTTP/2: by ALPN over TLS, with prior knowledge without TLS.
     #[serde(rename = "http/2")]
     Http2,
 }
 
-/// What ends a run.
+/// End of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
-    /// Seconds after the warm-up.
+    /// After that many seconds, the warm-up not counted.
     Seconds(f64),
-    /// That many requests, all answered or failed.
+    /// After that many requests.
     Requests(u64),
 }
 
-/// When a request, or a connection, begins.
+/// Start of requests or connections.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Model {
-    /// The next request begins when the last was answered, and after the think time.
+    /// A request starts after the response to the previous one and the think time.
     Closed {
-        /// Seconds between an answer and the next request on the same connection.
+        /// Seconds between a response and the next request on the connection.
         think_seconds: f64,
     },
-    /// Requests begin by a schedule, whatever the server does.
+    /// Requests start by a schedule, independent of the server.
     OpenRequests(Arrivals),
-    /// Connections begin by a schedule, each with as many requests as [`Reuse`] says.
+    /// Connections start by a schedule, each with the requests that [`Reuse`] defines.
     OpenConnections(Arrivals),
 }
 
-/// A schedule of beginnings.
+/// A schedule of arrivals.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arrivals {
@@ -119,12 +119,12 @@ pub enum Arrivals {
         /// Per second.
         rate: f64,
     },
-    /// Independent of each other: exponentially distributed gaps.
+    /// A Poisson process: exponentially distributed intervals.
     Poisson {
         /// Per second, on average.
         rate: f64,
     },
-    /// Evenly spaced, at a rate that goes in a straight line from one to the other over the run.
+    /// Evenly spaced, with a rate that changes linearly over the run.
     Ramp {
         /// Per second at the start.
         from: f64,
@@ -133,43 +133,43 @@ pub enum Arrivals {
     },
 }
 
-/// How long a connection is used.
+/// Use of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reuse {
-    /// One request, then the client closes, whatever the server says.
+    /// One request, after which the client closes.
     Never,
-    /// That many requests, then the client closes.
+    /// That many requests, after which the client closes.
     Requests(u32),
-    /// As long as the server allows.
+    /// As long as the server permits.
     Kept,
 }
 
-/// What is sent with each request.
+/// Properties of all requests.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct RequestShape {
     /// The method.
     pub method: String,
-    /// Fields beside those that the protocol asks for.
+    /// Additional fields.
     pub fields: Vec<(String, String)>,
     /// Length of the body.
     pub body_bytes: u64,
     /// SHA-256 of the body, in hexadecimal; absent without a body.
     pub body_sha256: Option<String>,
-    /// Whether the head and the body leave in two writes.
+    /// Whether head and body are sent in two writes.
     pub split_body: bool,
     /// Whether `TCP_NODELAY` is set.
     pub no_delay: bool,
 }
 
-/// How answers are checked, beside that they are well-formed and complete.
+/// Verification of responses, which must always be well-formed and complete.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verify {
-    /// The status is one of those expected (2xx unless told otherwise).
+    /// The status is an expected one, 2xx by default.
     Status,
-    /// Also: every body is the first one that came for its URL.
+    /// The status, and every body equals the first one of its URL.
     FirstAnswer,
-    /// Also: every body is the file of that path in a directory.
+    /// The status, and every body equals the file with that path in a directory.
     Directory(PathBuf),
 }

@@ -1,4 +1,4 @@
-//! What a run will need of the system, looked at before it begins.
+//! Checks of the resources that a run needs, before it starts.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -7,12 +7,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::plan::{Arrivals, End, Model, Plan, Reuse};
 
-/// Makes room for descriptors and ports: raises the limit of descriptors as far as that is allowed, and gives
-/// the plan more source addresses where one would run short of ports. That is well before there are none: Linux
-/// takes ports of one parity first, and when those are gone each `connect` looks through all of them, for milliseconds.
+/// Provides descriptors and ports: raises the limit of descriptors as far as permitted, and adds source addresses to the plan
+/// if the ports of one would run short. That is well before they are exhausted: Linux takes ports of one parity first, and
+/// after those each `connect` searches all of them, which takes milliseconds.
 ///
 /// # Errors
-/// What there is too little of, and how there can be more.
+/// A resource is insufficient. The message says how to increase it.
 pub fn prepare(plan: &mut Plan, address: SocketAddr) -> Result<(), String> {
     descriptors(u64::from(plan.connections) + OWN_DESCRIPTORS)?;
     let (ports, lingers) = (ports(), time_wait_lingers());
@@ -29,10 +29,10 @@ pub fn prepare(plan: &mut Plan, address: SocketAddr) -> Result<(), String> {
             (0..count).map(|n| Ipv4Addr::new(127, 0, 0, 2 + n).into()).collect();
         return Ok(());
     }
-    // A port that waits for late packets is still counted; a run at the edge may do without.
+    // Ports in TIME-WAIT are counted as used, although a run close to the limit may succeed.
     if u64::from(plan.connections) > ports * sources {
         return Err(format!(
-            "{} connections need more local ports than the {} there are; name more addresses with --source, or widen net.ipv4.ip_local_port_range",
+            "{} connections need more local ports than the {} available ones; add addresses with --source, or widen net.ipv4.ip_local_port_range",
             plan.connections,
             ports * sources
         ));
@@ -40,11 +40,11 @@ pub fn prepare(plan: &mut Plan, address: SocketAddr) -> Result<(), String> {
     Ok(())
 }
 
-/// Descriptors that are not connections.
+/// Descriptors beside those of connections.
 const OWN_DESCRIPTORS: u64 = 64;
 
-/// The most connections for which there can be descriptors; `None` without such a limit.
-pub fn most_connections() -> Option<u64> {
+/// The number of connections for which there are descriptors; `None` for no limit.
+pub fn max_connections() -> Option<u64> {
     Some(getrlimit(Resource::Nofile).maximum?.saturating_sub(OWN_DESCRIPTORS))
 }
 
@@ -54,19 +54,19 @@ fn descriptors(needed: u64) -> Result<(), String> {
         return Ok(());
     }
     let raised = limit.maximum.map_or(needed, |most| most.min(needed));
-    // What cannot be raised is told just below.
+    // The check below reports a limit that cannot be raised.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum });
     match getrlimit(Resource::Nofile).current {
         Some(current) if current < needed => Err(format!(
-            "{needed} descriptors are needed and {current} are allowed; raise the limit with `ulimit -n {needed}`"
+            "{needed} descriptors are needed and {current} are permitted; raise the limit with `ulimit -n {needed}`"
         )),
         _ => Ok(()),
     }
 }
 
-/// Connections that are made within `seconds`, at most.
+/// Upper bound of the connections that are opened within `seconds`.
 fn churn(plan: &Plan, seconds: f64) -> u64 {
-    // What one processor can make at the very most.
+    // More than one processor can open.
     const MOST_PER_SECOND: f64 = 20_000.0;
     let length = match plan.end {
         End::Seconds(length) => length + plan.warmup_seconds,

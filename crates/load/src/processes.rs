@@ -1,4 +1,4 @@
-//! What processes use: processor time, memory, context switches; and which of them listen on a port.
+//! Resource usage of processes (processor time, memory, context switches), and the processes that listen on a port.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -8,13 +8,13 @@ use std::time::Instant;
 
 use crate::outcome::ProcessUse;
 
-/// What a group of processes had used at one moment.
+/// Resource usage of a group of processes at a point in time.
 #[derive(Clone, Debug)]
 pub struct Sample {
     at: Instant,
     name: String,
     processes: u32,
-    /// Nanoseconds of all threads.
+    /// Processor time of all threads in nanoseconds.
     cpu: u64,
     memory: u64,
     voluntary: u64,
@@ -22,8 +22,7 @@ pub struct Sample {
     processors: u32,
 }
 
-/// The process that listens there and everything that it has started; `None` when it is not on this
-/// machine, or is not ours to look at.
+/// The process that listens on `address` and its descendants; `None` if it is not on this machine, or not accessible.
 #[must_use]
 pub fn listening_on(address: SocketAddr) -> Option<Vec<u32>> {
     if !address.ip().is_loopback() {
@@ -34,7 +33,7 @@ pub fn listening_on(address: SocketAddr) -> Option<Vec<u32>> {
     (!holders.is_empty()).then(|| with_descendants(holders))
 }
 
-/// These processes and everything that they have started.
+/// Processes and their descendants.
 #[must_use]
 pub fn with_descendants(roots: impl IntoIterator<Item = u32>) -> Vec<u32> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
@@ -56,7 +55,7 @@ pub fn with_descendants(roots: impl IntoIterator<Item = u32>) -> Vec<u32> {
     found
 }
 
-/// What these processes have used so far.
+/// Samples processes.
 #[must_use]
 pub fn sample(pids: &[u32]) -> Sample {
     let mut sample = Sample {
@@ -83,21 +82,20 @@ pub fn sample(pids: &[u32]) -> Sample {
         for task in tasks.into_iter().flatten().flatten() {
             sample.add_thread(&task.path());
         }
-        // Threads are counted to the nanosecond, but those that have ended only in the ticks.
+        // Threads have nanosecond counters; those that have ended are only in the ticks of the process.
         sample.cpu = sample.cpu.max(before + own) + of_children;
     }
     sample
 }
 
-/// Nanoseconds of processor time of these processes so far, to a hundredth of a second: cheap enough to be
-/// asked for while they are measured.
+/// Processor time of processes in nanoseconds, with a resolution of 10 ms. Cheap enough to be called during a measurement.
 #[must_use]
 pub fn cpu(pids: &[u32]) -> u64 {
     let both = pids.iter().map(|pid| ticks(&format!("/proc/{pid}")));
     both.map(|(own, of_children)| own + of_children).sum()
 }
 
-/// What this process has used so far.
+/// Samples this process.
 #[must_use]
 pub fn sample_self() -> Sample {
     sample(&[std::process::id()])
@@ -121,20 +119,20 @@ impl Sample {
         }
     }
 
-    /// Seconds of processor time.
+    /// Processor time in seconds.
     #[must_use]
     pub fn cpu_seconds(&self) -> f64 {
         self.cpu as f64 / 1e9
     }
 
-    /// Bytes of memory.
+    /// Memory in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.memory
     }
 }
 
-/// What was used between two samples in which so many requests were answered.
+/// Resource usage between two samples, in which there were `requests` responses.
 #[must_use]
 pub fn use_between(before: &Sample, after: &Sample, requests: u64) -> ProcessUse {
     let cpu = after.cpu.saturating_sub(before.cpu) as f64 / 1e9;
@@ -144,7 +142,7 @@ pub fn use_between(before: &Sample, after: &Sample, requests: u64) -> ProcessUse
         processes: after.processes,
         cpu_seconds: cpu,
         cpu_us_per_request: (requests > 0).then(|| cpu * 1e6 / requests as f64),
-        // Threads that have ended are counted in ticks only, which may be a tick too much.
+        // The ticks of threads that have ended may be a tick too many.
         cpu_share: (cpu / seconds / f64::from(after.processors)).min(1.0),
         memory_bytes: after.memory,
         voluntary_switches: after.voluntary.saturating_sub(before.voluntary),
@@ -152,7 +150,7 @@ pub fn use_between(before: &Sample, after: &Sample, requests: u64) -> ProcessUse
     }
 }
 
-/// Processors in a list such as `0-3,8`.
+/// Number of processors in a list such as `0-3,8`.
 fn processors(list: &str) -> u32 {
     let count = |part: &str| {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
@@ -169,8 +167,8 @@ fn memory(folder: &str) -> u64 {
     kilobytes.unwrap_or(0) * 1024
 }
 
-/// Nanoseconds of processor time of a process, and of its children that have ended, such as CGI scripts;
-/// to a hundredth of a second.
+/// Processor time in nanoseconds of a process, and of its children that have ended, such as CGI scripts. The resolution is
+/// 10 ms.
 fn ticks(folder: &str) -> (u64, u64) {
     let stat = fs::read_to_string(format!("{folder}/stat")).unwrap_or_default();
     let Some((_, fields)) = stat.rsplit_once(')') else { return (0, 0) };
@@ -190,7 +188,7 @@ fn all_pids() -> impl Iterator<Item = u32> {
 
 fn parent_of(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name stands in parentheses and may hold anything.
+    // The name is in parentheses and can contain anything.
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
@@ -228,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_listener_is_found_by_its_port_and_its_use_is_told() {
+    fn the_listener_is_found_by_its_port_and_sampled() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let pids = listening_on(address).unwrap();

@@ -1,4 +1,4 @@
-//! An access log as a load: its requests, with the distances in time at which they came.
+//! Access logs as load: requests with their times.
 
 use std::fmt;
 
@@ -6,30 +6,30 @@ use serde::Deserialize;
 
 use crate::time::{instant, nanos_of};
 
-/// A request of a log.
+/// A request in a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Nanoseconds after the first.
+    /// Nanoseconds after the first request.
     pub offset: u64,
     /// Its method.
     pub method: String,
-    /// Its target, as it was sent.
+    /// Its target as sent.
     pub target: String,
 }
 
-/// A log that was read.
+/// The requests of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replay {
-    /// Its requests, in the order of time.
+    /// Requests in order of time.
     pub entries: Vec<Entry>,
-    /// Lines that are no requests.
+    /// Number of lines that are no requests.
     pub skipped: u64,
 }
 
-/// The log holds no request at all.
+/// The log contains no request.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NoRequests {
-    /// Its lines.
+    /// Number of its lines.
     pub lines: u64,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for NoRequests {
     }
 }
 
-/// A line of Dunlin's JSON log, as far as it matters here.
+/// The required keys of a line in Dunlin's JSON format.
 #[derive(Deserialize)]
 struct Line {
     time: String,
@@ -51,12 +51,12 @@ struct Line {
     target: String,
 }
 
-/// Reads a log; `speed`: how many times as fast as it was recorded it is to be sent.
+/// Parses a log. `speed` is the speed of the replay relative to the recording.
 ///
-/// Logs that tell whole seconds only have the requests of one second spread evenly over it.
+/// If a log has a resolution of seconds, the requests of a second are spread evenly over it.
 ///
 /// # Errors
-/// [`NoRequests`] when nothing of it can be used.
+/// [`NoRequests`] if no line is a request.
 pub fn read(log: &str, speed: f64) -> Result<Replay, NoRequests> {
     let mut found: Vec<(u64, bool, String, String)> = Vec::new();
     let (mut lines, mut skipped) = (0, 0);
@@ -88,7 +88,7 @@ pub fn read(log: &str, speed: f64) -> Result<Replay, NoRequests> {
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Spreads the requests of one second over it, where no more than the second is known.
+/// Spreads the requests of a second over it, if the log has no fraction.
 fn spread(found: &mut [(u64, bool, String, String)]) {
     for group in found.chunk_by_mut(|a, b| a.0 == b.0 && !a.1 && !b.1) {
         let count = group.len() as u64;
@@ -130,7 +130,7 @@ fn of_common(line: &str) -> Option<(u64, bool, String, String)> {
     Some((at.checked_add_signed(-east)?, false, sound(method)?, sound(target)?))
 }
 
-/// What can stand in a request line; a log may hold what attackers have sent.
+/// The text, if it is valid in a request line: logs contain what attackers have sent.
 fn sound(text: &str) -> Option<String> {
     let visible = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
     visible.then(|| text.to_owned())
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn common_and_json_lines_are_read_and_times_become_distances() {
+    fn common_and_json_lines_are_parsed_with_relative_times() {
         let log = "\
             127.0.0.1 - - [10/Oct/2000:13:55:36 -0700] \"GET /b HTTP/1.0\" 200 2326\n\
             127.0.0.1 - - [10/Oct/2000:20:55:36 +0000] \"GET /c HTTP/1.0\" 200 2326 \"-\" \"x \\\" y\"\n\
@@ -149,17 +149,17 @@ mod tests {
             127.0.0.1 - - [10/Oct/2000:20:55:40 +0000] \"\\x16\\x03\" 400 0\n\
             nonsense\n";
         let replay = read(log, 2.0).unwrap();
-        let told: Vec<_> =
+        let requests: Vec<_> =
             replay.entries.iter().map(|e| (e.offset, &*e.method, &*e.target)).collect();
         assert_eq!(
-            told,
+            requests,
             [(0, "GET", "/b"), (250_000_000, "GET", "/c"), (625_000_000, "HEAD", "/d?x=1")]
         );
         assert_eq!(replay.skipped, 2);
     }
 
     #[test]
-    fn a_file_that_is_no_log_is_told() {
+    fn a_file_without_requests_is_an_error() {
         assert_eq!(read("a\nb\n\n", 1.0), Err(NoRequests { lines: 2 }));
     }
 }

@@ -5,13 +5,13 @@
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// The sequence of that seed.
+    /// The sequence with that seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// A sequence of its own for each `number`.
+    /// An independent sequence for each `number`.
     #[must_use]
     pub fn stream(seed: u64, number: u64) -> Self {
         let mut mixed = Self(seed ^ number.wrapping_mul(0xd134_2543_de82_ef95));
@@ -34,7 +34,7 @@ impl SplitMix64 {
         (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// The next number below `bound`, which is not 0.
+    /// The next number below `bound`, which must not be 0.
     #[inline]
     pub fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next_u64()) * bound as u128) >> 64) as usize

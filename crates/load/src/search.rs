@@ -1,8 +1,8 @@
-//! Finding the highest level that holds: by doubling, then by halving what is left.
+//! Search for the highest level that holds: by doubling, then by bisection.
 
 use crate::outcome::{Level, Search};
 
-/// What one trial showed.
+/// Result of a trial.
 #[derive(Clone, Debug, Default)]
 pub struct Trial {
     /// Users that conformed, or requests per second that were achieved.
@@ -11,34 +11,34 @@ pub struct Trial {
     pub p99_ms: f64,
     /// Memory of the server, in bytes.
     pub server_memory_bytes: Option<u64>,
-    /// Why the level did not hold; absent when it did.
+    /// Why the level did not hold; absent if it did.
     pub fault: Option<String>,
-    /// The generator, not the server, could do no more.
+    /// Whether the generator was the limit, and not the server.
     pub client_bound: bool,
 }
 
-/// Where to look.
+/// Bounds of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// The first level that is tried.
+    /// The first level.
     pub first: f64,
-    /// No level above it is tried.
+    /// The highest level that is tried.
     pub most: f64,
-    /// The search ends when the lowest level that fails is so much above the highest that holds: 0.02 for
-    /// two in a hundred.
+    /// Relative distance between the highest level that holds and the lowest one that fails at which the search ends: 0.02
+    /// for two percent.
     pub precision: f64,
-    /// Levels are whole numbers.
+    /// Whether levels are integers.
     pub whole: bool,
 }
 
-/// Trials in all; a search that has not ended by then tells what it has.
+/// Largest number of trials. A search that has not ended by then returns its best result.
 const MOST_TRIALS: usize = 40;
 
-/// Looks for the highest level at which `trial` finds no fault. A level that fails is tried once more, so
-/// that one unlucky run does not decide.
+/// Searches the highest level at which `trial` reports no fault. A level that fails is tried once more, so that a single
+/// disturbed run does not decide.
 ///
 /// # Errors
-/// What a trial could not be run for.
+/// The error of a trial that cannot be run.
 pub fn find<E>(
     of: &str,
     bounds: Bounds,
@@ -75,7 +75,7 @@ pub fn find<E>(
     Ok(search)
 }
 
-/// Tries a level, once more when it fails: whether it held, and whether the generator was the limit.
+/// Tries a level, and once more if it fails. Returns whether it held, and whether the generator was the limit.
 fn attempt<E>(
     search: &mut Search,
     level: f64,
@@ -101,7 +101,7 @@ fn attempt<E>(
     Ok((false, client_bound))
 }
 
-/// The level to try next; `None` when what is left is within the precision.
+/// The next level; `None` once the precision is reached.
 fn next_level(holds: f64, fails: Option<f64>, bounds: Bounds) -> Option<f64> {
     let round = |level: f64| if bounds.whole { level.floor() } else { level };
     let Some(fails) = fails else { return Some((holds * 2.0).min(bounds.most)) };
@@ -141,13 +141,13 @@ mod tests {
     }
 
     #[test]
-    fn a_search_that_meets_its_own_bound_says_so() {
+    fn a_search_that_reaches_its_bound_is_marked() {
         let found = search(Bounds { most: 500.0, ..USERS }, |_| true);
         assert_eq!((found.found, found.bounded), (500.0, true));
     }
 
     #[test]
-    fn one_unlucky_run_in_five_does_not_decide() {
+    fn one_disturbed_run_in_five_does_not_decide() {
         let mut rng = SplitMix64::new(3);
         let found = search(USERS, |level| level <= 1000.0 && rng.next_f64() > 0.05);
         assert!((950.0..=1000.0).contains(&found.found), "{}", found.found);

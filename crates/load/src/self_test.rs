@@ -1,5 +1,5 @@
-//! The generator's proof of itself: what it can do at most, how exact its timers are, and that it notices each
-//! fault of a server that is faulty on purpose.
+//! The self-test of the generator: its highest rate, the precision of its timers, and the detection of each fault of a server
+//! that is faulty on purpose.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use crate::progress::Progress;
 use crate::show::failures;
 use crate::verify::Reference;
 
-/// What the proof came to.
-pub struct Proof {
-    /// A line for each part.
+/// Result of the self-test.
+pub struct Report {
+    /// A line for each case.
     pub text: String,
-    /// Whether everything was as it has to be.
-    pub sound: bool,
+    /// Whether all cases passed.
+    pub passed: bool,
 }
 
 type Judge = fn(&Outcome) -> Result<String, String>;
@@ -30,28 +30,28 @@ struct Case {
     judge: Judge,
 }
 
-/// Runs everything; takes some ten seconds.
+/// Runs all cases, which takes about ten seconds.
 #[must_use]
-pub fn run() -> Proof {
-    let mut proof = Proof { text: String::new(), sound: true };
+pub fn run() -> Report {
+    let mut report = Report { text: String::new(), passed: true };
     for case in cases() {
         let outcome = trial(case.fault, case.shape);
-        let told = outcome.and_then(|outcome| (case.judge)(&outcome));
-        let (mark, said) = match &told {
-            Ok(said) => ("ok", said),
-            Err(said) => ("NOT", said),
+        let result = outcome.and_then(|outcome| (case.judge)(&outcome));
+        let (mark, detail) = match &result {
+            Ok(detail) => ("ok", detail),
+            Err(detail) => ("NOT", detail),
         };
-        proof.sound &= told.is_ok();
+        report.passed &= result.is_ok();
         // Writing to a string cannot fail.
-        let _ = writeln!(proof.text, "{mark:<4}{:<34}{said}", case.name);
+        let _ = writeln!(report.text, "{mark:<4}{:<34}{detail}", case.name);
     }
-    proof
+    report
 }
 
 /// A run against a server with that fault.
 ///
 /// # Errors
-/// What kept it from being run.
+/// The trial cannot be run.
 pub fn trial(fault: Fault, shape: fn(&mut Plan)) -> Result<Outcome, String> {
     let bodies: Vec<Vec<u8>> = (0..2_u8).map(|n| vec![b'a' + n; 64]).collect();
     let server = FaultyServer::start(fault, bodies.clone()).map_err(|error| error.to_string())?;
@@ -66,7 +66,7 @@ pub fn trial(fault: Fault, shape: fn(&mut Plan)) -> Result<Outcome, String> {
     Ok(conclude(&job, &measured))
 }
 
-/// The right bodies, as files that are removed in the end.
+/// The expected bodies, as files that are removed on drop.
 struct Files(std::path::PathBuf);
 
 impl Files {
@@ -85,7 +85,7 @@ impl Files {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        // What cannot be removed from the folder for temporary files is removed by the system.
+        // The system cleans the directory for temporary files later.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -127,13 +127,13 @@ fn at_a_rate(plan: &mut Plan) {
     plan.timeout_seconds = 5.0;
 }
 
-fn as_it_is(_: &mut Plan) {}
+fn unchanged(_: &mut Plan) {}
 
 fn cases() -> Vec<Case> {
     let case = |name, fault, shape, judge| Case { name, fault, shape, judge };
     let pause = Fault::Pause { after: 400, lasting: Duration::from_millis(1400) };
     vec![
-        case("top rate, answers prepared", Fault::None, as_it_is, |o| {
+        case("top rate, prepared responses", Fault::None, unchanged, |o| {
             no_errors(o)?;
             Ok(format!(
                 "{:.0} requests/s, {:.2} µs of CPU each",
@@ -152,10 +152,10 @@ fn cases() -> Vec<Case> {
             shows_the_pause,
         ),
         case("a body that drips", Fault::Drip, |plan| plan.timeout_seconds = 5.0, drips),
-        case("a truncated body", Fault::Truncated, as_it_is, |o| has(o, &[ErrorKind::Closed])),
-        case("a body with another bit", Fault::Corrupt, as_it_is, |o| has(o, &[ErrorKind::Hash])),
+        case("a truncated body", Fault::Truncated, unchanged, |o| has(o, &[ErrorKind::Closed])),
+        case("a body with another bit", Fault::Corrupt, unchanged, |o| has(o, &[ErrorKind::Hash])),
         case(
-            "answers in another order",
+            "responses in another order",
             Fault::Misordered,
             |plan| plan.pipeline = 4,
             |o| has(o, &[ErrorKind::Hash]),
@@ -166,16 +166,16 @@ fn cases() -> Vec<Case> {
             |plan| plan.reuse = Reuse::Never,
             closes_itself,
         ),
-        case("no answer", Fault::Silent, as_it_is, |o| has(o, &[ErrorKind::Timeout])),
-        case("a reset within the body", Fault::Reset, as_it_is, |o| has(o, &[ErrorKind::Reset])),
-        case("status 500", Fault::Status, as_it_is, |o| has(o, &[ErrorKind::Status])),
-        case("fewer bytes than announced", Fault::TooShort, as_it_is, |o| {
+        case("no response", Fault::Silent, unchanged, |o| has(o, &[ErrorKind::Timeout])),
+        case("a reset within the body", Fault::Reset, unchanged, |o| has(o, &[ErrorKind::Reset])),
+        case("status 500", Fault::Status, unchanged, |o| has(o, &[ErrorKind::Status])),
+        case("fewer bytes than announced", Fault::TooShort, unchanged, |o| {
             has(o, &[ErrorKind::Length, ErrorKind::Timeout, ErrorKind::Protocol])
         }),
-        case("more bytes than announced", Fault::TooLong, as_it_is, |o| {
+        case("more bytes than announced", Fault::TooLong, unchanged, |o| {
             has(o, &[ErrorKind::Length])
         }),
-        case("no HTTP", Fault::Garbage, as_it_is, |o| has(o, &[ErrorKind::Protocol])),
+        case("no HTTP", Fault::Garbage, unchanged, |o| has(o, &[ErrorKind::Protocol])),
         case(
             "head and body in two packets",
             Fault::TwoPackets,
@@ -203,7 +203,7 @@ fn cases() -> Vec<Case> {
             },
             is_silent,
         ),
-        case("an unannounced close", Fault::ClosesUnsaid, as_it_is, unannounced),
+        case("an unannounced close", Fault::ClosesUnsaid, unchanged, unannounced),
     ]
 }
 
@@ -225,23 +225,27 @@ fn right_and_wrong(o: &Outcome) -> String {
     }
 }
 
-/// At least one failure of one of these kinds.
+/// Requires a failure of one of these kinds.
 fn has(o: &Outcome, kinds: &[ErrorKind]) -> Result<String, String> {
-    let told = right_and_wrong(o);
-    if kinds.iter().any(|kind| o.errors_by_kind.contains_key(kind)) { Ok(told) } else { Err(told) }
+    let detail = right_and_wrong(o);
+    if kinds.iter().any(|kind| o.errors_by_kind.contains_key(kind)) {
+        Ok(detail)
+    } else {
+        Err(detail)
+    }
 }
 
 fn timers(o: &Outcome) -> Result<String, String> {
     no_errors(o)?;
     let lag = o.lag_ms.as_ref().ok_or("no lag was measured")?;
-    let told = format!("late by {:.3} ms at the median, {:.3} ms at 99 %", lag.p50, lag.p99);
-    if lag.p50 < 1.0 { Ok(told) } else { Err(told) }
+    let detail = format!("late by {:.3} ms at the median, {:.3} ms at 99 %", lag.p50, lag.p99);
+    if lag.p50 < 1.0 { Ok(detail) } else { Err(detail) }
 }
 
-/// 700 of 1,500 requests were due within the pause: a median of half of it among them.
+/// Of 1,500 requests, 700 are due within the pause and wait for half of it on average.
 fn shows_the_pause(o: &Outcome) -> Result<String, String> {
     no_errors(o)?;
-    let told = format!(
+    let detail = format!(
         "response time at 99 % {:.0} ms, service time {:.1} ms",
         times(&o.latency_ms).p99,
         times(&o.service_ms).p99
@@ -249,15 +253,15 @@ fn shows_the_pause(o: &Outcome) -> Result<String, String> {
     let shown = times(&o.latency_ms).p99 > 1_300.0
         && times(&o.latency_ms).max < 1_600.0
         && times(&o.service_ms).p50 < 100.0;
-    if shown { Ok(told) } else { Err(told) }
+    if shown { Ok(detail) } else { Err(detail) }
 }
 
 fn drips(o: &Outcome) -> Result<String, String> {
     no_errors(o)?;
     let first = o.first_byte_ms.as_ref().map_or(0.0, |latency| latency.p50);
-    let told =
+    let detail =
         format!("first byte after {first:.1} ms, last after {:.1} ms", times(&o.service_ms).p50);
-    if times(&o.service_ms).p50 > first + 50.0 { Ok(told) } else { Err(told) }
+    if times(&o.service_ms).p50 > first + 50.0 { Ok(detail) } else { Err(detail) }
 }
 
 fn stalls(o: &Outcome) -> Result<String, String> {
@@ -288,11 +292,11 @@ fn is_silent(o: &Outcome) -> Result<String, String> {
 
 fn closes_itself(o: &Outcome) -> Result<String, String> {
     no_errors(o)?;
-    let told = format!("{} connections for {} answers", o.connections.opened, o.requests);
+    let detail = format!("{} connections for {} responses", o.connections.opened, o.requests);
     if o.connections.opened >= o.requests && o.connections.closed_by_server == 0 {
-        Ok(told)
+        Ok(detail)
     } else {
-        Err(told)
+        Err(detail)
     }
 }
 
@@ -310,8 +314,8 @@ fn delayed(o: &Outcome) -> Result<String, String> {
 
 fn unannounced(o: &Outcome) -> Result<String, String> {
     let not_kept = o.findings.iter().any(|finding| finding.kind == "not-kept");
-    let told = format!("{}, not-kept: {not_kept}", right_and_wrong(o));
-    if not_kept || o.errors > 0 { Ok(told) } else { Err(told) }
+    let detail = format!("{}, not-kept: {not_kept}", right_and_wrong(o));
+    if not_kept || o.errors > 0 { Ok(detail) } else { Err(detail) }
 }
 
 #[cfg(test)]
@@ -319,14 +323,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_fault_is_noticed() {
-        // Beside other tests a moment may be too noisy to tell a delay of 40 ms from others.
-        let mut proof = run();
+    fn every_fault_is_detected() {
+        // Other tests may disturb the machine too much to recognize a delay of 40 ms.
+        let mut report = run();
         for _ in 0..2 {
-            if !proof.sound {
-                proof = run();
+            if !report.passed {
+                report = run();
             }
         }
-        assert!(proof.sound, "\n{}", proof.text);
+        assert!(report.passed, "\n{}", report.text);
     }
 }

@@ -1,29 +1,29 @@
-//! Times in which the server sent no response on any connection though requests were in flight.
+//! Times in which the server sent nothing on any connection although requests were in flight.
 
 use std::ops::Range;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The silent times of a run.
+/// Summary of the silent times of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Silence {
-    /// How many there were.
+    /// Number of silent times.
     pub times: u32,
     /// Their share of the run, 0 to 1.
     pub share: f64,
     /// The longest, in milliseconds.
     pub longest_ms: f64,
-    /// When the first began, in seconds since counting began.
+    /// Start of the first, in seconds since the start of the measurement.
     pub first_at: f64,
 }
 
-/// A silence is at least so many times as long as the median service time: a server that takes a second for each
-/// response is slow, not silent.
+/// Shortest silence as a multiple of the median service time: a server that takes a second for each response is slow, not
+/// silent.
 const MEDIANS: f64 = 10.0;
 
 impl Silence {
-    /// From the pauses of a run of `seconds`, in nanoseconds; `None` when there were none.
+    /// The summary of pauses, which are in nanoseconds, in a run of `seconds`; `None` if there were none.
     #[must_use]
     pub fn of(pauses: &[Range<u64>], seconds: f64, median_service_ms: f64) -> Option<Self> {
         let length = |pause: &Range<u64>| (pause.end - pause.start) as f64 / 1e6;
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_that_are_long_beside_the_usual_response_are_silence() {
+    fn pauses_much_longer_than_the_median_are_silence() {
         let pauses = [300_000_000..500_000_000, 1_300_000_000..1_600_000_000];
         let silence = Silence::of(&pauses, 5.0, 0.2).unwrap();
         assert_eq!((silence.times, silence.longest_ms, silence.first_at), (2, 300.0, 0.3));

@@ -1,10 +1,10 @@
-//! Dates as text.
+//! Formatting and parsing of dates.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dunlin_http::semantics::date::{civil_from_days, days_from_civil};
 
-/// RFC 3339, UTC, to the second.
+/// Formats a time in RFC 3339, UTC, with seconds.
 #[must_use]
 pub fn rfc3339(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -18,7 +18,7 @@ pub fn rfc3339(time: SystemTime) -> String {
     )
 }
 
-/// RFC 3339, UTC, to the millisecond.
+/// Formats a time in RFC 3339, UTC, with milliseconds.
 #[must_use]
 pub fn rfc3339_millis(time: SystemTime) -> String {
     let millis = time.duration_since(UNIX_EPOCH).unwrap_or_default().subsec_millis();
@@ -26,13 +26,13 @@ pub fn rfc3339_millis(time: SystemTime) -> String {
     format!("{}.{millis:03}Z", whole.trim_end_matches('Z'))
 }
 
-/// What [`rfc3339`] and [`rfc3339_millis`] write.
+/// Parses the format of [`rfc3339`] and [`rfc3339_millis`].
 #[must_use]
 pub fn from_rfc3339(text: &str) -> Option<SystemTime> {
     Some(UNIX_EPOCH + Duration::from_nanos(nanos_of(text.strip_suffix('Z')?)?))
 }
 
-/// Nanoseconds from 1970 to a date and time in UTC, RFC 3339 without the zone.
+/// Nanoseconds since 1970 of a date and time in UTC: RFC 3339 without the zone.
 pub(crate) fn nanos_of(text: &str) -> Option<u64> {
     let (date, clock) = text.split_once('T')?;
     let mut date = date.splitn(3, '-').map(|part| part.parse::<u64>().ok());
@@ -42,7 +42,7 @@ pub(crate) fn nanos_of(text: &str) -> Option<u64> {
     Some(instant(year, month, day, clock)? + nanos)
 }
 
-/// Nanoseconds from 1970 to that day and `hour:minute:second`.
+/// Nanoseconds since 1970 of a day and `hour:minute:second`.
 pub(crate) fn instant(year: u64, month: u64, day: u64, clock: &str) -> Option<u64> {
     if !(1970..=2500).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_right_across_leap_days() {
+    fn dates_round_trip_across_leap_days() {
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00Z"),
             (951_782_400, "2000-02-29T00:00:00Z"),
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_date_is_not_read() {
+    fn invalid_dates_are_rejected() {
         for text in [
             "",
             "2024-01-01",

@@ -1,4 +1,4 @@
-//! Whether the figures of a run may be used.
+//! The verdict: whether the figures of a run can be used.
 
 use std::fs;
 
@@ -7,70 +7,70 @@ use crate::outcome::{Latency, Outcome, ProcessUse, Second, Verdict};
 use crate::plan::{Arrivals, Model};
 use crate::silence::Silence;
 
-/// What a verdict is founded on.
+/// The measurements that a verdict is based on.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     /// Failures.
     pub errors: u64,
-    /// Right answers.
+    /// Valid responses.
     pub requests: u64,
-    /// Whether the next request waits for the last answer.
+    /// Whether the model is closed.
     pub closed: bool,
-    /// Processors that the generator kept busy, for each of its loops: 0 to 1.
+    /// Processor usage of the generator per worker, 0 to 1.
     pub client_busy: f64,
-    /// Processors that the server kept busy, when that is known.
+    /// Processors that the server kept busy, if known.
     pub server_busy: Option<f64>,
-    /// 99th percentile of the generator's own lateness, in milliseconds; open models only.
+    /// 99th percentile of the generator's delay, in milliseconds; open models only.
     pub lag_p99_ms: f64,
     /// 99th percentile of the response time, in milliseconds.
     pub latency_p99_ms: f64,
-    /// Requests per second of equal intervals, when they ought to be alike.
+    /// Requests per second in equal intervals, if they are expected to be equal.
     pub rates: Vec<f64>,
     /// Length of the intervals in seconds.
     pub interval: f64,
-    /// Requests in flight at the end, and how long the oldest was, in milliseconds.
+    /// Requests in flight at the end.
     pub in_flight: u64,
     /// Time since the oldest request in flight at the end was sent, in milliseconds.
     pub oldest_ms: f64,
-    /// The longest that any complete response took, in milliseconds.
+    /// Service time of the slowest complete response, in milliseconds.
     pub slowest_ms: f64,
-    /// The silent times.
+    /// The silent times of the server.
     pub silence: Option<Silence>,
-    /// More requests were in flight than the server and the generator together can work on.
+    /// Whether more requests were in flight than server and generator can work on at a time.
     pub crowded: bool,
     /// Bits per second received, and the speed of the fastest link; absent on loopback.
     pub link: Option<(f64, f64)>,
-    /// Arrivals that were never given a connection.
+    /// Arrivals that never got a connection.
     pub waiting: u64,
-    /// At a modem's pace: users that got their share in every window.
+    /// With a modem pace: users that received their share in every window.
     pub conforming: u32,
 }
 
-/// A loop is at its limit from this share of a processor on.
+/// Share of a processor from which on a worker is at its limit.
 const BUSY: f64 = 0.95;
-/// A server below this has time to spare.
+/// Share of a processor below which a server is not at its limit.
 const SERVER_BUSY: f64 = 0.85;
-/// Lateness below this, in milliseconds, is that of a timer or of the scheduler.
+/// Delay in milliseconds below which it is attributed to timers and the scheduler.
 const LEAST_LAG: f64 = 1.0;
-/// Lateness that makes up this share of the response time is no longer the server's.
+/// Share of the response time from which on the generator's delay invalidates it.
 const LAG_SHARE: f64 = 0.25;
-/// Rates that scatter by more than this share of their median are noise.
+/// Scatter of rates, as a share of their median, from which on they are noise.
 const SCATTER: f64 = 0.15;
-/// The same for intervals below a second, in which a server's own batches show.
+/// The same for intervals below a second, in which a server's batches are visible.
 const SCATTER_OF_PARTS: f64 = 0.30;
-/// Fewer intervals than this tell nothing of scatter.
+/// Smallest number of intervals for an estimate of scatter.
 const LEAST_INTERVALS: usize = 4;
-/// A request in flight at the end is stalled when it is so many times as old as the slowest response took.
+/// Age of a stalled request in flight at the end, as a multiple of the slowest service time.
 const STALL_FACTOR: f64 = 5.0;
-/// A younger one is not, in milliseconds.
+/// Smallest age of a stalled request, in milliseconds.
 const LEAST_STALL: f64 = 100.0;
-/// A closed run whose server was silent for this share of the time has percentiles that hide it.
+/// Share of silent time from which on the percentiles of a closed run are misleading.
 const SILENT_SHARE: f64 = 0.1;
-/// Generator and server that use this share of one processor together, neither at its limit, share it.
+/// Share of one processor that generator and server use together if they share it.
 const SHARED: std::ops::RangeInclusive<f64> = 0.9..=1.1;
 
 impl Evidence {
-    /// From what is told of a run.
+    /// The evidence of a run.
     #[must_use]
     pub fn of(outcome: &Outcome, tally: &Tally) -> Self {
         let plan = &outcome.plan;
@@ -121,11 +121,11 @@ impl Evidence {
     }
 }
 
-/// The verdict, and why: a sentence for each thing that speaks against the figures.
+/// The verdict, and a sentence for each reason against the figures.
 #[must_use]
 pub fn judge(evidence: &Evidence) -> (Verdict, Vec<String>) {
     let tests = [
-        (Verdict::WrongAnswers, wrong_answers(evidence)),
+        (Verdict::WrongAnswers, invalid_responses(evidence)),
         (Verdict::Stalled, stalled(evidence)),
         (Verdict::Stalled, silent(evidence)),
         (Verdict::ClientBound, client_bound(evidence)),
@@ -152,13 +152,13 @@ pub fn judge(evidence: &Evidence) -> (Verdict, Vec<String>) {
     (verdict, reasons)
 }
 
-fn wrong_answers(e: &Evidence) -> Option<String> {
+fn invalid_responses(e: &Evidence) -> Option<String> {
     match (e.errors, e.requests) {
-        // At a modem's pace an answer may take longer than the run, and come as it should.
+        // At a modem's pace a response may take longer than the run.
         (0, 0) if e.conforming > 0 => None,
-        (0, 0) => Some("no request was answered".to_owned()),
+        (0, 0) => Some("there was no response".to_owned()),
         (0, _) => None,
-        (errors, requests) => Some(format!("{errors} failures beside {requests} right answers")),
+        (errors, requests) => Some(format!("{errors} failures and {requests} valid responses")),
     }
 }
 
@@ -185,7 +185,7 @@ fn silent(e: &Evidence) -> Option<String> {
     ))
 }
 
-/// Neither side is at its limit, so that something else is: a processor that both use.
+/// Neither side is at its limit, since both use the same processor.
 fn shared_processor(e: &Evidence) -> Option<String> {
     let server = e.server_busy?;
     let shared = e.crowded
@@ -206,7 +206,7 @@ fn client_bound(e: &Evidence) -> Option<String> {
         let late = e.lag_p99_ms > LEAST_LAG && e.lag_p99_ms > LAG_SHARE * e.latency_p99_ms;
         return late.then(|| {
             format!(
-                "the generator was late itself: {:.2} ms at the 99th percentile, of {:.2} ms response time",
+                "the generator itself was late: {:.2} ms at the 99th percentile, of {:.2} ms response time",
                 e.lag_p99_ms, e.latency_p99_ms
             )
         });
@@ -238,10 +238,10 @@ fn noisy(e: &Evidence) -> Option<String> {
         true => (SCATTER, "from second to second".to_owned()),
         false => (SCATTER_OF_PARTS, format!("from one {:.0} ms to the next", e.interval * 1e3)),
     };
-    // Counts of independent events scatter by the square root of their number.
+    // Counts of independent events scatter with the square root of their number.
     let chance = 2.0 / (middle * e.interval).max(1.0).sqrt();
     let distances: Vec<f64> = e.rates.iter().map(|rate| (rate - middle).abs()).collect();
-    // 1.4826 makes of the median distance what is the standard deviation of a normal distribution.
+    // 1.4826 converts the median absolute deviation to the standard deviation of a normal distribution.
     let scatter = 1.4826 * median(&distances) / middle.max(f64::MIN_POSITIVE);
     (scatter > limit + chance)
         .then(|| format!("requests/s scatter by {:.0} % {of}", scatter * 100.0))
@@ -272,7 +272,7 @@ fn is_local(url: &str) -> bool {
     }
 }
 
-/// Bits per second of the fastest network interface that tells its speed.
+/// Bits per second of the fastest network interface with a known speed.
 fn fastest_link() -> Option<f64> {
     let interfaces = fs::read_dir("/sys/class/net").ok()?;
     let speeds = interfaces.flatten().filter_map(|interface| {
@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_whose_answers_take_longer_than_the_run_are_no_fault() {
+    fn responses_longer_than_the_run_are_no_error_at_a_modems_pace() {
         let paced = Evidence { closed: true, conforming: 3, ..Evidence::default() };
         assert_eq!(judge(&paced).0, Verdict::Valid);
         assert_eq!(judge(&Evidence { conforming: 0, ..paced }).0, Verdict::WrongAnswers);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn the_generator_is_the_limit_only_when_the_server_has_time_to_spare() {
+    fn the_generator_is_the_limit_only_if_the_server_is_not() {
         assert_eq!(judge(&closed(0.99, Some(0.5))).0, Verdict::ClientBound);
         assert_eq!(judge(&closed(0.99, Some(0.98))).0, Verdict::Valid);
         assert_eq!(judge(&closed(0.99, None)).0, Verdict::ClientBound);
@@ -312,14 +312,14 @@ mod tests {
     }
 
     #[test]
-    fn one_wrong_answer_outweighs_all_else() {
+    fn one_invalid_response_decides_the_verdict() {
         let (verdict, reasons) = judge(&Evidence { errors: 1, ..closed(0.99, Some(0.1)) });
         assert_eq!((verdict, reasons.len()), (Verdict::WrongAnswers, 2));
         assert_eq!(judge(&Evidence::default()).0, Verdict::WrongAnswers);
     }
 
     #[test]
-    fn lateness_counts_when_it_explains_the_response_time() {
+    fn delay_counts_if_it_explains_the_response_time() {
         let late = |lag, latency| {
             let open = Evidence {
                 requests: 1,
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_outlast_the_slowest_response_by_far_are_a_stall() {
+    fn requests_much_older_than_the_slowest_response_are_a_stall() {
         let ends = |in_flight, oldest_ms, slowest_ms| {
             judge(&Evidence { in_flight, oldest_ms, slowest_ms, ..closed(0.1, None) }).0
         };
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_run_whose_server_was_silent_is_no_measurement_of_latency() {
+    fn silence_in_a_closed_run_invalidates_its_latency() {
         let with = |share, closed_model| {
             let silence = Silence { times: 3, share, longest_ms: 200.0, first_at: 0.1 };
             let evidence = Evidence { silence: Some(silence), ..closed(0.1, None) };
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn two_sides_that_use_one_processor_together_are_reported() {
+    fn a_processor_shared_by_both_sides_is_reported() {
         let shared = |client, server, crowded| {
             judge(&Evidence { crowded, ..closed(client, Some(server)) }).0
         };
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_link_is_named() {
+    fn a_full_link_is_reported() {
         let full = Evidence { link: Some((0.95e9, 1e9)), ..closed(0.2, None) };
         assert_eq!(judge(&full).0, Verdict::LinkBound);
     }

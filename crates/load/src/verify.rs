@@ -1,4 +1,4 @@
-//! What the bodies have to be: a length and a 64-bit hash (XXH3) of each.
+//! Expected bodies: length and 64-bit hash (XXH3).
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -6,49 +6,49 @@ use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-/// What a body has to be.
+/// An expected body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expected {
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// XXH3 with 64 bits.
+    /// Hash: XXH3 with 64 bits.
     pub hash: u64,
 }
 
-/// The hash of a body that comes in pieces.
+/// Incremental hash of a body.
 #[derive(Default)]
 pub struct Digest(Xxh3);
 
 impl Digest {
-    /// The hash of a body that is there as a whole.
+    /// The hash of a complete body.
     #[must_use]
     #[inline]
     pub fn of(body: &[u8]) -> u64 {
         xxh3_64(body)
     }
 
-    /// Adds a piece.
+    /// Adds a part.
     pub fn update(&mut self, piece: &[u8]) {
         self.0.update(piece);
     }
 
-    /// The hash of all pieces.
+    /// The hash of all parts.
     #[must_use]
     pub fn finish(&self) -> u64 {
         self.0.digest()
     }
 }
 
-/// What the body of each URL has to be, by its index.
+/// The expected body of each URL, by index.
 #[derive(Debug, Default)]
 pub struct Reference(Vec<Expected>);
 
 impl Reference {
-    /// From the files of `directory`: each URL's path is a path in it, and a path that ends in a slash
-    /// stands for its `index.html`.
+    /// Reads the expected bodies from the files in `directory` with the paths of the URLs. A path that ends with a slash
+    /// refers to its `index.html`.
     ///
     /// # Errors
-    /// The first file that cannot be read, and why.
+    /// The first file that cannot be read, with the error.
     pub fn of_directory<'a>(
         directory: &Path,
         paths: impl Iterator<Item = &'a str>,
@@ -70,7 +70,7 @@ impl Reference {
         Ok(Self(expected))
     }
 
-    /// What the body of the URL with that index has to be.
+    /// The expected body of the URL with that index.
     #[must_use]
     #[inline]
     pub fn expected(&self, url: usize) -> Option<Expected> {
@@ -82,7 +82,7 @@ fn relative(path: &str) -> PathBuf {
     use std::os::unix::ffi::OsStrExt;
     let decoded: Vec<u8> = percent_encoding::percent_decode_str(path).collect();
     let mut file = PathBuf::new();
-    // Nothing leads out of the directory: neither a second slash nor dots.
+    // Neither a second slash nor dots may lead out of the directory.
     let parts = decoded.split(|&byte| byte == b'/');
     for part in parts.filter(|part| !matches!(*part, b"" | b"." | b"..")) {
         file.push(std::ffi::OsStr::from_bytes(part));
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_found_by_decoded_paths_and_hashed_alike_in_any_pieces() {
+    fn files_are_found_by_decoded_paths_and_hashed_in_any_parts() {
         let directory = tempfile::tempdir().unwrap();
         let body: Vec<u8> = (0..700_000_u32).map(|n| (n * 7) as u8).collect();
         std::fs::write(directory.path().join("a b.bin"), &body).unwrap();

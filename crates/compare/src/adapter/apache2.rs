@@ -9,7 +9,7 @@ use crate::scenario::{Script, Variant};
 pub(super) const ADAPTER: Adapter =
     Adapter { name: "apache2", program, version: &["-v"], lacks, launch };
 
-/// What the C program does, for mod_lua.
+/// The behaviour of the C program for mod_lua.
 const LUA: &str = r#"local line = string.rep("x", 1024)
 function handle(r)
   r.content_type = "text/plain"
@@ -31,7 +31,7 @@ fn lacks(variant: &Variant) -> Option<&'static str> {
         Some(Script::Cgi | Script::Fastcgi | Script::InProcess) | None => {
             lacks_dunlin_features(variant)
         }
-        Some(_) => Some("it has no such scripts"),
+        Some(_) => Some("it does not support such scripts"),
     }
 }
 
@@ -71,7 +71,7 @@ fn launch(site: &Site<'_>) -> io::Result<Launch> {
     if site.variant.script == Some(Script::InProcess) {
         more += &module("lua");
         let program = site.write("hello.lua", LUA)?;
-        // One interpreter for each thread, and the program read once, as those who want speed have it.
+        // One interpreter for each thread, and the program loaded once, for speed.
         more += &format!(
             "LuaScope thread\nLuaCodeCache forever\nLuaMapHandler ^/cgi-bin/hello$ {program} handle\n"
         );

@@ -15,8 +15,8 @@ fn program() -> PathBuf {
 
 fn lacks(variant: &Variant) -> Option<&'static str> {
     match variant.script {
-        Some(_) => Some("it has no CGI"),
-        None if variant.no_keepalive => Some("it cannot be told to close each connection"),
+        Some(_) => Some("it does not support CGI"),
+        None if variant.no_keepalive => Some("it cannot be configured to close each connection"),
         None => lacks_dunlin_features(variant),
     }
 }

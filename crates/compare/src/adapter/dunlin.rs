@@ -1,4 +1,4 @@
-//! Dunlin: this program.
+//! Dunlin, by this program.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ fn program() -> PathBuf {
     std::env::current_exe().unwrap_or_default()
 }
 
-/// The one place that tells what Dunlin does not do.
+/// The features that Dunlin does not have.
 fn lacks(variant: &Variant) -> Option<&'static str> {
     match variant.script {
         Some(Script::InProcess) => Some("scripts do not run within the server"),

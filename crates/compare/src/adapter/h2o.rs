@@ -9,7 +9,7 @@ use crate::scenario::{Script, Variant};
 pub(super) const ADAPTER: Adapter =
     Adapter { name: "h2o", program, version: &["--version"], lacks, launch };
 
-/// What the C program does, for mruby.
+/// The behaviour of the C program for mruby.
 const RUBY: &str = r#"
       "/cgi-bin/hello":
         mruby.handler: |
@@ -27,7 +27,7 @@ fn program() -> PathBuf {
 fn lacks(variant: &Variant) -> Option<&'static str> {
     match variant.script {
         Some(Script::InProcess) | None => lacks_dunlin_features(variant),
-        Some(_) => Some("it has no CGI of its own"),
+        Some(_) => Some("it does not support CGI"),
     }
 }
 

@@ -16,7 +16,7 @@ fn program() -> PathBuf {
 fn lacks(variant: &Variant) -> Option<&'static str> {
     match variant.script {
         Some(Script::Cgi | Script::Fastcgi) | None => lacks_dunlin_features(variant),
-        Some(_) => Some("it has no such scripts"),
+        Some(_) => Some("it does not support such scripts"),
     }
 }
 

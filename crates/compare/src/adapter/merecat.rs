@@ -16,21 +16,21 @@ fn program() -> PathBuf {
 fn lacks(variant: &Variant) -> Option<&'static str> {
     match variant.script {
         Some(Script::Cgi) | None if variant.tls || variant.http2 => {
-            Some("it is set up without TLS here")
+            Some("its adapter does not configure TLS")
         }
         Some(Script::Cgi) | None if variant.no_keepalive => {
-            Some("it cannot be told to close each connection")
+            Some("it cannot be configured to close each connection")
         }
         Some(Script::Cgi) | None if variant.log => Some("it logs to syslog only"),
         Some(Script::Cgi) | None => lacks_dunlin_features(variant),
-        Some(_) => Some("it has no such scripts"),
+        Some(_) => Some("it does not support such scripts"),
     }
 }
 
 fn launch(site: &Site<'_>) -> io::Result<Launch> {
     let mut text = format!("port = {}\n", site.port);
     if site.variant.script == Some(Script::Cgi) {
-        // One program at a time is its usual limit; none of the others has so low a one.
+        // The default of one program at a time is far below the limits of other servers.
         text += "cgi \"cgi-bin/*\" {\n  enabled = true\n  limit = 100\n}\n";
     }
     let file = site.write("merecat.conf", &text)?;

@@ -16,11 +16,13 @@ fn program() -> PathBuf {
 fn lacks(variant: &Variant) -> Option<&'static str> {
     match variant.script {
         Some(Script::Cgi) | None if variant.tls || variant.http2 => {
-            Some("it is set up without TLS here")
+            Some("its adapter does not configure TLS")
         }
-        Some(Script::Cgi) | None if variant.log => Some("its log is set up without buffering only"),
+        Some(Script::Cgi) | None if variant.log => {
+            Some("its adapter cannot configure a buffered log")
+        }
         Some(Script::Cgi) | None => lacks_dunlin_features(variant),
-        Some(_) => Some("it has no such scripts"),
+        Some(_) => Some("it does not support such scripts"),
     }
 }
 

@@ -15,9 +15,9 @@ fn program() -> PathBuf {
 
 fn lacks(variant: &Variant) -> Option<&'static str> {
     match variant.script {
-        Some(Script::Cgi) => Some("it has no CGI"),
+        Some(Script::Cgi) => Some("it does not support CGI"),
         Some(Script::Fastcgi) | None => lacks_dunlin_features(variant),
-        Some(_) => Some("it has no such scripts"),
+        Some(_) => Some("it does not support such scripts"),
     }
 }
 

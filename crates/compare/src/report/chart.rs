@@ -11,17 +11,17 @@ use dunlin_load::outcome::Latency;
 
 /// A chart.
 pub(super) struct Chart {
-    /// The scenario it belongs to.
+    /// Name of its scenario.
     pub(super) scenario: String,
     /// Name of its file.
     pub(super) file: String,
-    /// What it shows.
+    /// Title.
     pub(super) title: String,
     /// The picture.
     pub(super) svg: String,
 }
 
-/// A colour for each column: Okabe and Ito's, which the colour-blind tell apart, and some more.
+/// A colour for each column: those of Okabe and Ito, which are distinguishable for the colour-blind, and some more.
 pub(super) const COLOURS: [RGBColor; 9] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -39,7 +39,7 @@ const FONT: &str = "system-ui, sans-serif";
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
-/// All charts; one that cannot be drawn is left out.
+/// All charts. Those that cannot be drawn are omitted.
 pub(super) fn all(results: &Results) -> Vec<Chart> {
     let mut charts = Vec::new();
     for scenario in &results.scenarios {
@@ -85,7 +85,7 @@ pub(super) fn all(results: &Results) -> Vec<Chart> {
     charts
 }
 
-/// Which colour stands for which server.
+/// Draws the legend: the colour of each server.
 fn key(area: &Area<'_>, results: &Results) -> Drawn {
     let style = TextStyle::from((FONT, 12).into_font());
     let mut left = 64;
@@ -119,7 +119,7 @@ fn axis(value: f64) -> String {
     }
 }
 
-/// For each row a group of bars, with the interval of each.
+/// Draws a group of bars with intervals for each row.
 fn bars(area: &Area<'_>, results: &Results, scenario: &ScenarioResults, metric: &Metric) -> Drawn {
     let rows: Vec<(&Row, Vec<Entry<'_>>)> =
         scenario.rows.iter().map(|row| (row, entries(results, row, metric))).collect();
@@ -144,7 +144,7 @@ fn bars(area: &Area<'_>, results: &Results, scenario: &ScenarioResults, metric: 
         .label_style((FONT, 12))
         .draw()?;
     if rows.len() <= 8 {
-        // As much of each title as fits beneath its bars.
+        // Truncate each title to the width of its bars.
         let room = 104 / rows.len().max(1);
         let style = TextStyle::from((FONT, 12).into_font());
         for (row, (plan, _)) in rows.iter().enumerate() {
@@ -176,7 +176,7 @@ fn bars(area: &Area<'_>, results: &Results, scenario: &ScenarioResults, metric: 
     Ok(())
 }
 
-/// A metric over the rows' places, a line for each server.
+/// Draws a metric over the rows' positions, with a line for each server.
 fn curve(area: &Area<'_>, results: &Results, scenario: &ScenarioResults, wanted: &Wanted) -> Drawn {
     let Wanted::Curve { metric, x, logarithmic, group, .. } = wanted else { return Ok(()) };
     let rows: Vec<&Row> = scenario
@@ -241,7 +241,7 @@ fn curve(area: &Area<'_>, results: &Results, scenario: &ScenarioResults, wanted:
     Ok(())
 }
 
-/// Response times over the share of answers that took longer, both logarithmic.
+/// Draws response times over the share of slower responses, both logarithmic.
 fn latency(area: &Area<'_>, results: &Results, row: &Row) -> Drawn {
     let shares: Vec<f64> = (0..=60).map(|step| 10_f64.powf(-f64::from(step) / 12.0)).collect();
     let mut lines = Vec::new();
@@ -279,7 +279,7 @@ fn latency(area: &Area<'_>, results: &Results, row: &Row) -> Drawn {
             .build_cartesian_2d((1.0..1e5).log_scale(), (least * 0.8..most * 1.25).log_scale())?;
     chart
         .configure_mesh()
-        .x_desc("one answer in … took longer than")
+        .x_desc("one response in … took longer than")
         .y_desc("ms")
         .light_line_style(TRANSPARENT)
         .x_label_formatter(&|value| axis(*value))

@@ -1,8 +1,8 @@
-//! Figures as people read them.
+//! Formatting of figures.
 
 use crate::statistics::Estimate;
 
-/// A value in its unit; three digits that matter.
+/// Formats a value in its unit with three significant digits.
 pub(super) fn value(value: f64, unit: &str) -> String {
     match unit {
         "bytes" => bytes(value),
@@ -11,7 +11,7 @@ pub(super) fn value(value: f64, unit: &str) -> String {
     }
 }
 
-/// The unit as it stands beside a heading; values with prefixes of their own have none.
+/// The unit in a heading. Empty for units that values show themselves.
 pub(super) fn unit(unit: &str) -> String {
     if unit.is_empty() || unit.starts_with("bytes") { String::new() } else { format!(" ({unit})") }
 }
@@ -50,12 +50,12 @@ fn bytes(value: f64) -> String {
     format!("{} {}", number(value), units[unit])
 }
 
-/// The interval of an estimate.
+/// Formats the interval of an estimate.
 pub(super) fn interval(estimate: &Estimate, unit: &str) -> String {
     format!("{} – {}", value(estimate.low, unit), value(estimate.high, unit))
 }
 
-/// Text that stands in HTML.
+/// Escapes text for HTML.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,4 +1,4 @@
-//! The report as one page that needs nothing else.
+//! The report as a self-contained HTML page.
 
 use std::fmt::{Result, Write};
 
@@ -263,7 +263,7 @@ fn cell(page: &mut String, entry: &Entry<'_>, metric: &Metric, most: f64) -> Res
     }
 }
 
-/// The commands of the first round of each row, one server's standing for all.
+/// The commands of the first round of each row, of one server as an example.
 fn commands(page: &mut String, scenario: &ScenarioResults) -> Result {
     writeln!(page, "<details><summary>Commands</summary><pre>")?;
     for row in &scenario.rows {
@@ -288,7 +288,7 @@ fn foot(page: &mut String, results: &Results) -> Result {
     writeln!(page, "</ul></footer>")
 }
 
-/// The picture in the colours of the page.
+/// Adapts a chart to the colours of the page.
 fn themed(svg: &str) -> String {
     let mut themed = svg.to_owned();
     for (index, colour) in COLOURS.iter().enumerate() {
@@ -296,6 +296,6 @@ fn themed(svg: &str) -> String {
         themed = themed.replace(&format!("\"{hex}\""), &format!("\"var(--c{index})\""));
     }
     themed = themed.replace("\"#000000\"", "\"currentColor\"");
-    // A size of its own would not follow the width of the page.
+    // Remove the size, so that the chart follows the width of the page.
     themed.replacen("<svg width=\"860\" height=\"420\"", "<svg role=\"img\"", 1)
 }

@@ -1,4 +1,4 @@
-//! A comparison as pages, tables and charts. Everything is made from the results alone.
+//! Reports of a comparison, computed from its results alone.
 
 mod chart;
 mod format;
@@ -13,11 +13,10 @@ use std::path::Path;
 
 use crate::results::Results;
 
-/// Writes `results.json`, `report.html`, `report.md` and the charts into `out`; each file is whole or the one
-/// that was there before.
+/// Writes `results.json`, `report.html`, `report.md` and the charts to `out`. Each file is replaced atomically.
 ///
 /// # Errors
-/// What the system reports of the first file that cannot be written.
+/// The first file that cannot be written.
 pub fn write(results: &Results, out: &Path) -> io::Result<()> {
     let charts = chart::all(results);
     fs::create_dir_all(out.join("charts"))?;
@@ -30,7 +29,7 @@ pub fn write(results: &Results, out: &Path) -> io::Result<()> {
     replace(&out.join("report.html"), &html::render(results, &charts))
 }
 
-/// The results as a table for a terminal.
+/// Formats the results as tables for a terminal.
 #[must_use]
 pub fn summary(results: &Results) -> String {
     terminal::render(results)

@@ -1,4 +1,4 @@
-//! What the tables say, before it is HTML or Markdown.
+//! Content of the tables, before it is formatted as HTML or Markdown.
 
 use crate::adapter::BASELINE;
 use crate::results::{Better, Cell, Chart, Metric, Results, Row, ScenarioResults};
@@ -6,39 +6,39 @@ use crate::statistics::{Estimate, estimate, paired_ratio, pairs, tiers};
 use dunlin_load::detect;
 use dunlin_load::outcome::Verdict;
 
-/// One server in one row, for one metric.
+/// The entry of a server in a row for a metric.
 pub(super) enum Entry<'a> {
-    /// It was measured.
+    /// A measured figure.
     Figure {
         /// The figure.
         estimate: Estimate,
-        /// 0 for the best; absent where nothing is ranked.
+        /// Tier, 0 for the best; absent if not ranked.
         tier: Option<usize>,
-        /// Why the figure may not be used; empty when it may.
+        /// Reasons why the figure cannot be used; empty if it can.
         doubts: Vec<&'a str>,
     },
-    /// It was probed.
+    /// Probed features.
     Facts(Vec<(&'a str, &'a str)>),
-    /// It has no such thing.
+    /// Not available, with the reason.
     Absent(&'a str),
-    /// It could not be measured.
+    /// Failed, with the reason and the last lines of output.
     Failed(&'a str, &'a str),
-    /// It was not run.
+    /// Not run.
     Nothing,
 }
 
-/// The least number of valid rounds that a figure is founded on.
-const LEAST_ROUNDS: usize = 1;
+/// Smallest number of valid rounds of a figure.
+const MIN_ROUNDS: usize = 1;
 
-/// What one metric of one row was in each round that may be used, by server.
+/// The values of a metric by round: those that can be used if `valid`, else all.
 pub(super) fn rounds_of(cell: &Cell, key: &str, valid: bool) -> Vec<(u32, f64)> {
     let Cell::Measured { rounds, .. } = cell else { return Vec::new() };
-    let usable = rounds.iter().filter(|round| !valid || may_be_used(round.verdict, key));
+    let usable = rounds.iter().filter(|round| !valid || is_usable(round.verdict, key));
     usable.filter_map(|round| Some((round.round, *round.values.get(key)?))).collect()
 }
 
-/// Whether a run's figure may be used. What a server costs is known also when the generator set the pace.
-fn may_be_used(verdict: Verdict, key: &str) -> bool {
+/// Whether the figure of a run can be used. Costs of the server are valid even if the generator was the limit.
+fn is_usable(verdict: Verdict, key: &str) -> bool {
     const OF_THE_SERVER: [&str; 3] =
         ["cpu_us_per_request", "requests_per_cpu_second", "memory_bytes"];
     match verdict {
@@ -83,14 +83,14 @@ pub(super) fn entries<'a>(results: &'a Results, row: &'a Row, metric: &Metric) -
                         facts.iter().map(|(name, value)| (&**name, &**value)).collect(),
                     );
                 }
-                let usable = valid[index].len() >= LEAST_ROUNDS;
+                let usable = valid[index].len() >= MIN_ROUNDS;
                 let values =
                     if usable { valid[index].clone() } else { rounds_of(cell, &metric.key, false) };
                 if values.is_empty() {
-                    return Entry::Absent("it was not told");
+                    return Entry::Absent("it was not reported");
                 }
                 let figures: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
-                // The first of them stands for all: they differ in their figures only.
+                // Report the first reason only: the others differ in their figures.
                 let doubtful = rounds.iter().filter(|round| round.verdict != Verdict::Valid);
                 let mut doubts: Vec<&str> = doubtful
                     .filter_map(|round| round.reasons.first())
@@ -112,7 +112,7 @@ pub(super) fn entries<'a>(results: &'a Results, row: &'a Row, metric: &Metric) -
         .collect()
 }
 
-/// Who is first in a row, by how much over the next tier, and whose figures may not be used: in words.
+/// Describes the first tier of a row, its lead over the next tier, and the servers whose figures cannot be used.
 pub(super) fn verdict(results: &Results, scenario: &ScenarioResults, row: &Row) -> Option<String> {
     let metric = scenario.metrics.first()?;
     let entries = entries(results, row, metric);
@@ -167,7 +167,7 @@ fn first(results: &Results, row: &Row, metric: &Metric, entries: &[Entry<'_>]) -
     ))
 }
 
-/// The best by median.
+/// The best one by median.
 fn leader(of: &[usize], entries: &[Entry<'_>], better: Better) -> Option<usize> {
     let median = |index: &usize| match &entries[*index] {
         Entry::Figure { estimate, .. } => estimate.median,
@@ -177,9 +177,9 @@ fn leader(of: &[usize], entries: &[Entry<'_>], better: Better) -> Option<usize> 
     if better == Better::Lower { of.iter().min_by(order) } else { of.iter().max_by(order) }.copied()
 }
 
-/// What stands out in the curves of a scenario: knees and cliffs, by server.
+/// Knees and cliffs in the curves of a scenario, by server.
 pub(super) fn curves(results: &Results, scenario: &ScenarioResults) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut findings = Vec::new();
     for chart in &scenario.charts {
         let Chart::Curve { metric, x, group, .. } = chart else { continue };
         for server in &results.servers {
@@ -194,9 +194,10 @@ pub(super) fn curves(results: &Results, scenario: &ScenarioResults) -> Vec<Strin
                 })
                 .collect();
             for finding in detect::curve(&points) {
-                told.push(format!("{}, {} over {x}: {}", server.name, finding.kind, finding.text));
+                findings
+                    .push(format!("{}, {} over {x}: {}", server.name, finding.kind, finding.text));
             }
         }
     }
-    told
+    findings
 }

@@ -1,4 +1,4 @@
-//! The result of a comparison on a terminal: a table for each scenario, of its main metric.
+//! The results on a terminal: a table of the main metric for each scenario.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use super::format;
 use super::table::{Entry, entries};
 use crate::results::{Machine, Results, ScenarioResults};
 
-/// All scenarios; servers that are not installed have no column.
+/// Formats all scenarios. Servers that are not installed have no column.
 pub(super) fn render(results: &Results) -> String {
     let mut text = String::new();
     for scenario in &results.scenarios {
@@ -55,13 +55,13 @@ fn table(text: &mut String, results: &Results, scenario: &ScenarioResults) {
         });
         let _ = writeln!(text, "  {}", cells.collect::<Vec<_>>().join("  "));
     }
-    let _ = writeln!(text, "  * first, or not told apart from the first");
+    let _ = writeln!(text, "  * first, or not significantly different from the first");
     if doubtful {
-        let _ = writeln!(text, "  ? no valid round: the report has the reason");
+        let _ = writeln!(text, "  ? no valid round; the report has the reason");
     }
 }
 
-/// A warning where other programs used much of the machine before the comparison began.
+/// A warning if other programs used much of the machine before the comparison.
 fn busy(machine: &Machine) -> Option<String> {
     let load: f64 = machine.facts.get("load before")?.split_whitespace().next()?.parse().ok()?;
     (load > f64::from(machine.processors) * 0.5).then(|| {

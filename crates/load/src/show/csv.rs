@@ -1,10 +1,10 @@
-//! Figures for a spreadsheet.
+//! The outcome as CSV.
 
 use std::fmt::Write;
 
 use crate::outcome::{Latency, Outcome};
 
-/// The run in one line, and the line above it that names the columns.
+/// Formats the outcome as a header line and a line of values.
 #[must_use]
 pub fn csv(o: &Outcome) -> String {
     let url = o.plan.urls.first().map_or("", String::as_str).replace('"', "\"\"");
@@ -41,7 +41,7 @@ pub fn csv(o: &Outcome) -> String {
     format!("{}\n{}\n", line(|(name, _)| (*name).to_owned()), line(|(_, value)| value.clone()))
 }
 
-/// The run second by second.
+/// Formats the series: a line for each second.
 #[must_use]
 pub fn csv_series(o: &Outcome) -> String {
     let mut text = "at_seconds,length_seconds,requests,bytes,errors,p50_ms,p99_ms\n".to_owned();

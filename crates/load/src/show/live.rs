@@ -1,5 +1,4 @@
-//! What is seen while a run goes on: a few lines that are drawn again and again on a terminal, a line each second
-//! elsewhere.
+//! Progress during a run: a few lines that are redrawn on a terminal, a line per second elsewhere.
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal, Write};
@@ -10,7 +9,7 @@ use crate::plan::{End, Plan};
 use crate::processes::{self, Sample};
 use crate::progress::{Progress, Snapshot};
 
-/// The view of one run.
+/// The progress display of a run.
 pub struct Live<'a> {
     plan: &'a Plan,
     progress: &'a Progress,
@@ -28,7 +27,7 @@ const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
 const WIDTH: usize = 30;
 
 impl<'a> Live<'a> {
-    /// Of a run that begins now, against the server at `address`.
+    /// The display of a run that starts now, against the server at `address`.
     #[must_use]
     pub fn new(plan: &'a Plan, progress: &'a Progress, address: SocketAddr) -> Self {
         let now = Instant::now();
@@ -49,13 +48,13 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// How often [`Live::show`] is to be called.
+    /// Interval in which [`Live::show`] has to be called.
     #[must_use]
     pub fn interval(&self) -> Duration {
         if self.terminal { Duration::from_millis(250) } else { Duration::from_secs(1) }
     }
 
-    /// Shows how far the run is.
+    /// Updates the display.
     pub fn show(&mut self) {
         let (now, snapshot) = (Instant::now(), self.progress.snapshot());
         let seconds = now.duration_since(self.last.0).as_secs_f64().max(1e-6);
@@ -80,12 +79,12 @@ impl<'a> Live<'a> {
         } else {
             self.line(rate, busy, server)
         };
-        // A terminal that has gone away is no reason to end the run.
+        // A closed terminal is no reason to end the run.
         let _ = io::stderr().write_all(text.as_bytes());
         self.drawn = true;
     }
 
-    /// Takes the view off the terminal.
+    /// Clears the display.
     pub fn clear(&mut self) {
         if self.terminal && self.drawn {
             let _ = write!(io::stderr(), "\x1b[{LINES}A\x1b[J");
@@ -127,7 +126,7 @@ impl<'a> Live<'a> {
         )
     }
 
-    /// The share that is done, and what is left in words.
+    /// The share that is done, and a description of the rest.
     fn done(&self, snapshot: &Snapshot) -> (f64, String) {
         match self.plan.end {
             End::Seconds(seconds) => {
@@ -143,7 +142,7 @@ impl<'a> Live<'a> {
     }
 }
 
-/// How busy both sides are, in hundredths of a processor.
+/// Processor usage of both sides in percent.
 fn load(generator: f64, server: Option<f64>) -> String {
     let server = server.map_or(String::new(), |server| format!(", server {:.0} %", server * 100.0));
     format!("generator {:.0} % busy{server}", generator * 100.0)

@@ -1,4 +1,4 @@
-//! An outcome as people and programs read it.
+//! Output formats of an outcome.
 
 mod csv;
 mod live;
@@ -13,10 +13,10 @@ pub use text::text;
 
 use crate::outcome::Outcome;
 
-/// All of it, as JSON.
+/// Formats the complete outcome as JSON.
 #[must_use]
 pub fn json(outcome: &Outcome) -> String {
-    // Maps have keys that are strings or numbers and no value is foreign to JSON.
+    // Cannot fail: all keys are strings or numbers, and all values have a JSON form.
     let text = serde_json::to_string_pretty(outcome);
     text.unwrap_or_else(|error| format!("{{\"error\": \"{error}\"}}")) + "\n"
 }

@@ -1,8 +1,8 @@
-//! What is going to be run, in a few lines.
+//! The plan as text.
 
 use crate::plan::{Arrivals, Choice, End, Model, Plan, Reuse, Verify};
 
-/// The plan as text.
+/// Formats the plan in a few lines.
 #[must_use]
 pub fn plan(plan: &Plan) -> String {
     let first = plan.urls.first().map_or("", String::as_str);
@@ -51,7 +51,7 @@ fn model(plan: &Plan) -> String {
     };
     match &plan.model {
         Model::Closed { think_seconds } if *think_seconds > 0.0 => {
-            format!("{connections}, {} ms between answer and request", think_seconds * 1e3)
+            format!("{connections}, {} ms between response and request", think_seconds * 1e3)
         }
         Model::Closed { .. } => connections,
         Model::OpenRequests(arrivals) => format!("{} requests/s on {connections}", rate(arrivals)),

@@ -1,11 +1,11 @@
-//! The report on a terminal.
+//! The outcome as text for a terminal.
 
 use std::fmt::Write;
 
 use crate::outcome::{ErrorKind, Latency, Outcome, ProcessUse, Search, Unfinished};
 use crate::plan::Model;
 
-/// The outcome as text.
+/// Formats an outcome as text.
 #[must_use]
 pub fn text(outcome: &Outcome) -> String {
     let mut text = String::new();
@@ -116,7 +116,7 @@ fn connections(text: &mut String, o: &Outcome) -> std::fmt::Result {
     if let Some(bits) = o.plan.modem_bits_per_second {
         let detail = match c.receive_window {
             Some(window) => format!("the server can send {} bytes ahead", count(u64::from(window))),
-            None => "what the server can send ahead is not told by this system".to_owned(),
+            None => "the system does not report what the server can send ahead".to_owned(),
         };
         row(text, "modem", &format!("{} kbit/s", bits as f64 / 1000.0), &detail)?;
     }
@@ -127,7 +127,7 @@ fn connections(text: &mut String, o: &Outcome) -> std::fmt::Result {
             text,
             "pipeline",
             &format!("{:.1} deep", c.depth_mean),
-            &format!("{} asked for{short}", o.plan.pipeline),
+            &format!("{} requested{short}", o.plan.pipeline),
         )?;
     }
     if let Some(rate) = o.reply_rate.as_ref().filter(|rate| rate.samples > 1) {
@@ -149,7 +149,7 @@ fn connections(text: &mut String, o: &Outcome) -> std::fmt::Result {
 
 fn process(text: &mut String, name: &str, p: &ProcessUse) -> std::fmt::Result {
     if p.processes == 0 {
-        return row(text, name, "–", "it is no longer there");
+        return row(text, name, "–", "it has ended");
     }
     let cpu = p.cpu_us_per_request.map_or("–".to_owned(), |cpu| format!("{cpu:.2} µs/request"));
     let name_of =
@@ -165,7 +165,7 @@ fn found(text: &mut String, search: &Search) -> std::fmt::Result {
     let bounded = if search.bounded {
         " (the generator, or the bound of the search, was the limit)"
     } else if search.unfinished {
-        " (given up after so many trials; results vary too much from trial to trial)"
+        " (stopped at the limit of trials; results vary too much between trials)"
     } else {
         ""
     };
@@ -186,36 +186,36 @@ fn found(text: &mut String, search: &Search) -> std::fmt::Result {
     Ok(())
 }
 
-/// A level of a search: users are whole.
+/// Formats a level of a search. Users are integers.
 fn level(search: &Search, level: f64) -> String {
     if search.of == "users" { count(level.round() as u64) } else { number(level) }
 }
 
-/// What to do about failures.
+/// Advice on failures.
 fn hints(o: &Outcome) -> Vec<&'static str> {
     let first = |kind: ErrorKind| o.first_errors.get(&kind).map_or("", String::as_str);
     let tls = first(ErrorKind::Tls);
     let mut hints = Vec::new();
     if tls.contains("UnknownIssuer") || tls.contains("CaUsedAsEndEntity") {
-        hints.push("the certificate is signed by no known authority: --insecure accepts it");
+        hints.push("the certificate is not signed by a known authority: --insecure accepts it");
     } else if tls.contains("NotValidForName") || tls.contains("not valid for name") {
         hints.push("the certificate is for another name: --insecure accepts it");
     } else if tls.contains("InvalidContentType") || tls.contains("corrupt message") {
         hints.push("the port does not speak TLS: use http://");
     }
     if o.errors_by_kind.contains_key(&ErrorKind::Status) {
-        hints.push("--expect-status takes other statuses for right");
+        hints.push("--expect-status accepts other statuses");
     }
     hints
 }
 
-/// How many requests failed, by kind.
+/// The number of failures by kind.
 pub(crate) fn failures(o: &Outcome) -> String {
     let kinds = o.errors_by_kind.iter().map(|(kind, n)| format!("{} {}", count(*n), words(*kind)));
     kinds.collect::<Vec<_>>().join(", ")
 }
 
-/// What a kind of failure is called.
+/// Description of a kind of failure.
 fn words(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Refused => "connections refused",
@@ -245,7 +245,7 @@ fn number(value: f64) -> String {
     if value >= 1000.0 { count(value.round() as u64) } else { format!("{value:.1}") }
 }
 
-/// With a comma between each three digits.
+/// Formats a number with thousands separators.
 fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
@@ -258,7 +258,7 @@ fn count(value: u64) -> String {
     text
 }
 
-/// In decimal units: 1 MB is a million bytes.
+/// Formats bytes in decimal units: 1 MB is a million bytes.
 fn bytes(value: f64) -> String {
     let units = ["B", "kB", "MB", "GB", "TB"];
     let (mut value, mut unit) = (value, 0);
@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_read_easily() {
+    fn numbers_are_formatted_for_readers() {
         assert_eq!(
             (count(1_234_567), count(12), count(123_456)),
             ("1,234,567".into(), "12".into(), "123,456".into())
