@@ -462,7 +462,7 @@ def test_top_has_a_piece_of_everything_on_a_small_terminal(serve, site, tmp_path
     # What there is no room for is not passed over in silence.
     assert "call" not in text
     assert [server.get("/b")[0] for _ in range(2)] == [404, 429]
-    wait_until(lambda: "limits or certificates call: see --once" in screen(), "the hint")
+    wait_until(lambda: "limits or certificates: see --once" in screen(), "the hint")
     keys("q")
     wait_until(lambda: "Requests/s" not in screen(), "the end")
 

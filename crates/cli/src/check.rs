@@ -15,22 +15,22 @@ use crate::remote::{Remote, expect_ok};
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Configuration to check; ./dunlin.toml or /etc/dunlin/dunlin.toml when absent
+    /// Configuration file [default: ./dunlin.toml or /etc/dunlin/dunlin.toml]
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Show which site and routes hold for this URL or path, and where each setting comes from
+    /// Show the site, the routes and the origin of each setting for this URL or path
     #[arg(long, value_name = "URL")]
     explain: Option<String>,
-    /// Show what a reload would change: of the running server, or of one that was started with the file OLD
+    /// Show what a reload would change, compared with the running server or with the file OLD
     #[arg(long, value_name = "OLD", conflicts_with = "explain")]
     diff: Option<Option<PathBuf>>,
-    /// The admin socket of the server that runs; the one that the configuration names when absent
+    /// Admin socket of the running server [default: the one in the configuration]
     #[arg(long, value_name = "SOCKET", requires = "diff")]
     admin: Option<PathBuf>,
-    /// Print the JSON Schema of the configuration, for editors
+    /// Print the JSON Schema of configurations, for editors
     #[arg(long, conflicts_with_all = ["config", "explain", "diff", "all", "strict"])]
     schema: bool,
-    /// With --explain: list settings at their defaults, too
+    /// With --explain: show default settings, too
     #[arg(long, requires = "explain")]
     all: bool,
     /// Fail on warnings
@@ -42,12 +42,12 @@ const EXAMPLES: &str = "\
 Examples:
   dunlin check                                          ./dunlin.toml, or /etc/dunlin/dunlin.toml
   dunlin check -c site.toml --explain http://a.example/docs/
-  dunlin check -c new.toml --diff                       what `dunlin reload` would change, were this the file
+  dunlin check -c new.toml --diff                       what `dunlin reload` would change with this file
   dunlin check -c new.toml --diff old.toml              the same between two files
   dunlin check --schema > dunlin.schema.json
 
 Each problem is one line: FILE:LINE:COLUMN: what is wrong. Warnings do not change the exit status without --strict.
-Editors use the schema by the line `#:schema dunlin.schema.json` at the beginning of the file (Taplo).";
+Editors find the schema by the line `#:schema dunlin.schema.json` at the beginning of the file (Taplo).";
 
 /// Checks, explains, or prints the schema.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
@@ -68,7 +68,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // Whatever the command line of the server that runs says holds after a reload, too.
+    // The running server's command line remains in effect after a reload.
     let overrides =
         before.as_ref().map(|(before, _)| before.overrides().clone()).unwrap_or_default();
     let config = match Config::load(&file, &overrides) {
@@ -135,13 +135,13 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 impl Arguments {
-    /// What `file` is to be compared with, when it is to be, and what is fixed since the start.
+    /// The configuration to compare `file` with, if requested, and the settings that are fixed since the start.
     fn before(&self, file: &Path) -> Result<Option<(Config, StartupSettings)>, String> {
         let Some(old) = &self.diff else { return Ok(None) };
         let parse = |text: &str, path: &Path, overrides: &Overrides| {
             Config::parse(text, path, overrides).map_err(|problems| {
                 let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-                format!("what it is compared with is not understood:\n{}", lines.join("\n"))
+                format!("the configuration to compare with is invalid:\n{}", lines.join("\n"))
             })
         };
         if let Some(old) = old {
@@ -155,8 +155,8 @@ impl Arguments {
             Some(socket) => socket.clone(),
             None => admin_socket(Some(file))?,
         };
-        let running = Running::ask(&socket)?;
-        let path = running.file.ok_or("the server that runs goes by no file")?;
+        let running = Running::fetch(&socket)?;
+        let path = running.file.ok_or("the running server uses no configuration file")?;
         let before = parse(&running.text, &path, &running.overrides)?;
         let startup = match (&running.started_with, running.startup) {
             (Some(text), Some(confinement)) => {
@@ -169,7 +169,7 @@ impl Arguments {
     }
 }
 
-/// What a server tells of its configuration.
+/// The configuration of a running server, as it reports it.
 #[derive(Deserialize)]
 struct Running {
     file: Option<PathBuf>,
@@ -183,10 +183,11 @@ struct Running {
 }
 
 impl Running {
-    fn ask(socket: &Path) -> Result<Self, String> {
+    fn fetch(socket: &Path) -> Result<Self, String> {
         let server = Remote::at_socket(socket)?;
         let text = expect_ok(server.get("/config"))?.text().map_err(|error| error.to_string())?;
-        serde_json::from_str(&text).map_err(|error| format!("the server's answer: {error}"))
+        serde_json::from_str(&text)
+            .map_err(|error| format!("the server's response is malformed: {error}"))
     }
 }
 
@@ -202,7 +203,7 @@ fn report_warnings(warnings: &[Problem]) {
     }
 }
 
-/// The listeners as the file has them: an address such as `:8080` takes two sockets.
+/// Number of listeners in the file. An address such as `:8080` takes two sockets.
 fn listeners(config: &Config) -> String {
     let sockets = config.listen.iter().filter(|listen| !listen.admin).count();
     let listeners = count(config.listener_count, "listener");

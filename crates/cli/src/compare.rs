@@ -14,44 +14,44 @@ use dunlin_compare::{adapter, diff, report};
 use dunlin_load::time::rfc3339;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// What `dunlin compare` is told.
+/// The arguments of `dunlin compare`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Scenarios by name (--list shows them), or files of your own that end in .toml
+    /// Names of scenarios (see --list), or files that end in .toml
     #[arg(value_name = "SCENARIO")]
     scenarios: Vec<String>,
-    /// Servers to compare, in the order of the columns; all that are known when absent
+    /// Servers to compare, in the order of the columns [default: all known servers]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     servers: Vec<String>,
-    /// Rounds of each row; 5, or 3 with --quick, when absent
+    /// Rounds of each row [default: 5, or 3 with --quick]
     #[arg(long, value_name = "N")]
     rounds: Option<u32>,
-    /// Seconds of each run; 1, or 0.5 with --quick, when absent
+    /// Seconds of each run [default: 1, or 0.5 with --quick]
     #[arg(long, value_name = "SECONDS")]
     duration: Option<f64>,
-    /// Where the reports are written; ./dunlin-compare-DATE when absent
+    /// Directory of the reports [default: ./dunlin-compare-DATE]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Fewer rows, rounds and seconds: a scenario with three servers ends within a minute
+    /// Fewer rows, rounds and seconds: a scenario with three servers takes less than a minute
     #[arg(long)]
     quick: bool,
-    /// Start of the order of runs and of every random choice
+    /// Seed of the order of runs and of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Processor that the servers are bound to
+    /// Processor of the servers
     #[arg(long, value_name = "N", default_value_t = 0)]
     server_processor: u32,
-    /// Processor that the load is bound to; 1, or 0 where there is one only, when absent
+    /// Processor of the load generator [default: 1, or 0 if there is only one]
     #[arg(long, value_name = "N")]
     load_processor: Option<u32>,
-    /// Show the scenarios and the servers that are installed
+    /// List the scenarios and the installed servers
     #[arg(long, exclusive = true)]
     list: bool,
-    /// Compare two comparisons: directories, or their results.json
+    /// Compare two comparisons: their directories, or their results.json
     #[arg(long, value_names = ["A", "B"], num_args = 2, exclusive = true)]
     diff: Option<Vec<PathBuf>>,
-    /// Write the reports again from a results.json, into --out
+    /// Write the reports of a results.json again, to --out
     #[arg(long, value_name = "FILE", requires = "out", conflicts_with = "scenarios")]
     report: Option<PathBuf>,
 }
@@ -63,11 +63,11 @@ Examples:
   dunlin compare wasd-files thttpd-small --rounds 9 --out results
   dunlin compare --diff results-before results-after
 
-Servers are measured one at a time in a random order within each round, bound to one processor and the load to another.
-The directory then holds report.html, report.md, results.json, charts and the configurations.
-Exit status: 0 fine, 1 failed (a server that fails is a cell, not a failure), 2 wrong use.";
+Servers run one at a time in a random order within each round, on one processor; the load generator has another.
+The directory contains report.html, report.md, results.json, charts and the configurations.
+Exit status: 0 success, 1 failure (a server that fails is a cell, not a failure), 2 usage error.";
 
-/// Compares.
+/// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     if arguments.list {
         list();
@@ -98,7 +98,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 
 fn options(arguments: &Arguments) -> Result<Options, String> {
     if arguments.scenarios.is_empty() {
-        return Err("name a scenario; --list shows them".to_owned());
+        return Err("name a scenario; --list shows all".to_owned());
     }
     let scenarios: Vec<Scenario> =
         arguments.scenarios.iter().map(|name| scenario::load(name)).collect::<Result<_, _>>()?;
@@ -114,7 +114,7 @@ fn options(arguments: &Arguments) -> Result<Options, String> {
     let quick = arguments.quick;
     let seconds = arguments.duration.unwrap_or(if quick { 0.5 } else { 1.0 });
     if !seconds.is_finite() || seconds <= 0.0 || arguments.rounds == Some(0) {
-        return Err("--duration and --rounds are above 0".to_owned());
+        return Err("--duration and --rounds must be above 0".to_owned());
     }
     let load_processor = arguments.load_processor.unwrap_or(u32::from(processors > 1));
     if arguments.server_processor.max(load_processor) >= processors {
@@ -144,7 +144,7 @@ fn options(arguments: &Arguments) -> Result<Options, String> {
 fn compare(options: &Options) -> Result<(), String> {
     let results = dunlin_compare::run::run(options)?;
     if results.interrupted {
-        eprintln!("interrupted; what was measured is kept");
+        eprintln!("interrupted; the results so far are kept");
     }
     for (scenario, row, server, reason) in failures(&results) {
         eprintln!("{scenario}, {row}, {server}: {reason}");
@@ -179,9 +179,9 @@ fn list() {
     }
     println!("\nServers");
     for adapter in adapter::ALL {
-        let told =
+        let version =
             adapter.find().map_or("not installed".to_owned(), |program| adapter.version(&program));
-        println!("  {:<22}{told}", adapter.name);
+        println!("  {:<22}{version}", adapter.name);
     }
 }
 

@@ -1,17 +1,17 @@
-//! `dunlin launch-script`: what the server starts in a script's stead where a process has to have less than
-//! the server before it begins. It is not for people.
+//! `dunlin launch-script`: an internal command. The server starts it in place of a script to drop privileges before the script
+//! begins.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Words that the server gives.
+/// Arguments that the server passes.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
 }
 
-/// As shells say that a program could not be run.
+/// The exit status of shells for a program that cannot be run.
 const NOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
 

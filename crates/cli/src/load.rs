@@ -18,14 +18,14 @@ use dunlin_load::show::{self, Live};
 use dunlin_load::{merge, preflight, self_test};
 use signal_hook::consts::SIGINT;
 
-/// What `dunlin load` is told.
+/// The arguments of `dunlin load`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// What to ask for; all on one server
+    /// URLs to request; all on one server
     #[arg(value_name = "URL")]
     urls: Vec<String>,
-    /// More URLs from a file, one a line; paths are taken against the first URL
+    /// File with more URLs, one per line; paths are relative to the first URL
     #[arg(long, value_name = "FILE")]
     urls_file: Option<PathBuf>,
     #[command(flatten)]
@@ -40,37 +40,36 @@ pub(crate) struct Arguments {
     search: Search,
     #[command(flatten)]
     output: Output,
-    /// Measure the generator itself, and let it notice a faulty server's faults
+    /// Test the generator: its highest rate, its timers, and the detection of a server's faults
     #[arg(long, exclusive = true)]
     self_test: bool,
-    /// Merge what --json wrote in several runs of one plan, made one after the other or at the same time;
-    /// nothing is sent
+    /// Merge the --json files of several runs of one plan, sequential or concurrent; no requests are sent
     #[arg(long, value_name = "FILE", num_args = 2.., conflicts_with_all = ["urls", "urls_file", "Extent", "Model", "Request", "Check", "Search"])]
     merge: Vec<PathBuf>,
 }
 
 #[derive(Args)]
-#[command(next_help_heading = "How much")]
+#[command(next_help_heading = "Amount")]
 struct Extent {
-    /// Connections at a time
+    /// Concurrent connections
     #[arg(long, short, value_name = "N", default_value_t = 10)]
     connections: u32,
-    /// How long to count, such as 10s or 500ms; 10s when neither this nor -n is given
+    /// Duration of the measurement, such as 10s or 500ms [default without -n: 10s]
     #[arg(long, short, value_name = "TIME", conflicts_with = "requests")]
     duration: Option<String>,
     /// End after this many requests
     #[arg(long, short = 'n', value_name = "N")]
     requests: Option<u64>,
-    /// Loops, each on a thread of its own
+    /// Worker threads
     #[arg(long, short, value_name = "N", default_value_t = 1)]
     threads: u32,
-    /// Load without counting before it
+    /// Duration of the load before the measurement
     #[arg(long, value_name = "TIME", default_value = "0s")]
     warmup: String,
-    /// Longest wait for a connection or an answer
+    /// Timeout of a connection and of a response
     #[arg(long, value_name = "TIME", default_value = "10s")]
     timeout: String,
-    /// Seed of every random choice
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 }
@@ -78,16 +77,16 @@ struct Extent {
 #[derive(Args)]
 #[command(next_help_heading = "Load model (closed, unless a rate is given)")]
 struct Model {
-    /// Requests per second whatever the server does: 1000, poisson:1000, or 100:5000 for a ramp
+    /// Requests per second, independent of the server: 1000, poisson:1000, or 100:5000 for a ramp
     #[arg(long, value_name = "R", conflicts_with = "connection_rate")]
     rate: Option<String>,
-    /// Connections per second, in the same forms; -c is then the most at a time
+    /// Connections per second, in the same forms; -c then limits concurrent connections
     #[arg(long, value_name = "R")]
     connection_rate: Option<String>,
-    /// Wait between an answer and the next request on its connection
+    /// Think time between a response and the next request on its connection
     #[arg(long, value_name = "TIME", conflicts_with_all = ["rate", "connection_rate"])]
     think: Option<String>,
-    /// A connection for each request; the client closes it
+    /// Open a connection for each request, and close it after the response
     #[arg(long, conflicts_with = "requests_per_connection")]
     no_keepalive: bool,
     /// Close a connection after this many requests
@@ -96,16 +95,16 @@ struct Model {
     /// Requests in flight on a connection
     #[arg(long, value_name = "N", default_value_t = 1)]
     pipeline: u32,
-    /// Read at the pace of a modem of so many kbit/s, on each connection
+    /// Read at the pace of a modem with this rate, on each connection
     #[arg(long, value_name = "KBIT/S")]
     modem: Option<f64>,
-    /// Send what an access log tells, with its timing (common, combined, or Dunlin's JSON)
+    /// Send the requests of an access log with their timing (common, combined, or Dunlin's JSON)
     #[arg(long, value_name = "LOG", conflicts_with_all = ["rate", "connection_rate", "think", "requests", "duration", "choose", "urls_file"])]
     replay: Option<PathBuf>,
-    /// So many times as fast as it was recorded
+    /// Speed of the replay relative to the recording
     #[arg(long, value_name = "X")]
     replay_speed: Option<f64>,
-    /// Start connections from these addresses in turn
+    /// Local addresses of connections, used in turn
     #[arg(long, value_name = "ADDR")]
     source: Vec<std::net::IpAddr>,
 }
@@ -113,40 +112,40 @@ struct Model {
 #[derive(Args)]
 #[command(next_help_heading = "Requests")]
 struct Request {
-    /// Method; POST when there is a body
+    /// Method [default: GET, or POST with a body]
     #[arg(long, short = 'X', value_name = "METHOD")]
     method: Option<String>,
-    /// A field, as `Name: value`; may be given more than once
+    /// Request field, as `Name: value`; can be repeated
     #[arg(long = "header", short = 'H', value_name = "FIELD")]
     fields: Vec<String>,
-    /// Body, as text
+    /// Request body as text
     #[arg(long, value_name = "TEXT", conflicts_with = "body")]
     data: Option<String>,
-    /// Body, from a file
+    /// File with the request body
     #[arg(long, value_name = "FILE")]
     body: Option<PathBuf>,
     /// Send head and body in two writes
     #[arg(long)]
     split_body: bool,
-    /// Leave Nagle's algorithm on
+    /// Do not disable Nagle's algorithm
     #[arg(long)]
     no_nodelay: bool,
-    /// How the next URL is chosen: in-order, random, or zipf:1.1
+    /// Choice of the next URL: in-order, random, or zipf:1.1
     #[arg(long, value_name = "HOW")]
     choose: Option<String>,
-    /// Speak HTTP/1.0
+    /// Use HTTP/1.0
     #[arg(long = "http1.0")]
     http10: bool,
-    /// Speak HTTP/2: by ALPN over TLS, with prior knowledge in the clear
+    /// Use HTTP/2: by ALPN over TLS, with prior knowledge without TLS
     #[arg(long, conflicts_with_all = ["http10", "pipeline", "no_keepalive", "requests_per_connection", "connection_rate", "modem", "split_body", "replay", "source"])]
     http2: bool,
-    /// Requests in flight on a connection of HTTP/2
+    /// Requests in flight on an HTTP/2 connection
     #[arg(long, value_name = "N", requires = "http2", default_value_t = 1)]
     streams: u32,
     /// Accept any certificate
     #[arg(long)]
     insecure: bool,
-    /// Allow a target that is not this machine
+    /// Permit a target that is not this machine
     #[arg(long)]
     i_own_this_host: bool,
 }
@@ -154,10 +153,10 @@ struct Request {
 #[derive(Args)]
 #[command(next_help_heading = "Checks (status and length always)")]
 struct Check {
-    /// Compare every body: with the file of its path in DIR, or with the first that came
+    /// Compare every body with the file of its path in DIR, or else with the first body of its URL
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
     verify: Option<Option<PathBuf>>,
-    /// Statuses that are right; all of 2xx when absent
+    /// Expected statuses [default: all of 2xx]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     expect_status: Vec<u16>,
 }
@@ -165,19 +164,19 @@ struct Check {
 #[derive(Args)]
 #[command(next_help_heading = "Searches")]
 struct Search {
-    /// Find the most users at --modem's pace of whom each gets at least 95 % of it; -c is where to begin
+    /// Find the highest number of users at --modem's pace that each receive at least 95 % of it; -c is the first level
     #[arg(long, conflicts_with_all = ["find_rate", "rate", "connection_rate", "replay"])]
     find_users: bool,
-    /// Find the highest rate of requests that keeps the 99th percentile below --p99
+    /// Find the highest rate of requests with a 99th percentile below --p99
     #[arg(long, conflicts_with_all = ["replay", "think"])]
     find_rate: bool,
     /// Limit of the 99th percentile of the response time, for --find-rate
     #[arg(long, value_name = "TIME", requires = "find_rate")]
     p99: Option<String>,
-    /// How near to the limit a search has to come: 0.02, two in a hundred, when absent
+    /// Precision of the search [default: 0.02, for two percent]
     #[arg(long, value_name = "SHARE")]
     precision: Option<f64>,
-    /// Highest level that a search tries
+    /// Highest level of the search
     #[arg(long, value_name = "N")]
     most: Option<f64>,
 }
@@ -185,19 +184,19 @@ struct Search {
 #[derive(Args)]
 #[command(next_help_heading = "Output")]
 struct Output {
-    /// Write everything as JSON
+    /// Write the complete outcome as JSON
     #[arg(long, value_name = "FILE|-")]
     json: Option<PathBuf>,
-    /// Write the main figures as CSV, and the run second by second to FILE.series.csv
+    /// Write the main figures as CSV, and a time series to FILE.series.csv
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// End with status 3 when this holds, such as p99>20ms or errors>0; may be given more than once
+    /// Exit with status 3 if this condition holds, such as p99>20ms or errors>0; can be repeated
     #[arg(long, value_name = "CONDITION")]
     fail_if: Vec<String>,
     /// Print the JSON Schema of --json
     #[arg(long, exclusive = true)]
     schema: bool,
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(long, short)]
     quiet: bool,
 }
@@ -209,7 +208,7 @@ Examples:
   dunlin load http://127.0.0.1:8080/a.css http://127.0.0.1:8080/b.js --choose random --verify=public
   dunlin load http://127.0.0.1:8080/big.iso --modem 33.6 --find-users
 
-Exit status: 0 fine, 1 failed or a wrong answer, 2 wrong use, 3 a --fail-if holds.";
+Exit status: 0 success, 1 failure or an invalid response, 2 usage error, 3 a --fail-if condition holds.";
 
 /// Runs a load.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
@@ -218,9 +217,9 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if arguments.self_test {
-        let proof = self_test::run();
-        put(&proof.text);
-        return if proof.sound { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        let report = self_test::run();
+        put(&report.text);
+        return if report.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
     if !arguments.merge.is_empty() {
         return merged(arguments);
@@ -238,7 +237,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let outcome = job.probe().map_err(|error| error.to_string());
     let outcome = outcome.and_then(|()| measure(arguments, job));
     match outcome {
-        Ok(outcome) => tell(arguments, &outcome, &conditions),
+        Ok(outcome) => report(arguments, &outcome, &conditions),
         Err(error) => {
             eprintln!("dunlin: {error}");
             ExitCode::FAILURE
@@ -246,13 +245,13 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// `--merge`: tells of several runs as of one.
+/// `--merge`: reports several runs as one.
 fn merged(arguments: &Arguments) -> ExitCode {
     let outcomes: Result<Vec<Outcome>, String> =
         arguments.merge.iter().map(|file| merge::read(file)).collect();
     let merged = outcomes.and_then(|outcomes| merge::merge(&outcomes));
     match conditions(arguments).and_then(|conditions| Ok((merged?, conditions))) {
-        Ok((outcome, conditions)) => tell(arguments, &outcome, &conditions),
+        Ok((outcome, conditions)) => report(arguments, &outcome, &conditions),
         Err(error) => {
             eprintln!("dunlin: {error}");
             ExitCode::from(2)
@@ -264,19 +263,19 @@ fn conditions(arguments: &Arguments) -> Result<Vec<FailIf>, String> {
     arguments.output.fail_if.iter().map(|text| FailIf::parse(text)).collect()
 }
 
-/// Everything that can be wrong before anything is sent.
+/// Checks everything that can be checked before the run.
 fn prepare(arguments: &Arguments) -> Result<(Job, Vec<FailIf>), String> {
     let conditions = conditions(arguments)?;
     let (plan, extras, reference) = plan::read(arguments)?;
     let mut job = Job::new(plan, extras, reference).map_err(|error| error.to_string())?;
     if !job.address.ip().is_loopback() && !arguments.request.i_own_this_host {
-        return Err(format!("{} is not this machine; --i-own-this-host allows it", job.address));
+        return Err(format!("{} is not this machine; --i-own-this-host permits it", job.address));
     }
     preflight::prepare(&mut job.plan, job.address)?;
     Ok((job, conditions))
 }
 
-/// One run, or the runs of a search and the outcome of the last one that held.
+/// Runs the plan or a search. The outcome of a search is that of the last level that held.
 fn measure(arguments: &Arguments, job: Job) -> Result<Outcome, String> {
     if arguments.search.find_users || arguments.search.find_rate {
         return search::run(arguments, job);
@@ -286,7 +285,7 @@ fn measure(arguments: &Arguments, job: Job) -> Result<Outcome, String> {
     Ok(conclude(&job, &run_once(&job, &progress, arguments.output.quiet)?))
 }
 
-/// Runs `job`, with a view of it unless `quiet`.
+/// Runs `job`, with a progress display unless `quiet`.
 fn run_once(job: &Job, progress: &Progress, quiet: bool) -> Result<Measured, String> {
     let measured = std::thread::scope(|scope| {
         let (ended, watch) = mpsc::channel::<()>();
@@ -306,9 +305,10 @@ fn run_once(job: &Job, progress: &Progress, quiet: bool) -> Result<Measured, Str
     measured.map_err(|error| error.to_string())
 }
 
-fn tell(arguments: &Arguments, outcome: &Outcome, conditions: &[FailIf]) -> ExitCode {
+/// Prints and writes the outcome, and determines the exit status.
+fn report(arguments: &Arguments, outcome: &Outcome, conditions: &[FailIf]) -> ExitCode {
     let Output { json, csv, quiet, .. } = &arguments.output;
-    // What is shown comes first, so that a file that cannot be written loses nothing.
+    // Print first, so that nothing is lost if a file cannot be written.
     if json.as_deref() == Some(Path::new("-")) {
         put(&show::json(outcome));
     } else if !quiet {
@@ -324,7 +324,7 @@ fn tell(arguments: &Arguments, outcome: &Outcome, conditions: &[FailIf]) -> Exit
     for condition in &broken {
         eprintln!("dunlin: {condition}");
     }
-    // A search has done what it should when some level held.
+    // A search succeeds if any level held.
     let found = outcome.search.as_ref().is_some_and(|search| search.found > 0.0);
     match (outcome.errors, outcome.requests, broken.is_empty()) {
         (_, _, false) => ExitCode::from(3),
@@ -334,12 +334,12 @@ fn tell(arguments: &Arguments, outcome: &Outcome, conditions: &[FailIf]) -> Exit
     }
 }
 
-/// Writes to standard output; that nobody reads it any more is no failure.
+/// Writes to standard output. A closed pipe is no failure.
 fn put(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-/// Writes the files that were asked for: what went wrong with each.
+/// Writes the requested files. Returns the errors.
 fn write_files(json: Option<&Path>, csv: Option<&Path>, outcome: &Outcome) -> Vec<String> {
     let mut files = Vec::new();
     if let Some(file) = json.filter(|file| *file != Path::new("-")) {
@@ -357,7 +357,7 @@ fn write_files(json: Option<&Path>, csv: Option<&Path>, outcome: &Outcome) -> Ve
     files.into_iter().filter_map(write).collect()
 }
 
-/// Has SIGINT end the run early, of which what was measured is told; a second one ends everything.
+/// Lets SIGINT end the run early, with a report of what was measured. A second one ends the process.
 fn stop_on_interrupt(progress: &Progress) -> Result<(), String> {
     let stop = progress.stop_flag();
     signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&stop))

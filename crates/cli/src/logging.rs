@@ -1,4 +1,4 @@
-//! The error log: what the server has to tell.
+//! The error log.
 
 mod repeats;
 
@@ -19,13 +19,13 @@ use tracing_subscriber::{Registry, reload};
 use self::repeats::Repeats;
 pub(crate) use self::repeats::finish;
 
-/// By which the level is changed while the server runs.
+/// Handle to change the level at run time.
 static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
 
-/// Starts it.
+/// Starts the error log.
 pub(crate) fn start(settings: &ErrorLog) -> Result<(), String> {
     let (level, handle) = reload::Layer::new(level(settings));
-    // It is started once.
+    // Cannot fail: called once.
     let _ = LEVEL.set(handle);
     let layer = match &settings.place {
         ErrorLogPlace::Stderr => {
@@ -37,7 +37,7 @@ pub(crate) fn start(settings: &ErrorLog) -> Result<(), String> {
             lines(settings.format, false, move || file.clone())
         }
         ErrorLogPlace::Journald => tracing_journald::layer()
-            .map_err(|error| format!("error log: journald is not reached: {error}"))?
+            .map_err(|error| format!("error log: cannot connect to journald: {error}"))?
             .with_field_prefix(Some("DUNLIN".into()))
             .with_syslog_identifier("dunlin".into())
             .boxed(),
@@ -46,12 +46,12 @@ pub(crate) fn start(settings: &ErrorLog) -> Result<(), String> {
     log.try_init().map_err(|error| format!("error log: {error}"))
 }
 
-/// Follows a change of the level.
-pub(crate) fn follow(settings: &ErrorLog) {
+/// Applies a change of the level.
+pub(crate) fn apply(settings: &ErrorLog) {
     if let Some(handle) = LEVEL.get()
         && let Err(error) = handle.reload(level(settings))
     {
-        tracing::error!("the level of the error log stays as it was: {error}");
+        tracing::error!("the level of the error log was not changed: {error}");
     }
 }
 
@@ -67,7 +67,7 @@ fn level(settings: &ErrorLog) -> LevelFilter {
 
 fn explain(path: &Path, error: &std::io::Error) -> String {
     format!(
-        "error log {}: {error}; check that the folder exists and may be written",
+        "error log {}: {error}; check that the directory exists and is writable",
         path.display()
     )
 }
@@ -81,7 +81,7 @@ where
         .with_writer(writer)
         .with_ansi(colors)
         .with_target(false)
-        // A log that cannot be written must not end the thread that writes to it.
+        // A write error of the log must not end the thread.
         .log_internal_errors(false);
     match format {
         LogFormat::Text => lines.boxed(),

@@ -24,8 +24,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// A request to a script takes some fifty pieces of memory, which the C library's allocator is slow to
-/// give when they have more than a thousand bytes.
+/// A request to a script takes about fifty allocations. The C library's allocator is slow for those above a kilobyte.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -39,27 +38,27 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serve files: a directory as it is, or what a configuration says
+    /// Serve a directory, or the sites of a configuration
     Serve(serve::Arguments),
-    /// Check a configuration, or explain what it does with one URL
+    /// Check a configuration, or explain its settings for a URL
     Check(check::Arguments),
-    /// Make a running server load its configuration again, and replace workers whose code has changed
+    /// Reload the configuration of a running server, and replace script workers whose code has changed
     Reload(admin::ReloadArguments),
-    /// Replace a running server by a new process of its program
+    /// Replace a running server by a new process of the program
     Upgrade(admin::Arguments),
-    /// Load a server and measure its responses
+    /// Send load to a server and measure its responses
     Load(Box<load::Arguments>),
-    /// Compare servers side by side, and write a report
+    /// Compare servers and write a report
     Compare(Box<compare::Arguments>),
     /// Show the requests of a running server as they happen
     Watch(watch::Arguments),
-    /// Show what a running server is doing
+    /// Show the figures of a running server
     Top(top::Arguments),
-    /// Set, remove or try passwords for basic authentication
+    /// Set, remove or check passwords for basic authentication
     Passwd(passwd::Arguments),
     /// Print the version
     Version,
-    /// Become a script; the server's own
+    /// Start a script; internal
     #[command(name = dunlin_server::LAUNCH, hide = true)]
     Launch(launch::Arguments),
 }
@@ -67,8 +66,8 @@ enum Command {
 const EXAMPLES: &str = "\
 Examples:
   dunlin serve public                  serve the directory `public` at http://127.0.0.1:8080/
-  dunlin serve --config dunlin.toml    serve what the file says
-  dunlin check --explain /docs/        show which settings hold for that path, and why
+  dunlin serve --config dunlin.toml    serve the sites of a configuration
+  dunlin check --explain /docs/        show the settings of a path and their origin
   dunlin load -c 20 http://127.0.0.1:8080/             measure a server
   dunlin watch 'status>=500'                           show failing requests as they happen
 

@@ -1,4 +1,4 @@
-//! `dunlin passwd`: files of users for basic authentication.
+//! `dunlin passwd`: password files for basic authentication.
 
 use std::io::{self, BufRead, IsTerminal};
 use std::path::PathBuf;
@@ -9,34 +9,34 @@ use dunlin_server::password::{self, Algorithm, Hash, Users};
 
 /// Set the password of a user in a file for `auth = { basic = "FILE" }`.
 ///
-/// The password is asked for twice, or read from standard input when that is no terminal. Other
-/// servers read the file too: it has the form of Apache's htpasswd.
+/// The password is prompted for twice, or read from standard input if that is no terminal. Other servers can read the file,
+/// which has the format of Apache's htpasswd.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The file; it is made when it is missing
+    /// Password file; created if it does not exist
     file: PathBuf,
-    /// The user's name
+    /// Name of the user
     user: String,
-    /// How the password is hashed
+    /// Hash algorithm
     #[arg(long, value_enum, default_value_t, value_name = "NAME")]
     algorithm: Kind,
     /// Remove the user
     #[arg(long, conflicts_with_all = ["verify", "algorithm"])]
     delete: bool,
-    /// Tell whether the password is the user's, and change nothing
+    /// Check the password, and change nothing
     #[arg(long, conflicts_with = "algorithm")]
     verify: bool,
 }
 
 #[derive(Clone, Copy, Default, ValueEnum)]
 enum Kind {
-    /// The best there is; Apache and nginx do not know it
+    /// Argon2id, the strongest; not supported by Apache and nginx
     #[default]
     Argon2id,
-    /// What Apache and nginx know too
+    /// bcrypt; supported by Apache and nginx
     Bcrypt,
-    /// SHA-512, as in /etc/shadow; nginx and Apache know it by the system's crypt
+    /// SHA-512 as in /etc/shadow; supported by nginx and Apache through the system's crypt
     Sha512,
 }
 
@@ -66,7 +66,7 @@ fn change(arguments: &Arguments) -> Result<String, String> {
     let explain = |error: io::Error| format!("{}: {error}", file.display());
     if user.is_empty() || user.contains(':') || user.chars().any(char::is_control) {
         return Err(format!(
-            "{user:?} is no name: it is empty, or holds `:` or a control character"
+            "{user:?} is no name: it is empty, or contains `:` or a control character"
         ));
     }
     if arguments.delete {
@@ -77,13 +77,13 @@ fn change(arguments: &Arguments) -> Result<String, String> {
     }
     if arguments.verify {
         let (users, _) = Users::parse(&std::fs::read_to_string(file).map_err(explain)?);
-        return match users.verify(user, ask("Password: ")?.as_bytes()) {
+        return match users.verify(user, prompt("Password: ")?.as_bytes()) {
             true => Ok(format!("it is the password of {user}")),
             false => Err(format!("it is not the password of {user}, or there is no such user")),
         };
     }
-    let word = ask("New password: ")?;
-    if io::stdin().is_terminal() && ask("The same again: ")? != word {
+    let word = prompt("New password: ")?;
+    if io::stdin().is_terminal() && prompt("The same again: ")? != word {
         return Err("the two are not the same; nothing was changed".into());
     }
     let algorithm = match arguments.algorithm {
@@ -96,10 +96,10 @@ fn change(arguments: &Arguments) -> Result<String, String> {
     Ok(format!("set the password of {user}"))
 }
 
-/// Without a terminal the first line is the password.
-fn ask(prompt: &str) -> Result<String, String> {
+/// Prompts for a password. Without a terminal, the first line of standard input is the password.
+fn prompt(text: &str) -> Result<String, String> {
     if io::stdin().is_terminal() {
-        return rpassword::prompt_password(prompt).map_err(|error| error.to_string());
+        return rpassword::prompt_password(text).map_err(|error| error.to_string());
     }
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line).map_err(|error| format!("standard input: {error}"))?;

@@ -1,4 +1,4 @@
-//! A certificate for development, made once and kept.
+//! A self-signed certificate for development, created once and reused.
 
 use std::fs;
 use std::io::Write;
@@ -6,14 +6,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// After this long another is made.
+/// Lifetime after which a new certificate is created.
 const LIFE: Duration = Duration::from_secs(300 * 24 * 3600);
 
-/// The files of a certificate for `localhost` and its addresses, and of its key; made when they are
-/// not there, or old.
+/// The files of a certificate for `localhost` and its addresses, and of its key. Creates them if they are missing or old.
 ///
 /// # Errors
-/// What could not be made or written.
+/// A file cannot be created.
 pub(crate) fn files() -> Result<(PathBuf, PathBuf), String> {
     let folder = folder().ok_or("--tls-self-signed: neither XDG_DATA_HOME nor HOME is set")?;
     let (certificate, key) = (folder.join("localhost.pem"), folder.join("localhost.key"));
@@ -40,7 +39,7 @@ fn make(folder: &Path, certificate: &Path, key: &Path) -> Result<(), Box<dyn std
     let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
     let made = rcgen::generate_simple_self_signed(names)?;
     fs::create_dir_all(folder)?;
-    // Nobody else may read the key, at no time.
+    // Create the key with its final mode, so that no other user can ever read it.
     let mut options = fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     options.open(key)?.write_all(made.signing_key.serialize_pem().as_bytes())?;

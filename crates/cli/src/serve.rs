@@ -14,39 +14,39 @@ use crate::{logging, self_signed};
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Directory to serve as it is. Without it and --config: by ./dunlin.toml if there is one, else the current
-    /// directory
+    /// Directory to serve. Without it and --config: ./dunlin.toml is used if it exists, else the current directory is
+    /// served
     #[arg(value_name = "DIR", conflicts_with = "config")]
     directory: Option<PathBuf>,
-    /// Configuration to serve by
+    /// Configuration file
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Address to listen on, instead of those of the configuration; may be given more than once
+    /// Address to listen on, instead of those in the configuration; can be repeated
     #[arg(long, short, value_name = "ADDR")]
     listen: Vec<String>,
-    /// Worker threads; one for each processor when absent
+    /// Worker threads [default: one per processor]
     #[arg(long, short, value_name = "N")]
     threads: Option<usize>,
     /// Access log: a path, `-` for standard output, or `off`
     #[arg(long, value_name = "FILE|-|off")]
     access_log: Option<String>,
-    /// Speak TLS with a certificate for localhost that is made for this user, for development
+    /// Use TLS with a self-signed certificate for localhost, for development
     #[arg(long)]
     tls_self_signed: bool,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  dunlin serve                               by ./dunlin.toml, or else the current directory
-  dunlin serve public --listen :8000         a directory, on every address of this machine
-  dunlin serve -c dunlin.toml --threads 2    by a configuration, with two workers
-  dunlin serve --tls-self-signed             at https://127.0.0.1:8080/, with a certificate of its own
+  dunlin serve                               use ./dunlin.toml, or else serve the current directory
+  dunlin serve public --listen :8000         serve a directory on all addresses of this machine
+  dunlin serve -c dunlin.toml --threads 2    use a configuration, with two workers
+  dunlin serve --tls-self-signed             serve at https://127.0.0.1:8080/ with a self-signed certificate
 
-SIGTERM and SIGINT finish what is under way and stop; a second one stops at once.
-SIGHUP reads the configuration anew (as `dunlin reload`); SIGUSR2 has a new process of the program
-take over (as `dunlin upgrade`); SIGUSR1 reopens the access log and the error log.";
+SIGTERM and SIGINT stop the server after the requests in progress; a second one stops it at once.
+SIGHUP reloads the configuration (as `dunlin reload`); SIGUSR2 starts a new process of the program
+that takes over (as `dunlin upgrade`); SIGUSR1 reopens the access log and the error log.";
 
-/// Serves until told to stop.
+/// Serves until a signal stops the server.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let certificate = match arguments.tls_self_signed.then(self_signed::files).transpose() {
         Ok(certificate) => certificate,
@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         Ok(server) => server,
         Err(lines) => return refuse(takeover, &lines),
     };
-    // The server goes on when no program reads this.
+    // Errors are ignored: the server continues if standard output is closed.
     for url in server.urls() {
         print_if_read(format_args!("{url}\n"));
     }
@@ -100,7 +100,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// From the configuration to a server that serves. What is in the way, line by line.
+/// Starts a server from the configuration. Errors are lines.
 fn start(source: Source, takeover: Option<&mut Takeover>) -> Result<Server, Vec<String>> {
     let lines =
         |problems: Vec<Problem>| problems.iter().map(Problem::to_string).collect::<Vec<_>>();
@@ -110,7 +110,7 @@ fn start(source: Source, takeover: Option<&mut Takeover>) -> Result<Server, Vec<
     };
     let log = &config.server.error_log;
     let is_journal = log.place == ErrorLogPlace::Journald;
-    // The journal is reached from outside, files from where the server will be.
+    // Connect to the journal before the process is confined; open files after that.
     if is_journal {
         logging::start(log).map_err(|error| vec![error])?;
     }
@@ -129,22 +129,22 @@ fn start(source: Source, takeover: Option<&mut Takeover>) -> Result<Server, Vec<
         .map_err(|error| vec![error.to_string()])
 }
 
-/// The configuration in the current directory, where there is one.
+/// The default configuration in the current directory.
 const CONFIGURATION: &str = "dunlin.toml";
 
-/// Why a path is not a directory that can be served; `None` when it is one, or when opening it will report why not.
+/// A message if `path` is a configuration rather than a directory. Other errors are reported when it is opened.
 fn not_a_directory(path: &Path) -> Option<String> {
     let metadata = path.metadata().ok()?;
     let is_configuration = path.extension().is_some_and(|extension| extension == "toml");
     (metadata.is_file() && is_configuration).then(|| {
         format!(
-            "{0} is a file; to serve by that configuration, write `dunlin serve -c {0}`",
+            "{0} is a file; to use that configuration, write `dunlin serve -c {0}`",
             path.display()
         )
     })
 }
 
-/// Where the configuration comes from.
+/// Origin of the configuration.
 struct Source {
     config: Option<PathBuf>,
     directory: PathBuf,
@@ -178,6 +178,6 @@ impl Origin for Source {
     }
 
     fn applied(&self, config: &Config) {
-        logging::follow(&config.server.error_log);
+        logging::apply(&config.server.error_log);
     }
 }

@@ -18,16 +18,16 @@ use self::figures::{Figures, History};
 use self::screen::{Order, Screen};
 use crate::remote::{Admin, Remote, expect_ok};
 
-/// What `dunlin top` is told.
+/// The arguments of `dunlin top`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     admin: Admin,
-    /// Seconds between two looks
+    /// Seconds between updates
     #[arg(long, short, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     interval: Duration,
-    /// Look twice, print the figures as text, and end
+    /// Print the figures of one interval as text and exit
     #[arg(long)]
     once: bool,
 }
@@ -37,7 +37,7 @@ Keys: q or Esc ends, p pauses, s orders routes and clients by requests, by laten
 
 Examples:
   dunlin top                                          by the admin socket
-  dunlin top --admin http://127.0.0.1:8080/status/    by a status route
+  dunlin top --admin http://127.0.0.1:8080/status/    through a status route
   dunlin top --once                                   the figures of one second, as text";
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -48,7 +48,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// Shows the figures until it is told to end.
+/// Shows the figures until the command is stopped.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let (server, place) = match arguments.admin.server() {
         Ok(found) => found,
@@ -68,34 +68,37 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-fn look(server: &Remote) -> Result<Report, String> {
+fn fetch(server: &Remote) -> Result<Report, String> {
     let text = expect_ok(server.get("/status.json"))?.text().map_err(|error| error.to_string())?;
     serde_json::from_str(&text)
-        .map_err(|error| format!("what the server says is no status: {error}"))
+        .map_err(|error| format!("the server's status is malformed: {error}"))
 }
 
 fn once(server: &Remote, interval: Duration) -> Result<(), String> {
-    let first = look(server)?;
+    let first = fetch(server)?;
     std::thread::sleep(interval);
-    print!("{}", Figures::new(&look(server)?, &first).text());
+    print!("{}", Figures::new(&fetch(server)?, &first).text());
     Ok(())
 }
 
-/// Looks again and again on a thread of its own, so that a server that does not answer holds up no
-/// key.
-fn keep_looking(server: &Remote, interval: Duration, looks: &Sender<Result<Report, String>>) {
-    while looks.send(look(server)).is_ok() {
+/// Fetches reports on a thread of its own, so that a server that does not respond cannot block the keyboard.
+fn fetch_periodically(
+    server: &Remote,
+    interval: Duration,
+    reports: &Sender<Result<Report, String>>,
+) {
+    while reports.send(fetch(server)).is_ok() {
         std::thread::sleep(interval);
     }
 }
 
 fn live(server: Remote, interval: Duration, place: &str) -> Result<(), String> {
-    // What is wrong from the beginning is said on a plain terminal.
-    let first = look(&server)?;
-    let (sender, looks) = channel();
-    std::thread::spawn(move || keep_looking(&server, interval, &sender));
+    // Report errors of the first request before the terminal changes to full screen.
+    let first = fetch(&server)?;
+    let (sender, reports) = channel();
+    std::thread::spawn(move || fetch_periodically(&server, interval, &sender));
     let mut terminal = ratatui::init();
-    let result = follow(&mut terminal, first, &looks, place);
+    let result = follow(&mut terminal, first, &reports, place);
     ratatui::restore();
     result.map_err(|error| error.to_string())
 }
@@ -103,7 +106,7 @@ fn live(server: Remote, interval: Duration, place: &str) -> Result<(), String> {
 fn follow(
     terminal: &mut ratatui::DefaultTerminal,
     first: Report,
-    looks: &Receiver<Result<Report, String>>,
+    reports: &Receiver<Result<Report, String>>,
     place: &str,
 ) -> io::Result<()> {
     let mut screen = Screen {
@@ -117,7 +120,7 @@ fn follow(
     let mut before = first;
     loop {
         terminal.draw(|frame| screen.draw(frame))?;
-        match looks.recv_timeout(Duration::from_millis(50)) {
+        match reports.recv_timeout(Duration::from_millis(50)) {
             Ok(Ok(report)) => {
                 screen.trouble = None;
                 let figures = Figures::new(&report, &before);

@@ -1,11 +1,11 @@
-//! Errors in the command line, with tips for options that other programs have.
+//! Usage errors, with tips for options of other programs.
 
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
-/// Replaces the parser's tips on an unknown option by what this program has instead. `words` is the command line
-/// without the program.
+/// Replaces the parser's tips on an unknown option by this program's equivalent. `words` is the command line without the
+/// program.
 pub(crate) fn improve(mut error: Error, words: &[OsString]) -> Error {
     if error.kind() != ErrorKind::UnknownArgument {
         return error;
@@ -20,7 +20,7 @@ pub(crate) fn improve(mut error: Error, words: &[OsString]) -> Error {
         error.remove(ContextKind::SuggestedArg);
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     } else if let Some(ContextValue::StyledStrs(tips)) = error.get(ContextKind::Suggested) {
-        // No value of this program begins with a hyphen.
+        // No option of this program has values that begin with a hyphen.
         let tips = tips.iter().filter(|tip| !tip.to_string().contains("as a value")).cloned();
         let tips: Vec<_> = tips.collect();
         error.remove(ContextKind::Suggested);
@@ -31,7 +31,7 @@ pub(crate) fn improve(mut error: Error, words: &[OsString]) -> Error {
     error
 }
 
-/// What follows the option, behind `=` or as the next word.
+/// The value of an option, after `=` or as the next word.
 fn value_of(option: &str, words: &[impl AsRef<str>]) -> Option<String> {
     words.iter().enumerate().find_map(|(at, word)| {
         let rest = word.as_ref().strip_prefix(option)?;
@@ -43,7 +43,7 @@ fn value_of(option: &str, words: &[impl AsRef<str>]) -> Option<String> {
     })
 }
 
-/// What to write instead of an option that other programs have.
+/// The equivalent of an option of other programs.
 fn tip(command: &str, option: &str, value: Option<&str>) -> Option<String> {
     if command == "serve" && matches!(option, "--port" | "-p" | "-P") {
         let port = value.filter(|value| value.bytes().all(|byte| byte.is_ascii_digit()));
@@ -57,7 +57,7 @@ fn tip(command: &str, option: &str, value: Option<&str>) -> Option<String> {
     Some(instead.replace("VALUE", value))
 }
 
-/// Commands, options of other programs, and what to write instead; `VALUE` stands for the option's value.
+/// Commands, options of other programs, and their equivalents. `VALUE` stands for the option's value.
 const OPTIONS: [(&[&str], &[&str], &str); 22] = [
     (
         &["serve"],
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_of_other_programs_are_answered_with_what_to_write() {
+    fn options_of_other_programs_have_tips() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         for (line, option, expected) in [
             ("serve --port 80", "--port", "write '--listen :80'"),

@@ -10,28 +10,28 @@ use serde_json::Value;
 
 use crate::remote::{Admin, expect_ok};
 
-/// What `dunlin watch` is told.
+/// The arguments of `dunlin watch`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     admin: Admin,
-    /// How much is told of each request
+    /// Details of each request
     #[arg(long, short, value_enum, default_value = "line")]
     level: Level,
-    /// Tell of requests as they begin, too: what hangs is seen
+    /// Show requests also as they begin, so that requests that hang are visible
     #[arg(long, short)]
     begins: bool,
-    /// Stop after so many requests that have ended
+    /// Stop after this many requests have ended
     #[arg(long, short = 'n', value_name = "N")]
     count: Option<u64>,
-    /// Print what the server sends: one JSON object a line
+    /// Print the server's events: one JSON object per line
     #[arg(long)]
     json: bool,
-    /// When to use colours
+    /// Use of colours
     #[arg(long, value_enum, default_value = "auto")]
     color: Color,
-    /// Which requests: comparisons of status, ms, bytes, connection (== != < <= > >=) and of address,
+    /// Filter of requests: comparisons of status, ms, bytes, connection (== != < <= > >=) and of address,
     /// method, path, host, site, route, protocol, cache, user (==, !=, ~ contains, !~), joined by
     /// &&, ||, ! and parentheses
     #[arg(value_name = "FILTER")]
@@ -44,17 +44,17 @@ Examples:
   dunlin watch 'status>=500 && path~\"/api\" && ms>100' slow failures of one part of a site
   dunlin watch --begins path~app                       also as they begin
   dunlin watch --level phases address==192.0.2.7      where one client's time goes
-  dunlin watch --admin http://127.0.0.1:8080/status/  by a status route";
+  dunlin watch --admin http://127.0.0.1:8080/status/  through a status route";
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Level {
     /// One line
     Line,
-    /// Also where the time went
+    /// Also the time of each phase
     Phases,
     /// Also the fields of the request
     Heads,
-    /// Only what was answered with 400 or more, or broken off
+    /// Only requests with a status of 400 or more, or aborted ones
     Errors,
 }
 
@@ -65,7 +65,7 @@ enum Color {
     Never,
 }
 
-/// Prints requests until it is stopped.
+/// Prints requests until the command is stopped.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     match watch(arguments) {
         Ok(code) => code,
@@ -114,7 +114,7 @@ fn watch(arguments: &Arguments) -> Result<ExitCode, String> {
             false => out.write_all(show.event(&event).as_bytes()),
         };
         match written {
-            // Whoever reads has seen enough.
+            // The reader has closed the pipe.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
             written => written.map_err(|error| error.to_string())?,
         }
@@ -132,7 +132,7 @@ impl Arguments {
     }
 }
 
-/// How events are written.
+/// Format of events.
 struct Show {
     level: Level,
     colored: bool,
@@ -148,7 +148,7 @@ const CYAN: &str = "36";
 impl Show {
     fn event(&self, event: &Value) -> String {
         if let Some(lost) = event.get("lost") {
-            let note = format!("-- {lost} requests were not shown: they came too fast to be told");
+            let note = format!("-- {lost} requests were not shown: there were too many to show");
             return self.paint(YELLOW, &note) + "\n";
         }
         let text = |key: &str| printable(event[key].as_str().unwrap_or("-"));
@@ -206,7 +206,7 @@ impl Show {
     }
 }
 
-/// The beginning of the URL: scheme and host, unless the target has them itself.
+/// Scheme and host of the URL; empty if the target contains them.
 fn host(event: &Value) -> String {
     let is_path = event["target"].as_str().is_some_and(|target| target.starts_with('/'));
     match event["host"].as_str() {
@@ -218,7 +218,7 @@ fn host(event: &Value) -> String {
     }
 }
 
-/// The phases in the order of time: an object of JSON has none.
+/// The phases in order of time, which a JSON object does not preserve.
 fn phases(phases: &Value) -> String {
     let phase = |name: &&str| {
         let micros = phases[format!("{name}_us")].as_u64()?;
@@ -227,12 +227,12 @@ fn phases(phases: &Value) -> String {
     PHASES.iter().filter_map(phase).collect::<Vec<_>>().join(" · ")
 }
 
-/// What a client sent must not steer the terminal.
+/// Replaces control characters, since clients must not control the terminal.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// A time of so many microseconds.
+/// Formats microseconds.
 pub(crate) fn took(micros: u64) -> String {
     match micros {
         0..1_000 => format!("{micros} µs"),
@@ -241,7 +241,7 @@ pub(crate) fn took(micros: u64) -> String {
     }
 }
 
-/// So many bytes.
+/// Formats bytes.
 pub(crate) fn size(bytes: u64) -> String {
     match bytes {
         0..1_000 => format!("{bytes} B"),
@@ -251,7 +251,7 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// For a query (RFC 3986 §2.1).
+/// Encodes text for a query (RFC 3986 §2.1).
 fn encode(text: &str) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_clients_send_does_not_steer_the_terminal() {
+    fn control_characters_of_clients_are_replaced() {
         let event = serde_json::json!({
             "time": "2025-01-02T03:04:05.678Z", "remote": "192.0.2.7", "method": "GET",
             "target": "/\u{1b}[2J\r\n", "status": 200, "bytes": 1500, "duration_us": 1234,
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn phases_are_in_the_order_of_time() {
+    fn phases_are_in_order_of_time() {
         let event = serde_json::json!({
             "send_us": 7, "gate_us": 1, "tls_us": 2_000, "head_us": 3, "handler_us": 1_500_000,
         });

@@ -1,4 +1,4 @@
-//! From the options to a plan.
+//! Conversion of the options to a plan.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,10 +12,10 @@ use dunlin_load::verify::Reference;
 
 use super::Arguments;
 
-/// What the options say.
+/// The plan that the options describe.
 ///
 /// # Errors
-/// A sentence about the option that is wrong, or that contradicts another, or that would do nothing.
+/// An option is invalid, contradicts another one, or has no effect.
 pub(super) fn read(arguments: &Arguments) -> Result<(Plan, Extras, Reference), String> {
     let Arguments { extent, model, request, check, .. } = arguments;
     let replay = replay(arguments)?;

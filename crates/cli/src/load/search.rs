@@ -14,13 +14,14 @@ use dunlin_load::search::{Bounds, Trial, find};
 
 use super::{Arguments, Search, plan};
 
-/// More connections than this need more than one machine.
-const MOST_USERS: f64 = 500_000.0;
-const MOST_RATE: f64 = 10_000_000.0;
-/// A generator that is late by this share of --p99 cannot judge the server.
+/// Limit of users: more need more than one machine.
+const MAX_USERS: f64 = 500_000.0;
+/// Limit of requests per second.
+const MAX_RATE: f64 = 10_000_000.0;
+/// Delay of the generator, as a share of --p99, from which on it cannot judge the server.
 const LAG_SHARE: f64 = 0.25;
 
-/// Tries levels until the highest that holds is known; the outcome is that of the last trial that held.
+/// Runs trials until the highest level that holds is known. The outcome is that of the last trial that held.
 pub(super) fn run(arguments: &Arguments, mut job: Job) -> Result<Outcome, String> {
     let users = arguments.search.find_users;
     let limit = match &arguments.search.p99 {
@@ -29,13 +30,13 @@ pub(super) fn run(arguments: &Arguments, mut job: Job) -> Result<Outcome, String
     };
     let first = if users { f64::from(job.plan.connections) } else { 1000.0 };
     let Search { precision, most, .. } = arguments.search;
-    let descriptors = preflight::most_connections().map_or(f64::INFINITY, |most| most as f64);
-    let bound = if users { MOST_USERS.min(descriptors) } else { MOST_RATE };
+    let descriptors = preflight::max_connections().map_or(f64::INFINITY, |max| max as f64);
+    let bound = if users { MAX_USERS.min(descriptors) } else { MAX_RATE };
     let most = most.unwrap_or(bound).min(bound);
     let bounds = Bounds { first, most, precision: precision.unwrap_or(0.02), whole: users };
     let (mut best, mut last) = (None, None);
     let of = if users { "users" } else { "requests per second" };
-    // Trials are short: elsewhere than on a terminal, their result says enough.
+    // Trials are short. Without a terminal, their results suffice.
     let shown = std::io::stderr().is_terminal();
     let search = find(of, bounds, |level| {
         shape(&mut job.plan, users, level);
@@ -50,8 +51,8 @@ pub(super) fn run(arguments: &Arguments, mut job: Job) -> Result<Outcome, String
             judge_rate(&outcome, level, limit)
         };
         if !arguments.output.quiet {
-            let told = trial.fault.as_deref().unwrap_or("held");
-            eprintln!("{level:>10.0} {of}: {told}");
+            let result = trial.fault.as_deref().unwrap_or("held");
+            eprintln!("{level:>10.0} {of}: {result}");
         }
         if progress.stop_flag().load(Ordering::Relaxed) {
             return Err("interrupted".to_owned());
@@ -63,7 +64,7 @@ pub(super) fn run(arguments: &Arguments, mut job: Job) -> Result<Outcome, String
         }
         Ok::<_, String>(trial)
     })?;
-    let outcome = best.or(last).ok_or("nothing was tried")?;
+    let outcome = best.or(last).ok_or("there was no trial")?;
     Ok(Outcome { search: Some(search), ..outcome })
 }
 
@@ -82,7 +83,7 @@ fn judge_users(outcome: &Outcome, conformance: engine::Conformance) -> Trial {
     let stalled = stalled.then(|| outcome.reasons.first().cloned().unwrap_or_default());
     let slow = (conforming < users).then(|| {
         format!(
-            "{} of {users} users did not get their pace ({late} waited for their first byte)",
+            "{} of {users} users did not receive their pace ({late} waited for their first byte)",
             users - conforming
         )
     });
@@ -95,25 +96,25 @@ fn judge_users(outcome: &Outcome, conformance: engine::Conformance) -> Trial {
     }
 }
 
-/// Whether the generator used all of its processors.
+/// Whether the generator used all its processors.
 fn is_busy(outcome: &Outcome) -> bool {
     outcome.client.cpu_seconds > 0.95 * outcome.duration_seconds * f64::from(outcome.plan.threads)
 }
 
-fn judge_rate(outcome: &Outcome, asked: f64, limit: f64) -> Trial {
+fn judge_rate(outcome: &Outcome, requested: f64, limit: f64) -> Trial {
     let p99 = outcome.latency_ms.as_ref().map_or(0.0, |latency| latency.p99);
     let lag = outcome.lag_ms.as_ref().map_or(0.0, |lag| lag.p99);
     let achieved = outcome.requests_per_second;
-    // The generator's own lateness matters as far as it uses up what the response time may be.
+    // The generator's delay counts relative to the permitted response time.
     let client_bound = lag > limit * LAG_SHARE || is_busy(outcome);
     let stalled = outcome.verdict == Verdict::Stalled;
     let faults = [
         (outcome.errors > 0).then(|| format!("{} failures", outcome.errors)),
         stalled.then(|| outcome.reasons.first().cloned().unwrap_or_default()),
         (p99 >= limit).then(|| format!("99th percentile {p99:.2} ms")),
-        (achieved < asked * 0.98)
-            .then(|| format!("{achieved:.0} requests/s of {asked:.0} asked for")),
-        // A rate that the generator itself was late for says nothing of the server.
+        (achieved < requested * 0.98)
+            .then(|| format!("{achieved:.0} requests/s of {requested:.0} requested")),
+        // A late generator cannot judge the server.
         (lag > limit * LAG_SHARE).then(|| format!("the generator was late by {lag:.2} ms itself")),
     ];
     Trial {

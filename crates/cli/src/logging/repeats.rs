@@ -1,4 +1,4 @@
-//! What is told again and again is told once, and then summed.
+//! Rate limit of repeated log messages.
 
 use std::collections::HashMap;
 use std::fmt::{Debug, Write};
@@ -11,37 +11,37 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata};
 use tracing_subscriber::layer::{Context, Filter};
 
-/// Lets a message pass once in a [`WINDOW`], and at most [`MOST`] of one kind; the end of the window
-/// tells how many there were besides. What is only for debugging passes always, and so does what scripts
-/// write, of which each line belongs to those around it.
+/// Logs equal messages once per [`WINDOW`], and at most [`MAX_OF_A_KIND`] messages of one kind. The number of suppressed
+/// messages is logged at the end of the window. Debug messages and the output of scripts, whose lines belong together, are
+/// never suppressed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Repeats;
 
-/// What came from one place of the program in this window.
+/// Messages of one call site in the current window.
 struct Kind {
     level: Level,
     began: Instant,
-    /// The messages that have passed.
+    /// Messages that were logged.
     passed: Vec<u64>,
-    /// How many have not, and the last of them.
+    /// Number of suppressed messages, and the last of them.
     held_back: u64,
     last: String,
 }
 
 struct Kinds {
     by_place: Mutex<HashMap<Identifier, Kind>>,
-    /// Something was held back.
+    /// Whether a message was suppressed.
     held_back: Condvar,
 }
 
 const WINDOW: Duration = Duration::from_secs(10);
-const MOST: usize = 20;
-/// The sum's own events, which pass always.
+const MAX_OF_A_KIND: usize = 20;
+/// Target of the summaries, which are never suppressed.
 const OWN: &str = "dunlin::repeats";
 
 static KINDS: LazyLock<Kinds> = LazyLock::new(|| {
-    // Without the thread sums are told with the next message, or at the end.
-    let _ = std::thread::Builder::new().name("log-repeats".into()).spawn(tell_in_time);
+    // Without the thread, summaries are logged with the next message or at the end.
+    let _ = std::thread::Builder::new().name("log-repeats".into()).spawn(summarize_periodically);
     Kinds { by_place: Mutex::default(), held_back: Condvar::new() }
 });
 
@@ -62,19 +62,19 @@ impl<S> Filter<S> for Repeats {
     }
 }
 
-/// Tells what was held back so far, as at the end of the process.
+/// Logs the summaries of all kinds, at the end of the process.
 pub(crate) fn finish() {
-    KINDS.tell(|_| true);
+    KINDS.summarize(|_| true);
 }
 
-fn tell_in_time() {
+fn summarize_periodically() {
     loop {
         let kinds = KINDS.lock();
         let nothing = |kinds: &mut HashMap<_, Kind>| kinds.values().all(|kind| kind.held_back == 0);
         let waited = KINDS.held_back.wait_while(kinds, nothing);
         drop(waited);
         std::thread::sleep(Duration::from_secs(1));
-        KINDS.tell(|kind| kind.began.elapsed() >= WINDOW);
+        KINDS.summarize(|kind| kind.began.elapsed() >= WINDOW);
     }
 }
 
@@ -93,7 +93,7 @@ impl Kinds {
             kind.began = now;
             kind.passed.clear();
         }
-        if kind.passed.len() < MOST && !kind.passed.contains(&hash) {
+        if kind.passed.len() < MAX_OF_A_KIND && !kind.passed.contains(&hash) {
             kind.passed.push(hash);
             return true;
         }
@@ -103,8 +103,8 @@ impl Kinds {
         false
     }
 
-    /// Tells of the kinds that are due, and begins their windows anew.
-    fn tell(&self, is_due: impl Fn(&Kind) -> bool) {
+    /// Logs the summaries of kinds that are due, and starts new windows.
+    fn summarize(&self, is_due: impl Fn(&Kind) -> bool) {
         let mut sums = Vec::new();
         for kind in self.lock().values_mut() {
             if kind.held_back > 0 && is_due(kind) {
@@ -112,7 +112,7 @@ impl Kinds {
                 kind.began = Instant::now();
             }
         }
-        // Telling is an event as well, and takes the lock.
+        // Logging a summary takes the lock, too.
         for (level, times, last) in sums {
             match level {
                 Level::ERROR => tracing::error!(target: OWN, times, "repeated: {last}"),
@@ -135,7 +135,7 @@ impl Visit for Text {
         // Writing to a String cannot fail.
         let _ = match field.name() {
             "message" => write!(self.0, "{value:?}"),
-            // What differs each time says nothing of what happened.
+            // These values differ in otherwise equal messages.
             "pid" | "request_id" => Ok(()),
             name => write!(self.0, " {name}={value:?}"),
         };
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_passes_once_and_its_kind_a_few_times_in_a_window() {
+    fn equal_messages_are_logged_once_and_kinds_a_few_times() {
         let kinds = Kinds { by_place: Mutex::default(), held_back: Condvar::new() };
         let place = || {
             let callsite = tracing::callsite!(
@@ -163,10 +163,10 @@ mod tests {
         };
         assert!(passes("a", 0) && !passes("a", 1) && passes("b", 1));
         let others = (0..100).filter(|n| passes(&n.to_string(), 2)).count();
-        assert_eq!(others, MOST - 2);
+        assert_eq!(others, MAX_OF_A_KIND - 2);
         let held_back = kinds.lock().values().map(|kind| kind.held_back).sum::<u64>();
         assert_eq!(held_back, 1 + 100 - others as u64);
-        // Nothing passes again before the sum was told.
+        // No message is logged before the summary.
         assert!(!passes("a", 60));
         for kind in kinds.lock().values_mut() {
             kind.held_back = 0;

@@ -1,4 +1,4 @@
-//! What happened between two looks at the server.
+//! Figures of the interval between two reports.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write;
@@ -8,20 +8,20 @@ use dunlin_server::status::Report;
 use super::lines;
 use crate::watch::{size, took};
 
-/// Figures of the time between two reports.
+/// Figures of the interval between two reports.
 pub(crate) struct Figures {
     pub(crate) report: Report,
-    /// Requests a second.
+    /// Requests per second.
     pub(crate) rate: f64,
-    /// Bytes of bodies a second.
+    /// Bytes of bodies per second.
     pub(crate) sent: f64,
     /// Nanoseconds.
     pub(crate) latency: Latency,
     /// Share of one processor.
     pub(crate) cpu: f64,
-    /// New connections a second.
+    /// New connections per second.
     pub(crate) accepted: f64,
-    /// Share of answers that the cache had.
+    /// Share of responses from the cache.
     pub(crate) hits: Option<f64>,
     pub(crate) routes: Vec<Row>,
     pub(crate) clients: Vec<Row>,
@@ -34,27 +34,27 @@ pub(crate) struct Row {
     pub(crate) sent: f64,
     pub(crate) latency: Latency,
     pub(crate) requests: u64,
-    /// Responses with a status of 500 or more; they are not counted by client.
+    /// Responses with a status of 500 or more. Not counted for clients.
     pub(crate) failed: Option<u64>,
-    /// Of these, the ones of the last interval.
+    /// Those of the last interval.
     pub(crate) new_failures: u64,
 }
 
-/// Nanoseconds; `None` when there was no request.
+/// Latencies in nanoseconds; `None` without requests.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Latency {
-    /// The median, or of a client the mean.
+    /// Median; mean for clients.
     pub(crate) half: Option<u64>,
-    /// The 99th percentile, or of a client the slowest.
+    /// 99th percentile; slowest for clients.
     pub(crate) most: Option<u64>,
 }
 
-/// What the two times of a route and of the whole server are.
+/// Names of the two latencies of routes and of the server.
 pub(crate) const PERCENTILES: [&str; 2] = ["p50", "p99"];
-/// What the two times of a client are.
+/// Names of the two latencies of clients.
 pub(crate) const OF_CLIENT: [&str; 2] = ["mean", "slowest"];
 
-/// Figures of the last minutes, the newest last.
+/// Figures of the last minutes, newest last.
 #[derive(Default)]
 pub(crate) struct History {
     pub(crate) rate: VecDeque<u64>,
@@ -66,10 +66,10 @@ pub(crate) struct History {
 const KEEP: usize = 300;
 
 impl Figures {
-    /// What happened between `then` and `now`.
+    /// The figures between the reports `then` and `now`.
     pub(crate) fn new(now: &Report, then: &Report) -> Self {
         let seconds = (now.server.time - then.server.time).max(1e-3);
-        // A server that was started anew counts from 0.
+        // A restarted server counts from 0.
         let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
         let asked = |report: &Report| report.cache.hits + report.cache.misses;
         let newly_asked = asked(now).saturating_sub(asked(then));
@@ -124,7 +124,7 @@ impl Figures {
         self.report.connections.open.iter().map(|(_, count)| count).sum()
     }
 
-    /// Everything as text.
+    /// Formats all figures as text.
     pub(crate) fn text(&self) -> String {
         let report = &self.report;
         let mut text = format!(
@@ -157,12 +157,12 @@ impl Figures {
         for row in &self.clients {
             let _ = writeln!(text, "client       {}", row.text(OF_CLIENT));
         }
-        for (kind, told) in [
+        for (kind, lines) in [
             ("scripts", lines::scripts(report)),
             ("limit", lines::limits(report)),
             ("certificate", lines::certificates(report)),
         ] {
-            for line in told {
+            for line in lines {
                 let _ = writeln!(text, "{kind:<12} {}", line.text);
             }
         }
@@ -194,7 +194,7 @@ impl Latency {
     }
 }
 
-/// So many nanoseconds, if there are any.
+/// Formats nanoseconds, or a dash.
 pub(crate) fn nanos(nanos: Option<u64>) -> String {
     nanos.map_or_else(|| "–".into(), |nanos| took(nanos / 1_000))
 }
@@ -214,7 +214,7 @@ impl History {
     }
 }
 
-/// What was counted since `then`.
+/// The counts since `then`.
 fn fresh(now: &[(u64, u64)], then: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let then: HashMap<u64, u64> = then.iter().copied().collect();
     let since = |&(bound, count): &(u64, u64)| {
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_of_clients_are_called_what_they_are() {
+    fn latencies_of_clients_have_their_own_names() {
         let mut now = report(2.0, &[]);
         now.clients = vec![dunlin_server::status::Client {
             address: "192.0.2.7".into(),
@@ -264,14 +264,14 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_of_the_time_between_two_looks() {
+    fn figures_are_those_between_two_reports() {
         let then = report(10.0, &[(1_000, 1_000), (9_000, 5)]);
         let now = report(12.0, &[(1_000, 1_000), (5_000, 98), (9_000, 7)]);
         let figures = Figures::new(&now, &then);
         assert_eq!(figures.rate, 50.0);
         assert_eq!(figures.latency.half, Some(5_000));
         assert_eq!(figures.latency.most, Some(9_000));
-        // Started anew in between.
+        // Restarted in between.
         let figures = Figures::new(&report(13.0, &[(1_000, 1)]), &now);
         assert_eq!((figures.rate, figures.latency.half), (0.0, None));
     }

@@ -1,6 +1,6 @@
-//! How high each part of the screen is.
+//! Heights of the parts of the screen.
 
-/// Lines of each part, from the top down.
+/// Lines of each part, from top to bottom.
 pub(super) type Heights = [u16; 9];
 
 const HEAD: usize = 0;
@@ -13,15 +13,15 @@ const CERTIFICATES: usize = 6;
 const CLIENTS: usize = 7;
 const FOOT: usize = 8;
 
-/// The frame around a part.
+/// Lines of the frame around a part.
 const FRAME: usize = 2;
-/// A table with its head and one row.
+/// Lines of a table with its header and one row.
 const TABLE: u16 = 4;
 
-/// Shares out a terminal of `height` lines. `lists` says how many lines there are to be told of pools of
-/// scripts, limits and certificates; of nothing, nothing is shown.
+/// Distributes the `height` lines of a terminal. `lists` are the lines of script pools, limits and certificates; empty lists
+/// are not shown.
 ///
-/// What `top` is for comes first: 24 lines hold a piece of everything but limits and certificates.
+/// The main figures have priority: 24 lines hold a part of everything but limits and certificates.
 pub(super) fn heights(height: u16, lists: [usize; 3]) -> Heights {
     let list = |lines: usize, most: usize| match lines.min(most) {
         0 => 0,
@@ -50,7 +50,7 @@ pub(super) fn heights(height: u16, lists: [usize; 3]) -> Heights {
     let mut left = height;
     for (part, lines) in wanted {
         let more = lines - heights[part];
-        // A part of which only the frame would be seen is none.
+        // Omit a part if only its frame would fit.
         if heights[part] == 0 && more > left {
             continue;
         }
@@ -71,30 +71,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_terminal_has_a_piece_of_everything_that_is_asked_for_first() {
-        let told = heights(24, [2, 9, 3]);
-        assert_eq!(told, [1, 3, 8, TABLE, 3, 0, 0, TABLE, 1]);
+    fn a_small_terminal_has_a_part_of_the_main_figures() {
+        let heights_of = heights(24, [2, 9, 3]);
+        assert_eq!(heights_of, [1, 3, 8, TABLE, 3, 0, 0, TABLE, 1]);
         let without_scripts = heights(24, [0, 9, 3]);
         assert_eq!(without_scripts, [1, 3, 8, TABLE, 0, 3, 0, TABLE, 1]);
     }
 
     #[test]
-    fn a_large_terminal_has_everything_and_routes_have_most() {
-        let told = heights(60, [1, 9, 1]);
-        assert_eq!((told[CHARTS], told[FACTS], told[LIMITS]), (6, 8, 7));
-        assert_eq!((told[SCRIPTS], told[CERTIFICATES]), (3, 3));
-        assert!(told[ROUTES] > told[CLIENTS] && told[CLIENTS] > TABLE);
+    fn a_large_terminal_has_everything_and_most_lines_for_routes() {
+        let heights_of = heights(60, [1, 9, 1]);
+        assert_eq!((heights_of[CHARTS], heights_of[FACTS], heights_of[LIMITS]), (6, 8, 7));
+        assert_eq!((heights_of[SCRIPTS], heights_of[CERTIFICATES]), (3, 3));
+        assert!(heights_of[ROUTES] > heights_of[CLIENTS] && heights_of[CLIENTS] > TABLE);
     }
 
     #[test]
-    fn no_more_lines_are_used_than_there_are_and_no_part_is_a_frame_only() {
+    fn lines_suffice_and_no_part_is_only_a_frame() {
         for height in 0..100 {
             for lists in [[0, 0, 0], [1, 1, 1], [9, 9, 9], [0, 9, 1]] {
-                let told = heights(height, lists);
-                let frames = &told[CHARTS..FOOT];
-                assert!(frames.iter().all(|&lines| lines == 0 || lines > 2), "{height}: {told:?}");
-                let used = told.iter().sum::<u16>();
-                assert!(used == height || used < height && height < 9, "{height}: {told:?}");
+                let heights_of = heights(height, lists);
+                let frames = &heights_of[CHARTS..FOOT];
+                assert!(
+                    frames.iter().all(|&lines| lines == 0 || lines > 2),
+                    "{height}: {heights_of:?}"
+                );
+                let used = heights_of.iter().sum::<u16>();
+                assert!(used == height || used < height && height < 9, "{height}: {heights_of:?}");
             }
         }
     }

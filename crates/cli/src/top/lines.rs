@@ -1,4 +1,4 @@
-//! What has a line of its own: pools of scripts, limits and certificates.
+//! Lines of script pools, limits and certificates.
 
 use std::fmt::Write;
 
@@ -6,15 +6,15 @@ use dunlin_server::status::{Certificate, Report, RouteLimits, Scripts};
 
 use crate::watch::{size, took};
 
-/// A line, and whether it is to be looked at.
-pub(super) struct Told {
+/// A line, and whether it needs attention.
+pub(super) struct ListLine {
     pub(super) text: String,
     pub(super) calls: bool,
 }
 
-/// Pools of scripts; one in which requests wait is to be looked at.
-pub(super) fn scripts(report: &Report) -> Vec<Told> {
-    let told = |pool: &Scripts| {
+/// Lines of script pools. Those with waiting requests need attention.
+pub(super) fn scripts(report: &Report) -> Vec<ListLine> {
+    let line = |pool: &Scripts| {
         let mut text = format!(
             "{} ({}): {} of {} processes, {} busy, {} waiting",
             pool.name, pool.kind, pool.processes, pool.most, pool.busy, pool.waiting
@@ -24,18 +24,18 @@ pub(super) fn scripts(report: &Report) -> Vec<Told> {
             // Writing to a String cannot fail.
             let _ = write!(text, ", longest {took} {}", pool.longest_script);
         }
-        Told { text, calls: pool.waiting > 0 }
+        ListLine { text, calls: pool.waiting > 0 }
     };
-    report.scripts.iter().map(told).collect()
+    report.scripts.iter().map(line).collect()
 }
 
-/// Limits of routes; one that has refused anything is to be looked at.
-pub(super) fn limits(report: &Report) -> Vec<Told> {
+/// Lines of limits. Those with rejected requests need attention.
+pub(super) fn limits(report: &Report) -> Vec<ListLine> {
     report.limits.iter().flat_map(of_route).collect()
 }
 
-fn of_route(of: &RouteLimits) -> Vec<Told> {
-    let told = |rule: &str, dry_run: bool, counts: String, refused: u64| Told {
+fn of_route(of: &RouteLimits) -> Vec<ListLine> {
+    let line = |rule: &str, dry_run: bool, counts: String, refused: u64| ListLine {
         text: format!(
             "{} {} {rule}{}: {counts}, {refused} refused",
             of.site,
@@ -46,24 +46,24 @@ fn of_route(of: &RouteLimits) -> Vec<Told> {
     };
     let concurrency = of.concurrency.iter().map(|of| {
         let counts = format!("{} run, {} wait, {} served", of.running, of.waiting, of.served);
-        told(&of.rule, of.dry_run, counts, of.refused + of.expired)
+        line(&of.rule, of.dry_run, counts, of.refused + of.expired)
     });
     let bandwidth = of.bandwidth.iter().map(|of| {
         let counts = format!("{} are sent, {} so far", of.sending, size(of.sent));
-        told(&of.rule, of.dry_run, counts, of.refused)
+        line(&of.rule, of.dry_run, counts, of.refused)
     });
     let rates = of
         .rates
         .iter()
-        .map(|of| told(&of.rule, of.dry_run, format!("{} passed", of.passed), of.refused));
+        .map(|of| line(&of.rule, of.dry_run, format!("{} passed", of.passed), of.refused));
     concurrency.chain(bandwidth).chain(rates).collect()
 }
 
-/// Certificates; one that is not there, has expired, or is not renewed is to be looked at.
-pub(super) fn certificates(report: &Report) -> Vec<Told> {
+/// Lines of certificates. Those that are missing, expired or not renewed need attention.
+pub(super) fn certificates(report: &Report) -> Vec<ListLine> {
     let now = report.server.time;
     let days = |until: f64| format!("{:.0} days", ((until - now) / 86_400.0).floor());
-    let told = |of: &Certificate| {
+    let line = |of: &Certificate| {
         let names = if of.names.is_empty() { &of.file } else { &of.names.join(", ") };
         let good = match of.expires {
             None => "not there yet".to_owned(),
@@ -78,7 +78,7 @@ pub(super) fn certificates(report: &Report) -> Vec<Told> {
             let _ = write!(text, ", failed {} times: {error}", of.failures);
         }
         let calls = of.error.is_some() || of.expires.is_none_or(|until| until <= now);
-        Told { text, calls }
+        ListLine { text, calls }
     };
-    report.certificates.iter().map(told).collect()
+    report.certificates.iter().map(line).collect()
 }

@@ -1,4 +1,4 @@
-//! The figures on a terminal.
+//! The full-screen display.
 
 use std::cmp::Reverse;
 
@@ -10,21 +10,21 @@ use ratatui::widgets::{Block, Cell, Paragraph, Row as TableRow, Sparkline, Table
 
 use super::figures::{Figures, History, OF_CLIENT, PERCENTILES, Row, nanos};
 use super::layout;
-use super::lines::{self, Told};
+use super::lines::{self, ListLine};
 use crate::watch::size;
 
-/// What is on the screen.
+/// The content of the screen.
 pub(super) struct Screen {
     pub(super) figures: Figures,
     pub(super) history: History,
     pub(super) order: Order,
     pub(super) is_paused: bool,
-    /// The server does not answer.
+    /// Error of the last request to the server.
     pub(super) trouble: Option<String>,
     pub(super) place: String,
 }
 
-/// What routes and clients are ordered by.
+/// Order of routes and clients.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Order {
     Requests,
@@ -49,7 +49,7 @@ impl Order {
         }
     }
 
-    /// Rows that fail come first: there may be no room for all.
+    /// Failing rows come first, since there may not be room for all.
     fn key(self, row: &Row) -> (u64, u64, u64) {
         let first = match self {
             Self::Requests => row.rate,
@@ -73,8 +73,8 @@ impl Screen {
         let hidden = [(limited, &limits), (certified, &certificates)]
             .into_iter()
             .filter(|(area, _)| area.height == 0)
-            .flat_map(|(_, told)| told)
-            .any(|told| told.calls);
+            .flat_map(|(_, lines)| lines)
+            .any(|line| line.calls);
         self.head(frame, head);
         self.charts(frame, charts);
         self.facts(frame, facts);
@@ -87,12 +87,12 @@ impl Screen {
             " q ".reversed(),
             " end  ".into(),
             " p ".reversed(),
-            (if self.is_paused { " go on  " } else { " pause  " }).into(),
+            (if self.is_paused { " resume  " } else { " pause  " }).into(),
             " s ".reversed(),
             format!(" order: {}", self.order.name()).into(),
         ]);
         if hidden {
-            keys.push_span("  limits or certificates call: see --once".yellow());
+            keys.push_span("  limits or certificates: see --once".yellow());
         }
         frame.render_widget(keys, foot);
     }
@@ -117,7 +117,7 @@ impl Screen {
             None if self.is_paused => line.push(Span::from("  paused").yellow()),
             None => {}
         }
-        // Last, for it is what a narrow terminal can do without.
+        // Last, since it is the least important on a narrow terminal.
         line.push(Span::from(format!("  {}", self.place)).dim());
         frame.render_widget(Line::from(line), area);
     }
@@ -141,7 +141,7 @@ impl Screen {
                 Color::Green,
             ),
         ];
-        // What the longest values need on 80 columns, with the shorter names.
+        // Widths of the longest values with the short names on 80 columns.
         let areas = Layout::horizontal([20, 18, 29, 13].map(Constraint::Fill)).areas::<4>(area);
         for ((names, value, values, color), area) in charts.into_iter().zip(areas) {
             let width = area.width.saturating_sub(2) as usize;
@@ -199,7 +199,7 @@ impl Screen {
             let width = area.width.saturating_sub(2) as usize;
             let line = |(name, value): (String, String)| {
                 let room = width.saturating_sub(name.chars().count() + 1);
-                // Of what there is, half a number would be worse than none.
+                // Omit the limit rather than truncate a number.
                 let value = match value.split_once(" of ") {
                     Some((short, _)) if value.chars().count() > room => short.to_owned(),
                     _ => value,
@@ -229,7 +229,7 @@ impl Screen {
             0 => title.to_owned(),
             hidden => format!("{title} ({hidden} more)"),
         };
-        // A row without its name says nothing: on a narrow terminal the columns that tell least are left out.
+        // On a narrow terminal, omit the least important columns rather than the names.
         let is_narrow = area.width < NARROW;
         let columns = |mut cells: Vec<Cell<'static>>| {
             if is_narrow {
@@ -270,22 +270,22 @@ impl Screen {
         frame.render_widget(table, area);
     }
 
-    fn list(frame: &mut Frame<'_>, area: Rect, title: &str, told: Vec<Told>) {
-        let line = |told: Told| {
-            let line = Line::from(told.text);
-            if told.calls { line.yellow() } else { line }
+    fn list(frame: &mut Frame<'_>, area: Rect, title: &str, lines: Vec<ListLine>) {
+        let styled = |line: ListLine| {
+            let text = Line::from(line.text);
+            if line.calls { text.yellow() } else { text }
         };
-        let lines: Vec<_> = told.into_iter().map(line).collect();
+        let lines: Vec<_> = lines.into_iter().map(styled).collect();
         let block = Block::bordered().border_style(Style::new().dim()).title(title);
         frame.render_widget(Paragraph::new(lines).block(block), area);
     }
 }
 
-/// Columns below which tables have fewer of them.
+/// Width below which tables omit columns.
 const NARROW: u16 = 76;
 
-/// Those that are to be looked at first, for there may be no room for all.
-fn first(mut told: Vec<Told>) -> Vec<Told> {
-    told.sort_by_key(|told| Reverse(told.calls));
-    told
+/// Lines that need attention come first, since there may not be room for all.
+fn first(mut lines: Vec<ListLine>) -> Vec<ListLine> {
+    lines.sort_by_key(|line| Reverse(line.calls));
+    lines
 }
