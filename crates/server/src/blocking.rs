@@ -46,7 +46,7 @@ pub(crate) enum Rejected {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) name: &'static str,
-    /// Jobs that run at once.
+    /// Jobs that run at once. With none, the caller runs each job itself.
     pub(crate) threads: usize,
     /// Jobs that wait for a thread.
     pub(crate) queue: usize,
@@ -107,6 +107,24 @@ impl Default for Pools {
     }
 }
 
+#[cfg(test)]
+impl Pools {
+    /// Pools without threads: the caller runs each job itself, so that the order of all work is the same in each run.
+    pub(crate) fn inline() -> Self {
+        let pool = || {
+            Pool::new(Bounds { name: "inline", threads: 0, queue: 0, weight: u64::MAX, nice: 0 })
+        };
+        Self {
+            files: pool(),
+            listings: pool(),
+            passwords: pool(),
+            starts: pool(),
+            bodies: pool(),
+            compression: pool(),
+        }
+    }
+}
+
 impl Pool {
     pub(crate) fn new(bounds: Bounds) -> Self {
         let inner = Inner { bounds, state: Mutex::default(), changed: Condvar::new() };
@@ -140,6 +158,10 @@ impl Pool {
         work: impl FnOnce() + Send + 'static,
     ) -> Result<(), Rejected> {
         let inner = &self.inner;
+        if inner.bounds.threads == 0 {
+            work();
+            return Ok(());
+        }
         let mut state = inner.lock();
         if state.queue.len() >= inner.bounds.queue {
             return Err(Rejected::Full);

@@ -1,22 +1,47 @@
-//! A worker's idea of the time: read once a tick, used by every request in between.
+//! The time: the sources of time, and the copy of a worker that is read once a tick and used by every request in between.
+//!
+//! Tests replace the sources (`manual`).
+
+#[cfg(test)]
+pub(crate) mod manual;
+mod system;
 
 use std::cell::{Cell, RefCell};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::pin::pin;
+use std::time::{Duration, Instant};
 
 use dunlin_http::semantics::date;
-use rustix::time::{ClockId, clock_gettime};
+use futures_util::future::{Either, select};
+
+#[cfg(test)]
+pub(crate) use self::manual::{Sleep, monotonic_millis, now, since_1970};
+#[cfg(not(test))]
+pub(crate) use self::system::{Sleep, monotonic_millis, now, since_1970};
+
+/// Resolves after `time`.
+pub(crate) async fn sleep(time: Duration) {
+    Sleep::until(now() + time).await;
+}
+
+/// The output of `future`; `None` when `limit` passes first.
+pub(crate) async fn timeout<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
+    match select(pin!(future), Sleep::until(now() + limit)).await {
+        Either::Left((output, _)) => Some(output),
+        Either::Right(_) => None,
+    }
+}
 
 /// How often [`Clock::update`] is called while there are connections.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
-/// Time that is at most one [`TICK`] old.
+/// The time of a worker, at most one [`TICK`] old.
 #[derive(Debug)]
 pub(crate) struct Clock {
-    /// Milliseconds of the monotonic clock, which no change of the date moves.
+    /// Milliseconds of the monotonic clock, which setting the date does not change.
     now: Cell<u64>,
     /// Seconds since 1970.
     unix: Cell<u64>,
-    /// One moment, by the monotonic clock and since 1970.
+    /// One moment, on the monotonic clock and since 1970.
     anchor: Cell<(Instant, Duration)>,
     date_line: RefCell<Vec<u8>>,
 }
@@ -26,7 +51,7 @@ impl Clock {
         let clock = Self {
             now: Cell::new(0),
             unix: Cell::new(u64::MAX),
-            anchor: Cell::new((Instant::now(), Duration::ZERO)),
+            anchor: Cell::new((now(), Duration::ZERO)),
             date_line: RefCell::default(),
         };
         clock.update();
@@ -35,8 +60,8 @@ impl Clock {
 
     pub(crate) fn update(&self) {
         self.now.set(monotonic_millis());
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.anchor.set((Instant::now(), since_1970));
+        let since_1970 = since_1970();
+        self.anchor.set((now(), since_1970));
         let unix = since_1970.as_secs();
         if self.unix.replace(unix) != unix {
             let mut line = self.date_line.borrow_mut();
@@ -47,14 +72,13 @@ impl Clock {
         }
     }
 
-    /// How long the next tick is to be waited for: not longer than the second of the date lasts, so that no response has
-    /// the date of the second before.
+    /// The time until the next tick: at most until the second of the date ends, so that no response has the date of the
+    /// previous second.
     pub(crate) fn until_tick() -> Duration {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        until_tick_at(since_1970)
+        until_tick_at(since_1970())
     }
 
-    /// Milliseconds since some moment before the start.
+    /// Milliseconds since some moment before the server started.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         self.now.get()
@@ -66,8 +90,7 @@ impl Clock {
         self.unix.get()
     }
 
-    /// That moment since 1970, without asking the system: exact but for what the date was set by since the
-    /// last tick.
+    /// `moment` since 1970, without a system call: exact, except for changes of the date since the last tick.
     #[inline]
     pub(crate) fn since_1970(&self, moment: Instant) -> Duration {
         let (anchor, since_1970) = self.anchor.get();
@@ -77,7 +100,7 @@ impl Clock {
         }
     }
 
-    /// Hands over the `Date: …` line with its CR LF.
+    /// Calls `use_line` with the line `Date: …` and its CR LF.
     #[inline]
     pub(crate) fn with_date_line<R>(&self, use_line: impl FnOnce(&[u8]) -> R) -> R {
         use_line(&self.date_line.borrow())
@@ -88,14 +111,8 @@ impl Clock {
 fn until_tick_at(since_1970: Duration) -> Duration {
     let next_second =
         Duration::from_secs(1) - Duration::from_nanos(since_1970.subsec_nanos().into());
-    // A timer may be early by less than that.
+    // A timer may fire early by less than a millisecond.
     TICK.min(next_second + Duration::from_millis(1))
-}
-
-/// The monotonic clock, in milliseconds.
-pub(crate) fn monotonic_millis() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
 }
 
 #[cfg(test)]

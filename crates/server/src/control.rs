@@ -33,6 +33,12 @@ pub(crate) struct Command {
 pub(crate) struct Commands(mpsc::UnboundedSender<Command>);
 
 impl Commands {
+    /// For a server without a control: every command fails.
+    #[cfg(test)]
+    pub(crate) fn closed() -> Self {
+        Self(mpsc::unbounded_channel().0)
+    }
+
     /// Gives a command and waits for what comes of it: a sentence either way.
     pub(crate) async fn give(&self, action: Action) -> Result<String, String> {
         let (answer, answered) = oneshot::channel();

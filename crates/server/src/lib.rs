@@ -23,6 +23,8 @@ mod spawn;
 mod stream;
 mod telemetry;
 mod temp_files;
+#[cfg(test)]
+mod testing;
 mod tls;
 mod transport;
 mod worker;

@@ -8,7 +8,6 @@ use std::ops::Deref;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 use dunlin_http::semantics::target::{self, Target};
 use dunlin_http::semantics::{ContentCoding, Method, host, path};
@@ -23,6 +22,7 @@ use crate::cache::{Representation, StoredContent};
 use crate::checks::{
     CheckInput, Checks, Client, Decision, PendingDecision, Rejection, RequestContext,
 };
+use crate::clock;
 use crate::config::{Handler, Settings, Site};
 use crate::early_hints::EarlyHints;
 use crate::handler::file::OwnedSubject;
@@ -440,7 +440,7 @@ impl Wait {
         if let Err(reply) = self.all(number, waiting, &mut incoming).await {
             return complete(&self.request.as_request(), reply, incoming).await;
         }
-        self.context.set_admitted_at(Instant::now());
+        self.context.set_admitted_at(clock::now());
         if self.subject.path.is_empty() {
             let mut path = Vec::new();
             // It was decoded when the answer that the cache had was kept.
@@ -469,7 +469,7 @@ impl Wait {
                 Some(waiting) => waiting.await.map_err(|refused| self.refuse(refused))?,
                 None => script::receive_body(ctx, request, &self.subject(), incoming).await?,
             }
-            let input = CheckInput { ctx, request, context, now: Instant::now(), at_once: None };
+            let input = CheckInput { ctx, request, context, now: clock::now(), at_once: None };
             (number, waiting) = match self.checks.check(&input, number + 1) {
                 (_, Decision::Allow) => return Ok(()),
                 (_, Decision::Reject(refused)) => return Err(self.refuse(refused)),
@@ -491,6 +491,10 @@ pub(crate) fn handle(
     subject: &Subject<'_>,
 ) -> Routed {
     let settings = subject.settings;
+    #[cfg(test)]
+    if let Some(reply) = crate::testing::handler::reply(subject.path, request) {
+        return routed(subject.site, settings, reply, true, subject.context.cloned());
+    }
     let mut reads_body = false;
     let reply = match &settings.handler {
         Handler::Files => files(ctx, request, subject),

@@ -1,11 +1,16 @@
-//! What carries a connection's bytes: TCP, TLS over it, or a Unix socket. Drivers see plain bytes.
+//! The byte stream of a connection: TCP, TLS over TCP, or a Unix socket. Protocol adapters read and write plain bytes.
+//! Tests have a stream in memory (`memory`).
+
+#[cfg(test)]
+pub(crate) mod memory;
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr};
 use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use rustix::net::sockopt::{set_tcp_cork, set_tcp_quickack};
 use rustix::net::{RecvFlags, recv};
@@ -16,30 +21,32 @@ use tokio::net::{TcpStream, UnixStream};
 use crate::config::Config;
 use crate::tls::{Certificates, Policy, Session, Standing, TlsInfo};
 
-/// A connection's bytes.
+/// The byte stream of a connection.
 pub(crate) enum Transport {
     Tcp(TcpStream),
     Tls(Box<Session>),
     Unix(UnixStream),
+    #[cfg(test)]
+    Memory(memory::ServerEnd),
 }
 
-/// Who is at the other end of a connection.
+/// The client of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Peer {
     /// A client that has an address.
     Ip(IpAddr),
-    /// A process of this machine, by a Unix socket: it has no address.
+    /// A process on this machine that connects by a Unix socket: it has no address.
     Unix,
 }
 
 impl Peer {
-    /// A client at that address.
+    /// The client at `address`.
     pub(crate) fn of(address: SocketAddr) -> Self {
         Self::Ip(address.ip().to_canonical())
     }
 
-    /// What stands for one client among addresses: of IPv6 the network of /64, of which each client has
-    /// all addresses to itself.
+    /// The key for limits per client: an IPv4 address, or the /64 network of an IPv6 address, since one client commonly
+    /// has all addresses of such a network.
     pub(crate) fn network(self) -> Self {
         match self {
             Self::Ip(IpAddr::V6(address)) => {
@@ -50,7 +57,7 @@ impl Peer {
         }
     }
 
-    /// Its address, if it has one.
+    /// The address, if the client has one.
     pub(crate) fn ip(self) -> Option<IpAddr> {
         match self {
             Self::Ip(address) => Some(address),
@@ -68,17 +75,17 @@ impl fmt::Display for Peer {
     }
 }
 
-/// What stands for the address of a client that has none, as in other servers.
+/// The text for the address of a client that has none, as in other servers.
 pub(crate) const UNIX: &str = "unix:";
 
-/// The two ends of a connection by TCP.
+/// The two socket addresses of a TCP connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ends {
     pub(crate) remote: SocketAddr,
     pub(crate) local: SocketAddr,
 }
 
-/// What is encrypted at a time: all that a driver collects for one write.
+/// Bytes that one write encrypts at most: all that an adapter collects for one write.
 const STRETCH: usize = 192 * 1024;
 
 impl Transport {
@@ -86,15 +93,14 @@ impl Transport {
         match self {
             Self::Tcp(tcp) => Some(tcp),
             Self::Tls(session) => Some(&session.tcp),
-            Self::Unix(_) => None,
+            _ => None,
         }
     }
 
-    fn socket(&self) -> SockRef<'_> {
+    fn session(&self) -> Option<&Session> {
         match self {
-            Self::Tcp(tcp) => tcp.into(),
-            Self::Tls(session) => (&session.tcp).into(),
-            Self::Unix(unix) => unix.into(),
+            Self::Tls(session) => Some(session),
+            _ => None,
         }
     }
 
@@ -102,73 +108,74 @@ impl Transport {
         matches!(self, Self::Tls(_))
     }
 
-    /// Has the kernel take so many bytes beyond what the client has room for.
+    /// Limits how many bytes the kernel accepts beyond what the client has room for.
     pub(crate) fn bound_unsent(&self, bytes: u32) {
         if let Some(tcp) = self.tcp() {
-            // Without it the answer leaves all the same, in more turns.
+            // Without the option the response takes more wake-ups.
             let _ = SockRef::from(tcp).set_tcp_notsent_lowat(bytes);
         }
     }
 
-    /// Bytes that the kernel has for the client and the client has not acknowledged; `None` when it does not tell.
+    /// Bytes in the kernel that the client has not acknowledged; `None` when that is unknown.
     pub(crate) fn unacknowledged(&self) -> Option<u32> {
-        dunlin_sock_diag::unacknowledged(self.tcp()?.as_fd()).ok()
+        match self {
+            #[cfg(test)]
+            Self::Memory(memory) => Some(memory.unacknowledged()),
+            _ => dunlin_sock_diag::unacknowledged(self.tcp()?.as_fd()).ok(),
+        }
     }
 
-    /// Has the kernel send full segments alone until this is taken back: whether it does.
+    /// Sets `TCP_CORK`: the kernel sends full segments only. Returns whether the option is set.
     pub(crate) fn cork(&self, corked: bool) -> bool {
         let Self::Tcp(tcp) = self else { return false };
         set_tcp_cork(tcp, corked).is_ok()
     }
 
-    /// Whether what was read may be sent again by others: the handshake of TLS has not ended.
+    /// Whether the received bytes may be a replay, because the TLS handshake has not ended.
     #[inline]
     pub(crate) fn is_early(&self) -> bool {
-        match self {
-            Self::Tcp(_) | Self::Unix(_) => false,
-            Self::Tls(session) => session.is_early(),
-        }
+        self.session().is_some_and(Session::is_early)
     }
 
-    /// The policy that the handshake of TLS met.
+    /// The policy that the TLS handshake met.
     #[inline]
     pub(crate) fn policy(&self) -> Policy {
-        match self {
-            Self::Tcp(_) | Self::Unix(_) => Policy::UNENCRYPTED,
-            Self::Tls(session) => session.policy(),
-        }
+        self.session().map_or(Policy::UNENCRYPTED, Session::policy)
     }
 
-    /// Compares the handshake of TLS with the present policy of the site that it named.
+    /// Compares the TLS handshake with the current policy of the site that the client named.
     pub(crate) fn renew_policy(
         &mut self,
         config: &Config,
         certificates: &Certificates,
     ) -> Standing {
         match self {
-            Self::Tcp(_) | Self::Unix(_) => Standing::Unchanged,
             Self::Tls(session) => session.renew_policy(config, certificates),
+            _ => Standing::Unchanged,
         }
     }
 
-    /// What is known of the encryption; `None` when there is none.
+    /// Properties of the encryption; `None` without TLS.
     pub(crate) fn tls(&self) -> Option<TlsInfo> {
-        match self {
-            Self::Tcp(_) | Self::Unix(_) => None,
-            Self::Tls(session) => Some(session.info()),
-        }
+        self.session().map(Session::info)
     }
 
-    /// The addresses of both ends; `None` by a Unix socket.
+    /// The addresses of both ends; `None` for a Unix socket.
     ///
     /// # Errors
-    /// When the client is gone.
+    /// When the client has closed the connection.
     pub(crate) fn ends(&self) -> io::Result<Option<Ends>> {
-        let Some(tcp) = self.tcp() else { return Ok(None) };
-        Ok(Some(Ends { remote: tcp.peer_addr()?, local: tcp.local_addr()? }))
+        match self {
+            #[cfg(test)]
+            Self::Memory(memory) => Ok(Some(memory.ends())),
+            _ => {
+                let Some(tcp) = self.tcp() else { return Ok(None) };
+                Ok(Some(Ends { remote: tcp.peer_addr()?, local: tcp.local_addr()? }))
+            }
+        }
     }
 
-    /// Reads what has come; nothing at the other side's end.
+    /// Reads received bytes; no bytes at the end of the stream.
     #[inline]
     pub(crate) fn poll_read(
         &mut self,
@@ -179,18 +186,20 @@ impl Transport {
             Self::Tcp(tcp) => poll_read_tcp(tcp, cx, buffer),
             Self::Tls(session) => session.poll_read(cx, buffer),
             Self::Unix(unix) => Pin::new(unix).poll_read(cx, buffer),
+            #[cfg(test)]
+            Self::Memory(memory) => memory.poll_read(cx, buffer),
         }
     }
 
-    /// Whether the worker may have been told of bytes that have not been read.
+    /// Whether the runtime may have reported bytes that have not been read.
     pub(crate) fn is_told_to_read(&self, cx: &mut Context<'_>) -> bool {
         match self {
             Self::Tcp(tcp) => tcp.poll_read_ready(cx).is_ready(),
-            Self::Tls(_) | Self::Unix(_) => true,
+            _ => true,
         }
     }
 
-    /// Sends some of `bytes` now.
+    /// Writes some of `bytes` now.
     ///
     /// # Errors
     /// `WouldBlock` when there is no room.
@@ -203,30 +212,34 @@ impl Transport {
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
                 let bytes = &bytes[..bytes.len().min(STRETCH)];
-                // What is not taken now goes before whatever comes next.
+                // What the socket does not take now precedes the next write.
                 session.write(&[io::IoSlice::new(bytes)])
             }
+            #[cfg(test)]
+            Self::Memory(memory) => memory.try_write(bytes),
         }
     }
 
-    /// Waits for room in the socket.
+    /// Waits until the socket has room.
     pub(crate) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(tcp) => tcp.poll_write_ready(cx),
             Self::Tls(session) => session.tcp.poll_write_ready(cx),
             Self::Unix(unix) => unix.poll_write_ready(cx),
+            #[cfg(test)]
+            Self::Memory(memory) => memory.poll_write_ready(cx),
         }
     }
 
-    /// Waits until the socket has all that was written.
+    /// Waits until the socket has all written bytes.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
             Self::Tls(session) => session.poll_flush(cx),
+            _ => Poll::Ready(Ok(())),
         }
     }
 
-    /// Sends `bytes` from `at` on, until the socket has all of them.
+    /// Writes `bytes` from `at` on, until the socket has all of them.
     pub(crate) fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
@@ -245,52 +258,55 @@ impl Transport {
         self.poll_flush(cx)
     }
 
-    /// Whether the socket has all that was written.
+    /// Whether the socket has all written bytes.
     pub(crate) fn is_flushed(&self) -> bool {
-        match self {
-            Self::Tcp(_) | Self::Unix(_) => true,
-            Self::Tls(session) => session.is_flushed(),
-        }
+        self.session().is_none_or(Session::is_flushed)
     }
 
-    /// Bytes that were written and are not with the socket.
+    /// Written bytes that the socket has not taken.
     pub(crate) fn unsent(&self) -> usize {
-        match self {
-            Self::Tcp(_) | Self::Unix(_) => 0,
-            Self::Tls(session) => session.unsent(),
-        }
+        self.session().map_or(0, Session::unsent)
     }
 
-    /// What tells of progress that callers do not see: bytes of ciphertext that are gone.
+    /// Bytes of ciphertext that the socket has taken: progress that the count of plain bytes does not show.
     pub(crate) fn written(&self) -> u64 {
-        match self {
-            Self::Tcp(_) | Self::Unix(_) => 0,
-            Self::Tls(session) => session.written(),
-        }
+        self.session().map_or(0, Session::written)
     }
 
-    /// Has the kernel acknowledge at once: a client that sends a message in parts may hold back the
-    /// next part until this one is acknowledged, which the kernel would put off for 40 ms.
+    /// Makes the kernel acknowledge at once. A client that sends a message in parts may hold back the next part until the
+    /// previous one is acknowledged, which the kernel would delay by 40 ms.
     pub(crate) fn acknowledge(&self) {
         if let Some(tcp) = self.tcp() {
             let _ = set_tcp_quickack(tcp, true);
         }
     }
 
-    /// Says that nothing more comes.
+    /// Closes the sending side.
     pub(crate) fn shut_down(&mut self) -> io::Result<()> {
-        if let Self::Tls(session) = self {
-            session.close();
+        self.end();
+        match self {
+            Self::Tcp(tcp) => SockRef::from(&*tcp).shutdown(Shutdown::Write),
+            Self::Tls(session) => SockRef::from(&session.tcp).shutdown(Shutdown::Write),
+            Self::Unix(unix) => SockRef::from(&*unix).shutdown(Shutdown::Write),
+            #[cfg(test)]
+            Self::Memory(memory) => memory.shut_down(),
         }
-        self.socket().shutdown(std::net::Shutdown::Write)
     }
 
-    /// Has the end of the connection discard what is in flight, so that a cut answer is seen to be cut.
+    /// Makes closing the connection discard bytes in flight and reset it, so that the client sees that the response is
+    /// incomplete.
     pub(crate) fn break_off(&self) {
-        let _ = self.socket().set_linger(Some(std::time::Duration::ZERO));
+        let discard = Some(Duration::ZERO);
+        let _ = match self {
+            Self::Tcp(tcp) => SockRef::from(tcp).set_linger(discard),
+            Self::Tls(session) => SockRef::from(&session.tcp).set_linger(discard),
+            Self::Unix(unix) => SockRef::from(unix).set_linger(discard),
+            #[cfg(test)]
+            Self::Memory(memory) => memory.break_off(),
+        };
     }
 
-    /// Ends the connection in order, after its last answer.
+    /// Ends the connection in order, after the last response: with TLS, sends `close_notify`.
     pub(crate) fn end(&mut self) {
         if let Self::Tls(session) = self {
             session.close();
@@ -298,8 +314,7 @@ impl Transport {
     }
 }
 
-/// What [`AsyncRead`] does for a socket, by a bare system call: the C library's has to see to it, each time,
-/// that the thread may be cancelled.
+/// [`AsyncRead`] for a TCP socket by a bare system call: the function of the C library also checks for thread cancellation.
 #[inline]
 pub(crate) fn poll_read_tcp(
     tcp: &TcpStream,
@@ -313,7 +328,7 @@ pub(crate) fn poll_read_tcp(
         let result = tcp.try_io(Interest::READABLE, || {
             let (count, _) = recv(tcp, &mut *room, RecvFlags::empty())?;
             received = Some(count);
-            // Less than there is room for was all that there is: the next read can wait to be told.
+            // A short read has emptied the socket: the next read waits for an event.
             match count > 0 && count < room.len() {
                 true => Err(io::ErrorKind::WouldBlock.into()),
                 false => Ok(()),

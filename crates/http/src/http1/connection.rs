@@ -16,6 +16,8 @@ pub struct Connection {
     scanned: u32,
     persistence: Persistence,
     expects_continue: bool,
+    /// The last call of [`Connection::head`] has read a whole head.
+    has_read_head: bool,
 }
 
 #[derive(Debug)]
@@ -55,6 +57,7 @@ impl Default for Connection {
             scanned: 0,
             persistence: Persistence::Keep,
             expects_continue: false,
+            has_read_head: false,
         }
     }
 }
@@ -81,14 +84,22 @@ impl Connection {
             self.scanned = input.len() as u32;
             return Ok(None);
         }
+        self.has_read_head = false;
         let Some(length) = head::parse(input, limits, head)? else {
             self.scanned = input.len() as u32;
             return Ok(None);
         };
         self.scanned = 0;
+        self.has_read_head = true;
         self.set_framing(&Request::new(input, head))?;
         use_target_authority(input, head);
         Ok(Some(length))
+    }
+
+    /// Whether the last call of [`Self::head`] has read a whole head. Then the head can be used even if the call has
+    /// failed, because the request is one that the engine does not accept.
+    pub fn has_read_head(&self) -> bool {
+        self.has_read_head
     }
 
     /// Determines framing and persistence from a complete head.

@@ -14,7 +14,7 @@ use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tokio::time::Sleep;
+use crate::clock::{Sleep, now};
 
 /// Configuration of a bandwidth limit. Rates are in bytes per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub(crate) struct Pacer {
     shared: Arc<Bandwidth>,
     connection: ConnectionPace,
     reservation: Reservation,
-    sleep: Option<Pin<Box<Sleep>>>,
+    sleep: Option<Sleep>,
 }
 
 /// The slots that one response has reserved.
@@ -222,7 +222,7 @@ impl fmt::Display for BandwidthRules {
 }
 
 /// Origin of the virtual clocks.
-static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+static ORIGIN: LazyLock<Instant> = LazyLock::new(now);
 
 const NANOS: u128 = 1_000_000_000;
 
@@ -272,16 +272,14 @@ impl Pacer {
             return Poll::Ready(0);
         }
         loop {
-            let now = ORIGIN.elapsed().as_nanos() as u64;
+            let now = now().saturating_duration_since(*ORIGIN).as_nanos() as u64;
             match self.reservation.advance(&self.shared, &self.connection, now, wanted) {
                 Ok(allowance) => return Poll::Ready(allowance),
                 Err(until) => {
                     let deadline = *ORIGIN + Duration::from_nanos(until);
-                    let sleep = self
-                        .sleep
-                        .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline.into())));
-                    sleep.as_mut().reset(deadline.into());
-                    if sleep.as_mut().poll(cx).is_pending() {
+                    let sleep = self.sleep.get_or_insert_with(|| Sleep::until(deadline));
+                    sleep.reset(deadline);
+                    if Pin::new(sleep).poll(cx).is_pending() {
                         return Poll::Pending;
                     }
                 }

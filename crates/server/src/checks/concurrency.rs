@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use tokio::time::Sleep;
+use crate::clock::{Sleep, now};
 
 /// Configuration of a concurrency limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +88,7 @@ pub(crate) struct Waiter {
     since: u64,
     /// Not resolved yet.
     is_open: bool,
-    sleep: Option<Pin<Box<Sleep>>>,
+    sleep: Option<Sleep>,
 }
 
 #[derive(Debug, Default)]
@@ -116,7 +116,7 @@ struct Load {
 
 impl Concurrency {
     pub(crate) fn new(rules: ConcurrencyRules) -> Self {
-        Self { rules, origin: Instant::now(), state: Mutex::default() }
+        Self { rules, origin: now(), state: Mutex::default() }
     }
 
     /// Requests a permit. `owner` is the client to which it counts, if there is a limit per client.
@@ -154,7 +154,7 @@ impl Concurrency {
     }
 
     fn now(&self) -> u64 {
-        self.origin.elapsed().as_millis() as u64
+        now().saturating_duration_since(self.origin).as_millis() as u64
     }
 
     fn enter_at(self: &Arc<Self>, owner: Option<Owner>, now: u64) -> Entry {
@@ -334,13 +334,10 @@ impl Future for Waiter {
                 Progress::Until(until) => until,
             };
             // Add one, as the clock counts whole milliseconds.
-            let deadline = (this.shared.origin + Duration::from_millis(until + 1)).into();
-            let sleep =
-                this.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-            if sleep.deadline() != deadline {
-                sleep.as_mut().reset(deadline);
-            }
-            if sleep.as_mut().poll(cx).is_pending() {
+            let deadline = this.shared.origin + Duration::from_millis(until + 1);
+            let sleep = this.sleep.get_or_insert_with(|| Sleep::until(deadline));
+            sleep.reset(deadline);
+            if Pin::new(sleep).poll(cx).is_pending() {
                 return Poll::Pending;
             }
         }

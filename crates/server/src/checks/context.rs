@@ -9,6 +9,7 @@ use dunlin_http::{FieldLines, Request};
 use super::bandwidth::{ConnectionPace, Pacer, Sender};
 use super::concurrency::Permit;
 use super::forwarding::Forwarded;
+use crate::clock;
 use crate::config::Server;
 use crate::tls::Policy;
 use crate::transport::{Ends, Peer, Transport};
@@ -97,7 +98,7 @@ impl RequestContext {
     pub(crate) fn new(client: Client) -> Self {
         Self {
             client,
-            routed_at: Instant::now(),
+            routed_at: clock::now(),
             user: OnceCell::new(),
             admitted_at: Cell::new(None),
             ends: OnceCell::new(),

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::prehashed::Prehashed;
 use super::{CheckInput, Decision, Rejection};
+use crate::clock;
 
 /// Configuration of a rate limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,7 +116,7 @@ impl RateLimit {
         Self {
             interval: (rules.period.as_nanos() / u128::from(rules.requests.max(1))).max(1) as u64,
             rules,
-            origin: Instant::now(),
+            origin: clock::now(),
             hasher: RandomState::new(),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
         }

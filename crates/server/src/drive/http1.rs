@@ -460,7 +460,7 @@ impl Connection {
                 {
                     return Next::Close;
                 }
-                Err(refusal) => return self.refuse(refusal, None, parts.output),
+                Err(refusal) => return self.refuse_message(refusal, message, parts),
             };
             *at += length;
             if self.engine.expects_continue() && *at < data.len() {
@@ -516,6 +516,8 @@ impl Future for Connection {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        #[cfg(test)]
+        crate::testing::count_poll();
         let this = self.get_mut();
         if !this.registered {
             this.registered = true;

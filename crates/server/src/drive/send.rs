@@ -15,6 +15,8 @@ use crate::cache::ContentFile;
 use crate::response::{Body, Piece};
 use crate::tls::Session;
 use crate::transport::Transport;
+#[cfg(test)]
+use crate::transport::memory::ServerEnd;
 
 /// What is left to send of one answer, or of several when only heads and small bodies are left.
 #[derive(Debug, Default)]
@@ -64,6 +66,8 @@ pub(super) fn send(
         Transport::Tcp(tcp) => send_plain(tcp, head, at, body, sent),
         Transport::Tls(session) => send_encrypted(session, head, at, body, sent),
         Transport::Unix(unix) => send_plain(unix, head, at, body, sent),
+        #[cfg(test)]
+        Transport::Memory(memory) => send_plain(memory, head, at, body, sent),
     }
 }
 
@@ -71,9 +75,14 @@ pub(super) fn send(
 /// Otherwise `at` is moved on, and what is in the way is for [`send`] to find out.
 #[inline]
 pub(super) fn send_at_once(stream: &Transport, bytes: &[u8], at: &mut usize) -> bool {
-    let Transport::Tcp(tcp) = stream else { return false };
     if !bytes.is_empty() {
-        *at = tcp.attempt(|| stream_write(tcp, bytes, SendFlags::NOSIGNAL)).unwrap_or(0);
+        *at = match stream {
+            Transport::Tcp(tcp) => tcp.write(bytes, More::No),
+            #[cfg(test)]
+            Transport::Memory(memory) => memory.try_write(bytes),
+            _ => return false,
+        }
+        .unwrap_or(0);
     }
     *at == bytes.len()
 }
@@ -139,13 +148,11 @@ fn send_plain(
         let rest = &head[*at..];
         let (taken, wanted) = match body.first_mut() {
             None if rest.is_empty() => return Ok(Sent::All),
-            None => {
-                (stream.attempt(|| stream_write(stream, rest, SendFlags::NOSIGNAL)), rest.len())
-            }
+            None => (stream.write(rest, More::No), rest.len()),
             Some(Piece::Memory(bytes)) => {
                 let slices = [IoSlice::new(rest), IoSlice::new(bytes)];
                 let slices = if rest.is_empty() { &slices[1..] } else { &slices[..] };
-                (stream.attempt(|| stream_write_vectored(stream, slices)), rest.len() + bytes.len())
+                (stream.write_vectored(slices), rest.len() + bytes.len())
             }
             Some(Piece::File(file, range)) if is_copied(file) => {
                 match send_copied(stream, rest, file, range)? {
@@ -161,7 +168,7 @@ fn send_plain(
                             body.push_first(Piece::Memory(left));
                         }
                         if taken < of {
-                            clear_writable(stream);
+                            stream.clear_writable();
                             return Ok(Sent::Blocked);
                         }
                         continue;
@@ -169,9 +176,7 @@ fn send_plain(
                 }
             }
             Some(Piece::File(..)) if !rest.is_empty() => {
-                // MORE: the head waits in the kernel for the data that follows at once.
-                let flags = SendFlags::NOSIGNAL | SendFlags::MORE;
-                (stream.attempt(|| stream_write(stream, rest, flags)), rest.len())
+                (stream.write(rest, More::Follows), rest.len())
             }
             Some(Piece::File(file, range)) => {
                 let result = send_file(stream, file, range.start, range.end - range.start)?;
@@ -206,7 +211,7 @@ fn send_plain(
         if taken < wanted {
             // The next attempt would only be told so by the kernel; the readiness event that
             // follows a short write is certain.
-            clear_writable(stream);
+            stream.clear_writable();
             return Ok(Sent::Blocked);
         }
     }
@@ -262,7 +267,7 @@ fn send_copied(
         };
         let slices = [IoSlice::new(head), IoSlice::new(copy)];
         let slices = if head.is_empty() { &slices[1..] } else { &slices[..] };
-        let taken = match stream.attempt(|| stream_write_vectored(stream, slices)) {
+        let taken = match stream.write_vectored(slices) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
             taken => taken?,
         };
@@ -331,14 +336,11 @@ fn send_file(
         }
     }
     let mut offset = start;
-    let result = stream.attempt(|| {
-        Ok(rustix::fs::sendfile(stream.as_fd(), file, Some(&mut offset), wanted as usize)?)
-    });
-    match result {
+    match stream.send_file(file, &mut offset, wanted as usize) {
         // The file ends before the length that its head has stated.
         Ok(0) => Ok(FileSent::Not(Sent::Changed)),
         Ok(count) if (count as u64) < wanted && !file.is_live() => {
-            clear_writable(stream);
+            stream.clear_writable();
             Ok(FileSent::Partly(count as u64))
         }
         Ok(count) => Ok(FileSent::Bytes(count as u64)),
@@ -373,33 +375,87 @@ pub(super) fn warm(file: &ContentFile, offset: u64, length: u64) {
     }
 }
 
-/// A socket that takes bytes as they are.
-trait Plain: AsFd {
-    /// Does what waits for room in the socket.
+/// A stream that sends bytes unchanged.
+trait Plain {
+    fn write(&self, bytes: &[u8], more: More) -> io::Result<usize>;
+
+    fn write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Sends up to `count` bytes of the file from `offset` on, and advances `offset`.
+    fn send_file(&self, file: &ContentFile, offset: &mut u64, count: usize) -> io::Result<usize>;
+
+    /// Records that the stream is full after a short write, so that the next attempt needs no system call to learn it.
+    fn clear_writable(&self);
+}
+
+/// Whether more bytes follow a write at once. The kernel holds the last segment back for them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum More {
+    No,
+    Follows,
+}
+
+/// A socket of the kernel.
+trait Socket: AsFd {
+    /// Runs an operation that fails with `WouldBlock` when the socket has no room.
     fn attempt<R>(&self, operation: impl FnOnce() -> io::Result<R>) -> io::Result<R>;
 }
 
-impl Plain for TcpStream {
+impl Socket for TcpStream {
+    #[inline]
     fn attempt<R>(&self, operation: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
         self.try_io(Interest::WRITABLE, operation)
     }
 }
 
-impl Plain for UnixStream {
+impl Socket for UnixStream {
+    #[inline]
     fn attempt<R>(&self, operation: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
         self.try_io(Interest::WRITABLE, operation)
     }
 }
 
-fn stream_write(stream: &impl Plain, bytes: &[u8], flags: SendFlags) -> io::Result<usize> {
-    Ok(rustix::net::send(stream.as_fd(), bytes, flags)?)
+impl<S: Socket> Plain for S {
+    #[inline]
+    fn write(&self, bytes: &[u8], more: More) -> io::Result<usize> {
+        let flags = match more {
+            More::No => SendFlags::NOSIGNAL,
+            More::Follows => SendFlags::NOSIGNAL | SendFlags::MORE,
+        };
+        self.attempt(|| Ok(rustix::net::send(self.as_fd(), bytes, flags)?))
+    }
+
+    #[inline]
+    fn write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.attempt(|| Ok(rustix::io::writev(self.as_fd(), slices)?))
+    }
+
+    fn send_file(&self, file: &ContentFile, offset: &mut u64, count: usize) -> io::Result<usize> {
+        self.attempt(|| Ok(rustix::fs::sendfile(self.as_fd(), file, Some(offset), count)?))
+    }
+
+    fn clear_writable(&self) {
+        let _ = self.attempt(|| -> io::Result<()> { Err(io::ErrorKind::WouldBlock.into()) });
+    }
 }
 
-fn stream_write_vectored(stream: &impl Plain, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-    Ok(rustix::io::writev(stream.as_fd(), slices)?)
-}
+#[cfg(test)]
+impl Plain for ServerEnd {
+    fn write(&self, bytes: &[u8], _more: More) -> io::Result<usize> {
+        self.try_write(bytes)
+    }
 
-/// Tells the runtime that the socket is full without asking the kernel once more.
-fn clear_writable(stream: &impl Plain) {
-    let _ = stream.attempt(|| -> io::Result<()> { Err(io::ErrorKind::WouldBlock.into()) });
+    fn write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.try_write_vectored(slices)
+    }
+
+    fn send_file(&self, file: &ContentFile, offset: &mut u64, count: usize) -> io::Result<usize> {
+        let mut buffer = vec![0; count];
+        let count = rustix::io::pread(file, &mut buffer, *offset)?;
+        let taken = self.try_write(&buffer[..count])?;
+        *offset += taken as u64;
+        Ok(taken)
+    }
+
+    fn clear_writable(&self) {}
 }

@@ -2,12 +2,12 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 use dunlin_http::Request;
 
 use super::{Incoming, Reply, Subject, Via, handle, refusal, refuse};
 use crate::checks::{CheckInput, Checks, Decision, PendingDecision, Rejection, RequestContext};
+use crate::clock;
 use crate::config::Candidate;
 use crate::handler::{file, script};
 use crate::response::Response;
@@ -111,7 +111,7 @@ impl Turn<'_, '_> {
                 Some(waiting) => waiting.await.map_err(refuse)?,
                 None => script::receive_body(ctx, request, subject, incoming).await?,
             }
-            let input = CheckInput { ctx, request, context, now: Instant::now(), at_once: None };
+            let input = CheckInput { ctx, request, context, now: clock::now(), at_once: None };
             (number, waiting) = match checks.check_redirected(&input, before, number + 1) {
                 (_, Decision::Allow) => return Ok(()),
                 (_, Decision::Reject(refused)) => return Err(refuse(refused)),

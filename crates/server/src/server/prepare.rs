@@ -23,10 +23,10 @@ use crate::worker::SharedState;
 
 /// What the workers go by, and the log that they write.
 #[derive(Clone)]
-pub(super) struct Generation {
-    pub(super) shared: Arc<SharedState>,
+pub(crate) struct Generation {
+    pub(crate) shared: Arc<SharedState>,
     /// Beside what is shared, so that it ends with the last request that writes to it.
-    pub(super) access_log: Option<Arc<AccessLog>>,
+    pub(crate) access_log: Option<Arc<AccessLog>>,
     directories: Arc<HashMap<PathBuf, Option<Place>>>,
 }
 
@@ -35,7 +35,7 @@ impl Generation {
     ///
     /// # Errors
     /// The first thing that cannot be had.
-    pub(super) fn first(
+    pub(crate) fn first(
         config: Config,
         startup: StartupSettings,
         commands: Commands,
@@ -89,7 +89,7 @@ impl Generation {
     ///
     /// # Errors
     /// The first thing that cannot be had.
-    pub(super) fn next(&self, mut config: Config) -> Result<Self, StartError> {
+    pub(crate) fn next(&self, mut config: Config) -> Result<Self, StartError> {
         let before = &*self.shared;
         let (then, now) = (&before.config.server, &mut config.server);
         // These hold until the next start.
@@ -143,7 +143,7 @@ impl Generation {
     }
 
     /// The directories that lead elsewhere than by `before`.
-    pub(super) fn moved(&self, before: &Self) -> Vec<Moved> {
+    pub(crate) fn moved(&self, before: &Self) -> Vec<Moved> {
         let moved = self
             .directories
             .iter()
@@ -153,7 +153,7 @@ impl Generation {
 
     /// Has every file and script looked for again, from its root on, if any directory has `moved`, and compared with the
     /// disk otherwise.
-    pub(super) fn look_again(&self, moved: &[Moved]) {
+    pub(crate) fn look_again(&self, moved: &[Moved]) {
         if moved.is_empty() {
             self.shared.roots.suspect();
             self.shared.cache.expire_all();
@@ -164,7 +164,7 @@ impl Generation {
 
     /// Ends what is only of use with `before`, and the processes that were started in directories that have `moved`, once
     /// every worker goes by this one.
-    pub(super) fn takes_over(&self, before: &Self, moved: &[Moved]) {
+    pub(crate) fn takes_over(&self, before: &Self, moved: &[Moved]) {
         let SharedState { config, cache, pools, limiter, roots, protected, bodies, .. } =
             &*self.shared;
         bodies.set(config);
@@ -210,7 +210,7 @@ fn directories(config: &Config) -> HashMap<PathBuf, Option<Place>> {
 }
 
 /// A directory that leads elsewhere than it did by the configuration before.
-pub(super) struct Moved {
+pub(crate) struct Moved {
     pub(super) path: PathBuf,
     now: Option<Place>,
 }

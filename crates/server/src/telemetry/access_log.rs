@@ -73,6 +73,20 @@ impl AccessLog {
         Ok(Arc::new(Self { format: settings.format, queue, reporter }))
     }
 
+    /// A log without a writer: lines wait until [`AccessLog::take_lines`].
+    #[cfg(test)]
+    pub(crate) fn in_memory(format: Format) -> Arc<Self> {
+        let queue = Arc::new(Queue::new(usize::MAX));
+        Arc::new(Self { format, queue, reporter: Arc::new(|text| panic!("{text}")) })
+    }
+
+    /// The lines that the workers have flushed since the last call.
+    #[cfg(test)]
+    pub(crate) fn take_lines(&self) -> Vec<String> {
+        let bytes = self.queue.take_batches();
+        String::from_utf8(bytes).expect("records are text").lines().map(str::to_owned).collect()
+    }
+
     /// Returns `true` if lines contain the timings of requests.
     pub(crate) fn has_timings(&self) -> bool {
         matches!(self.format, Format::Json)

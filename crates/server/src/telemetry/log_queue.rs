@@ -139,6 +139,20 @@ impl Queue {
         }
     }
 
+    /// Takes all that is queued, without a writer.
+    #[cfg(test)]
+    pub(super) fn take_batches(&self) -> Vec<u8> {
+        let mut state = self.lock();
+        (state.bytes, state.lines) = (0, 0);
+        let entries = state.entries.drain(..);
+        entries
+            .flat_map(|entry| match entry {
+                Entry::Batch(batch) => batch.bytes,
+                Entry::Reopen => Vec::new(),
+            })
+            .collect()
+    }
+
     /// Counts lost lines that are not part of a batch.
     pub(super) fn add_lost(&self, lines: u64) {
         self.lost.fetch_add(lines, Ordering::Relaxed);

@@ -9,6 +9,7 @@ use super::ScriptContext;
 use super::metrics::Label;
 use super::traces::Span;
 use crate::checks::{Client, ConnectionPace, Pacer, RequestContext};
+use crate::clock;
 use crate::config::Settings;
 use crate::transport::{Peer, Transport};
 
@@ -104,14 +105,14 @@ pub const PHASES: [&str; 7] = ["tls", "idle", "head", "route", "gate", "handler"
 impl ConnectionStart {
     /// Creates the timestamps of a connection that is accepted now.
     pub(crate) fn now() -> Self {
-        Self { accepted: Instant::now(), secured: None }
+        Self { accepted: clock::now(), secured: None }
     }
 }
 
 impl ReadTimes {
     /// Updates `known` after a read. A request `begins` with the bytes if none was incomplete.
     pub(crate) fn after_read(known: Option<Self>, begins: bool) -> Self {
-        let now = Instant::now();
+        let now = clock::now();
         let first_byte = known.filter(|_| !begins).map_or(now, |known| known.first_byte);
         Self { first_byte, last_read: now }
     }
@@ -150,7 +151,7 @@ impl RequestTelemetry {
         connection_start: Option<ConnectionStart>,
     ) -> Self {
         let ReadTimes { first_byte, last_read: head } =
-            read_times.unwrap_or_else(|| ReadTimes::at(Instant::now()));
+            read_times.unwrap_or_else(|| ReadTimes::at(clock::now()));
         let timestamps = Timestamps { connection_start, first_byte, head, first_out: None };
         let route_telemetry = RouteTelemetry::default();
         Self {
@@ -202,7 +203,7 @@ impl RequestTelemetry {
 
     /// Sets the time of the first byte of the response.
     pub(crate) fn begin_response(&mut self) {
-        self.timestamps.first_out = Some(Instant::now());
+        self.timestamps.first_out = Some(clock::now());
     }
 
     /// Starts the response: appends the fields of the checks and `Server-Timing`.
@@ -219,7 +220,7 @@ impl RequestTelemetry {
     /// Returns the phases so far as a value of `Server-Timing`, in milliseconds.
     fn server_timing(&self) -> String {
         // The duration of sending is unknown when the head is written.
-        let timings = Timings { send: None, ..self.timings(Instant::now()) };
+        let timings = Timings { send: None, ..self.timings(clock::now()) };
         let told = timings
             .iter()
             .map(|(name, micros)| format!("{name};dur={:.3}", micros as f64 / 1000.0));
@@ -255,7 +256,7 @@ impl RequestTelemetry {
         connection: &mut Option<ConnectionPace>,
         short: Option<usize>,
     ) -> Option<Pacer> {
-        self.context.as_ref()?.pacer(connection, short, Instant::now)
+        self.context.as_ref()?.pacer(connection, short, clock::now)
     }
 }
 

@@ -3,6 +3,8 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::time::Instant;
 
+use crate::clock;
+
 /// Context of one request to a script. The script, the logs and the response use it.
 #[derive(Debug)]
 pub(crate) struct ScriptContext {
@@ -55,7 +57,7 @@ impl ScriptContext {
 
     /// Sets a timestamp to the current time.
     pub(crate) fn mark(&self, timestamp: &Cell<Option<Instant>>) {
-        timestamp.set(Some(Instant::now()));
+        timestamp.set(Some(clock::now()));
     }
 
     /// Returns when the script got the request, or else when the request arrived.
@@ -139,7 +141,7 @@ impl ScriptContext {
             started = nanos(self.started.get()),
             handed_over = nanos(self.handed_over.get()),
             first_byte = nanos(self.first_byte.get()),
-            ended = nanos(Some(Instant::now())),
+            ended = nanos(Some(clock::now())),
             "script finished; timestamps in nanoseconds since the request"
         );
     }

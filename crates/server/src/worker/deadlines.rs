@@ -12,7 +12,7 @@ use futures_util::future::{Either, select};
 use slab::Slab;
 use tokio::sync::Notify;
 
-use crate::clock::TICK;
+use crate::clock::{Sleep, TICK};
 
 /// The limits of a worker.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Deadlines {
             let registered = Registered { deadlines: self, key: self.add(nearly) };
             poll_fn(|cx| self.poll(registered.key, cx)).await;
         }
-        tokio::time::sleep_until(at.into()).await;
+        Sleep::until(at).await;
     }
 
     /// What `future` comes to before `at`, which is [`None`] when that passes first. It is about `now`.

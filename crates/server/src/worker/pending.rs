@@ -8,6 +8,7 @@ use dunlin_http::{OwnedRequest, Request, Version};
 
 use super::{Completion, ConnectionInfo, ResponseOutcome, WorkerContext};
 use crate::checks::Client;
+use crate::clock;
 use crate::telemetry::metrics::Label;
 use crate::telemetry::{ReadTimes, RequestTelemetry};
 
@@ -145,7 +146,7 @@ impl Pending {
 
     /// Makes all records. The bytes before `at` were sent, and the others never will be.
     pub(crate) fn finish(&mut self, ctx: &WorkerContext, connection: &ConnectionInfo<'_>, at: i64) {
-        let end = Instant::now();
+        let end = clock::now();
         for (range, counted) in self.counted.drain(..) {
             let outcome = ResponseOutcome {
                 status: counted.status,

@@ -7,6 +7,7 @@ use dunlin_http::{FieldName, Request, Version};
 
 use super::{CountedResponse, SharedState, WorkerContext};
 use crate::checks::Client;
+use crate::clock;
 use crate::telemetry::live::{LiveEvent, RequestHead};
 use crate::telemetry::metrics::{Finished, Key, Label, named};
 use crate::telemetry::{AccessRecord, ConnectionStart, ReadTimes, RequestTelemetry, Timings};
@@ -128,7 +129,7 @@ impl WorkerContext {
         telemetry: &RequestTelemetry,
     ) {
         if self.shared.live.wants_starts() {
-            let now = Instant::now();
+            let now = clock::now();
             let timings = telemetry.timings(now).begun();
             self.emit(
                 request,
@@ -163,7 +164,7 @@ impl WorkerContext {
         telemetry: &RequestTelemetry,
         outcome: &ResponseOutcome,
     ) {
-        self.record_at(request, connection, telemetry, outcome, Instant::now());
+        self.record_at(request, connection, telemetry, outcome, clock::now());
     }
 
     /// Like [`Self::record`], for an exchange that ended at `end`.

@@ -7,7 +7,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dunlin_client::Client;
 use tokio::net::unix::pipe::Receiver;
@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use super::{Buffers, Deadlines, SharedState, Timer, WorkerContext};
 use crate::cache::Watch;
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::connections::{Connections, STATES};
 use crate::handler::script::Links;
 use crate::listen::ConnectionLimiter;
@@ -39,6 +39,9 @@ pub(crate) struct Worker {
     pub(super) closes_idle: Cell<bool>,
     pub(super) drain: Notify,
     pub(super) ticker: Rc<Notify>,
+    ticks: Cell<u64>,
+    /// When the worker last looked at what is not notified, in milliseconds of its clock.
+    looked: Cell<u64>,
 }
 
 impl Worker {
@@ -58,6 +61,8 @@ impl Worker {
             closes_idle: Cell::new(false),
             drain: Notify::new(),
             ticker,
+            ticks: Cell::new(0),
+            looked: Cell::new(0),
         })
     }
 
@@ -92,10 +97,10 @@ impl Worker {
         self.draining.set(true);
         self.drain.notify_waiters();
         // Those who have connected by now are accepted first.
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        clock::sleep(Duration::from_millis(5)).await;
         if !grace.is_zero() {
             // Whether all have ended or the time is up, what is left is closed.
-            let _ = tokio::time::timeout(grace, self.connections.emptied()).await;
+            let _ = clock::timeout(grace, self.connections.emptied()).await;
         }
         self.closes_idle.set(true);
         self.drain.notify_waiters();
@@ -110,8 +115,6 @@ impl Worker {
     /// Keeps the time, ends what has waited too long and hands over log lines, for as long as
     /// there are connections or limits to look at; sleeps otherwise.
     pub(crate) async fn tick(self: Rc<Self>, timer: Timer) {
-        let mut ticks: u64 = 0;
-        let mut looked = 0;
         let mut expired = Vec::new();
         loop {
             if self.connections.len() == 0 && self.deadlines.is_empty() {
@@ -123,29 +126,35 @@ impl Worker {
                 self.ticker.notified().await;
             }
             wake_until_tick(&timer, std::mem::take(&mut expired)).await;
-            ticks += 1;
-            self.clock.update();
-            let current = self.current();
-            let is_full = current.as_ref().is_some_and(|ctx| ctx.shared.limiter.is_full());
-            let look = self.connections.look(self.clock.now(), is_full);
-            expired = look.expired;
-            expired.append(&mut self.deadlines.expire(Instant::now()));
-            let Some(ctx) = current else { continue };
-            ctx.metrics.publish(&ctx.shared.metrics, look.counts);
-            ctx.look_back();
-            ctx.show_counts();
-            ctx.shared.limiter.eviction.set_first_victim(self.number, look.first_victim);
-            self.bound_addresses(&ctx.shared.limiter);
-            if ticks.is_multiple_of(5) {
-                ctx.flush_log();
-            }
-            // By the clock: the worker has no ticks while it is idle.
-            if self.clock.now() >= looked + LOOK {
-                looked = self.clock.now();
-                ctx.shared.look_at_roots();
-                ctx.sweep();
-            }
+            expired = self.tick_once();
         }
+    }
+
+    /// Does the work of one tick. Returns the wakers of tasks whose deadline has passed.
+    pub(crate) fn tick_once(&self) -> Vec<Waker> {
+        self.ticks.set(self.ticks.get() + 1);
+        self.clock.update();
+        let current = self.current();
+        let is_full = current.as_ref().is_some_and(|ctx| ctx.shared.limiter.is_full());
+        let look = self.connections.look(self.clock.now(), is_full);
+        let mut expired = look.expired;
+        expired.append(&mut self.deadlines.expire(clock::now()));
+        let Some(ctx) = current else { return expired };
+        ctx.metrics.publish(&ctx.shared.metrics, look.counts);
+        ctx.look_back();
+        ctx.show_counts();
+        ctx.shared.limiter.eviction.set_first_victim(self.number, look.first_victim);
+        self.bound_addresses(&ctx.shared.limiter);
+        if self.ticks.get().is_multiple_of(5) {
+            ctx.flush_log();
+        }
+        // By the clock: an idle worker has no ticks.
+        if self.clock.now() >= self.looked.get() + LOOK {
+            self.looked.set(self.clock.now());
+            ctx.shared.look_at_roots();
+            ctx.sweep();
+        }
+        expired
     }
 
     /// Closes connections when new ones need room.
@@ -236,13 +245,13 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Returns at the next tick. Until then, wakes connections that have waited too long: a few at a time, so that
 /// requests that arrive need not wait until thousands of them have ended. Who has no turn is found again.
 async fn wake_until_tick(timer: &Timer, expired: Vec<Waker>) {
-    let tick = Instant::now() + Clock::until_tick();
+    let tick = clock::now() + Clock::until_tick();
     for portion in expired.chunks(PORTION) {
         portion.iter().for_each(Waker::wake_by_ref);
         timer.sleep(PAUSE).await;
-        if Instant::now() >= tick {
+        if clock::now() >= tick {
             return;
         }
     }
-    timer.sleep(tick.saturating_duration_since(Instant::now())).await;
+    timer.sleep(tick.saturating_duration_since(clock::now())).await;
 }

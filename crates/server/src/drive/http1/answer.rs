@@ -10,6 +10,7 @@ use dunlin_http::{BodyLength, Head, Request, RequestError};
 use super::super::INLINE_BODY;
 use super::super::body_limits::TOO_LARGE;
 use super::body::Deferred;
+use super::sending::LastResponse;
 use super::{Connection, Handling, Next, Parts};
 use crate::cache::StoredContent;
 use crate::cache::worker_cache::{CacheEntry, Prebuilt};
@@ -248,24 +249,59 @@ impl Connection {
         output: &mut Output,
     ) -> Next {
         tracing::debug!(peer = %self.peer, status = refusal.status, reason = refusal.reason, "request refused");
+        let is_head = request.as_ref().is_some_and(|(asked, _)| asked.method() == Method::Head);
+        let asked = request.as_ref().map(|(request, _)| *request);
+        let response = route::refusal_to(&self.ctx, asked, &refusal, !is_head);
+        let log = match request {
+            Some((request, telemetry)) => deferred_record(request, telemetry),
+            None => self.log_unread(),
+        };
+        self.send_rejection(response, is_head, log, output)
+    }
+
+    /// Rejects a message whose head the engine does not accept.
+    pub(super) fn refuse_message(
+        &mut self,
+        refusal: RequestError,
+        message: &[u8],
+        parts: &mut Parts<'_>,
+    ) -> Next {
+        let Parts { output, head, .. } = parts;
+        if self.engine.has_read_head() {
+            let request = Request::new(message, head);
+            self.requests += 1;
+            let telemetry =
+                self.ctx.begin_telemetry(&request, self.read_times, &mut self.connection_start);
+            return self.refuse(refusal, Some((&request, telemetry)), output);
+        }
+        tracing::debug!(peer = %self.peer, status = refusal.status, reason = refusal.reason, "request refused");
+        // A client that asks for a head alone takes a body for the next response.
+        let is_head = message.starts_with(b"HEAD ");
+        let response = route::refusal_to(&self.ctx, None, &refusal, !is_head);
+        let log = self.log_unread();
+        self.send_rejection(response, is_head, log, output)
+    }
+
+    /// The record of a request whose head could not be read.
+    fn log_unread(&mut self) -> Option<Box<DeferredRecord>> {
+        let head = Head::default();
+        let request = Request::new(b"", &head);
+        let telemetry =
+            self.ctx.begin_telemetry(&request, self.read_times, &mut self.connection_start);
+        deferred_record(&request, telemetry)
+    }
+
+    /// Sends the last response of the connection.
+    fn send_rejection(
+        &mut self,
+        response: Response,
+        is_head: bool,
+        log: Option<Box<DeferredRecord>>,
+        output: &mut Output,
+    ) -> Next {
         self.engine.close();
         self.linger = true;
         self.body = None;
-        let is_page = request.as_ref().is_none_or(|(asked, _)| asked.method() != Method::Head);
-        let asked = request.as_ref().map(|(request, _)| *request);
-        let response = route::refusal_to(&self.ctx, asked, &refusal, is_page);
-        let (log, is_head) = match request {
-            Some((request, telemetry)) => {
-                (deferred_record(request, telemetry), request.method() == Method::Head)
-            }
-            None => {
-                let head = Head::default();
-                let request = Request::new(b"", &head);
-                let telemetry =
-                    self.ctx.begin_telemetry(&request, self.read_times, &mut self.connection_start);
-                (deferred_record(&request, telemetry), false)
-            }
-        };
         self.send_response(response, is_head, log, output).unwrap_or(Next::Close)
     }
 
@@ -329,7 +365,8 @@ impl Connection {
             log.telemetry.begin_response();
             log.outcome = outcome;
         }
-        self.send_body(body, pacer, log, output)
+        let last = log.map(|log| LastResponse { log, start: start as i64 });
+        self.send_body(body, pacer, last, output)
     }
 
     /// Sends a short answer as it is kept. Bytes of its body that are sent.
@@ -388,7 +425,8 @@ impl Connection {
             }
             return self.after_answer(output);
         }
-        self.send_body(body, pacer, log, output)
+        let last = log.map(|log| LastResponse { log, start: start as i64 });
+        self.send_body(body, pacer, last, output)
     }
 
     #[inline]

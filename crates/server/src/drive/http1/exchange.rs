@@ -3,7 +3,6 @@
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
 use bytes::Bytes;
 use dunlin_http::http1::{BodyEvent, response};
@@ -14,6 +13,7 @@ use tokio::io::ReadBuf;
 use super::super::body_limits::{BodyLimits, STALLED};
 use super::{Connection, Next, Stage, Step};
 use crate::checks::Pacer;
+use crate::clock;
 use crate::connections::Waiting;
 use crate::early_hints::EarlyHints;
 use crate::response::{Response, Stream, StreamKind};
@@ -112,7 +112,7 @@ impl Connection {
         };
         let early_hints = EarlyHints::new(request.version() != Version::Http10);
         let script_context = Rc::new(ScriptContext::new(
-            Instant::now(),
+            clock::now(),
             log.as_ref().and_then(|log| log.telemetry.traceparent()),
         ));
         let job = begin(Incoming {

@@ -22,9 +22,16 @@ pub(super) struct Sending {
     at: usize,
     /// Of responses that end before the body.
     pending: Pending,
-    log: Option<Box<DeferredRecord>>,
+    last: Option<LastResponse>,
     warming: Option<JoinHandle<()>>,
     paced: Option<Box<Paced>>,
+}
+
+/// The record of the response whose body is sent.
+pub(super) struct LastResponse {
+    pub(super) log: Box<DeferredRecord>,
+    /// The place of its first byte among the bytes before the body; negative when that byte was sent before.
+    pub(super) start: i64,
 }
 
 /// A body of which a piece at a time may be sent.
@@ -41,7 +48,7 @@ impl Connection {
         &mut self,
         body: Body,
         pacer: Option<Pacer>,
-        log: Option<Box<DeferredRecord>>,
+        last: Option<LastResponse>,
         output: &mut Output,
     ) -> Option<Next> {
         if let Some(pacer) = pacer {
@@ -54,7 +61,7 @@ impl Connection {
             return Some(Next::Send(Box::new(Sending {
                 outgoing,
                 pending,
-                log,
+                last,
                 paced,
                 ..Sending::default()
             })));
@@ -63,7 +70,7 @@ impl Connection {
             self.stream.bound_unsent(most_unsent(self.ctx.shared.limiter.open()));
             self.is_corked = self.stream.cork(true);
         }
-        match self.flush(body, log, output) {
+        match self.flush(body, last, output) {
             Next::Receive => None,
             next => Some(next),
         }
@@ -85,10 +92,10 @@ impl Connection {
     pub(super) fn flush(
         &mut self,
         body: Body,
-        log: Option<Box<DeferredRecord>>,
+        last: Option<LastResponse>,
         output: &mut Output,
     ) -> Next {
-        self.flush_from(0, body, log, output)
+        self.flush_from(0, body, last, output)
     }
 
     /// The same, where the bytes before `at` are written.
@@ -96,7 +103,7 @@ impl Connection {
         &mut self,
         mut at: usize,
         mut body: Body,
-        log: Option<Box<DeferredRecord>>,
+        mut last: Option<LastResponse>,
         output: &mut Output,
     ) -> Next {
         let mut sent = 0;
@@ -109,11 +116,14 @@ impl Connection {
             (Ok(state), Some(head)) => {
                 let pending = output.pending.split_off(&self.ctx, &self.connection_info(), at);
                 let outgoing = Outgoing { head, body, sent };
-                let mut sending = Sending { outgoing, pending, log, ..Sending::default() };
+                if let Some(last) = &mut last {
+                    last.start -= at as i64;
+                }
+                let mut sending = Sending { outgoing, pending, last, ..Sending::default() };
                 sending.begin_warming(&state);
                 Next::Send(Box::new(sending))
             }
-            (result, _) => self.after_sending(&result, (at, sent), &mut output.pending, log),
+            (result, _) => self.after_sending(&result, (at, sent), &mut output.pending, last),
         }
     }
 
@@ -123,13 +133,13 @@ impl Connection {
         result: &io::Result<Sent>,
         (at, sent): (usize, u64),
         pending: &mut Pending,
-        log: Option<Box<DeferredRecord>>,
+        last: Option<LastResponse>,
     ) -> Next {
         let completion = match result {
             Ok(Sent::All) => Completion::Complete,
             _ => Completion::Aborted,
         };
-        self.record_sent(completion, result.is_err(), (at, sent), pending, log);
+        self.record_sent(completion, result.is_err(), (at, sent), pending, last);
         // What is left of an answer leaves with the connection's end too.
         if !self.closing && std::mem::take(&mut self.is_corked) {
             self.stream.cork(false);
@@ -184,9 +194,9 @@ impl Connection {
                 Ok(Sent::All)
                     if sending.paced.as_ref().is_some_and(|paced| !paced.rest.is_empty()) => {}
                 result => {
-                    let (sent, log) = ((sending.at, *sent), sending.log.take());
+                    let (sent, last) = ((sending.at, *sent), sending.last.take());
                     let mut pending = std::mem::take(&mut sending.pending);
-                    let next = self.after_sending(&result, sent, &mut pending, log);
+                    let next = self.after_sending(&result, sent, &mut pending, last);
                     return Poll::Ready(self.follow(next));
                 }
             }
@@ -200,7 +210,7 @@ impl Connection {
         client_left: bool,
         (at, sent): (usize, u64),
         pending: &mut Pending,
-        log: Option<Box<DeferredRecord>>,
+        last: Option<LastResponse>,
     ) {
         // What is encrypted and not with the socket was not sent.
         let unsent = self.stream.unsent();
@@ -215,11 +225,11 @@ impl Connection {
                 );
             }
         }
-        if let Some(mut log) = log {
+        if let Some(LastResponse { mut log, start }) = last {
             let whole = completion == Completion::Complete;
             let sent = if whole { sent } else { sent.saturating_sub(unsent as u64) };
-            if client_left && sent == 0 && at <= unsent {
-                // Before anything was sent.
+            if client_left && sent == 0 && at as i64 - unsent as i64 <= start {
+                // Before the first byte of this response was sent.
                 log.outcome.status = 0;
             }
             self.record_later(&log, sent, completion);
@@ -230,8 +240,8 @@ impl Connection {
     pub(super) fn give_up(&mut self) -> Step {
         if let Stage::Send(sending) = &mut self.stage {
             let sent = (sending.at, sending.outgoing.sent);
-            let (mut pending, log) = (std::mem::take(&mut sending.pending), sending.log.take());
-            self.record_sent(Completion::Aborted, true, sent, &mut pending, log);
+            let (mut pending, last) = (std::mem::take(&mut sending.pending), sending.last.take());
+            self.record_sent(Completion::Aborted, true, sent, &mut pending, last);
         }
         self.follow(Next::Abort)
     }

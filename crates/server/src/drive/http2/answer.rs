@@ -1,7 +1,6 @@
 //! Answering one request: what the router says becomes frames, now or later.
 
 use std::rc::Rc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use dunlin_http::http2::ResponseHead;
@@ -13,6 +12,7 @@ use super::super::body_limits::{BodyLimits, TOO_LARGE};
 use super::work::{Sending, UPLOAD, Upload, Work};
 use super::{Connection, Link, Parts};
 use crate::cache::StoredContent;
+use crate::clock;
 use crate::early_hints::EarlyHints;
 use crate::handler::file;
 use crate::response::{Body, Piece, Response, StreamKind};
@@ -99,7 +99,7 @@ impl Connection {
                     }
                 };
                 let script_context = Rc::new(ScriptContext::new(
-                    Instant::now(),
+                    clock::now(),
                     work.log.as_ref().and_then(|log| log.telemetry.traceparent()),
                 ));
                 if let Some(log) = &mut work.log {

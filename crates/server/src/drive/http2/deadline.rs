@@ -99,7 +99,10 @@ impl Connection {
                 self.is_at_rest = true;
                 self.engine.shrink();
                 self.works = Vec::new();
-                self.pending = Pending::default();
+                // Responses may still wait for room in the socket, and their records with them.
+                if self.pending.is_empty() {
+                    self.pending = Pending::default();
+                }
             }
         }
     }

@@ -1,0 +1,225 @@
+//! A handler whose behaviour the request's query prescribes: what it reads, when it responds and with what.
+
+use std::cell::Cell;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dunlin_http::{FieldLines, Request};
+
+use super::count_poll;
+use crate::clock;
+use crate::response::{Body, Piece, Response, Stream, StreamKind};
+use crate::route::{Incoming, Job, Reply};
+use crate::stream;
+
+/// Requests for this path are answered by the handler, once they have passed the checks of their route.
+pub(crate) const PATH: &str = "/test";
+
+thread_local! {
+    /// Handlers and producers of bodies that have not ended.
+    static RUNNING: Cell<usize> = const { Cell::new(0) };
+}
+
+/// How many handlers and producers of bodies run on this thread.
+pub(crate) fn running() -> usize {
+    RUNNING.get()
+}
+
+/// What the handler does. The default is an empty response at once.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Identifies the request: the content of the response depends on it.
+    pub(crate) id: u64,
+    pub(crate) kind: Kind,
+    /// Bytes of the response's body.
+    pub(crate) size: usize,
+    /// Bytes of each piece of a streamed body; 0 for a body in one piece that is not streamed.
+    pub(crate) chunk: usize,
+    /// Milliseconds between pieces.
+    pub(crate) pause: u64,
+    /// Milliseconds before the response.
+    pub(crate) delay: u64,
+    /// Whether the length of a streamed body is stated.
+    pub(crate) states_length: bool,
+    /// Bytes of the request's body to read before the response; all when it has fewer.
+    pub(crate) read: usize,
+    /// Ends a streamed body after so many bytes, before its end.
+    pub(crate) fail: Option<usize>,
+    /// Sends early hints first.
+    pub(crate) hints: bool,
+}
+
+/// How the handler responds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// At once. The response waits for the request's body.
+    #[default]
+    Ready,
+    /// Later, without a look at the request's body.
+    Job,
+    /// Later, and it reads the request's body.
+    Exchange,
+}
+
+impl Plan {
+    /// The request-target that prescribes it.
+    pub(crate) fn target(&self) -> String {
+        let Self { id, kind, size, chunk, pause, delay, states_length, read, fail, hints } = self;
+        let kind = *kind as u8;
+        let fail = fail.map_or(-1, |at| at as i64);
+        let (states_length, hints) = (u8::from(*states_length), u8::from(*hints));
+        format!(
+            "{PATH}?{id},{kind},{size},{chunk},{pause},{delay},{states_length},{read},{fail},{hints}"
+        )
+    }
+
+    fn parse(query: &str) -> Option<Self> {
+        let numbers: Vec<i64> = query.split(',').map(str::parse).collect::<Result<_, _>>().ok()?;
+        let [id, kind, size, chunk, pause, delay, states_length, read, fail, hints] =
+            numbers.try_into().ok()?;
+        Some(Self {
+            id: id as u64,
+            kind: match kind {
+                0 => Kind::Ready,
+                1 => Kind::Job,
+                _ => Kind::Exchange,
+            },
+            size: size as usize,
+            chunk: chunk as usize,
+            pause: pause as u64,
+            delay: delay as u64,
+            states_length: states_length == 1,
+            read: read as usize,
+            fail: usize::try_from(fail).ok(),
+            hints: hints == 1,
+        })
+    }
+
+    /// The whole body of the response.
+    pub(crate) fn content(&self) -> Vec<u8> {
+        content(self.id, 0..self.size)
+    }
+}
+
+/// A stretch of the bytes that belong to `id`.
+pub(crate) fn content(id: u64, range: std::ops::Range<usize>) -> Vec<u8> {
+    let (first, step) = (id as usize * 7, 1 + id as usize % 25);
+    range.map(|at| b'a' + ((first + at * step + at / 26) % 26) as u8).collect()
+}
+
+/// Counts one that runs.
+struct Running;
+
+impl Running {
+    fn begin() -> Self {
+        RUNNING.set(RUNNING.get() + 1);
+        Self
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        RUNNING.set(RUNNING.get() - 1);
+    }
+}
+
+/// The reply to `request`, when that is for the handler.
+pub(crate) fn reply(path: &[u8], request: &Request<'_>) -> Option<Reply> {
+    if path != PATH.as_bytes() {
+        return None;
+    }
+    let target = std::str::from_utf8(request.target()).ok()?;
+    let plan = Plan::parse(target.split_once('?')?.1)?;
+    Some(match plan.kind {
+        Kind::Ready => ready(&plan, 0).into(),
+        Kind::Job => {
+            let running = Running::begin();
+            Reply::Job(Box::pin(async move {
+                let _running = running;
+                clock::sleep(Duration::from_millis(plan.delay)).await;
+                ready(&plan, 0)
+            }))
+        }
+        Kind::Exchange => {
+            let running = Running::begin();
+            let begin = move |incoming| -> Job { Box::pin(exchange(plan, incoming, running)) };
+            Reply::Exchange(Box::new(begin))
+        }
+    })
+}
+
+fn ready(plan: &Plan, received: usize) -> Response {
+    let mut response = head(plan, received);
+    response.body.push(Piece::Memory(plan.content().into()));
+    response
+}
+
+fn head(plan: &Plan, received: usize) -> Response {
+    let mut response = Response::new(200);
+    response.fields.push("X-Id", plan.id.to_string());
+    response.fields.push("X-Received", received.to_string());
+    response
+}
+
+async fn exchange(plan: Plan, mut incoming: Incoming, _running: Running) -> Response {
+    if plan.hints {
+        let mut fields = FieldLines::new();
+        fields.push("Link", "</style.css>; rel=preload");
+        incoming.early_hints.send(fields);
+    }
+    let mut received = 0;
+    while received < plan.read {
+        match incoming.body.next().await {
+            Ok(Some(bytes)) => {
+                let expected = content(plan.id, received..received + bytes.len());
+                assert_eq!(bytes, expected, "the body of request {} is its own", plan.id);
+                received += bytes.len();
+            }
+            Ok(None) => break,
+            // The client has left, or its body was rejected.
+            Err(stream::Broken) => return Response::new(400),
+        }
+    }
+    clock::sleep(Duration::from_millis(plan.delay)).await;
+    if plan.chunk == 0 {
+        return ready(&plan, received);
+    }
+    let (sender, source) = stream::channel(16 * 1024);
+    let length = plan.states_length.then_some(plan.size as u64);
+    let mut response = head(&plan, received);
+    tokio::task::spawn_local(counted(produce(plan, sender, Running::begin())));
+    response.body = Body::streamed(Stream { source, length, kind: StreamKind::Body });
+    response
+}
+
+/// Sends the body piece by piece.
+async fn produce(plan: Plan, sender: stream::Sender, _running: Running) {
+    let end = plan.fail.map_or(plan.size, |fail| fail.min(plan.size));
+    let mut at = 0;
+    while at < end {
+        if sender.room().await.is_err() {
+            return;
+        }
+        let next = (at + plan.chunk).min(end);
+        sender.push(Bytes::from(content(plan.id, at..next)));
+        at = next;
+        if plan.pause > 0 {
+            clock::sleep(Duration::from_millis(plan.pause)).await;
+        }
+    }
+    if plan.fail.is_none() {
+        sender.end();
+    }
+}
+
+/// A task of the tests that [`super::Server::settle`] waits for.
+pub(crate) async fn counted<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    std::future::poll_fn(|cx: &mut Context<'_>| -> Poll<F::Output> {
+        count_poll();
+        Pin::as_mut(&mut future).poll(cx)
+    })
+    .await
+}

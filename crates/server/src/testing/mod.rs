@@ -1,0 +1,293 @@
+//! A server in memory for tests: one worker made of a configuration text, connections in memory, time that the test moves on.
+//!
+//! Everything runs on the thread of the test and in the same order in each run. A test sends bytes, calls
+//! [`Server::settle`] until no task has anything left to do, and looks at the result.
+
+pub(crate) mod handler;
+pub(crate) mod http1;
+mod http2;
+mod message;
+
+use std::cell::{Cell, RefCell};
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::panic;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::{Arc, Once};
+use std::task::Waker;
+use std::time::{Duration, SystemTime};
+
+use tempfile::TempDir;
+use tokio::runtime::{Builder, LocalOptions};
+
+use crate::blocking;
+use crate::clock::{TICK, manual};
+use crate::config::{Config, Overrides, StartupSettings};
+use crate::control::Commands;
+use crate::listen::{self, ListenerHandle, Stream};
+use crate::server::Generation;
+use crate::telemetry::{AccessLog, Format};
+use crate::transport::memory::{self, ClientEnd};
+use crate::transport::{Ends, Peer};
+use crate::worker::{SharedState, Worker};
+
+pub(crate) use self::http1::Http1;
+pub(crate) use self::http2::Http2;
+pub(crate) use self::message::{End, Message, Reply};
+
+thread_local! {
+    /// How often a task has run on this thread.
+    static POLLS: Cell<u64> = const { Cell::new(0) };
+    static HAS_PANICKED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Counts a run of a task, so that [`Server::settle`] knows when all tasks are idle.
+pub(crate) fn count_poll() {
+    POLLS.set(POLLS.get() + 1);
+}
+
+/// A server with one worker.
+pub(crate) struct Server {
+    directory: PathBuf,
+    generation: RefCell<Generation>,
+    worker: Rc<Worker>,
+    listener: Rc<ListenerHandle>,
+    log: Arc<AccessLog>,
+    clients: Cell<u16>,
+}
+
+/// Bytes that the server can send before the client takes some, unless a test says otherwise.
+const CAPACITY: usize = 256 * 1024;
+
+/// One access record, in the words of [`RECORD`].
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Record {
+    pub(crate) connection: u64,
+    pub(crate) method: String,
+    pub(crate) target: String,
+    pub(crate) protocol: String,
+    pub(crate) status: u16,
+    pub(crate) bytes: u64,
+    /// Site, cache, content coding and user.
+    pub(crate) rest: [String; 4],
+}
+
+const RECORD: &str = "{connection}\t{method}\t{target}\t{protocol}\t{status}\t{bytes}\t{site}\t{cache}\t{coding}\t{user}";
+
+/// Runs `test` with a server. `config` is the text behind `[server]`, a listener and a site with the root `www`:
+/// routes, for the most part. `files` are created in `www`.
+pub(crate) fn run<T>(
+    config: &str,
+    files: &[(&str, &[u8])],
+    test: impl AsyncFnOnce(&Server) -> T,
+) -> T {
+    run_with("", config, files, test)
+}
+
+/// As [`run`], with keys of `[server]`.
+pub(crate) fn run_with<T>(
+    server: &str,
+    config: &str,
+    files: &[(&str, &[u8])],
+    test: impl AsyncFnOnce(&Server) -> T,
+) -> T {
+    let directory = tempfile::tempdir().expect("a directory for the test");
+    let root = directory.path().join("www");
+    fs::create_dir(&root).expect("a root for the test");
+    for (name, content) in files {
+        write_old(&root.join(name), content);
+    }
+    run_in(&directory, server, config, test)
+}
+
+/// As [`run_with`], in a directory that has a root.
+pub(crate) fn run_in<T>(
+    directory: &TempDir,
+    server: &str,
+    config: &str,
+    test: impl AsyncFnOnce(&Server) -> T,
+) -> T {
+    let _stopped = manual::stop();
+    note_panics();
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .event_interval(1024)
+        .build_local(LocalOptions::default())
+        .expect("a runtime starts");
+    runtime.block_on(async {
+        let server = Server::start(&configuration(server, config), directory.path());
+        let result = test(&server).await;
+        server.settle().await;
+        result
+    })
+}
+
+/// Writes a file with an old modification time: a file that has just changed is not cached.
+pub(crate) fn write_old(path: &Path, content: &[u8]) {
+    fs::create_dir_all(path.parent().expect("a path")).expect("directories for the file");
+    fs::write(path, content).expect("the file is written");
+    let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    File::options()
+        .write(true)
+        .open(path)
+        .and_then(|file| file.set_modified(old))
+        .expect("its time is set");
+}
+
+/// Has panics of tasks noted, which the runtime catches.
+fn note_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            HAS_PANICKED.set(true);
+            before(info);
+        }));
+    });
+    HAS_PANICKED.set(false);
+}
+
+fn configuration(server: &str, config: &str) -> String {
+    format!(
+        "[server]\ncache.notify = false\n{server}\n[[listen]]\naddress = '127.0.0.1:1'\n[[site]]\nroot = 'www'\n{config}"
+    )
+}
+
+impl Server {
+    fn start(config: &str, directory: &Path) -> Self {
+        let config = parse(config, directory);
+        let startup = StartupSettings::of(&config);
+        let rules = config.listen[0].clone();
+        let mut generation =
+            Generation::first(config, startup, Commands::closed()).expect("a server");
+        let shared = Arc::get_mut(&mut generation.shared).expect("no worker has it yet");
+        shared.blocking = Arc::new(blocking::Pools::inline());
+        let worker = Worker::new(0);
+        let limiter = Arc::clone(&generation.shared.limiter);
+        tokio::task::spawn_local(Rc::clone(&worker).evict(limiter));
+        let log = AccessLog::in_memory(Format::parse(RECORD).expect("a format"));
+        worker.apply(Arc::clone(&generation.shared), Some(&log));
+        Self {
+            directory: directory.to_owned(),
+            generation: RefCell::new(generation),
+            worker,
+            listener: ListenerHandle::new(rules),
+            log,
+            clients: Cell::new(0),
+        }
+    }
+
+    /// Reads another configuration, as a reload does; see [`run_with`].
+    pub(crate) fn reload(&self, server: &str, config: &str) {
+        let before = self.generation.borrow().clone();
+        let path = self.directory.join("dunlin.toml");
+        fs::write(&path, configuration(server, config)).expect("the configuration is written");
+        let config = Config::load_after(&before.shared.config, &path, &Overrides::default())
+            .unwrap_or_else(|problems| panic!("{problems:?}"));
+        let next = before.next(config).expect("a configuration that can follow");
+        let moved = next.moved(&before);
+        next.look_again(&moved);
+        self.worker.apply(Arc::clone(&next.shared), Some(&self.log));
+        next.takes_over(&before, &moved);
+        self.generation.replace(next);
+    }
+
+    /// A new connection, from an address of its own.
+    pub(crate) fn connect(&self) -> ClientEnd {
+        self.clients.set(self.clients.get() + 1);
+        self.connect_from(Ipv4Addr::new(192, 0, 2, 1), self.clients.get())
+    }
+
+    /// A new connection from that address.
+    pub(crate) fn connect_from(&self, address: Ipv4Addr, port: u16) -> ClientEnd {
+        let remote = SocketAddr::from((address, port));
+        let local = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 254), 80));
+        let (server, client) = memory::pair(Ends { remote, local }, CAPACITY);
+        let (worker, listener) = (Rc::clone(&self.worker), Rc::clone(&self.listener));
+        tokio::task::spawn_local(async move {
+            listen::admit(&worker, &listener, Stream::Memory(server), Peer::of(remote)).await;
+            count_poll();
+        });
+        client
+    }
+
+    /// Lets all tasks run until none has anything left to do without time or the clients.
+    pub(crate) async fn settle(&self) {
+        let mut idle = 0;
+        for _ in 0..10_000 {
+            let before = POLLS.get();
+            tokio::task::yield_now().await;
+            assert!(!HAS_PANICKED.get(), "a task has panicked");
+            idle = if POLLS.get() == before { idle + 1 } else { 0 };
+            if idle == 3 {
+                return;
+            }
+        }
+        panic!("a task is always ready to run: it waits for nothing");
+    }
+
+    /// Moves the time on, tick by tick.
+    pub(crate) async fn advance(&self, time: Duration) {
+        let mut left = time;
+        while !left.is_zero() {
+            let step = left.min(TICK);
+            left -= step;
+            manual::advance(step);
+            self.settle().await;
+            self.worker.tick_once().into_iter().for_each(Waker::wake);
+            self.settle().await;
+        }
+    }
+
+    /// Begins a graceful stop, which closes idle connections after `grace`. The task ends when no connection is left.
+    pub(crate) async fn stop(&self, grace: Duration) -> tokio::task::JoinHandle<()> {
+        self.listener.close();
+        let worker = Rc::clone(&self.worker);
+        let drained = tokio::task::spawn_local(async move { worker.drain(grace).await });
+        self.settle().await;
+        drained
+    }
+
+    /// The access records since the last call, in the order of the log.
+    pub(crate) fn records(&self) -> Vec<Record> {
+        if let Some(ctx) = self.worker.current() {
+            ctx.flush_log();
+        }
+        let lines = self.log.take_lines();
+        lines.iter().map(|line| Record::parse(line)).collect()
+    }
+
+    pub(crate) fn shared(&self) -> Arc<SharedState> {
+        Arc::clone(&self.generation.borrow().shared)
+    }
+
+    /// Open connections: by the limit of connections, and in the table of the worker.
+    pub(crate) fn open(&self) -> (usize, usize) {
+        let connections = self.worker.current().map_or(0, |ctx| ctx.connections.len());
+        (self.shared().limiter.open(), connections)
+    }
+}
+
+fn parse(text: &str, directory: &Path) -> Config {
+    Config::parse(text, &directory.join("dunlin.toml"), &Overrides::default())
+        .unwrap_or_else(|problems| panic!("{problems:?}\n{text}"))
+}
+
+impl Record {
+    fn parse(line: &str) -> Self {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let [connection, method, target, protocol, status, bytes, rest @ ..] = &fields[..] else {
+            panic!("a record is malformed: {line}")
+        };
+        Self {
+            connection: connection.parse().expect("a number"),
+            method: (*method).to_owned(),
+            target: (*target).to_owned(),
+            protocol: (*protocol).to_owned(),
+            status: status.parse().unwrap_or(0),
+            bytes: bytes.parse().unwrap_or(0),
+            rest: std::array::from_fn(|at| rest[at].to_owned()),
+        }
+    }
+}
