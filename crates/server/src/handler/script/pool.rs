@@ -19,7 +19,7 @@ use crate::worker::SharedState;
 pub(crate) struct Pools {
     pools: RwLock<HashMap<usize, Arc<Pool>>>,
     /// Processes that stay.
-    pub(super) workers: workers::All,
+    pub(super) workers: workers::Registry,
     pub(super) remotes: remote::All,
     groups: Mutex<HashSet<Pid>>,
     /// What keeps scripts of kind `warm` warm.

@@ -15,7 +15,7 @@ pub(super) use self::library::{FOLDER, LIBRARIES, add_to};
 use self::response::Response;
 pub(super) use self::streams::Streams;
 use super::backend::{Backend, Connection, Outgoing};
-use super::workers::{Capacity, Kept, Lease, Pool, Worker};
+use super::workers::{Capacity, Checkout, Pool, PooledConnection, Worker};
 use super::{Failure, cgi, environment};
 use crate::config::{ScriptKind, Workers};
 
@@ -31,13 +31,13 @@ pub(super) struct Cgiplus;
 
 /// A worker that waits for a request, and its streams.
 pub(super) struct Connected {
-    lease: Lease,
+    checkout: Checkout,
     streams: Streams,
 }
 
 impl Connection for Connected {
     fn worker(&self) -> Option<&Arc<Worker>> {
-        Some(&self.lease.worker)
+        Some(&self.checkout.worker)
     }
 }
 
@@ -48,20 +48,20 @@ impl Backend for Cgiplus {
     async fn connect(&mut self, request: &Outgoing<'_>) -> Result<Connected, Failure> {
         let pool = pool(request)?;
         loop {
-            let mut lease = pool.lease(&request.call.ctx, request.name).await?;
-            match lease.take_kept().map(Kept::into_streams) {
+            let mut checkout = pool.checkout(&request.call.ctx, request.name).await?;
+            match checkout.take_connection().map(PooledConnection::into_streams) {
                 Some(Ok(streams)) if streams.is_silent() => {
-                    return Ok(Connected { lease, streams });
+                    return Ok(Connected { checkout, streams });
                 }
                 Some(Ok(_)) => {
                     tracing::warn!(
                         script = &**request.name,
-                        pid = lease.worker.pid,
+                        pid = checkout.worker.pid,
                         "it wrote behind the end of an answer, or has ended; it is replaced"
                     );
-                    lease.lose();
+                    checkout.lose();
                 }
-                _ => lease.end(),
+                _ => checkout.end(),
             }
         }
     }
@@ -71,7 +71,7 @@ impl Backend for Cgiplus {
         request: &mut Outgoing<'_>,
         connection: Connected,
     ) -> Result<Response, Failure> {
-        let Connected { mut lease, streams } = connection;
+        let Connected { mut checkout, streams } = connection;
         let Outgoing { call, incoming, located, length, .. } = request;
         let variables = environment::variables(call, incoming, located, *length);
         let head = match streams.in_structs.get() {
@@ -81,14 +81,14 @@ impl Backend for Cgiplus {
         let head = match head {
             Ok(head) => head,
             Err(failure) => {
-                lease.put_back(streams.into());
+                checkout.put_back(PooledConnection::streams(streams));
                 return Err(failure);
             }
         };
         let written = streams.variables.try_write(&head).unwrap_or(0);
-        lease.is_used = true;
+        checkout.is_used = true;
         let body = request.body.is_some().then(|| request.length.unwrap_or(0));
-        Ok(Response::new(&call.ctx, lease, streams, head, written, body))
+        Ok(Response::new(&call.ctx, checkout, streams, head, written, body))
     }
 
     fn writes_message(&self, request: &Outgoing<'_>) -> bool {
@@ -108,7 +108,7 @@ fn pool(request: &Outgoing<'_>) -> Result<Arc<Pool>, Failure> {
         _ => Path::new(""),
     };
     let pool =
-        shared.pools.workers.of_program(shared, &call.rules, local, Capacity::ONE, program)?;
+        shared.pools.workers.program_pool(shared, &call.rules, local, Capacity::ONE, program)?;
     // A change of the file since would have it found anew.
     if !located.is_seen_to.load(Ordering::Relaxed) {
         pool.refresh();

@@ -14,13 +14,13 @@ use super::streams::Streams;
 use crate::handler::script::backend::InFlight;
 use crate::handler::script::output::{End, Source};
 use crate::handler::script::stamp;
-use crate::handler::script::workers::Lease;
+use crate::handler::script::workers::{Checkout, PooledConnection};
 use crate::worker::WorkerContext;
 
 /// A request that a worker has, and its response.
 pub(in super::super) struct Response {
     ctx: Rc<WorkerContext>,
-    lease: RefCell<Option<Lease>>,
+    checkout: RefCell<Option<Checkout>>,
     streams: Streams,
     /// The encoded variables.
     head: Vec<u8>,
@@ -38,7 +38,7 @@ impl Response {
     /// `head` is the request's variables, of which so many bytes are `written`; `body` the length of its body, if it has one.
     pub(super) fn new(
         ctx: &Rc<WorkerContext>,
-        lease: Lease,
+        checkout: Checkout,
         streams: Streams,
         head: Vec<u8>,
         written: usize,
@@ -47,7 +47,7 @@ impl Response {
         let scanner = Scanner::new(Arc::clone(&streams.marks)).into();
         Self {
             ctx: Rc::clone(ctx),
-            lease: RefCell::new(Some(lease)),
+            checkout: RefCell::new(Some(checkout)),
             length: head.len() as u64 + body.unwrap_or(0),
             has_body: body.is_some(),
             streams,
@@ -66,8 +66,8 @@ impl Response {
             && (!self.has_body || self.streams.is_read())
     }
 
-    fn take_lease(&self) -> Option<Lease> {
-        self.lease.borrow_mut().take()
+    fn take_checkout(&self) -> Option<Checkout> {
+        self.checkout.borrow_mut().take()
     }
 
     async fn write(
@@ -99,9 +99,9 @@ impl Response {
     fn obey(&self, callout: &[u8]) -> io::Result<()> {
         let callout = callout.trim_ascii();
         if let Some(files) = callout.strip_prefix(b"!LOADED: ")
-            && let Some(lease) = &*self.lease.borrow()
+            && let Some(checkout) = &*self.checkout.borrow()
         {
-            lease.worker.note_loaded(stamp::paths(files));
+            checkout.worker.note_loaded(stamp::paths(files));
         }
         if asks_for_structs(callout) {
             self.streams.in_structs.set(true);
@@ -156,29 +156,29 @@ impl InFlight for Response {
     }
 
     fn complete(self) {
-        let Some(lease) = self.take_lease() else { return };
+        let Some(checkout) = self.take_checkout() else { return };
         match self.is_reusable() {
-            true => lease.release(Some(self.streams.into())),
-            false => lease.end(),
+            true => checkout.release(Some(PooledConnection::streams(self.streams))),
+            false => checkout.end(),
         }
     }
 
     fn fail(self, is_late: bool) {
-        let Some(lease) = self.take_lease() else { return };
+        let Some(checkout) = self.take_checkout() else { return };
         // The worker has come to the end of a response that cannot be used: it can take another request.
         if self.is_reusable() && !is_late {
-            lease.release(Some(self.streams.into()));
+            checkout.release(Some(PooledConnection::streams(self.streams)));
         } else if self.closed.get() {
-            lease.lose();
+            checkout.lose();
         } else {
-            lease.end();
+            checkout.end();
         }
     }
 
     fn abandon(&self) {
         // Where in its response the worker is cannot be known.
-        if let Some(lease) = self.take_lease() {
-            lease.end();
+        if let Some(checkout) = self.take_checkout() {
+            checkout.end();
         }
     }
 }

@@ -17,7 +17,7 @@ use super::frame::{self, Said};
 use crate::handler::script::readiness::Readiness;
 use crate::handler::script::stamp;
 use crate::handler::script::stderr::printable;
-use crate::handler::script::workers::{Lease, Worker};
+use crate::handler::script::workers::{Checkout, Worker};
 
 /// A loop's connections to hosts, by worker.
 #[derive(Default)]
@@ -38,7 +38,7 @@ pub(super) struct Link {
 /// A request that a host has.
 pub(super) struct Entry {
     id: u32,
-    lease: RefCell<Option<Lease>>,
+    checkout: RefCell<Option<Checkout>>,
     pub(super) parts: RefCell<VecDeque<Bytes>>,
     pub(super) state: RefCell<State>,
     pub(super) begun: Cell<bool>,
@@ -110,13 +110,13 @@ impl Links {
 }
 
 impl Link {
-    /// A new request; `lease` is released when the host is done with it.
-    pub(super) fn enter(self: &Rc<Self>, lease: Lease) -> Rc<Entry> {
+    /// A new request; `checkout` is released when the host is done with it.
+    pub(super) fn enter(self: &Rc<Self>, checkout: Checkout) -> Rc<Entry> {
         let id = self.next.get();
         self.next.set(id.wrapping_add(1));
         let entry = Rc::new(Entry {
             id,
-            lease: RefCell::new(Some(lease)),
+            checkout: RefCell::new(Some(checkout)),
             parts: RefCell::default(),
             state: RefCell::new(State::UnderWay),
             begun: Cell::new(false),
@@ -266,8 +266,8 @@ impl Entry {
 
     /// The host hangs: it is ended.
     pub(super) fn end_host(&self) {
-        if let Some(lease) = self.lease.borrow_mut().take() {
-            lease.end();
+        if let Some(checkout) = self.checkout.borrow_mut().take() {
+            checkout.end();
         }
     }
 
@@ -276,11 +276,11 @@ impl Entry {
     }
 
     fn conclude(&self, state: State) {
-        let lease = self.lease.borrow_mut().take();
-        match (lease, &state) {
+        let checkout = self.checkout.borrow_mut().take();
+        match (checkout, &state) {
             // Whether the host still works on it is found out.
-            (lease, State::Lost(_)) => drop(lease),
-            (Some(lease), _) => lease.release(None),
+            (checkout, State::Lost(_)) => drop(checkout),
+            (Some(checkout), _) => checkout.release(None),
             (None, _) => {}
         }
         *self.state.borrow_mut() = state;

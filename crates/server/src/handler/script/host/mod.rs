@@ -19,31 +19,56 @@ use self::link::Link;
 pub(crate) use self::link::Links;
 use self::response::Response;
 use super::backend::{Backend, Connection, Outgoing};
-use super::workers::{Capacity, Lease, Worker};
+use super::workers::{Capacity, Checkout, Worker};
 use super::{Failure, descriptors, environment, stamp};
 use crate::config::{Local, ScriptKind, Workers};
 use crate::temp_files::lacks_descriptors;
 
-/// The program that loads a WSGI application and serves it.
-pub(super) const WSGI: &str =
-    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/wsgi/host.py"));
+/// The files of an application server: its program, and what that loads, each with the name that it has beside the sockets.
+pub(super) struct Files {
+    pub(super) program: File,
+    pub(super) libraries: &'static [File],
+}
 
-/// What it does without Python, made from `scripting/wsgi/fast.c`, under the name that it looks for.
-pub(super) const WSGI_FAST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/wsgi-fast.so"));
-pub(super) const WSGI_FAST_NAME: &str = "dunlin_wsgi.abi3.so";
+/// A file's name and content.
+type File = (&'static str, &'static [u8]);
 
-/// What the hosts of Python applications share, under the name that they look for.
-pub(super) const LOADING: &str =
-    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/python/dunlin_loading.py"));
-pub(super) const LOADING_NAME: &str = "dunlin_loading.py";
+const WSGI: File = (
+    "wsgi-host.py",
+    include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/wsgi/host.py")),
+);
 
-/// The host for ASGI.
-pub(super) const ASGI: &str =
-    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/asgi/host.py"));
+/// What the WSGI server does without Python, made from `scripting/wsgi/fast.c`.
+const WSGI_FAST: File =
+    ("dunlin_wsgi.abi3.so", include_bytes!(concat!(env!("OUT_DIR"), "/wsgi-fast.so")));
 
-/// The host for PSGI.
-pub(super) const PSGI: &str =
-    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/psgi/host.pl"));
+const ASGI: File = (
+    "asgi-host.py",
+    include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/asgi/host.py")),
+);
+
+const PSGI: File = (
+    "psgi-host.pl",
+    include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/psgi/host.pl")),
+);
+
+/// What the servers of Python applications and the run-time environment share.
+pub(super) const LOADING: File = (
+    "dunlin_loading.py",
+    include_bytes!(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../scripting/python/dunlin_loading.py"
+    )),
+);
+
+/// The files of the application server for `kind`.
+pub(super) fn files(kind: ScriptKind) -> Files {
+    match kind {
+        ScriptKind::Asgi => Files { program: ASGI, libraries: &[LOADING] },
+        ScriptKind::Psgi => Files { program: PSGI, libraries: &[] },
+        _ => Files { program: WSGI, libraries: &[LOADING, WSGI_FAST] },
+    }
+}
 
 /// Requests that a host of an asynchronous application works on at once.
 const TASKS: usize = 1024;
@@ -57,13 +82,13 @@ pub(super) struct Application;
 
 /// An application server with room for a request, and this loop's connection to it.
 pub(super) struct Connected {
-    lease: Lease,
+    checkout: Checkout,
     link: Rc<Link>,
 }
 
 impl Connection for Connected {
     fn worker(&self) -> Option<&Arc<Worker>> {
-        Some(&self.lease.worker)
+        Some(&self.checkout.worker)
     }
 }
 
@@ -78,15 +103,15 @@ impl Backend for Application {
         };
         let shared = &call.ctx.shared;
         let capacity = capacity(call.rules.kind, local);
-        let pool = shared.pools.workers.of(shared, &call.rules, local, capacity)?;
-        let lease = pool.lease(&call.ctx, request.name).await?;
-        let connect = async || call.ctx.links.to(&lease.worker).await;
+        let pool = shared.pools.workers.pool(shared, &call.rules, local, capacity)?;
+        let checkout = pool.checkout(&call.ctx, request.name).await?;
+        let connect = async || call.ctx.links.to(&checkout.worker).await;
         match descriptors::retry(&call.ctx, connect).await {
-            Ok(link) => Ok(Connected { lease, link }),
+            Ok(link) => Ok(Connected { checkout, link }),
             Err(error) if lacks_descriptors(&error) => Err(Failure::NoDescriptor),
             Err(error) => {
-                let is_ready = lease.worker.is_ready();
-                lease.lose();
+                let is_ready = checkout.worker.is_ready();
+                checkout.lose();
                 let what = format!("its host cannot be reached: {error}");
                 // One that has never been ready could not load its application: another one cannot either.
                 Err(if is_ready { Failure::NotSent(what) } else { Failure::Unreachable(what) })
@@ -99,10 +124,10 @@ impl Backend for Application {
         request: &mut Outgoing<'_>,
         connection: Connected,
     ) -> Result<Response, Failure> {
-        let Connected { mut lease, link } = connection;
-        lease.is_used = true;
-        let worker = Arc::clone(&lease.worker);
-        let entry = link.enter(lease);
+        let Connected { mut checkout, link } = connection;
+        checkout.is_used = true;
+        let worker = Arc::clone(&checkout.worker);
+        let entry = link.enter(checkout);
         let Outgoing { call, incoming, located, length, body, .. } = request;
         let kind = if body.is_some() { frame::REQUEST_WITH_BODY } else { frame::REQUEST };
         let variables = environment::variables(call, incoming, located, *length);
@@ -114,8 +139,8 @@ impl Backend for Application {
 /// Requests that a process of the application is given at once.
 fn capacity(kind: ScriptKind, local: &Local) -> Capacity {
     match kind {
-        ScriptKind::Asgi => Capacity { least: TASKS, most: TASKS },
-        _ => Capacity { least: local.threads, most: local.threads.max(AHEAD) },
+        ScriptKind::Asgi => Capacity { concurrent: TASKS, pipelined: TASKS },
+        _ => Capacity { concurrent: local.threads, pipelined: local.threads.max(AHEAD) },
     }
 }
 

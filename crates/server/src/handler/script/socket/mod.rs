@@ -18,7 +18,7 @@ use self::response::{Framing, Response};
 use super::backend::{Backend, Connection, Outgoing};
 use super::remote::Visit;
 use super::stderr::Lines;
-use super::workers::{Capacity, Kept, Lease, Worker};
+use super::workers::{Capacity, Checkout, PooledConnection, Worker};
 use super::{Failure, descriptors};
 use crate::config::{ScriptKind, Workers};
 use crate::temp_files::lacks_descriptors;
@@ -42,7 +42,7 @@ pub(super) struct Connected {
 
 /// The worker that a request has.
 enum Held {
-    Local(Lease),
+    Local(Checkout),
     Remote(Visit),
 }
 
@@ -57,7 +57,7 @@ impl Held {
     /// The worker has finished the request. `link` is the connection, when it can carry another one.
     fn release(self, link: Option<Link>) {
         match self {
-            Self::Local(lease) => lease.release(link.map(Kept::new)),
+            Self::Local(checkout) => checkout.release(link.map(PooledConnection::socket)),
             Self::Remote(visit) => {
                 let link = link.filter(|_| visit.keep_alive());
                 visit.release(link);
@@ -67,8 +67,8 @@ impl Held {
 
     /// The worker hangs. The server can end only those that it has started.
     fn end(self) {
-        if let Self::Local(lease) = self {
-            lease.end();
+        if let Self::Local(checkout) = self {
+            checkout.end();
         }
     }
 }
@@ -76,7 +76,7 @@ impl Held {
 impl Connection for Connected {
     fn worker(&self) -> Option<&Arc<Worker>> {
         match &self.worker {
-            Held::Local(lease) => Some(&lease.worker),
+            Held::Local(checkout) => Some(&checkout.worker),
             Held::Remote(_) => None,
         }
     }
@@ -91,23 +91,23 @@ impl Backend for Socket {
         let shared = &call.ctx.shared;
         match &call.rules.workers {
             Workers::Local(local) => {
-                let pool = shared.pools.workers.of(shared, &call.rules, local, Capacity::ONE)?;
-                let mut lease = pool.lease(&call.ctx, request.name).await?;
-                if let Some(kept) = lease.take_kept()
-                    && let Ok(link) = kept.into_link()
+                let pool = shared.pools.workers.pool(shared, &call.rules, local, Capacity::ONE)?;
+                let mut checkout = pool.checkout(&call.ctx, request.name).await?;
+                if let Some(connection) = checkout.take_connection()
+                    && let Ok(link) = connection.into_socket()
                     && link.is_reusable()
                 {
-                    return Ok(Connected { worker: Held::Local(lease), link });
+                    return Ok(Connected { worker: Held::Local(checkout), link });
                 }
-                let socket = &lease.worker.socket;
+                let socket = &checkout.worker.socket;
                 let connect = async || UnixStream::connect(socket).await;
                 match descriptors::retry(&call.ctx, connect).await {
                     Ok(stream) => {
-                        Ok(Connected { worker: Held::Local(lease), link: Link::Unix(stream) })
+                        Ok(Connected { worker: Held::Local(checkout), link: Link::Unix(stream) })
                     }
                     Err(error) if lacks_descriptors(&error) => Err(Failure::NoDescriptor),
                     Err(error) => {
-                        lease.lose();
+                        checkout.lose();
                         Err(Failure::NotSent(format!("its worker cannot be reached: {error}")))
                     }
                 }
@@ -135,7 +135,7 @@ impl Backend for Socket {
             none => none.insert(encode::encode(request, framing, worker.keep_alive()).await?),
         };
         match &mut worker {
-            Held::Local(lease) => lease.is_used = true,
+            Held::Local(checkout) => checkout.is_used = true,
             Held::Remote(visit) => self.tried = Some(visit.target()),
         }
         self.is_retry = true;
@@ -146,7 +146,7 @@ impl Backend for Socket {
         };
         let unwritten = encoded.slice(written..);
         let pid = match &worker {
-            Held::Local(lease) => lease.worker.pid,
+            Held::Local(checkout) => checkout.worker.pid,
             Held::Remote(_) => 0,
         };
         let (call, script_context) = (request.call, Rc::clone(&request.incoming.script_context));

@@ -12,13 +12,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown,
     SocketFlags, SocketType, recv, sendmsg, shutdown, socketpair, sockopt,
 };
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use tokio::sync::watch;
 
 use super::super::launch::{self, What};
@@ -318,11 +319,27 @@ impl Attendant {
         );
     }
 
-    fn reap(&mut self) -> io::Result<std::process::ExitStatus> {
-        let began = Instant::now();
-        while began.elapsed() < GRACE && self.child.try_wait()?.is_none() {
-            std::thread::sleep(Duration::from_millis(20));
+    /// Waits until the process has ended, up to [`GRACE`].
+    fn wait_for_exit(&self) {
+        let Ok(exit) = pidfd_open(self.state.pid, PidfdFlags::empty()) else {
+            // No descriptor is left.
+            return std::thread::sleep(GRACE);
+        };
+        let deadline = Instant::now() + GRACE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout =
+                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+            match poll(&mut [PollFd::new(&exit, PollFlags::IN)], Some(&timeout)) {
+                Err(Errno::INTR) => {}
+                // Ended, too late, or it cannot be waited for: in each case what is left of it is killed.
+                _ => return,
+            }
         }
+    }
+
+    fn reap(&mut self) -> io::Result<std::process::ExitStatus> {
+        self.wait_for_exit();
         self.state.kill();
         let mut reaped = self.state.reaped.lock().unwrap_or_else(PoisonError::into_inner);
         let status = self.child.wait();

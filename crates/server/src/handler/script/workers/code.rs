@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::Pool;
+use super::pool::Pool;
 use crate::config::{Local, ScriptKind};
 use crate::handler::script::environment;
 use crate::handler::script::stamp::Watched;

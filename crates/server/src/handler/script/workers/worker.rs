@@ -1,0 +1,104 @@
+//! A worker process as its pool and its requests see it.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::{mpsc, watch};
+
+use super::super::stderr::Recent;
+use super::code::Code;
+
+/// A process of a pool.
+#[derive(Debug)]
+pub(in super::super) struct Worker {
+    /// Its number in its pool.
+    pub(super) number: u64,
+    /// Its process.
+    pub(in super::super) pid: i32,
+    /// The socket that it listens on, or the FIFO that it reads its requests' variables from.
+    pub(in super::super) socket: Box<Path>,
+    pub(super) started: Instant,
+    /// What it wrote to its standard error lately, where error pages show that.
+    pub(in super::super) errors: Option<Arc<Recent>>,
+    /// The code that it was started from.
+    pub(super) code: Code,
+    commands: mpsc::UnboundedSender<Command>,
+    phase: watch::Sender<Phase>,
+    /// The files that its application has loaded, as it has reported them.
+    loaded: Mutex<Vec<PathBuf>>,
+}
+
+/// A command to the task that watches a worker.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// End it.
+    End,
+    /// Its connection is gone: end it unless it ends soon by itself.
+    Lost,
+    /// Find out when it has finished the request of this number, which was abandoned.
+    Probe(u64),
+}
+
+/// How far a worker has come.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Phase {
+    /// Its application has reported that it is loaded.
+    pub(super) is_ready: bool,
+    pub(super) has_ended: bool,
+}
+
+impl Worker {
+    /// A worker that was just started, and what its watching task receives commands from.
+    pub(super) fn new(
+        number: u64,
+        pid: i32,
+        socket: Box<Path>,
+        code: Code,
+        errors: Option<Arc<Recent>>,
+    ) -> (Arc<Self>, mpsc::UnboundedReceiver<Command>) {
+        let (commands, received) = mpsc::unbounded_channel();
+        let worker = Self {
+            number,
+            pid,
+            socket,
+            started: Instant::now(),
+            errors,
+            code,
+            commands,
+            phase: watch::Sender::default(),
+            loaded: Mutex::default(),
+        };
+        (Arc::new(worker), received)
+    }
+
+    pub(super) fn command(&self, command: Command) {
+        // The error means that the worker has ended.
+        let _ = self.commands.send(command);
+    }
+
+    /// Notes the report of an application server: its application is loaded, from these files.
+    pub(in super::super) fn note_loaded(&self, files: Vec<PathBuf>) {
+        *self.loaded.lock().unwrap_or_else(PoisonError::into_inner) = files;
+        self.phase.send_modify(|phase| phase.is_ready = true);
+    }
+
+    pub(super) fn note_ended(&self) {
+        self.phase.send_modify(|phase| phase.has_ended = true);
+    }
+
+    /// Whether its application has been loaded.
+    pub(in super::super) fn is_ready(&self) -> bool {
+        self.phase.borrow().is_ready
+    }
+
+    /// Waits until it is in a phase that `is_wanted`.
+    pub(super) async fn wait(&self, is_wanted: impl FnMut(&Phase) -> bool) {
+        // The sender is this worker's own.
+        let _ = self.phase.subscribe().wait_for(is_wanted).await;
+    }
+
+    pub(super) fn loaded(&self) -> Vec<PathBuf> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
