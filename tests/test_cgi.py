@@ -630,7 +630,7 @@ def test_a_wait_for_a_process_ends_in_time(cgi):
         for _ in range(2):
             assert server.get("/cgi-bin/hang")[0] == 503
     # An overload is told once, not with every request that it turns away.
-    wait_until(lambda: server.log.count("faster than they run") == 1, "it is told")
+    wait_until(lambda: server.log.count("all processes are busy") == 1, "it is told")
     none_left(server)
 
 

@@ -160,7 +160,7 @@ def test_a_failed_script_is_named_on_the_page_and_in_the_log(serve, tmp_path):
     status, _, body = server.get("/run/broken")
     assert status == 502 and b"/run/broken gave no valid response" in body
     assert str(tmp_path).encode() not in body
-    assert str(directory / "broken") in server.logged("no valid answer")
+    assert str(directory / "broken") in server.logged("the response is invalid")
 
 
 PAGE = """<?php

@@ -222,8 +222,8 @@ def test_what_exceeds_the_queue_is_refused_and_the_log_tells_who_holds_the_worke
     for thread in threads:
         thread.join()
     assert sorted(answers) == [200, 200, 503, 503]
-    wait_until(lambda: "requests are refused" in server.log, "it is told")
-    line = next(line for line in server.log.splitlines() if "requests are refused" in line)
+    wait_until(lambda: "all processes are busy" in server.log, "it is told")
+    line = next(line for line in server.log.splitlines() if "all processes are busy" in line)
     assert "wait.php" in line and "longest_ms" in line and "waiting=1" in line
 
 
@@ -324,7 +324,7 @@ def test_a_worker_that_goes_on_without_its_client_is_ended_in_the_end(fastcgi):
         wait_until(lambda: children(server)[int(pid)] == "R", "the worker runs the script")
     status, _, body = get(server, "/pid.php")
     assert status == 200 and body != pid
-    server.logged("goes on with a request that was given up")
+    server.logged("still works on an abandoned request")
 
 
 def test_what_a_worker_writes_to_stderr_is_told_and_bounded(fastcgi):

@@ -107,7 +107,7 @@ def test_a_file_beneath_a_declared_directory_is_sent_and_no_other(naming, tmp_pa
     server.say(f"X-Sendfile: {tmp_path}/private/\\n\\n")
     assert server.ask()[0] == 403
     server.logged("beneath no `sendfile_root`")
-    server.logged("what it names to be sent cannot be")
+    server.logged("the resource that the script names cannot be sent")
 
 
 def test_without_a_declared_directory_no_file_is_sent(naming, tmp_path):

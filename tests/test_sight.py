@@ -716,9 +716,9 @@ def test_what_repeats_is_summed(serve, site, tmp_path):
     for _ in range(30):
         assert server.get("/cgi/broken")[0] == 502
     assert server.stop() == 0
-    told = [line for line in server.log.splitlines() if "no valid answer" in line]
+    told = [line for line in server.log.splitlines() if "the response is invalid" in line]
     assert len(told) == 2, server.log
-    assert "repeated: no valid answer" in told[1] and "times=29" in told[1]
+    assert "repeated: the response is invalid" in told[1] and "times=29" in told[1]
 
 
 @pytest.mark.skipif(not shutil.which("unshare"), reason="there is no unshare here")

@@ -34,7 +34,7 @@ use crate::config::{Config, Persistence, Server, StartupSettings};
 use crate::connections::Connections;
 use crate::control::Commands;
 use crate::handler::file::{Lookup, Protected, Root, Roots, uncached};
-use crate::handler::script::{Known, Links, Pools, Storage};
+use crate::handler::script::{AppConnections, LocationCache, Pools, Storage};
 use crate::listen::ConnectionLimiter;
 use crate::route::FastPathConditions;
 use crate::telemetry::live::LiveTap;
@@ -91,12 +91,12 @@ pub(crate) struct WorkerContext {
     pub(crate) cache: RefCell<WorkerCache>,
     /// Of files whose content is not kept.
     pub(crate) head_cache: RefCell<WorkerCache>,
-    /// Connections to the hosts of applications.
-    pub(crate) links: Rc<Links>,
+    /// Connections to application servers.
+    pub(crate) app_connections: Rc<AppConnections>,
     /// Requests to other servers.
     pub(crate) client: Client,
     /// Scripts that were found lately.
-    pub(crate) scripts: RefCell<Known>,
+    pub(crate) scripts: RefCell<LocationCache>,
     pub(crate) metrics: Rc<WorkerMetrics>,
     log: RefCell<Option<WorkerLog>>,
     is_logging: bool,
@@ -226,8 +226,8 @@ impl WorkerContext {
             fast_path: FastPathConditions::new(&shared),
             cache: RefCell::new(WorkerCache::new(server.cache.entries)),
             head_cache: RefCell::new(WorkerCache::new(uncached::MAX_ENTRIES)),
-            links: Rc::clone(&worker.links),
             client: worker.client.clone(),
+            app_connections: Rc::clone(&worker.app_connections),
             scripts: RefCell::default(),
             metrics: Rc::clone(worker.metrics.get_or_init(|| Rc::new(shared.metrics.for_worker()))),
             time: RefCell::new(TimeCache::new()),

@@ -17,7 +17,7 @@ use super::{Buffers, Deadlines, SharedState, Timer, WorkerContext};
 use crate::cache::Watch;
 use crate::clock::{self, Clock};
 use crate::connections::{Connections, STATES};
-use crate::handler::script::Links;
+use crate::handler::script::AppConnections;
 use crate::listen::ConnectionLimiter;
 use crate::telemetry::AccessLog;
 use crate::telemetry::metrics::WorkerMetrics;
@@ -28,8 +28,8 @@ pub(crate) struct Worker {
     pub(super) clock: Rc<Clock>,
     pub(super) connections: Rc<Connections>,
     pub(super) deadlines: Rc<Deadlines>,
-    pub(super) links: Rc<Links>,
     pub(super) client: Client,
+    pub(super) app_connections: Rc<AppConnections>,
     /// What it has counted, whatever the configuration was.
     pub(super) metrics: OnceCell<Rc<WorkerMetrics>>,
     pub(super) buffers: Cell<Option<Box<Buffers>>>,
@@ -52,8 +52,8 @@ impl Worker {
             clock: Rc::new(Clock::new()),
             connections: Rc::default(),
             deadlines: Rc::new(Deadlines::new(Rc::clone(&ticker))),
-            links: Rc::default(),
             client: Client::default(),
+            app_connections: Rc::default(),
             metrics: OnceCell::new(),
             buffers: Cell::new(Some(Box::default())),
             current: RefCell::new(None),

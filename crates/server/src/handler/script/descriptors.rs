@@ -1,4 +1,4 @@
-//! Scripts when the process has no descriptor left: files that the cache keeps open are closed.
+//! Retrying what fails for lack of file descriptors, after the cache has closed its own.
 
 use std::io;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::Failure;
 use crate::temp_files::lacks_descriptors;
 use crate::worker::WorkerContext;
 
-/// Pauses between attempts, in which other loops close what they keep and other requests end.
+/// Pauses between attempts, in which other worker threads close their cached files and other requests end.
 const PAUSES: [Duration; 4] = [
     Duration::from_millis(1),
     Duration::from_millis(5),
@@ -17,7 +17,7 @@ const PAUSES: [Duration; 4] = [
     Duration::from_millis(100),
 ];
 
-/// Opens something. When no descriptor is left, the cache closes those that it keeps, and it is tried again.
+/// Calls `open`. When no descriptor is left, has the cache close its own and tries again.
 ///
 /// # Errors
 /// Those of `open`.
@@ -37,7 +37,7 @@ pub(super) async fn retry<T>(
     open().await
 }
 
-/// The same for what fails with [`Failure::NoDescriptor`].
+/// The same for functions that fail with [`Failure::NoDescriptor`].
 pub(super) async fn retry_failed<T>(
     ctx: &WorkerContext,
     open: impl AsyncFn() -> Result<T, Failure>,

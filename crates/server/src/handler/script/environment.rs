@@ -1,4 +1,4 @@
-//! What a script is told of its request (RFC 3875 §4).
+//! The variables that describe a request to a script (RFC 3875 §4).
 
 use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
@@ -11,8 +11,8 @@ use dunlin_http::semantics::{Method, host, is_token, path};
 use dunlin_http::{BodyLength, FieldName, Request};
 
 use super::Call;
-use super::locate::Located;
-use super::trace;
+use super::lookup::Located;
+use super::request_id;
 use crate::checks::{Client, ForwardedField, Scheme, is_forwarding};
 use crate::config::Mapping;
 use crate::route::Incoming;
@@ -20,20 +20,20 @@ use crate::telemetry::ip;
 use crate::tls::TlsInfo;
 use crate::transport::{Peer, UNIX};
 
-/// Where programs are looked for when the server itself was not told.
+/// `PATH` for scripts if the server itself has none.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// What is done with a request's field.
+/// How a request's field becomes a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Field {
-    /// The script is not told of it.
-    Kept,
-    /// A client sends it alike with most of its requests, and many clients alike.
+    /// It does not.
+    Omitted,
+    /// Its value is the same in most requests.
     Steady,
     Varies,
 }
 
-/// Which of a request's fields scripts get.
+/// What decides which of a request's fields scripts get.
 struct Passed<'a> {
     client: Client,
     authorization: bool,
@@ -51,8 +51,8 @@ impl<'a> Passed<'a> {
         }
     }
 
-    /// Whether a field of that name, in lower case, may only be set by a trusted proxy or by the server, and is
-    /// not.
+    /// Whether only a trusted proxy or the server may set a field of this name, and neither has. The name is in lower
+    /// case.
     fn is_spoofed(&self, name: &[u8]) -> bool {
         let is_of_proxies = self.forwarded_field.covers(name);
         let is_set_by_server = self.client.is_subrequest;
@@ -65,11 +65,11 @@ impl<'a> Passed<'a> {
 }
 
 impl Field {
-    /// By its name in lower case.
+    /// Classifies a field by its name in lower case.
     fn of(name: &[u8], passed: &Passed<'_>) -> Self {
         match name {
-            // They concern the connection and not the script (RFC 9110 §7.6.1), or have a variable of their own.
-            // `Proxy` would become HTTP_PROXY, which many programs obey.
+            // They describe the connection (RFC 9110 §7.6.1) or have a variable of their own. `Proxy` would become
+            // HTTP_PROXY, which many programs obey.
             b"connection"
             | b"content-length"
             | b"content-type"
@@ -81,10 +81,10 @@ impl Field {
             | b"te"
             | b"trailer"
             | b"transfer-encoding"
-            | b"upgrade" => Self::Kept,
-            // What is said in their place is known better here.
-            b"traceparent" | b"x-request-id" => Self::Kept,
-            b"authorization" if !passed.authorization => Self::Kept,
+            | b"upgrade" => Self::Omitted,
+            // The server sets its own values.
+            b"traceparent" | b"x-request-id" => Self::Omitted,
+            b"authorization" if !passed.authorization => Self::Omitted,
             b"accept"
             | b"accept-encoding"
             | b"accept-language"
@@ -101,13 +101,13 @@ impl Field {
             | b"sec-fetch-site"
             | b"upgrade-insecure-requests"
             | b"user-agent" => Self::Steady,
-            _ if passed.is_spoofed(name) => Self::Kept,
+            _ if passed.is_spoofed(name) => Self::Omitted,
             _ => Self::Varies,
         }
     }
 }
 
-/// The variables. `length` is that of the body, as the script will read it.
+/// The variables of a request. `length` is that of the body as the script reads it.
 pub(super) fn variables(
     call: &Call,
     incoming: &Incoming,
@@ -165,10 +165,10 @@ pub(super) fn variables(
             });
             list.write("REMOTE_ADDR", true, |value| ip(remote, value));
         }
-        // RFC 3875 §4.1.8 wants an address, of which there is none.
+        // RFC 3875 §4.1.8 wants an address; a Unix socket has none.
         None => list.add("REMOTE_ADDR", UNIX),
     }
-    // The port is that of a connection, which is a proxy's when the address is not.
+    // The port belongs to the connection: to a proxy if the address does not.
     if let Some(ends) = incoming.ends
         && remote == Peer::of(ends.remote)
     {
@@ -187,7 +187,7 @@ pub(super) fn variables(
         list.vary("CONTENT_TYPE", content_type);
     }
     match subject.via.error {
-        // PHP's interpreter runs only when a server says that the request came through it.
+        // PHP's interpreter runs only if a server sets this.
         None => list.add("REDIRECT_STATUS", "200"),
         Some(status) => list.redirected(call, status),
     }
@@ -197,18 +197,18 @@ pub(super) fn variables(
         list.replace("HTTP_EARLY_DATA", "1", true);
     }
     let (id, parent) =
-        (incoming.script_context.id(), trace::traceparent(&request, &incoming.script_context));
+        (incoming.script_context.id(), request_id::traceparent(&request, &incoming.script_context));
     list.vary("HTTP_X_REQUEST_ID", id);
     list.vary("HTTP_TRACEPARENT", &parent);
     list.vary("TRACEPARENT", &parent);
     for (name, value) in &call.rules.env {
         list.replace(name, value, false);
     }
-    list.drop_unfit();
+    list.drop_invalid();
     list
 }
 
-/// What a process has besides: where programs are.
+/// `PATH` for scripts.
 pub(crate) fn path() -> OsString {
     std::env::var_os("PATH").unwrap_or_else(|| PATH.into())
 }
@@ -227,7 +227,7 @@ fn auth_type(call: &Call) -> Option<String> {
     }
 }
 
-/// The length that the request itself states or implies; `None` when it has no body.
+/// The length that the request states or implies; `None` without a body.
 pub(super) fn stated_length(request: &Request<'_>, length: BodyLength) -> Option<u64> {
     match length {
         BodyLength::Known(length) => Some(length),
@@ -236,8 +236,8 @@ pub(super) fn stated_length(request: &Request<'_>, length: BodyLength) -> Option
     }
 }
 
-/// RFC 3875 §4.4: the words of a query without `=`, which a search form sends. None when they
-/// could be taken for options of the script or of its interpreter.
+/// The words of a query without `=`, which a search form sends (RFC 3875 §4.4). None if the script or its interpreter
+/// could take one for an option.
 pub(super) fn arguments(request: &Request<'_>, query: Option<&[u8]>) -> Vec<OsString> {
     let Some(query) = query.filter(|query| !query.is_empty() && !query.contains(&b'=')) else {
         return Vec::new();
@@ -269,12 +269,13 @@ fn decode(word: &[u8]) -> Option<OsString> {
     Some(OsString::from_vec(decoded))
 }
 
-/// The query for a script: the request's, or what a `try` list makes of it.
+/// The query for a script: the request's, or that of a `try` list.
 pub(super) fn query<'a>(call: &'a Call, located: &'a Located) -> Option<&'a [u8]> {
     located.query.as_deref().or(call.subject.query.as_deref())
 }
 
-/// The target as a path, also when it came with a host (RFC 9112 §3.2.2). Internal redirects do not change it.
+/// The path and query of the target, also of one in absolute form (RFC 9112 §3.2.2). Internal redirects do not change
+/// it.
 fn request_uri(call: &Call, value: &mut Vec<u8>) {
     value.extend_from_slice(&call.subject.raw_path);
     if let Some(query) = target_query(&call.request.as_request()) {
@@ -307,20 +308,20 @@ fn server_name(request: &Request<'_>, incoming: &Incoming, value: &mut Vec<u8>) 
     }
 }
 
-/// The port that the request came to; by a Unix socket, the one that the client means.
+/// The port of the listener; on a Unix socket, the one in the Host field.
 fn server_port(request: &Request<'_>, incoming: &Incoming) -> u16 {
     let default = if incoming.encrypted { 443 } else { 80 };
     let named = || request.field(FieldName::Host).and_then(host::parse).and_then(|host| host.port);
     incoming.ends.map_or_else(|| named().unwrap_or(default), |ends| ends.local.port())
 }
 
-/// Names and values, in one piece of memory.
+/// Variables in one buffer.
 #[derive(Debug)]
 pub(super) struct Variables {
     /// A line for each, `NAME=value`.
     bytes: Vec<u8>,
     entries: Vec<Entry>,
-    /// The lines hold nothing else than the entries, in their order.
+    /// The buffer holds exactly the entries, in their order.
     is_exact: bool,
 }
 
@@ -328,16 +329,16 @@ pub(super) struct Variables {
 struct Entry {
     name: Range<usize>,
     value: Range<usize>,
-    /// The value is likely to be another in the next request.
+    /// The value is likely to differ in the next request.
     varies: bool,
 }
 
 thread_local! {
-    /// Memory of earlier variables.
+    /// The buffers of earlier variables, for reuse.
     static SPARE: Cell<Option<(Vec<u8>, Vec<Entry>)>> = const { Cell::new(None) };
 }
 
-/// Memory that is kept for the next request.
+/// Size of the largest buffer that is kept.
 const KEPT: usize = 64 * 1024;
 
 impl Default for Variables {
@@ -358,7 +359,7 @@ impl Drop for Variables {
 }
 
 impl Variables {
-    /// What an error page is told of the request that failed.
+    /// Adds what an error page gets about the request that failed.
     fn redirected(&mut self, call: &Call, status: u16) {
         self.vary("REDIRECT_STATUS", itoa::Buffer::new().format(status));
         let mut path = Vec::new();
@@ -372,12 +373,12 @@ impl Variables {
         }
     }
 
-    /// Every name with its value.
+    /// All names and values.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.entries.iter().map(|entry| self.of(entry))
     }
 
-    /// Those whose values are likely to be the same in the next request, or those of which they are not.
+    /// The variables whose values are likely to differ in the next request (`vary`), or the others.
     pub(super) fn which(&self, vary: bool) -> impl Iterator<Item = (&[u8], &[u8])> {
         let entries = self.entries.iter().filter(move |entry| entry.varies == vary);
         entries.map(|entry| self.of(entry))
@@ -387,14 +388,15 @@ impl Variables {
         (&self.bytes[entry.name.clone()], &self.bytes[entry.value.clone()])
     }
 
-    /// All of them as lines, `NAME=value`; `None` when they stand otherwise in memory, or a value would end its line.
+    /// The variables as lines, `NAME=value`; `None` if the buffer holds anything else, or a value contains a line
+    /// break.
     pub(super) fn lines(&self) -> Option<&[u8]> {
         let ends = memchr::memchr_iter(b'\n', &self.bytes).count();
         let is_plain = self.is_exact && ends == self.entries.len();
         (is_plain && memchr::memchr(b'\r', &self.bytes).is_none()).then_some(&self.bytes)
     }
 
-    /// The variables as a process takes them.
+    /// The variables for the environment of a process.
     pub(super) fn as_texts(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
         self.iter().map(|(name, value)| (OsStr::from_bytes(name), OsStr::from_bytes(value)))
     }
@@ -404,19 +406,19 @@ impl Variables {
         self.as_texts().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 
-    /// Adds what a process has besides, unless it is there: where programs are.
+    /// Adds `PATH` unless it is set.
     pub(super) fn add_path(&mut self) {
         if self.value("PATH").is_none() {
             self.add("PATH", path().as_bytes());
         }
     }
 
-    /// Adds a variable that is of the server, of the route, or of what a client sends alike each time.
+    /// Adds a variable whose value is likely to be the same in the next request.
     fn add(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
         self.enter(name.as_ref(), value.as_ref(), false);
     }
 
-    /// Adds a variable of this request.
+    /// Adds a variable whose value is likely to differ in the next request.
     fn vary(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
         self.enter(name.as_ref(), value.as_ref(), true);
     }
@@ -425,7 +427,7 @@ impl Variables {
         self.write(name, varies, |bytes| bytes.extend_from_slice(value));
     }
 
-    /// Adds a variable whose value `write` adds to the bytes.
+    /// Adds a variable whose value `write` appends.
     fn write(&mut self, name: impl AsRef<[u8]>, varies: bool, write: impl FnOnce(&mut Vec<u8>)) {
         let name = self.push(name.as_ref());
         self.bytes.push(b'=');
@@ -436,9 +438,8 @@ impl Variables {
         self.entries.push(Entry { name, value, varies });
     }
 
-    /// Drops what the system would not take: values with a NUL. No value of a request holds one, as the engine
-    /// refuses it.
-    fn drop_unfit(&mut self) {
+    /// Drops values with a NUL, which the system refuses. No value of a request holds one, as the engine rejects it.
+    fn drop_invalid(&mut self) {
         if memchr::memchr(0, &self.bytes).is_none() {
             return;
         }
@@ -447,7 +448,7 @@ impl Variables {
         self.is_exact = false;
     }
 
-    /// As Apache's mod_ssl names them.
+    /// Adds the variables of TLS, with the names that Apache's mod_ssl uses.
     fn encryption(&mut self, tls: &TlsInfo) {
         self.add("SSL_PROTOCOL", tls.protocol);
         self.add("SSL_CIPHER", tls.cipher);
@@ -459,7 +460,7 @@ impl Variables {
         }
     }
 
-    /// Adds a variable in the place of the one of that name, if there is one.
+    /// Adds a variable, or replaces the one of this name.
     fn replace(&mut self, name: &str, value: &str, varies: bool) {
         let (bytes, before) = (&self.bytes, self.entries.len());
         self.entries.retain(|entry| bytes[entry.name.clone()] != *name.as_bytes());
@@ -473,11 +474,11 @@ impl Variables {
         start..self.bytes.len()
     }
 
-    /// RFC 3875 §4.1.18.
+    /// Adds the request's fields (RFC 3875 §4.1.18).
     fn fields(&mut self, request: &Request<'_>, passed: &Passed<'_>) {
         let first = self.entries.len();
         for (name, value) in request.fields() {
-            // `_` would make one variable of two fields, of which a proxy may know only one.
+            // With `_`, two fields would become the same variable, and a proxy may check only one of them.
             if !name.iter().all(|&b| b.is_ascii_alphanumeric() || b == b'-') {
                 continue;
             }
@@ -488,7 +489,7 @@ impl Variables {
             let name = &mut self.bytes[start + b"HTTP_".len()..];
             name.make_ascii_lowercase();
             let field = Field::of(name, passed);
-            if field == Field::Kept {
+            if field == Field::Omitted {
                 self.bytes.truncate(start);
                 continue;
             }

@@ -1,4 +1,4 @@
-//! The header of a script's answer (RFC 3875 §6).
+//! The header of a script's response (RFC 3875 §6).
 
 use dunlin_http::FieldLines;
 use dunlin_http::semantics::{is_field_value, is_token};
@@ -6,39 +6,39 @@ use dunlin_http::semantics::{is_field_value, is_token};
 /// Largest header that is accepted.
 pub(super) const MOST: usize = 64 * 1024;
 
-/// What a script said before its body.
+/// A script's header.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct ScriptHead {
     pub(super) status: Option<u16>,
     pub(super) location: Option<Vec<u8>>,
     pub(super) content_length: Option<u64>,
-    /// What is to be answered with in place of the body.
-    pub(super) instead: Option<Instead>,
-    /// Every other field that goes to the client; Location too, when it is for the client.
+    /// The resource to send in place of the body.
+    pub(super) send_target: Option<SendTarget>,
+    /// The fields for the client; Location too, if it is for the client.
     pub(super) fields: FieldLines,
-    /// The host of the script says that it has failed.
+    /// The run-time environment or the application server reports that the script failed.
     pub(super) failed: bool,
     /// The body is sent in the chunked transfer coding.
     pub(super) is_chunked: bool,
     /// The status comes from a status line.
     has_status_line: bool,
-    /// There was another field than Location and Content-Type.
+    /// There is another field than Location and Content-Type.
     others: bool,
-    /// Names in `Connection`: those fields are of the connection too (RFC 9110 §7.6.1).
-    of_connection: Vec<String>,
+    /// Names in `Connection`: fields of the connection, which are not forwarded (RFC 9110 §7.6.1).
+    connection_options: Vec<String>,
 }
 
-/// What a script names to be answered with in place of its own body.
+/// A resource that a script names in place of its own body.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Instead {
-    /// A path of the site, which may be one that clients may not ask for (X-Accel-Redirect).
+pub(super) enum SendTarget {
+    /// A path of the site, which may be internal (X-Accel-Redirect).
     Path(Vec<u8>),
     /// A file (X-Sendfile).
     File(Vec<u8>),
 }
 
-/// Reads a header from the front of `bytes`: it and its length, or `None` when its end has not
-/// come. Lines end in CR LF or LF. A status line may come first, as uWSGI and some CGI programs send it.
+/// Parses the header at the front of `bytes`; returns it with its length, or `None` if it is incomplete. Lines end in
+/// CR LF or LF. A status line may come first, as uWSGI and some CGI programs send it.
 ///
 /// # Errors
 /// What is wrong with it, in a few words.
@@ -63,7 +63,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<(ScriptHead, usize)>, String>
             return match lines {
                 0 => Err("its header has no field".into()),
                 _ => {
-                    for name in std::mem::take(&mut head.of_connection) {
+                    for name in std::mem::take(&mut head.connection_options) {
                         head.fields.remove(&name);
                     }
                     Ok(Some((head, at)))
@@ -79,8 +79,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<(ScriptHead, usize)>, String>
 }
 
 impl ScriptHead {
-    /// The path, with its query, to answer with instead (RFC 3875 §6.2.2). A script that also says
-    /// something to the client means the client.
+    /// The target of a local redirect (RFC 3875 §6.2.2): a Location that is a path, without fields for the client.
     pub(super) fn local_redirect(&self) -> Option<&[u8]> {
         let location = self.location.as_deref()?;
         let local = location.starts_with(b"/") && !location.starts_with(b"//");
@@ -88,19 +87,19 @@ impl ScriptHead {
         (local && plain).then_some(location)
     }
 
-    /// The status of the answer.
+    /// The status of the response.
     pub(super) fn status(&self) -> u16 {
         self.status.unwrap_or(if self.location.is_some() { 302 } else { 200 })
     }
 
-    /// Whether the client is to get it as it is, with the body that follows.
+    /// Whether the header and the body that follows can be sent without processing.
     pub(super) fn is_plain(&self) -> bool {
         let is_special =
-            self.failed || self.instead.is_some() || self.is_chunked || self.is_early_hints();
+            self.failed || self.send_target.is_some() || self.is_chunked || self.is_early_hints();
         !is_special && self.local_redirect().is_none()
     }
 
-    /// Whether it is one that comes before the answer's own (RFC 8297).
+    /// Whether these are Early Hints (RFC 8297).
     pub(super) fn is_early_hints(&self) -> bool {
         self.status == Some(EARLY_HINTS)
     }
@@ -124,7 +123,7 @@ impl ScriptHead {
             return Err(malformed());
         }
         let mut lower = [0; LONGEST];
-        // Longer than all that are known here.
+        // A longer name matches none of those below.
         let lower = lower.get_mut(..name.len()).unwrap_or_default();
         lower.copy_from_slice(&name[..lower.len()]);
         lower.make_ascii_lowercase();
@@ -168,8 +167,8 @@ impl ScriptHead {
                 self.failed = true;
                 return Ok(());
             }
-            b"x-accel-redirect" => return self.instead(Instead::Path(value.to_vec())),
-            b"x-sendfile" => return self.instead(Instead::File(value.to_vec())),
+            b"x-accel-redirect" => return self.set_send_target(SendTarget::Path(value.to_vec())),
+            b"x-sendfile" => return self.set_send_target(SendTarget::File(value.to_vec())),
             b"transfer-encoding" => {
                 if self.is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
                     return Err(format!("its Transfer-Encoding is {}", shown(value)));
@@ -180,10 +179,11 @@ impl ScriptHead {
             }
             b"connection" => {
                 let options = String::from_utf8_lossy(value);
-                self.of_connection.extend(options.split(',').map(|name| name.trim().to_owned()));
+                self.connection_options
+                    .extend(options.split(',').map(|name| name.trim().to_owned()));
                 return Ok(());
             }
-            // The server itself sets the fields of the connection, and the time of the response.
+            // The server sets the fields of the connection and the date itself.
             b"keep-alive" | b"proxy-connection" | b"te" | b"trailer" | b"upgrade" | b"date"
             | b"server" => return Ok(()),
             _ => self.others = true,
@@ -194,16 +194,16 @@ impl ScriptHead {
         Ok(())
     }
 
-    fn instead(&mut self, instead: Instead) -> Result<(), String> {
+    fn set_send_target(&mut self, target: SendTarget) -> Result<(), String> {
         self.others = true;
-        match self.instead.replace(instead) {
+        match self.send_target.replace(target) {
             None => Ok(()),
             Some(_) => Err("its header names two things to answer with instead".into()),
         }
     }
 }
 
-/// Bytes of the longest name of a field that is dealt with here.
+/// Length of the longest name that is compared.
 const LONGEST: usize = 17;
 const EARLY_HINTS: u16 = 103;
 

@@ -1,10 +1,9 @@
-//! The step between the server and a process that is to have less than the server has: another user,
-//! limits. All of it holds before the program's first instruction.
+//! The step between the server and a process with another user or with limits. They hold before the program's first
+//! instruction.
 //!
-//! A process that is started by `posix_spawn` has what the server has, and only what can be changed from
-//! outside can be taken from it afterwards. So the server starts itself once more, as a program that
-//! takes these things from itself and then becomes the script. It is used only where such a setting
-//! asks for it.
+//! A process that is started by `posix_spawn` inherits the server's user and limits, and not all of them can be
+//! changed from outside. So the server executes itself once more, as a program that drops these privileges and then
+//! executes the script. This happens only where a setting needs it.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
@@ -19,30 +18,30 @@ use rustix::process::{
 };
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use super::reason;
+use super::start_error;
 use crate::config::Script;
 
-/// The subcommand by which the server's program is that step.
+/// The subcommand for this step.
 pub const LAUNCH: &str = "launch-script";
 
-/// Before names of variables that are for the program alone: the loader would take them for this one's.
+/// Prefix of variables that are for the program alone: the dynamic loader would apply them to this step.
 const FOR_PROGRAM: &str = "DUNLIN_LAUNCH_";
 
-/// What is taken from the process, as the words of its command line.
+/// Which restrictions are applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
-    /// Everything.
+    /// All of them.
     All,
-    /// What the processes of a host can have of it, where they are to belong to somebody else: the
-    /// server may then no more change them from outside.
+    /// Those that a fork server's processes inherit, if they run as another user: the server cannot set them from
+    /// outside then.
     Inherited,
 }
 
-/// Makes `command` go through that step where `rules` ask for it. `name` is the program's own name for
-/// itself. To be called before the streams and the directory of the command are set.
+/// Wraps `command` in this step if `rules` need it. `name` is the program's `argv[0]`. To be called before the
+/// streams and the directory of the command are set.
 ///
 /// # Errors
-/// When the server may not give its processes to another user.
+/// When the server may not change the user of its processes.
 pub(super) fn through(
     command: Command,
     name: &OsStr,
@@ -69,15 +68,15 @@ pub(super) fn through(
     Ok(through)
 }
 
-/// Whether processes of these rules have been given their limits when they begin.
-pub(super) fn is_asked_for(rules: &Script) -> bool {
+/// Whether `rules` need this step.
+pub(super) fn is_needed(rules: &Script) -> bool {
     words(rules, What::All).is_some()
 }
 
 fn words(rules: &Script, what: What) -> Option<String> {
     let mut words = String::new();
     let mut add = |key: &str, value: u64| {
-        // Writing to a text does not fail.
+        // Writing to a string does not fail.
         let _ = write!(words, "{key}={value},");
     };
     if what == What::All || rules.owner.is_some() {
@@ -100,8 +99,7 @@ fn words(rules: &Script, what: What) -> Option<String> {
     Some(words)
 }
 
-/// Becomes the program that the command line names, with less than this process has. Returns only when
-/// that fails, with why.
+/// Drops privileges and executes the program that the command line names. Returns only the error.
 pub fn launch(mut words: impl Iterator<Item = OsString>) -> io::Error {
     let (Some(less), Some(name), Some(program)) = (words.next(), words.next(), words.next()) else {
         return io::Error::other("it is started by the server alone");
@@ -114,14 +112,16 @@ pub fn launch(mut words: impl Iterator<Item = OsString>) -> io::Error {
         }
     }
     if let Err(error) = less.to_str().ok_or(rustix::io::Errno::INVAL).and_then(drop_all) {
-        return io::Error::other(format!("what its route asks for cannot be set: {error}"));
+        return io::Error::other(format!(
+            "the limits or the user of its route cannot be set: {error}"
+        ));
     }
     let error = command.exec();
-    let reason = reason::not_started(Path::new(&program), &error);
+    let reason = start_error::not_started(Path::new(&program), &error);
     io::Error::new(error.kind(), format!("{}: {reason}", program.display()))
 }
 
-/// In an order in which each is still allowed: what needs root comes before the user.
+/// Applies restrictions in an order in which each is still allowed: those that need root before the user.
 fn drop_all(words: &str) -> rustix::io::Result<()> {
     use rustix::io::Errno;
     let mut groups = Vec::new();
@@ -144,7 +144,7 @@ fn drop_all(words: &str) -> rustix::io::Result<()> {
             _ => return Err(Errno::INVAL),
         }
     }
-    // This process has one thread, so that what is the thread's is the process's.
+    // This process has one thread: the thread's credentials are the process's.
     if let Some(group) = group {
         set_thread_groups(&groups)?;
         set_thread_res_gid(group, group, group)?;

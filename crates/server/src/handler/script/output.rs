@@ -1,5 +1,5 @@
-//! What a script writes, on its way to the client: its header, its body, and whether it came to a
-//! proper end. The same for every kind, whatever carries the bytes.
+//! A script's output on its way to the client: the header, the body, and whether the output is complete. The same for
+//! every kind.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::Failure;
-use super::chunks::Chunks;
-use super::head::{self, Instead, ScriptHead};
+use super::chunked::ChunkedBody;
+use super::head::{self, ScriptHead, SendTarget};
 use super::stderr::{TURN, printable};
 use crate::config::Script;
 use crate::early_hints::EarlyHints;
@@ -22,59 +22,58 @@ use crate::stream;
 use crate::telemetry::ScriptContext;
 use crate::worker::Deadlines;
 
-/// What a script answers with.
-pub(super) enum Answer {
-    /// All of it.
-    Whole(ScriptHead, Gathered),
-    /// A body that follows.
+/// The response that a script asks for.
+pub(super) enum ScriptResponse {
+    /// A complete body.
+    Buffered(ScriptHead, BodyBuffer),
+    /// A body that is streamed.
     Streamed(ScriptHead),
-    /// A whole message that follows, with the status that it begins with.
+    /// A whole HTTP message that is streamed, with its status.
     Message(u16),
-    /// What this path would be answered with.
-    Local(Vec<u8>),
-    /// What the header names, under the header's fields.
-    Instead(ScriptHead, Instead),
+    /// The response for this path (RFC 3875 §6.2.2).
+    LocalRedirect(Vec<u8>),
+    /// The resource that the header names, with the header's fields.
+    SendTarget(ScriptHead, SendTarget),
 }
 
-/// Takes what comes before the answer, and the answer or why there is none.
-pub(super) struct Tell {
-    answer: oneshot::Sender<Result<Answer, Failure>>,
+/// Takes Early Hints, and then the response or the failure.
+pub(super) struct ResponseSender {
+    response: oneshot::Sender<Result<ScriptResponse, Failure>>,
     early_hints: EarlyHints,
 }
 
-/// Hears of the answer.
-pub(super) type Told = oneshot::Receiver<Result<Answer, Failure>>;
+/// Receives the response or the failure.
+pub(super) type ResponseReceiver = oneshot::Receiver<Result<ScriptResponse, Failure>>;
 
-/// The two ends by which a run tells of its answer.
-pub(super) fn tell(incoming: &Incoming) -> (Tell, Told) {
-    let (answer, told) = oneshot::channel();
-    (Tell { answer, early_hints: incoming.early_hints.clone() }, told)
+/// The channel from the task that runs the script to the task that responds.
+pub(super) fn response_channel(incoming: &Incoming) -> (ResponseSender, ResponseReceiver) {
+    let (response, receiver) = oneshot::channel();
+    (ResponseSender { response, early_hints: incoming.early_hints.clone() }, receiver)
 }
 
-/// An answer that ends within so many bytes and so much time is sent as a whole: its length can
-/// be stated, it leaves in one write, and a script that fails in the middle of it gives an error
-/// instead of a cut answer.
-pub(super) const WHOLE: usize = 128 * 1024;
-const PATIENCE: Duration = Duration::from_millis(2);
-/// Early Hints that one answer may have.
-const HINTS: usize = 8;
+/// A response that ends within this size and [`BUFFER_TIME`] is buffered: its length can be stated, it leaves in one
+/// write, and a script that fails in the middle gives an error instead of a truncated response.
+pub(super) const MAX_BUFFERED: usize = 128 * 1024;
+const BUFFER_TIME: Duration = Duration::from_millis(2);
+/// Early Hints per response.
+const MAX_HINTS: usize = 8;
 
-/// Parts of an answer up to so many bytes are put together.
-const JOINED: usize = 8 * 1024;
+/// Parts of a body up to this size are joined.
+const MAX_JOINED: usize = 8 * 1024;
 
-/// What has come of a body, in the pieces that it came in, which need not be copied.
+/// The received part of a body, in the pieces in which it was received.
 #[derive(Debug, Default)]
-pub(super) struct Gathered {
+pub(super) struct BodyBuffer {
     pub(super) pieces: Vec<Bytes>,
     pub(super) length: usize,
 }
 
-impl Gathered {
+impl BodyBuffer {
     pub(super) fn add(&mut self, bytes: Bytes) {
         self.length += bytes.len();
         match self.pieces.last_mut() {
             _ if bytes.is_empty() => {}
-            Some(last) if last.len() + bytes.len() <= JOINED => join(last, &bytes),
+            Some(last) if last.len() + bytes.len() <= MAX_JOINED => join(last, &bytes),
             _ => self.pieces.push(bytes),
         }
     }
@@ -96,30 +95,29 @@ fn join(first: &mut Bytes, more: &[u8]) {
     *first = joined.into();
 }
 
-/// Where a script's output comes from. Both futures may be dropped before they are ready, and
-/// nothing is lost.
+/// A source of a script's output. Both futures are cancel-safe.
 pub(super) trait Source {
-    /// The next bytes, which may be none; `None` at the end.
+    /// The next bytes, which may be empty; `None` at the end.
     async fn read(&self) -> Option<Bytes>;
 
-    /// How the script ended, once its output has.
+    /// How the script ended. To be called at the end of the output.
     async fn end(&self) -> End;
 }
 
 /// How a script ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum End {
-    /// As it should, or it goes on without output.
+    /// It succeeded, or it goes on without output.
     Well,
-    /// With this exit status, which is not 0.
+    /// It exited with this status, which is not 0.
     Status(i32),
-    /// Before its time, in a few words: the output is not all of it.
+    /// It ended early, for this reason: the output is incomplete.
     Cut(String),
-    /// The script's worker is gone, and nothing says that it had begun with the request.
+    /// The worker ended before the first byte of a response. It may have begun.
     Lost(String),
-    /// Its worker has not taken the request.
+    /// The worker has rejected the request before it began.
     Refused(String),
-    /// Its worker has ended before it was ready for requests; the log has the reason.
+    /// The worker ended before it was ready for requests. The log has the reason already.
     Unreachable(String),
 }
 
@@ -130,21 +128,21 @@ pub(super) struct Output<'a, S> {
     pub(super) source: S,
     pub(super) sender: &'a stream::Sender,
     pub(super) script_context: &'a ScriptContext,
-    /// The request is HEAD: a stated length is not that of what comes.
+    /// The method is HEAD: a Content-Length does not describe the output.
     pub(super) is_bodiless: bool,
-    tell: RefCell<Option<Tell>>,
-    /// What was read before this was there.
+    report: RefCell<Option<ResponseSender>>,
+    /// Bytes that were read before.
     early: RefCell<VecDeque<Bytes>>,
-    /// Decodes a body that the script sends chunked.
-    chunks: RefCell<Option<Chunks>>,
-    /// The script's interface leaves the transfer coding to the server: a field that names one is dropped.
-    has_no_codings: Cell<bool>,
+    /// Decodes a body with a chunked transfer coding.
+    chunks: RefCell<Option<ChunkedBody>>,
+    /// The script's interface leaves the transfer coding to the server: Transfer-Encoding is ignored.
+    ignores_codings: Cell<bool>,
     /// When the script last read or wrote.
     active: Cell<Instant>,
     reads: Cell<u64>,
-    /// The script is kept from writing by the client.
-    held_up: Cell<bool>,
-    /// The answer has ended: what the script does from now on is its own affair.
+    /// The client reads too slowly: the script is not read.
+    is_blocked: Cell<bool>,
+    /// The response has ended: the script may go on in the background.
     is_complete: Cell<bool>,
 }
 
@@ -156,7 +154,7 @@ impl<'a, S: Source> Output<'a, S> {
         sender: &'a stream::Sender,
         script_context: &'a ScriptContext,
         is_bodiless: bool,
-        tell: Tell,
+        report: ResponseSender,
     ) -> Self {
         Self {
             deadlines,
@@ -165,29 +163,29 @@ impl<'a, S: Source> Output<'a, S> {
             sender,
             script_context,
             is_bodiless,
-            tell: RefCell::new(Some(tell)),
+            report: RefCell::new(Some(report)),
             early: RefCell::default(),
             chunks: RefCell::default(),
-            has_no_codings: Cell::new(false),
+            ignores_codings: Cell::new(false),
             active: Cell::new(script_context.started()),
             reads: Cell::new(0),
-            held_up: Cell::new(false),
+            is_blocked: Cell::new(false),
             is_complete: Cell::new(false),
         }
     }
 
-    /// The answer begins with what was read before.
+    /// Has the output begin with bytes that were read before.
     pub(super) fn begin_with(&self, early: Vec<Bytes>) {
         self.early.replace(early.into());
     }
 
-    /// The body is not sent in a transfer coding, whatever its header says (PEP 3333, ASGI).
+    /// Ignores Transfer-Encoding in the header (PEP 3333, ASGI).
     pub(super) fn ignore_codings(&self) {
-        self.has_no_codings.set(true);
+        self.ignores_codings.set(true);
     }
 
-    /// Sees one request of a worker through: `feeding` hands it over, unless it is `fed` already, while the
-    /// answer comes, within the limits of `rules`.
+    /// Runs one request of a worker: polls `feeding`, which sends the request, unless it is `fed`, and forwards the
+    /// response, within the time limits of `rules`.
     pub(super) async fn carry(
         &self,
         mut feeding: Pin<&mut impl Future<Output = ()>>,
@@ -214,17 +212,17 @@ impl<'a, S: Source> Output<'a, S> {
         }
     }
 
-    /// The script has just read or written.
+    /// Notes that the script has just read or written.
     pub(super) fn touch(&self) {
         self.active.set(Instant::now());
     }
 
-    /// The answer has ended.
+    /// Notes that the response has ended.
     pub(super) fn complete(&self) {
         self.is_complete.set(true);
     }
 
-    /// Reads the answer and hands it over.
+    /// Reads the response and forwards it.
     pub(super) async fn answer(&self, is_whole_message: bool) -> Result<(), Failure> {
         if is_whole_message {
             return Box::pin(self.message()).await;
@@ -236,40 +234,40 @@ impl<'a, S: Source> Output<'a, S> {
             return Err(Failure::Failed);
         }
         if let Some(target) = head.local_redirect() {
-            self.give(Answer::Local(target.to_vec()));
+            self.deliver(ScriptResponse::LocalRedirect(target.to_vec()));
             while self.read().await.is_some() {}
             return Ok(());
         }
-        if let Some(instead) = head.instead.take() {
-            self.give(Answer::Instead(head, instead));
+        if let Some(target) = head.send_target.take() {
+            self.deliver(ScriptResponse::SendTarget(head, target));
             while self.read().await.is_some() {}
             return Ok(());
         }
-        let mut body = Gathered::default();
-        if head.is_chunked && !self.has_no_codings.get() {
+        let mut body = BodyBuffer::default();
+        if head.is_chunked && !self.ignores_codings.get() {
             self.decode(&head, first)?;
         } else {
             body.add(first);
         }
-        if timeout(PATIENCE, self.read_whole(&mut body)).await.unwrap_or(Ok(false))? {
+        if timeout(BUFFER_TIME, self.read_whole(&mut body)).await.unwrap_or(Ok(false))? {
             return self.whole(head, body).await;
         }
         let stated = head.content_length.filter(|_| !self.is_bodiless);
-        self.give(Answer::Streamed(head));
-        // Apart, so that what is kept of an answer that needs none of it is small.
+        self.deliver(ScriptResponse::Streamed(head));
+        // Boxed, so that the future of a buffered response stays small.
         Box::pin(self.stream(body.pieces, stated)).await
     }
 
-    /// Reads the header of the answer, and hands over what comes before it; `buffer` is left with what
-    /// follows it.
+    /// Reads the header of the response and forwards the Early Hints before it. Leaves in `buffer` what follows the
+    /// header.
     async fn head(&self, buffer: &mut Bytes) -> Result<ScriptHead, Failure> {
         let mut hints = 0;
         loop {
             match head::parse(buffer).map_err(Failure::Malformed)? {
                 Some((head, length)) if head.is_early_hints() => {
                     hints += 1;
-                    if hints > HINTS {
-                        let what = format!("it sends more than {HINTS} Early Hints");
+                    if hints > MAX_HINTS {
+                        let what = format!("it sends more than {MAX_HINTS} Early Hints");
                         return Err(Failure::Malformed(what));
                     }
                     buffer.advance(length);
@@ -289,28 +287,28 @@ impl<'a, S: Source> Output<'a, S> {
     }
 
     fn hint(&self, head: ScriptHead) {
-        if let Some(tell) = &*self.tell.borrow() {
+        if let Some(report) = &*self.report.borrow() {
             let mut fields = head.fields;
-            // It would be that of a body, and some interpreters send it with every header.
+            // It describes a body. Some interpreters send it with every header.
             fields.remove("Content-Type");
-            tell.early_hints.send(fields);
+            report.early_hints.send(fields);
         }
     }
 
-    /// Has the body, of which `first` was read with the header, decoded from now on.
+    /// Starts to decode a chunked body, of which `first` was read with the header.
     fn decode(&self, head: &ScriptHead, first: Bytes) -> Result<(), Failure> {
         if head.content_length.is_some() {
             let what = "its header has both a Transfer-Encoding and a Content-Length";
             return Err(Failure::Malformed(what.into()));
         }
         self.early.borrow_mut().push_front(first);
-        self.chunks.replace(Some(Chunks::default()));
+        self.chunks.replace(Some(ChunkedBody::default()));
         Ok(())
     }
 
-    /// Adds what comes; true when that was all.
-    async fn read_whole(&self, body: &mut Gathered) -> Result<bool, Failure> {
-        while body.length < WHOLE {
+    /// Adds what is read to `body`; true at the end of the output.
+    async fn read_whole(&self, body: &mut BodyBuffer) -> Result<bool, Failure> {
+        while body.length < MAX_BUFFERED {
             match self.read_body().await? {
                 Some(bytes) => body.add(bytes),
                 None => return Ok(true),
@@ -319,7 +317,7 @@ impl<'a, S: Source> Output<'a, S> {
         Ok(false)
     }
 
-    async fn whole(&self, head: ScriptHead, mut body: Gathered) -> Result<(), Failure> {
+    async fn whole(&self, head: ScriptHead, mut body: BodyBuffer) -> Result<(), Failure> {
         match self.source.end().await {
             End::Cut(why) | End::Lost(why) | End::Refused(why) | End::Unreachable(why) => {
                 return Err(Failure::Malformed(why));
@@ -333,32 +331,32 @@ impl<'a, S: Source> Output<'a, S> {
                 return Err(Failure::Malformed(what));
             }
             Some(stated) if length > stated => {
-                self.tell_of_excess(stated);
+                self.log_excess(stated);
                 body.truncate(stated as usize);
             }
             _ => {}
         }
         self.script_context.ended.set(Some(Instant::now()));
-        self.give(Answer::Whole(head, body));
+        self.deliver(ScriptResponse::Buffered(head, body));
         Ok(())
     }
 
-    /// Hands over the body as it comes.
+    /// Streams the body.
     async fn stream(&self, first: Vec<Bytes>, stated: Option<u64>) -> Result<(), Failure> {
         let mut sent = 0;
         for piece in first {
             sent += piece.len() as u64;
             self.sender.push(piece);
         }
-        let mut told = false;
+        let mut is_logged = false;
         loop {
-            if stated.is_some_and(|stated| sent > stated) && !told {
-                told = true;
-                self.tell_of_excess(stated.unwrap_or_default());
+            if stated.is_some_and(|stated| sent > stated) && !is_logged {
+                is_logged = true;
+                self.log_excess(stated.unwrap_or_default());
             }
-            self.held_up.set(true);
+            self.is_blocked.set(true);
             let room = self.sender.room().await;
-            self.held_up.set(false);
+            self.is_blocked.set(false);
             self.active.set(Instant::now());
             if room.is_err() {
                 return Err(Failure::Abandoned);
@@ -389,7 +387,7 @@ impl<'a, S: Source> Output<'a, S> {
         }
     }
 
-    /// A message with a head of its own is sent as it is, once it is seen to be one.
+    /// Streams a whole HTTP message (RFC 3875 §5), after a check of its status line.
     async fn message(&self) -> Result<(), Failure> {
         let mut buffer = Vec::new();
         let status = loop {
@@ -399,7 +397,7 @@ impl<'a, S: Source> Output<'a, S> {
             }
             if let Some(end) = memchr::memchr(b'\n', &buffer) {
                 let line = buffer[..end].trim_ascii_end();
-                let what = || format!("its first line is no status line: {:?}", printable(line));
+                let what = || format!("its first line is not a status line: {:?}", printable(line));
                 let status = head::status_line(line).filter(|status| (200..600).contains(status));
                 break status.ok_or_else(|| Failure::Malformed(what()))?;
             }
@@ -407,11 +405,11 @@ impl<'a, S: Source> Output<'a, S> {
                 return Err(Failure::Malformed("its first line has no end".into()));
             }
         };
-        self.give(Answer::Message(status));
+        self.deliver(ScriptResponse::Message(status));
         self.stream(vec![buffer.into()], None).await
     }
 
-    /// The next bytes of the body without their transfer coding; `None` at the end.
+    /// The next decoded bytes of the body; `None` at the end.
     async fn read_body(&self) -> Result<Option<Bytes>, Failure> {
         loop {
             if let Some(chunks) = &mut *self.chunks.borrow_mut()
@@ -424,7 +422,7 @@ impl<'a, S: Source> Output<'a, S> {
             let Some(chunks) = &mut *chunks else { return Ok(bytes) };
             match bytes {
                 Some(bytes) => chunks.add(bytes),
-                // A response to HEAD may lack the body with its end.
+                // A response to HEAD may lack the last chunk.
                 None if chunks.is_complete() || self.is_bodiless => return Ok(None),
                 None => return Err(Failure::Malformed("its chunked body has no end".into())),
             }
@@ -448,7 +446,7 @@ impl<'a, S: Source> Output<'a, S> {
         Some(bytes)
     }
 
-    /// The output has ended before there was an answer.
+    /// The failure of output that ends before the end of its header.
     async fn early_end(&self, nothing: bool) -> Failure {
         let what = if nothing { "it wrote nothing" } else { "its header has no end" };
         Failure::Malformed(match self.source.end().await {
@@ -463,36 +461,36 @@ impl<'a, S: Source> Output<'a, S> {
         })
     }
 
-    fn give(&self, answer: Answer) {
-        if let Some(tell) = self.tell.borrow_mut().take() {
-            // When nobody waits any more, the client has left, which is noticed elsewhere.
-            let _ = tell.answer.send(Ok(answer));
+    fn deliver(&self, response: ScriptResponse) {
+        if let Some(report) = self.report.borrow_mut().take() {
+            // If the receiver is gone, the client has left, which the stream reports.
+            let _ = report.response.send(Ok(response));
         }
     }
 
-    /// Ends the answer so that it is seen to be incomplete.
+    /// Ends the response so that the client sees that it is incomplete.
     pub(super) fn fail(&self, failure: Failure) {
         self.sender.fail();
-        match self.tell.borrow_mut().take() {
-            // Whoever waits for the answer tells of it.
-            Some(tell) => drop(tell.answer.send(Err(failure))),
-            None => failure.tell(self.name, self.script_context.id()),
+        match self.report.borrow_mut().take() {
+            // The receiver logs it.
+            Some(report) => drop(report.response.send(Err(failure))),
+            None => failure.log(self.name, self.script_context.id()),
         }
     }
 
-    fn tell_of_excess(&self, stated: u64) {
+    fn log_excess(&self, stated: u64) {
         tracing::warn!(
             script = self.name,
-            "it wrote more than its Content-Length, {stated} bytes; the rest was dropped"
+            "the script wrote more than its Content-Length of {stated} bytes; the rest was dropped"
         );
     }
 
-    /// Waits until some limit is passed, and says which.
+    /// Waits until a time limit has passed and returns its description.
     pub(super) async fn watch(&self, rules: &Script) -> &'static str {
         loop {
             let now = Instant::now();
-            let is_first = self.tell.borrow().is_some();
-            let active = if self.held_up.get() { now } else { self.active.get() };
+            let is_first = self.report.borrow().is_some();
+            let active = if self.is_blocked.get() { now } else { self.active.get() };
             let active = (!self.is_complete.get()).then_some(active);
             let Some((next, what)) = next_limit(rules, self.script_context, is_first, active)
             else {
@@ -506,8 +504,8 @@ impl<'a, S: Source> Output<'a, S> {
     }
 }
 
-/// The limit that a script reaches next, and which it is: one whose answer `is_first` to come, or has begun; the one
-/// that has last read or written when it was `active`, unless it may be idle.
+/// The next time limit of a script and its description. `is_first`: its response has not begun. `active`: when it
+/// last read or wrote; `None` if it may be idle.
 pub(super) fn next_limit(
     rules: &Script,
     script_context: &ScriptContext,

@@ -10,9 +10,9 @@ use tokio::net::unix::pipe;
 
 use super::process::Input;
 
-/// The server's ends, and the process's.
+/// The server's ends and the process's ends.
 pub(super) struct Pipes {
-    /// Where the process's input is written to while it runs, if that is asked for.
+    /// The pipe to standard input, if the input is written while the process runs.
     pub(super) stdin: Option<pipe::Sender>,
     pub(super) stdout: pipe::Receiver,
     pub(super) stderr: pipe::Receiver,
@@ -27,7 +27,7 @@ pub(super) struct Ends {
 }
 
 impl Pipes {
-    /// The same, with something empty to read where there is no input.
+    /// Creates the pipes, with `/dev/null` as standard input where there is no input.
     pub(super) fn with_input(input: &Input) -> io::Result<Self> {
         let mut pipes = Self::new(input)?;
         if let Input::Nothing = input {
@@ -36,7 +36,7 @@ impl Pipes {
         Ok(pipes)
     }
 
-    /// Pipes of the loop that this is called on.
+    /// Creates the pipes and registers the server's ends with this worker thread.
     pub(super) fn new(input: &Input) -> io::Result<Self> {
         let (stdin, input) = match input {
             Input::Pipe => {
@@ -57,7 +57,7 @@ impl Pipes {
     }
 }
 
-/// The read end of /dev/null. It is opened once: to duplicate it takes a fraction of the time.
+/// `/dev/null` for reading. It is opened once: duplicating it takes a fraction of the time.
 fn nothing() -> io::Result<OwnedFd> {
     static NULL: OnceLock<File> = OnceLock::new();
     let null = match NULL.get() {

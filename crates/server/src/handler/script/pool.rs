@@ -1,4 +1,4 @@
-//! How many processes of a route's scripts run at once, and who waits for one.
+//! The shared state of all scripts, and the limit of processes for each route.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -7,62 +7,61 @@ use hashbrown::{HashMap, HashSet};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::warm::Hosts;
+use super::warm::ForkServers;
 use super::workers::Renewal;
 use super::{Failure, remote, workers};
 use crate::config::Script;
 use crate::handler::status::Scripts;
 use crate::worker::SharedState;
 
-/// The pools of all routes, and every process group that runs.
+/// The shared state of all scripts: limits, pools of workers, fork servers and running process groups.
 #[derive(Debug, Default)]
 pub(crate) struct Pools {
-    pools: RwLock<HashMap<usize, Arc<Pool>>>,
-    /// Processes that stay.
+    pools: RwLock<HashMap<usize, Arc<ProcessLimit>>>,
+    /// Workers that outlive a request.
     pub(super) workers: workers::Registry,
-    pub(super) remotes: remote::All,
+    pub(super) remotes: remote::RemoteRegistry,
     groups: Mutex<HashSet<Pid>>,
-    /// What keeps scripts of kind `warm` warm.
-    pub(super) warm: Hosts,
-    /// The server ends all processes.
+    /// Fork servers of scripts of kind `warm`.
+    pub(super) warm: ForkServers,
+    /// The server is stopping.
     is_stopping: AtomicBool,
-    /// Routes of which the log has reported that a client wanted a WebSocket.
+    /// Routes for which the log has reported a request for a WebSocket.
     websockets: Mutex<HashSet<usize>>,
 }
 
-/// The processes of one route's scripts, over all loops.
+/// The limit of processes for one route's scripts, over all worker threads.
 #[derive(Debug)]
-pub(super) struct Pool {
-    places: Arc<Semaphore>,
+pub(super) struct ProcessLimit {
+    permits: Arc<Semaphore>,
     name: String,
     kind: &'static str,
-    most: usize,
+    max: usize,
     waiting: AtomicUsize,
     queue: usize,
-    /// The log has told that requests are refused, and there was no room since.
-    told: AtomicBool,
+    /// The log has reported that requests are rejected; cleared when a process is free.
+    has_reported: AtomicBool,
 }
 
-/// The right to run one process.
+/// A permit to run one process.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ProcessPermit {
     _permit: OwnedSemaphorePermit,
 }
 
 impl Pools {
-    pub(super) fn of(&self, script: &Script) -> Arc<Pool> {
+    pub(super) fn of(&self, script: &Script) -> Arc<ProcessLimit> {
         let pools = self.pools.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(pool) = pools.get(&script.id) {
             return Arc::clone(pool);
         }
         drop(pools);
         let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
-        let pool = pools.entry(script.id).or_insert_with(|| Arc::new(Pool::new(script)));
+        let pool = pools.entry(script.id).or_insert_with(|| Arc::new(ProcessLimit::new(script)));
         Arc::clone(pool)
     }
 
-    /// Lets go of the pools of scripts that there are no longer (`has` says of which there are):
-    /// what they work on is finished, and then their processes end.
+    /// Removes the pools of scripts for which `has` is false. Their requests are finished before their processes end.
     pub(crate) fn retain(&self, has: impl Fn(usize) -> bool) {
         self.pools.write().unwrap_or_else(PoisonError::into_inner).retain(|&id, _| has(id));
         self.workers.retain(&has);
@@ -70,32 +69,32 @@ impl Pools {
         self.warm.retain(&has);
     }
 
-    /// Has what could not be started or reached tried again, and replaces the workers whose code has changed; all
-    /// workers when `all`.
+    /// Retries what could not be started or reached, and replaces the workers whose code has changed; all workers if
+    /// `all`.
     pub(crate) async fn renew(&self, shared: &Arc<SharedState>, all: bool) -> Vec<Renewal> {
         self.remotes.resume();
         self.warm.renew(all);
         self.workers.renew(shared, all).await
     }
 
-    /// Ends every process that still runs, as when the server ends.
+    /// Ends every process, for the end of the server.
     pub(crate) fn kill_all(&self) {
         self.is_stopping.store(true, Ordering::Release);
         self.workers.stop();
         for &group in &*self.groups.lock().unwrap_or_else(PoisonError::into_inner) {
-            // An error means that the group has ended by itself.
+            // An error means that the group has ended.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
 
-    /// What each pool is doing.
+    /// The state of each pool.
     pub(crate) fn report(&self) -> Vec<Scripts> {
         let pools = self.pools.read().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> = pools.values().map(|pool| pool.report()).collect();
         drop(pools);
         self.workers.report(&mut all);
         all.sort_by(|a, b| (&a.name, &a.kind).cmp(&(&b.name, &b.kind)));
-        // Two routes may run the same scripts in pools of their own.
+        // Two routes may run the same scripts in separate pools.
         all.dedup_by(|next, first| {
             let same = (&first.name, &first.kind) == (&next.name, &next.kind);
             if same {
@@ -117,7 +116,7 @@ impl Pools {
         }
     }
 
-    /// Whether the server ends all processes.
+    /// Whether the server is stopping.
     pub(super) fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Acquire)
     }
@@ -131,25 +130,25 @@ impl Pools {
     }
 }
 
-impl Pool {
+impl ProcessLimit {
     fn new(script: &Script) -> Self {
         Self {
-            places: Arc::new(Semaphore::new(script.processes)),
+            permits: Arc::new(Semaphore::new(script.processes)),
             name: script.label.to_string(),
             kind: script.kind.as_str(),
-            most: script.processes,
+            max: script.processes,
             waiting: AtomicUsize::new(0),
             queue: script.queue,
-            told: AtomicBool::new(false),
+            has_reported: AtomicBool::new(false),
         }
     }
 
     fn report(&self) -> Scripts {
-        let busy = (self.most - self.places.available_permits().min(self.most)) as u64;
+        let busy = (self.max - self.permits.available_permits().min(self.max)) as u64;
         Scripts {
             name: self.name.clone(),
             kind: self.kind.into(),
-            most: self.most as u64,
+            most: self.max as u64,
             processes: busy,
             busy,
             waiting: self.waiting.load(Ordering::Relaxed) as u64,
@@ -157,45 +156,45 @@ impl Pool {
         }
     }
 
-    /// A place, in the order of asking.
+    /// Waits for a permit, first come, first served.
     ///
     /// # Errors
-    /// [`Failure::Busy`] when too many wait, or when it took too long.
-    pub(super) async fn place(&self, script: &Script) -> Result<Place, Failure> {
-        if let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() {
-            if self.told.load(Ordering::Relaxed) {
-                self.told.store(false, Ordering::Relaxed);
+    /// [`Failure::Busy`] when too many requests wait, or when this one has waited too long.
+    pub(super) async fn acquire(&self, script: &Script) -> Result<ProcessPermit, Failure> {
+        if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
+            if self.has_reported.load(Ordering::Relaxed) {
+                self.has_reported.store(false, Ordering::Relaxed);
             }
-            return Ok(Place { _permit: permit });
+            return Ok(ProcessPermit { _permit: permit });
         }
         self.wait(script).await.inspect_err(|_| {
-            if !self.told.swap(true, Ordering::Relaxed) {
+            if !self.has_reported.swap(true, Ordering::Relaxed) {
                 tracing::warn!(
                     scripts = &*script.label,
                     processes = script.processes,
                     queue = script.queue,
-                    "scripts are asked for faster than they run; requests are refused until there \
+                    "all processes are busy and the queue is full; requests are refused until there \
                      is room"
                 );
             }
         })
     }
 
-    async fn wait(&self, script: &Script) -> Result<Place, Failure> {
+    async fn wait(&self, script: &Script) -> Result<ProcessPermit, Failure> {
         let _waiting = Waiting::enter(self).ok_or(Failure::Busy)?;
-        let acquire = Arc::clone(&self.places).acquire_owned();
+        let acquire = Arc::clone(&self.permits).acquire_owned();
         match tokio::time::timeout(script.queue_timeout, acquire).await {
-            Ok(Ok(permit)) => Ok(Place { _permit: permit }),
+            Ok(Ok(permit)) => Ok(ProcessPermit { _permit: permit }),
             _ => Err(Failure::Busy),
         }
     }
 }
 
-/// One who waits in the queue, however the wait ends.
-struct Waiting<'a>(&'a Pool);
+/// A request in the queue. Dropping it leaves the queue.
+struct Waiting<'a>(&'a ProcessLimit);
 
 impl<'a> Waiting<'a> {
-    fn enter(pool: &'a Pool) -> Option<Self> {
+    fn enter(pool: &'a ProcessLimit) -> Option<Self> {
         let before = pool.waiting.fetch_add(1, Ordering::AcqRel);
         let waiting = Self(pool);
         (before < pool.queue).then_some(waiting)

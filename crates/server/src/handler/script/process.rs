@@ -1,8 +1,8 @@
-//! Processes: starting them, hearing of their end, and ending them as a group.
+//! Starting processes, waiting for their end, and ending them with their group.
 //!
-//! The standard library starts a process by `posix_spawn`, which shares the server's memory until
-//! the program runs, as long as nothing asks for work in between. So that it stays so, a priority is
-//! set from outside just after the start, and what has to hold before it by `launch`.
+//! The standard library starts a process by `posix_spawn`, which does not copy the server's memory, as long as the
+//! command needs no step between fork and exec. So the priority is set from outside just after the start, and what
+//! has to hold before the first instruction is set by `launch`.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -24,18 +24,18 @@ use tokio::time::{sleep, timeout};
 use super::environment::Variables;
 use super::launch::{self, What};
 use super::pipes::Ends;
-use super::pool::Place;
-use super::reason;
+use super::pool::ProcessPermit;
+use super::start_error;
 use crate::config::Script;
 use crate::spawn::spawn;
 use crate::worker::SharedState;
 
 /// Between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
-/// Between the end of a script that was told to end and SIGKILL for what it has left behind.
+/// Between the end of a script that got SIGTERM and SIGKILL for the rest of its group.
 pub(super) const GROUP_GRACE: Duration = Duration::from_millis(200);
 
-/// What to start.
+/// A process to start for one request.
 pub(super) struct Start {
     pub(super) program: PathBuf,
     pub(super) directory: PathBuf,
@@ -43,18 +43,18 @@ pub(super) struct Start {
     pub(super) environment: Variables,
     pub(super) input: Input,
     pub(super) rules: Arc<Script>,
-    pub(super) place: Place,
+    pub(super) permit: ProcessPermit,
 }
 
-/// What the process reads.
+/// Standard input of the process.
 pub(super) enum Input {
     Nothing,
-    /// What is written to it while it runs.
+    /// A pipe, to which the body is written while the process runs.
     Pipe,
     File(File),
 }
 
-/// A process and the ends of its pipes.
+/// A process and the server's ends of its pipes.
 pub(super) struct Process {
     pub(super) stdin: Option<pipe::Sender>,
     pub(super) stdout: pipe::Receiver,
@@ -70,21 +70,20 @@ pub(super) enum Exit {
     Signal(i32),
 }
 
-/// A process that leads a group of its own. It stays known to the kernel until it is dropped, so
-/// that its number, which is the group's, cannot come to mean another; dropped while it runs, it
-/// is killed with its group.
+/// A process that leads its own process group. It is not reaped before it is dropped, so that its number, which is
+/// the group's, cannot be reused. Dropped while it runs, it is killed with its group.
 pub(super) struct Child {
     pid: Pid,
     shared: Arc<SharedState>,
-    /// Its place is free when it is gone.
-    place: Option<Place>,
+    /// Released when the process is gone.
+    permit: Option<ProcessPermit>,
     /// How it ended, once that is known.
     exit: OnceLock<Exit>,
     ended: bool,
 }
 
-/// Starts a process that has these ends of its pipes. It takes as long as it takes to load the program,
-/// which may have to be read from a disk, and until the process is given a processor: not for a loop.
+/// Starts a process with these ends of its pipes. Blocks until the program is loaded, perhaps from a disk, and has
+/// been given a processor: not for a worker thread.
 pub(super) fn start(shared: &Arc<SharedState>, start: Start, ends: Ends) -> io::Result<Child> {
     let mut command = Command::new(&start.program);
     command.args(start.arguments).env_clear().envs(start.environment.as_texts());
@@ -96,9 +95,9 @@ pub(super) fn start(shared: &Arc<SharedState>, start: Start, ends: Ends) -> io::
         (_, None) => command.stdin(Stdio::null()),
     };
     let child = spawn(command.stdout(ends.output).stderr(ends.errors))?;
-    let child = Child::new(shared, &child, Some(start.place))?;
-    if !launch::is_asked_for(&start.rules) {
-        confine(child.pid, &start.rules)?;
+    let child = Child::new(shared, &child, Some(start.permit))?;
+    if !launch::is_needed(&start.rules) {
+        set_limits(child.pid, &start.rules)?;
     }
     Ok(child)
 }
@@ -109,14 +108,14 @@ pub(super) struct WorkerStart {
     pub(super) directory: PathBuf,
     pub(super) arguments: Vec<OsString>,
     pub(super) environment: Vec<(OsString, OsString)>,
-    /// Its standard input, which may be a socket that it accepts connections from.
+    /// Its standard input, which may be a listening socket.
     pub(super) stdin: OwnedFd,
-    /// Its standard output; where it goes with its standard error when absent.
+    /// Its standard output; the same as its standard error if absent.
     pub(super) stdout: Option<OwnedFd>,
     pub(super) rules: Arc<Script>,
 }
 
-/// A worker and what it says.
+/// A worker's process and its standard error.
 pub(super) struct WorkerProcess {
     pub(super) child: Child,
     pub(super) stderr: pipe::Receiver,
@@ -141,33 +140,33 @@ pub(super) fn start_worker(
         })
         .stderr(errors);
     let child = spawn(&mut command).map_err(|error| {
-        let reason = reason::not_started(&start.program, &error);
+        let reason = start_error::not_started(&start.program, &error);
         io::Error::new(error.kind(), format!("{}: {reason}", start.program.display()))
     })?;
     drop(command);
     let child = Child::new(shared, &child, None)?;
-    if !launch::is_asked_for(&start.rules) {
-        confine(child.pid, &start.rules)?;
+    if !launch::is_needed(&start.rules) {
+        set_limits(child.pid, &start.rules)?;
     }
     Ok(WorkerProcess { child, stderr: pipe::Receiver::from_owned_fd(stderr.into())? })
 }
 
-/// Takes charge of a child of the server that leads a group of its own.
+/// Supervises a child of the server that a fork server has started, and that leads its own group.
 pub(super) fn adopt(
     shared: &Arc<SharedState>,
     pid: Pid,
     rules: &Script,
-    place: Place,
+    permit: ProcessPermit,
 ) -> io::Result<Child> {
-    let child = Child::of(shared, pid, Some(place));
-    // One that belongs to somebody else has all of it from its host.
+    let child = Child::of(shared, pid, Some(permit));
+    // A process of another user inherits its limits from its fork server.
     if rules.owner.is_none() {
-        confine(pid, rules)?;
+        set_limits(pid, rules)?;
     }
     Ok(child)
 }
 
-fn confine(pid: Pid, rules: &Script) -> io::Result<()> {
+fn set_limits(pid: Pid, rules: &Script) -> io::Result<()> {
     let limit = |resource, value: u64| {
         let limit = Rlimit { current: Some(value), maximum: Some(value) };
         match prlimit(Some(pid), resource, limit) {
@@ -196,17 +195,17 @@ impl Child {
     fn new(
         shared: &Arc<SharedState>,
         child: &std::process::Child,
-        place: Option<Place>,
+        permit: Option<ProcessPermit>,
     ) -> io::Result<Self> {
-        // The numbers of processes fit and are not 0.
+        // Process ids fit and are not 0.
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the process has no usable number"))?;
-        Ok(Self::of(shared, pid, place))
+        Ok(Self::of(shared, pid, permit))
     }
 
-    fn of(shared: &Arc<SharedState>, pid: Pid, place: Option<Place>) -> Self {
+    fn of(shared: &Arc<SharedState>, pid: Pid, permit: Option<ProcessPermit>) -> Self {
         shared.pools.add_group(pid);
-        Self { pid, shared: Arc::clone(shared), place, exit: OnceLock::new(), ended: false }
+        Self { pid, shared: Arc::clone(shared), permit, exit: OnceLock::new(), ended: false }
     }
 
     pub(super) fn id(&self) -> i32 {
@@ -221,7 +220,7 @@ impl Child {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let exit = match waitid(WaitId::Pid(self.pid), options) {
             Ok(status) => exit(&status?),
-            // Nobody else waits for it: this does not happen, and must not keep a place taken.
+            // No other code reaps it, so this does not happen; if it does, the permit must be released.
             Err(_) => Exit::Code(0),
         };
         Some(*self.exit.get_or_init(|| exit))
@@ -232,8 +231,7 @@ impl Child {
         if let Some(exit) = self.exit() {
             return exit;
         }
-        // The runtime has no type for such descriptors of its own; a pipe's receiving end is polled
-        // in the same way.
+        // tokio has no type for a pidfd; the receiving end of a pipe is polled in the same way.
         let watched = pidfd_open(self.pid, PidfdFlags::NONBLOCK)
             .map_err(io::Error::from)
             .and_then(pipe::Receiver::from_owned_fd_unchecked);
@@ -244,7 +242,7 @@ impl Child {
                     Ok(()) => watched.try_io(exit),
                     Err(error) => Err(error),
                 },
-                // No descriptor is left to be told by.
+                // No descriptor is left for a pidfd.
                 Err(_) => {
                     sleep(Duration::from_millis(10)).await;
                     exit()
@@ -258,11 +256,11 @@ impl Child {
 
     /// Sends a signal to the process and everything it has started.
     pub(super) fn signal(&self, signal: Signal) {
-        // An error means that there is nobody left.
+        // An error means that the group is empty.
         let _ = kill_process_group(self.pid, signal);
     }
 
-    /// Ends it and what it has started.
+    /// Ends the process and its group: SIGTERM, then SIGKILL.
     pub(super) async fn end(&self) {
         self.signal(Signal::TERM);
         if timeout(GRACE, self.exited()).await.is_ok() {
@@ -272,7 +270,7 @@ impl Child {
         let _ = timeout(GRACE, self.exited()).await;
     }
 
-    /// Lets the kernel forget a process that has ended.
+    /// Reaps a process that has ended.
     pub(super) fn reap(mut self) {
         self.ended = true;
     }
@@ -287,14 +285,14 @@ impl Drop for Child {
         let pid = WaitId::Pid(self.pid);
         let reaped = waitid(pid, WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
         if let Ok(None) = reaped {
-            let (pid, place) = (self.pid, self.place.take());
-            // A killed process ends soon, and a loop does not wait for it.
+            let (pid, permit) = (self.pid, self.permit.take());
+            // A killed process ends soon, but the worker thread must not block.
             let reap = move || {
                 let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
-                drop(place);
+                drop(permit);
             };
             if let Err(error) = std::thread::Builder::new().name("reap".into()).spawn(reap) {
-                tracing::error!("a killed script stays a zombie: {error}");
+                tracing::error!("a killed script cannot be reaped: {error}");
             }
         }
     }

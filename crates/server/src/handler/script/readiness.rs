@@ -1,5 +1,5 @@
-//! Reading without the call that would only say that nothing is left: less than there was room for was all that
-//! there is, and the loop will be told of more.
+//! Saves the read that would return `EAGAIN`: after a read that did not fill the buffer, nothing is left, and the
+//! runtime reports when there is more.
 
 use std::io::{self, ErrorKind};
 
@@ -7,9 +7,9 @@ use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
-/// What scripts' answers come by.
+/// A stream that scripts' output arrives on.
 pub(super) trait Readiness {
-    /// Has the next read wait to be told of something.
+    /// Clears the readiness, so that the next read waits for the runtime.
     fn clear(&self);
 }
 

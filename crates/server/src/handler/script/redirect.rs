@@ -1,5 +1,4 @@
-//! Local redirects: a script that names another path of this server to answer with (RFC 3875
-//! §6.2.2).
+//! Local redirects: a script names another path of this server, whose response is sent (RFC 3875 §6.2.2).
 
 use dunlin_http::http1::Connection;
 use dunlin_http::{BodyLength, Head, Request, Version};
@@ -10,22 +9,24 @@ use crate::response::Response;
 use crate::route::{self, Incoming, Origin};
 use crate::stream;
 
-/// A script that leads to itself ends here.
-const MOST: u8 = 10;
+/// Redirects in a row, so that a loop ends.
+const MAX_REDIRECTS: u8 = 10;
 
-/// Answers as to a request for `target` without a body.
+/// Responds as to a request for `target` without a body.
 pub(super) async fn follow(
     call: &Call,
     incoming: Incoming,
     target: &[u8],
     origin: Origin,
 ) -> Result<Response, Failure> {
-    if incoming.redirects == MOST {
-        return Err(Failure::Malformed(format!("more than {MOST} local redirects in a row")));
+    if incoming.redirects == MAX_REDIRECTS {
+        return Err(Failure::Malformed(format!(
+            "more than {MAX_REDIRECTS} local redirects in a row"
+        )));
     }
     let what = if origin == Origin::Client { "Location" } else { "X-Accel-Redirect" };
     let (bytes, head) = without_body(call, target)
-        .ok_or_else(|| Failure::Malformed(format!("its {what} is no path of this server")))?;
+        .ok_or_else(|| Failure::Malformed(format!("its {what} is not a path of this server")))?;
     let request = Request::new(&bytes, &head);
     let client = call.client(&incoming).admitted();
     let routed = route::dispatch(&call.ctx, client, origin, &request, &mut Vec::new())
@@ -40,8 +41,8 @@ pub(super) async fn follow(
     Ok(route::complete(&request, routed.reply, incoming).await)
 }
 
-/// The request as one for `target` without a body: its text, and where everything is in it. `None` when
-/// `target` is none.
+/// The request rewritten for `target` without a body: its bytes and its parsed head. `None` if `target` is not a
+/// path.
 pub(super) fn without_body(call: &Call, target: &[u8]) -> Option<(Vec<u8>, Head)> {
     let bytes = rewritten(&call.request.as_request(), target, &[]);
     let mut head = Head::default();
@@ -49,8 +50,7 @@ pub(super) fn without_body(call: &Call, target: &[u8]) -> Option<(Vec<u8>, Head)
     (target.starts_with(b"/") && read == Ok(Some(bytes.len()))).then_some((bytes, head))
 }
 
-/// The request with another target, without what belonged to its body and without the fields `left_out`, in lower
-/// case.
+/// The request with another target, without its body and the fields `left_out`, whose names are in lower case.
 pub(crate) fn rewritten(request: &Request<'_>, target: &[u8], left_out: &[&str]) -> Vec<u8> {
     let head = request.method_text() == b"HEAD";
     let version = match request.version() {

@@ -1,4 +1,4 @@
-//! Workers elsewhere: which address a request goes to, and connections that are kept.
+//! Workers that the server does not start: choice of an address, and idle connections.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -10,22 +10,22 @@ use smallvec::SmallVec;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
-use super::pool::Place;
-use super::socket::Link;
+use super::pool::ProcessPermit;
+use super::socket::WorkerSocket;
 use super::{Failure, descriptors};
 use crate::config::{Address, Remote, Script};
 use crate::temp_files::lacks_descriptors;
 use crate::worker::WorkerContext;
 
-/// The workers of all routes that are elsewhere.
+/// The addresses of all routes.
 #[derive(Debug, Default)]
-pub(super) struct All {
-    groups: RwLock<HashMap<usize, Arc<Group>>>,
+pub(super) struct RemoteRegistry {
+    groups: RwLock<HashMap<usize, Arc<RemoteGroup>>>,
 }
 
-/// The workers of one route.
+/// The addresses of one route.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct RemoteGroup {
     remote: Remote,
     targets: Vec<Target>,
 }
@@ -34,32 +34,32 @@ pub(super) struct Group {
 struct Target {
     address: Address,
     in_flight: AtomicUsize,
-    /// It could not be reached, and is left alone until then.
+    /// Unreachable: not tried before this time unless all others are unreachable too.
     down: Mutex<Option<Instant>>,
-    kept: Mutex<Vec<(ThreadId, Link)>>,
+    idle: Mutex<Vec<(ThreadId, WorkerSocket)>>,
 }
 
-/// One request's connection to a worker elsewhere.
+/// One request's right to use an address.
 #[derive(Debug)]
-pub(super) struct Visit {
-    group: Arc<Group>,
+pub(super) struct RemoteCheckout {
+    group: Arc<RemoteGroup>,
     target: usize,
-    _place: Place,
+    _place: ProcessPermit,
 }
 
-impl All {
-    pub(super) fn of(&self, script: &Script, remote: &Remote) -> Arc<Group> {
+impl RemoteRegistry {
+    pub(super) fn of(&self, script: &Script, remote: &Remote) -> Arc<RemoteGroup> {
         let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(group) = groups.get(&script.id) {
             return Arc::clone(group);
         }
         drop(groups);
         let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
-        let group = groups.entry(script.id).or_insert_with(|| Arc::new(Group::new(remote)));
+        let group = groups.entry(script.id).or_insert_with(|| Arc::new(RemoteGroup::new(remote)));
         Arc::clone(group)
     }
 
-    /// Has every worker tried again, and reported again when it cannot be reached.
+    /// Clears all failures: each address is tried, and reported, again.
     pub(super) fn resume(&self) {
         let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
         for target in groups.values().flat_map(|group| &group.targets) {
@@ -67,74 +67,73 @@ impl All {
         }
     }
 
-    /// Lets go of those of scripts that there are no longer.
+    /// Removes the addresses of scripts for which `has` is false.
     pub(super) fn retain(&self, has: &impl Fn(usize) -> bool) {
         self.groups.write().unwrap_or_else(PoisonError::into_inner).retain(|&id, _| has(id));
     }
 }
 
-impl Group {
+impl RemoteGroup {
     fn new(remote: &Remote) -> Self {
         let target = |address: &Address| Target {
             address: address.clone(),
             in_flight: AtomicUsize::new(0),
             down: Mutex::new(None),
-            kept: Mutex::new(Vec::new()),
+            idle: Mutex::new(Vec::new()),
         };
         Self { targets: remote.addresses.iter().map(target).collect(), remote: remote.clone() }
     }
 
-    /// Connects to the worker with the fewest requests; to the next one when it cannot be
-    /// reached. `unlike` is the one that has just failed, which comes last. The link is one that
-    /// was kept when `fresh` is not asked for.
+    /// Connects to the address with the fewest requests, and to the next one if it cannot be reached. `avoided` has
+    /// just failed and comes last. Uses an idle connection unless `fresh`.
     ///
     /// # Errors
-    /// When none can be reached.
+    /// [`Failure::Unreachable`] when no address can be reached; [`Failure::NoDescriptor`] when no descriptor is left.
     pub(super) async fn connect(
         self: &Arc<Self>,
         ctx: &WorkerContext,
-        place: Place,
-        unlike: Option<usize>,
+        permit: ProcessPermit,
+        avoided: Option<usize>,
         fresh: bool,
-    ) -> Result<(Visit, Link), Failure> {
+    ) -> Result<(RemoteCheckout, WorkerSocket), Failure> {
         let now = Instant::now();
         let mut order: SmallVec<[usize; 4]> = (0..self.targets.len()).collect();
         order.sort_by_key(|&at| {
             let target = &self.targets[at];
-            (target.is_down(now), unlike == Some(at), target.in_flight.load(Ordering::Relaxed))
+            (target.is_down(now), avoided == Some(at), target.in_flight.load(Ordering::Relaxed))
         });
         let mut last = String::new();
         for at in order {
             let target = &self.targets[at];
-            if !fresh && let Some(link) = target.take_kept() {
-                return Ok((self.visit(at, place), link));
+            if !fresh && let Some(socket) = target.take_idle() {
+                return Ok((self.checkout(at, permit), socket));
             }
             match descriptors::retry(ctx, async || self.open(target).await).await {
-                Ok(link) => {
-                    target.set_up();
-                    return Ok((self.visit(at, place), link));
+                Ok(socket) => {
+                    target.mark_up();
+                    return Ok((self.checkout(at, permit), socket));
                 }
-                // Another worker would not help.
+                // Another address would not help.
                 Err(error) if lacks_descriptors(&error) => return Err(Failure::NoDescriptor),
-                Err(error) => last = self.set_down(target, &error),
+                Err(error) => last = self.mark_down(target, &error),
             }
         }
         Err(Failure::Unreachable(last))
     }
 
-    fn visit(self: &Arc<Self>, target: usize, place: Place) -> Visit {
+    fn checkout(self: &Arc<Self>, target: usize, permit: ProcessPermit) -> RemoteCheckout {
         self.targets[target].in_flight.fetch_add(1, Ordering::Relaxed);
-        Visit { group: Arc::clone(self), target, _place: place }
+        RemoteCheckout { group: Arc::clone(self), target, _place: permit }
     }
 
-    async fn open(&self, target: &Target) -> std::io::Result<Link> {
+    async fn open(&self, target: &Target) -> std::io::Result<WorkerSocket> {
         let connecting = async {
             Ok(match &target.address {
-                Address::Unix(path) => Link::Unix(UnixStream::connect(path).await?),
+                Address::Unix(path) => WorkerSocket::Unix(UnixStream::connect(path).await?),
                 Address::Tcp(address) => {
                     let stream = TcpStream::connect(address).await?;
                     stream.set_nodelay(true)?;
-                    Link::Tcp(stream)
+                    WorkerSocket::Tcp(stream)
                 }
             })
         };
@@ -142,13 +141,13 @@ impl Group {
         timeout(self.remote.connect_timeout, connecting).await.map_err(late)?
     }
 
-    /// Leaves a worker alone for a while, and tells of it once.
-    fn set_down(&self, target: &Target, error: &std::io::Error) -> String {
+    /// Marks an address as unreachable for a while, and logs the first failure.
+    fn mark_down(&self, target: &Target, error: &std::io::Error) -> String {
         let what = format!("{} could not be reached: {error}", target.address);
         let mut down = target.down.lock().unwrap_or_else(PoisonError::into_inner);
         if down.is_none() && self.targets.len() > 1 {
             tracing::warn!(
-                "the worker at {what}; others are asked for {:?}",
+                "the worker at {what}; other addresses are used for {:?}",
                 self.remote.cool_down
             );
         } else if down.is_none() {
@@ -164,56 +163,58 @@ impl Target {
         self.down.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|until| until > now)
     }
 
-    fn set_up(&self) {
+    fn mark_up(&self) {
         let mut down = self.down.lock().unwrap_or_else(PoisonError::into_inner);
         if down.take().is_some() {
             tracing::info!("the worker at {} can be reached again", self.address);
         }
     }
 
-    fn take_kept(&self) -> Option<Link> {
-        let home = std::thread::current().id();
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+    fn take_idle(&self) -> Option<WorkerSocket> {
+        let owner = std::thread::current().id();
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            let at =
-                kept.iter().rposition(|(other, _)| *other == home).or(kept.len().checked_sub(1))?;
-            let (other, link) = kept.swap_remove(at);
-            if !link.is_reusable() {
+            let at = idle
+                .iter()
+                .rposition(|(other, _)| *other == owner)
+                .or(idle.len().checked_sub(1))?;
+            let (other, socket) = idle.swap_remove(at);
+            if !socket.is_reusable() {
                 continue;
             }
-            if other == home {
-                return Some(link);
+            if other == owner {
+                return Some(socket);
             }
-            // Another loop's has to be registered with this one's.
-            if let Ok(link) = link.reregister() {
-                return Some(link);
+            // A connection of another worker thread has to be registered with this one.
+            if let Ok(socket) = socket.reregister() {
+                return Some(socket);
             }
         }
     }
 }
 
-impl Visit {
-    /// Which worker it is, to avoid it when it fails.
+impl RemoteCheckout {
+    /// The number of the address, to avoid it after a failure.
     pub(super) fn target(&self) -> usize {
         self.target
     }
 
-    /// The request is done; `link` may be used again.
-    pub(super) fn release(self, link: Option<Link>) {
-        if let Some(link) = link {
+    /// Ends the request. `socket` is the connection, if it can carry another request.
+    pub(super) fn release(self, socket: Option<WorkerSocket>) {
+        if let Some(socket) = socket {
             let target = &self.group.targets[self.target];
-            let home = std::thread::current().id();
-            target.kept.lock().unwrap_or_else(PoisonError::into_inner).push((home, link));
+            let owner = std::thread::current().id();
+            target.idle.lock().unwrap_or_else(PoisonError::into_inner).push((owner, socket));
         }
     }
 
-    /// Whether connections are to stay open.
+    /// Whether connections stay open between requests.
     pub(super) fn keep_alive(&self) -> bool {
         self.group.remote.keep_alive
     }
 }
 
-impl Drop for Visit {
+impl Drop for RemoteCheckout {
     fn drop(&mut self) {
         self.group.targets[self.target].in_flight.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,70 +1,70 @@
-//! From what a script answers with to the response.
+//! Makes a response of what a script asks for.
 
 use std::rc::Rc;
 
 use dunlin_http::semantics::{Method, status};
 
 use super::head::ScriptHead;
-use super::output::{Answer, Gathered, Told};
-use super::{Call, Failure, instead, redirect};
+use super::output::{BodyBuffer, ResponseReceiver, ScriptResponse};
+use super::{Call, Failure, redirect, send_target};
 use crate::handler::file::apply_edits;
 use crate::response::{Body, Piece, Response, Stream, StreamKind};
 use crate::route::{Incoming, Origin};
 use crate::stream;
 use crate::telemetry::ScriptContext;
 
-/// Bytes of the answer that wait for the client, besides those on their way to the socket.
+/// Bytes of a body that wait for the client, besides those in the socket's buffers.
 pub(super) const DOWNLOAD: usize = 64 * 1024;
 
-/// What a run tells. One that goes on after it has told does so by itself.
-pub(super) async fn told(
+/// Polls `run` until it has a response or a failure. If it is not finished then, it goes on as a task.
+pub(super) async fn receive(
     run: impl Future<Output = ()> + 'static,
-    mut told: Told,
-) -> Result<Answer, Failure> {
+    mut response: ResponseReceiver,
+) -> Result<ScriptResponse, Failure> {
     let mut run = Box::pin(run);
     tokio::select! {
         biased;
-        () = &mut run => told.try_recv().unwrap_or(Err(Failure::Abandoned)),
-        answer = &mut told => {
+        () = &mut run => response.try_recv().unwrap_or(Err(Failure::Abandoned)),
+        received = &mut response => {
             tokio::task::spawn_local(run);
-            answer.unwrap_or(Err(Failure::Abandoned))
+            received.unwrap_or(Err(Failure::Abandoned))
         }
     }
 }
 
-/// The response that `answer` asks for; `body` is where one that follows comes from.
+/// The response that `answer` asks for. `body` is the stream of a body that follows.
 pub(super) async fn response(
     call: &Call,
     incoming: Incoming,
-    answer: Answer,
+    answer: ScriptResponse,
     body: stream::Receiver,
 ) -> Result<Response, Failure> {
     let script_context = Rc::clone(&incoming.script_context);
     let response = match answer {
-        Answer::Local(target) => {
+        ScriptResponse::LocalRedirect(target) => {
             body.discard();
             let followed = redirect::follow(call, incoming, &target, Origin::Client);
             return Box::pin(followed).await;
         }
-        Answer::Instead(head, instead) => {
+        ScriptResponse::SendTarget(head, target) => {
             body.discard();
-            Box::pin(instead::respond(call, incoming, head, instead)).await?
+            Box::pin(send_target::respond(call, incoming, head, target)).await?
         }
-        Answer::Message(status) => {
+        ScriptResponse::Message(status) => {
             let mut response = Response::new(status);
             let stream = Stream { source: body, length: None, kind: StreamKind::Message };
             response.body = Body::streamed(stream);
             return Ok(response);
         }
-        Answer::Whole(head, gathered) => {
+        ScriptResponse::Buffered(head, buffer) => {
             body.discard();
-            whole(call, head, gathered)
+            whole(call, head, buffer)
         }
-        Answer::Streamed(head) if !status::allows_content(head.status()) => {
+        ScriptResponse::Streamed(head) if !status::allows_content(head.status()) => {
             body.discard();
-            whole(call, head, Gathered::default())
+            whole(call, head, BodyBuffer::default())
         }
-        Answer::Streamed(head) => {
+        ScriptResponse::Streamed(head) => {
             let stream =
                 Stream { source: body, length: head.content_length, kind: StreamKind::Body };
             begin(head, Body::streamed(stream))
@@ -73,29 +73,29 @@ pub(super) async fn response(
     Ok(finish(call, response, &script_context))
 }
 
-/// The response to an answer that was there at once.
-pub(super) fn at_once(
+/// The response for a complete output.
+pub(super) fn buffered(
     call: &Call,
     head: ScriptHead,
-    content: Gathered,
+    content: BodyBuffer,
     script_context: &ScriptContext,
 ) -> Response {
     finish(call, whole(call, head, content), script_context)
 }
 
-/// An answer that was there as a whole before its head was sent.
-fn whole(call: &Call, head: ScriptHead, gathered: Gathered) -> Response {
-    let length = gathered.length;
+/// A response whose body is complete before its head is sent.
+fn whole(call: &Call, head: ScriptHead, buffer: BodyBuffer) -> Response {
+    let length = buffer.length;
     let mut body = Body::default();
     if !status::allows_content(head.status()) {
         return begin(head, body);
     }
     if call.request.as_request().method() == Method::Head {
-        // What an answer to GET would have held is not known from one without content.
+        // Without content, the length of a response to GET is not known.
         let length = head.content_length.or((length > 0).then_some(length as u64));
         body = Body::streamed(Stream { source: stream::empty(), length, kind: StreamKind::Body });
     } else {
-        gathered.pieces.into_iter().for_each(|bytes| body.push(Piece::Memory(bytes)));
+        buffer.pieces.into_iter().for_each(|bytes| body.push(Piece::Memory(bytes)));
     }
     begin(head, body)
 }

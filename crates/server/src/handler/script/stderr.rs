@@ -1,4 +1,4 @@
-//! What scripts write to their standard error, line by line in the error log.
+//! Scripts' standard error, which goes to the error log line by line.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -14,94 +14,93 @@ use super::process::GROUP_GRACE;
 
 use crate::telemetry::ScriptContext;
 
-/// The target of lines in the error log that scripts have written.
+/// The log target of lines that scripts have written.
 pub const SCRIPTS: &str = "dunlin::scripts";
 
-/// Bytes of a line that are told.
+/// Longest logged part of a line, in bytes.
 const LINE: usize = 4 * 1024;
-/// Bytes of one process that are told; what follows is read and dropped. Of a worker, in each
-/// stretch of time.
-const MOST: usize = 64 * 1024;
-const STRETCH: Duration = Duration::from_secs(10);
+/// Logged bytes per process, and per [`WINDOW`] for a worker. What follows is read and dropped.
+const MAX_LOGGED: usize = 64 * 1024;
+const WINDOW: Duration = Duration::from_secs(10);
 
-/// Bytes of a worker's lines that are kept to be shown, and how long none has to come before those that
-/// did are taken for all.
-const KEPT: usize = 16 * 1024;
+/// Bytes of a worker's lines that are kept for error pages. When no line has come for [`QUIET`], there are probably
+/// no more.
+const MAX_RECENT: usize = 16 * 1024;
 const QUIET: Duration = Duration::from_millis(20);
 
-/// After so many reads, whatever else concerns the script has its turn: one that writes without
-/// end must not put off its own timeouts.
+/// Reads in a row before other futures of the script are polled: one that writes without end must not delay its own
+/// time limits.
 pub(super) const TURN: u64 = 16;
 
-/// What is written about.
-pub(super) trait About {
-    /// The request, when it is one.
+/// What lines belong to.
+pub(super) trait LineSubject {
+    /// The request, if the lines belong to one.
     fn request(&self) -> Option<&ScriptContext>;
 
-    /// Keeps a line that is of no known request.
-    fn keep(&self, _line: &str) {}
+    /// Records a line that cannot be assigned to a request.
+    fn record(&self, _line: &str) {}
 }
 
-impl About for &ScriptContext {
+impl LineSubject for &ScriptContext {
     fn request(&self) -> Option<&ScriptContext> {
         Some(self)
     }
 }
 
-impl About for Rc<ScriptContext> {
+impl LineSubject for Rc<ScriptContext> {
     fn request(&self) -> Option<&ScriptContext> {
         Some(self)
     }
 }
 
-/// One request after the other, or many at once.
-pub(super) struct Requests(Option<Arc<Recent>>);
+/// The requests of a worker, one after the other or many at once.
+pub(super) struct ManyRequests(Option<Arc<RecentStderr>>);
 
-impl About for Requests {
+impl LineSubject for ManyRequests {
     fn request(&self) -> Option<&ScriptContext> {
         None
     }
 
-    fn keep(&self, line: &str) {
+    fn record(&self, line: &str) {
         if let Some(recent) = &self.0 {
             recent.add(line);
         }
     }
 }
 
-/// What a worker has written lately, where it is to be shown. It comes by another way than answers do, so
-/// that of a request it is only known that it was under way when a line came.
+/// The lines that a worker wrote lately, for error pages. Lines do not name their request: those that were written
+/// while a request ran are taken for its own.
 #[derive(Debug, Default)]
-pub(super) struct Recent {
-    state: Mutex<Kept>,
+pub(super) struct RecentStderr {
+    state: Mutex<RecentLines>,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct RecentLines {
     lines: VecDeque<(Instant, String)>,
     length: usize,
-    /// No more comes.
+    /// The pipe is closed.
     closed: bool,
 }
 
-impl Recent {
-    /// No more comes.
+impl RecentStderr {
+    /// The pipe is closed.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_waiters();
     }
 
-    /// Gives the request the lines that came since `from`, and waits a little for such as are on their way.
-    pub(super) async fn tell(&self, from: Instant, script_context: &ScriptContext) {
-        // More than this is not waited for; what is there then is told.
+    /// Adds the lines since `from` to the request, after a short wait for more of them.
+    pub(super) async fn collect(&self, from: Instant, script_context: &ScriptContext) {
+        // After this time, the lines so far have to do.
         let _ = timeout(GROUP_GRACE, self.silence(from)).await;
         let state = self.lock();
         let lines = state.lines.iter().filter(|(at, _)| *at >= from);
         lines.for_each(|(_, line)| script_context.add_error(line));
     }
 
-    /// Waits until something has come since `from` and nothing follows it, or no more comes.
+    /// Waits until lines have come since `from` and no more follow.
     async fn silence(&self, from: Instant) {
         loop {
             let changed = self.changed.notified();
@@ -124,7 +123,7 @@ impl Recent {
         let mut state = self.lock();
         state.length += line.len();
         state.lines.push_back((Instant::now(), line.to_owned()));
-        while state.length > KEPT
+        while state.length > MAX_RECENT
             && let Some((_, line)) = state.lines.pop_front()
         {
             state.length -= line.len();
@@ -133,27 +132,27 @@ impl Recent {
         self.changed.notify_waiters();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, RecentLines> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Reads one process's standard error.
-pub(super) struct Stderr<'a, A: About> {
+pub(super) struct Stderr<'a, A: LineSubject> {
     pipe: pipe::Receiver,
     lines: Lines<&'a str, A>,
 }
 
-/// Tells what comes in pieces line by line, up to a bound.
-pub(super) struct Lines<S: Deref<Target = str>, A: About> {
+/// Joins pieces to lines and logs them, up to a limit.
+pub(super) struct Lines<S: Deref<Target = str>, A: LineSubject> {
     script: S,
     pid: i32,
-    about: A,
+    subject: A,
     line: Vec<u8>,
-    told: usize,
+    logged: usize,
     dropped: u64,
-    /// When the bound began to count, where it holds for a stretch of time.
-    stretch: Option<Instant>,
+    /// The start of the current [`WINDOW`], if the limit is per window.
+    window: Option<Instant>,
 }
 
 impl<'a> Stderr<'a, &'a ScriptContext> {
@@ -168,22 +167,22 @@ impl<'a> Stderr<'a, &'a ScriptContext> {
     }
 }
 
-impl<'a> Stderr<'a, Requests> {
-    /// The standard error of a process that stays.
+impl<'a> Stderr<'a, ManyRequests> {
+    /// The standard error of a worker.
     pub(super) fn of_worker(
         pipe: pipe::Receiver,
         scripts: &'a str,
         pid: i32,
-        recent: Option<Arc<Recent>>,
+        recent: Option<Arc<RecentStderr>>,
     ) -> Self {
-        let mut lines = Lines::new(scripts, pid, Requests(recent));
-        lines.stretch = Some(Instant::now());
+        let mut lines = Lines::new(scripts, pid, ManyRequests(recent));
+        lines.window = Some(Instant::now());
         Self { pipe, lines }
     }
 }
 
-impl<A: About> Stderr<'_, A> {
-    /// Tells what comes until the other end is closed.
+impl<A: LineSubject> Stderr<'_, A> {
+    /// Logs lines until the other end is closed.
     pub(super) async fn listen(&mut self) {
         let mut buffer = [0; 2048];
         for reads in 1_u64.. {
@@ -203,55 +202,55 @@ impl<A: About> Stderr<'_, A> {
     }
 }
 
-impl<S: Deref<Target = str>, A: About> Lines<S, A> {
-    /// What the process `pid` writes for `script`.
-    pub(super) fn new(script: S, pid: i32, about: A) -> Self {
-        Self { script, pid, about, line: Vec::new(), told: 0, dropped: 0, stretch: None }
+impl<S: Deref<Target = str>, A: LineSubject> Lines<S, A> {
+    /// Lines that the process `pid` writes for `script`.
+    pub(super) fn new(script: S, pid: i32, subject: A) -> Self {
+        Self { script, pid, subject, line: Vec::new(), logged: 0, dropped: 0, window: None }
     }
 
     pub(super) fn take(&mut self, mut bytes: &[u8]) {
-        if self.stretch.is_some_and(|began| began.elapsed() >= STRETCH) {
-            self.tell_of_dropped();
-            self.told = 0;
-            self.stretch = Some(Instant::now());
+        if self.window.is_some_and(|began| began.elapsed() >= WINDOW) {
+            self.log_dropped();
+            self.logged = 0;
+            self.window = Some(Instant::now());
         }
         while let Some(end) = memchr::memchr(b'\n', bytes) {
             self.add(&bytes[..end]);
-            self.tell();
+            self.log_line();
             bytes = &bytes[end + 1..];
         }
         self.add(bytes);
     }
 
     fn add(&mut self, bytes: &[u8]) {
-        let room = LINE.saturating_sub(self.line.len()).min(MOST.saturating_sub(self.told));
+        let room = LINE.saturating_sub(self.line.len()).min(MAX_LOGGED.saturating_sub(self.logged));
         let kept = bytes.len().min(room);
         self.line.extend_from_slice(&bytes[..kept]);
-        self.told += kept;
+        self.logged += kept;
         self.dropped += (bytes.len() - kept) as u64;
     }
 
-    fn tell(&mut self) {
+    fn log_line(&mut self) {
         let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
         if !line.is_empty() {
             let (script, pid, text) = (&*self.script, self.pid, printable(line));
-            match self.about.request() {
+            match self.subject.request() {
                 Some(script_context) => {
                     script_context.add_error(&text);
                     tracing::warn!(target: SCRIPTS, script, pid, request_id = script_context.id(), "stderr: {text}");
                 }
                 None => {
-                    self.about.keep(&text);
+                    self.subject.record(&text);
                     tracing::warn!(target: SCRIPTS, script, pid, "stderr: {text}");
                 }
             }
         }
         self.line.clear();
-        // So that empty lines do not come without end either.
-        self.told += 1;
+        // Counts empty lines too, so that these are limited as well.
+        self.logged += 1;
     }
 
-    fn tell_of_dropped(&mut self) {
+    fn log_dropped(&mut self) {
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > 0 {
             let (script, pid) = (&*self.script, self.pid);
@@ -260,14 +259,14 @@ impl<S: Deref<Target = str>, A: About> Lines<S, A> {
     }
 }
 
-impl<S: Deref<Target = str>, A: About> Drop for Lines<S, A> {
+impl<S: Deref<Target = str>, A: LineSubject> Drop for Lines<S, A> {
     fn drop(&mut self) {
-        self.tell();
-        self.tell_of_dropped();
+        self.log_line();
+        self.log_dropped();
     }
 }
 
-/// The text without what could act upon a terminal or begin another line.
+/// The text with control characters escaped, so that it can neither control a terminal nor begin another line.
 pub(super) fn printable(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for character in String::from_utf8_lossy(bytes).chars() {

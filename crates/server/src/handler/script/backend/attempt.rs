@@ -7,10 +7,10 @@ use std::time::Instant;
 use dunlin_http::BodyLength;
 use dunlin_http::semantics::Method;
 
-use super::super::locate::Located;
-use super::super::output::Answer;
+use super::super::lookup::Located;
+use super::super::output::ScriptResponse;
 use super::super::reply::{self, DOWNLOAD};
-use super::super::{Call, Failure, at_once, output, spool};
+use super::super::{Call, Failure, buffered, output, spool};
 use super::retry::Retries;
 use super::run::{Abandon, Run};
 use super::{Backend, Connection, InFlight, Outgoing};
@@ -23,7 +23,7 @@ enum Attempt {
     /// All of the response was there at once.
     Complete(Response),
     /// A response, and where its body comes from.
-    Begun(Answer, stream::Receiver),
+    Begun(ScriptResponse, stream::Receiver),
 }
 
 /// Has a worker respond to the request, and another one where [`Retries`] allows it.
@@ -63,7 +63,7 @@ async fn attempt<B: Backend>(
     let connection = backend.connect(request).await?;
     let pid = connection.pid();
     if let Some(worker) = connection.worker() {
-        request.call.asks(worker);
+        request.call.note_worker(worker);
     }
     let chosen = Instant::now();
     let in_flight = backend.send(request, connection).await?;
@@ -75,20 +75,21 @@ async fn attempt<B: Backend>(
     let mut early = Vec::new();
     if request.body.is_none() && in_flight.is_written() && !writes_message {
         let abandoned = Abandon::when_dropped(&in_flight);
-        let answer = at_once::answer(&in_flight, call.awaited(script_context, is_bodiless)).await;
+        let answer =
+            buffered::read(&in_flight, call.response_context(script_context, is_bodiless)).await;
         abandoned.disarm();
         match answer {
             Ok((head, content)) => {
                 script_context.log_timestamps(name, pid);
                 in_flight.complete();
-                return Ok(Attempt::Complete(reply::at_once(call, head, content, script_context)));
+                return Ok(Attempt::Complete(reply::buffered(call, head, content, script_context)));
             }
             Err(pieces) => early = pieces,
         }
     }
     *is_whole = request.body.is_none();
     let (sender, receiver) = stream::channel(DOWNLOAD);
-    let (tell, told) = output::tell(&request.incoming);
+    let (report, receive_response) = output::response_channel(&request.incoming);
     let run = Run {
         ctx: Rc::clone(&call.ctx),
         rules: Arc::clone(&call.rules),
@@ -101,9 +102,9 @@ async fn attempt<B: Backend>(
         early,
         body: request.body.take(),
         sender,
-        tell,
+        report,
     };
     // Boxed, so that the future of a response that was there at once stays small.
-    let answer = Box::pin(reply::told(run.supervise(), told)).await?;
+    let answer = Box::pin(reply::receive(run.supervise(), receive_response)).await?;
     Ok(Attempt::Begun(answer, receiver))
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 pub(super) use self::attempt::respond;
-use super::locate::Located;
+use super::lookup::Located;
 use super::output::Source;
 use super::workers::Worker;
 use super::{Call, Failure};

@@ -9,7 +9,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::super::Failure;
-use super::super::output::{Output, Tell};
+use super::super::output::{Output, ResponseSender};
 use super::InFlight;
 use crate::config::Script;
 use crate::stream;
@@ -37,13 +37,13 @@ pub(super) struct Run<F> {
     /// Takes the response's body.
     pub(super) sender: stream::Sender,
     /// Takes the response's head.
-    pub(super) tell: Tell,
+    pub(super) report: ResponseSender,
 }
 
 impl<F: InFlight> Run<F> {
     /// Moves bodies until the response ends, fails or is wanted no longer.
     pub(super) async fn supervise(self) {
-        let Self { ctx, rules, name, pid, script_context, in_flight, body, sender, tell, .. } =
+        let Self { ctx, rules, name, pid, script_context, in_flight, body, sender, report, .. } =
             self;
         let mut is_fed = body.is_none() && in_flight.is_written();
         let deadlines = &ctx.deadlines;
@@ -54,7 +54,7 @@ impl<F: InFlight> Run<F> {
             &sender,
             &script_context,
             self.is_bodiless,
-            tell,
+            report,
         );
         output.begin_with(self.early);
         if rules.kind.leaves_coding_to_server() {

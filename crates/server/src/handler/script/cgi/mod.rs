@@ -1,6 +1,6 @@
 //! CGI (RFC 3875): a process for each request.
 
-mod here;
+mod inline_start;
 mod run;
 
 use std::io;
@@ -12,20 +12,20 @@ use std::time::Instant;
 use dunlin_http::semantics::Method;
 
 use self::run::Run;
-use super::locate::Located;
+use super::lookup::Located;
 use super::pipes::Pipes;
-use super::pool::Place;
+use super::pool::ProcessPermit;
 use super::process::{self, Input, Process, Start};
-use super::reason::Rejected;
 use super::reply::{self, DOWNLOAD};
-use super::{Call, Failure, descriptors, environment, output, reason, spool, warm};
+use super::start_error::Rejected;
+use super::{Call, Failure, descriptors, environment, output, spool, start_error, warm};
 use crate::config::ScriptKind;
 use crate::response::Response;
 use crate::route::Incoming;
 use crate::stream;
 use crate::temp_files::lacks_descriptors;
 
-/// Has a process respond.
+/// Starts a process for the request and responds with its output.
 pub(super) async fn attempt(
     call: &Call,
     mut incoming: Incoming,
@@ -34,12 +34,12 @@ pub(super) async fn attempt(
 ) -> Result<Response, Failure> {
     let length = spool::measured(call, &mut incoming).await?;
     let (input, body, stored) = spool::take_input(&mut incoming);
-    let place = call.ctx.shared.pools.of(&call.rules).place(&call.rules).await?;
+    let permit = call.ctx.shared.pools.of(&call.rules).acquire(&call.rules).await?;
     let chosen = Instant::now();
-    let process = launch(call, &incoming, located, length, input, place).await?;
+    let process = launch(call, &incoming, located, length, input, permit).await?;
     incoming.script_context.start(chosen, process.started);
     let (sender, receiver) = stream::channel(DOWNLOAD);
-    let (tell, told) = output::tell(&incoming);
+    let (report, receive_response) = output::response_channel(&incoming);
     let run = Run {
         ctx: Rc::clone(&call.ctx),
         rules: Arc::clone(&call.rules),
@@ -51,11 +51,11 @@ pub(super) async fn attempt(
         body,
         stored,
         sender,
-        tell,
+        report,
     };
     tokio::task::spawn_local(run.supervise());
-    // From here on, a receiver that is dropped says that the client has left.
-    let answer = told.await.unwrap_or(Err(Failure::Abandoned))?;
+    // From here on, dropping the receiver means that the client has left.
+    let answer = receive_response.await.unwrap_or(Err(Failure::Abandoned))?;
     reply::response(call, incoming, answer, receiver).await
 }
 
@@ -65,7 +65,7 @@ async fn launch(
     located: &Located,
     length: Option<u64>,
     input: Input,
-    place: Place,
+    permit: ProcessPermit,
 ) -> Result<Process, Failure> {
     let mut variables = environment::variables(call, incoming, located, length);
     variables.add_path();
@@ -79,7 +79,7 @@ async fn launch(
         environment: variables,
         input,
         rules: Arc::clone(&call.rules),
-        place,
+        permit,
     };
     let start = match call.rules.kind {
         ScriptKind::Warm => match warm::start(&call.ctx, start).await {
@@ -93,7 +93,7 @@ async fn launch(
     start_cold(call, start).await.map_err(|error| not_started(&located.program, &error))
 }
 
-/// Starts a process: on the loop where that is best, and on a thread of the pool where it is not.
+/// Starts a process, on the worker thread or on a thread that may block, as [`inline_start`] decides.
 async fn start_cold(call: &Call, start: Start) -> io::Result<Process> {
     let pipes = descriptors::retry(&call.ctx, async || Pipes::with_input(&start.input)).await?;
     let Pipes { stdin, stdout, stderr, ends } = pipes;
@@ -104,16 +104,16 @@ async fn start_cold(call: &Call, start: Start) -> io::Result<Process> {
         let child = process::start(&shared, start, ends);
         (child, began, Instant::now())
     };
-    let (child, began, started) = match here::is_here(&call.ctx, &program) {
+    let (child, began, started) = match inline_start::is_inline(&call.ctx, &program) {
         true => starting(),
         false => call.ctx.shared.blocking.starts.run(starting).await?,
     };
-    here::note(&program, started - began);
+    inline_start::note(&program, started - began);
     Ok(Process { stdin, stdout, stderr, child: child?, started })
 }
 
 fn not_started(program: &Path, error: &io::Error) -> Failure {
-    let reason = reason::not_started(program, error);
+    let reason = start_error::not_started(program, error);
     match error.kind() {
         _ if lacks_descriptors(error) => Failure::NoDescriptor,
         io::ErrorKind::PermissionDenied => Failure::Forbidden(Rejected::new(program, reason)),
@@ -121,7 +121,7 @@ fn not_started(program: &Path, error: &io::Error) -> Failure {
     }
 }
 
-/// A script that writes the whole message itself (RFC 3875 §5).
+/// Whether a script writes the whole HTTP message (RFC 3875 §5).
 pub(super) fn is_nph(program: &Path) -> bool {
     use std::os::unix::ffi::OsStrExt;
     program.file_name().is_some_and(|name| name.as_bytes().starts_with(b"nph-"))

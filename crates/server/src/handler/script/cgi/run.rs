@@ -1,4 +1,4 @@
-//! One run of a process: bytes to it and from it, its limits, and its end.
+//! One run of a process: its input, its output, its time limits and its end.
 
 use std::io::{self, ErrorKind};
 use std::pin::pin;
@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::config::Script;
 use crate::handler::script::Failure;
-use crate::handler::script::output::{End, Output, Source, Tell};
+use crate::handler::script::output::{End, Output, ResponseSender, Source};
 use crate::handler::script::process::{Child, Exit, GROUP_GRACE, Process};
 use crate::handler::script::readiness::Readiness;
 use crate::handler::script::spool::Share;
@@ -21,35 +21,35 @@ use crate::stream;
 use crate::telemetry::ScriptContext;
 use crate::worker::WorkerContext;
 
-/// What a run needs; it goes on by itself when the request is answered.
+/// A process that runs a script. It owns all that it needs, because it outlives the request.
 pub(super) struct Run {
     pub(super) ctx: Rc<WorkerContext>,
     pub(super) rules: Arc<Script>,
-    /// For the log.
+    /// The script's name in the log.
     pub(super) name: Arc<str>,
-    /// The script writes a whole message, which is sent as it is.
+    /// The script writes a whole HTTP message, which is sent as it is.
     pub(super) is_whole_message: bool,
-    /// The request is HEAD: a stated length is not that of what comes.
+    /// The method is HEAD: a Content-Length does not describe the output.
     pub(super) is_bodiless: bool,
     pub(super) script_context: Rc<ScriptContext>,
     pub(super) process: Process,
     /// The request's body.
     pub(super) body: stream::Receiver,
-    /// What the body takes of the storage for bodies, as long as the process can read it.
+    /// The body's share of the spool, until the process has ended.
     pub(super) stored: Option<Share>,
-    /// Takes the answer's body.
+    /// Takes the response's body.
     pub(super) sender: stream::Sender,
-    pub(super) tell: Tell,
+    pub(super) report: ResponseSender,
 }
 
-/// How long after the end of its output a script may take to end before it counts as going on in
-/// the background.
+/// How long a script may take to exit after the end of its output before it counts as running in the background.
 const EXIT: Duration = Duration::from_millis(100);
 impl Run {
-    /// Sees the script through to its end, whatever becomes of the request.
+    /// Runs the script to its end, whether or not the client waits for it.
     pub(super) async fn supervise(self) {
-        let Self { ctx, rules, name, script_context, process, body, stored, sender, tell, .. } =
-            self;
+        let Self {
+            ctx, rules, name, script_context, process, body, stored, sender, report, ..
+        } = self;
         let Process { stdin, stdout, stderr, child, .. } = process;
         let mut stderr = Stderr::new(stderr, &name, child.id(), &script_context);
         let source = Stdout { ctx: &ctx, pipe: stdout, child: &child };
@@ -60,7 +60,7 @@ impl Run {
             &sender,
             &script_context,
             self.is_bodiless,
-            tell,
+            report,
         );
         let is_whole_message = self.is_whole_message;
         let result = {
@@ -94,14 +94,13 @@ impl Run {
         };
         if let Err(failure) = result {
             if rules.show_errors {
-                // They are to be shown with it.
+                // The error page shows them.
                 let _ = timeout(GROUP_GRACE, stderr.listen()).await;
             }
             output.fail(failure);
             child.end().await;
         }
-        // What was written before the end is there; what else holds the pipe open is not waited
-        // for.
+        // Reads what was written before the end; another process may hold the pipe open for longer.
         let _ = timeout(GROUP_GRACE, stderr.listen()).await;
         script_context.log_timestamps(&name, child.id());
         drop(output);
@@ -117,12 +116,12 @@ async fn feed(
     mut body: stream::Receiver,
 ) {
     let Some(stdin) = stdin else {
-        // There was nothing to wait for.
+        // There is no body.
         output.script_context.handed_over.set(Some(output.script_context.started()));
         return;
     };
     while let Ok(Some(bytes)) = body.next().await {
-        // A script need not read its input; the rest of the body then goes nowhere.
+        // A script need not read its input; the rest of the body is dropped.
         if write(output, &stdin, &bytes).await.is_err() {
             break;
         }
@@ -179,7 +178,7 @@ impl Source for Stdout<'_> {
 }
 
 impl Stdout<'_> {
-    /// What is there now; `None` at the end.
+    /// Reads what is there; `None` at the end.
     fn try_read(&self) -> io::Result<Option<Bytes>> {
         let mut buffers = self.ctx.take_buffers();
         let result = self.pipe.try_read(&mut buffers.input);

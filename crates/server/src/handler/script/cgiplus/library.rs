@@ -22,12 +22,12 @@ pub(in super::super) const LIBRARIES: [(&str, &str); 3] = [
 /// The folder of the libraries, beside the sockets of workers.
 pub(in super::super) const FOLDER: &str = "cgiplus";
 
-/// Lists of folders in which Python and Perl look for modules.
+/// Variables by which Python and Perl find modules.
 const SEARCHED: [&str; 2] = ["PYTHONPATH", "PERL5LIB"];
-/// Tells PHP where its library is, which has no such list in its environment.
+/// The variable by which a PHP program finds its library; PHP has no search path in its environment.
 const NAMED: &str = "CGIPLUS_LIB";
 
-/// Has interpreters look in `folder` after all folders that the environment names already.
+/// Appends `folder` to the search paths of the interpreters.
 pub(in super::super) fn add_to(environment: &mut Vec<(OsString, OsString)>, folder: &Path) {
     for name in SEARCHED {
         match environment.iter_mut().find(|(known, _)| known == name) {

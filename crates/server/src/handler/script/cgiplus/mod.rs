@@ -1,5 +1,5 @@
-//! Programs that stay and take one request after the other on streams of their own (CGIplus), and
-//! interpreters that do so for many scripts (the run-time environment).
+//! CGIplus: programs that run on and take one request after the other on pipes of their own. The run-time
+//! environment: interpreters that do so for many scripts.
 
 mod library;
 mod request;
@@ -19,10 +19,10 @@ use super::workers::{Capacity, Checkout, Pool, PooledConnection, Worker};
 use super::{Failure, cgi, environment};
 use crate::config::{ScriptKind, Workers};
 
-/// What makes an interpreter a run-time environment.
+/// The program of the run-time environment for Python.
 pub(super) const PYTHON: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/rte/host.py"));
-/// The same for Perl.
+/// The program of the run-time environment for Perl.
 pub(super) const PERL: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/rte/host.pl"));
 
@@ -57,7 +57,7 @@ impl Backend for Cgiplus {
                     tracing::warn!(
                         script = &**request.name,
                         pid = checkout.worker.pid,
-                        "it wrote behind the end of an answer, or has ended; it is replaced"
+                        "a worker wrote after the end of a response or has ended; it is replaced"
                     );
                     checkout.lose();
                 }
@@ -74,7 +74,7 @@ impl Backend for Cgiplus {
         let Connected { mut checkout, streams } = connection;
         let Outgoing { call, incoming, located, length, .. } = request;
         let variables = environment::variables(call, incoming, located, *length);
-        let head = match streams.in_structs.get() {
+        let head = match streams.struct_mode.get() {
             true => request::structs(&variables),
             false => Ok(request::records(&variables)),
         };
@@ -109,10 +109,10 @@ fn pool(request: &Outgoing<'_>) -> Result<Arc<Pool>, Failure> {
     };
     let pool =
         shared.pools.workers.program_pool(shared, &call.rules, local, Capacity::ONE, program)?;
-    // A change of the file since would have it found anew.
-    if !located.is_seen_to.load(Ordering::Relaxed) {
+    // After a change of the file, the script is looked up again.
+    if !located.is_refreshed.load(Ordering::Relaxed) {
         pool.refresh();
-        located.is_seen_to.store(true, Ordering::Relaxed);
+        located.is_refreshed.store(true, Ordering::Relaxed);
     }
     Ok(pool)
 }

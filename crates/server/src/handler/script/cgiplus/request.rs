@@ -1,10 +1,10 @@
-//! A request's variables as a worker reads them.
+//! Encodes a request's variables for a worker.
 
 use crate::handler::script::Failure;
 use crate::handler::script::environment::Variables;
 
-/// A line with `!`, a line for each variable, an empty line. Control characters, which would end
-/// a line, become spaces; no field of a request holds any but tabs, a path may.
+/// Record mode: a line with `!`, a line for each variable, an empty line. CR and LF, which only a path can hold,
+/// become spaces.
 pub(super) fn records(variables: &Variables) -> Vec<u8> {
     let mut output = Vec::with_capacity(2048);
     output.extend_from_slice(b"!\n");
@@ -22,8 +22,8 @@ pub(super) fn records(variables: &Variables) -> Vec<u8> {
     output
 }
 
-/// A line with `!!` and the number of bytes behind it, then each variable with its length before
-/// it and a NUL at its end, and a length of 0.
+/// Struct mode: a line with `!!` and the number of bytes that follow; each variable with its length before it and a
+/// NUL at its end; a length of 0.
 ///
 /// # Errors
 /// [`Failure::TooLarge`] when a variable is longer than its length can say, 64 KiB less one byte.
@@ -44,14 +44,14 @@ pub(super) fn structs(variables: &Variables) -> Result<Vec<u8>, Failure> {
     Ok(output)
 }
 
-/// What a callout is answered with; `None` when it asks for no answer.
-pub(super) fn answer_to(callout: &[u8]) -> Option<&'static [u8]> {
+/// The reply to a callout; `None` if it wants none.
+pub(super) fn reply_to(callout: &[u8]) -> Option<&'static [u8]> {
     let asks = !matches!(callout.first(), Some(b'!' | b'#'));
     asks.then_some(b"400 unknown callout\n")
 }
 
-/// Whether a callout asks for struct mode.
-pub(super) fn asks_for_structs(callout: &[u8]) -> bool {
+/// Whether a callout requests struct mode.
+pub(super) fn requests_struct_mode(callout: &[u8]) -> bool {
     let (name, mode) = match callout.iter().position(|&byte| byte == b':') {
         Some(at) => (&callout[..at], callout[at + 1..].trim_ascii()),
         None => (callout, &callout[..0]),

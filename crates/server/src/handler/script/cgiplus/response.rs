@@ -8,12 +8,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::net::unix::pipe;
 
-use super::request::{answer_to, asks_for_structs};
+use super::request::{reply_to, requests_struct_mode};
 use super::scan::{Part, Scanner};
 use super::streams::Streams;
 use crate::handler::script::backend::InFlight;
+use crate::handler::script::file_version;
 use crate::handler::script::output::{End, Source};
-use crate::handler::script::stamp;
 use crate::handler::script::workers::{Checkout, PooledConnection};
 use crate::worker::WorkerContext;
 
@@ -24,7 +24,7 @@ pub(in super::super) struct Response {
     streams: Streams,
     /// The encoded variables.
     head: Vec<u8>,
-    /// Bytes of the variables and of the body that are written, and how many there are.
+    /// Bytes of the variables and of the body that are written, and their total.
     written: Cell<u64>,
     length: u64,
     has_body: bool,
@@ -35,7 +35,8 @@ pub(in super::super) struct Response {
 }
 
 impl Response {
-    /// `head` is the request's variables, of which so many bytes are `written`; `body` the length of its body, if it has one.
+    /// `head` holds the encoded variables, of which `written` bytes are written; `body` is the length of the body, if
+    /// there is one.
     pub(super) fn new(
         ctx: &Rc<WorkerContext>,
         checkout: Checkout,
@@ -95,30 +96,30 @@ impl Response {
         None
     }
 
-    /// Does what a callout asks for.
-    fn obey(&self, callout: &[u8]) -> io::Result<()> {
+    /// Carries out a callout.
+    fn handle_callout(&self, callout: &[u8]) -> io::Result<()> {
         let callout = callout.trim_ascii();
         if let Some(files) = callout.strip_prefix(b"!LOADED: ")
             && let Some(checkout) = &*self.checkout.borrow()
         {
-            checkout.worker.note_loaded(stamp::paths(files));
+            checkout.worker.note_loaded(file_version::paths(files));
         }
-        if asks_for_structs(callout) {
-            self.streams.in_structs.set(true);
+        if requests_struct_mode(callout) {
+            self.streams.struct_mode.set(true);
         }
-        let Some(answer) = answer_to(callout) else { return Ok(()) };
-        // So short a record is written as a whole or not at all, by the system's rules of pipes.
+        let Some(answer) = reply_to(callout) else { return Ok(()) };
+        // A write of this size to a pipe is atomic.
         self.streams.variables.try_write(answer).map(|_| ())
     }
 
-    /// The next text that is there.
+    /// The next text, if any was read.
     fn next_text(&self) -> Result<Option<Bytes>, String> {
         loop {
             match self.scanner.borrow_mut().next()? {
                 Part::Text(text) => return Ok(Some(text)),
-                Part::Callout(text) => self
-                    .obey(&text)
-                    .map_err(|error| format!("the answer to its callout is not read: {error}"))?,
+                Part::Callout(text) => self.handle_callout(&text).map_err(|error| {
+                    format!("the reply to its callout cannot be written: {error}")
+                })?,
                 Part::End | Part::More => return Ok(None),
             }
         }

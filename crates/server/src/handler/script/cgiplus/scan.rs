@@ -1,5 +1,4 @@
-//! What a worker writes, told apart by the marks that it was given: text, callouts, and the end of
-//! an answer. No input and output.
+//! Splits a worker's output by its marks into text, callouts and the end of the response. No I/O.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,14 +7,14 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes};
 use memchr::memmem::Finder;
 
-/// What all marks of a worker begin with, so that one search finds each of them.
+/// Length of the prefix that all marks of a worker share, so that one search finds each of them.
 const SHARED: usize = 16;
-/// A mark: the shared beginning, and 128 random bits of its own.
+/// Length of a mark: the shared prefix and 128 random bits.
 const LENGTH: usize = SHARED + 32;
-/// Bytes of a callout's text.
+/// Size of the longest callout.
 const CALLOUT: usize = 64 * 1024;
 
-/// The marks of one worker. They are random, so that nothing that a script passes on holds one.
+/// The marks of one worker. They are random, so that no text can contain one by accident or malice.
 #[derive(Debug)]
 pub(in super::super) struct Marks {
     finder: Finder<'static>,
@@ -31,17 +30,17 @@ enum Mark {
 
 const MARKS: [Mark; 3] = [Mark::EndOfAnswer, Mark::Callout, Mark::EndOfCallout];
 
-/// Where a mark is.
+/// The result of a search for a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hit {
     Mark(usize, Mark),
-    /// What is there from this place on could become a mark.
+    /// The bytes from here on may be the beginning of a mark.
     Begun(usize),
     Nothing,
 }
 
 impl Marks {
-    /// New ones.
+    /// Creates random marks.
     pub(in super::super) fn new() -> io::Result<Self> {
         let mut random = [0; SHARED / 2 + 3 * 16];
         File::open("/dev/urandom")?.read_exact(&mut random)?;
@@ -53,7 +52,7 @@ impl Marks {
         Ok(Self { finder: Finder::new(shared.as_bytes()).into_owned(), texts })
     }
 
-    /// The variables that tell a worker its marks.
+    /// The variables that give a worker its marks.
     pub(in super::super) fn variables(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let names = ["CGIPLUSEOF", "CGIPLUSESC", "CGIPLUSEOT"];
         names.into_iter().zip(self.texts.iter().map(String::as_str))
@@ -80,23 +79,23 @@ impl Marks {
     }
 }
 
-/// What comes next.
+/// The next part of the output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Part {
     Text(Bytes),
     Callout(Bytes),
-    /// The answer's end.
+    /// The end of the response.
     End,
-    /// Nothing more before more was read.
+    /// More input is needed.
     More,
 }
 
-/// Reads the answer to one request.
+/// Scans the response to one request.
 #[derive(Debug)]
 pub(super) struct Scanner {
     marks: Arc<Marks>,
     unread: Bytes,
-    /// Some text has come.
+    /// There was text.
     begun: bool,
     in_callout: bool,
     ended: bool,
@@ -107,7 +106,7 @@ impl Scanner {
         Self { marks, unread: Bytes::new(), begun: false, in_callout: false, ended: false }
     }
 
-    /// Adds what was read.
+    /// Adds output of the worker.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.unread = match self.unread.is_empty() {
             true => Bytes::copy_from_slice(bytes),
@@ -115,22 +114,22 @@ impl Scanner {
         };
     }
 
-    /// Something of an answer has come.
+    /// Whether any output was read.
     pub(super) fn has_begun(&self) -> bool {
         self.begun
     }
 
-    /// The answer has ended, and nothing but the end of a line follows it.
+    /// Whether the response has ended, and nothing but the end of a line follows it.
     pub(super) fn is_clean(&self) -> bool {
         self.ended && self.unread.iter().all(|byte| matches!(byte, b'\r' | b'\n'))
     }
 
-    /// The answer has ended.
+    /// Whether the response has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// What comes next.
+    /// The next part of the output.
     ///
     /// # Errors
     /// When marks are out of place, or a callout is too long.
@@ -142,7 +141,7 @@ impl Scanner {
             return self.callout();
         }
         if !self.begun {
-            // The end of the line on which the mark before stood.
+            // The end of the line of the previous mark.
             let ends = self.unread.iter().take_while(|byte| matches!(byte, b'\r' | b'\n'));
             let count = ends.count();
             self.unread.advance(count);
@@ -212,7 +211,7 @@ mod tests {
     fn an_answer_is_read_however_it_is_cut() {
         let marks = Arc::new(Marks::new().unwrap());
         let [eof, esc, eot] = &marks.texts;
-        // What only begins like a mark is text.
+        // A prefix of a mark is text.
         let near = format!("{}{}", &eof[..SHARED], "x".repeat(40));
         let all = format!("\r\nA: b\n\n{esc}\n!CGIPLUS: struct\n{eot}{near}{}{eof}\n", &esc[..20]);
         let expected = vec![

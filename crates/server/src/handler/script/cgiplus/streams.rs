@@ -1,4 +1,4 @@
-//! The streams of a worker: requests' variables and bodies to it, its answers from it.
+//! The pipes of a worker: variables and bodies of requests to it, responses from it.
 
 use std::cell::Cell;
 use std::io::{self, ErrorKind};
@@ -13,48 +13,48 @@ use tokio::net::unix::pipe;
 
 use super::scan::Marks;
 
-/// Bytes that a worker can write ahead of the server.
+/// Size of the pipe for responses.
 const ROOM: usize = 256 * 1024;
 
-/// The server's ends of a worker's streams.
+/// The server's ends of a worker's pipes.
 #[derive(Debug)]
 pub(in super::super) struct Streams {
     pub(super) variables: pipe::Sender,
     pub(super) stdin: pipe::Sender,
     pub(super) stdout: pipe::Receiver,
     pub(super) marks: Arc<Marks>,
-    /// The script has asked for its variables in struct mode.
-    pub(super) in_structs: Cell<bool>,
+    /// The program has requested struct mode.
+    pub(super) struct_mode: Cell<bool>,
 }
 
-/// The worker's ends of its standard streams.
+/// The worker's ends.
 pub(in super::super) struct Ends {
     pub(in super::super) stdin: OwnedFd,
     pub(in super::super) stdout: OwnedFd,
 }
 
 impl Streams {
-    /// Makes the streams of a worker that finds its variables at `path`, and registers them with
-    /// this thread's loop.
+    /// Creates the pipes of a worker, with a FIFO for variables at `path`, and registers them with this worker
+    /// thread.
     pub(in super::super) fn new(path: &Path) -> io::Result<(Self, Ends)> {
         mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
-        // Open for reading as well, so that it can be opened before the worker opens it.
+        // Open for reading as well, so that opening it does not wait for the worker.
         let variables = pipe::OpenOptions::new().read_write(true).open_sender(path)?;
         let (input, stdin) = io::pipe()?;
         let (stdout, output) = io::pipe()?;
-        // Otherwise a worker with a larger answer has to wait in the middle of it. Granted or not, it works.
+        // A larger pipe keeps workers from waiting in the middle of a response. It is optional.
         let _ = fcntl_setpipe_size(&stdout, ROOM);
         let streams = Self {
             variables,
             stdin: pipe::Sender::from_owned_fd(stdin.into())?,
             stdout: pipe::Receiver::from_owned_fd(stdout.into())?,
             marks: Arc::new(Marks::new()?),
-            in_structs: Cell::new(false),
+            struct_mode: Cell::new(false),
         };
         Ok((streams, Ends { stdin: input.into(), stdout: output.into() }))
     }
 
-    /// The streams, registered with this thread's loop instead of another's.
+    /// The same pipes, registered with this worker thread.
     pub(in super::super) fn reregister(self) -> io::Result<Self> {
         Ok(Self {
             variables: pipe::Sender::from_owned_fd(self.variables.into_nonblocking_fd()?)?,
@@ -64,7 +64,7 @@ impl Streams {
         })
     }
 
-    /// What tells the worker where they are.
+    /// The variables that give the worker its FIFO and its marks.
     pub(in super::super) fn environment<'a>(
         &'a self,
         path: &'a Path,
@@ -73,13 +73,13 @@ impl Streams {
         std::iter::once(("CGIPLUSIN", path.as_os_str())).chain(marks)
     }
 
-    /// Whether the script has left nothing of a request's body.
+    /// Whether the program has read the whole body.
     pub(super) fn is_read(&self) -> bool {
         ioctl_fionread(&self.stdin).is_ok_and(|count| count == 0)
     }
 
-    /// Whether nothing but the end of a line has been written since the last answer, which would
-    /// otherwise stand before the next one.
+    /// Whether nothing but the end of a line was written since the last response. Other output would become part of
+    /// the next response.
     pub(super) fn is_silent(&self) -> bool {
         if ioctl_fionread(&self.stdout).is_ok_and(|count| count == 0) {
             return true;

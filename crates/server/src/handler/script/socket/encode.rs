@@ -6,7 +6,7 @@ use std::task::Poll;
 use bytes::Bytes;
 
 use super::response::Framing;
-use super::{packet, record};
+use super::{fastcgi, scgi_uwsgi};
 use crate::config::ScriptKind;
 use crate::handler::script::backend::Outgoing;
 use crate::handler::script::{Failure, environment};
@@ -31,11 +31,11 @@ pub(super) async fn encode(
     let variables = environment::variables(call, incoming, located, *length);
     let mut bytes = Vec::with_capacity(2048);
     match call.rules.kind {
-        ScriptKind::Scgi => packet::scgi(&variables, *length, &mut bytes),
-        ScriptKind::Uwsgi => packet::uwsgi(&variables, &mut bytes)?,
+        ScriptKind::Scgi => scgi_uwsgi::scgi(&variables, *length, &mut bytes),
+        ScriptKind::Uwsgi => scgi_uwsgi::uwsgi(&variables, &mut bytes)?,
         _ => {
-            record::begin(keep_alive, &mut bytes);
-            record::params(variables.iter(), &mut bytes);
+            fastcgi::begin(keep_alive, &mut bytes);
+            fastcgi::params(variables.iter(), &mut bytes);
         }
     }
     if let Some(body) = &mut request.body
@@ -44,7 +44,7 @@ pub(super) async fn encode(
         request.body = None;
     }
     if request.body.is_none() && framing == Framing::Records {
-        record::end_stdin(&mut bytes);
+        fastcgi::end_stdin(&mut bytes);
     }
     Ok(bytes.into())
 }
@@ -67,7 +67,7 @@ async fn add_body(
             Some(Err(Broken)) => return Err(Failure::Abandoned),
             Some(Ok(None)) => return Ok(true),
             Some(Ok(Some(part))) => match framing {
-                Framing::Records => record::stdin(&part, bytes),
+                Framing::Records => fastcgi::stdin(&part, bytes),
                 Framing::Plain => bytes.extend_from_slice(&part),
             },
         }

@@ -1,22 +1,22 @@
 //! Kinds whose workers are reached by a socket that carries one request at a time: FastCGI, SCGI
 //! and uWSGI's protocol.
 
+mod connection;
 mod encode;
-mod link;
-mod packet;
-mod record;
+mod fastcgi;
 mod response;
+mod scgi_uwsgi;
 
 use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::net::UnixStream;
 
+pub(super) use self::connection::WorkerSocket;
 use self::encode::Encoded;
-pub(super) use self::link::Link;
 use self::response::{Framing, Response};
 use super::backend::{Backend, Connection, Outgoing};
-use super::remote::Visit;
+use super::remote::RemoteCheckout;
 use super::stderr::Lines;
 use super::workers::{Capacity, Checkout, PooledConnection, Worker};
 use super::{Failure, descriptors};
@@ -36,31 +36,31 @@ pub(super) struct Socket {
 
 /// A worker and a connection to it.
 pub(super) struct Connected {
-    worker: Held,
-    link: Link,
+    worker: HeldWorker,
+    socket: WorkerSocket,
 }
 
 /// The worker that a request has.
-enum Held {
+enum HeldWorker {
     Local(Checkout),
-    Remote(Visit),
+    Remote(RemoteCheckout),
 }
 
-impl Held {
+impl HeldWorker {
     fn keep_alive(&self) -> bool {
         match self {
             Self::Local(_) => true,
-            Self::Remote(visit) => visit.keep_alive(),
+            Self::Remote(checkout) => checkout.keep_alive(),
         }
     }
 
     /// The worker has finished the request. `link` is the connection, when it can carry another one.
-    fn release(self, link: Option<Link>) {
+    fn release(self, socket: Option<WorkerSocket>) {
         match self {
-            Self::Local(checkout) => checkout.release(link.map(PooledConnection::socket)),
-            Self::Remote(visit) => {
-                let link = link.filter(|_| visit.keep_alive());
-                visit.release(link);
+            Self::Local(checkout) => checkout.release(socket.map(PooledConnection::socket)),
+            Self::Remote(checkout) => {
+                let socket = socket.filter(|_| checkout.keep_alive());
+                checkout.release(socket);
             }
         }
     }
@@ -76,8 +76,8 @@ impl Held {
 impl Connection for Connected {
     fn worker(&self) -> Option<&Arc<Worker>> {
         match &self.worker {
-            Held::Local(checkout) => Some(&checkout.worker),
-            Held::Remote(_) => None,
+            HeldWorker::Local(checkout) => Some(&checkout.worker),
+            HeldWorker::Remote(_) => None,
         }
     }
 }
@@ -94,17 +94,18 @@ impl Backend for Socket {
                 let pool = shared.pools.workers.pool(shared, &call.rules, local, Capacity::ONE)?;
                 let mut checkout = pool.checkout(&call.ctx, request.name).await?;
                 if let Some(connection) = checkout.take_connection()
-                    && let Ok(link) = connection.into_socket()
-                    && link.is_reusable()
+                    && let Ok(socket) = connection.into_socket()
+                    && socket.is_reusable()
                 {
-                    return Ok(Connected { worker: Held::Local(checkout), link });
+                    return Ok(Connected { worker: HeldWorker::Local(checkout), socket });
                 }
                 let socket = &checkout.worker.socket;
                 let connect = async || UnixStream::connect(socket).await;
                 match descriptors::retry(&call.ctx, connect).await {
-                    Ok(stream) => {
-                        Ok(Connected { worker: Held::Local(checkout), link: Link::Unix(stream) })
-                    }
+                    Ok(stream) => Ok(Connected {
+                        worker: HeldWorker::Local(checkout),
+                        socket: WorkerSocket::Unix(stream),
+                    }),
                     Err(error) if lacks_descriptors(&error) => Err(Failure::NoDescriptor),
                     Err(error) => {
                         checkout.lose();
@@ -113,11 +114,11 @@ impl Backend for Socket {
                 }
             }
             Workers::Remote(remote) => {
-                let place = shared.pools.of(&call.rules).place(&call.rules).await?;
+                let place = shared.pools.of(&call.rules).acquire(&call.rules).await?;
                 let group = shared.pools.remotes.of(&call.rules, remote);
-                let (visit, link) =
+                let (checkout, socket) =
                     group.connect(&call.ctx, place, self.tried, self.is_retry).await?;
-                Ok(Connected { worker: Held::Remote(visit), link })
+                Ok(Connected { worker: HeldWorker::Remote(checkout), socket })
             }
             Workers::Each => Err(Failure::Broken("it has no workers".into())),
         }
@@ -128,32 +129,32 @@ impl Backend for Socket {
         request: &mut Outgoing<'_>,
         connection: Connected,
     ) -> Result<Response, Failure> {
-        let Connected { mut worker, link } = connection;
+        let Connected { mut worker, socket } = connection;
         let framing = framing(request.call.rules.kind);
         let encoded = match &mut self.encoded {
             Some(encoded) => encoded,
             none => none.insert(encode::encode(request, framing, worker.keep_alive()).await?),
         };
         match &mut worker {
-            Held::Local(checkout) => checkout.is_used = true,
-            Held::Remote(visit) => self.tried = Some(visit.target()),
+            HeldWorker::Local(checkout) => checkout.is_used = true,
+            HeldWorker::Remote(checkout) => self.tried = Some(checkout.target()),
         }
         self.is_retry = true;
-        let written = match link.try_write(encoded) {
+        let written = match socket.try_write(encoded) {
             Ok(count) => count,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => 0,
             Err(error) => return Err(Failure::NotSent(format!("its worker is gone: {error}"))),
         };
         let unwritten = encoded.slice(written..);
         let pid = match &worker {
-            Held::Local(checkout) => checkout.worker.pid,
-            Held::Remote(_) => 0,
+            HeldWorker::Local(checkout) => checkout.worker.pid,
+            HeldWorker::Remote(_) => 0,
         };
         let (call, script_context) = (request.call, Rc::clone(&request.incoming.script_context));
         let stderr = Lines::new(Arc::clone(request.name), pid, script_context);
         let has_body = request.body.is_some();
         let ctx = Rc::clone(&call.ctx);
-        Ok(Response::new(ctx, worker, link, framing, stderr, unwritten, has_body))
+        Ok(Response::new(ctx, worker, socket, framing, stderr, unwritten, has_body))
     }
 }
 

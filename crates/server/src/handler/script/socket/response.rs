@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 
-use super::record::{self, Ended, Event, Protocol};
-use super::{Held, Link};
+use super::fastcgi::{self, EndRequest, Event, ProtocolStatus};
+use super::{HeldWorker, WorkerSocket};
 use crate::handler::script::backend::InFlight;
 use crate::handler::script::output::{End, Source};
 use crate::handler::script::stderr::Lines;
@@ -27,8 +27,8 @@ pub(super) enum Framing {
 /// A request that a worker has, and its response.
 pub(in super::super) struct Response {
     ctx: Rc<WorkerContext>,
-    worker: Held,
-    link: Link,
+    worker: HeldWorker,
+    socket: WorkerSocket,
     framing: Framing,
     /// What was encoded of the request and not written at once, and how much of that is written.
     unwritten: Bytes,
@@ -37,11 +37,11 @@ pub(in super::super) struct Response {
     has_body: Cell<bool>,
     /// Room for the records of a part of the body, used again for the next part.
     records: Cell<Vec<u8>>,
-    reader: RefCell<record::Reader>,
+    reader: RefCell<fastcgi::Reader>,
     /// Bytes that were read and not decoded yet.
     unread: RefCell<Bytes>,
     stderr: RefCell<Lines<Arc<str>, Rc<ScriptContext>>>,
-    ended: Cell<Option<Ended>>,
+    ended: Cell<Option<EndRequest>>,
     broken: RefCell<Option<String>>,
     /// Something has come.
     begun: Cell<bool>,
@@ -50,8 +50,8 @@ pub(in super::super) struct Response {
 impl Response {
     pub(super) fn new(
         ctx: Rc<WorkerContext>,
-        worker: Held,
-        link: Link,
+        worker: HeldWorker,
+        socket: WorkerSocket,
         framing: Framing,
         stderr: Lines<Arc<str>, Rc<ScriptContext>>,
         unwritten: Bytes,
@@ -60,7 +60,7 @@ impl Response {
         Self {
             ctx,
             worker,
-            link,
+            socket,
             framing,
             unwritten,
             written: Cell::default(),
@@ -80,7 +80,7 @@ impl Response {
     fn is_reusable(&self) -> bool {
         self.is_written()
             && !self.has_body.get()
-            && self.ended.get().is_some_and(|ended| ended.protocol == Protocol::Complete)
+            && self.ended.get().is_some_and(|ended| ended.protocol == ProtocolStatus::Complete)
             && self.reader.borrow().is_between_records()
             && self.unread.borrow().is_empty()
     }
@@ -92,7 +92,7 @@ impl Response {
 
     async fn write(&self, mut bytes: &[u8], progress: &impl Fn()) -> io::Result<()> {
         while !bytes.is_empty() {
-            let count = self.link.write(bytes).await?;
+            let count = self.socket.write(bytes).await?;
             bytes = &bytes[count..];
             progress();
         }
@@ -135,7 +135,7 @@ impl Response {
 
     fn try_read(&self) -> io::Result<usize> {
         let mut buffers = self.ctx.take_buffers();
-        let result = self.link.try_read(&mut buffers.input);
+        let result = self.socket.try_read(&mut buffers.input);
         if let Ok(count) = result {
             *self.unread.borrow_mut() = Bytes::copy_from_slice(&buffers.input[..count]);
         }
@@ -152,7 +152,7 @@ impl InFlight for Response {
     async fn write_rest(&self, progress: &impl Fn()) -> io::Result<()> {
         while !self.is_written() {
             let written = self.written.get();
-            let count = self.link.write(&self.unwritten[written..]).await?;
+            let count = self.socket.write(&self.unwritten[written..]).await?;
             self.written.set(written + count);
             progress();
         }
@@ -165,7 +165,7 @@ impl InFlight for Response {
             Framing::Records => {
                 let mut records = self.records.take();
                 records.clear();
-                record::stdin(&bytes, &mut records);
+                fastcgi::stdin(&bytes, &mut records);
                 let result = self.write(&records, progress).await;
                 self.records.set(records);
                 result
@@ -176,7 +176,7 @@ impl InFlight for Response {
     async fn end_body(&self) -> io::Result<()> {
         if self.framing == Framing::Records {
             let mut end = Vec::new();
-            record::end_stdin(&mut end);
+            fastcgi::end_stdin(&mut end);
             self.write(&end, &|| {}).await?;
         }
         self.has_body.set(false);
@@ -185,7 +185,7 @@ impl InFlight for Response {
 
     fn complete(self) {
         if self.is_reusable() {
-            self.worker.release(Some(self.link));
+            self.worker.release(Some(self.socket));
         } else if self.has_ended() {
             self.worker.release(None);
         }
@@ -203,7 +203,7 @@ impl InFlight for Response {
     fn abandon(&self) {
         if !self.has_ended() && self.framing == Framing::Records {
             // When it is not read, the end of the connection says the same.
-            let _ = self.link.try_write(&record::abort());
+            let _ = self.socket.try_write(&fastcgi::abort());
         }
     }
 }
@@ -232,7 +232,7 @@ impl Source for Response {
                     return self.break_off(format!("the connection to its worker broke: {error}"));
                 }
             }
-            if let Err(error) = self.link.readable().await {
+            if let Err(error) = self.socket.readable().await {
                 return self.break_off(error.to_string());
             }
         }
@@ -240,15 +240,16 @@ impl Source for Response {
 
     async fn end(&self) -> End {
         match self.ended.get() {
-            Some(Ended { protocol: Protocol::Complete, status: 0 }) => End::Well,
-            Some(Ended { protocol: Protocol::Complete, status }) => End::Status(status),
-            Some(Ended { protocol: Protocol::Overloaded | Protocol::CannotMultiplex, .. }) => {
-                End::Refused("its worker is overloaded".into())
-            }
-            Some(Ended { protocol: Protocol::UnknownRole, .. }) => {
+            Some(EndRequest { protocol: ProtocolStatus::Complete, status: 0 }) => End::Well,
+            Some(EndRequest { protocol: ProtocolStatus::Complete, status }) => End::Status(status),
+            Some(EndRequest {
+                protocol: ProtocolStatus::Overloaded | ProtocolStatus::CannotMultiplex,
+                ..
+            }) => End::Refused("its worker is overloaded".into()),
+            Some(EndRequest { protocol: ProtocolStatus::UnknownRole, .. }) => {
                 End::Cut("its worker is no responder".into())
             }
-            Some(Ended { protocol: Protocol::Unknown, .. }) => {
+            Some(EndRequest { protocol: ProtocolStatus::Unknown, .. }) => {
                 End::Cut("its worker ended with an unknown protocol status".into())
             }
             None => match &*self.broken.borrow() {

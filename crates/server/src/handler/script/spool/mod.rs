@@ -1,5 +1,5 @@
-//! Request bodies that are received as a whole before a request takes one of its script's processes, so that a slow
-//! upload occupies none. Short bodies stay in memory, longer ones go to a temporary file.
+//! Request bodies are received completely before a request takes a process, so that a slow upload occupies none.
+//! Short bodies stay in memory, longer ones go to a temporary file.
 
 mod storage;
 
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 pub(super) use self::storage::Share;
 pub(crate) use self::storage::Storage;
-use super::output::Gathered;
+use super::output::BodyBuffer;
 use super::process::Input;
 use super::{Call, Failure, descriptors, environment};
 use crate::blocking::Pool;
@@ -24,7 +24,7 @@ use crate::stream;
 use crate::temp_files;
 use crate::worker::WorkerContext;
 
-/// A body that was received as a whole.
+/// A body that was received completely.
 #[derive(Debug)]
 pub(crate) struct Received {
     /// The file that holds it. Without one, [`Incoming::body`] holds it.
@@ -34,22 +34,21 @@ pub(crate) struct Received {
 
 /// Bodies up to this size stay in memory. Longer ones are written to the file in parts of at least this size.
 const MEMORY: usize = 64 * 1024;
-/// The same for bodies that arrive slowly while others take all memory that there is for bodies.
+/// The same limit while slow bodies use all memory for bodies.
 const LITTLE: usize = 4 * 1024;
-/// Bytes that are read from the file at a time.
+/// Bytes per read from the file.
 const PART: usize = 64 * 1024;
 
-/// Receives the whole body, unless the route wants it as it arrives. Returns its length; `None` when there is no body
-/// or, for a body that is handed over as it arrives, when the length is not known.
+/// Receives the whole body, unless the route streams it. Returns its length; `None` if there is no body, or if a
+/// streamed body has no known length.
 ///
-/// A chunked body is always received first, because a script gets its length before its first byte. Only ASGI can do
-/// without the length.
+/// A chunked body is always received first, because a script needs its length. Only ASGI does without.
 pub(super) async fn measured(call: &Call, incoming: &mut Incoming) -> Result<Option<u64>, Failure> {
     receive(&call.ctx, &call.subject.settings, call.rules.kind, incoming).await?;
     Ok(environment::stated_length(&call.request.as_request(), incoming.length))
 }
 
-/// The same, where the length is of no interest yet.
+/// The same without the length.
 pub(super) async fn receive(
     ctx: &WorkerContext,
     settings: &Settings,
@@ -67,7 +66,7 @@ async fn receive_all(ctx: &WorkerContext, incoming: &mut Incoming) -> Result<(),
     if incoming.length == BodyLength::None || incoming.received.is_some() {
         return Ok(());
     }
-    // Most bodies are there already, and stay where they are.
+    // Most bodies have arrived already, and stay where they are.
     if let Some(length) = incoming.body.whole_length() {
         incoming.length = BodyLength::Known(length);
         incoming.received = Some(Received { file: None, share: None });
@@ -82,7 +81,7 @@ async fn receive_all(ctx: &WorkerContext, incoming: &mut Incoming) -> Result<(),
     }
     let mut share = storage.share();
     let most = if share.take_memory(MEMORY as u64) { MEMORY } else { LITTLE };
-    let mut memory = Gathered::default();
+    let mut memory = BodyBuffer::default();
     let (mut file, mut length) = (None, 0);
     while let Some(bytes) = incoming.body.next().await.map_err(|_| Failure::Abandoned)? {
         length += bytes.len() as u64;
@@ -105,11 +104,11 @@ async fn receive_all(ctx: &WorkerContext, incoming: &mut Incoming) -> Result<(),
     Ok(())
 }
 
-/// Writes to the file, which is created first if there is none, on a thread that may wait for a disk.
+/// Appends to the file, which is created if there is none, on a thread that may block.
 async fn append(
     ctx: &WorkerContext,
     file: Option<File>,
-    bytes: Gathered,
+    bytes: BodyBuffer,
     share: &mut Share,
 ) -> Result<File, Failure> {
     if !share.take_file(bytes.length as u64) {
@@ -157,8 +156,8 @@ pub(super) fn take_stream(ctx: &WorkerContext, incoming: &mut Incoming) -> strea
     receiver
 }
 
-/// The body as the standard input of a process, with what it takes of the storage while the process runs. A stream is
-/// written to the process's pipe.
+/// The body as the standard input of a process, with its share of the spool while the process runs. A stream is
+/// written to a pipe.
 pub(super) fn take_input(incoming: &mut Incoming) -> (Input, stream::Receiver, Option<Share>) {
     let input = match (incoming.length, &mut incoming.received) {
         (BodyLength::None | BodyLength::Known(0), _) => Input::Nothing,
@@ -169,7 +168,7 @@ pub(super) fn take_input(incoming: &mut Incoming) -> (Input, stream::Receiver, O
     (input, std::mem::replace(&mut incoming.body, stream::empty()), share)
 }
 
-/// Reads the file to its end: on the loop what is in memory, and on another thread what a disk has to be waited for.
+/// Reads the file to its end: on the worker thread what is in memory, and on a thread that may block what is not.
 async fn read_back(
     pool: Pool,
     file: Arc<ContentFile>,
@@ -195,10 +194,10 @@ async fn read_back(
                 part.truncate(count);
                 offset += count as u64;
                 sender.push(Bytes::from(part));
-                // Each part gives other tasks their turn, as a read from a socket does.
+                // Yields to other tasks, as a read from a socket does.
                 tokio::task::yield_now().await;
             }
-            // The stream is left broken.
+            // Dropping the sender breaks the stream.
             _ => return,
         }
     }

@@ -1,4 +1,4 @@
-//! Memory and disk that all request bodies together may take while they wait for their scripts.
+//! The limits of memory and disk for all request bodies that wait for a script.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use crate::config::{Config, Site};
 
-/// What all bodies take, over all loops.
+/// The usage of all bodies, over all worker threads.
 #[derive(Debug)]
 pub(crate) struct Storage {
-    /// Bytes of memory that slow bodies may take.
+    /// Memory of slow bodies, in bytes.
     memory: Use,
     /// Bytes in temporary files.
     files: Use,
-    /// When the log last reported that bodies are refused.
+    /// When the log last reported rejected bodies.
     reported: Mutex<Option<Instant>>,
 }
 
@@ -23,7 +23,7 @@ struct Use {
     now: AtomicU64,
 }
 
-/// What one body takes. Dropping it makes room for others.
+/// The usage of one body. Dropping it releases the room.
 #[derive(Debug)]
 pub(in super::super) struct Share {
     storage: Arc<Storage>,
@@ -31,13 +31,13 @@ pub(in super::super) struct Share {
     file: u64,
 }
 
-/// Memory of all bodies that have not arrived as a whole with their first bytes.
+/// Memory for bodies that did not arrive completely with their first bytes.
 const MEMORY: u64 = 32 << 20;
-/// The default limit of files: at least this, and at least so many of the largest bodies.
+/// The default limit of files is at least this, and at least so many of the largest bodies.
 const FILES: u64 = 1 << 30;
 const LARGEST_BODIES: u64 = 4;
 
-/// Between two lines of the log that bodies are refused.
+/// Interval of log lines about rejected bodies.
 const PAUSE: Duration = Duration::from_secs(60);
 
 impl Storage {
@@ -49,17 +49,17 @@ impl Storage {
         }
     }
 
-    /// Follows a new configuration. Bodies that are stored stay.
+    /// Applies a new configuration. StoredContent bodies stay.
     pub(crate) fn set(&self, config: &Config) {
         self.files.most.store(limit(config), Ordering::Relaxed);
     }
 
-    /// The share of a body, which takes nothing yet.
+    /// An empty share for a body.
     pub(in super::super) fn share(self: &Arc<Self>) -> Share {
         Share { storage: Arc::clone(self), memory: 0, file: 0 }
     }
 
-    /// Whether `bytes` more fit into files. If not, the body is to be refused; the log reports the first one.
+    /// Whether `bytes` more fit into files. If not, the body is to be rejected, which the log reports.
     pub(in super::super) fn has_room(&self, bytes: u64) -> bool {
         let has_room = self.files.has_room(bytes);
         if !has_room {
@@ -68,7 +68,7 @@ impl Storage {
         has_room
     }
 
-    /// Reports to the log that a body is refused, at most once in [`PAUSE`].
+    /// Logs that a body is rejected, at most once in [`PAUSE`].
     fn report(&self) {
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         if reported.is_some_and(|at| at.elapsed() < PAUSE) {
@@ -113,21 +113,21 @@ impl Use {
 }
 
 impl Share {
-    /// Takes memory; false when there is none.
+    /// Reserves memory; false if there is none.
     pub(super) fn take_memory(&mut self, bytes: u64) -> bool {
         let taken = self.storage.memory.take(bytes);
         self.memory += if taken { bytes } else { 0 };
         taken
     }
 
-    /// The body takes no more memory than that.
+    /// Reduces the reserved memory.
     pub(super) fn shrink_memory(&mut self, bytes: u64) {
         let unused = self.memory.saturating_sub(bytes);
         self.memory -= unused;
         self.storage.memory.give_back(unused);
     }
 
-    /// Takes room in files; false when there is none.
+    /// Reserves room in files; false if there is none.
     pub(super) fn take_file(&mut self, bytes: u64) -> bool {
         let taken = self.storage.files.take(bytes);
         match taken {

@@ -1,12 +1,12 @@
-//! What a host is told of a request: `scripting/warm/preload.c` reads it.
+//! The message that asks a fork server for a process; `scripting/warm/preload.c` reads it.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use super::super::process::Start;
 
-/// The directory, the number of arguments, the arguments, the variables, each ended by NUL.
-/// `first`: the arguments that stand before those of the request.
+/// Encodes the directory, the number of arguments, the arguments and the variables, each terminated by NUL. `first`
+/// are the arguments in front of those of the request.
 pub(super) fn encode(start: &Start, first: &[OsString]) -> Vec<u8> {
     let mut message = Vec::with_capacity(2048);
     let mut add = |parts: &[&[u8]]| {

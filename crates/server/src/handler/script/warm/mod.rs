@@ -1,15 +1,14 @@
 //! Warm CGI: the same programs as CGI, without the cost of starting them.
 //!
-//! A host is the program itself, or its interpreter with the script made ready, stopped before it
-//! begins (`scripting/warm/preload.c`). For each request it makes one process, which becomes a child
-//! of the server like those that the server starts, and is supervised in the same way. Whatever is
-//! in the way of that, the script runs as plain CGI.
+//! A fork server is the program itself, or its interpreter with the script loaded, stopped before it begins
+//! (`scripting/warm/preload.c`). For each request it forks one process, which becomes a child of the server and is
+//! supervised like any other. If anything is in the way, the script runs as plain CGI.
 
-mod cold;
-mod host;
-mod hosts;
+mod check;
+mod fork_server;
 mod message;
 mod plan;
+mod registry;
 
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
@@ -21,35 +20,35 @@ use rustix::process::Pid;
 use tokio::net::unix::pipe;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-pub use self::cold::cold_programs;
-use self::host::Host;
-use self::hosts::Found;
-pub(super) use self::hosts::Hosts;
+pub use self::check::cold_programs;
+use self::fork_server::ForkServer;
+pub(super) use self::registry::ForkServers;
+use self::registry::Found;
 use super::descriptors;
 use super::pipes::{Ends, Pipes};
 use super::process::{self, Input, Process, Start};
 use crate::worker::WorkerContext;
 
-/// Longest wait for a host to make a process, which takes it less than a thousandth of that.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two attempts to reach a host that has too much to do.
+/// Longest wait for a new process. Usually it takes less than a thousandth of this.
+const MAX_WAIT: Duration = Duration::from_secs(10);
+/// Pause between attempts while the fork server's socket is full.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What becomes of a request for a process.
+/// The result of asking for a process.
 pub(super) enum Outcome {
     Started(io::Result<Process>),
-    /// Nothing of the script has run; it is to be started as plain CGI.
+    /// Nothing of the script has run: it is to be started as plain CGI.
     NotWarm(Start),
 }
 
-/// Has the program's host make a process, where there is one that is ready.
+/// Has the program's fork server start a process, if there is one that is ready.
 pub(super) async fn start(ctx: &Rc<WorkerContext>, start: Start) -> Outcome {
     let shared = &ctx.shared;
     let host = loop {
-        match Hosts::find(shared, &start) {
+        match ForkServers::find(shared, &start) {
             Found::Ready(host) => break host,
-            Found::Soon(mut settled, until) => {
-                // Ready or not, it is then seen what there is.
+            Found::Starting(mut settled, until) => {
+                // Ready or not, the registry is asked again.
                 let _ = timeout_at(until.into(), settled.changed()).await;
                 tokio::task::yield_now().await;
             }
@@ -57,14 +56,14 @@ pub(super) async fn start(ctx: &Rc<WorkerContext>, start: Start) -> Outcome {
         }
     };
     let ctx = Rc::clone(ctx);
-    // The client may leave in the middle; the process has to be known and ended all the same.
-    match tokio::task::spawn_local(async move { ask(&ctx, &host, start).await }).await {
+    // The client may leave meanwhile; the process has to be supervised and ended all the same.
+    match tokio::task::spawn_local(async move { fork(&ctx, &host, start).await }).await {
         Ok(outcome) => outcome,
         Err(error) => Outcome::Started(Err(io::Error::other(error))),
     }
 }
 
-async fn ask(ctx: &WorkerContext, host: &Host, start: Start) -> Outcome {
+async fn fork(ctx: &WorkerContext, host: &ForkServer, start: Start) -> Outcome {
     let pipes = descriptors::retry(ctx, async || Pipes::new(&start.input)).await;
     let pipes = match pipes {
         Ok(pipes) => pipes,
@@ -75,18 +74,18 @@ async fn ask(ctx: &WorkerContext, host: &Host, start: Start) -> Outcome {
         return Outcome::NotWarm(start);
     }
     drop(ends);
-    let mut answer = timeout(PATIENCE, number(&stdout)).await;
+    let mut answer = timeout(MAX_WAIT, process_id(&stdout)).await;
     if answer.is_err() {
-        host.kill("it makes no processes any more");
-        // Its end closes the pipe, unless the number comes after all.
-        answer = Ok(number(&stdout).await);
+        host.kill("it has not started a process in time");
+        // Its end closes the pipe, unless the process id arrives after all.
+        answer = Ok(process_id(&stdout).await);
     }
     let Some(pid) = answer.ok().flatten() else {
         return Outcome::NotWarm(start);
     };
     match Pid::from_raw(pid).filter(|pid| pid.as_raw_nonzero().get() > 0) {
         Some(pid) => {
-            let child = process::adopt(&ctx.shared, pid, start.rules.as_ref(), start.place);
+            let child = process::adopt(&ctx.shared, pid, start.rules.as_ref(), start.permit);
             Outcome::Started(child.map(|child| Process {
                 stdin,
                 stdout,
@@ -99,8 +98,8 @@ async fn ask(ctx: &WorkerContext, host: &Host, start: Start) -> Outcome {
     }
 }
 
-/// False when the host cannot be reached.
-async fn send(host: &Host, start: &Start, ends: &Ends) -> bool {
+/// Sends the message; false if the fork server cannot be reached.
+async fn send(host: &ForkServer, start: &Start, ends: &Ends) -> bool {
     let message = message::encode(start, host.arguments());
     let input = match &start.input {
         Input::File(file) => Some(file.as_fd()),
@@ -110,7 +109,7 @@ async fn send(host: &Host, start: &Start, ends: &Ends) -> bool {
     loop {
         match host.send(&message, input, &ends.output, &ends.errors) {
             Ok(()) => return true,
-            Err(Errno::AGAIN | Errno::TOOMANYREFS) if began.elapsed() < PATIENCE => {
+            Err(Errno::AGAIN | Errno::TOOMANYREFS) if began.elapsed() < MAX_WAIT => {
                 sleep(PAUSE).await;
             }
             Err(_) => return false,
@@ -118,9 +117,9 @@ async fn send(host: &Host, start: &Start, ends: &Ends) -> bool {
     }
 }
 
-/// The first thing that the new process says: its number, or the negative number of what is in its
-/// way. `None` when the host has ended instead.
-async fn number(stdout: &pipe::Receiver) -> Option<i32> {
+/// Reads what the new process writes first: its id, or a negative error number. `None` if the fork server has ended
+/// instead.
+async fn process_id(stdout: &pipe::Receiver) -> Option<i32> {
     let mut bytes = [0; 4];
     let mut length = 0;
     while length < bytes.len() {

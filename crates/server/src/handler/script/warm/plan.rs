@@ -1,4 +1,4 @@
-//! How a program can be kept warm, which its first bytes tell.
+//! Decides how a program can be forked, by its first bytes.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -9,36 +9,36 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access, getxattr};
 
-use super::super::reason::{FIRST_LINE, interpreter};
+use super::super::start_error::{FIRST_LINE, interpreter};
 
-/// What is started to be a program's host.
+/// How the fork server of a program is started.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     /// The executable.
     pub(super) command: PathBuf,
-    /// Its name as it is told to it.
+    /// Its `argv[0]`.
     pub(super) name: OsString,
     /// The interpreter's option in the script's first line.
     pub(super) option: Option<OsString>,
     pub(super) language: Language,
 }
 
-/// Who makes the script ready.
+/// How the program is prepared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Language {
-    /// Nobody: the executable is stopped before it begins.
+    /// Not at all: the executable is stopped before it begins.
     Native,
     Python,
     Perl,
 }
 
-/// Larger executables are not read to see whether they can be hosts.
+/// Size of the largest executable that is examined.
 const LARGEST: u64 = 512 << 20;
 
-/// Plans for `program`. `path` is where programs are looked for, as PATH says it.
+/// Makes the plan for `program`. `path` is the value of PATH.
 ///
 /// # Errors
-/// Why it cannot be kept warm.
+/// Why it cannot be forked.
 pub(super) fn plan(program: &Path, path: &OsStr) -> Result<Plan, String> {
     let mut first = Vec::new();
     let file = File::open(program).map_err(|error| error.to_string())?;
@@ -66,8 +66,8 @@ pub(super) fn plan(program: &Path, path: &OsStr) -> Result<Plan, String> {
     Ok(Plan { command, name, option: option.map(OsStr::to_owned), language })
 }
 
-/// Options that say how the interpreter starts, and not what it does instead of running the script.
-/// With any other, the interpreter is stopped before it begins, like any program.
+/// The language, if the interpreter's options only say how it starts. With any other option, the interpreter is
+/// stopped before it begins, like any program.
 fn language(command: &Path, option: Option<&OsStr>) -> Language {
     let name = command.file_name().unwrap_or_default().as_bytes();
     let is_version = |rest: &[u8]| rest.iter().all(|b| b.is_ascii_digit() || *b == b'.');
@@ -95,8 +95,8 @@ fn look_for(name: &OsStr, path: &OsStr) -> Option<PathBuf> {
     })
 }
 
-/// Whether the preloaded library would be loaded, and be called before the program begins. What
-/// does not stop would run for no request.
+/// Whether the dynamic loader would load the preloaded library and call it before the program begins. A program that
+/// is not stopped would run without a request.
 fn can_be_stopped(executable: &Path) -> Result<(), String> {
     let facts = std::fs::metadata(executable).map_err(|error| error.to_string())?;
     if facts.mode() & 0o6000 != 0

@@ -1,4 +1,4 @@
-//! Which code a worker runs, and whether it is still what stands on the disk.
+//! Detects whether the code that a worker runs has changed on disk.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,38 +11,38 @@ use rustix::time::{ClockId, clock_gettime};
 use super::pool::Pool;
 use crate::config::{Local, ScriptKind};
 use crate::handler::script::environment;
-use crate::handler::script::stamp::Watched;
+use crate::handler::script::file_version::WatchedFiles;
 
-/// What a worker was started from.
+/// The code that a worker was started from.
 #[derive(Debug)]
 pub(super) struct Code {
-    /// The time of the start: what changed later was not there yet.
+    /// The time of the start. Later changes are not in the worker.
     started: (i64, i64),
-    /// Device and inode of the directory, which is another one when a release is switched by a symlink.
+    /// Device and inode of the directory. They change when a release is switched by a symlink.
     directory: Option<(u64, u64)>,
     /// The files that the configuration names.
-    named: Watched,
+    named: WatchedFiles,
 }
 
 impl Code {
-    /// What a worker of `pool` would be started from now.
+    /// The code that a worker of `pool` would be started from now.
     pub(super) fn of(pool: &Pool) -> Self {
-        // Not the coarse clock: files may have finer times than its ticks.
+        // The coarse clock is too coarse: file times are finer than its ticks.
         let now = clock_gettime(ClockId::Realtime);
         Self {
             started: (now.tv_sec, now.tv_nsec),
             directory: identity(&pool.rules.directory),
-            named: Watched::new(named_files(pool)),
+            named: WatchedFiles::new(named_files(pool)),
         }
     }
 
-    /// Whether a file that the configuration names is another one now.
+    /// Whether a file that the configuration names has changed.
     pub(super) fn has_other_files(&self) -> bool {
         self.named.changed().is_some()
     }
 
-    /// The first of what the worker was made of that is another now. `loaded` are the files that its application has
-    /// loaded, as far as it has reported them.
+    /// The first file or directory that has changed since the start. `loaded` are the files that the application has
+    /// reported.
     pub(super) fn changed(&self, pool: &Pool, pid: i32, loaded: &[PathBuf]) -> Option<PathBuf> {
         let directory = &pool.rules.directory;
         if identity(directory) != self.directory {
@@ -52,13 +52,13 @@ impl Code {
             return Some(path.to_owned());
         }
         let mapped = mapped_files(pid);
-        // What lies beside the sockets is the server's own.
+        // The server's own files are next to the sockets.
         let mut files =
             mapped.iter().chain(loaded).filter(|path| !path.starts_with(&pool.directory));
         files.find(|path| self.is_newer(path)).cloned()
     }
 
-    /// Whether the file was changed, or put where it is, after the start.
+    /// Whether the file was changed or put in place after the start.
     fn is_newer(&self, path: &Path) -> bool {
         fs::metadata(path).is_ok_and(|facts| {
             facts.is_file() && (facts.ctime(), facts.ctime_nsec()) > self.started
@@ -71,7 +71,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     Some((facts.dev(), facts.ino()))
 }
 
-/// The program, the interpreter, and what else of the command line is a file.
+/// The program, the interpreter and the other files on the command line.
 fn named_files(pool: &Pool) -> Vec<PathBuf> {
     let Local { command, application, .. } = &pool.local;
     let directory = &pool.rules.directory;
@@ -90,7 +90,7 @@ fn named_files(pool: &Pool) -> Vec<PathBuf> {
     files
 }
 
-/// Where the program is that a command names.
+/// The path of the program that a command names.
 fn in_path(program: &str) -> Option<PathBuf> {
     if program.contains('/') {
         return Some(program.into());
@@ -100,7 +100,7 @@ fn in_path(program: &str) -> Option<PathBuf> {
     folders.map(|folder| Path::new(folder).join(program)).find(|path| path.is_file())
 }
 
-/// The files whose code the process has mapped. The name of one that was replaced is that of its successor.
+/// The files whose code the process has mapped. For a file that was replaced, the path names its replacement.
 fn mapped_files(pid: i32) -> Vec<PathBuf> {
     let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
     let mut files = Vec::new();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::super::cgiplus::{self, Streams};
 use super::super::process::WorkerStart;
-use super::super::{environment, host};
+use super::super::{app_server, environment};
 use super::connection::PooledConnection;
 use super::pool::Pool;
 use crate::config::{Interface, Language, Local, ScriptKind};
@@ -75,7 +75,7 @@ fn with_socket(pool: &Pool, socket: &Path) -> io::Result<Started> {
 
 /// The arguments by which an interpreter runs the application server.
 fn application_arguments(pool: &Pool) -> io::Result<Vec<OsString>> {
-    let server = host::files(pool.rules.kind);
+    let server = app_server::files(pool.rules.kind);
     for (name, content) in server.libraries {
         provide(pool, name, content)?;
     }
@@ -111,7 +111,7 @@ fn with_streams(pool: &Pool, path: &Path) -> io::Result<Started> {
                 Some(Language::Perl) => ("rte-host.pl", cgiplus::PERL),
                 _ => ("rte-host.py", cgiplus::PYTHON),
             };
-            provide(pool, host::LOADING.0, host::LOADING.1)?;
+            provide(pool, app_server::LOADING.0, app_server::LOADING.1)?;
             let program = provide(pool, name, text.as_bytes())?;
             let interpreter = interpreter.unwrap_or("python3").into();
             (interpreter, vec![program.into()], rules.directory.clone())

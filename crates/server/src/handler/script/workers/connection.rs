@@ -4,7 +4,7 @@ use std::io;
 use std::thread::ThreadId;
 
 use super::super::cgiplus::Streams;
-use super::super::socket::Link;
+use super::super::socket::WorkerSocket;
 
 /// An open connection to an idle worker. It stays registered with the event loop that used it last, which then uses it again without a
 /// system call.
@@ -17,14 +17,14 @@ pub(in super::super) struct PooledConnection {
 
 #[derive(Debug)]
 enum Connection {
-    Socket(Link),
+    Socket(WorkerSocket),
     Streams(Streams),
 }
 
 impl PooledConnection {
     /// A socket that is registered with this thread's loop.
-    pub(in super::super) fn socket(link: Link) -> Self {
-        Self { owner: std::thread::current().id(), connection: Connection::Socket(link) }
+    pub(in super::super) fn socket(socket: WorkerSocket) -> Self {
+        Self { owner: std::thread::current().id(), connection: Connection::Socket(socket) }
     }
 
     /// Streams that are registered with this thread's loop.
@@ -36,11 +36,11 @@ impl PooledConnection {
     ///
     /// # Errors
     /// When it cannot be registered, or the connection is no socket.
-    pub(in super::super) fn into_socket(self) -> io::Result<Link> {
+    pub(in super::super) fn into_socket(self) -> io::Result<WorkerSocket> {
         let is_registered = self.is_registered();
         match self.connection {
-            Connection::Socket(link) if is_registered => Ok(link),
-            Connection::Socket(link) => link.reregister(),
+            Connection::Socket(socket) if is_registered => Ok(socket),
+            Connection::Socket(socket) => socket.reregister(),
             Connection::Streams(_) => Err(io::Error::other("the worker has streams, not a socket")),
         }
     }

@@ -7,7 +7,7 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::super::host;
+use super::super::app_server;
 use super::super::process::{Child, Exit, GROUP_GRACE, WorkerProcess};
 use super::super::stderr::Stderr;
 use super::pool::Pool;
@@ -110,7 +110,7 @@ async fn wait_for_report(pool: &Arc<Pool>, shared: &Arc<SharedState>, worker: &W
     }
     let reported = async {
         let mut stream = UnixStream::connect(&worker.socket).await?;
-        host::read_report(&mut stream).await
+        app_server::read_report(&mut stream).await
     };
     match reported.await {
         Ok(files) => worker.note_loaded(files),
@@ -153,7 +153,7 @@ fn note_end(pool: &Arc<Pool>, shared: &Arc<SharedState>, worker: &Worker, ending
         let pause = state.note_failure(&pool.local, &reason, cannot_start);
         let then = match state.down.is_some() {
             true => {
-                "the application cannot be started; requests get 502, and the first after a pause has it tried again, \
+                "the application cannot be started; requests get 502; the first request after a pause starts it again, \
                  as does a reload"
             }
             false => "another is started after a pause",
@@ -193,7 +193,7 @@ async fn probe(pool: Arc<Pool>, worker: Arc<Worker>, request: u64) {
             tracing::error!(
                 scripts = pool.label,
                 pid = worker.pid,
-                "a worker goes on with a request that was given up; it is ended"
+                "a worker still works on an abandoned request after the time limit; it is killed"
             );
             pool.end(&worker);
         }

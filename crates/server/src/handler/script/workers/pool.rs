@@ -342,7 +342,7 @@ impl Pool {
             longest = longest.map(|(_, script, _)| &**script),
             longest_pid = longest.map(|(pid, ..)| pid),
             longest_ms = longest.map(|(_, _, since)| since.elapsed().as_millis() as u64),
-            "scripts are asked for faster than they run; requests are refused until there is room"
+            "all processes are busy and the queue is full; requests get 503 until a process is free"
         );
     }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tokio::sync::{mpsc, watch};
 
-use super::super::stderr::Recent;
+use super::super::stderr::RecentStderr;
 use super::code::Code;
 
 /// A process of a pool.
@@ -20,7 +20,7 @@ pub(in super::super) struct Worker {
     pub(in super::super) socket: Box<Path>,
     pub(super) started: Instant,
     /// What it wrote to its standard error lately, where error pages show that.
-    pub(in super::super) errors: Option<Arc<Recent>>,
+    pub(in super::super) errors: Option<Arc<RecentStderr>>,
     /// The code that it was started from.
     pub(super) code: Code,
     commands: mpsc::UnboundedSender<Command>,
@@ -55,7 +55,7 @@ impl Worker {
         pid: i32,
         socket: Box<Path>,
         code: Code,
-        errors: Option<Arc<Recent>>,
+        errors: Option<Arc<RecentStderr>>,
     ) -> (Arc<Self>, mpsc::UnboundedReceiver<Command>) {
         let (commands, received) = mpsc::unbounded_channel();
         let worker = Self {

@@ -1,4 +1,4 @@
-//! Why a script cannot be run, in words that name the file and what to change.
+//! Describes why a script cannot be run: which file, and what to change.
 
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -11,13 +11,13 @@ use rustix::fs::{Access, access};
 
 use crate::config::Symlinks;
 
-/// What the kernel reads of a file to find its interpreter.
+/// Bytes that the kernel reads of a file to find its interpreter.
 pub(super) const FIRST_LINE: u64 = 256;
 
-/// A script that is not run although it is there.
+/// A script that exists and may not be run.
 #[derive(Debug)]
 pub(super) struct Rejected {
-    /// Its file, where it is known.
+    /// Its file, if known.
     pub(super) program: Option<PathBuf>,
     pub(super) reason: String,
 }
@@ -28,7 +28,7 @@ impl Rejected {
     }
 }
 
-/// Why `error` has come of the attempt to start `program`.
+/// Describes why starting `program` failed with `error`.
 pub(super) fn not_started(program: &Path, error: &io::Error) -> String {
     if !program.as_os_str().as_bytes().contains(&b'/') {
         return match error.kind() {
@@ -48,7 +48,7 @@ pub(super) fn not_started(program: &Path, error: &io::Error) -> String {
     of_first_line(program, error).unwrap_or_else(|| error.to_string())
 }
 
-/// What the first line of an executable file says about `error`.
+/// Explains `error` by the first line of an executable file.
 fn of_first_line(program: &Path, error: &io::Error) -> Option<String> {
     let mut first = Vec::new();
     File::open(program).ok()?.take(FIRST_LINE).read_to_end(&mut first).ok()?;
@@ -84,7 +84,7 @@ fn of_first_line(program: &Path, error: &io::Error) -> Option<String> {
 pub(super) fn interpreter(first: &[u8]) -> Option<(&Path, Option<&OsStr>)> {
     const BLANK: [u8; 2] = [b' ', b'\t'];
     let line = first.strip_prefix(b"#!")?;
-    // A line that is cut off by the limit is not the whole truth.
+    // A line without its end within the limit may be incomplete.
     let line = trim(&line[..memchr::memchr(b'\n', line)?], BLANK);
     let space = line.iter().position(|byte| BLANK.contains(byte)).unwrap_or(line.len());
     let (interpreter, rest) = line.split_at(space);

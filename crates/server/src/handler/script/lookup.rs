@@ -1,4 +1,4 @@
-//! Which file of the scripts' directory a path names, and what of the path is left for it.
+//! Finding the script that a path names, and its `PATH_INFO`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -9,47 +9,47 @@ use std::sync::atomic::AtomicBool;
 use dunlin_http::semantics::path::has_hidden_segment;
 use rustix::fs::{FileType, Mode as Permissions, fstat};
 
-use super::reason::{Rejected, not_opened};
-use super::{Call, Failure, known};
+use super::start_error::{Rejected, not_opened};
+use super::{Call, Failure, location_cache};
 use crate::cache::Validity;
 use crate::config::{Candidate, Mapping, Script, Settings, TryStep};
 use crate::handler::file::{self, Mode, OwnedSubject, Root, is_slash_of, open_path};
 use crate::temp_files::lacks_descriptors;
 use crate::worker::SharedState;
 
-/// A script that was found.
+/// The script for a request.
 #[derive(Debug, Default)]
 pub(super) struct Located {
     pub(super) program: PathBuf,
-    /// The same as text, for the log.
+    /// The program as text, for the log.
     pub(super) label: Arc<str>,
-    /// The URL's path up to the script's name.
+    /// `SCRIPT_NAME`: the URL's path up to the end of the script's name.
     pub(super) name: Vec<u8>,
-    /// The URL's path behind it: empty, or beginning with a slash.
+    /// `PATH_INFO`: the rest of the URL's path, empty or with a slash at its front.
     pub(super) info: Vec<u8>,
-    /// The query that a `try` list gives it, in place of the request's.
+    /// The query of a `try` list, which replaces the request's.
     pub(super) query: Option<Vec<u8>>,
-    /// What follows from the program's file has been looked at since it was found.
-    pub(super) is_seen_to: AtomicBool,
+    /// Whether workers that run an older version of the program were replaced since it was found.
+    pub(super) is_refreshed: AtomicBool,
 }
 
-/// What a path is.
+/// What a path leads to.
 #[derive(Debug)]
 pub(super) enum Found {
     Script(Arc<Located>),
-    /// A file beneath the site's root that is no script.
+    /// A file beneath the site's root that is not a script.
     File,
-    /// A directory that was asked for without its slash.
+    /// A directory, for a path without its slash.
     Directory,
-    /// Another path of the site, whose route responds.
+    /// Another path of the site, whose own route responds.
     Elsewhere(Candidate),
 }
 
-/// Finds what the subject's path names.
+/// Finds what the path names.
 ///
 /// # Errors
-/// `None` within the error when `mode` forbids to wait for a disk that has to be waited for.
-fn locate(
+/// The error is `None` when a disk would have to be waited for and `mode` forbids it.
+fn look_up(
     shared: &SharedState,
     subject: &OwnedSubject,
     rules: &Script,
@@ -90,9 +90,9 @@ fn locate(
             return Ok(Found::Elsewhere(candidate));
         }
         match search.path(&candidate.path) {
-            // A directory counts only when the list asks for one by its slash.
+            // A directory counts only if the list names it with its slash.
             Ok(Found::Directory) | Err(Some(Failure::Missing)) => {}
-            // `{path}/` has found one, but the request is without the slash.
+            // `{path}/` has matched, but the request lacks the slash.
             Ok(_) if is_slash_of(&candidate.path, path) => return Ok(Found::Directory),
             Ok(Found::Script(located)) => return Ok(Found::Script(located.with(candidate.query))),
             result => return result,
@@ -102,7 +102,7 @@ fn locate(
 }
 
 impl Located {
-    /// With the query that a `try` list gives it.
+    /// The same with the query of a `try` list.
     fn with(self: Arc<Self>, query: Option<Vec<u8>>) -> Arc<Self> {
         match Arc::try_unwrap(self) {
             Ok(located) => Arc::new(Self { query, ..located }),
@@ -119,8 +119,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// A file has nothing beneath it, so that the first name on the way which is a file is the
-    /// script, and the longest path to one.
+    /// Walks down the path. The first file on the way is the script, because nothing lies beneath a file.
     fn path(&self, path: &[u8]) -> Result<Found, Option<Failure>> {
         let rest = self.rules.rest(path);
         let mount = path.len() - rest.len();
@@ -145,7 +144,7 @@ impl Search<'_> {
             let slash: &[u8] = if has_slash { b"" } else { b"/" };
             let name = [rest, slash, index.as_bytes()].concat();
             match self.look(&name) {
-                // Among programs, a page that is none is not for the client.
+                // A file that is not executable is not served from a directory of programs.
                 Ok(Kind::File { executable: false }) if !is_by_extension => {}
                 Ok(Kind::File { .. }) if !has_slash => return Ok(Found::Directory),
                 Ok(Kind::File { executable }) => {
@@ -159,7 +158,7 @@ impl Search<'_> {
         Err(Some(Failure::Missing))
     }
 
-    /// What the file `name` is, which the URL's path `url` leads to and `info` follows.
+    /// Classifies the file `name`. The URL's path `url` leads to it, and `info` follows.
     fn file(
         &self,
         name: &[u8],
@@ -184,8 +183,8 @@ impl Search<'_> {
                 ..Located::default()
             })));
         }
-        // A file that is no script is none with a path behind it either, which could end in what
-        // scripts are known by.
+        // A file that is not a script must not become one through the path behind it, which could end in a script's
+        // extension.
         let beneath_root = self.rules.mapping == Mapping::Path
             && self.rules.directory == self.settings.root
             && info.is_empty();
@@ -236,11 +235,11 @@ fn look(
     }
 }
 
-/// Keeps what was found for the next requests, where changes of it are told of.
+/// Caches the script for the next requests, if its directory can be watched for changes.
 fn remember(call: &Call, located: Arc<Located>) -> Arc<Located> {
     let Call { ctx, subject, rules, .. } = call;
     let OwnedSubject { settings, path, .. } = subject;
-    // Whatever else was looked for on the way, a list of names or an index, may come to be there.
+    // Other names that were tried on the way, of a `try` list or an index, are not watched.
     let is_plain = located.info.is_empty()
         && *located.name == **path
         && (rules.extensions.is_empty() || settings.try_files.is_empty());
@@ -250,7 +249,7 @@ fn remember(call: &Call, located: Arc<Located>) -> Arc<Located> {
         return located;
     };
     let Ok(root) = ctx.shared.root(&rules.directory) else { return located };
-    if !is_plain || !settings.cache.enabled || !known::is_real(&located.program) {
+    if !is_plain || !settings.cache.enabled || !location_cache::is_real(&located.program) {
         return located;
     }
     let (directory, name) = (directory.as_os_str().as_bytes(), name.as_bytes());
@@ -258,8 +257,8 @@ fn remember(call: &Call, located: Arc<Located>) -> Arc<Located> {
     if !watch.follow(&root.path, directory, name, &validity) {
         return located;
     }
-    // Only what is found from now on is told of when it changes.
-    match locate(&ctx.shared, subject, rules, Mode::Inline) {
+    // Looks once more: only changes from now on are reported.
+    match look_up(&ctx.shared, subject, rules, Mode::Inline) {
         Ok(Found::Script(again)) if again.program == located.program => {
             let known = (Arc::clone(&again), validity);
             ctx.scripts.borrow_mut().put(settings, rules, path, known, ctx.clock.now());
@@ -269,14 +268,15 @@ fn remember(call: &Call, located: Arc<Located>) -> Arc<Located> {
     }
 }
 
-/// Looks on the loop when the way there is in memory, and elsewhere when it is not.
+/// Looks up the script: in the cache, then on the worker thread as far as the kernel has the path in memory, then on
+/// a thread that may block.
 pub(super) async fn find(call: &Call) -> Result<Found, Failure> {
     let Call { ctx, subject, rules, .. } = call;
     let OwnedSubject { settings, path, .. } = subject;
     if let Some(known) = ctx.scripts.borrow().get(settings, rules, path, ctx.clock.now()) {
         return Ok(Found::Script(Arc::clone(known)));
     }
-    let found = locate(&ctx.shared, subject, rules, Mode::Inline);
+    let found = look_up(&ctx.shared, subject, rules, Mode::Inline);
     match found {
         Ok(Found::Script(located)) => return Ok(Found::Script(remember(call, located))),
         Ok(found) => return Ok(found),
@@ -286,7 +286,7 @@ pub(super) async fn find(call: &Call) -> Result<Found, Failure> {
     let (shared, rules) = (Arc::clone(&ctx.shared), Arc::clone(rules));
     let subject = subject.borrow().to_owned();
     let files = &ctx.shared.blocking.files;
-    let found = files.run(move || locate(&shared, &subject, &rules, Mode::Blocking));
+    let found = files.run(move || look_up(&shared, &subject, &rules, Mode::Blocking));
     let missing = || Failure::Broken("it could not be looked for".into());
     found.await.map_err(|_| missing())?.map_err(|failure| failure.unwrap_or_else(missing))
 }

@@ -1,5 +1,5 @@
-//! Answers that a script only names: another path of the site (X-Accel-Redirect) or a file
-//! (X-Sendfile). The server sends it, with ranges and conditions, under the fields of the script.
+//! Resources that a script names to be sent in place of its own body: another path of the site (X-Accel-Redirect) or
+//! a file (X-Sendfile). The server sends them, with ranges and conditional requests, under the fields of the script.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use dunlin_http::Request;
 
-use super::head::{Instead, ScriptHead};
+use super::head::{ScriptHead, SendTarget};
 use super::stderr::printable;
 use super::{Call, Failure, redirect};
 use crate::config::Settings;
@@ -16,38 +16,39 @@ use crate::handler::file;
 use crate::response::Response;
 use crate::route::{self, Incoming, Origin, Subject};
 
-/// The answer that `instead` is, under the fields of `head`.
+/// The response for `target`, with the fields of `head`.
 pub(super) async fn respond(
     call: &Call,
     incoming: Incoming,
     head: ScriptHead,
-    instead: Instead,
+    target: SendTarget,
 ) -> Result<Response, Failure> {
-    let response = match &instead {
-        Instead::Path(target) => redirect::follow(call, incoming, target, Origin::Server).await?,
-        Instead::File(path) => file(call, incoming, path).await?,
+    let response = match &target {
+        SendTarget::Path(target) => {
+            redirect::follow(call, incoming, target, Origin::Server).await?
+        }
+        SendTarget::File(path) => file(call, incoming, path).await?,
     };
     if response.status >= 400 && !matches!(response.status, 412 | 416) {
-        let (Instead::Path(path) | Instead::File(path)) = &instead;
+        let (SendTarget::Path(path) | SendTarget::File(path)) = &target;
         tracing::warn!(
             script = &*call.rules.label,
             status = response.status,
-            "what it names to be sent cannot be: {}",
+            "the resource that the script names cannot be sent: {}",
             printable(path)
         );
     }
     Ok(under_fields(head, response))
 }
 
-/// The answer to a request for the file `path`, which has to be beneath one of the route's
-/// directories for it.
+/// The response for the file `path`, which has to lie beneath a `sendfile_root` of the route.
 async fn file(call: &Call, incoming: Incoming, path: &[u8]) -> Result<Response, Failure> {
     let refused = || {
         let path = printable(path);
         Failure::Malformed(format!("its X-Sendfile is beneath no `sendfile_root`: {path:?}"))
     };
     let (settings, path) = beneath(call, path).ok_or_else(refused)?;
-    // The target is not looked at: the file is not found by it.
+    // The target does not matter: the file is not found by it.
     let (bytes, head) = redirect::without_body(call, b"/").ok_or_else(refused)?;
     let request = Request::new(&bytes, &head);
     let site = &call.subject.site;
@@ -69,13 +70,13 @@ async fn file(call: &Call, incoming: Incoming, path: &[u8]) -> Result<Response, 
     Ok(response)
 }
 
-/// The settings of the directory that an absolute path leads into, and the path beneath it, with a slash
-/// before it. Whether it stays there is seen to by the kernel when the file is opened.
+/// The settings of the `sendfile_root` that an absolute path leads into, and the rest of the path with a slash at its
+/// front. That the path stays there is checked by the kernel when the file is opened.
 fn beneath(call: &Call, path: &[u8]) -> Option<(Arc<Settings>, Vec<u8>)> {
     let path = Path::new(OsStr::from_bytes(path));
     call.subject.settings.sendfile_roots.iter().find_map(|settings| {
         let by_name = path.strip_prefix(&settings.root).ok().map(Path::to_owned);
-        // Its name may be a symlink's, which the script has followed.
+        // The root may be a symlink, which the script has followed.
         let rest = by_name.or_else(|| {
             let root = call.ctx.shared.root(&settings.root).ok()?;
             path.strip_prefix(OsStr::from_bytes(&root.path)).ok().map(Path::to_owned)
@@ -84,12 +85,11 @@ fn beneath(call: &Call, path: &[u8]) -> Option<(Arc<Settings>, Vec<u8>)> {
     })
 }
 
-/// Fields that tell of the bytes which are sent, and not of what the script knows.
+/// Fields that describe the sent bytes, which the script does not know.
 const OF_CONTENT: [&str; 5] =
     ["accept-ranges", "content-encoding", "content-range", "etag", "last-modified"];
 
-/// The fields of the script take the place of those of the same name, as far as they tell of what
-/// is sent.
+/// Replaces fields of the response by those of the script, except for those that describe the content.
 fn under_fields(head: ScriptHead, mut response: Response) -> Response {
     let in_parts = response.status == 206 && response.fields.get("Content-Range").is_none();
     let stays = |name: &str| {
@@ -109,7 +109,7 @@ fn under_fields(head: ScriptHead, mut response: Response) -> Response {
         .filter(|(name, _)| stays(name))
         .collect();
     for (name, _) in &fields {
-        // Both may depend on something.
+        // Both lists apply.
         if !name.eq_ignore_ascii_case("vary") {
             response.fields.remove(name);
         }

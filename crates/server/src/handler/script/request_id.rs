@@ -1,12 +1,11 @@
-//! By which numbers a request is known: its own, which joins what the logs, the script and the client
-//! say of it, and that of the trace that it belongs to (W3C Trace Context).
+//! The ids of a request: its own, which joins the logs, the script and the client, and its trace (W3C Trace Context).
 
 use dunlin_http::Request;
 
 use crate::config::Script;
 use crate::telemetry::{ScriptContext, push_hex, random, random_id};
 
-/// The request's own number: the client's, where the route accepts it and it is one, or a new one.
+/// The request id: the client's if the route accepts it and it is valid, otherwise a new one.
 pub(super) fn request_id(request: &Request<'_>, rules: &Script) -> Box<str> {
     let accepted = rules
         .accept_request_id
@@ -15,9 +14,8 @@ pub(super) fn request_id(request: &Request<'_>, rules: &Script) -> Box<str> {
     accepted.map_or_else(|| random_id().into(), Into::into)
 }
 
-/// The request as the parent of what the script does (§3.2): within the client's trace if there is
-/// one, or the first of a trace that has the request's number, when that can be one.
-/// When the server traces the request, its own span is the parent.
+/// The `traceparent` for the script (§3.2): within the client's trace if there is one; otherwise the first span of a
+/// trace whose id is the request's, if that can be one. If the server traces the request, its own span is the parent.
 pub(super) fn traceparent(request: &Request<'_>, script_context: &ScriptContext) -> String {
     if let Some(parent) = &script_context.traceparent {
         return (**parent).into();
@@ -37,14 +35,14 @@ pub(super) fn traceparent(request: &Request<'_>, script_context: &ScriptContext)
     text
 }
 
-/// What a log line and a field can hold, and nobody can make a log long with.
+/// Accepts an id that fits into a log line and a field, and is short.
 fn acceptable(id: &[u8]) -> Option<&str> {
     let plain = |&b: &u8| b.is_ascii_alphanumeric() || b"-_.:+/=@".contains(&b);
     let good = (1..=128).contains(&id.len()) && id.iter().all(plain);
     std::str::from_utf8(id).ok().filter(|_| good)
 }
 
-/// Trace and flags of a `traceparent`. Of versions to come, what this one knows is read (§4.3).
+/// Trace and flags of a `traceparent`. Later versions are read as far as this one goes (§4.3).
 fn parent(value: &[u8]) -> Option<(&str, &str)> {
     let text = std::str::from_utf8(value).ok()?.trim_ascii();
     let mut parts = text.split('-');

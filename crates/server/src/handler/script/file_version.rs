@@ -1,4 +1,4 @@
-//! Whether a file is still the one that it was.
+//! Detecting whether a file has changed.
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -6,51 +6,57 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What changes when a file's content does.
+/// Metadata that change with the content of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(super) struct FileVersion {
     device: u64,
     inode: u64,
     size: u64,
     changed: (i64, i64),
 }
 
-impl Stamp {
-    /// `None` when there is no such file.
+impl FileVersion {
+    /// The current version; `None` if there is no such file.
     pub(super) fn of(path: &Path) -> Option<Self> {
         std::fs::metadata(path).ok().map(|facts| Self::from(&facts))
     }
 }
 
-impl From<&Metadata> for Stamp {
+impl From<&Metadata> for FileVersion {
     fn from(facts: &Metadata) -> Self {
         Self {
             device: facts.dev(),
             inode: facts.ino(),
             size: facts.size(),
-            // The time of change and not that of modification, which programs can set back.
+            // The time of change (ctime): programs can set back the time of modification.
             changed: (facts.ctime(), facts.ctime_nsec()),
         }
     }
 }
 
-/// Files as they were at some time.
+/// Files and their versions at some time.
 #[derive(Debug, Default)]
-pub(super) struct Watched(Vec<(PathBuf, Option<Stamp>)>);
+pub(super) struct WatchedFiles(Vec<(PathBuf, Option<FileVersion>)>);
 
-impl Watched {
+impl WatchedFiles {
     pub(super) fn new(paths: impl IntoIterator<Item = PathBuf>) -> Self {
-        Self(paths.into_iter().map(|path| (Stamp::of(&path), path)).map(|(s, p)| (p, s)).collect())
+        Self(
+            paths
+                .into_iter()
+                .map(|path| (FileVersion::of(&path), path))
+                .map(|(s, p)| (p, s))
+                .collect(),
+        )
     }
 
-    /// The first one that is not what it was.
+    /// The first file that has changed since.
     pub(super) fn changed(&self) -> Option<&Path> {
-        let changed = self.0.iter().find(|(path, stamp)| Stamp::of(path) != *stamp);
+        let changed = self.0.iter().find(|(path, stamp)| FileVersion::of(path) != *stamp);
         changed.map(|(path, _)| path.as_path())
     }
 }
 
-/// The absolute paths in a list in which each ends in a NUL.
+/// The absolute paths in a list of NUL-terminated ones.
 pub(super) fn paths(list: &[u8]) -> Vec<PathBuf> {
     let paths = list.split(|&byte| byte == 0).filter(|path| path.starts_with(b"/"));
     paths.map(|path| PathBuf::from(OsStr::from_bytes(path))).collect()

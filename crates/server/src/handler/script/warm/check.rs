@@ -1,4 +1,4 @@
-//! Which programs cannot be kept warm, for those who ask before requests do.
+//! Finds programs that cannot be forked, for `dunlin check`.
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use super::plan::plan;
 use crate::config::Config;
 
-/// Most entries of directories that are looked at.
+/// Directory entries that are examined.
 const MOST: usize = 10_000;
 
-/// The programs beneath the directories of warm scripts that will run as plain CGI, and why. Of
-/// more than ten thousand files only the first are looked at, and symlinks are not followed.
+/// The programs beneath the directories of warm scripts that will run as plain CGI, and why. Only the first ten
+/// thousand files are examined, and symlinks are not followed.
 pub fn cold_programs(config: &Config) -> Vec<(PathBuf, String)> {
     let mut cold = Vec::new();
     let sites = config.sites.iter();
@@ -29,7 +29,7 @@ pub fn cold_programs(config: &Config) -> Vec<(PathBuf, String)> {
     cold
 }
 
-/// The executable files beneath a directory, or the one program. What cannot be read is left out.
+/// The executable files beneath a directory, or the one program. Unreadable directories are skipped.
 fn programs(directory: PathBuf) -> Vec<PathBuf> {
     if directory.is_file() {
         return vec![directory];

@@ -1,5 +1,5 @@
-//! A loop's connection to a host. All requests of the loop share it: those that arrive together
-//! leave in one write, and one read brings the answers of many.
+//! A worker thread's connection to an application server. All its requests share the connection: those that arrive
+//! together leave in one write, and one read brings the responses of many.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -13,42 +13,42 @@ use bytes::{Bytes, BytesMut};
 use hashbrown::HashMap;
 use tokio::net::UnixStream;
 
-use super::frame::{self, Said};
+use super::frame::{self, Frame};
+use crate::handler::script::file_version;
 use crate::handler::script::readiness::Readiness;
-use crate::handler::script::stamp;
 use crate::handler::script::stderr::printable;
 use crate::handler::script::workers::{Checkout, Worker};
 
-/// A loop's connections to hosts, by worker.
+/// The connections of one worker thread to application servers.
 #[derive(Default)]
-pub(crate) struct Links {
-    all: RefCell<HashMap<*const Worker, Rc<Link>>>,
+pub(crate) struct AppConnections {
+    all: RefCell<HashMap<*const Worker, Rc<AppConnection>>>,
 }
 
-/// A connection to a host.
-pub(super) struct Link {
-    /// Kept, so that its place in memory cannot come to mean another.
+/// A connection to an application server.
+pub(super) struct AppConnection {
+    /// Keeps the address, which is the key, from being reused.
     worker: Arc<Worker>,
     output: RefCell<Vec<u8>>,
-    driver: RefCell<Option<Waker>>,
-    requests: RefCell<HashMap<u32, Rc<Entry>>>,
+    writer: RefCell<Option<Waker>>,
+    requests: RefCell<HashMap<u32, Rc<PendingRequest>>>,
     next: Cell<u32>,
 }
 
-/// A request that a host has.
-pub(super) struct Entry {
+/// A request that an application server has.
+pub(super) struct PendingRequest {
     id: u32,
     checkout: RefCell<Option<Checkout>>,
     pub(super) parts: RefCell<VecDeque<Bytes>>,
     pub(super) state: RefCell<State>,
-    pub(super) begun: Cell<bool>,
-    /// Nobody waits for the answer.
-    pub(super) given_up: Cell<bool>,
+    pub(super) has_begun: Cell<bool>,
+    /// The client has left.
+    pub(super) is_abandoned: Cell<bool>,
     pub(super) waker: RefCell<Option<Waker>>,
-    /// Bytes of the body that may be sent.
+    /// Bytes of the body that the server may send.
     room: Cell<usize>,
     feeder: RefCell<Option<Waker>>,
-    /// Bytes of the answer that were taken since the host was last told.
+    /// Bytes of the response that were read since the last acknowledgement.
     pub(super) taken: Cell<usize>,
 }
 
@@ -56,90 +56,93 @@ pub(super) struct Entry {
 pub(super) enum State {
     UnderWay,
     Ended,
-    /// The host has said why there is no more.
+    /// The application server reports why the response is incomplete.
     Cut(String),
-    /// The connection is gone.
+    /// The connection is closed.
     Lost(String),
 }
 
-/// Bytes that may be under way, and how many are acknowledged at a time; the host has the same.
+/// Bytes that may be in flight, and how many are acknowledged at a time. The application server has the same values.
 const WINDOW: usize = 256 * 1024;
-pub(super) const STEP: usize = 64 * 1024;
-/// Why a connection is closed that brought something which belongs to no request.
+pub(super) const ACKNOWLEDGE: usize = 64 * 1024;
+/// The reason for closing a connection on which unexpected data arrived.
 const STRAY: &str = "data arrived that belongs to no request";
-/// After so many reads the other tasks have their turn.
-const READS: usize = 4;
+/// Reads in a row before other tasks run.
+const MAX_READS: usize = 4;
 
-impl Links {
-    /// The connection to `worker`; it is made when there is none.
-    pub(super) async fn to(self: &Rc<Self>, worker: &Arc<Worker>) -> std::io::Result<Rc<Link>> {
+impl AppConnections {
+    /// The connection to `worker`, which is opened if there is none.
+    pub(super) async fn to(
+        self: &Rc<Self>,
+        worker: &Arc<Worker>,
+    ) -> std::io::Result<Rc<AppConnection>> {
         let key = Arc::as_ptr(worker);
-        if let Some(link) = self.all.borrow().get(&key) {
-            return Ok(Rc::clone(link));
+        if let Some(connection) = self.all.borrow().get(&key) {
+            return Ok(Rc::clone(connection));
         }
         let stream = UnixStream::connect(&worker.socket).await?;
-        if let Some(link) = self.all.borrow().get(&key) {
-            return Ok(Rc::clone(link));
+        if let Some(connection) = self.all.borrow().get(&key) {
+            return Ok(Rc::clone(connection));
         }
-        let link = Rc::new(Link {
+        let connection = Rc::new(AppConnection {
             worker: Arc::clone(worker),
             output: RefCell::default(),
-            driver: RefCell::default(),
+            writer: RefCell::default(),
             requests: RefCell::default(),
             next: Cell::new(0),
         });
-        self.all.borrow_mut().insert(key, Rc::clone(&link));
-        tokio::task::spawn_local(Rc::clone(self).drive(Rc::clone(&link), stream));
-        Ok(link)
+        self.all.borrow_mut().insert(key, Rc::clone(&connection));
+        tokio::task::spawn_local(Rc::clone(self).drive(Rc::clone(&connection), stream));
+        Ok(connection)
     }
 
-    /// Moves bytes until the host or the connection is gone.
-    async fn drive(self: Rc<Self>, link: Rc<Link>, stream: UnixStream) {
-        let mut input = BytesMut::with_capacity(STEP);
-        let why = poll_fn(|cx| link.poll(cx, &stream, &mut input)).await;
+    /// Reads and writes until the connection is closed.
+    async fn drive(self: Rc<Self>, connection: Rc<AppConnection>, stream: UnixStream) {
+        let mut input = BytesMut::with_capacity(ACKNOWLEDGE);
+        let why = poll_fn(|cx| connection.poll(cx, &stream, &mut input)).await;
         if why == STRAY {
-            let pid = link.worker.pid;
-            tracing::warn!(pid, "the connection to an application is closed: {STRAY}");
+            let pid = connection.worker.pid;
+            tracing::warn!(pid, "the connection to an application server is closed: {STRAY}");
         }
-        self.all.borrow_mut().remove(&Arc::as_ptr(&link.worker));
-        let requests: Vec<_> = link.requests.borrow_mut().drain().collect();
-        for (_, entry) in requests {
-            entry.conclude(State::Lost(why.clone()));
+        self.all.borrow_mut().remove(&Arc::as_ptr(&connection.worker));
+        let requests: Vec<_> = connection.requests.borrow_mut().drain().collect();
+        for (_, pending) in requests {
+            pending.finish(State::Lost(why.clone()));
         }
     }
 }
 
-impl Link {
-    /// A new request; `checkout` is released when the host is done with it.
-    pub(super) fn enter(self: &Rc<Self>, checkout: Checkout) -> Rc<Entry> {
+impl AppConnection {
+    /// Adds a request. `checkout` is released when the application server has finished it.
+    pub(super) fn enter(self: &Rc<Self>, checkout: Checkout) -> Rc<PendingRequest> {
         let id = self.next.get();
         self.next.set(id.wrapping_add(1));
-        let entry = Rc::new(Entry {
+        let pending = Rc::new(PendingRequest {
             id,
             checkout: RefCell::new(Some(checkout)),
             parts: RefCell::default(),
             state: RefCell::new(State::UnderWay),
-            begun: Cell::new(false),
-            given_up: Cell::new(false),
+            has_begun: Cell::new(false),
+            is_abandoned: Cell::new(false),
             waker: RefCell::default(),
             room: Cell::new(WINDOW),
             feeder: RefCell::default(),
             taken: Cell::new(0),
         });
-        self.requests.borrow_mut().insert(id, Rc::clone(&entry));
-        entry
+        self.requests.borrow_mut().insert(id, Rc::clone(&pending));
+        pending
     }
 
-    /// Has a frame sent, together with those that are added before the loop comes to it.
+    /// Queues a frame. It leaves together with all that are queued before the connection is polled.
     pub(super) fn send(&self, id: u32, kind: u8, payload: &[u8]) {
         self.send_with(id, kind, |output| output.extend_from_slice(payload));
     }
 
-    /// The same, of a payload that `write` adds.
+    /// The same for a payload that `write` appends.
     pub(super) fn send_with(&self, id: u32, kind: u8, write: impl FnOnce(&mut Vec<u8>)) {
         frame::write(id, kind, write, &mut self.output.borrow_mut());
-        if let Some(driver) = self.driver.borrow_mut().take() {
-            driver.wake();
+        if let Some(writer) = self.writer.borrow_mut().take() {
+            writer.wake();
         }
     }
 
@@ -149,9 +152,9 @@ impl Link {
         stream: &UnixStream,
         input: &mut BytesMut,
     ) -> Poll<String> {
-        *self.driver.borrow_mut() = Some(cx.waker().clone());
+        *self.writer.borrow_mut() = Some(cx.waker().clone());
         for read in 0.. {
-            if read == READS {
+            if read == MAX_READS {
                 cx.waker().wake_by_ref();
                 break;
             }
@@ -160,13 +163,15 @@ impl Link {
                 Poll::Ready(Err(error)) => return Poll::Ready(error.to_string()),
                 Poll::Ready(Ok(())) => {}
             }
-            input.reserve(STEP);
+            input.reserve(ACKNOWLEDGE);
             let room = input.capacity() - input.len();
             match stream.try_read_buf(input) {
-                Ok(0) => return Poll::Ready("its host is gone".into()),
+                Ok(0) => {
+                    return Poll::Ready("the application server has closed the connection".into());
+                }
                 Ok(count) => {
                     if count < room {
-                        // That was all, which would otherwise cost another call to learn.
+                        // The buffer was not filled: nothing is left. This saves the read that would return EAGAIN.
                         stream.clear();
                     }
                     if let Err(why) = self.take(input) {
@@ -178,7 +183,7 @@ impl Link {
             }
         }
         if !input.is_empty() && self.requests.borrow().is_empty() {
-            // It would stand before the response to the next request.
+            // It would become part of the response to the next request.
             return Poll::Ready(STRAY.into());
         }
         let mut output = self.output.borrow_mut();
@@ -201,39 +206,40 @@ impl Link {
     }
 
     fn take(&self, input: &mut BytesMut) -> Result<(), &'static str> {
-        while let Some((id, said)) = frame::read(input)? {
-            if let Said::Loaded(files) = said {
-                self.worker.note_loaded(stamp::paths(&files));
+        while let Some((id, frame)) = frame::read(input)? {
+            if let Frame::Loaded(files) = frame {
+                self.worker.note_loaded(file_version::paths(&files));
                 continue;
             }
-            let ends = matches!(said, Said::End(_) | Said::Whole(_));
+            let ends = matches!(frame, Frame::End(_) | Frame::Whole(_));
             let mut requests = self.requests.borrow_mut();
-            let entry = if ends { requests.remove(&id) } else { requests.get(&id).map(Rc::clone) };
+            let pending =
+                if ends { requests.remove(&id) } else { requests.get(&id).map(Rc::clone) };
             drop(requests);
-            let Some(entry) = entry else {
-                // It may come behind the end of its request, but not before the request.
+            let Some(pending) = pending else {
+                // A frame may arrive after the end of its request, but not before its beginning.
                 match self.next.get().wrapping_sub(id).wrapping_sub(1) < u32::MAX / 2 {
                     true => continue,
                     false => return Err(STRAY),
                 }
             };
-            entry.begun.set(true);
-            match said {
-                Said::Part(_) if entry.given_up.get() => self.send(id, frame::CANCEL, b""),
-                Said::Part(bytes) => {
-                    entry.parts.borrow_mut().push_back(bytes);
-                    entry.wake();
+            pending.has_begun.set(true);
+            match frame {
+                Frame::Part(_) if pending.is_abandoned.get() => self.send(id, frame::CANCEL, b""),
+                Frame::Part(bytes) => {
+                    pending.parts.borrow_mut().push_back(bytes);
+                    pending.wake();
                 }
-                Said::Whole(bytes) => {
-                    entry.parts.borrow_mut().push_back(bytes);
-                    entry.conclude(State::Ended);
+                Frame::Whole(bytes) => {
+                    pending.parts.borrow_mut().push_back(bytes);
+                    pending.finish(State::Ended);
                 }
-                Said::End(why) if why.is_empty() => entry.conclude(State::Ended),
-                Said::End(why) => entry.conclude(State::Cut(printable(&why))),
-                Said::Loaded(_) => {}
-                Said::Room(room) => {
-                    entry.room.set(entry.room.get().saturating_add(room));
-                    if let Some(feeder) = entry.feeder.borrow_mut().take() {
+                Frame::End(why) if why.is_empty() => pending.finish(State::Ended),
+                Frame::End(why) => pending.finish(State::Cut(printable(&why))),
+                Frame::Loaded(_) => {}
+                Frame::Room(room) => {
+                    pending.room.set(pending.room.get().saturating_add(room));
+                    if let Some(feeder) = pending.feeder.borrow_mut().take() {
                         feeder.wake();
                     }
                 }
@@ -243,12 +249,12 @@ impl Link {
     }
 }
 
-impl Entry {
+impl PendingRequest {
     pub(super) fn id(&self) -> u32 {
         self.id
     }
 
-    /// Waits until some of the body may be sent, and says how much.
+    /// Waits until a part of the body may be sent; returns its size.
     pub(super) async fn room(&self) -> usize {
         poll_fn(|cx| match self.room.get() {
             0 => {
@@ -264,8 +270,8 @@ impl Entry {
         self.room.set(self.room.get().saturating_sub(count));
     }
 
-    /// The host hangs: it is ended.
-    pub(super) fn end_host(&self) {
+    /// Ends an application server that hangs.
+    pub(super) fn end_server(&self) {
         if let Some(checkout) = self.checkout.borrow_mut().take() {
             checkout.end();
         }
@@ -275,10 +281,10 @@ impl Entry {
         *self.state.borrow() != State::UnderWay
     }
 
-    fn conclude(&self, state: State) {
+    fn finish(&self, state: State) {
         let checkout = self.checkout.borrow_mut().take();
         match (checkout, &state) {
-            // Whether the host still works on it is found out.
+            // The pool probes whether the application server still works on the request.
             (checkout, State::Lost(_)) => drop(checkout),
             (Some(checkout), _) => checkout.release(None),
             (None, _) => {}

@@ -1,7 +1,7 @@
-//! Scripts that were found a moment ago, so that the disk is not asked for each request.
+//! A cache of scripts that were found lately, which saves the lookup on disk.
 //!
-//! As with cached files, the kernel's notifications say when a name on the way to a script changes; what
-//! they do not tell of is asked for again after a second.
+//! As with cached files, inotify reports changes of names on the way to a script. What it does not report is looked
+//! up again after a second.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,22 +9,22 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 
-use super::locate::Located;
+use super::lookup::Located;
 use crate::cache::Validity;
 use crate::config::{Script, Settings};
 
-/// For so long a script is taken to be where it was found.
+/// Time after which a script is looked up again.
 const TRUSTED: Duration = Duration::from_secs(1);
-/// Paths that are known by each settings, and settings that are.
-const MOST: usize = 256;
+/// Cached paths per settings, and cached settings.
+const MAX_ENTRIES: usize = 256;
 
-/// What one loop knows.
+/// The cache of one worker thread.
 #[derive(Debug, Default)]
-pub(crate) struct Known(HashMap<usize, Paths>);
+pub(crate) struct LocationCache(HashMap<usize, Paths>);
 
 #[derive(Debug)]
 struct Paths {
-    /// Kept, so that its address, by which this is found, means no other.
+    /// Keeps the address, which is the key, from being reused.
     _settings: Arc<Settings>,
     scripts: HashMap<Box<[u8]>, Entry>,
 }
@@ -36,8 +36,8 @@ struct Entry {
     validity: Arc<Validity>,
 }
 
-impl Known {
-    /// What `path` was found to be. `now` is in milliseconds, as elsewhere here.
+impl LocationCache {
+    /// The script for `path`. `now` is in milliseconds.
     pub(super) fn get(
         &self,
         settings: &Arc<Settings>,
@@ -50,7 +50,7 @@ impl Known {
         holds.then_some(&entry.located)
     }
 
-    /// Notes what `path` was found to be after `version` was followed.
+    /// Adds the script for `path`, which was found after `validity` began to watch it.
     pub(super) fn put(
         &mut self,
         settings: &Arc<Settings>,
@@ -60,14 +60,14 @@ impl Known {
         now: u64,
     ) {
         validity.set_fresh_until(now + TRUSTED.as_millis() as u64);
-        if self.0.len() >= MOST {
+        if self.0.len() >= MAX_ENTRIES {
             self.0.clear();
         }
         let paths = self
             .0
             .entry(address(settings))
             .or_insert_with(|| Paths { _settings: Arc::clone(settings), scripts: HashMap::new() });
-        if paths.scripts.len() >= MOST {
+        if paths.scripts.len() >= MAX_ENTRIES {
             paths.scripts.clear();
         }
         paths.scripts.insert(path.into(), Entry { rules: Arc::clone(rules), located, validity });
@@ -78,7 +78,7 @@ fn address(settings: &Arc<Settings>) -> usize {
     Arc::as_ptr(settings).addr()
 }
 
-/// Whether the name of a program leads to it without symlinks, of whose ends nothing is told.
+/// Whether no symlink lies on the way to a program. Changes behind symlinks are not reported.
 pub(super) fn is_real(program: &Path) -> bool {
     program.canonicalize().is_ok_and(|real| real == program)
 }

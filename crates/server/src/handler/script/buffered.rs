@@ -1,5 +1,4 @@
-//! Answers that are there as a whole when the script is looked at again, which most are: they need no task, no
-//! stream and nobody who watches beside.
+//! The fast path for responses that are complete when they are first read, as most are: no task, no stream, no timer.
 
 use std::cell::RefCell;
 use std::pin::pin;
@@ -9,38 +8,39 @@ use bytes::{Buf, Bytes};
 use futures_util::future::poll_fn;
 
 use super::head::{self, ScriptHead};
-use super::output::{End, Gathered, Source, WHOLE, next_limit};
+use super::output::{BodyBuffer, End, MAX_BUFFERED, Source, next_limit};
 use crate::config::Script;
 use crate::telemetry::ScriptContext;
 use crate::worker::Deadlines;
 
-/// What is known of a request whose answer is awaited.
-pub(super) struct Awaited<'a> {
+/// What reading a response depends on.
+pub(super) struct ResponseContext<'a> {
     pub(super) deadlines: &'a Deadlines,
     pub(super) rules: &'a Script,
     pub(super) script_context: &'a ScriptContext,
-    /// The request is HEAD: a stated length is not that of what comes.
+    /// The method is HEAD: a Content-Length does not describe the output.
     pub(super) is_bodiless: bool,
 }
 
 thread_local! {
-    /// The header of the last answer, and what it said: many are alike.
+    /// The last header and its parsed form: many responses have the same header.
     static LAST: RefCell<Option<(Bytes, ScriptHead)>> = const { RefCell::new(None) };
 }
 
-/// Bytes of a header that is kept at most.
-const KEPT: usize = 1024;
+/// Size of the longest header that is kept.
+const MAX_HEADER: usize = 1024;
 
-/// The answer to a request that the script has all of, when it comes before any limit, is there as a whole, and is
-/// for the client as it is. Otherwise what came of it, for an [`Output`](super::output::Output) to begin with.
-pub(super) async fn answer(
+/// Reads the response to a request that was sent completely, if it is complete at the first read and before any time
+/// limit, and needs no processing. Otherwise the error holds what was read, with which an
+/// [`Output`](super::output::Output) begins.
+pub(super) async fn read(
     source: &impl Source,
-    awaited: Awaited<'_>,
-) -> Result<(ScriptHead, Gathered), Vec<Bytes>> {
-    let Awaited { deadlines, rules, script_context, is_bodiless } = awaited;
+    context: ResponseContext<'_>,
+) -> Result<(ScriptHead, BodyBuffer), Vec<Bytes>> {
+    let ResponseContext { deadlines, rules, script_context, is_bodiless } = context;
     let started = script_context.started();
     script_context.handed_over.set(Some(started));
-    let mut content = Gathered::default();
+    let mut content = BodyBuffer::default();
     let first = match next_limit(rules, script_context, true, Some(started)) {
         None => source.read().await,
         Some((limit, _)) => deadlines.before(limit, started, source.read()).await.flatten(),
@@ -65,9 +65,9 @@ pub(super) async fn answer(
     Ok((head, content))
 }
 
-/// Adds what is there; whether that is the end.
-fn is_all(source: &impl Source, content: &mut Gathered, cx: &mut Context<'_>) -> bool {
-    while content.length < WHOLE {
+/// Adds what can be read at once; true at the end of the output.
+fn is_all(source: &impl Source, content: &mut BodyBuffer, cx: &mut Context<'_>) -> bool {
+    while content.length < MAX_BUFFERED {
         match pin!(source.read()).poll(cx) {
             Poll::Ready(Some(bytes)) => content.add(bytes),
             Poll::Ready(None) => return true,
@@ -77,8 +77,7 @@ fn is_all(source: &impl Source, content: &mut Gathered, cx: &mut Context<'_>) ->
     false
 }
 
-/// The header that begins `answer`, with its length; `None` when it is not there or is none that the client is to
-/// get as it is.
+/// The header at the front of `answer` and its length; `None` if it is incomplete or needs processing.
 fn head_of(answer: &[u8]) -> Option<(ScriptHead, usize)> {
     LAST.with_borrow_mut(|last| {
         if let Some((bytes, head)) = last
@@ -90,15 +89,15 @@ fn head_of(answer: &[u8]) -> Option<(ScriptHead, usize)> {
         if !head.is_plain() {
             return None;
         }
-        if length <= KEPT {
+        if length <= MAX_HEADER {
             *last = Some((Bytes::copy_from_slice(&answer[..length]), head.clone()));
         }
         Some((head, length))
     })
 }
 
-impl Gathered {
-    /// Drops so many bytes of the first piece.
+impl BodyBuffer {
+    /// Drops `count` bytes of the first piece.
     fn skip(&mut self, count: usize) {
         if let Some(first) = self.pieces.first_mut() {
             first.advance(count);

@@ -9,13 +9,13 @@ use tokio::net::{TcpStream, UnixStream};
 
 /// A connection to a worker.
 #[derive(Debug)]
-pub(in super::super) enum Link {
+pub(in super::super) enum WorkerSocket {
     Unix(UnixStream),
     Tcp(TcpStream),
 }
 
-impl Link {
-    /// The connection, registered with this thread's loop instead of another's.
+impl WorkerSocket {
+    /// The same connection, registered with this worker thread.
     pub(in super::super) fn reregister(self) -> io::Result<Self> {
         Ok(match self {
             Self::Unix(stream) => Self::Unix(UnixStream::from_std(stream.into_std()?)?),
@@ -64,7 +64,7 @@ impl Link {
         }
     }
 
-    /// Writes as much as there is room for, once there is room.
+    /// Waits until the socket takes bytes, and writes as many as it takes.
     pub(super) async fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             match self.try_write(bytes) {

@@ -1,6 +1,6 @@
-//! FastCGI's records (FastCGI Specification 1.0): bytes in, bytes out, no sockets.
+//! FastCGI records (FastCGI Specification 1.0). No I/O.
 
-/// Records are of version 1, and one connection carries one request at a time.
+/// The version of records, and the one request id: a connection carries one request at a time.
 const VERSION: u8 = 1;
 const REQUEST: u16 = 1;
 
@@ -13,7 +13,7 @@ const STDOUT: u8 = 6;
 const STDERR: u8 = 7;
 
 const HEADER: usize = 8;
-/// Content of a record that this side writes; a multiple of 8 needs no padding.
+/// Largest content of a record that the server writes: a multiple of 8 needs no padding.
 const CONTENT: usize = 65_528;
 
 /// Begins a request in the role of a responder (§5.1).
@@ -23,13 +23,13 @@ pub(super) fn begin(keep_alive: bool, output: &mut Vec<u8>) {
     output.extend_from_slice(&[0, RESPONDER, u8::from(keep_alive), 0, 0, 0, 0, 0]);
 }
 
-/// The variables and the end of their stream (§5.2). A variable may lie across records.
+/// The variables and the end of their stream (§5.2). A variable may span records.
 pub(super) fn params<'a>(
     variables: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     output: &mut Vec<u8>,
 ) {
     let start = output.len();
-    // Nearly always one record holds them all; its header is filled in when they are there.
+    // Nearly always one record holds them all; its header is filled in afterwards.
     output.extend_from_slice(&[0; HEADER]);
     for (name, value) in variables {
         length(name.len(), output);
@@ -61,7 +61,7 @@ pub(super) fn end_stdin(output: &mut Vec<u8>) {
     header(STDIN, 0, output);
 }
 
-/// Says that nobody waits for the answer (§5.4).
+/// Aborts the request (§5.4).
 pub(super) fn abort() -> Vec<u8> {
     let mut output = Vec::with_capacity(HEADER);
     header(ABORT_REQUEST, 0, &mut output);
@@ -70,7 +70,7 @@ pub(super) fn abort() -> Vec<u8> {
 
 fn header(kind: u8, size: usize, output: &mut Vec<u8>) {
     let [id, low_id] = REQUEST.to_be_bytes();
-    // No record is given more than `CONTENT`.
+    // The content is at most `CONTENT`.
     let [high, low] = u16::try_from(size).unwrap_or(u16::MAX).to_be_bytes();
     output.extend_from_slice(&[VERSION, kind, id, low_id, high, low, 0, 0]);
 }
@@ -82,7 +82,7 @@ fn stream(kind: u8, bytes: &[u8], output: &mut Vec<u8>) {
     }
 }
 
-/// §3.4: one byte up to 127, and four above.
+/// A length: one byte up to 127, four bytes above (§3.4).
 fn length(length: usize, output: &mut Vec<u8>) {
     match u8::try_from(length) {
         Ok(short @ 0..=127) => output.push(short),
@@ -93,49 +93,49 @@ fn length(length: usize, output: &mut Vec<u8>) {
     }
 }
 
-/// What a worker says.
+/// An event in a worker's output.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Event<'a> {
-    /// Nothing more that is whole: more bytes are needed.
+    /// More input is needed.
     More,
-    /// A part of the answer.
+    /// A part of the response.
     Stdout(&'a [u8]),
-    /// A part of what goes to the log.
+    /// A part of the standard error.
     Stderr(&'a [u8]),
     /// The request has ended.
-    End(Ended),
+    End(EndRequest),
 }
 
-/// How a worker says that a request has ended (§5.5).
+/// The end of a request (§5.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Ended {
-    /// The exit status that a program would have had.
+pub(super) struct EndRequest {
+    /// The exit status of the application.
     pub(super) status: i32,
-    /// Whether the worker has worked on the request, or why it refused to.
-    pub(super) protocol: Protocol,
+    /// Whether the worker has run the request, or why it rejected it.
+    pub(super) protocol: ProtocolStatus,
 }
 
 /// A protocol status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Protocol {
+pub(super) enum ProtocolStatus {
     Complete,
-    /// It does not take a second request on one connection.
+    /// It takes one request per connection.
     CannotMultiplex,
     /// It has no resources left.
     Overloaded,
-    /// It is no responder.
+    /// It does not implement the role of a responder.
     UnknownRole,
     /// Another number.
     Unknown,
 }
 
-/// Reads a worker's records, however they are cut.
+/// Decodes a worker's records, however they are split.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     header: [u8; HEADER],
-    /// Bytes of the header that have come.
+    /// Bytes of the header so far.
     have: usize,
-    /// Content and padding of the record that have not come.
+    /// Content and padding of the record that are missing.
     content: usize,
     padding: usize,
     /// The content of END_REQUEST so far.
@@ -144,10 +144,10 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Reads from the front of `bytes`: how many were used, and what they said.
+    /// Decodes from the front of `bytes`; returns how many were used, and an event.
     ///
     /// # Errors
-    /// What is wrong with them, in a few words.
+    /// A description of the malformed record.
     pub(super) fn take<'a>(&mut self, bytes: &'a [u8]) -> Result<(usize, Event<'a>), &'static str> {
         let mut at = 0;
         loop {
@@ -173,7 +173,7 @@ impl Reader {
                     STDOUT => return Ok((at, Event::Stdout(part))),
                     STDERR => return Ok((at, Event::Stderr(part))),
                     END_REQUEST => self.add_to_end(part),
-                    // What this side has no use for is left out (§3.5).
+                    // Other records are ignored (§3.5).
                     _ => {}
                 }
                 if self.content > 0 {
@@ -193,7 +193,7 @@ impl Reader {
         }
     }
 
-    /// Whether the last record came as a whole.
+    /// Whether the last record is complete.
     pub(super) fn is_between_records(&self) -> bool {
         self.have == 0
     }
@@ -222,16 +222,16 @@ impl Reader {
         self.end_have += count;
     }
 
-    fn ended(&self) -> Ended {
+    fn ended(&self) -> EndRequest {
         let [a, b, c, d, protocol, ..] = self.end;
-        Ended {
+        EndRequest {
             status: i32::from_be_bytes([a, b, c, d]),
             protocol: match protocol {
-                0 => Protocol::Complete,
-                1 => Protocol::CannotMultiplex,
-                2 => Protocol::Overloaded,
-                3 => Protocol::UnknownRole,
-                _ => Protocol::Unknown,
+                0 => ProtocolStatus::Complete,
+                1 => ProtocolStatus::CannotMultiplex,
+                2 => ProtocolStatus::Overloaded,
+                3 => ProtocolStatus::UnknownRole,
+                _ => ProtocolStatus::Unknown,
             },
         }
     }
@@ -255,7 +255,7 @@ mod tests {
     struct Read {
         stdout: Vec<u8>,
         stderr: Vec<u8>,
-        ended: Vec<Ended>,
+        ended: Vec<EndRequest>,
     }
 
     /// Reads `pieces` one after the other.
@@ -326,7 +326,10 @@ mod tests {
         record(END_REQUEST, 1, &[0, 0, 0, 7, 2, 0, 0, 0], 8, &mut bytes);
         let read_all = read([&bytes[..]]).expect("records");
         assert_eq!(read_all.stdout, b"mine");
-        assert_eq!(read_all.ended, [Ended { status: 7, protocol: Protocol::Overloaded }]);
+        assert_eq!(
+            read_all.ended,
+            [EndRequest { status: 7, protocol: ProtocolStatus::Overloaded }]
+        );
         assert!(read([&b"HTTP/1.1 200 OK\r\n"[..]]).is_err());
         let mut short = Vec::new();
         record(END_REQUEST, 1, &[0; 7], 0, &mut short);
@@ -357,7 +360,7 @@ mod tests {
             let mut end = status.to_be_bytes().to_vec();
             end.extend_from_slice(&[0; 4]);
             record(END_REQUEST, 1, &end, 5, &mut bytes);
-            wanted.ended.push(Ended { status, protocol: Protocol::Complete });
+            wanted.ended.push(EndRequest { status, protocol: ProtocolStatus::Complete });
             prop_assert!(read(bytes.chunks(cut)).is_ok_and(|all| all == wanted));
             prop_assert!(read(bytes.chunks(1)).is_ok_and(|all| all == wanted));
             prop_assert!(read([&bytes[..]]).is_ok_and(|all| all == wanted));

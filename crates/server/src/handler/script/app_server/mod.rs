@@ -1,8 +1,9 @@
-//! Applications that a host of ours loads once and serves (WSGI, PEP 3333; ASGI; PSGI). A host is a worker that
-//! takes many requests at once, so that they cross to it and back in batches.
+//! Application servers: programs of Dunlin's that load an application once and serve it (WSGI, PEP 3333; ASGI; PSGI).
+//! They are workers that take many requests at once on one connection, so that requests and responses cross in
+//! batches.
 
+mod connection;
 mod frame;
-mod link;
 mod response;
 
 use std::io;
@@ -14,17 +15,17 @@ use bytes::BytesMut;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 
-use self::frame::Said;
-use self::link::Link;
-pub(crate) use self::link::Links;
+use self::connection::AppConnection;
+pub(crate) use self::connection::AppConnections;
+use self::frame::Frame;
 use self::response::Response;
 use super::backend::{Backend, Connection, Outgoing};
 use super::workers::{Capacity, Checkout, Worker};
-use super::{Failure, descriptors, environment, stamp};
+use super::{Failure, descriptors, environment, file_version};
 use crate::config::{Local, ScriptKind, Workers};
 use crate::temp_files::lacks_descriptors;
 
-/// The files of an application server: its program, and what that loads, each with the name that it has beside the sockets.
+/// The files of an application server: its program and what that loads, with their names next to the sockets.
 pub(super) struct Files {
     pub(super) program: File,
     pub(super) libraries: &'static [File],
@@ -70,20 +71,20 @@ pub(super) fn files(kind: ScriptKind) -> Files {
     }
 }
 
-/// Requests that a host of an asynchronous application works on at once.
+/// Requests that an asynchronous application works on at once.
 const TASKS: usize = 1024;
-/// Requests that a host is given ahead while it answers them at once.
+/// Requests that an application is given ahead while it responds quickly.
 const AHEAD: usize = 64;
-/// Bytes of a number within a request's variables.
+/// Bytes of the length in front of the encoded variables.
 const LENGTH: usize = 4;
 
 /// An application server, for one request.
 pub(super) struct Application;
 
-/// An application server with room for a request, and this loop's connection to it.
+/// An application server with room for a request, and this worker thread's connection to it.
 pub(super) struct Connected {
     checkout: Checkout,
-    link: Rc<Link>,
+    connection: Rc<AppConnection>,
 }
 
 impl Connection for Connected {
@@ -105,15 +106,15 @@ impl Backend for Application {
         let capacity = capacity(call.rules.kind, local);
         let pool = shared.pools.workers.pool(shared, &call.rules, local, capacity)?;
         let checkout = pool.checkout(&call.ctx, request.name).await?;
-        let connect = async || call.ctx.links.to(&checkout.worker).await;
+        let connect = async || call.ctx.app_connections.to(&checkout.worker).await;
         match descriptors::retry(&call.ctx, connect).await {
-            Ok(link) => Ok(Connected { checkout, link }),
+            Ok(connection) => Ok(Connected { checkout, connection }),
             Err(error) if lacks_descriptors(&error) => Err(Failure::NoDescriptor),
             Err(error) => {
                 let is_ready = checkout.worker.is_ready();
                 checkout.lose();
-                let what = format!("its host cannot be reached: {error}");
-                // One that has never been ready could not load its application: another one cannot either.
+                let what = format!("the application server cannot be reached: {error}");
+                // If it was never ready, it could not load its application, and another one cannot either.
                 Err(if is_ready { Failure::NotSent(what) } else { Failure::Unreachable(what) })
             }
         }
@@ -124,15 +125,15 @@ impl Backend for Application {
         request: &mut Outgoing<'_>,
         connection: Connected,
     ) -> Result<Response, Failure> {
-        let Connected { mut checkout, link } = connection;
+        let Connected { mut checkout, connection } = connection;
         checkout.is_used = true;
         let worker = Arc::clone(&checkout.worker);
-        let entry = link.enter(checkout);
+        let pending = connection.enter(checkout);
         let Outgoing { call, incoming, located, length, body, .. } = request;
         let kind = if body.is_some() { frame::REQUEST_WITH_BODY } else { frame::REQUEST };
         let variables = environment::variables(call, incoming, located, *length);
-        link.send_with(entry.id(), kind, |output| write(&variables, output));
-        Ok(Response::new(worker, link, entry))
+        connection.send_with(pending.id(), kind, |output| write(&variables, output));
+        Ok(Response::new(worker, connection, pending))
     }
 }
 
@@ -144,15 +145,16 @@ fn capacity(kind: ScriptKind, local: &Local) -> Capacity {
     }
 }
 
-/// Reads the report of a host that its application is loaded: the files that it was loaded from.
+/// Waits for an application server's report that its application is loaded; returns the files that it was loaded
+/// from.
 ///
 /// # Errors
-/// When the host ends before.
+/// When the connection ends before.
 pub(super) async fn read_report(stream: &mut UnixStream) -> io::Result<Vec<PathBuf>> {
     let mut bytes = BytesMut::new();
     loop {
         match frame::read(&mut bytes).map_err(io::Error::other)? {
-            Some((_, Said::Loaded(files))) => return Ok(stamp::paths(&files)),
+            Some((_, Frame::Loaded(files))) => return Ok(file_version::paths(&files)),
             Some(_) => {}
             None if stream.read_buf(&mut bytes).await? == 0 => {
                 return Err(io::ErrorKind::UnexpectedEof.into());
@@ -162,10 +164,10 @@ pub(super) async fn read_report(stream: &mut UnixStream) -> io::Result<Vec<PathB
     }
 }
 
-/// Writes the variables, with those apart that are likely to be the same in the next request, so that a host
-/// need not read them again: the length of the first part (four bytes, the lowest first); the names of
-/// the others, an empty one, and the names and values of the same ones; then the values of the others.
-/// All are parted by a NUL.
+/// Encodes the variables. Those whose values are likely to be the same in the next request are separate, so that the
+/// application server can reuse them if they are. The encoding: the length of the first part (four bytes,
+/// little-endian); the names of the varying variables, an empty name, the names and values of the others; then the
+/// values of the varying ones. NUL separates them.
 fn write(variables: &environment::Variables, output: &mut Vec<u8>) {
     let start = output.len();
     output.extend_from_slice(&[0; LENGTH]);
@@ -179,7 +181,7 @@ fn write(variables: &environment::Variables, output: &mut Vec<u8>) {
             output.extend_from_slice(part);
         }
     }
-    // A head is bounded.
+    // The size of a head is limited.
     let length = u32::try_from(output.len() - start - LENGTH).unwrap_or(u32::MAX);
     output[start..start + LENGTH].copy_from_slice(&length.to_le_bytes());
     for (at, (_, value)) in variables.which(true).enumerate() {

@@ -1,19 +1,19 @@
-//! Bodies that a script sends in the chunked transfer coding (RFC 9112 §7.1). RFC 3875 leaves the coding of
-//! messages to the server, but frameworks such as Mojolicious encode what they stream by themselves.
+//! Bodies that a script sends in the chunked transfer coding (RFC 9112 §7.1). RFC 3875 leaves transfer codings to the
+//! server, but frameworks such as Mojolicious encode what they stream.
 
 use bytes::{Buf, Bytes};
 use dunlin_http::http1::{ChunkedDecoder, Decoded};
 
-/// Decodes a body.
+/// A decoder of a body.
 #[derive(Debug, Default)]
-pub(super) struct Chunks {
+pub(super) struct ChunkedBody {
     decoder: ChunkedDecoder,
     input: Bytes,
     is_complete: bool,
 }
 
-impl Chunks {
-    /// Takes encoded bytes. To be called when [`Chunks::next`] has none left.
+impl ChunkedBody {
+    /// Adds encoded bytes. To be called when [`ChunkedBody::next`] returns `None`.
     pub(super) fn add(&mut self, bytes: Bytes) {
         // What follows the end of the body is dropped.
         if !self.is_complete {
@@ -21,7 +21,7 @@ impl Chunks {
         }
     }
 
-    /// The next decoded bytes, if there are any.
+    /// The next decoded bytes; `None` if more encoded ones are needed.
     ///
     /// # Errors
     /// What is wrong with the encoded bytes.

@@ -1,4 +1,4 @@
-//! One host: its process, its socket, and the thread that hears of its end.
+//! A fork server: its process, its socket, and the thread that watches it.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -22,8 +22,8 @@ use rustix::net::{
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use tokio::sync::watch;
 
+use super::super::file_version::WatchedFiles;
 use super::super::launch::{self, What};
-use super::super::stamp::Watched;
 use super::super::stderr::printable;
 use super::plan::{Language, Plan};
 use crate::config::Script;
@@ -37,26 +37,26 @@ const PYTHON: &str =
 const PERL: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/warm/host.pl"));
 
-/// Hands the host's source over, so that no file of ours has to exist.
+/// Runs the source of the fork server from the environment, so that it needs no file.
 const PYTHON_START: &str =
     "import os;exec(compile(os.environ.pop('DUNLIN_WARM_HOST'),'<warm host>','exec'))";
 
-/// A host without requests ends after this.
+/// Idle time after which a fork server ends.
 const IDLE: Duration = Duration::from_secs(600);
-/// How often that is looked at.
-const GLANCE: Duration = Duration::from_secs(30);
-/// Between the end of its socket and the end of its process.
+/// Interval of checks for idleness.
+const IDLE_CHECK: Duration = Duration::from_secs(30);
+/// Time that the process has to end after its socket was closed.
 const GRACE: Duration = Duration::from_secs(5);
-/// How often the files that it is made of are looked at.
-const FRESH: Duration = Duration::from_secs(1);
-/// Bytes of what a host says while it makes ready that are told.
+/// Interval of checks whether its files have changed.
+const FILE_CHECK: Duration = Duration::from_secs(1);
+/// Logged bytes of what a fork server writes while it starts.
 const MOST: u64 = 64 * 1024;
-/// Room for the messages of many requests; the kernel grants what it allows.
+/// Size of the socket's send buffer; the kernel may grant less.
 const QUEUE: usize = 1 << 20;
 
-/// A host. Dropped, it ends when it has made the processes that it was asked for.
+/// A fork server. Dropped, it ends after the processes that it was asked for.
 #[derive(Debug)]
-pub(super) struct Host {
+pub(super) struct ForkServer {
     socket: OwnedFd,
     null: OwnedFd,
     arguments: Vec<OsString>,
@@ -64,43 +64,43 @@ pub(super) struct Host {
     checked: Mutex<Instant>,
 }
 
-/// What the host's thread tells.
+/// The state that the watching thread maintains.
 #[derive(Debug)]
 struct State {
     pid: Pid,
     born: Instant,
-    /// The files that it is made of: there when it is ready.
-    files: OnceLock<Watched>,
-    /// Why it cannot be one.
+    /// The files that it was loaded from; set when it is ready.
+    files: OnceLock<WatchedFiles>,
+    /// Why the program cannot be forked.
     refused: OnceLock<String>,
-    /// It has said what it was to be ended for, or nothing.
+    /// When its socket was closed.
     ended: OnceLock<Instant>,
-    /// The server needs it no longer.
+    /// The server has dropped it.
     is_released: AtomicBool,
-    /// Its number may mean another process.
+    /// The process was reaped, and its id may be reused.
     reaped: Mutex<bool>,
-    /// Milliseconds after `born` of the last request.
+    /// Time of the last request, in milliseconds after `born`.
     used: AtomicU64,
 }
 
-/// How it stands with a host.
+/// The status of a fork server.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum Status {
     Starting,
     Ready,
-    /// A file that it is made of is another: it is to be replaced.
+    /// One of its files has changed: it is to be replaced.
     Stale(PathBuf),
-    /// It cannot be one.
+    /// The program cannot be forked.
     Refused,
-    /// It has ended by itself, after it lived so long.
+    /// It ended unexpectedly, after this time.
     Ended(Duration),
-    /// It had nothing to do any more.
+    /// It ended because it was idle.
     Retired,
 }
 
-impl Host {
-    /// Starts the host of `program`, which may take a disk's time: not for a loop. `path` is its
-    /// PATH; `settled` is told, or dropped, when it is clear what becomes of it.
+impl ForkServer {
+    /// Starts the fork server of `program`. Blocks for as long as the disk takes: not for a worker thread. `path` is
+    /// its PATH; `settled` is notified, or dropped, when it is ready or has failed.
     pub(super) fn start(
         shared: &Arc<SharedState>,
         program: &Path,
@@ -111,7 +111,7 @@ impl Host {
     ) -> io::Result<Self> {
         let (socket, its_end) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        // Refused or not, what is granted is used.
+        // The larger buffer is optional.
         let _ = sockopt::set_socket_send_buffer_size(&socket, QUEUE);
         let command = command(program, plan, rules, path);
         let mut command = launch::through(command, &plan.name, rules, What::Inherited)?;
@@ -122,7 +122,7 @@ impl Host {
             .stdout(Stdio::from(library()?))
             .stderr(Stdio::piped());
         let child = spawn(&mut command)?;
-        // What the command still holds of the host's socket would keep it from seeing the end.
+        // The command holds the other end of the socket, which would keep the process from seeing the end.
         drop(command);
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the process has no usable number"))?;
@@ -137,7 +137,7 @@ impl Host {
             reaped: Mutex::new(false),
             used: AtomicU64::new(0),
         });
-        let attendant = Attendant {
+        let watcher = Watcher {
             shared: Arc::clone(shared),
             child,
             socket: socket.try_clone()?,
@@ -147,49 +147,49 @@ impl Host {
             interpreter: plan.command.clone(),
         };
         let thread = std::thread::Builder::new().name("warm host".into());
-        thread.spawn(move || attendant.attend())?;
+        thread.spawn(move || watcher.run())?;
         let null = File::open("/dev/null")?.into();
         let checked = Mutex::new(Instant::now());
         Ok(Self { socket, null, arguments: arguments(program, plan), state, checked })
     }
 
-    /// The arguments that stand before those of the request.
+    /// The arguments in front of those of the request.
     pub(super) fn arguments(&self) -> &[OsString] {
         &self.arguments
     }
 
-    /// Whether a file that it is made of is another one now.
+    /// Whether one of its files has changed.
     pub(super) fn has_other_files(&self) -> bool {
         self.state.files.get().is_some_and(|files| files.changed().is_some())
     }
 
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn status(&self) -> Status {
         let state = &self.state;
         if state.refused.get().is_some() {
-            return Standing::Refused;
+            return Status::Refused;
         }
         if let Some(ended) = state.ended.get() {
             return match state.is_idle(*ended) {
-                true => Standing::Retired,
-                false => Standing::Ended(*ended - state.born),
+                true => Status::Retired,
+                false => Status::Ended(*ended - state.born),
             };
         }
-        let Some(files) = state.files.get() else { return Standing::Starting };
+        let Some(files) = state.files.get() else { return Status::Starting };
         let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
-        if checked.elapsed() > FRESH {
+        if checked.elapsed() > FILE_CHECK {
             *checked = Instant::now();
             if let Some(path) = files.changed() {
-                return Standing::Stale(path.to_owned());
+                return Status::Stale(path.to_owned());
             }
         }
-        Standing::Ready
+        Status::Ready
     }
 
-    /// Asks for a process. Without `input` it has nothing to read.
+    /// Asks for a process. Without `input` its standard input is empty.
     ///
     /// # Errors
-    /// `AGAIN` when too much waits already; others when the host has ended or the request is too
-    /// large for it.
+    /// `AGAIN` when the socket is full; others when the fork server has ended or the request is too large for the
+    /// socket.
     pub(super) fn send(
         &self,
         message: &[u8],
@@ -207,20 +207,20 @@ impl Host {
         sendmsg(&self.socket, &[io::IoSlice::new(message)], &mut ancillary, flags).map(|_| ())
     }
 
-    /// Ends it at once.
+    /// Kills it.
     pub(super) fn kill(&self, why: &str) {
-        tracing::error!(host = %self.state.pid.as_raw_nonzero(), "the warm host is ended: {why}");
+        tracing::error!(host = %self.state.pid.as_raw_nonzero(), "the fork server is killed: {why}");
         self.state.kill();
     }
 }
 
-impl Drop for Host {
+impl Drop for ForkServer {
     fn drop(&mut self) {
-        // One that has ended by itself is reported, whenever it is dropped.
+        // An unexpected end is reported even after the drop.
         if self.state.ended.get().is_none() {
             self.state.is_released.store(true, Ordering::Release);
         }
-        // An error says that the host has ended by itself.
+        // An error means that it has ended.
         let _ = shutdown(&self.socket, Shutdown::Both);
     }
 }
@@ -240,8 +240,8 @@ impl State {
     }
 }
 
-/// Waits upon a host, on a thread of its own.
-struct Attendant {
+/// Watches a fork server, on a thread of its own.
+struct Watcher {
     shared: Arc<SharedState>,
     child: Child,
     socket: OwnedFd,
@@ -251,18 +251,18 @@ struct Attendant {
     interpreter: PathBuf,
 }
 
-impl Attendant {
-    fn attend(mut self) {
+impl Watcher {
+    fn run(mut self) {
         let script = self.name.clone();
-        self.tell_errors();
+        self.log_stderr();
         let mut buffer = vec![0; 256 * 1024];
-        // A timeout that cannot be set means a host that is kept for ever.
-        let _ = sockopt::set_socket_timeout(&self.socket, sockopt::Timeout::Recv, Some(GLANCE));
+        // Without the timeout, the fork server is never idle.
+        let _ = sockopt::set_socket_timeout(&self.socket, sockopt::Timeout::Recv, Some(IDLE_CHECK));
         loop {
             match recv(&self.socket, &mut buffer, RecvFlags::empty()) {
                 Ok((0, _)) => break,
                 Ok((length, _)) => {
-                    self.hear(&buffer[..length]);
+                    self.receive(&buffer[..length]);
                     let _ = self.settled.send(());
                 }
                 Err(Errno::AGAIN | Errno::INTR) if !self.state.is_idle(Instant::now()) => {}
@@ -277,45 +277,45 @@ impl Attendant {
             self.shared.pools.is_stopping() || self.state.is_released.load(Ordering::Acquire);
         match status {
             Ok(status) if is_wanted || status.success() => {
-                tracing::debug!(script, host, "its warm host has ended: {status}");
+                tracing::debug!(script, host, "the fork server has ended: {status}");
             }
-            Ok(status) => tracing::error!(script, host, "its warm host has ended: {status}"),
+            Ok(status) => tracing::error!(script, host, "the fork server has ended: {status}"),
             Err(error) => {
-                tracing::error!(script, host, "its warm host cannot be waited for: {error}");
+                tracing::error!(script, host, "the fork server cannot be waited for: {error}");
             }
         }
     }
 
-    /// What the host says until it is ready or has ended.
-    fn tell_errors(&mut self) {
+    /// Logs what the fork server writes until it is ready or has ended.
+    fn log_stderr(&mut self) {
         let Some(errors) = self.child.stderr.take() else { return };
         let mut errors = BufReader::new(errors.take(MOST));
         let mut line = Vec::new();
         while errors.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
             let text = printable(line.trim_ascii_end());
-            tracing::warn!(script = self.name, "its warm host says: {text}");
+            tracing::warn!(script = self.name, "the fork server wrote: {text}");
             line.clear();
         }
         let mut rest = errors.into_inner().into_inner();
         let _ = io::copy(&mut rest, &mut io::sink());
     }
 
-    fn hear(&self, message: &[u8]) {
+    fn receive(&self, message: &[u8]) {
         let Some(files) = message.strip_prefix(b"ready\0") else {
             let reason = printable(message);
-            tracing::warn!(script = self.name, "it runs as plain CGI: {reason}");
+            tracing::warn!(script = self.name, "the script runs as plain CGI: {reason}");
             let _ = self.state.refused.set(reason);
             return;
         };
         let files = files.split(|&byte| byte == 0).filter(|file| !file.is_empty());
         let files = files.map(|file| PathBuf::from(OsString::from_vec(file.to_vec())));
         let all = files.chain([self.interpreter.clone()]);
-        let _ = self.state.files.set(Watched::new(all));
+        let _ = self.state.files.set(WatchedFiles::new(all));
         tracing::debug!(
             script = self.name,
             host = self.child.id(),
             milliseconds = self.state.born.elapsed().as_millis() as u64,
-            "its warm host is ready"
+            "the fork server is ready"
         );
     }
 
@@ -349,7 +349,7 @@ impl Attendant {
     }
 }
 
-/// The library as a file without a name.
+/// The library as an anonymous file.
 fn library() -> io::Result<File> {
     let mut file = File::from(memfd_create("dunlin-warm", MemfdFlags::CLOEXEC)?);
     file.write_all(LIBRARY)?;
@@ -367,7 +367,7 @@ fn arguments(program: &Path, plan: &Plan) -> Vec<OsString> {
     }
 }
 
-/// The host's environment is what all requests to the script have in common.
+/// The environment of the fork server holds what all requests to the script have in common.
 fn command(program: &Path, plan: &Plan, rules: &Script, path: &OsString) -> Command {
     let mut command = Command::new(&plan.command);
     command.arg0(&plan.name).env_clear().env("PATH", path);
@@ -378,7 +378,7 @@ fn command(program: &Path, plan: &Plan, rules: &Script, path: &OsString) -> Comm
         library.push(other);
     }
     command.env("LD_PRELOAD", library);
-    // Each process would look up anew what it is the first to call of a library.
+    // Otherwise each process would resolve the symbols that it is the first to call.
     if !rules.env.iter().any(|(name, _)| name == "LD_BIND_NOW") {
         command.env("LD_BIND_NOW", "1");
     }
@@ -401,7 +401,7 @@ fn command(program: &Path, plan: &Plan, rules: &Script, path: &OsString) -> Comm
     if plan.language == Language::Python {
         command.env("DUNLIN_WARM_HOST", PYTHON).arg("-c").arg(PYTHON_START);
     } else {
-        // On one line, so that the script's own lines keep their numbers.
+        // On one line, so that the numbers of the script's own lines are right.
         let code = PERL.lines().filter(|line| !line.trim_start().starts_with('#'));
         let code = code.collect::<Vec<_>>().join(" ");
         command.arg(format!("-M5.006;BEGIN {{ {code} }}")).arg(program);

@@ -1,40 +1,41 @@
-//! The frames between a loop and a host: a length, the number of a request, a kind, a payload.
+//! The frames between a worker thread and an application server: a length, the number of a request, a kind, a
+//! payload.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 /// Bytes before the payload.
 const HEADER: usize = 9;
-/// A payload of more bytes is no host's.
-const MOST: usize = 1 << 20;
+/// Largest payload of an application server.
+const MAX_PAYLOAD: usize = 1 << 20;
 
-/// Payloads up to this are copied.
-const COPIED: usize = 4 * 1024;
+/// Payloads up to this size are copied.
+const MAX_COPIED: usize = 4 * 1024;
 
-/// To the host.
+/// Kinds of frames to the application server.
 pub(super) const REQUEST: u8 = 1;
 pub(super) const REQUEST_WITH_BODY: u8 = 2;
 pub(super) const BODY: u8 = 3;
 pub(super) const BODY_END: u8 = 4;
-/// So many bytes more of the answer may come.
+/// So many more bytes of the response may be sent.
 pub(super) const ROOM: u8 = 5;
-/// Nobody waits for the answer.
+/// The client has left.
 pub(super) const CANCEL: u8 = 6;
 
-/// What a host says of one request.
+/// A frame from the application server.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum Frame {
     Part(Bytes),
-    /// Its end; with a reason when the answer is not all of it.
+    /// The end of the response; with a reason if it is incomplete.
     End(Bytes),
-    /// All of the answer.
+    /// The whole response.
     Whole(Bytes),
-    /// So many bytes more of the body may come.
+    /// So many more bytes of the body may be sent.
     Room(usize),
-    /// The application is loaded, from these files, of which each ends in a NUL. It is about no request.
+    /// The application is loaded from these files, as NUL-terminated paths. The frame belongs to no request.
     Loaded(Bytes),
 }
 
-/// Writes a frame, to which `payload` adds what is in it.
+/// Writes a frame, whose payload `payload` appends.
 pub(super) fn write(id: u32, kind: u8, payload: impl FnOnce(&mut Vec<u8>), output: &mut Vec<u8>) {
     let start = output.len();
     output.extend_from_slice(&[0; 4]);
@@ -46,16 +47,16 @@ pub(super) fn write(id: u32, kind: u8, payload: impl FnOnce(&mut Vec<u8>), outpu
     output[start..start + 4].copy_from_slice(&length.to_le_bytes());
 }
 
-/// Takes a frame from the front of `bytes`; `None` when it is not all there.
+/// Takes a frame from the front of `bytes`; `None` if it is incomplete.
 ///
 /// # Errors
-/// When it is none.
-pub(super) fn read(bytes: &mut BytesMut) -> Result<Option<(u32, Said)>, &'static str> {
+/// A description of the malformed frame.
+pub(super) fn read(bytes: &mut BytesMut) -> Result<Option<(u32, Frame)>, &'static str> {
     let Some(header) = bytes.first_chunk::<HEADER>() else { return Ok(None) };
     let &[a, b, c, d, e, f, g, h, kind] = header;
     let id = u32::from_le_bytes([e, f, g, h]);
     let length = u32::from_le_bytes([a, b, c, d]) as usize;
-    if length > MOST {
+    if length > MAX_PAYLOAD {
         return Err("a frame is too long");
     }
     if bytes.len() < HEADER + length {
@@ -63,24 +64,23 @@ pub(super) fn read(bytes: &mut BytesMut) -> Result<Option<(u32, Said)>, &'static
     }
     bytes.advance(HEADER);
     let payload = take(bytes, length);
-    let said = match kind {
-        1 => Said::Part(payload),
-        2 => Said::End(payload),
-        3 => Said::Whole(payload),
+    let frame = match kind {
+        1 => Frame::Part(payload),
+        2 => Frame::End(payload),
+        3 => Frame::Whole(payload),
         4 => match payload.first_chunk() {
-            Some(room) if length == 4 => Said::Room(u32::from_le_bytes(*room) as usize),
+            Some(room) if length == 4 => Frame::Room(u32::from_le_bytes(*room) as usize),
             _ => return Err("a frame is of an unknown kind"),
         },
-        5 => Said::Loaded(payload),
+        5 => Frame::Loaded(payload),
         _ => return Err("a frame is of an unknown kind"),
     };
-    Ok(Some((id, said)))
+    Ok(Some((id, frame)))
 }
 
-/// The next bytes: a copy of few, so that what they were read into can be used again, and of many that
-/// memory itself.
+/// The next bytes: a copy if they are few, so that the buffer can be reused; otherwise a part of the buffer.
 fn take(bytes: &mut BytesMut, length: usize) -> Bytes {
-    if length > COPIED {
+    if length > MAX_COPIED {
         return bytes.split_to(length).freeze();
     }
     let payload = Bytes::copy_from_slice(&bytes[..length]);
@@ -115,12 +115,12 @@ mod tests {
             let (mut unread, mut found) = (BytesMut::new(), Vec::new());
             for piece in all.chunks(cut) {
                 unread.extend_from_slice(piece);
-                while let Ok(Some((id, said))) = read(&mut unread) {
-                    found.push((id, said));
+                while let Ok(Some((id, frame))) = read(&mut unread) {
+                    found.push((id, frame));
                 }
             }
             let wanted: Vec<_> =
-                parts.into_iter().map(|(id, payload)| (id, Said::Part(payload.into()))).collect();
+                parts.into_iter().map(|(id, payload)| (id, Frame::Part(payload.into()))).collect();
             prop_assert_eq!(found, wanted);
             prop_assert!(unread.is_empty());
         }
