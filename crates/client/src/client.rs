@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use dunlin_http::RequestHead;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
@@ -13,45 +12,12 @@ use crate::http1::Http1;
 use crate::http2::Http2;
 use crate::pool::{Pool, PoolLimits};
 use crate::transport::Transport;
-use crate::{Error, ErrorKind, Origin, Phase, Timeouts, Url};
+use crate::{Error, ErrorKind, Phase, Request};
 
 /// An HTTP client: a handle of a pool of connections. Clones share the pool.
 #[derive(Debug, Clone, Default)]
 pub struct Client {
     pool: Arc<Pool>,
-}
-
-/// A request without its body.
-#[derive(Debug, Clone)]
-pub struct Request {
-    /// The server that the request goes to.
-    pub origin: Origin,
-    /// Method, target and fields.
-    pub head: RequestHead,
-    /// Limits of time.
-    pub timeouts: Timeouts,
-}
-
-impl Request {
-    /// A request for `target` of `origin`. Its authority is that of the origin.
-    #[must_use]
-    pub fn new(origin: &Origin, method: &str, target: &str) -> Self {
-        Self {
-            origin: origin.clone(),
-            head: RequestHead::new(method, &origin.authority(), target),
-            timeouts: Timeouts::default(),
-        }
-    }
-
-    /// A request for `url`, which `origin` serves.
-    #[must_use]
-    pub fn for_url(origin: &Origin, method: &str, url: &Url) -> Self {
-        Self {
-            origin: origin.clone(),
-            head: RequestHead::new(method, url.authority(), url.target()),
-            timeouts: Timeouts::default(),
-        }
-    }
 }
 
 impl Client {

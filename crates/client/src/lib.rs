@@ -49,6 +49,7 @@ mod http1;
 mod http2;
 mod origin;
 mod pool;
+mod request;
 mod stream;
 #[cfg(test)]
 mod test_stream;
@@ -59,11 +60,12 @@ mod url;
 
 pub use blocking::{BlockingClient, BlockingResponse};
 pub use body::{Body, Empty, Full};
-pub use client::{Client, Request};
+pub use client::Client;
 pub use error::{Error, ErrorKind, Phase};
 pub use exchange::Exchange;
 pub use origin::Origin;
 pub use pool::PoolLimits;
+pub use request::Request;
 pub use timer::Timeouts;
 pub use upgraded::Upgraded;
 pub use url::{InvalidUrl, Url};
