@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -135,7 +136,11 @@ def blocks():
 def test_every_example_of_the_book_is_accepted(tmp_path, text):
     # The directories of the examples are made beneath the test's own.
     for path in re.findall(r'"/(srv[^"]*)"', text):
-        (tmp_path / path).mkdir(parents=True, exist_ok=True)
+        if Path(path).suffix:
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).touch()
+        else:
+            (tmp_path / path).mkdir(parents=True, exist_ok=True)
     text = text.replace('"/srv', f'"{tmp_path}/srv')
     code, said = check(tmp_path, text)
     assert code == 0, said
