@@ -241,7 +241,7 @@ def test_another_server_decides(serve, site, tmp_path):
     assert (status, fields["location"], fields["set-cookie"]) == (302, "https://login.example/", "a=b")
     assert server.get("/x.txt", bearer + "broken")[0] == 502
     assert server.get("/x.txt", bearer + "late")[0] == 502
-    server.logged("its response takes too long")
+    server.logged("the exchange took too long")
     Decides.late.set()
     decides.shutdown()
     decides.server_close()
