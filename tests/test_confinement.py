@@ -97,11 +97,11 @@ def test_what_cannot_be_given_up_stops_the_start(serve, place):
         os.chmod(place / "log", 0o777)
         command = ["setpriv", "--reuid=nobody", "--clear-groups", DUNLIN, "serve", "--config", str(file)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=30)
-        assert done.returncode == 1 and "only root can become another user" in done.stderr, done.stderr
+        assert done.returncode == 1 and "only root can switch users" in done.stderr, done.stderr
         # Which a check by that user says beforehand, and root's does not.
         command[command.index("serve")] = "check"
         done = subprocess.run(command, capture_output=True, text=True, timeout=30)
-        assert done.returncode == 0 and "this user cannot start it: it becomes user daemon\n" in done.stdout, done
+        assert done.returncode == 0 and "this user cannot start it: it switches to user daemon\n" in done.stdout, done
         assert "cannot start" not in run("check", "--config", str(file))[1]
 
 
@@ -155,7 +155,7 @@ def test_a_reload_to_a_script_user_that_cannot_be_had_is_refused(begin, place, w
     for server_user, why in [('user = "nobody"', "stays root"), ("", "a server that root has started")]:
         file.write_text(with_script_user(place, server_user, 'user = "daemon"', outside))
         code, out, error = run("reload", "--admin", str(place / "admin.sock"))
-        assert code == 1 and "not reloaded, what was in force stays" in error and why in error, error
+        assert code == 1 and "not reloaded, the running configuration stays in force" in error and why in error, error
         assert get(server, "/cgi/probe")[0] == 200
     assert server.stop() == 0
 
@@ -288,12 +288,12 @@ def test_a_confined_server_changes_but_for_its_first_scripts(begin, place, break
             file.write_text(plain + scripts)
             assert f"refused   {why}\n" in run("check", "-c", str(file), "--diff", "--admin", str(admin))[1]
             code, out, error = run("reload", "--admin", str(admin))
-            assert code == 1 and f"not reloaded, what was in force stays: {why}" in error, error
+            assert code == 1 and f"not reloaded, the running configuration stays in force: {why}" in error, error
             # Not even where the file says that nothing is to be refused.
             file.write_text(plain.replace("seccomp = true\n", "") + scripts)
             assert why in run("reload", "--admin", str(admin))[2]
             code, out, error = run("upgrade", "--admin", str(admin))
-            assert code == 1 and f"this process goes on: {why}" in error, error
+            assert code == 1 and f"this process keeps serving: {why}" in error, error
             file.write_text(plain + 'cache_control = "no-store"\n')
             assert run("reload", "--admin", str(admin))[0] == 0
             assert server.get("/link/none")[0] == 404 and server.get("/a")[0] == 200

@@ -65,7 +65,7 @@ def test_a_stale_socket_is_replaced_and_a_live_one_is_not(serve, site, tmp_path)
         left.bind(str(path))
     first = serve(more=listen_unix(path))
     assert ask(path, "/none")[0] == 404
-    with pytest.raises(AssertionError, match="listening on unix:.*another program listens there"):
+    with pytest.raises(AssertionError, match="listening on unix:.*another program listens on it"):
         serve(more=listen_unix(path))
     assert ask(path, "/none")[0] == 404
     file = write(tmp_path / "file.sock", "precious")
@@ -143,7 +143,7 @@ def test_a_reload_changes_what_holds_for_connections_that_stay(serve, site, tmp_
 
         for _ in range(3):
             assert answer() == (200, "no-cache", b"one")
-        assert "1 of 1 sites as before" in here.reload(site_text(site, 'cache_control = "no-cache"'))
+        assert "1 of 1 sites unchanged" in here.reload(site_text(site, 'cache_control = "no-cache"'))
         assert answer() == (200, "no-cache", b"one")
         here.reload(site_text(site, 'cache_control = "no-store"'))
         assert answer() == (200, "no-store", b"one")
@@ -153,7 +153,7 @@ def test_a_reload_changes_what_holds_for_connections_that_stay(serve, site, tmp_
         here.reload(site_text(site))
         assert answer() == (200, None, b"one")
         wait_until(lambda: log.exists() and '"GET /a' in log.read_text(), "the line in the new log")
-        # Whatever is wrong, what was in force stays.
+        # Whatever is wrong, the running configuration stays in force.
         for text, reason in [
             (site_text(site, "listin = true"), "did you mean"),
             (site_text(tmp_path / "none"), "No such file"),
@@ -162,7 +162,7 @@ def test_a_reload_changes_what_holds_for_connections_that_stay(serve, site, tmp_
             ("[", "dunlin-0.toml:"),
         ]:
             said = here.reload(text, fine=False)
-            assert reason in said and "what was in force stays" in said, said
+            assert reason in said and "the running configuration stays in force" in said, said
             assert answer() == (200, None, b"one")
         # By signal, and to the log.
         here.file.write_text(here.head + site_text(site, 'cache_control = "max-age=1"'))
@@ -192,7 +192,7 @@ def test_listeners_are_added_kept_and_closed(serve, site, tmp_path, admin):
             assert b"200 OK" in read_all(connection)
     assert ask(path, "/a")[0] == 200 and here.server.get("/a")[0] == 200
     said = here.reload(site_text(site))
-    assert f"no longer on 127.0.0.1:{port}, unix:{path}" in said
+    assert f"removed listeners 127.0.0.1:{port}, unix:{path}" in said
     assert not path.exists()
 
     def refused():
@@ -283,7 +283,7 @@ def test_check_tells_what_a_reload_would_change(serve, site, tmp_path, admin):
     ]
     # The same as what a reload then does, and nothing is left to change.
     said = run("reload", "--admin", str(admin))[1]
-    assert "0 of 3 sites as before" in said and "third.sock" in said and "only: server.threads" in said
+    assert "0 of 3 sites unchanged" in said and "third.sock" in said and "only: server.threads" in said
     late = "setting   server.threads: differs from what is in force since the start; in force after a restart only"
     assert diff() == [late]
     old = tmp_path / "old.toml"
@@ -344,7 +344,7 @@ def test_limits_go_on_where_they_did_not_change(serve, site, tmp_path, admin):
     assert [asks("/auth", wrong) for _ in range(3)] == [401, 401, 429]
     held = [begin(), begin()]
     wait_until(lambda: throttle()["waiting"] == 1, "one that waits")
-    assert "0 of 1 sites as before" in here.reload(text("two"))
+    assert "0 of 1 sites unchanged" in here.reload(text("two"))
     assert asks() == 429 and asks("/auth", wrong) == 429
     held.append(begin())
     found = wait_until(lambda: (now := throttle())["waiting"] == 2 and now, "two that wait")

@@ -128,12 +128,12 @@ def test_a_reload_opens_the_roots_again_and_says_so(serve, releases, notify):
     assert contents(server) == {b"one"}
 
     said = reload(releases / "admin")
-    assert "1 of 1 sites as before" in said
+    assert "1 of 1 sites unchanged" in said
     switch(current, "rel2")
     said = reload(releases / "admin")
     assert contents(server) == {b"two"}
-    assert "0 of 1 sites as before" in said and f"{current} leads to {releases}/rel2 now" in said
-    assert "1 of 1 sites as before" in reload(releases / "admin")
+    assert "0 of 1 sites unchanged" in said and f"{current} now leads to {releases}/rel2" in said
+    assert "1 of 1 sites unchanged" in reload(releases / "admin")
 
 
 def test_a_reload_replaces_workers_whose_directory_leads_elsewhere(serve, tmp_path):
@@ -152,7 +152,7 @@ def test_a_reload_replaces_workers_whose_directory_leads_elsewhere(serve, tmp_pa
     )
     assert server.get("/app/")[2] == b"rel1"
     switch(current, "rel2")
-    assert f"{current} leads to {tmp_path}/rel2 now" in reload(tmp_path / "admin")
+    assert f"{current} now leads to {tmp_path}/rel2" in reload(tmp_path / "admin")
     assert server.get("/app/")[2] == b"rel2"
     reload(tmp_path / "admin")
     assert server.get("/app/")[2] == b"rel2"

@@ -173,7 +173,7 @@ def test_a_pid_file_that_cannot_be_written_stops_the_start(begin, place, how):
         number.unlink()
         number.mkdir()
     file = without_scripts(place, f'{who}pid_file = "{number}"\n')
-    with pytest.raises(AssertionError, match=f"pid_file {number}: .*; check that the folder may be written"):
+    with pytest.raises(AssertionError, match=f"pid_file {number}: .*; check that the directory is writable"):
         begin(file, ordinary if how == "ordinary" else None)
 
 

@@ -63,7 +63,7 @@ def test_the_manager_hears_of_start_reload_and_stop(manager, tmp_path, site):
         assert message.keys() == {"RELOADING", "MONOTONIC_USEC"} and message["RELOADING"] == "1"
         assert before <= int(message["MONOTONIC_USEC"]) <= after
         assert manager.next() == {"READY": "1"}
-    # Also when the new configuration is bad: what was in force stays.
+    # Also when the new configuration is bad: the running configuration stays in force.
     (tmp_path / "dunlin.toml").write_text("[")
     process.send_signal(signal.SIGHUP)
     assert [manager.next().keys() >= {"RELOADING"}, manager.next()] == [True, {"READY": "1"}]
@@ -105,7 +105,7 @@ def test_sockets_are_taken_where_a_listener_has_their_address(manager, tmp_path,
     process.terminate()
     _, error = process.communicate(timeout=20)
     assert process.returncode == 0
-    assert f"127.0.0.1:{stranger.getsockname()[1]} was handed over, and no [[listen]] names it" in error
+    assert f"127.0.0.1:{stranger.getsockname()[1]} is closed: no [[listen]] names it" in error
     stranger.close()
 
 

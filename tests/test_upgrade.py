@@ -79,7 +79,7 @@ def test_a_new_process_that_does_not_come_up_is_ended_after_the_limit(upgradable
     here.goes_on()
     # By a command, too, and any number of times.
     code, _, error = here.upgrade()
-    assert code == 1 and "this process goes on: the new process does not serve within 1 s (upgrade_timeout)" in error
+    assert code == 1 and "this process keeps serving: the new process did not serve within 1 s (upgrade_timeout)" in error
     here.goes_on()
 
 
@@ -131,12 +131,12 @@ FAILURES = {
     "is killed": ("#!/bin/sh\nkill -9 $$\n", "the new process ended (signal: 9 (SIGKILL))"),
     "is no program": ("", "Exec format error"),
     "is a part of a program": (None, None),
-    "closes its socket": ("#!/bin/sh\nexec 0<&-\nexec sleep 300\n", "the new process closed its connection to this one, and was ended"),
+    "closes its socket": ("#!/bin/sh\nexec 0<&-\nexec sleep 300\n", "the new process closed its connection to this one and was killed"),
     "dies while it receives": (SPEAKS + "take()\nsys.exit('out of cheese')\n", "the new process ended (exit status: 1); it wrote: out of cheese"),
-    "says something else": (SPEAKS + "s.send(b'?')\ntime.sleep(300)\n", "the new process sent a message that is not understood"),
-    "says why it does not serve": (SPEAKS + "s.send(b'Fno disk')\ntime.sleep(300)\n", "this process goes on: no disk"),
+    "says something else": (SPEAKS + "s.send(b'?')\ntime.sleep(300)\n", "the new process sent an unknown message"),
+    "says why it does not serve": (SPEAKS + "s.send(b'Fno disk')\ntime.sleep(300)\n", "this process keeps serving: no disk"),
     "says that it serves and dies": (SPEAKS + "s.send(b'R')\n", "ended (exit status: 0)"),
-    "writes without end": ("#!/bin/sh\necho begin >&2\nexec yes no end >&2\n", "does not serve within 1 s (upgrade_timeout) and was ended; it wrote: "),
+    "writes without end": ("#!/bin/sh\necho begin >&2\nexec yes no end >&2\n", "did not serve within 1 s (upgrade_timeout) and was killed; it wrote: "),
 }
 
 
@@ -147,7 +147,7 @@ def test_a_failed_upgrade_is_reported_with_the_reason_of_the_new_process(upgrada
     whole = here.program.read_bytes()
     here.replace(whole[:100_000] if content is None else content)
     code, _, error = here.upgrade()
-    assert code == 1 and "not handed over, this process goes on: " in error
+    assert code == 1 and "not upgraded, this process keeps serving: " in error
     assert not re.search("[Bb]roken pipe|reset by peer", error), error
     if reason:
         assert reason in error

@@ -1,4 +1,4 @@
-//! Starting, changing and stopping: sockets, workers, signals and commands.
+//! The server: start, reload, upgrade and stop; signals and commands.
 
 mod access;
 mod handover;
@@ -6,47 +6,44 @@ mod listeners;
 mod new_process;
 mod notify;
 mod pid_file;
+mod preconditions;
 mod prepare;
 mod renew;
 mod sandbox;
 mod seccomp;
+mod summary;
 mod upgrade;
 mod verify;
+mod worker_thread;
 
-use std::collections::HashMap;
 use std::fmt;
-use std::os::fd::AsRawFd;
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{SigSet, Signal};
-use tokio::runtime::{Builder, LocalOptions, Runtime};
-use tokio::sync::{mpsc, oneshot};
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
 
 pub use self::handover::Takeover;
-use self::listeners::{Change, Listeners, Port};
+use self::listeners::{Listeners, WorkerListener};
 use self::notify::Manager;
 use self::pid_file::PidFile;
+use self::preconditions::{
+    block_child_signals, check_descriptors, check_temporary_files, raise_descriptor_limit,
+};
 pub(crate) use self::prepare::Generation;
-use self::prepare::Moved;
 pub use self::sandbox::{Confined, confine, hindrances};
 pub(crate) use self::sandbox::{check_identity, check_script_users};
 use self::seccomp::Starter;
 use self::upgrade::Upgrade;
-pub(crate) use self::verify::{Again, Purpose};
+pub(crate) use self::verify::{Purpose, ReopenedFile};
 pub use self::verify::{Findings, verify};
-use crate::checks::{BandwidthCounts, ConcurrencyCounts, Limited, RateCounts, RouteCounts};
-use crate::config::{Config, Problem, Site, StartupSettings};
+use self::worker_thread::{WorkerCommand, WorkerHandle};
+use crate::config::{Config, Problem, StartupSettings};
 use crate::control::{Action, Answer, Command, Control, Event};
-use crate::listen::{self, ListenerHandle};
-use crate::temp_files;
-use crate::worker::{SharedState, Timer, Worker};
 
-/// Why the server did not start, or did not change.
+/// Why a start, a reload or an upgrade failed.
 #[derive(Debug)]
 pub struct StartError {
     what: String,
@@ -64,15 +61,15 @@ fn fail(what: impl Into<String>) -> StartError {
     StartError { what: what.into() }
 }
 
-/// Where the configuration comes from, for when it is to be read anew.
+/// The source of the configuration, for reloads.
 pub trait Origin: Send {
-    /// Reads and checks it anew, for a server that goes by `before`.
+    /// Reads and checks the configuration. `before` is the one that is in use.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All problems that were found.
     fn read(&self, before: &Config) -> Result<Config, Vec<Problem>>;
 
-    /// Is told of the configuration that is in force from now on.
+    /// Called after a reload with the configuration that is in use from now on.
     fn applied(&self, config: &Config);
 }
 
@@ -83,54 +80,33 @@ pub struct Server {
     running: Running,
 }
 
-/// What the control of a running server knows.
+/// The state of a running server.
 struct Running {
     origin: Box<dyn Origin>,
     manager: Manager,
     /// See [`Confined`].
     program: Option<PathBuf>,
-    /// What starts a new process, where the workers' threads and this one cannot.
+    /// Starts the new process of an upgrade where seccomp forbids it to all other threads.
     starter: Option<Starter>,
     generation: Generation,
     listeners: Listeners,
     workers: Vec<WorkerHandle>,
-    /// Loops that have not ended.
+    /// Number of workers that have not ended.
     alive: Arc<AtomicUsize>,
-    /// The upgrade that is under way.
+    /// The upgrade in progress.
     upgrade: Option<Upgrade>,
 }
 
-/// A worker, from outside.
-struct WorkerHandle {
-    orders: mpsc::UnboundedSender<Order>,
-    thread: JoinHandle<()>,
-}
-
-/// What a worker is to do.
-enum Order {
-    /// Go by another configuration.
-    Apply { generation: Generation, ports: Vec<Port>, done: oneshot::Sender<()> },
-    /// Accept nobody any more and end when all is answered; see [`Worker::drain`].
-    Drain {
-        grace: Duration,
-        /// Those who have connected are accepted by another process.
-        handed_over: bool,
-    },
-    /// Say that it is alive.
-    Answer { done: oneshot::Sender<()> },
-}
-
-/// How long the workers may take to go over to another configuration.
-const CHANGE: Duration = Duration::from_secs(10);
-/// How long connections that wait for a request stay open after another process has taken over, so that
-/// they are told of the end before they are closed.
-const HANDED_OVER: Duration = Duration::from_secs(5);
+/// How long workers may take to switch to another configuration.
+const APPLY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long idle connections stay open after an upgrade, so that their next response can announce the close.
+const HANDOVER_GRACE: Duration = Duration::from_secs(5);
 
 impl Server {
-    /// Opens everything that `config` names, but for what `takeover` brings, and begins to serve.
+    /// Opens everything that `config` names, except the sockets of `takeover`, and starts serving.
     ///
     /// # Errors
-    /// One line for the first thing that failed: what, where, and what to do about it.
+    /// The first failure, in one line: what failed, where, and what to do.
     pub fn start(
         mut config: Config,
         confined: Confined,
@@ -149,30 +125,30 @@ impl Server {
             }
             None => {
                 let sockets = handover::from_systemd()
-                    .map_err(|error| fail(format!("sockets that systemd passes: {error}")))?;
+                    .map_err(|error| fail(format!("sockets passed by systemd: {error}")))?;
                 (sockets, StartupSettings::of(&config))
             }
         };
         let (runtime, control) =
             Control::new().map_err(|error| fail(format!("receiving signals: {error}")))?;
-        let starter = sandbox::confine_files_and_calls(&config, &confined)?;
+        let starter = sandbox::restrict(&config, &confined)?;
         let generation = Generation::first(config, startup, control.commands())?;
         let config = Arc::clone(&generation.shared.config);
         let threads = config.server.threads;
         let mut listeners = Listeners::new(threads);
         let plan = listeners.plan(&config.listen, &mut inherited)?;
-        for left in inherited {
-            let address = left.address;
-            tracing::warn!("a socket for {address} was handed over, and no [[listen]] names it");
+        for unused in inherited {
+            let address = unused.address;
+            tracing::warn!("an inherited socket for {address} is closed: no [[listen]] names it");
         }
-        let (ports, _) = listeners
+        let (per_worker, _) = listeners
             .change(plan)
-            .map_err(|error| fail(format!("handing out listeners: {error}")))?;
+            .map_err(|error| fail(format!("distributing listeners to workers: {error}")))?;
         let pid_file = generation.shared.startup.pid_file.as_deref().map(PidFile::new);
         if let Some(file) = &pid_file {
             sandbox::place_pid_file(file, &confined, is_first)?;
         }
-        let ready = sandbox::become_user(&config, confined)
+        let ready = sandbox::switch_user(&config, confined)
             .and_then(|()| check_temporary_files(&config))
             .and_then(|()| check_descriptors(&config));
         if let Err(error) = ready {
@@ -183,7 +159,7 @@ impl Server {
         let mut workers = Vec::new();
         for number in 0..threads {
             let started = WorkerHandle::start(number, &alive);
-            workers.push(started.map_err(|error| fail(format!("worker cannot start: {error}")))?);
+            workers.push(started.map_err(|error| fail(format!("worker {number} cannot start: {error}")))?);
         }
         let upgrade = None;
         let running = Running {
@@ -197,16 +173,16 @@ impl Server {
             alive,
             upgrade,
         };
-        runtime.block_on(running.hand_out(&running.generation, ports))?;
+        runtime.block_on(running.apply(&running.generation, per_worker))?;
         Ok(Self { runtime, control, running })
     }
 
-    /// The addresses that are listened on, as URLs that a browser on this machine can open: a line for each.
+    /// The listening addresses, as URLs that a browser on this machine can open, one per line.
     pub fn urls(&self) -> Vec<String> {
         self.running.listeners.urls()
     }
 
-    /// Logs what runs: version, configuration, sites, user and listeners.
+    /// Logs the version, configuration, sites, user and listeners.
     pub fn log_start(&self) {
         let config = &self.running.generation.shared.config;
         let by = config.whole_path().map_or_else(
@@ -224,9 +200,9 @@ impl Server {
         tracing::info!("listening on {}", self.running.listeners.addresses().join(", "));
     }
 
-    /// Serves until SIGTERM or SIGINT, then lets answers under way finish within the limit. A
-    /// second such signal ends that. SIGHUP reads the configuration anew, SIGUSR2 has a new process
-    /// take over, SIGUSR1 reopens the logs. `takeover` is told that this process serves.
+    /// Serves until SIGTERM or SIGINT, then lets responses in progress finish within `stop_timeout`. A second such signal
+    /// stops at once. SIGHUP reloads the configuration, SIGUSR2 upgrades to a new process, SIGUSR1 reopens the logs. The
+    /// process before `takeover` is notified that this one serves.
     pub fn run_until_signal(self, takeover: Option<Takeover>) {
         let Self { runtime, mut control, mut running } = self;
         running.write_pid_file();
@@ -238,7 +214,7 @@ impl Server {
         runtime.block_on(async {
             let mut watchdog = running.manager.watchdog.map(tokio::time::interval);
             let end = loop {
-                let beat = async {
+                let due = async {
                     match &mut watchdog {
                         Some(watchdog) => watchdog.tick().await,
                         None => std::future::pending().await,
@@ -247,19 +223,19 @@ impl Server {
                 tokio::select! {
                     event = control.next() => match event {
                         Event::Stop => break End::Stop,
-                        Event::Command(command) => running.obey(command).await,
+                        Event::Command(command) => running.execute(command).await,
                     },
                     result = upgrade::end_of(&mut running.upgrade) => {
                         if let Some(pid) = running.upgraded(result) {
                             break End::HandedOver(pid);
                         }
                     }
-                    _ = beat => running.beat().await,
+                    _ = due => running.send_watchdog().await,
                 }
             };
             match end {
                 End::Stop => {
-                    tracing::info!("stopping; answers under way are finished");
+                    tracing::info!("stopping: responses in progress are finished");
                     // A new process that does not serve yet ends with this one.
                     running.upgrade = None;
                     running.manager.stopping();
@@ -268,8 +244,8 @@ impl Server {
                     running.drain(Duration::ZERO, end, &mut control).await;
                 }
                 End::HandedOver(_) => {
-                    running.listeners.leave();
-                    running.drain(HANDED_OVER, end, &mut control).await;
+                    running.listeners.release();
+                    running.drain(HANDOVER_GRACE, end, &mut control).await;
                 }
             }
         });
@@ -277,15 +253,15 @@ impl Server {
     }
 }
 
-/// Why a server ends.
+/// Why the server ends.
 #[derive(Clone, Copy)]
 enum End {
     Stop,
-    /// The process of that number serves.
+    /// The process with this PID serves.
     HandedOver(u32),
 }
 
-/// Writes the result of a command to the log, and sends it to whom the command came from.
+/// Logs the result of a command and sends it to the client that gave the command.
 fn report(result: Result<String, String>, answer: Answer) {
     match &result {
         Ok(text) => tracing::info!("{text}"),
@@ -298,9 +274,8 @@ fn report(result: Result<String, String>, answer: Answer) {
 }
 
 impl Running {
-    /// Carries out a command, and reports the result to the log and to whom it came from. An upgrade goes on
-    /// by itself.
-    async fn obey(&mut self, command: Command) {
+    /// Executes a command and reports the result. An upgrade continues in the background.
+    async fn execute(&mut self, command: Command) {
         let result = match command.action {
             Action::Reload { workers } => {
                 self.manager.reloading();
@@ -319,18 +294,18 @@ impl Running {
         report(result, command.answer);
     }
 
-    /// Tells the service manager that every worker is alive, when every one is.
-    async fn beat(&self) {
+    /// Sends the watchdog notification to the service manager if every worker responds.
+    async fn send_watchdog(&self) {
         let mut waiting = Vec::new();
-        for handle in &self.workers {
+        for worker in &self.workers {
             let (done, answered) = oneshot::channel();
-            let _ = handle.orders.send(Order::Answer { done });
+            worker.send(WorkerCommand::Ping { done });
             waiting.push(answered);
         }
         let all = futures_util::future::join_all(waiting);
-        match tokio::time::timeout(self.manager.watchdog.unwrap_or(CHANGE), all).await {
+        match tokio::time::timeout(self.manager.watchdog.unwrap_or(APPLY_TIMEOUT), all).await {
             Ok(answers) if answers.iter().all(Result::is_ok) => self.manager.alive(),
-            _ => tracing::error!("a worker does not answer"),
+            _ => tracing::error!("a worker does not respond; the watchdog notification is withheld"),
         }
     }
 
@@ -351,17 +326,16 @@ impl Running {
         match &self.generation.access_log {
             Some(log) => {
                 log.reopen();
-                "the access log is opened anew".to_owned()
+                "the logs are reopened".to_owned()
             }
-            None => "there is no access log".to_owned(),
+            None => "the error log is reopened; there is no access log".to_owned(),
         }
     }
 
-    /// Goes over to the configuration as it is now. Whatever is wrong with it, nothing has changed
-    /// then.
+    /// Switches to the configuration as it is on disk. On failure, the running configuration stays in force.
     async fn reload(&mut self) -> Result<String, String> {
         let unchanged =
-            |what: &dyn fmt::Display| format!("not reloaded, what was in force stays: {what}");
+            |what: &dyn fmt::Display| format!("not reloaded, the running configuration stays in force: {what}");
         let before = Arc::clone(&self.generation.shared.config);
         let config = self.origin.read(&before).map_err(|problems| {
             let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
@@ -379,46 +353,45 @@ impl Running {
             .listeners
             .plan(&config.listen, &mut Vec::new())
             .map_err(|error| unchanged(&error))?;
-        let (ports, change) = self.listeners.change(plan).map_err(|error| unchanged(&error))?;
+        let (per_worker, change) = self.listeners.change(plan).map_err(|error| unchanged(&error))?;
         let moved = next.moved(&self.generation);
-        self.generation.look_again(&moved);
-        self.hand_out(&next, ports).await.map_err(|error| error.to_string())?;
+        self.generation.revalidate(&moved);
+        self.apply(&next, per_worker).await.map_err(|error| error.to_string())?;
         if let Some(upgrade) = &mut self.upgrade {
             upgrade.has_old_configuration = true;
         }
         let last = std::mem::replace(&mut self.generation, next);
         self.generation.takes_over(&last, &moved);
         self.origin.applied(&config);
-        Ok(told(&config, &before, &change, &moved, &restart))
+        Ok(summary::describe_reload(&config, &before, &change, &moved, &restart))
     }
 
-    /// Has every worker go by `generation`, and waits until they do.
-    async fn hand_out(
+    /// Switches every worker to `generation`, and waits until they have done so.
+    async fn apply(
         &self,
         generation: &Generation,
-        ports: Vec<Vec<Port>>,
+        per_worker: Vec<Vec<WorkerListener>>,
     ) -> Result<(), StartError> {
         let mut waiting = Vec::new();
-        for (handle, ports) in self.workers.iter().zip(ports) {
+        for (worker, listeners) in self.workers.iter().zip(per_worker) {
             let (done, applied) = oneshot::channel();
-            // An error says that the worker has ended by a fault, which is told at the end.
-            let _ =
-                handle.orders.send(Order::Apply { generation: generation.clone(), ports, done });
+            let generation = generation.clone();
+            worker.send(WorkerCommand::Apply { generation, listeners, done });
             waiting.push(applied);
         }
         let all = futures_util::future::join_all(waiting);
-        match tokio::time::timeout(CHANGE, all).await {
+        match tokio::time::timeout(APPLY_TIMEOUT, all).await {
             Ok(results) if results.iter().all(Result::is_ok) => Ok(()),
-            Ok(_) => Err(fail("a worker has ended")),
-            Err(_) => Err(fail("a worker is busy and goes on by what was in force for now")),
+            Ok(_) => Err(fail("a worker has ended; restart the server")),
+            Err(_) => Err(fail("a worker is busy: it switches to the new configuration later")),
         }
     }
 
-    /// Lets responses under way finish, until the limit or a signal. Commands are not carried out any more.
+    /// Lets responses in progress finish, until `stop_timeout` or a signal. Commands are rejected.
     async fn drain(&self, grace: Duration, end: End, control: &mut Control) {
         let handed_over = matches!(end, End::HandedOver(_));
-        for handle in &self.workers {
-            let _ = handle.orders.send(Order::Drain { grace, handed_over });
+        for worker in &self.workers {
+            worker.send(WorkerCommand::Drain { grace, handed_over });
         }
         let limit = self.generation.shared.config.server.stop_timeout;
         let began = Instant::now();
@@ -430,7 +403,7 @@ impl Running {
                     Event::Command(command) => report(Err(match end {
                         End::Stop => "the server is stopping".into(),
                         End::HandedOver(pid) => format!(
-                            "process {pid} serves now, and this one is ending; give the command again"
+                            "process {pid} serves now and this one is ending; repeat the command"
                         ),
                     }), command.answer),
                 },
@@ -440,16 +413,14 @@ impl Running {
 
     fn finish(self) {
         let Generation { shared, access_log, .. } = &self.generation;
-        tell_of_cache(shared);
-        tell_of_connections(shared);
-        tell_of_limits(shared);
+        summary::log_totals(shared);
         shared.pools.kill_all();
         if let Some(tracer) = &shared.tracer {
             tracer.finish();
         }
         let open = shared.limiter.open();
         if open > 0 {
-            tracing::warn!("{open} connections were still open at the end of stop_timeout");
+            tracing::warn!("{open} connections were still open when stop_timeout expired");
         }
         if let Some(log) = access_log {
             log.close(Duration::from_secs(2));
@@ -458,261 +429,6 @@ impl Running {
                 tracing::warn!("{lost} lines of the access log were lost since it was opened");
             }
         }
-        for WorkerHandle { thread, .. } in self.workers {
-            if thread.is_finished() && thread.join().is_err() {
-                tracing::error!("a worker ended by a fault");
-            }
-        }
+        self.workers.into_iter().for_each(WorkerHandle::join);
     }
-}
-
-/// What a reload has changed, in a sentence.
-fn told(
-    config: &Config,
-    before: &Config,
-    change: &Change,
-    moved: &[Moved],
-    restart: &[&str],
-) -> String {
-    let file = config.path().map_or_else(String::new, |path| format!(" {}", path.display()));
-    let sites = config.sites.iter().count();
-    let has_moved =
-        |site: &Site| site.directories().any(|path| moved.iter().any(|moved| moved.path == path));
-    let is_as_before = |site: &&Arc<Site>| before.sites.has(site.serial) && !has_moved(site);
-    let kept = config.sites.iter().filter(is_as_before).count();
-    let mut text = format!("reloaded{file}: {kept} of {sites} sites as before");
-    let added = if change.opened.len() == 1 { "added listener" } else { "added listeners" };
-    for (what, which) in [(added, &change.opened), ("no longer on", &change.closed)] {
-        if !which.is_empty() {
-            text += &format!("; {what} {}", which.join(", "));
-        }
-    }
-    for directory in moved {
-        text += &format!("; {directory}");
-    }
-    if !restart.is_empty() {
-        text += &format!("; in force after a restart only: {}", restart.join(", "));
-    }
-    text
-}
-
-fn tell_of_cache(shared: &SharedState) {
-    let SharedState { cache, watch, .. } = shared;
-    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let (bytes, files, descriptors) = cache.usage();
-    tracing::info!(
-        hits = count(&cache.counters.hits),
-        misses = count(&cache.counters.misses),
-        evictions = count(&cache.counters.evictions),
-        changes = watch.as_ref().map_or(0, |watch| count(&watch.invalidations)),
-        bytes,
-        files,
-        descriptors,
-        "the cache, at the end"
-    );
-}
-
-/// Says how many connections the limits have cost, if any.
-fn tell_of_connections(shared: &SharedState) {
-    let evicted = shared.limiter.eviction.evicted();
-    let refused = shared.limiter.per_address.refused();
-    if evicted + refused > 0 {
-        tracing::info!(evicted, refused, "connections that were closed because of limits");
-    }
-}
-
-/// Says what the limits of routes have done, if anything.
-fn tell_of_limits(shared: &SharedState) {
-    for counts in shared.config.sites.iter().flat_map(|site| site.limits()) {
-        let RouteCounts { site, route, concurrency, bandwidth, limits } = counts;
-        if let Some(Limited { counts, .. }) = concurrency {
-            let ConcurrencyCounts { served, queued, overdue, refused, expired, left, .. } = counts;
-            tracing::info!(
-                site,
-                route,
-                served,
-                queued,
-                overdue,
-                refused,
-                expired,
-                left,
-                "the throttle of requests, at the end"
-            );
-        }
-        if let Some(Limited { counts: BandwidthCounts { sent, refused, .. }, .. }) = bandwidth {
-            tracing::info!(site, route, sent, refused, "the throttle of bandwidth, at the end");
-        }
-        for Limited { rule: limit, counts, .. } in limits {
-            let RateCounts { passed, refused } = counts;
-            tracing::info!(site, route, limit, passed, refused, "a limit of requests, at the end");
-        }
-    }
-}
-
-impl WorkerHandle {
-    fn start(number: usize, alive: &Arc<AtomicUsize>) -> std::io::Result<Self> {
-        let (orders, received) = mpsc::unbounded_channel();
-        let alive = Arc::clone(alive);
-        let body = move || {
-            run_worker(number, received);
-            alive.fetch_sub(1, Ordering::Release);
-        };
-        let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(body)?;
-        Ok(Self { orders, thread })
-    }
-}
-
-/// One worker's life.
-fn run_worker(number: usize, mut orders: mpsc::UnboundedReceiver<Order>) {
-    let runtime = Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(16)
-        // All that one look at the sockets has found is served before the next look.
-        .event_interval(1024)
-        .global_queue_interval(1024)
-        .build_local(LocalOptions::default());
-    let runtime = match runtime {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            tracing::error!("worker cannot start: {error}");
-            return;
-        }
-    };
-    runtime.block_on(async move {
-        let timer = match Timer::new() {
-            Ok(timer) => timer,
-            Err(error) => {
-                tracing::error!("worker cannot start: timer: {error}");
-                return;
-            }
-        };
-        let worker = Worker::new(number);
-        tokio::task::spawn_local(Rc::clone(&worker).tick(timer));
-        let mut doors: HashMap<u64, Rc<ListenerHandle>> = HashMap::new();
-        // The end of the channel means that the server was dropped.
-        while let Some(order) = orders.recv().await {
-            match order {
-                Order::Apply { generation: Generation { shared, access_log, .. }, ports, done } => {
-                    let is_first = worker.current().is_none();
-                    if is_first {
-                        let limiter = Arc::clone(&shared.limiter);
-                        tokio::task::spawn_local(Rc::clone(&worker).evict(Arc::clone(&limiter)));
-                        tokio::task::spawn_local(Rc::clone(&worker).release_descriptors(limiter));
-                    }
-                    if let Some(watch) = shared.watch.clone().filter(|_| is_first) {
-                        tokio::task::spawn_local(
-                            Rc::clone(&worker).follow_changes(Arc::clone(&watch)),
-                        );
-                        tokio::task::spawn_local(Rc::clone(&worker).follow_mounts(watch));
-                    }
-                    worker.apply(shared, access_log.as_ref());
-                    change_doors(&worker, &mut doors, ports);
-                    // Nobody may be waiting any more.
-                    let _ = done.send(());
-                }
-                Order::Answer { done } => {
-                    // Nobody may be waiting any more.
-                    let _ = done.send(());
-                }
-                Order::Drain { grace, handed_over } => {
-                    if !handed_over {
-                        doors.values().for_each(|handle| handle.close());
-                    }
-                    worker.drain(grace).await;
-                    return;
-                }
-            }
-        }
-    });
-}
-
-/// Begins to accept from what is new, and ends to from what is gone.
-fn change_doors(
-    worker: &Rc<Worker>,
-    doors: &mut HashMap<u64, Rc<ListenerHandle>>,
-    ports: Vec<Port>,
-) {
-    doors.retain(|id, handle| {
-        let stays = ports.iter().any(|port| port.id == *id);
-        if !stays {
-            handle.close();
-        }
-        stays
-    });
-    for Port { id, rules, sockets } in ports {
-        if let Some(handle) = doors.get(&id) {
-            handle.change(rules);
-            continue;
-        }
-        let handle = ListenerHandle::new(rules);
-        for socket in sockets {
-            let accepting = listen::accept(Rc::clone(worker), Rc::clone(&handle), socket);
-            tokio::task::spawn_local(async move {
-                if let Err(error) = accepting.await {
-                    tracing::error!("accepting: {error}");
-                }
-            });
-        }
-        doors.insert(id, handle);
-    }
-}
-
-/// Checks that temporary files have a directory: sockets of workers need one, and long request bodies.
-fn check_temporary_files(config: &Config) -> Result<(), StartError> {
-    match temp_files::check_and_report() {
-        Err(error) if config.needs_sockets() => {
-            Err(fail(format!("{error}; the sockets of scripts need one")))
-        }
-        // The cache keeps its copies in memory then, and long request bodies are refused.
-        Err(error) => {
-            tracing::warn!("{error}");
-            Ok(())
-        }
-        Ok(()) => Ok(()),
-    }
-}
-
-/// Descriptors of one worker: its poller, timer and wakers, and a duplicate of the notification descriptor.
-const PER_WORKER: usize = 6;
-/// Descriptors for connections and files, and for two scripts at once with their pipes and sockets.
-const OF_REQUESTS: usize = 8;
-const OF_SCRIPTS: usize = 16;
-
-/// Checks that the limit of descriptors leaves some for requests, once the sockets and logs are open.
-fn check_descriptors(config: &Config) -> Result<(), StartError> {
-    let limit = crate::config::descriptor_limit();
-    let lacking = |open: usize, needed: usize| {
-        fail(format!(
-            "limits: {limit} open descriptors are too few: the server itself needs {open}, requests at least {needed} \
-             more; raise `limits.open_files`, or ulimit -n"
-        ))
-    };
-    let needed = OF_REQUESTS + if config.has_scripts() { OF_SCRIPTS } else { 0 };
-    let own = config.server.threads * PER_WORKER;
-    // The system gives out the lowest free number.
-    let Ok((_, free)) = std::io::pipe() else { return Err(lacking(limit + own, needed)) };
-    let open = usize::try_from(free.as_raw_fd()).unwrap_or(0) + own;
-    match open + needed <= limit {
-        true => Ok(()),
-        false => Err(lacking(open, needed)),
-    }
-}
-
-/// As many descriptors as the administrator lets this process have.
-fn raise_descriptor_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    // What the hard limit allows needs no further permission.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-}
-
-/// Blocks SIGCHLD in this thread and in the threads that it starts. The server learns the end of a child process by a
-/// pidfd. The kernel drops an ignored signal, but not while the receiving thread blocks all signals, as it does while it
-/// starts a process: another thread would then be woken only to drop the signal. [`crate::spawn`] starts programs with
-/// an empty mask.
-fn block_child_signals() {
-    let mut child = SigSet::empty();
-    child.add(Signal::SIGCHLD);
-    // Without it the server works as well.
-    let _ = child.thread_block();
 }

@@ -7,7 +7,7 @@ use super::error::Source;
 use super::file::{AcmeChallenge, At, ScriptKind, ScriptTable};
 use super::sites::SiteRoute;
 use super::{Acme, Address, Config, Language, Problem, Site};
-use crate::server::{Again, Purpose};
+use crate::server::{ReopenedFile, Purpose};
 
 /// Takes warnings.
 pub(crate) type Warn<'a> = &'a mut dyn FnMut(Problem);
@@ -46,12 +46,12 @@ impl Config {
     }
 
     /// The files that are opened again after the server has become another user.
-    pub(crate) fn opened_again(&self) -> Vec<Again> {
+    pub(crate) fn opened_again(&self) -> Vec<ReopenedFile> {
         let whole = || Problem::of_file(&self.path, "");
-        let mut files: Vec<Again> = self
+        let mut files: Vec<ReopenedFile> = self
             .users
             .iter()
-            .map(|file| Again {
+            .map(|file| ReopenedFile {
                 path: file.path.clone(),
                 purpose: Purpose::Users,
                 problem: file.problem.clone(),
@@ -65,18 +65,18 @@ impl Config {
                 _ => continue,
             };
             let problem = directory.problem.clone();
-            files.push(Again { path: directory.path.clone(), purpose, problem });
+            files.push(ReopenedFile { path: directory.path.clone(), purpose, problem });
         }
         for tls in self.sites.iter().filter_map(|site| site.tls.as_ref()) {
             let external = tls.acme.iter().flat_map(Acme::files);
             for path in tls.files().chain(external) {
                 let (path, problem) = (path.clone(), tls.problem.clone());
-                files.push(Again { path, purpose: Purpose::Certificate, problem });
+                files.push(ReopenedFile { path, purpose: Purpose::Certificate, problem });
             }
         }
         if let Some(state) = self.state_directory() {
             let path = state.to_owned();
-            files.push(Again { path, purpose: Purpose::State, problem: whole() });
+            files.push(ReopenedFile { path, purpose: Purpose::State, problem: whole() });
         }
         // What is no regular file is not rotated.
         let devices = [Path::new("/dev"), Path::new("/proc/self/fd")];

@@ -1,4 +1,4 @@
-//! Whether the user that the server becomes can use the files that it opens again after that.
+//! Checks that the user to which the server switches can use the files that it opens after that.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,13 @@ use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread
 
 use super::sandbox::Identity;
 
-/// What is done with a file.
+/// How a file is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
     Read,
     /// Files in the directory are created or replaced.
     Write,
-    /// The program is run, or the directory is passed.
+    /// The program is run, or the directory is entered.
     Execute,
 }
 
@@ -31,9 +31,8 @@ impl Use {
     }
 }
 
-/// Why the user cannot use each of these files, in the same order; `None` for those that it can use, or of which
-/// this process cannot know. `root`: the directory that will be the user's root directory, whose own path does not
-/// matter then.
+/// For each file, why the user cannot use it, in the same order. `None` when it can, or when this process cannot find
+/// out. `root` is the directory of a coming chroot; directories above it are not checked.
 pub(super) fn failures(
     identity: &Identity,
     files: &[(PathBuf, Use)],
@@ -51,10 +50,10 @@ pub(super) fn failures(
     if !geteuid().is_root() {
         return by_mode();
     }
-    // Credentials belong to the thread: one that ends afterwards takes those of the user, and the kernel decides,
-    // access control lists included. A container's root may not be allowed to.
+    // Credentials are per thread: a temporary thread takes those of the user, so that the kernel decides, including
+    // access control lists. In a container, root may lack the permission.
     let thread = std::thread::scope(|scope| {
-        scope.spawn(|| become_for_this_thread(identity).map(|()| directly())).join()
+        scope.spawn(|| switch_this_thread(identity).map(|()| directly())).join()
     });
     match thread {
         Ok(Ok(failures)) => failures,
@@ -75,7 +74,7 @@ fn test(path: &Path, r#use: Use, root: Option<(&Path, &OwnedFd)>) -> Option<Errn
     result.err()
 }
 
-fn become_for_this_thread(identity: &Identity) -> Result<(), Errno> {
+fn switch_this_thread(identity: &Identity) -> Result<(), Errno> {
     let gid = Gid::from_raw(identity.gid.as_raw());
     if identity.uid.is_some() {
         let groups: Vec<_> =
@@ -90,14 +89,14 @@ fn become_for_this_thread(identity: &Identity) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Evaluates modes, owners and groups of the file and of every directory on the way.
+/// Evaluates modes, owners and groups of the file and of every directory above it.
 fn by_mode(identity: &Identity, path: &Path, r#use: Use, root: Option<&Path>) -> Option<Errno> {
     let uid = identity.uid.unwrap_or_else(geteuid);
     if uid.is_root() {
         return None;
     }
     let has = |path: &Path, bits: u32| {
-        // What this process cannot see it cannot judge.
+        // Unknown to this process: assume that it is permitted.
         let Ok(metadata) = path.metadata() else { return true };
         let in_group = identity.gid.as_raw() == metadata.gid()
             || identity.groups.iter().any(|gid| gid.as_raw() == metadata.gid());

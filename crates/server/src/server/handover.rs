@@ -1,8 +1,8 @@
-//! Listening sockets that come from elsewhere: from the process that served before, or from systemd.
+//! Listening sockets that this process receives: from the process before it in an upgrade, or from systemd.
 //!
-//! A server that hands over starts the new process with one end of a socket pair as its standard
-//! input, and sends its listening sockets there (see [`super::new_process`]). The new one responds when it serves,
-//! or says why it does not. Nothing is inherited, so that no script can get the sockets in between.
+//! In an upgrade, the old process starts the new one with one end of a socket pair as its standard input and sends its
+//! listening sockets over it (see [`super::new_process`]). The new process responds when it serves, or with the reason why
+//! it cannot. No descriptor is inherited, so that no script can get the sockets in the meantime.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -24,19 +24,19 @@ use super::{StartError, fail};
 use crate::config::{Address, Config, Confinement, Jail, StartupSettings};
 use crate::listen::{self, ListenSocket};
 
-/// What tells a process that another hands over to it: the number of that other, its parent.
+/// Environment variable that marks an upgrade: the PID of the old process, which is the parent.
 const VARIABLE: &str = "DUNLIN_HANDOVER";
-/// What the process before has given up, which this one has inherited.
+/// Environment variable with the confinement that this process inherits from the old one.
 const CONFINEMENT: &str = "DUNLIN_CONFINEMENT";
-/// Descriptors of one message; the system takes 253.
+/// Maximum number of descriptors in one message; the kernel's limit is 253.
 pub(super) const DESCRIPTORS: usize = 128;
-/// Bytes of one message: an address, or why the new process does not serve.
-const LONGEST: usize = 4096;
-/// The longest wait for the next message of the process before.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum length of a message in bytes: an address, or an error.
+const MAX_MESSAGE: usize = 4096;
+/// How long the new process waits for the next message.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(60);
 
 const LISTENER: u8 = b'L';
-/// The same, of the service manager.
+/// A listener that belongs to the service manager.
 const MANAGED: u8 = b'M';
 const END: u8 = b'E';
 const READY: u8 = b'R';
@@ -48,12 +48,12 @@ pub(super) struct Inherited {
     /// As the configuration names it.
     pub(super) address: String,
     pub(super) sockets: Vec<ListenSocket>,
-    /// They are the service manager's, which listens on when no server does: the file of a Unix socket
-    /// is not the server's to remove.
+    /// They belong to the service manager, which keeps them open when no server runs: the server must not remove the
+    /// file of a Unix socket.
     pub(super) is_managed: bool,
 }
 
-/// The process that hands over to this one, and what it hands over.
+/// The old process of an upgrade, and the sockets that it passes to this one.
 pub struct Takeover {
     parent: OwnedFd,
     pub(super) inherited: Vec<Inherited>,
@@ -66,22 +66,22 @@ impl fmt::Debug for Takeover {
 }
 
 impl Takeover {
-    /// What another process hands over to this one; `None` when this is a start like any other.
+    /// Receives the sockets of the old process; `None` when this is not an upgrade.
     ///
     /// # Errors
-    /// When what it hands over cannot be received.
+    /// When they cannot be received.
     pub fn receive() -> io::Result<Option<Self>> {
         let Ok(before) = std::env::var(VARIABLE) else { return Ok(None) };
         let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().to_string());
         if parent.as_ref() != Some(&before) {
-            // The process before may have ended while this one was started.
+            // The old process may have ended while this one was started.
             let is_handover = socket_type(io::stdin()) == Ok(SocketType::SEQPACKET);
             let ended =
-                format!("process {before}, which hands over, is not the parent of this one");
+                format!("upgrade: process {before} is not the parent of this process; it may have ended");
             return if is_handover { Err(io::Error::other(ended)) } else { Ok(None) };
         }
         let parent = io::stdin().as_fd().try_clone_to_owned()?;
-        set_socket_timeout(&parent, Timeout::Recv, Some(PATIENCE))?;
+        set_socket_timeout(&parent, Timeout::Recv, Some(MESSAGE_TIMEOUT))?;
         let mut inherited: Vec<Inherited> = Vec::new();
         loop {
             let (text, descriptors) = receive(&parent)?;
@@ -92,7 +92,7 @@ impl Takeover {
                     inherited.push(Inherited { address, sockets, is_managed: kind == MANAGED });
                 }
                 Some((&END, _)) => {
-                    // So far the process before has read what this one writes to its standard error.
+                    // Until now the old process reads the standard error of this one through a pipe.
                     if let Some(stderr) = descriptors.first() {
                         rustix::stdio::dup2_stderr(stderr)?;
                     }
@@ -100,23 +100,23 @@ impl Takeover {
                     return Ok(Some(Self { parent, inherited }));
                 }
                 None => {
-                    return Err(io::Error::other("it has closed the connection before its end"));
+                    return Err(io::Error::other("upgrade: the old process closed the connection too early"));
                 }
-                _ => return Err(io::Error::other("it has sent a message that is not understood")),
+                _ => return Err(io::Error::other("upgrade: the old process sent an unknown message")),
             }
         }
     }
 
-    /// What a process that starts by `config` is bound to: what the process before has given up does not
-    /// come back.
+    /// The startup settings of a process that was started by an upgrade: restrictions of the old process cannot be
+    /// lifted.
     ///
     /// # Errors
-    /// When `config` needs what was given up.
+    /// When `config` needs something that the restrictions forbid.
     pub(super) fn startup(&self, config: &mut Config) -> Result<StartupSettings, StartError> {
         let mut startup = StartupSettings::of(config);
         let Ok(text) = std::env::var(CONFINEMENT) else { return Ok(startup) };
         let before: Confinement = serde_json::from_str(&text)
-            .map_err(|error| fail(format!("the confinement of the process before: {error}")))?;
+            .map_err(|error| fail(format!("upgrade: the confinement of the old process: {error}")))?;
         startup.confinement = startup.confinement.after(before);
         config.server.calls = startup.confinement.calls;
         match config.refused_after(config.server.calls) {
@@ -125,27 +125,27 @@ impl Takeover {
         }
     }
 
-    /// Says that this process serves from now on.
+    /// Notifies the old process that this one serves.
     pub(super) fn ready(&self) {
-        self.tell(&[READY]);
+        self.send(&[READY]);
     }
 
-    /// Says that this process cannot serve, and why.
+    /// Notifies the old process that this one cannot serve, and why.
     pub fn failed(&self, why: &str) {
-        let why = &why[..why.floor_char_boundary(LONGEST - 1)];
-        self.tell(&[&[FAILED], why.as_bytes()].concat());
+        let why = &why[..why.floor_char_boundary(MAX_MESSAGE - 1)];
+        self.send(&[&[FAILED], why.as_bytes()].concat());
     }
 
-    fn tell(&self, message: &[u8]) {
-        // The other may have given up waiting; it goes on by itself then.
+    fn send(&self, message: &[u8]) {
+        // The old process may have stopped waiting; then it continues to serve.
         let _ = send(&self.parent, message, &[]);
     }
 }
 
-/// Sockets that systemd listens on for this process (`sd_listen_fds`).
+/// Sockets that systemd passes to this process (`sd_listen_fds`).
 ///
 /// # Errors
-/// When one of them is not of a kind that is served.
+/// When one is neither a TCP nor a Unix stream listener.
 pub(super) fn from_systemd() -> io::Result<Vec<Inherited>> {
     let mut passed = listenfd::ListenFd::from_env();
     let mut inherited = Vec::new();
@@ -176,25 +176,25 @@ pub(super) fn from_systemd() -> io::Result<Vec<Inherited>> {
     Ok(inherited)
 }
 
-/// Sets what a new process has to know of the handover and of what it inherits.
+/// Sets the environment variables of the new process of an upgrade.
 pub(super) fn variables(command: &mut Command, confinement: &Confinement) {
     command
         .env(VARIABLE, std::process::id().to_string())
         .envs(Jail::entered().into_iter().flat_map(Jail::variables))
-        // The service manager watches the service, whichever its process is.
+        // The watchdog applies to the service, not to one process.
         .env_remove("WATCHDOG_PID")
         .env(CONFINEMENT, serde_json::json!(confinement).to_string());
 }
 
-/// What a new process sends.
+/// A message from the new process.
 pub(super) enum Message {
     Ready,
-    /// It cannot serve, and why.
+    /// It cannot serve, for this reason.
     Failed(String),
 }
 
 impl Message {
-    /// `None` when it is neither.
+    /// `None` for an unknown message.
     pub(super) fn read(text: &[u8]) -> Option<Self> {
         match text.split_first()? {
             (&READY, _) => Some(Self::Ready),
@@ -204,7 +204,7 @@ impl Message {
     }
 }
 
-/// Sends listening sockets of an address, at most [`DESCRIPTORS`].
+/// Sends at most [`DESCRIPTORS`] listening sockets of an address.
 pub(super) fn send_listener(
     socket: impl AsFd,
     address: &str,
@@ -216,8 +216,7 @@ pub(super) fn send_listener(
     send(socket, &[&[kind], address.as_bytes()].concat(), &descriptors)
 }
 
-/// Says that these were all, and sends this process's standard error: the new process writes there from then
-/// on.
+/// Sends the end of the list, with this process's standard error, which the new process uses from then on.
 pub(super) fn send_end(socket: impl AsFd) -> io::Result<()> {
     send(socket, &[END], &[io::stderr().as_fd()])
 }
@@ -239,9 +238,9 @@ fn send(socket: impl AsFd, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io
     Ok(())
 }
 
-/// One message with its descriptors; without any bytes at the end of the connection.
+/// Receives one message with its descriptors. It is empty at the end of the connection.
 pub(super) fn receive(socket: impl AsFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
-    let mut text = vec![0; LONGEST];
+    let mut text = vec![0; MAX_MESSAGE];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC;

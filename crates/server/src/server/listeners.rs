@@ -1,4 +1,4 @@
-//! Every socket that is listened on, and what becomes of them when the configuration changes.
+//! The listening sockets, and how a change of the configuration opens and closes them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use super::handover::Inherited;
-use super::new_process::Handed;
+use super::new_process::PassedListener;
 use super::{StartError, fail};
 use crate::config::{Address, Listen};
 use crate::listen::{self, ListenSocket};
@@ -18,31 +18,31 @@ pub(super) struct Listeners {
     next: u64,
 }
 
-/// One entry of the configuration, open.
+/// A `[[listen]]` entry with its open sockets.
 struct Open {
     id: u64,
     rules: Listen,
-    /// One for each worker; only one where the system deals connections out from one queue.
+    /// One for each worker; only one where all workers accept from one queue.
     sockets: Arc<[ListenSocket]>,
-    /// They are the service manager's; see [`Inherited`].
+    /// They belong to the service manager; see [`Inherited`].
     is_managed: bool,
 }
 
-/// What listeners are to become.
+/// A prepared change of the listeners.
 pub(super) struct Plan {
     wanted: Vec<Open>,
     next: u64,
 }
 
-/// One worker's part of a listener.
-pub(super) struct Port {
+/// A worker's part of a listener.
+pub(super) struct WorkerListener {
     pub(super) id: u64,
     pub(super) rules: Listen,
-    /// Those to accept from, when the worker does not yet.
+    /// The sockets to accept from, if the listener is new.
     pub(super) sockets: Vec<ListenSocket>,
 }
 
-/// What a change came to.
+/// The addresses that a change has opened and closed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) opened: Vec<String>,
@@ -54,10 +54,10 @@ impl Listeners {
         Self { open: Vec::new(), workers, next: 0 }
     }
 
-    /// Opens what of `wanted` is not open; what is open stays as it is until [`Listeners::change`].
+    /// Opens the listeners of `wanted` that are not open yet. Open ones stay unchanged until [`Listeners::change`].
     ///
     /// # Errors
-    /// The first address that cannot be listened on.
+    /// The first address that cannot be bound.
     pub(super) fn plan(
         &self,
         wanted: &[Listen],
@@ -65,11 +65,11 @@ impl Listeners {
     ) -> Result<Plan, StartError> {
         let mut plan = Plan { wanted: Vec::new(), next: self.next };
         for rules in wanted {
-            let known = self.open.iter().find(|open| {
+            let existing = self.open.iter().find(|open| {
                 let taken = plan.wanted.iter().any(|other| other.id == open.id);
                 !taken && open.rules.is_same_socket(rules)
             });
-            let open = match known {
+            let open = match existing {
                 Some(open) => Open {
                     id: open.id,
                     rules: rules.clone(),
@@ -92,9 +92,9 @@ impl Listeners {
         Ok(plan)
     }
 
-    /// Takes over what was planned, and says what each worker accepts from.
-    pub(super) fn change(&mut self, plan: Plan) -> io::Result<(Vec<Vec<Port>>, Change)> {
-        let mut ports: Vec<Vec<Port>> = (0..self.workers).map(|_| Vec::new()).collect();
+    /// Applies a plan. Returns the listeners of each worker, and what has changed.
+    pub(super) fn change(&mut self, plan: Plan) -> io::Result<(Vec<Vec<WorkerListener>>, Change)> {
+        let mut per_worker: Vec<Vec<WorkerListener>> = (0..self.workers).map(|_| Vec::new()).collect();
         let mut change = Change::default();
         for Open { id, rules, sockets, .. } in &plan.wanted {
             let before = self.open.iter().find(|open| open.id == *id);
@@ -102,17 +102,17 @@ impl Listeners {
                 Some(before) => before.adapt(rules)?,
                 None => change.opened.push(rules.address.to_string()),
             }
-            for (number, ports) in ports.iter_mut().enumerate() {
-                let mut own = Vec::new();
+            for (number, own) in per_worker.iter_mut().enumerate() {
+                let mut clones = Vec::new();
                 if before.is_none() {
                     for (at, socket) in sockets.iter().enumerate() {
                         let shared = sockets.len() == 1 && !rules.admin;
                         if shared || at % self.workers == number {
-                            own.push(socket.try_clone()?);
+                            clones.push(socket.try_clone()?);
                         }
                     }
                 }
-                ports.push(Port { id: *id, rules: rules.clone(), sockets: own });
+                own.push(WorkerListener { id: *id, rules: rules.clone(), sockets: clones });
             }
         }
         let before = std::mem::replace(&mut self.open, plan.wanted);
@@ -123,34 +123,35 @@ impl Listeners {
                 open.remove_file();
             }
         }
-        Ok((ports, change))
+        Ok((per_worker, change))
     }
 
-    /// Every address with its sockets, and whether they are the service manager's.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Handed> {
+    /// Every address with its sockets, and whether they belong to the service manager.
+    pub(super) fn iter(&self) -> impl Iterator<Item = PassedListener> {
         self.open.iter().map(|open| {
             (open.rules.address.to_string(), Arc::clone(&open.sockets), open.is_managed)
         })
     }
 
-    /// Lets go of all of them; they, and the files of Unix sockets, are another process's now.
-    pub(super) fn leave(&mut self) {
+    /// Closes this process's descriptors of all listeners. The sockets, and the files of Unix sockets, belong to another
+    /// process now.
+    pub(super) fn release(&mut self) {
         self.open.clear();
     }
 
-    /// Those that serve sites, as URLs that a browser on this machine can open. Addresses that stand for every
-    /// address of the machine are not such, and are added in parentheses.
+    /// The listeners that serve sites, as URLs that a browser on this machine can open. Wildcard addresses cannot be
+    /// opened, and follow in parentheses.
     pub(super) fn urls(&self) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
-        let mut everywhere: Vec<(u16, bool)> = Vec::new();
+        let mut wildcards: Vec<(u16, bool)> = Vec::new();
         for open in self.open.iter().filter(|open| !open.rules.admin) {
             match open.local_address() {
                 Some(address) if address.ip().is_unspecified() => {
                     let key = (address.port(), open.rules.tls);
-                    if !everywhere.contains(&key) {
-                        everywhere.push(key);
+                    if !wildcards.contains(&key) {
+                        wildcards.push(key);
                         let scheme = open.scheme();
-                        let bound = self.bound_everywhere(key).join(" and ");
+                        let bound = self.wildcard_addresses(key).join(" and ");
                         let port = address.port();
                         lines.push(format!("{scheme}://localhost:{port}/ (listening on {bound})"));
                     }
@@ -162,15 +163,15 @@ impl Listeners {
         lines
     }
 
-    /// The addresses of that port that stand for every address of the machine.
-    fn bound_everywhere(&self, key: (u16, bool)) -> Vec<String> {
+    /// The wildcard addresses that are bound to a port.
+    fn wildcard_addresses(&self, key: (u16, bool)) -> Vec<String> {
         let open = self.open.iter().filter(|open| !open.rules.admin && open.rules.tls == key.1);
         let addresses = open.filter_map(Open::local_address);
         let same = |address: &SocketAddr| address.ip().is_unspecified() && address.port() == key.0;
         addresses.filter(same).map(|address| address.to_string()).collect()
     }
 
-    /// Every address that is listened on, for the log.
+    /// All listening addresses, for the log.
     pub(super) fn addresses(&self) -> Vec<String> {
         let line = |open: &Open| {
             let address = open
@@ -186,13 +187,12 @@ impl Listeners {
         self.open.iter().map(line).collect()
     }
 
-    /// Lets go of all of them, with the files of Unix sockets, at the end.
+    /// Closes all listeners and removes the files of Unix sockets.
     pub(super) fn close(&mut self) {
         self.open.drain(..).for_each(|open| open.remove_file());
     }
 
-    /// The sockets of an address: those that were inherited, or new ones; and whether they are the
-    /// service manager's.
+    /// The sockets for an address, inherited or new, and whether they belong to the service manager.
     fn obtain(
         &self,
         rules: &Listen,
@@ -204,7 +204,7 @@ impl Listeners {
             let mut found = inherited.remove(at);
             sockets.append(&mut found.sockets);
             is_managed |= found.is_managed;
-            // Several addresses with port 0 are told apart by their order only.
+            // Several addresses with port 0 are distinguished by their order.
             if address.ends_with(":0") {
                 break;
             }
@@ -212,7 +212,7 @@ impl Listeners {
         if sockets.is_empty() {
             return Ok((self.bind(rules)?, false));
         }
-        // There may be more workers than there were.
+        // The number of workers may have increased.
         if let Some(ListenSocket::Tcp(first)) = sockets.first()
             && sockets.len() > 1
             && let Ok(address) = first.local_addr()
@@ -230,12 +230,12 @@ impl Listeners {
         let explain = |error: io::Error| {
             let unix = matches!(rules.address, Address::Unix(_));
             let hint = match error.kind() {
-                io::ErrorKind::AddrInUse if unix => "; another program listens there",
-                io::ErrorKind::AddrInUse => "; another program has it, choose another port",
+                io::ErrorKind::AddrInUse if unix => "; another program listens on it",
+                io::ErrorKind::AddrInUse => "; another program uses it: choose another port",
                 io::ErrorKind::PermissionDenied if unix => {
-                    "; check that the folder may be written by this user"
+                    "; check that this user may write to the directory"
                 }
-                io::ErrorKind::NotFound => "; check that the folder exists",
+                io::ErrorKind::NotFound => "; check that the directory exists",
                 io::ErrorKind::PermissionDenied => {
                     "; ports below 1024 need root or CAP_NET_BIND_SERVICE"
                 }
@@ -251,7 +251,7 @@ impl Listeners {
             }
             Address::Tcp(address) => *address,
         };
-        // A wildcard and an address of the machine may both be ours, and share a port.
+        // A wildcard and a specific address of this server may share a port.
         let own = self.open.iter().any(
             |open| matches!(&open.rules.address, Address::Tcp(tcp) if tcp.port() == address.port()),
         );
@@ -261,7 +261,7 @@ impl Listeners {
         let mut sockets = Vec::new();
         for _ in 0..self.workers {
             let socket = listen::bind(address, rules.backlog).map_err(explain)?;
-            // Port 0 is chosen once, and then shared.
+            // The kernel chooses port 0 once; the other sockets share it.
             address = socket.local_addr().map_err(explain)?;
             sockets.push(ListenSocket::Tcp(socket));
         }
@@ -270,7 +270,7 @@ impl Listeners {
 }
 
 impl Open {
-    /// Has the sockets follow what the configuration says of them now.
+    /// Applies changed rules to the open sockets.
     fn adapt(&self, rules: &Listen) -> io::Result<()> {
         if self.rules.backlog != rules.backlog {
             for socket in &*self.sockets {
@@ -289,7 +289,7 @@ impl Open {
         if self.rules.tls { "https" } else { "http" }
     }
 
-    /// The address that the socket is bound to; `None` of a Unix socket.
+    /// The address that the socket is bound to; `None` for a Unix socket.
     fn local_address(&self) -> Option<SocketAddr> {
         match self.sockets.first()? {
             ListenSocket::Tcp(socket) => socket.local_addr().ok(),
@@ -301,12 +301,12 @@ impl Open {
         if let Address::Unix(path) = &self.rules.address
             && !self.is_managed
         {
-            // It may be gone with its folder.
+            // The file may have been removed already.
             if let Err(error) = std::fs::remove_file(path)
                 && error.kind() == io::ErrorKind::PermissionDenied
             {
                 tracing::warn!(
-                    "{} stays behind: {error}; put it into a folder that the server's user may write to",
+                    "{} cannot be removed: {error}; use a directory that the server's user may write to",
                     self.rules.address
                 );
             }

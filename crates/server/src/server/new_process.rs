@@ -1,7 +1,7 @@
-//! The new process of an upgrade: it is started, receives the listening sockets, and serves or is ended.
+//! The new process of an upgrade: starts it, sends the listening sockets, and waits until it serves or kills it.
 //!
-//! Nothing here blocks the thread that takes commands: the program is started by a thread of its own, as its
-//! file system may not respond, and everything else is polled.
+//! Nothing here blocks the control thread: another thread starts the program, as its file system may not respond, and
+//! everything else is asynchronous.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -25,21 +25,21 @@ use crate::config::Confinement;
 use crate::listen::ListenSocket;
 
 /// An address with its sockets, and whether they belong to the service manager.
-pub(super) type Handed = (String, Arc<[ListenSocket]>, bool);
+pub(super) type PassedListener = (String, Arc<[ListenSocket]>, bool);
 
-/// What a new process is started with.
+/// The parameters of a start.
 pub(super) struct Start {
     pub(super) program: PathBuf,
-    /// What this process has given up, and the new one inherits.
+    /// The restrictions of this process, which the new one inherits.
     pub(super) confinement: Confinement,
-    /// What starts programs where this thread may not.
+    /// Starts programs where seccomp forbids it to this thread.
     pub(super) starter: Option<Starter>,
-    pub(super) listeners: Vec<Handed>,
-    /// The longest time until it serves.
+    pub(super) listeners: Vec<PassedListener>,
+    /// How long the process may take until it serves.
     pub(super) limit: Duration,
 }
 
-/// The new process, which is killed when this is dropped before it serves.
+/// The new process. Dropping this before the process serves kills the process.
 struct NewProcess {
     process: Process,
     socket: UnixDatagram,
@@ -48,27 +48,27 @@ struct NewProcess {
 
 /// Why the new process does not serve.
 enum Failure {
-    /// It says so itself.
+    /// The process has sent the reason.
     Reported(String),
-    /// It closed its side of the connection, as it does when it ends.
+    /// The process has closed the connection, probably because it has ended.
     Closed,
-    /// Anything else.
+    /// Any other reason.
     Other(String),
 }
 
-/// How often it is looked whether the process has ended.
-const LOOK: Duration = Duration::from_millis(10);
+/// Interval at which the exit of the process is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How long a process that has closed its connection may take to end.
-const ENDS: Duration = Duration::from_secs(1);
-/// How long a process has to live on once it has said that it serves.
-const SETTLES: Duration = Duration::from_millis(200);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a process must stay alive after it has reported that it serves.
+const SETTLING_TIME: Duration = Duration::from_millis(200);
 
 impl Start {
-    /// Starts the process and waits until it serves: its number. Whenever that fails, or this future is
-    /// dropped, the process is killed.
+    /// Starts the process, waits until it serves, and returns its PID. On failure, or when the future is dropped, the
+    /// process is killed.
     ///
     /// # Errors
-    /// Why it does not serve, in the words of the process where it has said anything.
+    /// Why it does not serve; the reason that the process has sent, if any.
     pub(super) async fn run(self) -> Result<u32, String> {
         let began = Instant::now();
         let program = self.program.display().to_string();
@@ -77,8 +77,8 @@ impl Start {
             Ok(Err(error)) => return Err(format!("{program}: {error}")),
             Err(_) => {
                 return Err(format!(
-                    "{program} could not be started within {} (upgrade_timeout); check the file \
-                     system that it is on",
+                    "{program} could not be started within {} (upgrade_timeout); check its file \
+                     system",
                     seconds(self.limit)
                 ));
             }
@@ -88,7 +88,7 @@ impl Start {
             Ok(Ok(())) => return Ok(process.process.release()),
             Ok(Err(failure)) => failure,
             Err(_) => Failure::Other(format!(
-                "the new process does not serve within {} (upgrade_timeout) and was ended",
+                "the new process did not serve within {} (upgrade_timeout) and was killed",
                 seconds(self.limit)
             )),
         };
@@ -105,11 +105,11 @@ impl Start {
         variables(&mut command, &self.confinement);
         let child = start_program(command, self.starter.as_ref())?.await;
         let child =
-            child.map_err(|_| io::Error::other("the thread that starts programs has ended"))??;
+            child.map_err(|_| io::Error::other("the thread that starts programs has ended; restart the server"))??;
         let process = Process(Some(child));
         Ok(NewProcess {
             process,
-            // It knows readiness and messages; what they carry besides is sent and received here.
+            // Used for readiness and messages only; this module sends and receives the descriptors.
             socket: UnixDatagram::from_std(socket.into())?,
             errors: Errors { pipe: Receiver::from_owned_fd(errors)?, last: Vec::new() },
         })
@@ -121,33 +121,33 @@ fn seconds(limit: Duration) -> String {
 }
 
 impl NewProcess {
-    async fn take_over(&mut self, listeners: &[Handed]) -> Result<(), Failure> {
+    async fn take_over(&mut self, listeners: &[PassedListener]) -> Result<(), Failure> {
         let Self { process, socket, errors } = self;
         tokio::select! {
             biased;
             served = converse(socket, listeners) => served?,
             never = errors.follow() => match never {},
         }
-        match process.ends_within(SETTLES).await {
+        match process.ends_within(SETTLING_TIME).await {
             None => Ok(()),
             Some(status) => Err(Failure::Other(format!(
-                "the new process said that it serves, and ended ({status})"
+                "the new process reported that it serves, and then ended ({status})"
             ))),
         }
     }
 
-    /// Kills the process, if it has not ended, and says what became of it.
+    /// Kills the process if it has not ended, and describes why it does not serve.
     async fn end(mut self, failure: Failure) -> String {
         let mut why = match failure {
             Failure::Reported(why) | Failure::Other(why) => why,
-            Failure::Closed => match self.process.ends_within(ENDS).await {
+            Failure::Closed => match self.process.ends_within(EXIT_TIMEOUT).await {
                 Some(status) => format!("the new process ended ({status})"),
-                None => "the new process closed its connection to this one, and was ended".into(),
+                None => "the new process closed its connection to this one and was killed".into(),
             },
         };
         self.process.kill();
-        // Its last lines are there once it has ended.
-        self.process.ends_within(ENDS).await;
+        // All its output is available once it has ended.
+        self.process.ends_within(EXIT_TIMEOUT).await;
         self.errors.read_rest();
         let lines = self.errors.last_lines();
         if !lines.is_empty() {
@@ -157,9 +157,9 @@ impl NewProcess {
     }
 }
 
-/// Hands the listeners over, and waits for the process to say that it serves.
-async fn converse(socket: &UnixDatagram, listeners: &[Handed]) -> Result<(), Failure> {
-    let handed = async {
+/// Sends the listeners, and waits for the process to report that it serves.
+async fn converse(socket: &UnixDatagram, listeners: &[PassedListener]) -> Result<(), Failure> {
+    let sending = async {
         for (address, sockets, is_managed) in listeners {
             for part in sockets.chunks(super::handover::DESCRIPTORS) {
                 let send = || send_listener(socket, address, part, *is_managed);
@@ -168,15 +168,15 @@ async fn converse(socket: &UnixDatagram, listeners: &[Handed]) -> Result<(), Fai
         }
         socket.async_io(Interest::WRITABLE, || send_end(socket)).await
     };
-    // Where that fails, the process may have said why before it closed the connection.
-    let handed: io::Result<()> = handed.await;
+    // If sending fails, the process may have sent the reason before it closed the connection.
+    let sent: io::Result<()> = sending.await;
     match socket.async_io(Interest::READABLE, || receive(socket)).await {
         Ok((text, _)) => match Message::read(&text) {
-            Some(Message::Ready) if handed.is_ok() => Ok(()),
+            Some(Message::Ready) if sent.is_ok() => Ok(()),
             Some(Message::Failed(why)) => Err(Failure::Reported(why)),
             None if text.is_empty() => Err(Failure::Closed),
             _ => {
-                Err(Failure::Other("the new process sent a message that is not understood".into()))
+                Err(Failure::Other("the new process sent an unknown message".into()))
             }
         },
         Err(error) => match error.kind() {
@@ -186,28 +186,28 @@ async fn converse(socket: &UnixDatagram, listeners: &[Handed]) -> Result<(), Fai
     }
 }
 
-/// A process that is killed when this is dropped, unless it was released.
+/// A child process. Dropping this kills it, unless it was released.
 struct Process(Option<Child>);
 
 impl Process {
-    /// Lets it live on: its number.
+    /// Returns the PID and lets the process run.
     fn release(mut self) -> u32 {
         self.0.take().map_or(0, |child| child.id())
     }
 
     fn kill(&mut self) {
         if let Some(child) = &mut self.0 {
-            // It may have ended by itself.
+            // The process may have ended already.
             let _ = child.kill();
         }
     }
 
-    /// Its status if it has ended, or does so within that time.
+    /// The exit status, if the process ends within `time`.
     async fn ends_within(&mut self, time: Duration) -> Option<ExitStatus> {
         let (child, began) = (self.0.as_mut()?, Instant::now());
         loop {
             match child.try_wait() {
-                Ok(None) if began.elapsed() < time => sleep(LOOK).await,
+                Ok(None) if began.elapsed() < time => sleep(POLL_INTERVAL).await,
                 Ok(status) => return status,
                 Err(_) => return None,
             }
@@ -219,27 +219,27 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
         if let Some(mut child) = self.0.take() {
-            // One that hangs in the kernel ends later, and nobody waits for it.
+            // A process that hangs in the kernel ends later: another thread reaps it.
             let _ = std::thread::Builder::new().name("upgrade".into()).spawn(move || child.wait());
         }
     }
 }
 
-/// What the new process writes to its standard error before it has taken over this process's.
+/// The standard error of the new process, until it uses that of this process.
 struct Errors {
     pipe: Receiver,
-    /// The last of it.
+    /// The last [`Self::KEPT`] bytes.
     last: Vec<u8>,
 }
 
 impl Errors {
-    /// Bytes that are kept.
+    /// Number of bytes that are kept.
     const KEPT: usize = 2048;
-    /// Lines that are reported, and characters of one.
+    /// Maximum number of lines in a report, and of characters in a line.
     const LINES: usize = 5;
     const LENGTH: usize = 200;
 
-    /// Passes everything on to this process's standard error, without an end.
+    /// Copies all output to this process's standard error. Never returns.
     async fn follow(&mut self) -> Infallible {
         while self.pipe.readable().await.is_ok() {
             if !self.read_rest() {
@@ -249,15 +249,15 @@ impl Errors {
         pending().await
     }
 
-    /// Reads what is there. False when nothing will follow.
+    /// Reads the available output. Returns false at the end of it.
     fn read_rest(&mut self) -> bool {
         let mut buffer = [0; 4096];
-        // A process that writes without end does not hold up the rest.
+        // Bounded, so that a process that writes continuously does not block this task.
         for _ in 0..16 {
             match self.pipe.try_read(&mut buffer) {
                 Ok(0) => return false,
                 Ok(count) => {
-                    // It is where the lines would have gone; their loss changes nothing here.
+                    // Losing these lines is harmless.
                     let _ = io::stderr().write_all(&buffer[..count]);
                     self.last.extend_from_slice(&buffer[..count]);
                     let surplus = self.last.len().saturating_sub(Self::KEPT);

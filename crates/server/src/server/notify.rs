@@ -1,4 +1,4 @@
-//! What the service manager is told (`sd_notify`), where there is one that wants to know.
+//! Notifications to the service manager (`sd_notify`).
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
@@ -10,13 +10,13 @@ use rustix::time::{ClockId, clock_gettime};
 /// The service manager.
 pub(super) struct Manager {
     socket: Option<UnixDatagram>,
-    /// How often it wants to hear that the server is alive.
+    /// Interval of watchdog notifications, if the manager expects them.
     pub(super) watchdog: Option<Duration>,
 }
 
 impl Manager {
-    /// The one that the environment names. The connection is made at once: later its socket may be
-    /// out of reach.
+    /// The service manager that the environment names, if any. Connects at once, as a chroot may make its socket
+    /// unreachable later.
     pub(super) fn from_environment() -> Self {
         let socket = std::env::var_os("NOTIFY_SOCKET").and_then(|name| {
             let address = match name.as_bytes() {
@@ -25,7 +25,7 @@ impl Manager {
             };
             let socket = UnixDatagram::unbound().ok()?;
             socket.connect_addr(&address.ok()?).ok()?;
-            // A manager that does not listen holds up nobody.
+            // A manager that does not read must not block the server.
             socket.set_nonblocking(true).ok()?;
             Some(socket)
         });
@@ -35,38 +35,38 @@ impl Manager {
         Self { socket, watchdog: watchdog.map(|micros| Duration::from_micros(micros) / 2) }
     }
 
-    /// The server serves.
+    /// Reports that the server serves.
     pub(super) fn ready(&self) {
-        self.tell("READY=1\n");
+        self.send("READY=1\n");
     }
 
-    /// It is about to read its configuration anew; [`Manager::ready`] is the end of that.
+    /// Reports the start of a reload. [`Manager::ready`] reports its end.
     pub(super) fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         let micros = now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000;
-        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\n"));
+        self.send(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\n"));
     }
 
-    /// Another process serves from now on.
+    /// Reports that another process serves from now on.
     pub(super) fn handed_over(&self, pid: u32) {
-        self.tell(&format!("MAINPID={pid}\nREADY=1\n"));
+        self.send(&format!("MAINPID={pid}\nREADY=1\n"));
     }
 
-    /// It finishes what is under way.
+    /// Reports that the server is stopping.
     pub(super) fn stopping(&self) {
-        self.tell("STOPPING=1\n");
+        self.send("STOPPING=1\n");
     }
 
-    /// It is alive.
+    /// Reports that the server is alive.
     pub(super) fn alive(&self) {
-        self.tell("WATCHDOG=1\n");
+        self.send("WATCHDOG=1\n");
     }
 
-    fn tell(&self, message: &str) {
+    fn send(&self, message: &str) {
         if let Some(socket) = &self.socket
             && let Err(error) = socket.send(message.as_bytes())
         {
-            tracing::debug!("the service manager does not listen: {error}");
+            tracing::debug!("notifying the service manager: {error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The file that holds the number of the server's process.
+//! The file with the PID of the server.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -24,7 +24,7 @@ impl PidFile {
         &self.path
     }
 
-    /// Writes the number of this process, unless it is there.
+    /// Writes the PID of this process, unless the file has it already.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -33,7 +33,7 @@ impl PidFile {
             return Ok(());
         }
         let number = format!("{}\n", process::id());
-        // In one step where the folder may be written: a reader sees a whole number.
+        // Replace the file atomically where the directory is writable.
         let new = self.path.with_added_extension("new");
         let replaced = fs::write(&new, &number).and_then(|()| fs::rename(&new, &self.path));
         match replaced {
@@ -46,27 +46,27 @@ impl PidFile {
         }
     }
 
-    /// Lets that user write to the file later, in a folder that the user may not write to.
+    /// Changes the owner, so that this user can write the file in a directory that is not writable for the user.
     ///
     /// # Errors
-    /// When it is no file of its own, or this process may not do that.
+    /// When it is not a regular file with one link, or the process lacks the permission.
     pub(super) fn give_to(&self, uid: Uid, gid: Gid) -> io::Result<()> {
         let file = self.open()?;
-        let facts = file.metadata()?;
-        // The folder may be that user's already: what stands there may be a link to anything.
-        if !facts.is_file() || facts.nlink() != 1 {
-            return Err(io::Error::other("it is no file, or has other names"));
+        let metadata = file.metadata()?;
+        // The directory may belong to that user, who could have placed a link to any file there.
+        if !metadata.is_file() || metadata.nlink() != 1 {
+            return Err(io::Error::other("it is not a regular file with a single link"));
         }
         fchown(&file, Some(uid.as_raw()), Some(gid.as_raw()))
     }
 
-    /// Removes it, or empties it where the folder may not be written, unless it is another process's.
+    /// Removes the file, or truncates it where the directory is not writable. Does nothing when it names another process.
     pub(super) fn remove(&self) {
         if !self.is_own() || fs::remove_file(&self.path).is_ok() {
             return;
         }
         if let Err(error) = self.open().and_then(|file| file.set_len(0)) {
-            tracing::warn!("pid_file {} stays behind: {error}", self.path.display());
+            tracing::warn!("pid_file {} cannot be removed: {error}", self.path.display());
         }
     }
 

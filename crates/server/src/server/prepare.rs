@@ -1,4 +1,4 @@
-//! From a configuration to what the workers share, with whatever can be kept of what they shared before.
+//! Builds the shared state of the workers from a configuration, and carries over what a reload keeps.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -21,20 +21,20 @@ use crate::telemetry::{AccessLog, AccessLogSettings, Format, ReverseDns, Reverse
 use crate::tls::Certificates;
 use crate::worker::SharedState;
 
-/// What the workers go by, and the log that they write.
+/// One generation of the configuration: the shared state of the workers, and the access log.
 #[derive(Clone)]
 pub(crate) struct Generation {
     pub(crate) shared: Arc<SharedState>,
-    /// Beside what is shared, so that it ends with the last request that writes to it.
+    /// Not part of `shared`, so that it is closed after the last request that writes to it.
     pub(crate) access_log: Option<Arc<AccessLog>>,
     directories: Arc<HashMap<PathBuf, Option<Place>>>,
 }
 
 impl Generation {
-    /// The first one.
+    /// The generation of a start.
     ///
     /// # Errors
-    /// The first thing that cannot be had.
+    /// The first part that cannot be built.
     pub(crate) fn first(
         config: Config,
         startup: StartupSettings,
@@ -45,7 +45,7 @@ impl Generation {
             watch
                 .inspect_err(|error| {
                     tracing::warn!(
-                        "changes on disk are not notified ({error}); files are checked once a second"
+                        "inotify is not available ({error}): files are checked once a second"
                     );
                 })
                 .ok()
@@ -84,15 +84,15 @@ impl Generation {
         })
     }
 
-    /// The next one, by `config`; this one goes on being of use if it fails. Nothing that both have
-    /// changes before [`Generation::takes_over`].
+    /// The generation of a reload with `config`. State that both generations share does not change before
+    /// [`Generation::takes_over`], so this generation stays usable on failure.
     ///
     /// # Errors
-    /// The first thing that cannot be had.
+    /// The first part that cannot be built.
     pub(crate) fn next(&self, mut config: Config) -> Result<Self, StartError> {
         let before = &*self.shared;
         let (then, now) = (&before.config.server, &mut config.server);
-        // These hold until the next start.
+        // These need a restart.
         now.threads = then.threads;
         now.cache.notify = then.cache.notify;
         now.calls = then.calls;
@@ -142,7 +142,7 @@ impl Generation {
         })
     }
 
-    /// The directories that lead elsewhere than by `before`.
+    /// The directories that resolve differently than in `before`.
     pub(crate) fn moved(&self, before: &Self) -> Vec<Moved> {
         let moved = self
             .directories
@@ -151,9 +151,9 @@ impl Generation {
         moved.map(|(path, now)| Moved { path: path.clone(), now: now.clone() }).collect()
     }
 
-    /// Has every file and script looked for again, from its root on, if any directory has `moved`, and compared with the
-    /// disk otherwise.
-    pub(crate) fn look_again(&self, moved: &[Moved]) {
+    /// Clears the caches of files and scripts if any directory has moved; otherwise makes every entry be checked before its
+    /// next use.
+    pub(crate) fn revalidate(&self, moved: &[Moved]) {
         if moved.is_empty() {
             self.shared.roots.suspect();
             self.shared.cache.expire_all();
@@ -162,8 +162,8 @@ impl Generation {
         }
     }
 
-    /// Ends what is only of use with `before`, and the processes that were started in directories that have `moved`, once
-    /// every worker goes by this one.
+    /// Applies shared limits, and ends what only `before` uses, including the processes of scripts in directories that have
+    /// moved. Called once every worker uses this generation.
     pub(crate) fn takes_over(&self, before: &Self, moved: &[Moved]) {
         let SharedState { config, cache, pools, limiter, roots, protected, bodies, .. } =
             &*self.shared;
@@ -171,7 +171,7 @@ impl Generation {
         before.shared.certificates.retire();
         limiter.set(connections(&config.server));
         cache.retain_sites(|site| config.sites.has(site));
-        // What was an ordinary file so far may be cached.
+        // Files that are protected from now on may be cached.
         if !protected.is_within(&before.shared.protected) {
             cache.clear();
         }
@@ -187,7 +187,7 @@ impl Generation {
     }
 }
 
-/// A directory that the configuration names, as it was found when the configuration was read.
+/// The identity of a configured directory when the configuration was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
     device: u64,
@@ -198,18 +198,18 @@ struct Place {
 
 impl Place {
     fn of(path: &Path) -> Option<Self> {
-        let (real, facts) = (path.canonicalize().ok()?, path.metadata().ok()?);
-        Some(Self { device: facts.dev(), inode: facts.ino(), path: real })
+        let (real, metadata) = (path.canonicalize().ok()?, path.metadata().ok()?);
+        Some(Self { device: metadata.dev(), inode: metadata.ino(), path: real })
     }
 }
 
-/// Where each directory that `config` names leads; [`None`] where that cannot be found.
+/// The identity of each configured directory; `None` for those that cannot be resolved.
 fn directories(config: &Config) -> HashMap<PathBuf, Option<Place>> {
     let paths = config.sites.iter().flat_map(|site| site.directories().collect::<HashSet<_>>());
     paths.map(|path| (path.to_owned(), Place::of(path))).collect()
 }
 
-/// A directory that leads elsewhere than it did by the configuration before.
+/// A configured directory that resolves differently than at the last load.
 pub(crate) struct Moved {
     pub(super) path: PathBuf,
     now: Option<Place>,
@@ -219,9 +219,9 @@ impl fmt::Display for Moved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
         match &self.now {
-            Some(now) if now.path == self.path => write!(f, "{path} is another directory now"),
-            Some(now) => write!(f, "{path} leads to {} now", now.path.display()),
-            None => write!(f, "{path} cannot be found now"),
+            Some(now) if now.path == self.path => write!(f, "{path} was replaced by another directory"),
+            Some(now) => write!(f, "{path} now leads to {}", now.path.display()),
+            None => write!(f, "{path} can no longer be found"),
         }
     }
 }
@@ -234,14 +234,14 @@ fn bounds(server: &Server) -> Bounds {
     }
 }
 
-/// How many connections there may be.
+/// The limits on connections.
 fn connections(server: &Server) -> ConnectionLimits {
     let limit = crate::config::descriptor_limit();
     let connections = server.connections.unwrap_or(limit / 2);
     if connections + server.cache.descriptors > limit {
         tracing::warn!(
-            "{connections} connections and {} cached files may need more than the {limit} \
-             descriptors that this process may have (ulimit -n)",
+            "{connections} connections and {} cached files may need more than the limit of {limit} open files; raise \
+             `limits.open_files`, or ulimit -n",
             server.cache.descriptors
         );
     }
@@ -257,7 +257,7 @@ fn access_log(server: &Server) -> Result<Option<Arc<AccessLog>>, StartError> {
     let format = Format::parse(&log.format).map_err(|error| fail(error.to_string()))?;
     let opened = AccessLog::open(AccessLogSettings::new(&log.path, format)).map_err(|error| {
         fail(format!(
-            "access log {}: {error}; check that the folder exists and may be written",
+            "access log {}: {error}; check that the directory exists and is writable",
             log.path.display()
         ))
     })?;

@@ -1,4 +1,4 @@
-//! The part of a reload that replaces workers.
+//! Replacement of script workers after a reload.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use super::prepare::Generation;
 use crate::control::Answer;
 use crate::handler::script::Renewal;
 
-/// Replaces the workers whose code has changed, or all of them, while other commands are carried out. `text` is the
-/// result of the reload so far; it and what follows are the answer to the command.
+/// Replaces the script workers whose code has changed, or all of them, without blocking other commands. The response to
+/// the command is `text`, the result of the reload, followed by the results of the replacements.
 pub(super) fn workers(generation: &Generation, all: bool, mut text: String, answer: Answer) {
     tracing::info!("{text}");
     let shared = Arc::clone(&generation.shared);
@@ -24,7 +24,7 @@ pub(super) fn workers(generation: &Generation, all: bool, mut text: String, answ
                 Renewal::Failed(scripts, reason) => {
                     has_failed = true;
                     let line =
-                        format!("the workers of {scripts} are not replaced and go on: {reason}");
+                        format!("the workers of {scripts} are not replaced and keep running: {reason}");
                     tracing::error!("{line}");
                     line
                 }
@@ -32,7 +32,7 @@ pub(super) fn workers(generation: &Generation, all: bool, mut text: String, answ
             text += &format!("; {line}");
         }
         if let Some(answer) = answer {
-            // An error says that the client has left.
+            // The client may have disconnected.
             let _ = answer.send(if has_failed { Err(text) } else { Ok(text) });
         }
     });

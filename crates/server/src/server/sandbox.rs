@@ -1,9 +1,9 @@
-//! Confinement: what the server gives up before it serves, so that a fault in it, or in a script, is
-//! worth less to an attacker.
+//! The sandbox: privileges that the server drops before it serves, so that a vulnerability in it or in a script gains an
+//! attacker less.
 //!
-//! Landlock, `no_new_privs` and the filter of system calls hold for a thread and those that it starts,
-//! so that they are applied while there is one thread only. Users are changed once everything that
-//! takes root is open; the system's library does that for all threads.
+//! Landlock, `no_new_privs` and seccomp apply to a thread and the threads that it starts, so they are applied while there
+//! is only one thread. The server switches users after it has opened everything that requires root; libc does that for
+//! all threads.
 
 use std::fmt;
 use std::fs::File;
@@ -25,12 +25,11 @@ use super::seccomp::Starter;
 use super::{StartError, fail};
 use crate::config::{Calls, Config, ErrorLogPlace, Jail, Limits, Places, Server};
 
-/// What a start needs of the world that the server has left.
+/// The state of a process after [`confine`], which a start needs.
 pub struct Confined {
-    /// The user that it becomes.
+    /// The user to which the server switches.
     pub(super) identity: Option<Identity>,
-    /// This program as it was found when it was started: another may stand there by now. `None` when
-    /// it cannot be found again.
+    /// Path of this program as seen from the sandbox; `None` when it is not reachable there.
     pub(super) program: Option<PathBuf>,
 }
 
@@ -40,20 +39,19 @@ impl fmt::Debug for Confined {
     }
 }
 
-/// Takes what `config` allows of resources, and goes into the directory that it names, if any: from then on
-/// there are no other files.
+/// Applies `limits` and `chroot`.
 ///
 /// # Errors
-/// What was asked for and cannot be had.
+/// The first setting that cannot be applied, and why.
 pub fn confine(config: &Config) -> Result<Confined, StartError> {
     let Server { user, group, limits, .. } = &config.server;
     check_script_users(config)?;
     set_limits(limits)?;
     let called = || std::env::args_os().next().map(PathBuf::from).filter(|path| path.is_absolute());
-    // Inside, the first is not to be had where `/proc` is not.
+    // In a chroot, `current_exe` works only where /proc is mounted.
     let program = std::env::current_exe().ok().or_else(called);
     if Jail::entered().is_some() {
-        // The process before has become whom it had to.
+        // The old process of the upgrade has switched users already.
         return Ok(Confined { identity: None, program });
     }
     let identity = identity(user.as_deref(), group.as_deref())?;
@@ -65,13 +63,13 @@ pub fn confine(config: &Config) -> Result<Confined, StartError> {
         fail(format!("chroot {}: {error}{hint}", directory.display()))
     };
     rustix::process::chroot(&directory).map_err(explain)?;
-    // Else what is outside could be reached from here.
+    // Otherwise the working directory would be an escape.
     rustix::process::chdir("/").map_err(explain)?;
     jail.entered_by_now();
     Ok(Confined { identity, program })
 }
 
-/// What a start by this process's user would fail for, as far as that is known beforehand.
+/// Reasons why a start by the user of this process would fail, as far as they are known in advance.
 pub fn hindrances(config: &Config) -> Vec<String> {
     let mut what = Vec::new();
     what.extend(check_script_users(config).err().map(|error| error.to_string()));
@@ -85,11 +83,11 @@ pub fn hindrances(config: &Config) -> Vec<String> {
         return what;
     }
     let Server { user, group, .. } = &config.server;
-    // That there is no such user is told elsewhere.
+    // A missing user is reported elsewhere.
     if let Ok(Some(identity)) = identity(user.as_deref(), group.as_deref())
         && !identity.is_present()
     {
-        what.push(format!("it becomes {}", identity.name));
+        what.push(format!("it switches to {}", identity.name));
     }
     if let Some(jail) = config.jail() {
         what.push(format!("chroot {}", jail.directory().display()));
@@ -97,18 +95,18 @@ pub fn hindrances(config: &Config) -> Vec<String> {
     what
 }
 
-/// Whether this process can give scripts the users and groups that `config` names for them.
+/// Checks that this process can run scripts as the users and groups that `config` names.
 ///
 /// # Errors
 /// The first script for which it cannot, and why.
 pub(crate) fn check_script_users(config: &Config) -> Result<(), StartError> {
     let Some(script) = config.script_of_another_user() else { return Ok(()) };
     let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
-    // A container's root may be without them.
+    // In a container, root may lack them.
     let may = || capabilities(None).is_ok_and(|sets| sets.effective.contains(needed));
     let why = match geteuid().is_root() {
         true if may() => return Ok(()),
-        true => "it may not change users (CAP_SETUID, CAP_SETGID)",
+        true => "the process lacks CAP_SETUID and CAP_SETGID",
         false => "`user` and `group` of scripts need a server that root has started",
     };
     Err(fail(format!("scripts {script}: {why}")))
@@ -122,31 +120,31 @@ fn set_limits(limits: &Limits) -> Result<(), StartError> {
         ("processes", Resource::Nproc, limits.processes),
         ("memory", Resource::As, limits.memory),
     ];
-    for (key, resource, most) in all {
-        let Some(most) = most else { continue };
-        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) }).map_err(
+    for (key, resource, limit) in all {
+        let Some(limit) = limit else { continue };
+        setrlimit(resource, Rlimit { current: Some(limit), maximum: Some(limit) }).map_err(
             |error| {
                 let raised = error == rustix::io::Errno::PERM;
                 let hint =
-                    if raised { "; only root can raise what it was started with" } else { "" };
-                fail(format!("limits: {key} = {most}: {error}{hint}"))
+                    if raised { "; only root can raise a limit" } else { "" };
+                fail(format!("limits: {key} = {limit}: {error}{hint}"))
             },
         )?;
     }
     Ok(())
 }
 
-/// Gives up what can be given up before anything is opened. The answer is what can start programs from now on,
-/// where this thread cannot.
+/// Applies `no_new_privs`, Landlock and seccomp. Returns what can start programs where seccomp forbids it to this
+/// thread.
 ///
 /// # Errors
-/// What was asked for and cannot be had.
-pub(super) fn confine_files_and_calls(
+/// The first setting that cannot be applied, and why.
+pub(super) fn restrict(
     config: &Config,
     confined: &Confined,
 ) -> Result<Option<Starter>, StartError> {
     let server = &config.server;
-    // Later it would be out of reach, or another user's.
+    // After that it could not be created, or not with this owner.
     if let Some(state) = config.state_directory().filter(|state| !state.exists()) {
         make_private(state, confined.identity.as_ref())?;
     }
@@ -155,18 +153,17 @@ pub(super) fn confine_files_and_calls(
             .map_err(|error| fail(format!("no_new_privs: {error}")))?;
     }
     if let Some(mut places) = config.places() {
-        // For a new process that takes over; inside of a directory of its own, its file is among others that
-        // are named.
+        // An upgrade executes the program again. In a chroot, the configuration lists it.
         if config.server.chroot.is_none() {
             places.execute.extend(std::env::current_exe());
         }
-        confine_files(&places, server.calls != Calls::Needed)
+        restrict_files(&places, server.calls != Calls::Needed)
             .map_err(|what| fail(format!("landlock: {what}")))?;
     }
-    super::seccomp::allow(server.calls)
+    super::seccomp::install_filters(server.calls)
 }
 
-/// Makes a directory that only the server's user-to-be may look into.
+/// Creates a directory that is accessible only to the user to which the server switches.
 fn make_private(path: &Path, identity: Option<&Identity>) -> Result<(), StartError> {
     let explain = |error: std::io::Error| fail(format!("{}: {error}", path.display()));
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(explain)?;
@@ -176,11 +173,11 @@ fn make_private(path: &Path, identity: Option<&Identity>) -> Result<(), StartErr
     Ok(())
 }
 
-/// Writes the number of this process, and lets the user that it becomes write there again. The process before
-/// this one is named until this one serves.
+/// Writes the PID file, and makes it writable for the user to which the server switches. In an upgrade, the file names the
+/// old process until this one serves.
 ///
 /// # Errors
-/// When that user could not write it later, or it cannot be written now.
+/// When the file cannot be written now, or not by that user.
 pub(super) fn place_pid_file(
     file: &PidFile,
     confined: &Confined,
@@ -188,7 +185,7 @@ pub(super) fn place_pid_file(
 ) -> Result<(), StartError> {
     let explain = |error: std::io::Error| {
         let path = file.path().display();
-        fail(format!("pid_file {path}: {error}; check that the folder may be written"))
+        fail(format!("pid_file {path}: {error}; check that the directory is writable"))
     };
     if is_first {
         file.write().map_err(explain)?;
@@ -202,21 +199,21 @@ pub(super) fn place_pid_file(
     }
 }
 
-/// Becomes the user that the configuration names. There is no way back.
+/// Switches to the configured user, irrevocably.
 ///
 /// # Errors
-/// When there is no such user, or this process may not become it.
-pub(super) fn become_user(config: &Config, confined: Confined) -> Result<(), StartError> {
-    // It is present already after another process of the server has handed over.
+/// When the user does not exist, or this process lacks the permission.
+pub(super) fn switch_user(config: &Config, confined: Confined) -> Result<(), StartError> {
+    // After an upgrade, the process has the user already.
     let identity = confined.identity.filter(|identity| !identity.is_present());
     let Some(Identity { name, uid, gid, groups }) = identity else { return Ok(()) };
     let explain = |error: nix::Error| {
         let hint =
-            if error == nix::Error::EPERM { "; only root can become another user" } else { "" };
-        fail(format!("becoming {name}: {error}{hint}"))
+            if error == nix::Error::EPERM { "; only root can switch users" } else { "" };
+        fail(format!("switching to {name}: {error}{hint}"))
     };
     if let Some(uid) = uid {
-        give_logs(config, uid, gid);
+        change_log_owner(config, uid, gid);
     }
     if uid.is_some() {
         setgroups(&groups).map_err(explain)?;
@@ -225,15 +222,14 @@ pub(super) fn become_user(config: &Config, confined: Confined) -> Result<(), Sta
     if let Some(uid) = uid {
         setuid(uid).map_err(explain)?;
         if !uid.is_root() && setuid(Uid::from_raw(0)).is_ok() {
-            return Err(fail(format!("becoming {name}: the way back to root is open")));
+            return Err(fail(format!("switching to {name}: the process can still return to root")));
         }
     }
     Ok(())
 }
 
-/// Lets the user that the server becomes open its logs anew: after a rotation, and in a process that
-/// takes over.
-fn give_logs(config: &Config, uid: Uid, gid: Gid) {
+/// Gives the log files to the user to which the server switches, who reopens them after a rotation and in an upgrade.
+fn change_log_owner(config: &Config, uid: Uid, gid: Gid) {
     let server = &config.server;
     let access = server.access_log.as_ref().map(|log| &*log.path);
     let error = match &server.error_log.place {
@@ -241,40 +237,45 @@ fn give_logs(config: &Config, uid: Uid, gid: Gid) {
         _ => None,
     };
     for path in access.into_iter().chain(error).filter(|path| path.is_absolute()) {
-        // The folder may be that user's already: what stands there may be a link to anything.
+        // The directory may belong to that user, who could have placed a link to any file there.
         let given = File::options()
             .append(true)
             .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
             .open(path)
             .and_then(|file| {
-                let facts = file.metadata()?;
-                match (facts.is_file(), facts.nlink()) {
+                let metadata = file.metadata()?;
+                match (metadata.is_file(), metadata.nlink()) {
                     (true, 1) => fchown(&file, Some(uid.as_raw()), Some(gid.as_raw())),
-                    (true, _) => Err(std::io::Error::other("it has other names, too")),
+                    (true, _) => Err(std::io::Error::other("the file has several links")),
                     (false, _) => Ok(()),
                 }
             });
         if let Err(error) = given {
-            tracing::warn!("{} stays another user's: {error}", path.display());
+            tracing::warn!("the owner of {} cannot be changed: {error}", path.display());
         }
     }
 }
 
+/// A user with groups.
 pub(super) struct Identity {
     pub(super) name: String,
     pub(super) uid: Option<Uid>,
     pub(super) gid: Gid,
-    /// All of its groups; those of the process stay when there is no user.
+    /// All groups of the user; empty when there is only a group.
     pub(super) groups: Vec<Gid>,
 }
 
 impl Identity {
-    /// Whether this process has it.
+    /// Whether this process has the identity already.
     pub(super) fn is_present(&self) -> bool {
         self.uid.is_none_or(|uid| uid == geteuid()) && self.gid == getegid()
     }
 }
 
+/// Looks up a user and a group.
+///
+/// # Errors
+/// When one of them does not exist.
 pub(super) fn identity(
     user: Option<&str>,
     group: Option<&str>,
@@ -298,34 +299,34 @@ pub(super) fn identity(
     let user = User::from_name(name).ok().flatten();
     let user = user.ok_or_else(|| fail(format!("user: there is no user {name:?}")))?;
     let gid = group.unwrap_or(user.gid);
-    // Looked up while the system's files are there.
+    // Looked up now, while /etc/group is available.
     let text = std::ffi::CString::new(name).map_err(|error| fail(error.to_string()))?;
     let groups = getgrouplist(&text, gid)
         .map_err(|error| fail(format!("user: the groups of {name:?}: {error}")))?;
     Ok(Some(Identity { name: format!("user {name}"), uid: Some(user.uid), gid, groups }))
 }
 
-/// Whether there are such users and groups.
+/// Checks that a user and a group exist.
 ///
 /// # Errors
-/// The first that there is not.
+/// The first that does not exist.
 pub(crate) fn check_identity(user: Option<&str>, group: Option<&str>) -> Result<(), String> {
     identity(user, group).map(drop).map_err(|error| error.to_string())
 }
 
-/// Lets this thread, and all that it starts, use no other files than those.
-fn confine_files(places: &Places, starts_programs: bool) -> Result<(), String> {
-    // What later versions add is only of use where the kernel knows it.
+/// Restricts this thread and all that it starts to `places` (Landlock).
+fn restrict_files(places: &Places, starts_programs: bool) -> Result<(), String> {
+    // Older kernels ignore access rights that they do not know.
     let abi = ABI::V5;
     let read = AccessFs::from_read(abi) & !BitFlags::from(AccessFs::Execute);
     let execute = AccessFs::from_read(abi);
-    // Without devices: those need not be made.
+    // Without device files, which no script has to create.
     let write =
         AccessFs::from_all(abi) & !(AccessFs::Execute | AccessFs::MakeChar | AccessFs::MakeBlock);
     let socket = AccessFs::MakeSock | AccessFs::RemoveFile;
-    // The server's own scratch files have no names.
+    // The server's own temporary files have no names.
     let unnamed = AccessFs::ReadFile | AccessFs::WriteFile;
-    let scratch = if starts_programs { write } else { unnamed };
+    let temporary = if starts_programs { write } else { unnamed };
     let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
     let explain = |error: landlock::RulesetError| error.to_string();
     let mut rules = Ruleset::default()
@@ -343,25 +344,25 @@ fn confine_files(places: &Places, starts_programs: bool) -> Result<(), String> {
         rules = rules.add_rules(path_beneath_rules(paths, access)).map_err(explain)?;
     }
     let always: [(&[&str], BitFlags<AccessFs>); 4] =
-        [(&PROGRAMS, execute), (&SETTINGS, read), (&DEVICES, device), (&SCRATCH, scratch)];
+        [(&PROGRAMS, execute), (&SETTINGS, read), (&DEVICES, device), (&TEMPORARY, temporary)];
     for (paths, access) in always {
         let there = paths.iter().filter(|path| Path::new(path).exists());
         rules = rules.add_rules(path_beneath_rules(there, access)).map_err(explain)?;
     }
     let status = rules.restrict_self().map_err(explain)?;
     match status.ruleset {
-        RulesetStatus::NotEnforced => Err("the kernel does not have it".into()),
+        RulesetStatus::NotEnforced => Err("the kernel does not support it".into()),
         RulesetStatus::PartiallyEnforced => {
-            tracing::info!("landlock: the kernel knows an older form of it, which is in force");
+            tracing::info!("landlock: the kernel supports an older version only, which is in force");
             Ok(())
         }
         RulesetStatus::FullyEnforced => Ok(()),
     }
 }
 
-/// Where programs and their libraries are.
+/// Directories of programs and libraries.
 const PROGRAMS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt"];
-/// What programs commonly read: none of it is secret.
+/// Files that programs commonly read. None is secret.
 const SETTINGS: [&str; 24] = [
     "/etc/alternatives",
     "/etc/ca-certificates",
@@ -390,5 +391,5 @@ const SETTINGS: [&str; 24] = [
 ];
 const DEVICES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
-/// Where the cache's copies, spooled bodies and workers' sockets are.
-const SCRATCH: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
+/// Directories for cached copies, buffered request bodies and sockets of script workers.
+const TEMPORARY: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];

@@ -1,12 +1,11 @@
-//! The calls of the system that this process may make (seccomp), and the one thread that may make more.
+//! System call filters (seccomp), and the one thread that may start programs.
 //!
-//! A filter is inherited by whatever is started. A server that starts scripts can only refuse what no
-//! script needs; one that starts none refuses all that it does not need itself. Then there are three
-//! filters, of which the strictest decides: one lets calls pass that are on a list; one says of `clone3`,
-//! whose arguments a filter cannot see, that the kernel does not have it, so that `clone` is used instead;
-//! and one refuses new processes to all threads but the one that is asked for them at an upgrade. Threads
-//! share their memory: whoever runs code of their own in this process could have that thread start something,
-//! which would be as confined.
+//! Child processes inherit a filter. A server that starts scripts can only deny what no script needs; one that starts no
+//! scripts denies everything that it does not need itself, by three filters, of which the strictest applies: an allow
+//! list; a filter that answers `clone3`, whose arguments a filter cannot inspect, with ENOSYS, so that libc uses `clone`;
+//! and a filter that denies new processes to all threads but the one that starts the new process of an upgrade. Threads
+//! share memory, so an attacker who executes code in this process could make that thread start a program; that program
+//! would have the same filters.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,28 +22,28 @@ use tokio::sync::oneshot;
 use super::{StartError, fail};
 use crate::config::Calls;
 
-/// Calls, each with what its arguments have to be: one of these, or anything where there are none.
+/// System calls with alternative conditions on their arguments; no conditions match any arguments.
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Lets this thread, and all that it starts, make those calls only. What may start programs after that is
-/// the answer, where it is not everything.
+/// Restricts the system calls of this thread and all that it starts. Returns the thread that may start programs after
+/// that, if this one may not.
 ///
 /// # Errors
-/// When that cannot be had.
-pub(super) fn allow(calls: Calls) -> Result<Option<Starter>, StartError> {
+/// When a filter cannot be installed.
+pub(super) fn install_filters(calls: Calls) -> Result<Option<Starter>, StartError> {
     match calls {
         Calls::Any => Ok(None),
         Calls::Harmless => {
-            install(harmful().and_then(|calls| refusal(calls, libc::EPERM)))?;
-            // Its arguments are out of a filter's sight; libraries then use `clone`.
-            refuse(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS).map(|()| None)
+            install(harmful().and_then(|calls| deny_filter(calls, libc::EPERM)))?;
+            // A filter cannot inspect its arguments; libc falls back to `clone`.
+            deny(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS).map(|()| None)
         }
         Calls::Needed => allow_needed().map(Some),
     }
 }
 
-/// What no web site has a use for. In a user namespace of its own a process is root, which opens much of the
-/// kernel to it.
+/// Calls that no script of a web site needs. In its own user namespace a process is root, which exposes much of the
+/// kernel.
 fn harmful() -> Result<Rules, BackendError> {
     let mut calls: Rules = DENIED.iter().map(|&call| (call, Vec::new())).collect();
     let flag = libc::CLONE_NEWUSER as u64;
@@ -60,13 +59,13 @@ fn allow_needed() -> Result<Starter, StartError> {
         SeccompFilter::new(calls, refused, SeccompAction::Allow, architecture()?)
     }))?;
     let unknown = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
-    refuse(unknown, libc::ENOSYS)?;
-    let starter = Starter::begin().map_err(|error| fail(format!("starting a thread: {error}")))?;
-    install(programs().and_then(|calls| refusal(calls, libc::EPERM)))?;
+    deny(unknown, libc::ENOSYS)?;
+    let starter = Starter::begin().map_err(|error| fail(format!("starting the thread for upgrades: {error}")))?;
+    install(programs().and_then(|calls| deny_filter(calls, libc::EPERM)))?;
     Ok(starter)
 }
 
-/// What is needed, with what its arguments have to be.
+/// The calls that the server needs, with conditions on their arguments.
 fn needed() -> Result<Rules, BackendError> {
     let mut calls: Rules = NEEDED.iter().chain(OLDER).map(|&call| (call, Vec::new())).collect();
     let ioctl = IOCTLS.iter().map(|&request| rule([(1, Eq, u64::from(request))]));
@@ -81,14 +80,14 @@ fn needed() -> Result<Rules, BackendError> {
             sockets.push(rule([(0, Eq, family as u64), kind])?);
         }
     }
-    // What the system tells of a connection.
+    // sock_diag: the state of a connection.
     let diagnosis = libc::NETLINK_SOCK_DIAG as u64;
     sockets.push(rule([(0, Eq, libc::AF_NETLINK as u64), (2, Eq, diagnosis)])?);
     calls.insert(libc::SYS_socket, sockets);
     Ok(calls)
 }
 
-/// What starts programs: new threads are no new processes.
+/// Calls that start programs, but not those that start threads.
 fn programs() -> Result<Rules, BackendError> {
     let process = rule([(0, MaskedEq(libc::CLONE_THREAD as u64), 0)])?;
     Ok(BTreeMap::from([
@@ -98,7 +97,7 @@ fn programs() -> Result<Rules, BackendError> {
     ]))
 }
 
-/// Holds for a call whose arguments, by their numbers, are all like that.
+/// A rule that matches when all conditions on arguments (by index) hold.
 fn rule<const N: usize>(
     arguments: [(u8, SeccompCmpOp, u64); N],
 ) -> Result<SeccompRule, BackendError> {
@@ -109,11 +108,11 @@ fn rule<const N: usize>(
 }
 
 /// Has these calls fail.
-fn refuse(calls: Rules, error: i32) -> Result<(), StartError> {
-    install(refusal(calls, error))
+fn deny(calls: Rules, error: i32) -> Result<(), StartError> {
+    install(deny_filter(calls, error))
 }
 
-fn refusal(calls: Rules, error: i32) -> Result<SeccompFilter, BackendError> {
+fn deny_filter(calls: Rules, error: i32) -> Result<SeccompFilter, BackendError> {
     let error = SeccompAction::Errno(error as u32);
     SeccompFilter::new(calls, SeccompAction::Allow, error, architecture()?)
 }
@@ -128,38 +127,38 @@ fn architecture() -> Result<TargetArch, BackendError> {
     TargetArch::try_from(std::env::consts::ARCH)
 }
 
-/// The one thread that may start programs. It was begun before that was refused to the others.
+/// The one thread that may start programs. It was started before the filter that denies it to the others.
 #[derive(Debug, Clone)]
 pub(super) struct Starter {
-    orders: mpsc::Sender<Start>,
+    requests: mpsc::Sender<Start>,
 }
 
-/// What to start, and who gets the process.
+/// A command, and the channel for the resulting process.
 type Start = (Command, oneshot::Sender<io::Result<Child>>);
 
 impl Starter {
     fn begin() -> io::Result<Self> {
-        let (orders, received) = mpsc::channel::<Start>();
+        let (requests, received) = mpsc::channel::<Start>();
         let serve = move || received.into_iter().for_each(perform);
         std::thread::Builder::new().name("upgrade".into()).spawn(serve)?;
-        Ok(Self { orders })
+        Ok(Self { requests })
     }
 }
 
-/// Starts a program by `starter`, or by a thread of its own where this one may start programs. A file system
-/// that does not respond holds up only that thread.
+/// Starts a program on the thread of `starter`, or on a new thread. A file system that does not respond blocks only that
+/// thread.
 ///
 /// # Errors
-/// When there is no thread for it.
+/// When no thread is available.
 pub(super) fn start_program(
     command: Command,
     starter: Option<&Starter>,
 ) -> io::Result<oneshot::Receiver<io::Result<Child>>> {
     let (answer, started) = oneshot::channel();
     match starter {
-        Some(Starter { orders }) => orders
+        Some(Starter { requests }) => requests
             .send((command, answer))
-            .map_err(|_| io::Error::other("the thread that starts programs has ended"))?,
+            .map_err(|_| io::Error::other("the thread that starts programs has ended; restart the server"))?,
         None => {
             let start = move || perform((command, answer));
             std::thread::Builder::new().name("upgrade".into()).spawn(start)?;
@@ -170,17 +169,17 @@ pub(super) fn start_program(
 
 fn perform((mut command, answer): Start) {
     if let Err(Ok(mut late)) = answer.send(command.spawn()) {
-        // Nothing waits for it any more.
+        // The upgrade was abandoned.
         let _ = late.kill();
         let _ = late.wait();
     }
 }
 
-/// `CLONE_NEW*`, as far as they are among `clone`'s.
+/// The `CLONE_NEW*` flags of `clone`.
 const NAMESPACES: u64 = 0x7E02_0000;
-/// Of a socket's type: the rest are flags.
+/// The type bits of a socket type; the others are flags.
 const KIND_OF_SOCKET: u64 = 0xF;
-/// Whether something is a terminal and how wide; that descriptors do not block and are not inherited.
+/// Terminal detection and size, non-blocking mode, close-on-exec.
 const IOCTLS: [u32; 7] = [
     libc::TCGETS as u32,
     libc::TCGETS2 as u32,
@@ -191,8 +190,8 @@ const IOCTLS: [u32; 7] = [
     libc::FIONCLEX as u32,
 ];
 
-/// What the server needs, with the libraries that it is made of and the system's: to start, which the new
-/// process of an upgrade does by the filter of the old one, and to serve.
+/// Calls that the server and its libraries need to serve and to start: the new process of an upgrade starts with the filter
+/// of the old one.
 const NEEDED: [i64; 162] = [
     // Memory
     libc::SYS_brk,

@@ -1,4 +1,4 @@
-//! Upgrades: a new process of the program takes over while this one goes on serving, and taking commands.
+//! Upgrades: a new process takes over the listeners, while this one continues to serve and to accept commands.
 
 use std::future::pending;
 use std::pin::Pin;
@@ -12,17 +12,17 @@ use crate::control::Answer;
 
 type Attempt = Pin<Box<dyn Future<Output = Result<u32, String>>>>;
 
-/// An upgrade under way. When it is dropped, the new process is killed.
+/// A running upgrade. Dropping it kills the new process.
 pub(super) struct Upgrade {
     attempt: Attempt,
     began: Instant,
-    /// Who gets the result; `None` when the command came by a signal.
+    /// Receives the result; `None` when the command came by a signal.
     answer: Answer,
-    /// The configuration was read again since, so that the new process may have an older one.
+    /// The configuration was reloaded since, so the new process may have read an older one.
     pub(super) has_old_configuration: bool,
 }
 
-/// The result of the upgrade under way: the number of the new process, or why it does not serve.
+/// Waits for the result of the running upgrade, if any: the PID of the new process, or why it does not serve.
 pub(super) async fn end_of(upgrade: &mut Option<Upgrade>) -> Result<u32, String> {
     match upgrade {
         Some(upgrade) => upgrade.attempt.as_mut().await,
@@ -31,11 +31,11 @@ pub(super) async fn end_of(upgrade: &mut Option<Upgrade>) -> Result<u32, String>
 }
 
 fn unchanged(why: impl std::fmt::Display) -> String {
-    format!("not handed over, this process goes on: {why}")
+    format!("not upgraded, this process keeps serving: {why}")
 }
 
 impl Running {
-    /// Begins an upgrade, whose result goes to `answer`.
+    /// Starts an upgrade. `answer` receives the result.
     pub(super) fn begin_upgrade(&mut self, answer: Answer) {
         match self.attempt() {
             Ok(attempt) => {
@@ -47,18 +47,17 @@ impl Running {
         }
     }
 
-    /// What starts a new process of the program and has it take over the listeners. As long as it does not
-    /// serve, nothing changes.
+    /// A future that starts a new process and passes the listeners to it. Nothing changes until the new process serves.
     fn attempt(&self) -> Result<Attempt, String> {
         if let Some(other) = &self.upgrade {
             let since = other.began.elapsed().as_secs_f64();
             return Err(format!(
-                "another upgrade is under way, for {since:.1} s; wait for its result"
+                "another upgrade is under way since {since:.1} s; wait for its result"
             ));
         }
         let program = self.program.clone();
         let program =
-            program.ok_or("the program is outside of what the server can reach (chroot)")?;
+            program.ok_or("the program is outside the chroot")?;
         let shared = &self.generation.shared;
         let start = Start {
             program,
@@ -70,7 +69,7 @@ impl Running {
         Ok(Box::pin(start.run()))
     }
 
-    /// Reports the result of the upgrade: the number of the new process when that serves from now on.
+    /// Reports the result of the upgrade. Returns the PID of the new process if it serves.
     pub(super) fn upgraded(&mut self, result: Result<u32, String>) -> Option<u32> {
         let Upgrade { answer, has_old_configuration, .. } = self.upgrade.take()?;
         match result {
@@ -80,14 +79,14 @@ impl Running {
                 if let Some(process) = process.filter(|_| has_old_configuration)
                     && let Err(error) = kill_process(process, Signal::HUP)
                 {
-                    tracing::error!("process {pid} may have an older configuration: {error}");
+                    tracing::error!("process {pid} may have an older configuration, and reloading it failed: {error}");
                 }
-                let text = format!("handed over to process {pid}; answers under way are finished");
+                let text = format!("handed over to process {pid}; responses in progress are finished");
                 report(Ok(text), answer);
                 Some(pid)
             }
             Err(why) => {
-                // The new process may have written its own number.
+                // The new process may have written its own PID.
                 self.write_pid_file();
                 report(Err(unchanged(why)), answer);
                 None

@@ -1,5 +1,5 @@
-//! What a start verifies of a configuration, without opening a socket or changing anything: `dunlin check` does the
-//! same.
+//! Verification of a configuration without opening sockets or changing anything: at start, at reload and in
+//! `dunlin check`.
 
 use std::path::{Path, PathBuf};
 
@@ -9,27 +9,27 @@ use super::access::{Use, failures};
 use super::sandbox::{self, Confined, Identity};
 use crate::config::{Config, Jail, Problem};
 
-/// What was found.
+/// The result of a verification.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// What keeps the server from starting.
+    /// Problems that prevent a start.
     pub errors: Vec<Problem>,
-    /// What will fail or surprise later.
+    /// Problems that cause failures later.
     pub warnings: Vec<Problem>,
 }
 
-/// Verifies the files, programs and users that `config` names. `confined` is what a process that is about to serve
-/// has become; `None` for one that only checks.
+/// Verifies the files, programs and users that `config` names. `confined` is the state of a process that is about to
+/// serve; `None` for one that only checks.
 pub fn verify(config: &Config, confined: Option<&Confined>) -> Findings {
     let looked_up;
     let identity = match confined {
         Some(confined) => confined.identity.as_ref(),
-        // Inside of a chroot no names are known, and the process has its user already.
+        // In a chroot user names are not available, and the process has switched users already.
         None if Jail::entered().is_some() => None,
         None => {
             let server = &config.server;
             let found = sandbox::identity(server.user.as_deref(), server.group.as_deref());
-            // That there is no such user is reported with the files.
+            // A missing user is reported with the files.
             looked_up = found.ok().flatten();
             looked_up.as_ref()
         }
@@ -37,7 +37,7 @@ pub fn verify(config: &Config, confined: Option<&Confined>) -> Findings {
     let mut findings = Findings::default();
     config.verify_files(confined.is_none(), &mut findings);
     if let Some(identity) = identity.filter(|identity| !identity.is_present()) {
-        use_files(config, identity, &mut findings);
+        check_access(config, identity, &mut findings);
     }
     config.warnings(&mut |problem| findings.warnings.push(problem));
     let root = config.server.user.as_deref().is_none_or(|user| user == "root");
@@ -49,15 +49,15 @@ pub fn verify(config: &Config, confined: Option<&Confined>) -> Findings {
     findings
 }
 
-/// A file that the server opens again once it has become another user.
-pub(crate) struct Again {
+/// A file that the server opens again after it has switched users.
+pub(crate) struct ReopenedFile {
     pub(crate) path: PathBuf,
     pub(crate) purpose: Purpose,
-    /// Where it is named, without words.
+    /// Its place in the configuration, with an empty message.
     pub(crate) problem: Problem,
 }
 
-/// What such a file is for.
+/// The purpose of such a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Users,
@@ -77,18 +77,18 @@ impl Purpose {
         }
     }
 
-    /// What fails, and what to do.
+    /// Describes the failure and its remedy.
     fn explain(self, path: &Path, identity: &Identity, error: &str) -> String {
         let (name, gid) = (&identity.name, identity.gid);
         let path = path.display();
         match self {
             Self::Users => {
-                // By number where the system's files are out of reach.
+                // A number where /etc/group is not available.
                 let group = Group::from_gid(gid).ok().flatten();
                 let group = group.map_or_else(|| gid.to_string(), |group| group.name);
                 format!(
-                    "auth: {path}: {name} cannot read it ({error}), and the server becomes that user: \
-                     `chgrp {group} {path}` and `chmod 640 {path}`, and let that user enter every directory on the way"
+                    "auth: {path}: {name} cannot read it ({error}), and the server switches to that user: \
+                     `chgrp {group} {path}` and `chmod 640 {path}`, and let that user enter every directory above it"
                 )
             }
             Self::Certificate => format!(
@@ -111,13 +111,13 @@ impl Purpose {
     }
 }
 
-/// Reports files that the user whom the server becomes cannot use: users' files are read with every login, so that
-/// these keep the server from starting.
-fn use_files(config: &Config, identity: &Identity, findings: &mut Findings) {
-    // What is missing is reported with the other files, or made at the start.
-    let files: Vec<Again> =
+/// Reports files that the user to which the server switches cannot use. Files of users are read at every login, so they
+/// prevent a start.
+fn check_access(config: &Config, identity: &Identity, findings: &mut Findings) {
+    // Missing files are reported elsewhere, or created at start.
+    let files: Vec<ReopenedFile> =
         config.opened_again().into_iter().filter(|file| file.path.exists()).collect();
-    // Once inside of a chroot, this process finds no directory of that name.
+    // In a chroot, the path of the directory does not resolve.
     let root = config.server.chroot.as_deref().filter(|_| Jail::entered().is_none());
     let uses: Vec<_> = files.iter().map(|file| (file.path.clone(), file.purpose.r#use())).collect();
     for (file, failure) in files.iter().zip(failures(identity, &uses, root)) {

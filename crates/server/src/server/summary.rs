@@ -1,0 +1,100 @@
+//! Reports for the log: what a reload has changed, and the totals at exit.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::listeners::Change;
+use super::prepare::Moved;
+use crate::checks::{BandwidthCounts, ConcurrencyCounts, Limited, RateCounts, RouteCounts};
+use crate::config::{Config, Site};
+use crate::worker::SharedState;
+
+/// Describes what a reload has changed.
+pub(super) fn describe_reload(
+    config: &Config,
+    before: &Config,
+    change: &Change,
+    moved: &[Moved],
+    restart: &[&str],
+) -> String {
+    let file = config.path().map_or_else(String::new, |path| format!(" {}", path.display()));
+    let sites = config.sites.iter().count();
+    let has_moved =
+        |site: &Site| site.directories().any(|path| moved.iter().any(|moved| moved.path == path));
+    let is_unchanged = |site: &&Arc<Site>| before.sites.has(site.serial) && !has_moved(site);
+    let unchanged = config.sites.iter().filter(is_unchanged).count();
+    let mut text = format!("reloaded{file}: {unchanged} of {sites} sites unchanged");
+    for (what, addresses) in [("added", &change.opened), ("removed", &change.closed)] {
+        if !addresses.is_empty() {
+            let plural = if addresses.len() == 1 { "" } else { "s" };
+            text += &format!("; {what} listener{plural} {}", addresses.join(", "));
+        }
+    }
+    for directory in moved {
+        text += &format!("; {directory}");
+    }
+    if !restart.is_empty() {
+        text += &format!("; in force after a restart only: {}", restart.join(", "));
+    }
+    text
+}
+
+/// Logs the totals of the file cache, connections and limits.
+pub(super) fn log_totals(shared: &SharedState) {
+    log_cache(shared);
+    log_connections(shared);
+    log_limits(shared);
+}
+
+fn log_cache(shared: &SharedState) {
+    let SharedState { cache, watch, .. } = shared;
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let (bytes, files, descriptors) = cache.usage();
+    tracing::info!(
+        hits = count(&cache.counters.hits),
+        misses = count(&cache.counters.misses),
+        evictions = count(&cache.counters.evictions),
+        changes = watch.as_ref().map_or(0, |watch| count(&watch.invalidations)),
+        bytes,
+        files,
+        descriptors,
+        "file cache: totals at exit"
+    );
+}
+
+/// Logs how many connections were closed or rejected because of limits, if any.
+fn log_connections(shared: &SharedState) {
+    let evicted = shared.limiter.eviction.evicted();
+    let refused = shared.limiter.per_address.refused();
+    if evicted + refused > 0 {
+        tracing::info!(evicted, refused, "connections closed because of limits: totals at exit");
+    }
+}
+
+/// Logs the totals of the limits and throttles of routes.
+fn log_limits(shared: &SharedState) {
+    for counts in shared.config.sites.iter().flat_map(|site| site.limits()) {
+        let RouteCounts { site, route, concurrency, bandwidth, limits } = counts;
+        if let Some(Limited { counts, .. }) = concurrency {
+            let ConcurrencyCounts { served, queued, overdue, refused, expired, left, .. } = counts;
+            tracing::info!(
+                site,
+                route,
+                served,
+                queued,
+                overdue,
+                refused,
+                expired,
+                left,
+                "concurrency throttle: totals at exit"
+            );
+        }
+        if let Some(Limited { counts: BandwidthCounts { sent, refused, .. }, .. }) = bandwidth {
+            tracing::info!(site, route, sent, refused, "bandwidth throttle: totals at exit");
+        }
+        for Limited { rule: limit, counts, .. } in limits {
+            let RateCounts { passed, refused } = counts;
+            tracing::info!(site, route, limit, passed, refused, "rate limit: totals at exit");
+        }
+    }
+}

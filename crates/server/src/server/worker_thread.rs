@@ -1,0 +1,163 @@
+//! The threads of the workers, and the commands that the server's control sends to them.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::{mpsc, oneshot};
+
+use super::listeners::WorkerListener;
+use super::prepare::Generation;
+use crate::listen::{self, ListenerHandle};
+use crate::worker::{Timer, Worker};
+
+/// The control's side of a worker.
+pub(super) struct WorkerHandle {
+    commands: mpsc::UnboundedSender<WorkerCommand>,
+    thread: JoinHandle<()>,
+}
+
+/// A command to a worker. The worker answers by `done`; if it has panicked, `done` is dropped.
+pub(super) enum WorkerCommand {
+    /// Switch to this configuration and these listeners.
+    Apply { generation: Generation, listeners: Vec<WorkerListener>, done: oneshot::Sender<()> },
+    /// Stop accepting, and end when all connections are closed; see [`Worker::drain`].
+    Drain {
+        grace: Duration,
+        /// Another process accepts from the listening sockets.
+        handed_over: bool,
+    },
+    /// Show that the worker is alive.
+    Ping { done: oneshot::Sender<()> },
+}
+
+impl WorkerHandle {
+    /// Starts the thread of worker `number`. The thread decrements `alive` when it ends.
+    ///
+    /// # Errors
+    /// When the system cannot create a thread.
+    pub(super) fn start(number: usize, alive: &Arc<AtomicUsize>) -> std::io::Result<Self> {
+        let (commands, received) = mpsc::unbounded_channel();
+        let alive = Arc::clone(alive);
+        let body = move || {
+            run(number, received);
+            alive.fetch_sub(1, Ordering::Release);
+        };
+        let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(body)?;
+        Ok(Self { commands, thread })
+    }
+
+    pub(super) fn send(&self, command: WorkerCommand) {
+        // It fails when the worker has panicked, which `join` reports.
+        let _ = self.commands.send(command);
+    }
+
+    /// Logs a panic of a worker that has ended. Does not wait for one that has not.
+    pub(super) fn join(self) {
+        if self.thread.is_finished() && self.thread.join().is_err() {
+            tracing::error!("a worker panicked; this is a bug");
+        }
+    }
+}
+
+/// Runs a worker until it is drained or the server is dropped.
+fn run(number: usize, mut commands: mpsc::UnboundedReceiver<WorkerCommand>) {
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(16)
+        // Serve everything that one poll of the sockets has found before the next poll.
+        .event_interval(1024)
+        .global_queue_interval(1024)
+        .build_local(LocalOptions::default());
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!("worker {number} cannot start: {error}");
+            return;
+        }
+    };
+    runtime.block_on(async move {
+        let timer = match Timer::new() {
+            Ok(timer) => timer,
+            Err(error) => {
+                tracing::error!("worker {number} cannot start: timerfd: {error}");
+                return;
+            }
+        };
+        let worker = Worker::new(number);
+        tokio::task::spawn_local(Rc::clone(&worker).tick(timer));
+        let mut handles: HashMap<u64, Rc<ListenerHandle>> = HashMap::new();
+        // The channel closes when the server is dropped.
+        while let Some(command) = commands.recv().await {
+            match command {
+                WorkerCommand::Apply { generation, listeners, done } => {
+                    apply(&worker, generation);
+                    update_listeners(&worker, &mut handles, listeners);
+                    // The control may have stopped waiting.
+                    let _ = done.send(());
+                }
+                WorkerCommand::Ping { done } => {
+                    // The control may have stopped waiting.
+                    let _ = done.send(());
+                }
+                WorkerCommand::Drain { grace, handed_over } => {
+                    if !handed_over {
+                        handles.values().for_each(|handle| handle.close());
+                    }
+                    worker.drain(grace).await;
+                    return;
+                }
+            }
+        }
+    });
+}
+
+/// Switches `worker` to `generation`. The first one also starts the worker's permanent tasks.
+fn apply(worker: &Rc<Worker>, generation: Generation) {
+    let Generation { shared, access_log, .. } = generation;
+    if worker.current().is_none() {
+        let limiter = Arc::clone(&shared.limiter);
+        tokio::task::spawn_local(Rc::clone(worker).evict(Arc::clone(&limiter)));
+        tokio::task::spawn_local(Rc::clone(worker).release_descriptors(limiter));
+        if let Some(watch) = shared.watch.clone() {
+            tokio::task::spawn_local(Rc::clone(worker).follow_changes(Arc::clone(&watch)));
+            tokio::task::spawn_local(Rc::clone(worker).follow_mounts(watch));
+        }
+    }
+    worker.apply(shared, access_log.as_ref());
+}
+
+/// Starts accepting from new listeners, and closes removed ones.
+fn update_listeners(
+    worker: &Rc<Worker>,
+    handles: &mut HashMap<u64, Rc<ListenerHandle>>,
+    listeners: Vec<WorkerListener>,
+) {
+    handles.retain(|id, handle| {
+        let stays = listeners.iter().any(|listener| listener.id == *id);
+        if !stays {
+            handle.close();
+        }
+        stays
+    });
+    for WorkerListener { id, rules, sockets } in listeners {
+        if let Some(handle) = handles.get(&id) {
+            handle.change(rules);
+            continue;
+        }
+        let handle = ListenerHandle::new(rules);
+        for socket in sockets {
+            let accepting = listen::accept(Rc::clone(worker), Rc::clone(&handle), socket);
+            tokio::task::spawn_local(async move {
+                if let Err(error) = accepting.await {
+                    tracing::error!("a listener stopped accepting: {error}");
+                }
+            });
+        }
+        handles.insert(id, handle);
+    }
+}
