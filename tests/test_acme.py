@@ -163,7 +163,7 @@ def test_a_certificate_is_obtained_and_kept_over_a_restart(tmp_path, start, auth
     server.logged("the certificate was not obtained, there is none yet")
     assert handshake(server, "own.example", start.own.read_text())
     assert handshake(server, "a.example", start.own.read_text()) is None
-    server.logged("handshakes are refused until there is a certificate")
+    server.logged("TLS handshakes fail until a certificate is available")
     told = check(tmp_path)
     assert "not there yet" in told and "tried 1 time," in told and "next try" in told
     if challenge == "http-01":
@@ -204,7 +204,7 @@ def test_it_is_renewed_and_outlives_its_authority(tmp_path, start, authority):
     assert second
     root = authority.root()
     authority.stop()
-    server.logged("the certificate was not obtained, the one that is there stays")
+    server.logged("the certificate was not obtained, the current one stays in use")
     assert handshake(server, "a.example", root)
     # It may have ended in the middle of an order first.
     wait_until(lambda: "Connection refused" in check(tmp_path), "that nobody answers", 25)
@@ -237,7 +237,7 @@ def test_it_is_renewed_when_the_authority_says_so(tmp_path, start, authority):
     authority.manage("set-renewal-info/", {"Certificate": pem, "ARIResponse": json.dumps(window)})
     server.stop()
     again = start('challenge = "tls-alpn-01"', ports=(port, 0))
-    again.logged("the authority says when the certificate is to be renewed")
+    again.logged("the authority has set the time of renewal")
     wait_until(
         lambda: (shown := handshake(again, "a.example", authority.root())) not in (None, first) and shown, "renewal", 25
     )

@@ -286,7 +286,7 @@ impl Accepted {
         let handshake = tls::handshake(stream, arrived, config, certificates, self.speech.http2);
         let peer = self.peer;
         match tokio::time::timeout(limit, handshake).await {
-            Ok(Ok(mut session)) if session.was_proof() => session.close(),
+            Ok(Ok(mut session)) if session.is_acme_challenge() => session.close(),
             Ok(Ok(session)) => {
                 ctx.wake_ticker();
                 let resumed = session.is_resumed();

@@ -37,8 +37,8 @@ pub use self::sandbox::{Confined, confine, hindrances};
 pub(crate) use self::sandbox::{check_identity, check_script_users};
 use self::seccomp::Starter;
 use self::upgrade::Upgrade;
-pub(crate) use self::verify::{Purpose, ReopenedFile};
 pub use self::verify::{Findings, verify};
+pub(crate) use self::verify::{Purpose, ReopenedFile};
 use self::worker_thread::{WorkerCommand, WorkerHandle};
 use crate::config::{Config, Problem, StartupSettings};
 use crate::control::{Action, Answer, Command, Control, Event};
@@ -159,7 +159,9 @@ impl Server {
         let mut workers = Vec::new();
         for number in 0..threads {
             let started = WorkerHandle::start(number, &alive);
-            workers.push(started.map_err(|error| fail(format!("worker {number} cannot start: {error}")))?);
+            workers.push(
+                started.map_err(|error| fail(format!("worker {number} cannot start: {error}")))?,
+            );
         }
         let upgrade = None;
         let running = Running {
@@ -305,7 +307,9 @@ impl Running {
         let all = futures_util::future::join_all(waiting);
         match tokio::time::timeout(self.manager.watchdog.unwrap_or(APPLY_TIMEOUT), all).await {
             Ok(answers) if answers.iter().all(Result::is_ok) => self.manager.alive(),
-            _ => tracing::error!("a worker does not respond; the watchdog notification is withheld"),
+            _ => {
+                tracing::error!("a worker does not respond; the watchdog notification is withheld")
+            }
         }
     }
 
@@ -334,8 +338,9 @@ impl Running {
 
     /// Switches to the configuration as it is on disk. On failure, the running configuration stays in force.
     async fn reload(&mut self) -> Result<String, String> {
-        let unchanged =
-            |what: &dyn fmt::Display| format!("not reloaded, the running configuration stays in force: {what}");
+        let unchanged = |what: &dyn fmt::Display| {
+            format!("not reloaded, the running configuration stays in force: {what}")
+        };
         let before = Arc::clone(&self.generation.shared.config);
         let config = self.origin.read(&before).map_err(|problems| {
             let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
@@ -353,7 +358,8 @@ impl Running {
             .listeners
             .plan(&config.listen, &mut Vec::new())
             .map_err(|error| unchanged(&error))?;
-        let (per_worker, change) = self.listeners.change(plan).map_err(|error| unchanged(&error))?;
+        let (per_worker, change) =
+            self.listeners.change(plan).map_err(|error| unchanged(&error))?;
         let moved = next.moved(&self.generation);
         self.generation.revalidate(&moved);
         self.apply(&next, per_worker).await.map_err(|error| error.to_string())?;

@@ -7,7 +7,7 @@ use super::error::Source;
 use super::file::{AcmeChallenge, At, ScriptKind, ScriptTable};
 use super::sites::SiteRoute;
 use super::{Acme, Address, Config, Language, Problem, Site};
-use crate::server::{ReopenedFile, Purpose};
+use crate::server::{Purpose, ReopenedFile};
 
 /// Takes warnings.
 pub(crate) type Warn<'a> = &'a mut dyn FnMut(Problem);

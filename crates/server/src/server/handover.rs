@@ -76,8 +76,9 @@ impl Takeover {
         if parent.as_ref() != Some(&before) {
             // The old process may have ended while this one was started.
             let is_handover = socket_type(io::stdin()) == Ok(SocketType::SEQPACKET);
-            let ended =
-                format!("upgrade: process {before} is not the parent of this process; it may have ended");
+            let ended = format!(
+                "upgrade: process {before} is not the parent of this process; it may have ended"
+            );
             return if is_handover { Err(io::Error::other(ended)) } else { Ok(None) };
         }
         let parent = io::stdin().as_fd().try_clone_to_owned()?;
@@ -100,9 +101,15 @@ impl Takeover {
                     return Ok(Some(Self { parent, inherited }));
                 }
                 None => {
-                    return Err(io::Error::other("upgrade: the old process closed the connection too early"));
+                    return Err(io::Error::other(
+                        "upgrade: the old process closed the connection too early",
+                    ));
                 }
-                _ => return Err(io::Error::other("upgrade: the old process sent an unknown message")),
+                _ => {
+                    return Err(io::Error::other(
+                        "upgrade: the old process sent an unknown message",
+                    ));
+                }
             }
         }
     }
@@ -115,8 +122,9 @@ impl Takeover {
     pub(super) fn startup(&self, config: &mut Config) -> Result<StartupSettings, StartError> {
         let mut startup = StartupSettings::of(config);
         let Ok(text) = std::env::var(CONFINEMENT) else { return Ok(startup) };
-        let before: Confinement = serde_json::from_str(&text)
-            .map_err(|error| fail(format!("upgrade: the confinement of the old process: {error}")))?;
+        let before: Confinement = serde_json::from_str(&text).map_err(|error| {
+            fail(format!("upgrade: the confinement of the old process: {error}"))
+        })?;
         startup.confinement = startup.confinement.after(before);
         config.server.calls = startup.confinement.calls;
         match config.refused_after(config.server.calls) {

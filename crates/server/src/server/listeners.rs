@@ -94,7 +94,8 @@ impl Listeners {
 
     /// Applies a plan. Returns the listeners of each worker, and what has changed.
     pub(super) fn change(&mut self, plan: Plan) -> io::Result<(Vec<Vec<WorkerListener>>, Change)> {
-        let mut per_worker: Vec<Vec<WorkerListener>> = (0..self.workers).map(|_| Vec::new()).collect();
+        let mut per_worker: Vec<Vec<WorkerListener>> =
+            (0..self.workers).map(|_| Vec::new()).collect();
         let mut change = Change::default();
         for Open { id, rules, sockets, .. } in &plan.wanted {
             let before = self.open.iter().find(|open| open.id == *id);

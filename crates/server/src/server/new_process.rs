@@ -104,8 +104,9 @@ impl Start {
         command.args(std::env::args_os().skip(1)).stdin(other).stderr(written);
         variables(&mut command, &self.confinement);
         let child = start_program(command, self.starter.as_ref())?.await;
-        let child =
-            child.map_err(|_| io::Error::other("the thread that starts programs has ended; restart the server"))??;
+        let child = child.map_err(|_| {
+            io::Error::other("the thread that starts programs has ended; restart the server")
+        })??;
         let process = Process(Some(child));
         Ok(NewProcess {
             process,
@@ -175,9 +176,7 @@ async fn converse(socket: &UnixDatagram, listeners: &[PassedListener]) -> Result
             Some(Message::Ready) if sent.is_ok() => Ok(()),
             Some(Message::Failed(why)) => Err(Failure::Reported(why)),
             None if text.is_empty() => Err(Failure::Closed),
-            _ => {
-                Err(Failure::Other("the new process sent an unknown message".into()))
-            }
+            _ => Err(Failure::Other("the new process sent an unknown message".into())),
         },
         Err(error) => match error.kind() {
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Err(Failure::Closed),

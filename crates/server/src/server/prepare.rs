@@ -219,7 +219,9 @@ impl fmt::Display for Moved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
         match &self.now {
-            Some(now) if now.path == self.path => write!(f, "{path} was replaced by another directory"),
+            Some(now) if now.path == self.path => {
+                write!(f, "{path} was replaced by another directory")
+            }
             Some(now) => write!(f, "{path} now leads to {}", now.path.display()),
             None => write!(f, "{path} can no longer be found"),
         }

@@ -23,8 +23,9 @@ pub(super) fn workers(generation: &Generation, all: bool, mut text: String, answ
                 }
                 Renewal::Failed(scripts, reason) => {
                     has_failed = true;
-                    let line =
-                        format!("the workers of {scripts} are not replaced and keep running: {reason}");
+                    let line = format!(
+                        "the workers of {scripts} are not replaced and keep running: {reason}"
+                    );
                     tracing::error!("{line}");
                     line
                 }

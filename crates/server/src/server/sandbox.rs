@@ -125,8 +125,7 @@ fn set_limits(limits: &Limits) -> Result<(), StartError> {
         setrlimit(resource, Rlimit { current: Some(limit), maximum: Some(limit) }).map_err(
             |error| {
                 let raised = error == rustix::io::Errno::PERM;
-                let hint =
-                    if raised { "; only root can raise a limit" } else { "" };
+                let hint = if raised { "; only root can raise a limit" } else { "" };
                 fail(format!("limits: {key} = {limit}: {error}{hint}"))
             },
         )?;
@@ -208,8 +207,7 @@ pub(super) fn switch_user(config: &Config, confined: Confined) -> Result<(), Sta
     let identity = confined.identity.filter(|identity| !identity.is_present());
     let Some(Identity { name, uid, gid, groups }) = identity else { return Ok(()) };
     let explain = |error: nix::Error| {
-        let hint =
-            if error == nix::Error::EPERM { "; only root can switch users" } else { "" };
+        let hint = if error == nix::Error::EPERM { "; only root can switch users" } else { "" };
         fail(format!("switching to {name}: {error}{hint}"))
     };
     if let Some(uid) = uid {
@@ -353,7 +351,9 @@ fn restrict_files(places: &Places, starts_programs: bool) -> Result<(), String> 
     match status.ruleset {
         RulesetStatus::NotEnforced => Err("the kernel does not support it".into()),
         RulesetStatus::PartiallyEnforced => {
-            tracing::info!("landlock: the kernel supports an older version only, which is in force");
+            tracing::info!(
+                "landlock: the kernel supports an older version only, which is in force"
+            );
             Ok(())
         }
         RulesetStatus::FullyEnforced => Ok(()),

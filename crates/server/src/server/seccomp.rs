@@ -60,7 +60,8 @@ fn allow_needed() -> Result<Starter, StartError> {
     }))?;
     let unknown = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     deny(unknown, libc::ENOSYS)?;
-    let starter = Starter::begin().map_err(|error| fail(format!("starting the thread for upgrades: {error}")))?;
+    let starter = Starter::begin()
+        .map_err(|error| fail(format!("starting the thread for upgrades: {error}")))?;
     install(programs().and_then(|calls| deny_filter(calls, libc::EPERM)))?;
     Ok(starter)
 }
@@ -156,9 +157,9 @@ pub(super) fn start_program(
 ) -> io::Result<oneshot::Receiver<io::Result<Child>>> {
     let (answer, started) = oneshot::channel();
     match starter {
-        Some(Starter { requests }) => requests
-            .send((command, answer))
-            .map_err(|_| io::Error::other("the thread that starts programs has ended; restart the server"))?,
+        Some(Starter { requests }) => requests.send((command, answer)).map_err(|_| {
+            io::Error::other("the thread that starts programs has ended; restart the server")
+        })?,
         None => {
             let start = move || perform((command, answer));
             std::thread::Builder::new().name("upgrade".into()).spawn(start)?;

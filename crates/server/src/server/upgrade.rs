@@ -56,8 +56,7 @@ impl Running {
             ));
         }
         let program = self.program.clone();
-        let program =
-            program.ok_or("the program is outside the chroot")?;
+        let program = program.ok_or("the program is outside the chroot")?;
         let shared = &self.generation.shared;
         let start = Start {
             program,
@@ -79,9 +78,12 @@ impl Running {
                 if let Some(process) = process.filter(|_| has_old_configuration)
                     && let Err(error) = kill_process(process, Signal::HUP)
                 {
-                    tracing::error!("process {pid} may have an older configuration, and reloading it failed: {error}");
+                    tracing::error!(
+                        "process {pid} may have an older configuration, and reloading it failed: {error}"
+                    );
                 }
-                let text = format!("handed over to process {pid}; responses in progress are finished");
+                let text =
+                    format!("handed over to process {pid}; responses in progress are finished");
                 report(Ok(text), answer);
                 Some(pid)
             }

@@ -1,4 +1,4 @@
-//! From the files of a site's certificates to what rustls answers handshakes with.
+//! Builds the rustls configuration of a site from its certificate files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,33 +23,33 @@ use super::clock::{Tickets, WallClock, after_1970};
 use super::policy::{Policy, Requirements};
 use crate::config::Tls;
 
-/// The cryptography that TLS uses.
+/// The cryptography provider of all TLS connections.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
-/// Bytes of early data that one client may send.
+/// Maximum length of a client's early data in bytes.
 const EARLY_DATA: u32 = 16 * 1024;
-/// Sessions of one site that are remembered where there is early data.
+/// Maximum number of stored sessions of a site with early data.
 const SESSIONS: usize = 10_000;
 
-/// What a site responds to handshakes with.
-pub(super) struct Answering {
+/// The TLS configuration of a site.
+pub(super) struct SiteConfig {
     http2: Arc<ServerConfig>,
     http1: Arc<ServerConfig>,
-    /// What every handshake meets that succeeds.
+    /// The policy that every successful handshake meets.
     pub(super) policy: Policy,
     suites: Vec<CipherSuite>,
     verifier: Option<Arc<dyn ClientCertVerifier>>,
 }
 
-impl Answering {
-    /// For a listener that speaks HTTP/2, or not.
+impl SiteConfig {
+    /// The rustls configuration for listeners with or without HTTP/2.
     pub(super) fn config(&self, http2: bool) -> Arc<ServerConfig> {
         Arc::clone(if http2 { &self.http2 } else { &self.http1 })
     }
 
-    /// Whether a handshake that has succeeded by another policy meets this one.
+    /// Whether a handshake that met another policy also meets this one.
     pub(super) fn is_met_by(&self, tls: &CommonState) -> bool {
         let suite = tls.negotiated_cipher_suite().map(|suite| suite.suite());
         suite.is_some_and(|suite| self.suites.contains(&suite))
@@ -62,23 +62,23 @@ impl Answering {
             })
     }
 
-    /// Whether clients are asked for a certificate.
+    /// Whether client certificates are requested.
     pub(super) fn verifies_clients(&self) -> bool {
         self.verifier.is_some()
     }
 }
 
-/// What the site `name` responds to handshakes with.
+/// Loads the TLS configuration of the site `name`.
 ///
 /// # Errors
-/// Which file cannot be used, and why.
-pub(super) fn answering(settings: &Tls, name: &str) -> Result<Arc<Answering>, String> {
+/// The file that cannot be used, and why.
+pub(super) fn site_config(settings: &Tls, name: &str) -> Result<Arc<SiteConfig>, String> {
     let required = Requirements::read(settings)?;
     let verifier = required.verifier()?;
     let http1 = server_config(settings, &required, verifier.clone(), name)?;
     let mut http2 = http1.clone();
     http2.alpn_protocols.insert(0, b"h2".to_vec());
-    Ok(Arc::new(Answering {
+    Ok(Arc::new(SiteConfig {
         http1: Arc::new(http1),
         http2: Arc::new(http2),
         policy: required.policy(),
@@ -253,7 +253,7 @@ pub(super) fn info(file: &Path) -> Result<CertificateInfo, String> {
     })
 }
 
-/// A time as it is told to people.
+/// A time in human-readable form.
 pub(super) fn date(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let time = ASN1Time::from_timestamp(i64::try_from(seconds).unwrap_or_default());

@@ -1,4 +1,4 @@
-//! Whether a certificate fits the site that it is configured for.
+//! Checks that a certificate is valid for the names of its site.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -9,8 +9,8 @@ use x509_parser::extensions::GeneralName;
 
 use super::certificate::{chain, date, info};
 
-/// What browsers will reject about the certificate in `file` at a site with these names: a line for each reason.
-/// Nothing when the file cannot be read as a certificate.
+/// Reasons why browsers will reject the certificate in `file` for a site with these names. Empty when the file is not a
+/// readable certificate.
 pub(crate) fn shortcomings(file: &Path, hosts: &[String]) -> Vec<String> {
     let (Ok(info), Some(names)) = (info(file), names(file)) else { return Vec::new() };
     let mut lines = Vec::new();
@@ -43,14 +43,13 @@ struct Names {
 }
 
 impl Names {
-    /// Whether clients accept the certificate for a host as the configuration writes it: a name, `*.` before a name,
-    /// or an address.
+    /// Whether clients accept the certificate for a host of the configuration: a name, a name with `*.`, or an address.
     fn cover(&self, host: &str) -> bool {
         let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
         if let Ok(address) = address {
             return self.addresses.contains(&address);
         }
-        // A wildcard stands for one label, the leftmost.
+        // A wildcard matches exactly the leftmost label.
         let wildcard = host.split_once('.').map(|(_, rest)| format!("*.{rest}"));
         self.dns.iter().any(|name| name == host || Some(name) == wildcard.as_ref())
     }

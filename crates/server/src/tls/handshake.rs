@@ -1,4 +1,4 @@
-//! From an accepted socket to an encrypted connection of a site.
+//! The TLS handshake of an accepted connection.
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
@@ -14,18 +14,18 @@ use super::session::read_some;
 use super::{Certificates, Policy, Session};
 use crate::config::Config;
 
-/// Largest message that a handshake may begin with.
-const HELLO: usize = 32 * 1024;
-/// To those who speak HTTP without TLS to a port with TLS.
-const PLAIN: &[u8] =
+/// Maximum length of a ClientHello in bytes.
+const MAX_HELLO: usize = 32 * 1024;
+/// Response to a plain HTTP request on a TLS port.
+const PLAIN_HTTP_RESPONSE: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n\
 Content-Length: 49\r\n\r\nThis port speaks TLS: the address is an https one\n";
 
-/// Does the whole handshake, with the site that the client names. `arrived` was read before; `http2`: that may be agreed
-/// upon.
+/// Performs the handshake with the site that the client names. `arrived` is data that was read before; `http2` offers
+/// HTTP/2 in ALPN.
 ///
 /// # Errors
-/// What went wrong; the client was told as far as it could be.
+/// Why it failed; an alert was sent to the client if the socket had room for it.
 pub(crate) async fn handshake(
     tcp: TcpStream,
     arrived: Vec<u8>,
@@ -33,22 +33,22 @@ pub(crate) async fn handshake(
     certificates: &Certificates,
     http2: bool,
 ) -> io::Result<Session> {
-    let (mut session, answers_early) = hello(tcp, arrived, config, certificates, http2).await?;
+    let (mut session, sends_early) = hello(tcp, arrived, config, certificates, http2).await?;
     poll_fn(|cx| {
-        // With early data the answer need not wait for the end.
-        while session.tls.is_handshaking() && !(answers_early && session.has_waiting()) {
+        // With early data, the response does not wait for the end of the handshake.
+        while session.tls.is_handshaking() && !(sends_early && session.has_waiting()) {
             std::task::ready!(session.poll_flush(cx))?;
             std::task::ready!(session.poll_arrive(cx, &mut ReadBuf::new(&mut [])))?;
         }
         std::task::Poll::Ready(io::Result::Ok(()))
     })
     .await?;
-    session.see_client();
+    session.store_client_certificate();
     Ok(session)
 }
 
-/// Reads the client's first message and chooses the certificate by it. The other value says whether anything may be
-/// sent to the client before the handshake has ended.
+/// Reads the ClientHello and selects the certificate. The second value says whether application data may be sent before
+/// the end of the handshake.
 async fn hello(
     tcp: TcpStream,
     mut arrived: Vec<u8>,
@@ -64,11 +64,11 @@ async fn hello(
             first => first,
         };
         if arrived[0].is_ascii_uppercase() {
-            let _ = tcp.try_write(PLAIN);
-            return Err(io::Error::new(ErrorKind::InvalidData, "it speaks HTTP without TLS"));
+            let _ = tcp.try_write(PLAIN_HTTP_RESPONSE);
+            return Err(io::Error::new(ErrorKind::InvalidData, "the client sent plain HTTP"));
         }
-        if arrived.len() > HELLO {
-            return Err(io::Error::new(ErrorKind::InvalidData, "its first message is too long"));
+        if arrived.len() > MAX_HELLO {
+            return Err(io::Error::new(ErrorKind::InvalidData, "the ClientHello is too long"));
         }
         let mut rest = &arrived[arrived.len() - count..];
         while !rest.is_empty() {
@@ -83,21 +83,21 @@ async fn hello(
                 let Some((found, policy)) = found else {
                     // unrecognized_name, fatal (RFC 6066 §3).
                     let _ = tcp.try_write(&[21, 3, 3, 0, 2, 2, 112]);
-                    let what = "no site with a certificate has that name";
+                    let what = "no site with a certificate has the requested server name";
                     return Err(io::Error::new(ErrorKind::InvalidData, what));
                 };
-                let answers_early = found.send_half_rtt_data;
+                let sends_early = found.send_half_rtt_data;
                 let connection = UnbufferedServerConnection::new(found);
                 let connection = connection.map_err(io::Error::other)?;
                 let session = Session::new(tcp, connection, (name, policy), arrived)?;
-                return Ok((session, answers_early));
+                return Ok((session, sends_early));
             }
-            Err(refused) => return Err(refuse(&tcp, refused)),
+            Err(rejected) => return Err(send_alert(&tcp, rejected)),
         }
     }
 }
 
-/// Reads more of the client's first message; says how much.
+/// Reads more of the ClientHello. Returns the number of bytes.
 async fn read_more(tcp: &TcpStream, arrived: &mut Vec<u8>) -> io::Result<usize> {
     loop {
         tcp.readable().await?;
@@ -109,15 +109,15 @@ async fn read_more(tcp: &TcpStream, arrived: &mut Vec<u8>) -> io::Result<usize> 
     }
 }
 
-/// Tells the client, as far as there is room for it.
-fn refuse(tcp: &TcpStream, (error, mut alert): (rustls::Error, AcceptedAlert)) -> io::Error {
+/// Sends an alert if the socket has room for it.
+fn send_alert(tcp: &TcpStream, (error, mut alert): (rustls::Error, AcceptedAlert)) -> io::Error {
     let mut text = Vec::new();
     let _ = alert.write_all(&mut text);
     let _ = tcp.try_write(&text);
     io::Error::new(ErrorKind::InvalidData, error)
 }
 
-/// The configuration and the policy of the site that the client names, or of the one for every other host.
+/// The configuration and policy of the site that the client names, or of the default site.
 fn choose(
     hello: &ClientHello<'_>,
     config: &Config,
@@ -128,43 +128,43 @@ fn choose(
     if let Some(challenges) = certificates.challenges()
         && hello.alpn().is_some_and(|mut offered| offered.all(|protocol| protocol == ALPN))
     {
-        // No request follows.
+        // The client closes after the handshake (RFC 8737 §3).
         return Some((challenges.handshake(name)?, Policy::UNMET));
     }
-    let answering = certificates.of_site(certificates.site_for(name, config)?)?;
-    Some((answering.config(http2), answering.policy))
+    let site = certificates.of_site(certificates.site_for(name, config)?)?;
+    Some((site.config(http2), site.policy))
 }
 
-/// How a connection stands with the site that its handshake named.
+/// Whether a handshake meets the current policy of the site that it named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// The site's policy is the one that the handshake met.
+    /// The policy has not changed since the handshake.
     Unchanged,
-    /// The site's policy has changed, and the handshake meets the present one, too.
+    /// The policy has changed, and the handshake meets the new one.
     Renewed,
-    /// The handshake does not meet the site's present policy.
+    /// The handshake does not meet the current policy.
     Unmet,
 }
 
 impl Session {
-    /// Compares the handshake with the present policy of the site that it named.
+    /// Compares the handshake with the current policy of the site that it named.
     pub(crate) fn renew_policy(
         &mut self,
         config: &Config,
         certificates: &Certificates,
     ) -> Standing {
         let site = certificates.site_for(&self.name, config);
-        let Some(answering) = site.and_then(|site| certificates.of_site(site)) else {
+        let Some(site) = site.and_then(|site| certificates.of_site(site)) else {
             return Standing::Unmet;
         };
-        if self.policy == answering.policy {
+        if self.policy == site.policy {
             return Standing::Unchanged;
         }
-        if self.tls.is_handshaking() || !answering.is_met_by(&self.tls) {
+        if self.tls.is_handshaking() || !site.is_met_by(&self.tls) {
             return Standing::Unmet;
         }
-        self.policy = answering.policy;
-        if !answering.verifies_clients() {
+        self.policy = site.policy;
+        if !site.verifies_clients() {
             self.client = None;
         }
         Standing::Renewed

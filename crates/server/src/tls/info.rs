@@ -1,4 +1,4 @@
-//! What is known of a connection that is encrypted.
+//! Information about a TLS connection.
 
 use std::fmt::Write;
 use std::rc::Rc;
@@ -7,33 +7,32 @@ use rustls::pki_types::CertificateDer;
 use rustls::{CipherSuite, CommonState, ProtocolVersion};
 use x509_parser::x509::X509Name;
 
-/// What is known of a connection that is encrypted, for logs and scripts.
+/// Information about a TLS connection, for logs and scripts.
 #[derive(Debug, Clone)]
 pub(crate) struct TlsInfo {
     /// `TLSv1.3` or `TLSv1.2`.
     pub(crate) protocol: &'static str,
-    /// The cipher suite by OpenSSL's name.
+    /// OpenSSL's name of the cipher suite.
     pub(crate) cipher: &'static str,
-    /// The handshake has not ended yet: what was asked may be asked again by others.
+    /// The request came as early data, which an attacker may replay.
     pub(crate) early: bool,
-    /// The client's certificate, which was verified.
+    /// The verified client certificate.
     pub(crate) client: Option<Rc<ClientCertificate>>,
 }
 
 /// A client's certificate.
 #[derive(Debug)]
 pub(crate) struct ClientCertificate {
-    /// Whose it is, in the form of RFC 4514.
+    /// The subject, in the form of RFC 4514.
     pub(crate) subject: String,
-    /// Who has signed it.
+    /// The issuer, in the form of RFC 4514.
     pub(crate) issuer: String,
-    /// Its number, in hexadecimal digits.
+    /// The serial number in hexadecimal.
     pub(crate) serial: String,
 }
 
 impl TlsInfo {
-    /// `SUCCESS` when the client has shown a certificate that was verified, `NONE` when it has shown none. A
-    /// client with any other is refused.
+    /// `SUCCESS` with a verified client certificate, `NONE` without one. Handshakes with any other certificate fail.
     pub(crate) fn verified(&self) -> &'static str {
         if self.client.is_some() { "SUCCESS" } else { "NONE" }
     }
@@ -50,7 +49,7 @@ impl TlsInfo {
 }
 
 impl ClientCertificate {
-    /// `None` when it cannot be understood; whoever verified it could.
+    /// `None` when the certificate cannot be parsed.
     pub(super) fn read(certificate: &CertificateDer<'_>) -> Option<Self> {
         let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
         Some(Self {
@@ -64,7 +63,7 @@ impl ClientCertificate {
     }
 }
 
-/// The suites that there are, with OpenSSL's names of them.
+/// The supported cipher suites, with OpenSSL's names.
 const CIPHERS: [(CipherSuite, &str); 9] = [
     (CipherSuite::TLS13_AES_256_GCM_SHA384, "TLS_AES_256_GCM_SHA384"),
     (CipherSuite::TLS13_AES_128_GCM_SHA256, "TLS_AES_128_GCM_SHA256"),
@@ -81,10 +80,10 @@ fn cipher_name(suite: CipherSuite) -> &'static str {
     CIPHERS.iter().find(|(other, _)| *other == suite).map_or("-", |(_, name)| name)
 }
 
-/// The suite of that name, as OpenSSL, IANA or rustls name it.
+/// The cipher suite with this OpenSSL, IANA or rustls name.
 ///
 /// # Errors
-/// That there is none, with the nearest name.
+/// When there is none; the message has the nearest name.
 pub(crate) fn cipher(name: &str) -> Result<CipherSuite, String> {
     let iana =
         |suite: CipherSuite| suite.as_str().unwrap_or_default().replacen("TLS13_", "TLS_", 1);
@@ -98,7 +97,7 @@ pub(crate) fn cipher(name: &str) -> Result<CipherSuite, String> {
     })
 }
 
-/// The name in the form of RFC 4514: its last part first.
+/// The name in the form of RFC 4514, with the last component first.
 fn distinguished_name(name: &X509Name<'_>) -> String {
     let mut text = String::new();
     let parts: Vec<_> = name.iter().collect();
@@ -152,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_escaped() {
+    fn distinguished_names_are_escaped() {
         let escaped = |value: &str| {
             let mut text = String::new();
             escape(value, &mut text);
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn suites_are_known_by_every_name() {
+    fn cipher_suites_are_found_by_every_name() {
         let suite = CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256;
         for name in ["ECDHE-RSA-AES128-GCM-SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"] {
             assert_eq!(cipher(name), Ok(suite));
@@ -174,7 +173,7 @@ mod tests {
         }
         let error = cipher("ECDHE-RSA-AES128-GCM-SHA265").unwrap_err();
         assert!(error.ends_with("did you mean \"ECDHE-RSA-AES128-GCM-SHA256\"?"), "{error}");
-        // Whatever the library has can be named.
+        // Every suite of the library has a name.
         for suite in super::super::certificate::provider().cipher_suites.iter() {
             assert_ne!(cipher_name(suite.suite()), "-");
         }

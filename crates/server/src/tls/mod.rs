@@ -1,4 +1,4 @@
-//! TLS: certificates, and connections that are encrypted.
+//! TLS: certificates, handshakes and sessions.
 
 mod acme;
 mod certificate;
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime};
 
 use self::acme::Challenges;
-use self::certificate::Answering;
+use self::certificate::SiteConfig;
 pub(crate) use self::coverage::shortcomings;
 pub(crate) use self::handshake::Standing;
 pub(crate) use self::handshake::handshake;
@@ -31,36 +31,36 @@ pub(crate) use self::status::CertificateStatus;
 pub(crate) use self::trust::client_config;
 use crate::config::{Config, Tls};
 
-/// How often the files of certificates are looked at.
-const LOOK: Duration = Duration::from_secs(1);
+/// Interval at which certificate files are checked for changes.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What every site that has certificates answers handshakes with.
+/// The TLS configuration of every site that has one.
 #[derive(Default)]
 pub(crate) struct Certificates {
-    /// By the site's number.
+    /// By site index.
     sites: Vec<Option<SiteTls>>,
-    /// What authorities ask for; `None` when no certificate is obtained.
+    /// Pending ACME challenges; `None` when no site obtains its certificate by ACME.
     challenges: Option<Arc<Challenges>>,
-    /// Others are in use, so that neither the files are of any interest any more, nor what could be obtained.
+    /// A newer generation is in use: stop following files and renewing certificates.
     retired: Arc<AtomicBool>,
 }
 
 struct SiteTls {
     name: String,
     settings: Arc<Tls>,
-    /// `None` for as long as none was obtained.
-    current: RwLock<Option<Arc<Answering>>>,
-    /// That of `current`, which requests are compared with.
+    /// `None` until the first certificate was obtained.
+    current: RwLock<Option<Arc<SiteConfig>>>,
+    /// The policy of `current`, with which requests are compared.
     policy: CurrentPolicy,
-    /// That there is none was told.
-    lack_said: AtomicBool,
-    /// The files as they were when they were last looked at.
+    /// The log has a warning that there is no certificate.
+    lack_reported: AtomicBool,
+    /// State of the files at the last check.
     seen: Mutex<Vec<Stamp>>,
-    /// What is known of each certificate, for whoever asks.
+    /// Status of each certificate, for reports.
     status: Mutex<Vec<CertificateStatus>>,
 }
 
-/// What tells that a file is not what it was.
+/// Identifies the state of a file: modification time, size and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp(Option<(SystemTime, u64, u64)>);
 
@@ -71,10 +71,10 @@ impl fmt::Debug for Certificates {
 }
 
 impl Certificates {
-    /// Loads those of all sites.
+    /// Loads the certificates of all sites.
     ///
     /// # Errors
-    /// What is wrong with the first that cannot be used.
+    /// The first certificate that cannot be used, and why.
     pub(crate) fn load(config: &Config) -> Result<Self, String> {
         let mut sites = Vec::new();
         for site in config.sites.iter() {
@@ -89,13 +89,13 @@ impl Certificates {
         Ok(Self { sites, challenges, retired: Arc::default() })
     }
 
-    /// What authorities ask for; `None` when no certificate is obtained.
+    /// Pending ACME challenges; `None` when no site obtains its certificate by ACME.
     #[inline]
     pub(crate) fn challenges(&self) -> Option<&Arc<Challenges>> {
         self.challenges.as_ref()
     }
 
-    /// What is known of the certificates of each site, by its name.
+    /// The status of all certificates, with the names of their sites.
     pub(crate) fn status(&self) -> Vec<(String, CertificateStatus)> {
         let of_site = |site: &SiteTls| {
             let status = site.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -104,22 +104,25 @@ impl Certificates {
         self.sites.iter().flatten().flat_map(of_site).collect()
     }
 
-    /// What a site answers handshakes with.
-    fn of_site(&self, index: usize) -> Option<Arc<Answering>> {
+    /// The TLS configuration of a site.
+    fn of_site(&self, index: usize) -> Option<Arc<SiteConfig>> {
         let site = self.sites.get(index)?.as_ref()?;
         let current = site.current.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if current.is_none() && !site.lack_said.swap(true, Ordering::Relaxed) {
-            tracing::warn!(site = site.name, "handshakes are refused until there is a certificate");
+        if current.is_none() && !site.lack_reported.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                site = site.name,
+                "TLS handshakes fail until a certificate is available"
+            );
         }
         current
     }
 
-    /// The site whose certificate a client gets that names no site, where there is none for every host.
+    /// The site whose certificate a client without SNI gets when there is no default site.
     fn first(&self) -> Option<usize> {
         self.sites.iter().position(Option::is_some)
     }
 
-    /// What the site of that number requires of the handshake of every connection by which it is served with TLS.
+    /// The policy that the handshake of a TLS connection must meet for requests to this site.
     #[inline]
     pub(crate) fn policy(&self, site: usize) -> Policy {
         match self.sites.get(site) {
@@ -128,18 +131,18 @@ impl Certificates {
         }
     }
 
-    /// Whether the site of that number requires a certificate of each of its clients.
+    /// Whether the site requires client certificates.
     pub(crate) fn requires_certificates(&self, site: usize) -> bool {
         let site = self.sites.get(site).and_then(Option::as_ref);
         let clients = site.and_then(|site| site.settings.clients.as_ref());
         clients.is_some_and(|clients| clients.required)
     }
 
-    /// The site whose certificate a client gets that names the host `name`, or none if that is empty.
+    /// The site whose certificate a client gets for the server name `name`, which is empty without SNI.
     fn site_for(&self, name: &str, config: &Config) -> Option<usize> {
         match config.sites.find(name.as_bytes()) {
             Some(site) => Some(site.index),
-            // A client that names no host has to get some certificate.
+            // A client without SNI needs some certificate.
             None if name.is_empty() => self.first(),
             None => None,
         }
@@ -154,11 +157,11 @@ impl Certificates {
         self.sites.iter().all(Option::is_none)
     }
 
-    /// Takes over files that have changed for as long as the certificates are in use; what cannot be
-    /// used is told of, and what was there stays.
+    /// Starts a thread that reloads certificates when their files change. A certificate that cannot be used is logged, and
+    /// the previous one stays in use.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// When the thread cannot be started.
     pub(crate) fn follow(self: &Arc<Self>) -> std::io::Result<()> {
         if self.is_empty() {
             return Ok(());
@@ -169,18 +172,18 @@ impl Certificates {
                 if certificates.retired.load(Ordering::Relaxed) {
                     return;
                 }
-                certificates.sites.iter().flatten().for_each(SiteTls::look);
+                certificates.sites.iter().flatten().for_each(SiteTls::check);
                 drop(certificates);
-                std::thread::sleep(LOOK);
+                std::thread::sleep(CHECK_INTERVAL);
             }
         };
         std::thread::Builder::new().name("certificates".into()).spawn(follow).map(drop)
     }
 
-    /// Begins to obtain the certificates that are to be had by ACME.
+    /// Starts a thread that obtains and renews certificates by ACME, if a site uses it.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// When the thread cannot be started.
     pub(crate) fn obtain(&self, config: &Config) -> std::io::Result<()> {
         match &self.challenges {
             Some(challenges) => acme::start(config, challenges, &self.retired),
@@ -197,20 +200,23 @@ impl Drop for Certificates {
 
 impl SiteTls {
     fn load(name: String, settings: Arc<Tls>) -> Result<Self, String> {
-        // Looked at before they are read: what changes meanwhile is read once more.
+        // Taken before the files are read, so that a change in between is noticed.
         let seen = stamps(&settings);
-        let current = match certificate::answering(&settings, &name) {
-            Ok(answering) => Some(answering),
-            // Another will be obtained.
-            Err(error) if is_to_be_obtained(&settings) => {
-                tracing::info!(site = name, "there is no certificate yet: {error}");
+        let current = match certificate::site_config(&settings, &name) {
+            Ok(site) => Some(site),
+            // ACME will obtain one.
+            Err(error) if awaits_acme(&settings) => {
+                tracing::info!(
+                    site = name,
+                    "no certificate is available yet, it will be obtained: {error}"
+                );
                 None
             }
             Err(error) => return Err(error),
         };
         let status = status::of(&settings)?;
         let policy = match &current {
-            Some(answering) => answering.policy,
+            Some(site) => site.policy,
             None => Requirements::read(&settings)?.policy(),
         };
         Ok(Self {
@@ -218,65 +224,65 @@ impl SiteTls {
             settings,
             policy: CurrentPolicy::new(policy),
             current: RwLock::new(current),
-            lack_said: AtomicBool::new(false),
+            lack_reported: AtomicBool::new(false),
             seen: Mutex::new(seen),
             status: Mutex::new(status),
         })
     }
 
-    fn look(&self) {
-        self.look_at_files();
+    fn check(&self) {
+        self.check_files();
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         for certificate in status.iter_mut() {
             if let Some(acme) = &self.settings.acme {
-                certificate.look_at_outcome(acme);
+                certificate.update_outcome(acme);
             }
             certificate.warn(&self.name);
         }
     }
 
-    fn look_at_files(&self) {
+    fn check_files(&self) {
         let now = stamps(&self.settings);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if *seen == now {
             return;
         }
         *seen = now;
-        let answering = certificate::answering(&self.settings, &self.name);
+        let loaded = certificate::site_config(&self.settings, &self.name);
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
-        match answering.and_then(|config| Ok((config, status::of(&self.settings)?))) {
+        match loaded.and_then(|config| Ok((config, status::of(&self.settings)?))) {
             Ok((config, fresh)) => {
                 let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-                // Within the lock: a handshake by the new configuration is followed by requests that are compared
-                // with the new policy.
+                // Set within the lock, so that requests after a handshake with the new configuration are compared with
+                // the new policy.
                 self.policy.set(config.policy);
                 *current = Some(config);
                 drop(current);
                 *status = fresh;
-                self.lack_said.store(false, Ordering::Relaxed);
-                tracing::info!(site = self.name, "the certificate was renewed from its files");
+                self.lack_reported.store(false, Ordering::Relaxed);
+                tracing::info!(site = self.name, "the certificate was reloaded from its files");
             }
             Err(error) => {
-                status.iter_mut().for_each(|certificate| certificate.refuse(&error));
+                status.iter_mut().for_each(|certificate| certificate.record_failure(&error));
                 tracing::error!(
                     site = self.name,
-                    "the changed certificate cannot be used, the one before stays: {error}"
+                    "the changed certificate cannot be used, the previous one stays in use: {error}"
                 );
             }
         }
     }
 }
 
-/// Whether what is missing is a certificate that will be obtained.
-fn is_to_be_obtained(settings: &Tls) -> bool {
+/// Whether the certificate is missing and ACME will obtain it.
+fn awaits_acme(settings: &Tls) -> bool {
     settings.acme.as_ref().is_some_and(|acme| certificate::check_pair(&acme.file()).is_err())
 }
 
 impl Stamp {
     fn of(path: &PathBuf) -> Self {
         use std::os::unix::fs::MetadataExt;
-        let facts = std::fs::metadata(path).ok();
-        Self(facts.and_then(|facts| Some((facts.modified().ok()?, facts.len(), facts.ino()))))
+        let metadata = std::fs::metadata(path).ok();
+        Self(metadata.and_then(|data| Some((data.modified().ok()?, data.len(), data.ino()))))
     }
 }
 
@@ -284,10 +290,10 @@ fn stamps(settings: &Tls) -> Vec<Stamp> {
     settings.files().map(Stamp::of).collect()
 }
 
-/// Whether the certificates of a site can be used, and what to know of them: a line for each.
+/// Checks that the certificates of a site can be used. Returns a line about each.
 ///
 /// # Errors
-/// What is wrong with them.
+/// The first problem.
 pub(crate) fn examine(settings: &Tls) -> Result<Vec<String>, String> {
     if let Some(acme) = &settings.acme {
         trust::roots(acme.authority.as_deref())?;
@@ -295,8 +301,8 @@ pub(crate) fn examine(settings: &Tls) -> Result<Vec<String>, String> {
             acme::read_external_key(&external.key)?;
         }
     }
-    match certificate::answering(settings, "") {
-        Err(error) if !is_to_be_obtained(settings) => return Err(error),
+    match certificate::site_config(settings, "") {
+        Err(error) if !awaits_acme(settings) => return Err(error),
         _ => {}
     }
     Ok(status::of(settings)?.iter().map(CertificateStatus::to_string).collect())

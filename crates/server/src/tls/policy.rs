@@ -1,5 +1,5 @@
-//! What a site requires of handshakes. A request is served only if the handshake of its connection met the policy of the
-//! site that the request names, which may be another than the site that the handshake named.
+//! TLS policies: what a site requires of a handshake. A request is served only if the handshake of its connection met the
+//! policy of the site that the request names, which may differ from the site that the handshake named.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,21 +15,21 @@ use sha2::{Digest, Sha256};
 use super::certificate::{chain, provider, told};
 use crate::config::{ClientCertificates, Tls, TlsVersion};
 
-/// Identifies a policy: two sites have the same one if and only if they require the same of a handshake. It stays the
-/// same over reloads, and another follows when the content of a file changes by which clients are verified.
+/// The number of a policy. Two sites have the same policy if and only if they require the same of a handshake. It is stable
+/// across reloads, and changes with the content of the files that verify clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Policy(u32);
 
 impl Policy {
-    /// Of a request that the server makes itself, after one was admitted to the site: nothing is compared.
+    /// For subrequests of the server itself, whose original request was admitted: nothing is compared.
     pub(crate) const EXEMPT: Self = Self(0);
-    /// Of a connection without TLS.
+    /// For connections without TLS.
     pub(crate) const UNENCRYPTED: Self = Self(1);
     /// The policy of a site without `tls`, which no handshake meets.
     pub(super) const UNMET: Self = Self(u32::MAX);
 }
 
-/// A policy that changes while requests are compared with it.
+/// A policy that can change while requests are compared with it.
 #[derive(Debug)]
 pub(super) struct CurrentPolicy(AtomicU32);
 
@@ -48,9 +48,9 @@ impl CurrentPolicy {
     }
 }
 
-/// What a site requires, with the content of its files.
+/// The requirements of a site, with the content of the files that it names.
 pub(super) struct Requirements {
-    /// Has the cipher suites that may be used, the preferred first.
+    /// With the permitted cipher suites, in order of preference.
     pub(super) provider: Arc<CryptoProvider>,
     pub(super) versions: Vec<&'static SupportedProtocolVersion>,
     clients: Option<Clients>,
@@ -60,7 +60,7 @@ impl Requirements {
     /// Reads the files that `settings` names.
     ///
     /// # Errors
-    /// Which file cannot be read, and why.
+    /// The file that cannot be read, and why.
     pub(super) fn read(settings: &Tls) -> Result<Self, String> {
         let mut provider = CryptoProvider::clone(&provider());
         if let Some(wanted) = &settings.ciphers {
@@ -68,21 +68,20 @@ impl Requirements {
             let find = |name| all.iter().find(|suite| suite.suite() == name).copied();
             provider.cipher_suites = wanted.iter().copied().filter_map(find).collect();
         }
-        let known: &[&SupportedProtocolVersion] = match settings.min_version {
+        let supported: &[&SupportedProtocolVersion] = match settings.min_version {
             TlsVersion::Tls12 => &[&version::TLS13, &version::TLS12],
             TlsVersion::Tls13 => &[&version::TLS13],
         };
-        // A version without any suite would be agreed upon, and then fail.
+        // A version without a suite would be negotiated, and then fail.
         let has_suite = |version: &&&'static SupportedProtocolVersion| {
             provider.cipher_suites.iter().any(|suite| suite.version() == **version)
         };
-        let versions = known.iter().filter(has_suite).copied().collect();
+        let versions = supported.iter().filter(has_suite).copied().collect();
         let clients = settings.clients.as_ref().map(Clients::read).transpose()?;
         Ok(Self { provider: Arc::new(provider), versions, clients })
     }
 
-    /// The suites that a handshake can agree upon. As each belongs to one version of TLS, they say which versions it can
-    /// agree upon, too.
+    /// The suites that a handshake can negotiate. Each belongs to one TLS version, so they also determine the versions.
     pub(super) fn suites(&self) -> Vec<CipherSuite> {
         let suites = self.provider.cipher_suites.iter();
         let usable = suites.filter(|suite| self.versions.contains(&suite.version()));
@@ -97,40 +96,40 @@ impl Requirements {
         number_of(Terms { suites, clients })
     }
 
-    /// Verifies the certificates of clients; `None` when they are not asked for one.
+    /// The verifier of client certificates; `None` when none are requested.
     ///
     /// # Errors
-    /// Which file cannot be used, and why.
+    /// The file that cannot be used, and why.
     pub(super) fn verifier(&self) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
         self.clients.as_ref().map(|clients| clients.verifier(&self.provider)).transpose()
     }
 }
 
-/// All that makes two policies different.
+/// The terms by which policies are compared.
 #[derive(PartialEq, Eq)]
 struct Terms {
-    /// In the order of their numbers.
+    /// Sorted.
     suites: Vec<u16>,
     clients: Option<[u8; 32]>,
 }
 
-/// Every policy that a site of this process has had; the number of each is its place here, counted from [`FIRST`].
-static KNOWN: Mutex<Vec<Terms>> = Mutex::new(Vec::new());
+/// All policies that sites of this process have had. The number of a policy is its index plus [`FIRST`].
+static POLICIES: Mutex<Vec<Terms>> = Mutex::new(Vec::new());
 
-/// The number behind those that are no site's.
+/// The first number that is not reserved.
 const FIRST: usize = 2;
 
 fn number_of(terms: Terms) -> Policy {
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let place = known.iter().position(|other| *other == terms).unwrap_or_else(|| {
-        known.push(terms);
-        known.len() - 1
+    let mut policies = POLICIES.lock().unwrap_or_else(PoisonError::into_inner);
+    let index = policies.iter().position(|other| *other == terms).unwrap_or_else(|| {
+        policies.push(terms);
+        policies.len() - 1
     });
-    // No process reads so many configurations.
-    u32::try_from(place + FIRST).map_or(Policy::UNMET, Policy)
+    // It would take 4 billion reloads.
+    u32::try_from(index + FIRST).map_or(Policy::UNMET, Policy)
 }
 
-/// What certificates of clients are verified by.
+/// Authorities and revocation lists for client certificates.
 struct Clients {
     authorities: Vec<CertificateDer<'static>>,
     revoked: Option<Vec<CertificateRevocationListDer<'static>>>,

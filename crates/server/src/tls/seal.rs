@@ -1,4 +1,4 @@
-//! Sending plain bytes by an encrypted connection.
+//! Encryption and sending of application data.
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind, IoSlice};
@@ -9,36 +9,36 @@ use rustls::unbuffered::{ConnectionState, EncryptError, WriteTraffic};
 
 use super::Session;
 
-/// Plain bytes of a full record (RFC 8446 §5.1).
+/// Maximum plaintext length of a record (RFC 8446 §5.1).
 const FULL: usize = 16 * 1024;
-/// Plain bytes of a small record: with what TLS adds, it fits into one segment of TCP over Ethernet, and can be
-/// decrypted as soon as that has arrived. A full one takes twelve.
+/// Plaintext length of a small record: with TLS overhead it fits into one TCP segment over Ethernet, so that the client
+/// can decrypt it as soon as the segment arrives. A full record takes twelve segments.
 const SMALL: usize = 1350;
-/// As many small records as a connection's first flight has segments, nearly (RFC 6928).
+/// Number of small records: about the initial congestion window in segments (RFC 6928).
 const SMALL_RECORDS: u8 = 8;
-/// After this time, in milliseconds, the kernel's congestion window may be that of the beginning again.
+/// Idle time in milliseconds after which the kernel may have reset the congestion window.
 const IDLE: u64 = 1000;
-/// More than any suite adds to a record.
+/// Upper bound on the overhead of a record in bytes.
 const OVERHEAD: usize = 64;
 
 thread_local! {
     static BUFFERS: RefCell<Buffers> = const { RefCell::new(Buffers::new()) };
 }
 
-/// What encrypting needs for the time of one call.
+/// Buffers for the duration of one call.
 struct Buffers {
-    /// Records, as they are sent.
+    /// Encrypted records.
     sealed: Vec<u8>,
-    /// The content of a record that comes from several places.
+    /// The plaintext of a record that spans several slices.
     gathered: Vec<u8>,
 }
 
 impl Session {
-    /// Encrypts all of `plain` and sends what the socket takes of it; says how much it was. There was room
-    /// before ([`Session::make_room`]), which bounds what waits.
+    /// Encrypts all of `plain` and sends as much as the socket takes. Returns the length of `plain`. Callers make sure that
+    /// there is room ([`Session::make_room`]), which bounds the buffered ciphertext.
     ///
     /// # Errors
-    /// When the connection is of no use any more.
+    /// When the connection has failed.
     pub(crate) fn write(&mut self, plain: &[IoSlice<'_>]) -> io::Result<usize> {
         let length = plain.iter().map(|slice| slice.len()).sum();
         if length == 0 {
@@ -52,7 +52,7 @@ impl Session {
         })
     }
 
-    /// Records are small when the client's first bytes are to be of use as soon as they arrive.
+    /// Starts with small records on a new or idle connection, so that the client can use the first bytes early.
     fn choose_sizes(&mut self) {
         let time = clock_gettime(ClockId::MonotonicCoarse);
         let now = time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000;
@@ -62,7 +62,7 @@ impl Session {
         self.active = now;
     }
 
-    /// Puts what waits to be sent and then records of `plain` into `buffers.sealed`, up to where it says.
+    /// Writes buffered ciphertext and then records of `plain` into `buffers.sealed`. Returns the end of them.
     fn seal(
         &mut self,
         plain: &[IoSlice<'_>],
@@ -73,7 +73,7 @@ impl Session {
         let mut end = 0;
         if !self.unsent.is_empty() {
             let unsent = std::mem::take(&mut self.unsent);
-            provide(sealed, unsent.len());
+            ensure_length(sealed, unsent.len());
             sealed[..unsent.len()].copy_from_slice(&unsent);
             end = unsent.len();
         }
@@ -118,7 +118,7 @@ impl Session {
         Ok(end)
     }
 
-    /// Says that nothing more comes (RFC 8446 §6.1), as far as there is room for it.
+    /// Sends `close_notify` (RFC 8446 §6.1) if the socket has room for it.
     pub(crate) fn close(&mut self) {
         if self.is_broken {
             return;
@@ -130,31 +130,33 @@ impl Session {
                 self.unsent.extend_from_slice(&alert[..count]);
             }
         }
-        // A client that is gone, or takes nothing, is not told.
+        // The client may have disconnected.
         let _ = self.flush();
     }
 }
 
-/// Appends records of `content` at `end`; says where they end.
+/// Appends records of `content` at `end`. Returns the new end.
 fn append(
     traffic: &mut WriteTraffic<'_, ServerConnectionData>,
     content: &[u8],
     sealed: &mut Vec<u8>,
     end: usize,
 ) -> io::Result<usize> {
-    provide(sealed, end + content.len() + (content.len() / FULL + 1) * OVERHEAD);
+    ensure_length(sealed, end + content.len() + (content.len() / FULL + 1) * OVERHEAD);
     loop {
         match traffic.encrypt(content, &mut sealed[end..]) {
             Ok(count) => return Ok(end + count),
-            // A message about new keys goes first.
-            Err(EncryptError::InsufficientSize(lack)) => provide(sealed, end + lack.required_size),
+            // A KeyUpdate message precedes the record.
+            Err(EncryptError::InsufficientSize(lack)) => {
+                ensure_length(sealed, end + lack.required_size)
+            }
             Err(error) => return Err(io::Error::other(error)),
         }
     }
 }
 
-/// Has `buffer` hold at least `length` bytes.
-fn provide(buffer: &mut Vec<u8>, length: usize) {
+/// Grows `buffer` to at least `length` bytes.
+fn ensure_length(buffer: &mut Vec<u8>, length: usize) {
     if buffer.len() < length {
         buffer.resize(length, 0);
     }

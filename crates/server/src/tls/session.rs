@@ -1,7 +1,7 @@
-//! An encrypted connection: plain bytes at one side, a socket at the other.
+//! A TLS session over a socket.
 //!
-//! rustls keeps the keys and the state of the protocol; bytes are in buffers that belong to the worker's thread. A
-//! connection has some of its own only while a record is incomplete, or while the socket does not take all.
+//! rustls keeps keys and protocol state. Data is in buffers of the worker's thread; a session has buffers of its own only
+//! while a record is incomplete, or while the socket does not take all ciphertext.
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind};
@@ -17,45 +17,45 @@ use super::Policy;
 use super::info::{ClientCertificate, TlsInfo};
 use crate::transport::poll_read_tcp;
 
-/// An encrypted connection whose handshake may still be going on.
+/// A TLS session. Its handshake may still be in progress.
 pub(crate) struct Session {
     pub(crate) tcp: TcpStream,
     pub(super) tls: UnbufferedServerConnection,
-    /// Ciphertext of which more has to arrive before it says anything.
+    /// An incomplete record.
     pub(super) incomplete: Vec<u8>,
-    /// Plain bytes for which the reader had no room yet, from `waiting_at` on.
+    /// Plaintext for which the reader had no room, from `waiting_at` on.
     waiting: Vec<u8>,
     waiting_at: usize,
-    /// Ciphertext that the socket has not taken.
+    /// Ciphertext that the socket has not taken yet.
     pub(super) unsent: Vec<u8>,
-    /// The socket has said that it takes no more.
+    /// The socket's buffer is full.
     is_blocked: bool,
     /// Bytes of ciphertext that the socket has taken.
     written: u64,
-    /// When something was last encrypted, in milliseconds of a coarse clock.
+    /// Time of the last encryption, in milliseconds of the coarse monotonic clock.
     pub(super) active: u64,
-    /// So many records are to be small.
+    /// Number of small records still to send.
     pub(super) small: u8,
-    /// The client has said that nothing more comes.
+    /// The client has sent `close_notify`.
     has_ended: bool,
-    /// What the client sent is against the protocol: nothing can be made of the connection any more.
+    /// The client has violated the protocol; the connection is unusable.
     pub(super) is_broken: bool,
-    /// The client's certificate, which was verified.
+    /// The verified client certificate.
     pub(super) client: Option<Rc<ClientCertificate>>,
-    /// The host that the handshake named; empty when it named none.
+    /// The server name of the handshake; empty without SNI.
     pub(super) name: Box<str>,
     /// The policy that the handshake meets.
     pub(super) policy: Policy,
 }
 
-/// What one read brings at most.
+/// Maximum number of bytes of one read.
 const READ: usize = 32 * 1024;
-/// Ciphertext that is kept for the rest of it to arrive: as much as a message of a handshake may have, several records
-/// long (RFC 8446 §4 would allow 16 MB).
+/// Maximum length of an incomplete message in bytes; a handshake message may span several records (RFC 8446 §4 allows
+/// 16 MB).
 const INCOMPLETE: usize = 64 * 1024;
 
 thread_local! {
-    /// What arrives, where it is decrypted: connections keep no buffer for it.
+    /// Buffer for received data, which is decrypted in place; shared by all connections of the thread.
     static ARRIVING: RefCell<Box<[u8]>> = RefCell::new(vec![0; INCOMPLETE + READ].into());
 }
 
@@ -85,11 +85,11 @@ impl Session {
             name,
             policy,
         };
-        session.take_in(&mut arrived, &mut ReadBuf::new(&mut []))?;
+        session.ingest(&mut arrived, &mut ReadBuf::new(&mut []))?;
         Ok(session)
     }
 
-    /// Reads plain bytes; none at the client's end of the connection.
+    /// Reads plaintext; nothing at the end of the stream.
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -117,7 +117,7 @@ impl Session {
         }
     }
 
-    /// Takes in what has arrived; when there is nothing, sends what the protocol itself has to say.
+    /// Receives and decrypts data. If there is none, flushes pending protocol messages.
     pub(super) fn poll_arrive(
         &mut self,
         cx: &mut Context<'_>,
@@ -130,7 +130,7 @@ impl Session {
             let kept = self.incomplete.len();
             let mut read = ReadBuf::new(&mut arriving[kept..kept + READ]);
             if poll_read_tcp(&self.tcp, cx, &mut read)?.is_pending() {
-                // That there is no room to send keeps nobody from reading.
+                // A full send buffer must not prevent reading.
                 return match self.poll_flush(cx) {
                     Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
                     _ => Poll::Pending,
@@ -138,18 +138,20 @@ impl Session {
             }
             let count = read.filled().len();
             if count == 0 {
-                // An end that was not announced may be an attacker's.
+                // Without `close_notify`, an attacker may have truncated the stream.
                 return Poll::Ready(Err(ErrorKind::UnexpectedEof.into()));
             }
             arriving[..kept].copy_from_slice(&std::mem::take(&mut self.incomplete));
-            Poll::Ready(self.take_in(&mut arriving[..kept + count], buffer))
+            Poll::Ready(self.ingest(&mut arriving[..kept + count], buffer))
         })
     }
 
-    /// Uses what has arrived: what it says to the driver goes into `buffer`, or waits for room in the next.
-    fn take_in(&mut self, arrived: &mut [u8], buffer: &mut ReadBuf<'_>) -> io::Result<()> {
+    /// Decrypts received data. Plaintext goes into `buffer`; the rest is kept for the next read.
+    fn ingest(&mut self, arrived: &mut [u8], buffer: &mut ReadBuf<'_>) -> io::Result<()> {
         let result = match self.process(arrived, buffer) {
-            Ok(used) if arrived.len() - used > INCOMPLETE => Err("its message is too long".into()),
+            Ok(used) if arrived.len() - used > INCOMPLETE => {
+                Err("a handshake message is too long".into())
+            }
             Ok(used) => {
                 self.incomplete.extend_from_slice(&arrived[used..]);
                 return Ok(());
@@ -157,12 +159,16 @@ impl Session {
             Err(error) => Err(error),
         };
         self.is_broken = true;
-        self.complain();
-        result.map_err(|error: Wrong| io::Error::new(ErrorKind::InvalidData, error))
+        self.send_alert();
+        result.map_err(|error: ProtocolError| io::Error::new(ErrorKind::InvalidData, error))
     }
 
-    /// Has rustls go through all of `arrived` that is complete; says how much that was.
-    fn process(&mut self, arrived: &mut [u8], buffer: &mut ReadBuf<'_>) -> Result<usize, Wrong> {
+    /// Processes all complete records of `arrived`. Returns their length.
+    fn process(
+        &mut self,
+        arrived: &mut [u8],
+        buffer: &mut ReadBuf<'_>,
+    ) -> Result<usize, ProtocolError> {
         let mut used = 0;
         loop {
             let status = self.tls.process_tls_records(&mut arrived[used..]);
@@ -187,7 +193,7 @@ impl Session {
                 ConnectionState::TransmitTlsData(data) => data.done(),
                 ConnectionState::PeerClosed => {
                     self.has_ended = true;
-                    // Whatever comes after that is nothing (RFC 8446 §6.1).
+                    // Data after `close_notify` is ignored (RFC 8446 §6.1).
                     return Ok(arrived.len());
                 }
                 _ => is_done = true,
@@ -199,8 +205,8 @@ impl Session {
         }
     }
 
-    /// Tells the client why its connection ends, as far as there is room for it.
-    fn complain(&mut self) {
+    /// Sends the alert that describes the error if the socket has room for it.
+    fn send_alert(&mut self) {
         while self.tls.wants_write() {
             match self.tls.process_tls_records(&mut []).state {
                 Ok(ConnectionState::EncodeTlsData(data)) => {
@@ -214,7 +220,7 @@ impl Session {
         let _ = self.flush();
     }
 
-    /// Sends ciphertext that is ready, as far as the socket takes it: true when all is gone.
+    /// Sends buffered ciphertext. Returns true when all was sent.
     pub(crate) fn flush(&mut self) -> io::Result<bool> {
         if self.unsent.is_empty() {
             return Ok(true);
@@ -223,12 +229,12 @@ impl Session {
         self.push(&unsent)
     }
 
-    /// Whether something can be sent, which may be so before all is gone that was ready.
+    /// Whether more can be encrypted and sent. Buffered ciphertext may remain.
     pub(crate) fn make_room(&mut self) -> io::Result<bool> {
         Ok(!self.is_blocked || self.flush()?)
     }
 
-    /// Sends `ciphertext` and keeps what the socket does not take: true when it took all.
+    /// Sends `ciphertext` and buffers what the socket does not take. Returns true when all was sent.
     pub(super) fn push(&mut self, ciphertext: &[u8]) -> io::Result<bool> {
         let sent = match self.tcp.try_write(ciphertext) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
@@ -238,14 +244,14 @@ impl Session {
         self.is_blocked = sent < ciphertext.len();
         if self.is_blocked {
             self.unsent.extend_from_slice(&ciphertext[sent..]);
-            // The next attempt would only be told so by the kernel.
+            // Clears readiness, so that the next attempt waits for the socket.
             let full = || -> io::Result<()> { Err(ErrorKind::WouldBlock.into()) };
             let _ = self.tcp.try_io(Interest::WRITABLE, full);
         }
         Ok(!self.is_blocked)
     }
 
-    /// Waits until the socket has all that was encrypted.
+    /// Waits until all ciphertext was sent.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.flush()? {
             ready!(self.tcp.poll_write_ready(cx))?;
@@ -253,18 +259,18 @@ impl Session {
         Poll::Ready(Ok(()))
     }
 
-    /// Whether something was read already that was not asked for yet.
+    /// Whether plaintext is buffered.
     pub(super) fn has_waiting(&self) -> bool {
         self.waiting_at < self.waiting.len()
     }
 
-    /// To be called at the end of the handshake.
-    pub(super) fn see_client(&mut self) {
+    /// Stores the client certificate. Called at the end of the handshake.
+    pub(super) fn store_client_certificate(&mut self) {
         let certificate = self.tls.peer_certificates().and_then(|chain| chain.first());
         self.client = certificate.and_then(ClientCertificate::read).map(Rc::new);
     }
 
-    /// Whether what was read may be sent again by others (RFC 8446 §8): the handshake has not ended.
+    /// Whether received data is early data, which an attacker may replay (RFC 8446 §8).
     pub(crate) fn is_early(&self) -> bool {
         self.tls.is_handshaking()
     }
@@ -275,32 +281,32 @@ impl Session {
         self.policy
     }
 
-    /// What is known of the connection.
+    /// Protocol version, cipher suite and client certificate.
     pub(crate) fn info(&self) -> TlsInfo {
         TlsInfo::new(&self.tls, self.client.as_ref())
     }
 
-    /// Whether HTTP/2 was agreed upon (RFC 7301).
+    /// Whether HTTP/2 was negotiated (RFC 7301).
     pub(crate) fn has_http2(&self) -> bool {
         self.tls.alpn_protocol() == Some(b"h2")
     }
 
-    /// Whether the handshake went on from an earlier one.
+    /// Whether the session was resumed.
     pub(crate) fn is_resumed(&self) -> bool {
         self.tls.handshake_kind() == Some(rustls::HandshakeKind::Resumed)
     }
 
-    /// Whether the handshake was all that the client wanted: the proof of RFC 8737.
-    pub(crate) fn was_proof(&self) -> bool {
+    /// Whether the handshake was a TLS-ALPN-01 challenge (RFC 8737), after which no request follows.
+    pub(crate) fn is_acme_challenge(&self) -> bool {
         self.tls.alpn_protocol() == Some(super::acme::ALPN)
     }
 
-    /// Bytes of ciphertext that wait for room in the socket.
+    /// Length of the buffered ciphertext in bytes.
     pub(crate) fn unsent(&self) -> usize {
         self.unsent.len()
     }
 
-    /// Whether nothing waits for room in the socket.
+    /// Whether no ciphertext is buffered.
     pub(crate) fn is_flushed(&self) -> bool {
         self.unsent.is_empty()
     }
@@ -311,18 +317,18 @@ impl Session {
     }
 }
 
-/// What is wrong with what a client sent.
-type Wrong = Box<dyn std::error::Error + Send + Sync>;
+/// A protocol violation of the client.
+type ProtocolError = Box<dyn std::error::Error + Send + Sync>;
 
 fn deliver(plain: &[u8], buffer: &mut ReadBuf<'_>, waiting: &mut Vec<u8>) {
-    // What waits was there before.
+    // Buffered plaintext comes first.
     let room = if waiting.is_empty() { buffer.remaining() } else { 0 };
     let (now, later) = plain.split_at(plain.len().min(room));
     buffer.put_slice(now);
     waiting.extend_from_slice(later);
 }
 
-/// Appends a message of the protocol's own.
+/// Appends an encoded protocol message.
 fn encode<Data>(
     mut message: EncodeTlsData<'_, Data>,
     out: &mut Vec<u8>,
@@ -337,7 +343,7 @@ fn encode<Data>(
     }
 }
 
-/// Reads what has come into `arrived`, by the thread's buffer; says how much it was.
+/// Appends received data to `arrived`. Returns the number of bytes.
 pub(super) fn read_some(tcp: &TcpStream, arrived: &mut Vec<u8>) -> io::Result<usize> {
     ARRIVING.with_borrow_mut(|arriving| {
         let count = tcp.try_read(&mut arriving[..READ])?;

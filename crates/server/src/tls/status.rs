@@ -1,5 +1,4 @@
-//! What is known of a site's certificates: until when they are good, and what went wrong with what should
-//! have followed them.
+//! The status of certificates: expiry, renewal, and failed renewals.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,44 +9,44 @@ use super::acme::{self, Outcome};
 use super::certificate::{self, Validity, date};
 use crate::config::{Acme, Tls};
 
-/// How long before its end a certificate is warned of, unless that is more than a tenth of its life.
-const SOON: Duration = Duration::from_secs(7 * 86_400);
-/// How often.
-const AGAIN: Duration = Duration::from_secs(86_400);
+/// Time before expiry at which warnings begin, at most a tenth of the lifetime.
+const WARNING_PERIOD: Duration = Duration::from_secs(7 * 86_400);
+/// Interval between warnings.
+const WARNING_INTERVAL: Duration = Duration::from_secs(86_400);
 
-/// What is known of a certificate that is in use, or will be.
+/// The status of a certificate that is in use or will be obtained.
 #[derive(Clone, Debug)]
 pub(crate) struct CertificateStatus {
     pub(crate) file: PathBuf,
-    /// The hosts that it is for.
+    /// The host names that it covers.
     pub(crate) names: Vec<String>,
     validity: Option<Validity>,
-    /// Where it is obtained from, and when it will be again.
+    /// The ACME directory, and the time of the next renewal.
     pub(crate) renewal: Option<(String, SystemTime)>,
-    /// What went wrong with the one that should take its place.
-    pub(crate) trouble: Option<Trouble>,
-    /// What the tries to obtain it have left behind, as it was last looked at.
+    /// The failure to replace it, if any.
+    pub(crate) failure: Option<RenewalFailure>,
+    /// State of the files of ACME attempts at the last check.
     seen: Vec<Stamp>,
     warned: Option<SystemTime>,
 }
 
-/// What went wrong.
+/// A failure to renew or reload a certificate.
 #[derive(Clone, Debug)]
-pub(crate) struct Trouble {
-    /// How often, since it last went well.
+pub(crate) struct RenewalFailure {
+    /// Number of failures since the last success.
     pub(crate) failures: u32,
-    /// What it was the last time.
+    /// The last error.
     pub(crate) error: String,
-    /// When that was.
+    /// Time of the last failure.
     pub(crate) failed_at: SystemTime,
-    /// When it is tried again; `None` when that is when the files change.
+    /// Time of the next attempt; `None` when it waits for the files to change.
     pub(crate) next_try: Option<SystemTime>,
 }
 
-/// What is known of each certificate of a site.
+/// The status of each certificate of a site.
 ///
 /// # Errors
-/// Which file cannot be read as a certificate.
+/// The file that is not a readable certificate.
 pub(super) fn of(settings: &Tls) -> Result<Vec<CertificateStatus>, String> {
     if let Some(acme) = &settings.acme {
         let mut status = CertificateStatus::new(acme.file());
@@ -56,7 +55,7 @@ pub(super) fn of(settings: &Tls) -> Result<Vec<CertificateStatus>, String> {
         } else {
             status.names.clone_from(&acme.names);
         }
-        status.look_at_outcome(acme);
+        status.update_outcome(acme);
         return Ok(vec![status]);
     }
     let of_file = |(file, _): &(PathBuf, PathBuf)| {
@@ -71,23 +70,23 @@ impl CertificateStatus {
     fn new(file: PathBuf) -> Self {
         let names = Vec::new();
         let seen = Vec::new();
-        Self { file, names, validity: None, renewal: None, trouble: None, seen, warned: None }
+        Self { file, names, validity: None, renewal: None, failure: None, seen, warned: None }
     }
 
-    /// Until when it is good; `None` when there is none yet.
+    /// Time of expiry; `None` when there is no certificate yet.
     pub(crate) fn expires(&self) -> Option<SystemTime> {
         self.validity.map(|validity| validity.until)
     }
 
-    /// Takes over how the last tries to obtain one went.
-    pub(super) fn look_at_outcome(&mut self, acme: &Acme) {
-        let now: Vec<_> = acme::traces(acme).iter().map(Stamp::of).collect();
+    /// Reads the outcome of the last ACME attempts.
+    pub(super) fn update_outcome(&mut self, acme: &Acme) {
+        let now: Vec<_> = acme::state_files(acme).iter().map(Stamp::of).collect();
         if self.seen == now {
             return;
         }
         self.seen = now;
         self.renewal = Some((acme.directory.clone(), acme::renewal(&self.file)));
-        self.trouble = Outcome::read(&acme.outcome()).map(|outcome| Trouble {
+        self.failure = Outcome::read(&acme.outcome()).map(|outcome| RenewalFailure {
             failures: outcome.failures,
             failed_at: outcome.failed_at(),
             next_try: Some(outcome.next_try()),
@@ -95,22 +94,25 @@ impl CertificateStatus {
         });
     }
 
-    /// Its files have changed into something that cannot be used.
-    pub(super) fn refuse(&mut self, error: &str) {
+    /// Records that the changed files cannot be used.
+    pub(super) fn record_failure(&mut self, error: &str) {
         let failures =
-            self.trouble.as_ref().map_or(0, |trouble| trouble.failures).saturating_add(1);
+            self.failure.as_ref().map_or(0, |failure| failure.failures).saturating_add(1);
         let (error, failed_at) = (error.to_owned(), SystemTime::now());
-        self.trouble = Some(Trouble { failures, error, failed_at, next_try: None });
+        self.failure = Some(RenewalFailure { failures, error, failed_at, next_try: None });
     }
 
-    /// Tells the log, once a day, that it has expired or soon will.
+    /// Logs a warning, at most once a day, when the certificate has expired or will soon expire.
     pub(super) fn warn(&mut self, site: &str) {
         let Some(validity) = self.validity else { return };
         let now = SystemTime::now();
         let life = validity.until.duration_since(validity.from).unwrap_or_default();
-        let soon = validity.until.checked_sub(SOON.min(life / 10)).is_some_and(|soon| soon <= now);
+        let soon = validity
+            .until
+            .checked_sub(WARNING_PERIOD.min(life / 10))
+            .is_some_and(|soon| soon <= now);
         let again = self.warned.is_none_or(|warned| {
-            now.duration_since(warned).is_ok_and(|since| since >= AGAIN)
+            now.duration_since(warned).is_ok_and(|since| since >= WARNING_INTERVAL)
                 || warned < validity.until && validity.until <= now
         });
         if !soon || !again {
@@ -153,7 +155,7 @@ impl fmt::Display for CertificateStatus {
             }
             (None, None) => f.write_str(": not there yet")?,
         }
-        if let Some(Trouble { failures, error, failed_at, next_try }) = &self.trouble {
+        if let Some(RenewalFailure { failures, error, failed_at, next_try }) = &self.failure {
             let plural = if *failures == 1 { "" } else { "s" };
             write!(f, "; tried {failures} time{plural}, last on {}: {error}", date(*failed_at))?;
             if let Some(next) = next_try {

@@ -39,16 +39,16 @@ pub(super) fn report(certificates: &Certificates) -> Vec<Certificate> {
 impl From<(String, CertificateStatus)> for Certificate {
     fn from((site, status): (String, CertificateStatus)) -> Self {
         let time = |time: Option<SystemTime>| time.map(seconds);
-        let trouble = status.trouble.as_ref();
+        let failure = status.failure.as_ref();
         Self {
             site,
             file: status.file.display().to_string(),
             expires: time(status.expires()),
             renewal: time(status.renewal.as_ref().map(|(_, time)| *time)),
-            failures: trouble.map_or(0, |trouble| trouble.failures.into()),
-            error: trouble.map(|trouble| trouble.error.clone()),
-            failed_at: time(trouble.map(|trouble| trouble.failed_at)),
-            next_try: time(trouble.and_then(|trouble| trouble.next_try)),
+            failures: failure.map_or(0, |failure| failure.failures.into()),
+            error: failure.map(|failure| failure.error.clone()),
+            failed_at: time(failure.map(|failure| failure.failed_at)),
+            next_try: time(failure.and_then(|failure| failure.next_try)),
             names: status.names,
         }
     }

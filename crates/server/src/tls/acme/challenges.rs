@@ -1,4 +1,4 @@
-//! What proves to an authority that a name is this server's, for as long as it asks.
+//! Responses to pending ACME challenges.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -11,12 +11,12 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use crate::tls::certificate::provider;
 use crate::tls::clock::WallClock;
 
-/// The protocol that a client of TLS-ALPN-01 offers, alone (RFC 8737 §4).
+/// The only ALPN protocol that a TLS-ALPN-01 client offers (RFC 8737 §4).
 pub(crate) const ALPN: &[u8] = b"acme-tls/1";
-/// Where the answers of HTTP-01 are asked for (RFC 8555 §8.3).
-const PLACE: &[u8] = b"/.well-known/acme-challenge/";
+/// The path prefix of HTTP-01 (RFC 8555 §8.3).
+const HTTP01_PREFIX: &[u8] = b"/.well-known/acme-challenge/";
 
-/// The answers that are to be given now.
+/// The responses to pending challenges.
 #[derive(Debug, Default)]
 pub(crate) struct Challenges {
     state: RwLock<Answers>,
@@ -24,13 +24,13 @@ pub(crate) struct Challenges {
 
 #[derive(Debug, Default)]
 struct Answers {
-    /// Of HTTP-01, by token.
+    /// HTTP-01 responses by token.
     texts: HashMap<String, String>,
-    /// Of TLS-ALPN-01, by name.
+    /// TLS-ALPN-01 configurations by name.
     handshakes: HashMap<String, Arc<ServerConfig>>,
 }
 
-/// An answer that is given until this is dropped.
+/// A response that is available until this is dropped.
 #[derive(Debug)]
 pub(super) struct Shown {
     challenges: Arc<Challenges>,
@@ -43,42 +43,42 @@ enum What {
     Handshake(String),
 }
 
-/// One for all configurations: an order that is under way when another one comes into force can be met.
+/// Shared by all configurations, so that an order that is running during a reload can complete.
 static OF_PROCESS: LazyLock<Arc<Challenges>> = LazyLock::new(Arc::default);
 
 impl Challenges {
-    /// The answers of this process.
+    /// The responses of this process.
     pub(crate) fn of_process() -> Arc<Self> {
         Arc::clone(&OF_PROCESS)
     }
 
-    /// The answer to a request for this path, if it is one that is waited for.
+    /// The HTTP-01 response for a path, if it is pending.
     pub(crate) fn text(&self, path: &[u8]) -> Option<String> {
-        let token = std::str::from_utf8(path.strip_prefix(PLACE)?).ok()?;
+        let token = std::str::from_utf8(path.strip_prefix(HTTP01_PREFIX)?).ok()?;
         self.read().texts.get(token).cloned()
     }
 
-    /// What a client that asks for the proof that `name` is this server's is answered with.
+    /// The TLS-ALPN-01 configuration for `name`, if it is pending.
     pub(crate) fn handshake(&self, name: &str) -> Option<Arc<ServerConfig>> {
         self.read().handshakes.get(&name.to_ascii_lowercase()).cloned()
     }
 
-    /// Answers HTTP-01 from now on.
+    /// Makes an HTTP-01 response available.
     pub(super) fn show_text(self: &Arc<Self>, token: &str, answer: &str) -> Shown {
         self.write().texts.insert(token.to_owned(), answer.to_owned());
         Shown { challenges: Arc::clone(self), what: What::Text(token.to_owned()) }
     }
 
-    /// Answers TLS-ALPN-01 from now on; `digest` is the SHA-256 of the key authorization.
+    /// Makes a TLS-ALPN-01 response available. `digest` is the SHA-256 of the key authorization.
     ///
     /// # Errors
-    /// What is wrong with the name.
+    /// When the certificate cannot be created.
     pub(super) fn show_handshake(
         self: &Arc<Self>,
         name: &str,
         digest: &[u8; 32],
     ) -> Result<Shown, String> {
-        let config = proving(name, digest)?;
+        let config = challenge_config(name, digest)?;
         self.write().handshakes.insert(name.to_owned(), Arc::new(config));
         Ok(Shown { challenges: Arc::clone(self), what: What::Handshake(name.to_owned()) })
     }
@@ -102,8 +102,8 @@ impl Drop for Shown {
     }
 }
 
-/// The certificate that RFC 8737 §3 asks for, and nothing besides.
-fn proving(name: &str, digest: &[u8; 32]) -> Result<ServerConfig, String> {
+/// A configuration with the certificate of RFC 8737 §3 only.
+fn challenge_config(name: &str, digest: &[u8; 32]) -> Result<ServerConfig, String> {
     let wrong = |error: rcgen::Error| format!("{name}: {error}");
     let key = KeyPair::generate().map_err(wrong)?;
     let mut parameters = CertificateParams::new(vec![name.to_owned()]).map_err(wrong)?;
@@ -113,7 +113,7 @@ fn proving(name: &str, digest: &[u8; 32]) -> Result<ServerConfig, String> {
     let wrong = |error: rustls::Error| format!("{name}: {error}");
     let provider = provider();
     let key = provider.key_provider.load_private_key(key).map_err(wrong)?;
-    // The extension is critical and known to authorities only: nobody else would take this for a certificate.
+    // The extension is critical and known to authorities only, so no other client accepts this certificate.
     let certified = CertifiedKey::new(vec![certificate.der().clone()], key);
     let mut config = ServerConfig::builder_with_details(provider, Arc::new(WallClock))
         .with_safe_default_protocol_versions()

@@ -1,4 +1,4 @@
-//! What is kept on disk: accounts, certificates, and how the last try went.
+//! ACME state on disk: accounts, certificates, and the outcome of the last attempts.
 
 use std::fs;
 use std::io::{self, Write};
@@ -10,16 +10,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::tls::clock::after_1970;
 
-/// How the last tries to obtain a certificate went. Without a failure there is no file.
+/// The outcome of the last attempts to obtain a certificate. The file exists only after a failure.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     /// Failures since the last success.
     pub(crate) failures: u32,
-    /// Those among them in which the authority refused.
+    /// Failures in which the authority rejected the order.
     pub(super) refused: u32,
-    /// Those since it was last heard.
+    /// Consecutive failures to reach the authority.
     pub(super) unheard: u32,
-    /// What the last one was.
+    /// The last error.
     pub(crate) error: String,
     /// Seconds since 1970.
     pub(super) failed_at: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// What one more failure makes of it; the next try comes after what `pause` says of the outcome.
+    /// Adds a failure. `pause` returns the delay until the next attempt.
     pub(super) fn failed(
         mut self,
         error: &str,
@@ -44,7 +44,7 @@ impl Outcome {
         self
     }
 
-    /// What the file tells; nothing when there is none, or it cannot be understood.
+    /// Reads the file; `None` when it is missing or invalid.
     pub(crate) fn read(file: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(file).ok()?).ok()
     }
@@ -66,11 +66,10 @@ fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Puts `content` in the place of the file: all of it or nothing, whatever happens meanwhile, and for nobody
-/// else to read. `check` looks at the new file first.
+/// Replaces the file atomically by `content`, readable only for the owner. `check` verifies the new file first.
 ///
 /// # Errors
-/// What could not be written, or what `check` says.
+/// When it cannot be written, or the error of `check`.
 pub(super) fn replace(
     file: &Path,
     content: &[u8],
@@ -81,7 +80,7 @@ pub(super) fn replace(
     let mut name = file.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let fresh = folder.join(name);
-    // What an earlier end in the middle has left may have another mode.
+    // A crash may have left a file with another mode.
     let _ = fs::remove_file(&fresh);
     let mut options = fs::OpenOptions::new();
     let mut opened = options.write(true).create_new(true).mode(0o600).open(&fresh)?;
@@ -102,14 +101,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_replaced_whole_or_not_at_all() {
+    fn a_file_is_replaced_atomically() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a/b/c.pem");
         replace(&file, b"one", |_| Ok(())).unwrap();
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         let folder_mode = fs::metadata(file.parent().unwrap()).unwrap().permissions().mode();
         assert_eq!(folder_mode & 0o777, 0o700);
-        // What a crash left behind is in nobody's way.
+        // A file that a crash has left is replaced.
         fs::write(file.with_extension("pem.new"), b"half").unwrap();
         assert!(replace(&file, b"bad", |_| Err("no".into())).is_err());
         assert_eq!(fs::read(&file).unwrap(), b"one");
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outcome_is_read_as_it_was_written() {
+    fn an_outcome_is_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.json");
         assert_eq!(Outcome::read(&file), None);

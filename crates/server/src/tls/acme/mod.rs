@@ -1,7 +1,7 @@
-//! Certificates that are obtained and renewed by ACME (RFC 8555).
+//! Certificates by ACME (RFC 8555).
 //!
-//! A thread of its own keeps them: what it obtains it puts into files, which are followed like any
-//! others. Nothing that goes wrong here ends it, or the server.
+//! A dedicated thread obtains and renews certificates and writes them into files, which are reloaded like all certificate
+//! files. A failure here ends neither the thread nor the server.
 
 mod advice;
 mod challenges;
@@ -25,18 +25,17 @@ pub(crate) use self::order::read_external_key;
 use super::certificate;
 use crate::config::{Acme, Config};
 
-/// Orders at once.
-const ORDERS: usize = 4;
-/// The clock is looked at at least so often: it may be set, and machines sleep.
-const LOOK: Duration = Duration::from_secs(60);
-/// After a restart a failed order is tried again so long after the failure, at the latest: somebody may
-/// have mended what was wrong.
+/// Maximum number of concurrent orders.
+const MAX_ORDERS: usize = 4;
+/// Interval at which the wall clock is checked: it may be set, and machines may be suspended.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
+/// Maximum delay after a failed order when the server was restarted, as the administrator may have fixed the cause.
 const AFTER_RESTART: Duration = Duration::from_secs(60);
 
-/// Keeps the certificates of all sites that have theirs by ACME, until it is `retired`.
+/// Starts the thread that obtains and renews the certificates of all sites that use ACME, until `retired` is set.
 ///
 /// # Errors
-/// When no thread can be started.
+/// When the thread cannot be started.
 pub(super) fn start(
     config: &Config,
     challenges: &Arc<Challenges>,
@@ -45,36 +44,36 @@ pub(super) fn start(
     let sites: Vec<Acme> =
         config.sites.iter().filter_map(|site| site.tls.as_ref()?.acme.clone()).collect();
     let (challenges, retired) = (Arc::clone(challenges), Arc::clone(retired));
-    let keep_all = move || {
+    let run = move || {
         let runtime =
             Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
         let runtime = match runtime {
             Ok(runtime) => runtime,
             Err(error) => {
-                tracing::error!("certificates are not obtained: {error}");
+                tracing::error!("ACME: certificates cannot be obtained: {error}");
                 return;
             }
         };
         runtime.block_on(async move {
-            let orders = Arc::new(Semaphore::new(ORDERS));
+            let orders = Arc::new(Semaphore::new(MAX_ORDERS));
             let mut tasks = Vec::new();
             for acme in sites {
                 let (challenges, orders) = (Arc::clone(&challenges), Arc::clone(&orders));
-                let keeping = keep(acme, challenges, orders, Arc::clone(&retired));
-                tasks.push(tokio::task::spawn_local(keeping));
+                let task = maintain(acme, challenges, orders, Arc::clone(&retired));
+                tasks.push(tokio::task::spawn_local(task));
             }
             for task in tasks {
                 if let Err(fault) = task.await {
-                    tracing::error!("certificates are not obtained: {fault}");
+                    tracing::error!("ACME: the renewal of a certificate has stopped: {fault}");
                 }
             }
         });
     };
-    std::thread::Builder::new().name("acme".into()).spawn(keep_all).map(drop)
+    std::thread::Builder::new().name("acme".into()).spawn(run).map(drop)
 }
 
-/// Keeps one certificate.
-async fn keep(
+/// Obtains and renews one certificate.
+async fn maintain(
     acme: Acme,
     challenges: Arc<Challenges>,
     orders: Arc<Semaphore>,
@@ -84,7 +83,7 @@ async fn keep(
     let acme = Arc::new(acme);
     let mut last = Outcome::read(&acme.outcome());
     let mut due = last.as_ref().map(|last| last.next_try().min(last.failed_at() + AFTER_RESTART));
-    // A new certificate is not renewed before.
+    // A new certificate is not renewed before this time.
     let mut earliest = SystemTime::UNIX_EPOCH;
     loop {
         match due.take() {
@@ -98,25 +97,28 @@ async fn keep(
         let refused = last.as_ref().map_or(0, |last| last.refused);
         let Some(&kind) = acme.challenges.get(refused as usize % acme.challenges.len().max(1))
         else {
-            tracing::error!(site, "no listener can prove to an authority whose names these are");
+            tracing::error!(
+                site,
+                "ACME: no challenge type is usable with these listeners; add a listener on port 443 with TLS or on port 80"
+            );
             return;
         };
         tracing::info!(
             site,
             directory = acme.directory,
             challenge = kind.as_str(),
-            "a certificate is ordered"
+            "ACME: ordering a certificate"
         );
         let (own, shown) = (Arc::clone(&acme), Arc::clone(&challenges));
-        // A task of its own: a fault in it is a failed try.
+        // A separate task, so that a panic counts as a failed attempt.
         let task = tokio::task::spawn_local(async move { order::obtain(&own, kind, &shown).await });
         let failure = match task.await {
             Ok(Ok(())) => {
                 let _ = std::fs::remove_file(acme.outcome());
                 last = None;
-                earliest = SystemTime::now() + rest(&acme.file());
+                earliest = SystemTime::now() + minimum_age(&acme.file());
                 let renewal = certificate::date(renewal(&acme.file()).max(earliest));
-                tracing::info!(site, renewal, "the certificate was obtained");
+                tracing::info!(site, renewal, "ACME: the certificate was obtained");
                 continue;
             }
             Ok(Err(failure)) => failure,
@@ -125,8 +127,8 @@ async fn keep(
         let kinds = acme.challenges.len();
         let outcome = last.take().unwrap_or_default();
         let outcome = outcome
-            .failed(&failure.what, failure.unreachable, |outcome| jitter(pause(outcome, kinds)));
-        tell(&site, &acme, &outcome);
+            .failed(&failure.what, failure.unreachable, |outcome| jitter(backoff(outcome, kinds)));
+        log_failure(&site, &acme, &outcome);
         if let Err(error) = outcome.write(&acme.outcome()) {
             tracing::error!(site, "{}: {error}", acme.outcome().display());
         }
@@ -135,25 +137,30 @@ async fn keep(
     }
 }
 
-fn tell(site: &str, acme: &Acme, outcome: &Outcome) {
+fn log_failure(site: &str, acme: &Acme, outcome: &Outcome) {
     let Outcome { failures, error, .. } = outcome;
     let next_try = certificate::date(outcome.next_try());
     let state = match certificate::validity(&acme.file()) {
-        Ok(validity) if validity.until > SystemTime::now() => "the one that is there stays",
-        Ok(_) => "the one that is there has expired",
+        Ok(validity) if validity.until > SystemTime::now() => "the current one stays in use",
+        Ok(_) => "the current one has expired",
         Err(_) => "there is none yet",
     };
-    tracing::error!(site, failures, next_try, "the certificate was not obtained, {state}: {error}");
+    tracing::error!(
+        site,
+        failures,
+        next_try,
+        "ACME: the certificate was not obtained, {state}: {error}"
+    );
 }
 
-/// Waits until the certificate that is there is to be renewed, by our own plan or the authority's.
+/// Waits until the current certificate is due for renewal, by the default schedule or the authority's.
 async fn wait_for_renewal(acme: &Acme, earliest: SystemTime, retired: &AtomicBool) {
     let file = acme.file();
     loop {
         if renewal(&file).max(earliest) <= SystemTime::now() || retired.load(Ordering::Relaxed) {
             return;
         }
-        let again = SystemTime::now() + advice::ask(acme).await;
+        let again = SystemTime::now() + advice::update(acme).await;
         wait_until(renewal(&file).max(earliest).min(again), retired).await;
     }
 }
@@ -163,19 +170,19 @@ async fn wait_until(at: SystemTime, retired: &AtomicBool) {
         if left.is_zero() || retired.load(Ordering::Relaxed) {
             return;
         }
-        tokio::time::sleep(left.min(LOOK)).await;
+        tokio::time::sleep(left.min(CLOCK_INTERVAL)).await;
     }
 }
 
-/// When the certificate in this file is to be renewed: when the authority says so, but with a twentieth of its life
-/// left at the latest, and not before a hundredth of it has passed. When that says nothing: when a third of its life is left, or up to a twentieth of it earlier, so
-/// that those of many servers are not renewed in one hour. Now, when there is none.
+/// The time at which to renew the certificate in `file`; now when there is none. The authority's renewal window applies
+/// between 1 % and 95 % of the lifetime. Without one, it is when a third of the lifetime is left, or up to a twentieth
+/// earlier, so that many servers do not renew in the same hour.
 pub(super) fn renewal(file: &Path) -> SystemTime {
     let usable = certificate::check_pair(file).and_then(|()| certificate::validity(file));
     let Ok(validity) = usable else { return SystemTime::now() };
     let life = validity.until.duration_since(validity.from).unwrap_or_default();
     if let Some(advice) = Advice::read(file) {
-        // A mistake there is no reason for a new one every hour, or for none at all.
+        // Bounds against a wrong window: neither hourly renewal nor none at all.
         let (first, last) = (life.mul_f64(0.01), life.mul_f64(0.95));
         return advice.time(validity.spread).clamp(validity.from + first, validity.from + last);
     }
@@ -183,36 +190,35 @@ pub(super) fn renewal(file: &Path) -> SystemTime {
     validity.from + life.mul_f64(2.0 / 3.0 - earlier)
 }
 
-/// The files that tell how it goes: of the last tries, and of what the authority says about renewal.
-pub(super) fn traces(acme: &Acme) -> [PathBuf; 2] {
-    [acme.outcome(), advice::kept(&acme.file())]
+/// The files with the outcome of the last attempts and the authority's renewal window.
+pub(super) fn state_files(acme: &Acme) -> [PathBuf; 2] {
+    [acme.outcome(), advice::path(&acme.file())]
 }
 
-/// How long a new certificate is kept in any case: with a clock that is wrong it may seem to be old at once.
-fn rest(file: &Path) -> Duration {
+/// Minimum time before a new certificate is renewed: with a wrong clock it may seem to be due at once.
+fn minimum_age(file: &Path) -> Duration {
     let validity = certificate::validity(file).ok();
     let life = validity.and_then(|validity| validity.until.duration_since(validity.from).ok());
     life.map_or(Duration::from_secs(3600), |life| (life / 10).min(Duration::from_secs(3600)))
 }
 
-/// How long to wait after the last failure, where there are so many kinds of proof. Authorities count proofs that
-/// fail (Let's Encrypt allows five in an hour, and another every twelve minutes), but nobody minds to be asked
-/// whether he is there.
-fn pause(outcome: &Outcome, kinds: usize) -> Duration {
-    let (count, first, most) = match (outcome.unheard, outcome.refused) {
-        (0, 1) if kinds > 1 => return Duration::from_secs(10), // The other kind may succeed.
+/// The delay after the last failure, with this number of usable challenge types. Authorities limit failed validations
+/// (Let's Encrypt: five in an hour, then one every twelve minutes), but not attempts that do not reach them.
+fn backoff(outcome: &Outcome, kinds: usize) -> Duration {
+    let (count, first, max) = match (outcome.unheard, outcome.refused) {
+        (0, 1) if kinds > 1 => return Duration::from_secs(10), // The other challenge type may succeed.
         (0, refused) => (refused, 60, 6 * 3600),
         (unheard, _) => (unheard, 5, 3600),
     };
     let factor = 1_u64.checked_shl(count.saturating_sub(1)).unwrap_or(u64::MAX);
-    Duration::from_secs(factor.saturating_mul(first).min(most))
+    Duration::from_secs(factor.saturating_mul(first).min(max))
 }
 
-/// Up to a fifth more or less, so that many servers do not come back at once.
+/// Up to 20 % more or less, so that many servers do not retry at the same time.
 fn jitter(wait: Duration) -> Duration {
     let mut byte = [128];
     let random = certificate::provider().secure_random;
-    // Without chance the middle is as good.
+    // Without random numbers the middle is used.
     let _ = random.fill(&mut byte);
     wait.mul_f64(0.8 + f64::from(byte[0]) / 255.0 * 0.4)
 }
@@ -222,16 +228,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_to_a_bound_and_keep_within_what_authorities_allow() {
+    fn backoff_is_bounded_and_respects_limits_of_authorities() {
         let seconds = |unheard, refused, kinds| {
-            pause(&Outcome { unheard, refused, ..Outcome::default() }, kinds).as_secs()
+            backoff(&Outcome { unheard, refused, ..Outcome::default() }, kinds).as_secs()
         };
         assert_eq!((seconds(1, 0, 1), seconds(2, 9, 1)), (5, 10));
         assert_eq!(seconds(u32::MAX, 3, 2), 3600);
         assert_eq!(seconds(0, 1, 2), 10);
         assert_eq!((seconds(0, 1, 1), seconds(0, 2, 2)), (60, 120));
         assert_eq!(seconds(0, u32::MAX, 1), 6 * 3600);
-        // With the least that jitter makes of the pauses: five at first, then one in twelve minutes.
+        // With the smallest jitter: five attempts at first, then one in twelve minutes.
         for kinds in [1, 2] {
             let (mut now, mut tries) = (0.0, 1.0);
             for refused in 1..30 {
