@@ -371,7 +371,7 @@ def test_another_process_takes_over_or_all_stays(serve, site, tmp_path, admin):
     first = here.server.pid
     here.file.write_text(here.head + f'pid_file = "{number}"\n' + "[")
     code, _, error = run("upgrade", "--admin", str(admin))
-    assert code == 1 and "this process goes on" in error and "dunlin-0.toml:" in error
+    assert code == 1 and "this process keeps serving" in error and "dunlin-0.toml:" in error
     assert pid_of(admin) == first and here.server.get("/a")[0] == 200
     here.file.write_text(here.head + f'pid_file = "{number}"\n' + text)
     with here.server.connect() as connection, here.server.connect() as idle:

@@ -147,7 +147,7 @@ def test_sockets_for_another_process_are_left_alone(manager, tmp_path, site):
     tcp = socket.create_server(("127.0.0.1", 0))
     file = configuration(tmp_path, site, f"127.0.0.1:{tcp.getsockname()[1]}")
     process = manager.start(file, tcp, pid=1)
-    assert process.wait(20) == 1 and "another program has it" in process.stderr.read()
+    assert process.wait(20) == 1 and "another program uses it" in process.stderr.read()
     tcp.close()
 
 

@@ -161,7 +161,7 @@ def test_certificates_are_renewed_without_losing_a_connection(tls):
     assert ask(kept)[0] == 200
     good = tls.own[0].read_text()
     tls.own[0].write_text("nonsense")
-    server.logged("the one before stays")
+    server.logged("the previous one stays in use")
     assert shown().strip() == good.strip()
     # The status tells of the one in use, and of what should have taken its place.
     with connect(server, trust) as connection:

@@ -443,7 +443,7 @@ def test_a_revoked_certificate_ends_an_open_connection(sites):
     bad, good = sites.connect(server, "b.test", "b"), sites.connect(server, "b.test", "c")
     assert [ask(one, host)[0] for one in [bad, good] for host in ["b.test", "also-b.test", "a.test"]] == [200, 200, 421] * 2
     revocation_list(sites, lists, sites.clients["b"])
-    wait_until(lambda: server.log.count("renewed from its files") >= 2, "the new list")
+    wait_until(lambda: server.log.count("reloaded from its files") >= 2, "the new list")
     assert ask(good, "b.test")[0] == 200
     assert ask(bad, "b.test")[0] == 421 and is_closed(bad)
     assert [ask(good, host)[0] for host in ["also-b.test", "a.test"]] == [200, 421]

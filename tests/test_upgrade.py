@@ -226,4 +226,4 @@ def test_a_process_whose_parent_is_gone_does_not_serve(tmp_path, site):
     )
     ours.close()
     other.close()
-    assert done.returncode == 1 and "is not the parent of this one" in done.stderr
+    assert done.returncode == 1 and "is not the parent of this process" in done.stderr

@@ -1,4 +1,4 @@
-//! Commands to the server, and where they are waited for. What is done about them is in [`crate::server`].
+//! Commands and signals to the server. [`crate::server`] executes them.
 
 use std::io;
 
@@ -6,29 +6,29 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 
-/// What the server can be told to do while it runs.
+/// Actions of a running server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Read the configuration anew, and replace workers whose code has changed, or all of them.
+    /// Reload the configuration, and replace script workers whose code has changed, or all of them.
     Reload { workers: bool },
-    /// Hand over to a new process of the program.
+    /// Upgrade to a new process.
     Upgrade,
-    /// Open the access log anew.
+    /// Reopen the log files.
     Reopen,
 }
 
-/// Who gets the result of a command: a sentence either way.
+/// Receives the result of a command as text.
 pub(crate) type Answer = Option<oneshot::Sender<Result<String, String>>>;
 
-/// A command, and who hears what came of it.
+/// A command, with the receiver of its result.
 #[derive(Debug)]
 pub(crate) struct Command {
     pub(crate) action: Action,
-    /// `None` when it came by a signal.
+    /// `None` for a signal.
     pub(crate) answer: Answer,
 }
 
-/// Where commands go.
+/// Sends commands.
 #[derive(Debug, Clone)]
 pub(crate) struct Commands(mpsc::UnboundedSender<Command>);
 
@@ -49,15 +49,15 @@ impl Commands {
     }
 }
 
-/// What the server is to do next.
+/// The next event for the server.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// Finish what is under way and stop.
+    /// Finish responses in progress and stop.
     Stop,
     Command(Command),
 }
 
-/// Where signals and commands are waited for.
+/// Receives signals and commands.
 pub(crate) struct Control {
     terminate: Signal,
     interrupt: Signal,
@@ -69,10 +69,10 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// From here on signals are kept for later rather than ending the process.
+    /// Installs the signal handlers: from now on, signals are queued.
     ///
     /// # Errors
-    /// When the system lacks what it takes.
+    /// When the handlers cannot be installed.
     pub(crate) fn new() -> io::Result<(Runtime, Self)> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let entered = runtime.enter();
@@ -90,12 +90,12 @@ impl Control {
         Ok((runtime, control))
     }
 
-    /// Where others may give commands.
+    /// A sender of commands.
     pub(crate) fn commands(&self) -> Commands {
         self.commands.clone()
     }
 
-    /// What is to be done next.
+    /// Waits for the next event.
     pub(crate) async fn next(&mut self) -> Event {
         let by_signal = |action| Event::Command(Command { action, answer: None });
         tokio::select! {
@@ -104,7 +104,7 @@ impl Control {
             _ = self.hangup.recv() => by_signal(Action::Reload { workers: false }),
             _ = self.upgrade.recv() => by_signal(Action::Upgrade),
             _ = self.reopen.recv() => by_signal(Action::Reopen),
-            // This end of the channel keeps a sender of its own: it does not end.
+            // The channel never closes, as `self` keeps a sender.
             Some(command) = self.given.recv() => Event::Command(command),
         }
     }

@@ -1,10 +1,10 @@
-//! Log messages that clients can cause as often as they like.
+//! Rate limit for log messages that clients can cause.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Lets one message through in each second.
+/// Permits one message per second.
 #[derive(Debug, Default)]
 pub(crate) struct LogLimiter(AtomicU64);
 
@@ -15,7 +15,7 @@ impl LogLimiter {
         Self(AtomicU64::new(0))
     }
 
-    /// Whether no message was let through in this second yet.
+    /// Whether a message is due: none was permitted in this second.
     pub(crate) fn is_due(&self) -> bool {
         self.is_due_at(START.elapsed().as_secs() + 1)
     }
@@ -30,9 +30,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_message_passes_in_each_second() {
+    fn one_message_is_permitted_per_second() {
         let log_limiter = LogLimiter::new();
-        let passed = [1, 1, 1, 2, 2, 5].map(|second| log_limiter.is_due_at(second));
-        assert_eq!(passed, [true, false, false, true, false, true]);
+        let permitted = [1, 1, 1, 2, 2, 5].map(|second| log_limiter.is_due_at(second));
+        assert_eq!(permitted, [true, false, false, true, false, true]);
     }
 }

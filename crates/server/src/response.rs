@@ -1,4 +1,4 @@
-//! What a handler answers with.
+//! Responses of handlers.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,54 +10,54 @@ use dunlin_http::FieldLines;
 use crate::cache::{ContentFile, StoredContent};
 use crate::stream;
 
-/// A response: its head, and a body that is a source to pull from.
+/// A response: head and body.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
-    /// Every field but Date, Connection, Server and Content-Length.
+    /// All fields except Date, Connection, Server and Content-Length.
     pub(crate) fields: FieldLines,
     pub(crate) body: Body,
-    /// The length that the head states when it is not the body's: for HEAD and 304.
+    /// The Content-Length if it differs from the length of the body: for HEAD and 304.
     pub(crate) stated_length: Option<u64>,
-    /// For the log: "hit", "miss", "off" or "-".
+    /// Cache status for the log: "hit", "miss", "off" or "-".
     pub(crate) cache: &'static str,
-    /// For the log: the content coding, or "-".
+    /// Content coding for the log, or "-".
     pub(crate) coding: &'static str,
-    /// It is the server's own error page, and no handler's response.
+    /// It is a default error page of the server.
     pub(crate) is_error: bool,
 }
 
-/// A body, in pieces that are sent one after the other, or as it is made.
+/// A body: a sequence of pieces, or a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Body {
     pieces: VecDeque<Piece>,
     stream: Option<Box<Stream>>,
 }
 
-/// A body that is made while it is sent.
+/// A body that is produced while it is sent.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) source: stream::Receiver,
-    /// Bytes in all, when that is known.
+    /// Total length in bytes, if known.
     pub(crate) length: Option<u64>,
     pub(crate) kind: StreamKind,
 }
 
-/// What a stream is of the answer.
+/// The content of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamKind {
     Body,
-    /// A body that ends when the client has seen enough of it.
+    /// An endless body: the client ends it.
     Endless,
-    /// The whole message, head included; its end is that of the connection.
+    /// The whole message including the head; the connection closes at its end.
     Message,
 }
 
-/// One stretch of a body.
+/// A part of a body.
 #[derive(Debug, Clone)]
 pub(crate) enum Piece {
     Memory(Bytes),
-    /// A stretch of an open file, by byte offsets.
+    /// A byte range of an open file.
     File(Arc<ContentFile>, Range<u64>),
 }
 
@@ -74,7 +74,7 @@ impl Response {
         }
     }
 
-    /// A response with a body of text.
+    /// A response with a text body.
     pub(crate) fn with_text(status: u16, media_type: &str, text: impl Into<Bytes>) -> Self {
         let mut response = Self::new(status);
         response.fields.push("Content-Type", media_type);
@@ -82,7 +82,7 @@ impl Response {
         response
     }
 
-    /// Drops the body and goes on stating its length, as the answer to HEAD does.
+    /// Drops the body but keeps its Content-Length, for HEAD.
     pub(crate) fn without_body(mut self) -> Self {
         self.stated_length = self.stated_length.or(Some(self.body.length()));
         self.body = Body::default();
@@ -97,17 +97,17 @@ impl Body {
         }
     }
 
-    /// A body that is made while it is sent.
+    /// A body that is produced while it is sent.
     pub(crate) fn streamed(stream: Stream) -> Self {
         Self { pieces: VecDeque::new(), stream: Some(Box::new(stream)) }
     }
 
-    /// Takes out what is made while it is sent.
+    /// Takes the stream, if the body is one.
     pub(crate) fn take_stream(&mut self) -> Option<Box<Stream>> {
         self.stream.take()
     }
 
-    /// Bytes of all pieces.
+    /// Total length of all pieces in bytes.
     pub(crate) fn length(&self) -> u64 {
         self.pieces.iter().map(Piece::length).sum()
     }
@@ -120,7 +120,7 @@ impl Body {
         self.pieces.front_mut()
     }
 
-    /// Removes the first piece, and empty ones behind it.
+    /// Removes the first piece, and empty pieces after it.
     pub(crate) fn drop_first(&mut self) {
         self.pieces.pop_front();
         while self.pieces.front().is_some_and(|piece| piece.length() == 0) {
@@ -128,7 +128,7 @@ impl Body {
         }
     }
 
-    /// Takes up to `most` bytes off the front.
+    /// Removes up to `most` bytes from the front.
     pub(crate) fn split_to(&mut self, most: u64) -> Self {
         let (mut taken, mut room) = (Self::default(), most);
         while room > 0
@@ -153,12 +153,12 @@ impl Body {
         taken
     }
 
-    /// Puts a piece before the others.
+    /// Inserts a piece at the front.
     pub(crate) fn push_first(&mut self, piece: Piece) {
         self.pieces.push_front(piece);
     }
 
-    /// The whole body when it is one piece of memory.
+    /// The body if it is a single piece in memory.
     pub(crate) fn as_memory(&self) -> Option<&Bytes> {
         match (self.pieces.front(), self.pieces.len()) {
             (Some(Piece::Memory(bytes)), 1) => Some(bytes),
@@ -168,7 +168,7 @@ impl Body {
 }
 
 impl Piece {
-    /// The stretch `range` of something stored.
+    /// The byte range `range` of stored content.
     pub(crate) fn of(stored: &StoredContent, range: Range<u64>) -> Self {
         match stored {
             StoredContent::Memory(bytes) => {

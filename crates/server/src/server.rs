@@ -308,7 +308,7 @@ impl Running {
         match tokio::time::timeout(self.manager.watchdog.unwrap_or(APPLY_TIMEOUT), all).await {
             Ok(answers) if answers.iter().all(Result::is_ok) => self.manager.alive(),
             _ => {
-                tracing::error!("a worker does not respond; the watchdog notification is withheld")
+                tracing::error!("a worker does not respond; the watchdog notification is withheld");
             }
         }
     }

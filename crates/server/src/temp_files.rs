@@ -8,22 +8,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tempfile::TempDir;
 
-/// Directories for files, which may be large, besides `TMPDIR`. /tmp is often in memory.
+/// Directories for large files, after `TMPDIR`. /tmp is often in memory.
 const FOR_FILES: [&str; 2] = ["/var/tmp", "/tmp"];
-/// Directories for sockets, whose paths must be short, besides `TMPDIR`.
+/// Directories for sockets, whose paths must be short, after `TMPDIR`.
 const FOR_SOCKETS: [&str; 2] = ["/tmp", "/var/tmp"];
 
-/// The log has a warning that another directory than `TMPDIR` is used.
+/// The log has a warning that `TMPDIR` is not used.
 static REPORTED: AtomicBool = AtomicBool::new(false);
 
-/// Why no temporary file can be created: each directory with its error.
+/// No directory can hold temporary files: each with its error.
 #[derive(Debug)]
 struct Unusable(Vec<Reason>);
 
-/// A file without a name, for reading and writing.
+/// Creates an unlinked file for reading and writing.
 ///
 /// # Errors
-/// When no directory can hold one; the message names each directory with its reason.
+/// When no directory can hold it; the message names each directory with its reason.
 pub(crate) fn file() -> io::Result<File> {
     reported(first_usable(&FOR_FILES, |directory| tempfile::tempfile_in(directory)))
 }
@@ -38,7 +38,7 @@ pub(crate) fn for_files() -> io::Result<PathBuf> {
     }))
 }
 
-/// A directory that only the user of this process can enter. It is removed when it is dropped.
+/// Creates a directory that is accessible only to the user of this process. Dropping it removes it.
 ///
 /// # Errors
 /// As for [`file()`].
@@ -60,13 +60,12 @@ pub(crate) fn check() -> io::Result<Option<String>> {
     Ok(unusable.map(|(directory, error)| text(&directory, &error)))
 }
 
-/// What `dunlin check` says of the directory, if anything: an unusable one is an error of the start where there are
-/// scripts.
+/// The warning of `dunlin check` about `TMPDIR`, if any. With scripts, an unusable directory is an error at start.
 pub fn warning() -> Option<String> {
     check().ok().flatten()
 }
 
-/// The same at the start of the server and when it reads its configuration anew; the warning goes to the log.
+/// The same at start and reload; logs the warning.
 ///
 /// # Errors
 /// When no directory is usable.
@@ -95,7 +94,7 @@ fn reason(error: &io::Error) -> String {
 /// A directory with the reason why it cannot be used.
 type Reason = (PathBuf, io::Error);
 
-/// What `create` makes in the first directory in which it can, and why that is not `TMPDIR`, if one is set.
+/// The result of `create` in the first usable directory, and why that is not `TMPDIR`, if it is set.
 fn first_usable<T>(
     others: &[&str],
     create: impl Fn(&Path) -> io::Result<T>,
@@ -108,7 +107,7 @@ fn first_usable<T>(
             Ok(created) => {
                 return Ok((created, unusable.into_iter().next().filter(|_| is_named)));
             }
-            // Another directory would not help.
+            // Another directory would fail in the same way.
             Err(error) if lacks_descriptors(&error) => return Err(error),
             Err(error) => unusable.push((directory, error)),
         }
@@ -128,7 +127,7 @@ fn reported<T>(created: io::Result<(T, Option<Reason>)>) -> io::Result<T> {
     Ok(created)
 }
 
-/// Whether the process or the system has no descriptor left.
+/// Whether the process or the system has run out of descriptors.
 pub(crate) fn lacks_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }

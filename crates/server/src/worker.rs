@@ -185,7 +185,7 @@ impl SharedState {
 
     /// Has every file and script looked for again, from its root on.
     pub(crate) fn forget_files(&self) {
-        self.roots.suspect();
+        self.roots.revalidate();
         if let Some(watch) = &self.watch {
             watch.clear();
         }

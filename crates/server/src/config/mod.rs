@@ -731,7 +731,7 @@ impl Directory {
             }
             _ if self.key == "root" => "",
             std::io::ErrorKind::NotFound if self.is_made_by_manager() => "",
-            std::io::ErrorKind::NotFound => "; check that the folder exists",
+            std::io::ErrorKind::NotFound => "; check that the directory exists",
             // A log may be written where nothing may be read.
             std::io::ErrorKind::PermissionDenied => return None,
             _ => "",

@@ -1,4 +1,4 @@
-//! The commands that the server takes at its admin socket.
+//! Commands at the admin socket.
 
 use std::rc::Rc;
 use std::time::UNIX_EPOCH;
@@ -16,10 +16,10 @@ use crate::route::{Direction, Reply, Routed, error_response};
 use crate::telemetry::RouteTelemetry;
 use crate::worker::{SharedState, WorkerContext};
 
-/// Bytes of a body, which no command has a use for.
+/// Maximum length of a request body in bytes. No command uses one.
 const BODY: u64 = 64 * 1024;
 
-/// Answers a request that came by the admin socket.
+/// Responds to a request at the admin socket.
 pub(crate) fn answer(ctx: &Rc<WorkerContext>, request: &Request<'_>) -> Routed {
     let mut parts = request.target().splitn(2, |&byte| byte == b'?');
     let (path, query) = (parts.next().unwrap_or_default(), parts.next());
@@ -67,7 +67,7 @@ fn not_allowed(methods: &'static str) -> Response {
     response
 }
 
-/// What is in force.
+/// The configuration in use.
 fn configuration(shared: &SharedState) -> Response {
     let config = &shared.config;
     let listeners: Vec<_> = config
@@ -83,7 +83,7 @@ fn configuration(shared: &SharedState) -> Response {
         })
         .collect();
     let loaded = shared.loaded.duration_since(UNIX_EPOCH).unwrap_or_default();
-    // Whoever asks may be in another directory.
+    // The client may be in another working directory.
     let file = config.whole_path();
     let startup = &shared.startup;
     let mut confinement = startup.confinement.lines();

@@ -1,7 +1,7 @@
-//! What somebody would try who has taken over a handler, so that tests can show what confinement is worth.
+//! Actions of an attacker who has taken over a handler, so that tests can verify the sandbox.
 //!
-//! It is in no released program: only where debug assertions are. There it answers at the admin socket of
-//! a server that was started with `DUNLIN_DEBUG_BREAK=1`.
+//! Compiled only with debug assertions. It responds at the admin socket of a server that was started with
+//! `DUNLIN_DEBUG_BREAK=1`.
 
 use std::fs::{self, File};
 use std::io;
@@ -23,8 +23,7 @@ pub(crate) fn is_asked_for() -> bool {
     std::env::var_os("DUNLIN_DEBUG_BREAK").is_some_and(|value| value == "1")
 }
 
-/// Tries all of it in the loop's thread and in a blocking one, and tells the number of the error that each
-/// try came to; 0 is success.
+/// Performs all actions on the worker's thread and on a blocking thread. Returns the error number of each; 0 is success.
 pub(crate) fn answer(query: &[u8]) -> Reply {
     let Some(aims) = Aims::of(query) else {
         let what = "outside=DIRECTORY&root=DIRECTORY&victim=PROCESS\n";
@@ -38,11 +37,11 @@ pub(crate) fn answer(query: &[u8]) -> Reply {
     }))
 }
 
-/// What the tries are aimed at.
+/// The targets of the actions.
 struct Aims {
     /// A directory that the configuration does not name.
     outside: PathBuf,
-    /// One that is served.
+    /// A directory that is served.
     root: PathBuf,
     /// A process of the same user.
     victim: i32,

@@ -1,12 +1,12 @@
-//! Content codings made on the fly, and which contents are worth it.
+//! Compression of content, and which media types benefit from it.
 
 use std::io::{self, Read};
 
 use dunlin_http::semantics::ContentCoding;
 use sha2::{Digest, Sha256};
 
-/// Compresses the `length` bytes of `input`. This is done once for each version of a file and kept, so the levels
-/// are those beyond which time grows much faster than size shrinks. The output depends on the input alone.
+/// Compresses the `length` bytes of `input`. The result is cached, so the levels are those beyond which time grows much
+/// faster than size shrinks. The output depends on the input alone.
 ///
 /// # Errors
 /// Those of reading `input`.
@@ -41,7 +41,7 @@ pub(crate) fn compress(
         }
         ContentCoding::Zstd => {
             let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), ZSTD_LEVEL)?;
-            // With the size it allocates small tables for a small input, and the frame states the size.
+            // With a known size, the encoder allocates smaller tables, and the frame header contains the size.
             encoder.set_pledged_src_size(Some(length))?;
             io::copy(&mut input, &mut encoder)?;
             encoder.finish()
@@ -49,19 +49,19 @@ pub(crate) fn compress(
     }
 }
 
-/// Memory in bytes that [`compress`] needs for `length` bytes, estimated generously.
+/// An upper estimate of the memory in bytes that [`compress`] needs for `length` bytes.
 pub(crate) fn memory(coding: ContentCoding, length: u64) -> u64 {
     let encoder = match coding {
         ContentCoding::Identity => 0,
         ContentCoding::Gzip => 512 << 10,
-        // The windows, of 1 and 4 MB at most, with their tables.
+        // Windows of at most 1 and 4 MB, with their tables.
         ContentCoding::Brotli => length.min(2 << 20) * 8 + (256 << 10),
         ContentCoding::Zstd => length.min(4 << 20) * 4 + (256 << 10),
     };
     encoder + length / 4
 }
 
-/// Whether content of that type gets smaller by a coding.
+/// Whether content of this media type benefits from compression.
 pub(crate) fn compressible(media_type: &str) -> bool {
     let essence = essence(media_type);
     essence.starts_with("text/")
@@ -94,8 +94,7 @@ pub(crate) fn compressible(media_type: &str) -> bool {
         )
 }
 
-/// Whether content of that type is compressed by its own format, so that a coded form is not even
-/// looked for.
+/// Whether the format of this media type is compressed already, so that no sibling is searched for.
 pub(crate) fn is_compressed(media_type: &str) -> bool {
     let essence = essence(media_type);
     let kind = essence.split('/').next().unwrap_or_default();
@@ -117,18 +116,18 @@ pub(crate) fn is_compressed(media_type: &str) -> bool {
     }
 }
 
-/// The type without its parameters. A configuration may write it in any case.
+/// The media type without parameters, which a configuration may write in any case.
 fn essence(media_type: &str) -> String {
     media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// The SHA-256 of a content.
+/// The SHA-256 of content.
 pub(crate) fn sha256(content: &[u8]) -> [u8; 32] {
     Sha256::digest(content).into()
 }
 
-// A coded form is made once per version of a file and kept, so it may take longer than one made for
-// each response, as long as the first client does not feel it. Measured on every 100th file up to
+// A variant is compressed once for each version of a file and cached, so it may take longer than compression for each
+// response, as long as the first client does not notice. Measured on every 100th file up to
 // 256 KB of the Rust HTML documentation (513 files, mean 7.7 KB; one busy core): size in per cent of
 // the original, and milliseconds per file.
 //
@@ -136,14 +135,14 @@ pub(crate) fn sha256(content: &[u8]) -> [u8; 32] {
 //   br     1  36.9 %  0.28    4  24.8 %  1.20    5  23.2 %  1.38     9  22.9 %  11.5    11  20.5 %  41
 //   zstd   3  26.9 %  0.09    6  25.5 %  0.21    9  25.3 %  0.31    15  24.9 %  2.15    19  24.8 %  8.8
 
-/// Bytes that are read at once.
+/// Size of one read in bytes.
 const READ: usize = 64 << 10;
 
-/// Past 6 nothing is gained.
+/// Levels above 6 gain nothing.
 const GZIP_LEVEL: u32 = 6;
 
-/// 5 has nearly all that levels below 10 can give; 10 and 11 save another tenth for 14 to 30 times
-/// the work, which is a build step's business (a `.br` file beside the original is served as it is).
+/// Level 5 has nearly all savings of the levels below 10. Levels 10 and 11 save another tenth for 14 to 30 times the work,
+/// which is better done in a build step (a `.br` file beside the original is served).
 const BROTLI_QUALITY: i32 = 5;
 
 /// 1 MB, of the 16 MB that decoders must allow (RFC 7932 §9.1). For 8 MB of text, a window of 4 MB takes 68 MB of
@@ -189,7 +188,7 @@ mod tests {
             assert_eq!(compress(coding, &input).unwrap(), compress(coding, &input).unwrap());
         }
         let gzip = compress(ContentCoding::Gzip, b"x").unwrap();
-        assert_eq!(&gzip[..8], &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0], "flags and time are nought");
+        assert_eq!(&gzip[..8], &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0], "flags and time are zero");
     }
 
     #[test]
@@ -204,7 +203,7 @@ mod tests {
         }
     }
 
-    /// A browser refuses a frame with a larger window (RFC 9659 §3).
+    /// Browsers reject frames with a larger window (RFC 9659 §3).
     #[test]
     fn zstd_windows_stay_within_8_mb() {
         for size in [100, 1_000_000, 9_000_000, 20_000_000] {
@@ -213,7 +212,7 @@ mod tests {
         }
     }
 
-    /// The window size that a frame's head declares (RFC 8878 §3.1.1.1).
+    /// The window size in the frame header (RFC 8878 §3.1.1.1).
     fn zstd_window(frame: &[u8]) -> u64 {
         assert_eq!(frame[..4], [0x28, 0xb5, 0x2f, 0xfd]);
         let descriptor = frame[4];
@@ -222,7 +221,7 @@ mod tests {
             let base = 1_u64 << (10 + exponent);
             return base + base / 8 * u64::from(mantissa);
         }
-        // A single segment's window is its content.
+        // The window of a single segment is its content.
         match descriptor >> 6 {
             0 => u64::from(frame[5]),
             1 => u64::from(u16::from_le_bytes([frame[5], frame[6]])) + 256,
@@ -231,7 +230,7 @@ mod tests {
         }
     }
 
-    /// Lines that resemble each other but are not the same, without a source of randomness.
+    /// Similar but different lines, without randomness.
     fn text(size: usize) -> Vec<u8> {
         let mut text = Vec::with_capacity(size + 100);
         for n in 0_u64.. {

@@ -1,4 +1,4 @@
-//! The answer that lists a directory.
+//! The response with a directory listing.
 
 use std::fs::File;
 use std::io;
@@ -15,10 +15,10 @@ use crate::handler::file::{Mode, Protected, apply_edits};
 use crate::response::Response;
 use crate::route::{Subject, error_response};
 
-/// A listing shows at most so many entries; more would help nobody.
-const MOST_ENTRIES: usize = 10_000;
+/// Maximum number of entries in a listing.
+const MAX_ENTRIES_ENTRIES: usize = 10_000;
 
-/// Lists `directory`: JSON for those who prefer it, else HTML. For the blocking pool.
+/// Lists `directory` as JSON for clients that prefer it, otherwise as HTML. Blocks; for the pool for listings.
 pub(crate) fn respond(
     request: &Request<'_>,
     subject: &Subject<'_>,
@@ -27,9 +27,9 @@ pub(crate) fn respond(
 ) -> Response {
     let settings = subject.settings;
     let listing = links(subject).and_then(|links| {
-        // A name that would be answered with 404 is of no use.
+        // Omit names that would get 404.
         let leave = |stat: &Stat| protected.covers(stat, Mode::Blocking).unwrap_or(true);
-        listing::read(&directory, settings.hidden, &links, MOST_ENTRIES, &leave)
+        listing::read(&directory, settings.hidden, &links, MAX_ENTRIES_ENTRIES, &leave)
     });
     let mut entries = match listing {
         Ok(entries) => entries,
@@ -58,7 +58,7 @@ pub(crate) fn respond(
     if request.method() == Method::Head { response.without_body() } else { response }
 }
 
-/// Which symlinks the route's requests can follow, for the listing to show just those.
+/// The symlinks that requests of the route can follow, so that the listing shows only these.
 fn links<'a>(subject: &Subject<'a>) -> io::Result<Links<'a>> {
     let settings = subject.settings;
     Ok(match settings.symlinks {

@@ -1,9 +1,9 @@
-//! The small bodies of error answers and redirects.
+//! Default bodies of error responses and redirects.
 
-/// The media type of pages.
+/// The media type of HTML pages.
 pub(crate) const HTML: &str = "text/html; charset=utf-8";
 
-/// The media type and text of the response with that status; `detail` says what is the matter, as plain text.
+/// The media type and body of a response with this status; `detail` describes the error in plain text.
 pub(crate) fn render(
     status: u16,
     reason: &str,
@@ -34,7 +34,7 @@ fn page(status: u16, reason: &str, more: &str) -> String {
     )
 }
 
-/// Bytes from a request as they may stand on a page: readable, and not longer than a line or two.
+/// Bytes of a request, sanitized and shortened for a page.
 pub(crate) fn quoted(bytes: &[u8]) -> String {
     const MOST: usize = 200;
     let text = String::from_utf8_lossy(bytes);
@@ -48,15 +48,15 @@ pub(crate) fn quoted(bytes: &[u8]) -> String {
     shown
 }
 
-/// A page that tells more than clients should know: `facts` by their names, and the lines of a log.
-pub(crate) fn explained(status: u16, facts: &[(&str, &str)], lines: &str) -> String {
+/// A page for developers: named `details`, and lines of a log.
+pub(crate) fn explained(status: u16, details: &[(&str, &str)], lines: &str) -> String {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\
          <meta name=\"color-scheme\" content=\"light dark\"><title>{status}</title>\
          <style>body{{font:1rem/1.5 system-ui,sans-serif;margin:2rem}}dt{{opacity:.7}}\
          pre{{white-space:pre-wrap}}</style><h1>{status}</h1><dl>"
     );
-    for (name, value) in facts {
+    for (name, value) in details {
         page.push_str(&format!("<dt>{name}<dd>{}", escaped(value)));
     }
     page.push_str(&format!("</dl><pre>{}</pre></html>\n", escaped(lines)));

@@ -1,4 +1,4 @@
-//! Directory listings, as a page for people and as JSON for programs.
+//! Directory listings as HTML and as JSON.
 
 mod page;
 
@@ -15,15 +15,15 @@ use serde_json::json;
 
 pub(crate) use page::{CSP, html};
 
-/// What a directory holds.
+/// The entries of a directory.
 #[derive(Debug)]
 pub(crate) struct Listing {
     pub(crate) entries: Vec<Entry>,
-    /// There are more.
+    /// There are more entries.
     pub(crate) truncated: bool,
 }
 
-/// One name in a directory.
+/// A directory entry.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) name: Vec<u8>,
@@ -33,7 +33,7 @@ pub(crate) struct Entry {
     pub(crate) modified: u64,
 }
 
-/// What a listing is sorted by. Directories always come first.
+/// The sort key of a listing. Directories always come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sort {
     Name,
@@ -41,7 +41,7 @@ pub(crate) enum Sort {
     Modified,
 }
 
-/// In which direction.
+/// The sort direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
     Ascending,
@@ -49,7 +49,7 @@ pub(crate) enum Order {
 }
 
 impl Sort {
-    /// From `sort=name|size|modified&order=asc|desc`; anything else is as if it were absent.
+    /// Parses `sort=name|size|modified&order=asc|desc`. Other values are ignored.
     pub(crate) fn from_query(query: Option<&[u8]>) -> (Self, Order) {
         let (mut sort, mut order) = (Self::Name, Order::Ascending);
         for pair in query.unwrap_or_default().split(|&b| b == b'&') {
@@ -72,24 +72,24 @@ impl Sort {
     }
 }
 
-/// What becomes of symlinks: a listing must not tell of what a request would be refused.
+/// How symlinks are listed: a listing must not reveal targets that requests cannot reach.
 #[derive(Debug)]
 pub(crate) enum Links<'a> {
-    /// They are left out.
+    /// Omitted.
     Leave,
-    /// They are listed as what they lead to if that is beneath `root`.
+    /// Listed as their targets, if these are beneath `root`.
     Beneath {
         /// The root of the route.
         root: OwnedFd,
-        /// The directory's path beneath it, with a slash at its end unless empty.
+        /// Path of the directory beneath the root, with a final slash unless it is empty.
         path: &'a [u8],
     },
-    /// They are listed as what they lead to, wherever that is.
+    /// Listed as their targets.
     Follow,
 }
 
-/// Reads the regular files and directories of `directory`, looking at no more than `most` names.
-/// Names that begin with a dot are left out unless `hidden`, and so is what `leave` says.
+/// Reads the regular files and directories of `directory`, at most `most` names. Omits names that begin with a dot unless
+/// `hidden` is set, and names for which `leave` returns true.
 ///
 /// # Errors
 /// When the directory cannot be read.
@@ -113,7 +113,7 @@ pub(crate) fn read(
             break;
         }
         names += 1;
-        // A name can be gone by now, or be a symlink that leads nowhere.
+        // The name may have been removed, or be a dangling symlink.
         let Some(stat) = links.stat(directory, entry.file_name()) else { continue };
         let directory = match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => true,
@@ -132,7 +132,7 @@ pub(crate) fn read(
 }
 
 impl Links<'_> {
-    /// What `name` is, seen through a symlink as far as that is allowed.
+    /// The type of `name`, through a symlink if that is permitted.
     fn stat(&self, directory: &File, name: &CStr) -> Option<Stat> {
         let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
@@ -167,7 +167,7 @@ impl Listing {
     }
 }
 
-/// The listing for programs.
+/// The listing as JSON.
 pub(crate) fn json(listing: &mut Listing, path: &[u8], sort: Sort, order: Order) -> String {
     listing.sort(sort, order);
     let entries: Vec<_> = listing
@@ -179,7 +179,7 @@ pub(crate) fn json(listing: &mut Listing, path: &[u8], sort: Sort, order: Order)
                 "type": if entry.directory { "directory" } else { "file" },
                 "size": entry.size,
                 "modified": timestamp(entry.modified),
-                "href": page::href(entry), // the name may not be UTF-8, this always leads there
+                "href": page::href(entry), // always valid, even if the name is not UTF-8
             })
         })
         .collect();
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(names, ["z", "a:b", "<script>\"&", "A", "b"]);
         let page = html(&mut listing, b"/x/<y>/", Sort::Name, Order::Ascending);
         assert!(!page.contains("<script>\"") && !page.contains("<y>"));
-        assert!(page.contains("href=\"./a:b\""), "a colon must not make a scheme: {page}");
+        assert!(page.contains("href=\"./a:b\""), "the colon must not be read as a scheme: {page}");
         assert!(page.contains("href=\"./%3Cscript%3E%22&amp;\""));
         assert_eq!(
             Sort::from_query(Some(b"order=desc&sort=size")),

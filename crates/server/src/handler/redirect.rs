@@ -1,4 +1,4 @@
-//! Redirects: those of the configuration, and from a directory's name to its slash form.
+//! Redirects: of the configuration, and from a directory's name to the name with a slash.
 
 use dunlin_http::semantics::Method;
 use dunlin_http::semantics::path::encode;
@@ -44,7 +44,7 @@ pub(crate) fn slash_location(path: &[u8], query: Option<&[u8]>) -> Vec<u8> {
     location
 }
 
-/// The redirect to `location`, with a link for clients that do not follow it by themselves.
+/// A redirect to `location`, with a link for clients that do not follow it.
 pub(crate) fn redirect(settings: &Settings, status: u16, location: &[u8]) -> Response {
     let page = error_page::linking(status, reason(status), &String::from_utf8_lossy(location));
     let mut response = Response::with_text(status, error_page::HTML, page);

@@ -1,10 +1,10 @@
-//! Fixed answers from the configuration.
+//! Fixed responses from the configuration.
 
 use crate::config::{Respond, Settings};
 use crate::handler::file::apply_edits;
 use crate::response::Response;
 
-/// The answer that the route names, for every method.
+/// The fixed response of a route, for every method.
 pub(crate) fn respond(settings: &Settings, fixed: &Respond) -> Response {
     let mut response = Response::with_text(fixed.status, &fixed.content_type, fixed.body.clone());
     if let Some(cache_control) = &settings.cache_control {

@@ -82,7 +82,7 @@ pub(super) fn misdirected(
     {
         return routed;
     }
-    static SELDOM: LogLimiter = LogLimiter::new();
+    static LOG_LIMITER: LogLimiter = LogLimiter::new();
     let host = error_page::quoted(request.field(FieldName::Host).unwrap_or_default());
     let (reason, text) = match site {
         None => ("no site for host", format!("This server has no site for {host}.")),
@@ -99,7 +99,7 @@ pub(super) fn misdirected(
             format!("{host} is served over TLS only."),
         ),
     };
-    if SELDOM.is_due() {
+    if LOG_LIMITER.is_due() {
         let advice = if site.is_none() { "; add it to the `host` of a site" } else { "" };
         tracing::info!("request misdirected: {reason} {host:?}{advice}");
     }

@@ -155,7 +155,7 @@ impl Generation {
     /// next use.
     pub(crate) fn revalidate(&self, moved: &[Moved]) {
         if moved.is_empty() {
-            self.shared.roots.suspect();
+            self.shared.roots.revalidate();
             self.shared.cache.expire_all();
         } else {
             self.shared.forget_files();

@@ -187,7 +187,7 @@ impl Server {
             .unwrap_or_else(|problems| panic!("{problems:?}"));
         let next = before.next(config).expect("a configuration that can follow");
         let moved = next.moved(&before);
-        next.look_again(&moved);
+        next.revalidate(&moved);
         self.worker.apply(Arc::clone(&next.shared), Some(&self.log));
         next.takes_over(&before, &moved);
         self.generation.replace(next);

@@ -148,7 +148,7 @@ fn append(
             Ok(count) => return Ok(end + count),
             // A KeyUpdate message precedes the record.
             Err(EncryptError::InsufficientSize(lack)) => {
-                ensure_length(sealed, end + lack.required_size)
+                ensure_length(sealed, end + lack.required_size);
             }
             Err(error) => return Err(io::Error::other(error)),
         }

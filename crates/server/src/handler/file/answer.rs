@@ -1,4 +1,4 @@
-//! The answer to a request for a file that is known: which form of it, all or part or none.
+//! The response for a resolved file: content negotiation, conditions and ranges.
 
 use std::rc::Rc;
 
@@ -18,7 +18,7 @@ use crate::route::{self, CachedResponse, Reply, Subject};
 use crate::telemetry::random_id;
 use crate::worker::WorkerContext;
 
-/// Fields that make an answer other than the plain 200.
+/// Request fields that can make the response differ from the complete 200.
 const SPECIAL: FieldSet = FieldSet::of(&[
     FieldName::IfMatch,
     FieldName::IfNoneMatch,
@@ -28,7 +28,7 @@ const SPECIAL: FieldSet = FieldSet::of(&[
     FieldName::WantReprDigest,
 ]);
 
-/// Answers with a resource that may be used now.
+/// Makes the response from a fresh entry.
 #[inline]
 pub(crate) fn answer_from_cache(
     ctx: &Rc<WorkerContext>,
@@ -46,7 +46,7 @@ pub(crate) fn answer_from_cache(
         Chosen::Coding(coding) => coding,
         Chosen::Unknown(coding) => return search(ctx, request, subject, entry, coding, cache),
         Chosen::Nothing => {
-            // The decision depends on the field (RFC 9110 §12.5.5).
+            // The response depends on Accept-Encoding (RFC 9110 §12.5.5).
             let vary = one_field("Vary", "Accept-Encoding");
             return error_reply(ctx, request, subject, 406, vary);
         }
@@ -58,10 +58,10 @@ pub(crate) fn answer_from_cache(
     special_answer(ctx, request, subject, entry, form, cache)
 }
 
-/// The form that answers the request when that is a plain 200 and the form is there.
+/// The content coding of the response if it is the complete 200 and the representation exists.
 #[inline]
 pub(crate) fn plain_coding(request: &Request<'_>, entry: &CacheEntry) -> Option<ContentCoding> {
-    // There being a plain answer, it does not depend on the time.
+    // With a prebuilt response, nothing depends on the time.
     if request.has_any(SPECIAL) || entry.prebuilt.is_none() && entry.settings.expires.is_some() {
         return None;
     }
@@ -73,7 +73,7 @@ pub(crate) fn plain_coding(request: &Request<'_>, entry: &CacheEntry) -> Option<
 
 enum Chosen {
     Coding(ContentCoding),
-    /// The best would be this, and whether there is such a form is not known.
+    /// The preferred content coding, for which no search has ended yet.
     Unknown(ContentCoding),
     Nothing,
 }
@@ -106,8 +106,7 @@ fn negotiate(request: &Request<'_>, entry: &CacheEntry) -> Chosen {
     }
 }
 
-/// Responds once it is known whether there is a form in that coding. While that takes long, the response is
-/// the uncompressed form.
+/// Responds after the search for an encoded variant. If the search takes long, sends the unencoded representation.
 fn search(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
@@ -131,7 +130,7 @@ fn search(
             None => special_answer(&ctx, request, &subject, &entry, &resource.identity, cache),
         }
     };
-    // A script may make the page of an error.
+    // A script may respond with the error page.
     if may_run_script {
         return Reply::Exchange(Box::new(move |incoming| {
             Box::pin(async move {
@@ -237,26 +236,26 @@ fn wanted_ranges(
     range::parse(&values, form.length, most)
 }
 
-/// The plain 200 with that body.
+/// The complete 200 response with `body`.
 pub(super) fn whole(form: &Representation, body: &StoredContent) -> Response {
     let mut response = start(200, form);
     response.body.push(Piece::of(body, 0..form.length));
     response
 }
 
-/// The 304.
+/// The 304 response.
 pub(super) fn not_modified(form: &Representation) -> Response {
     let mut response = start(304, form);
     response.fields = render::without_content(&form.fields);
     response
 }
 
-/// The fields of a 412 beside those of its page.
+/// Additional fields of a 412.
 fn precondition_failed(form: &Representation) -> FieldLines {
     form.etag.as_ref().map_or_else(FieldLines::new, |etag| one_field("ETag", etag.to_string()))
 }
 
-/// The fields of a 416 beside those of its page.
+/// Additional fields of a 416.
 fn unsatisfiable(form: &Representation) -> FieldLines {
     let mut fields = one_field("Content-Range", range::content_range_unsatisfied(form.length));
     fields.push("Accept-Ranges", "bytes");
@@ -276,7 +275,7 @@ fn partial(entry: &CacheEntry, form: &Representation, ranges: &[ByteRange]) -> R
         response.body.push(Piece::of(&form.body, range.start..range.end));
         return response;
     }
-    // Content does not hold it but by design: 128 random bits.
+    // 128 random bits: the content cannot contain it by chance.
     let boundary = random_id();
     let media_type = &entry.resource.content_type.media_type;
     let multipart = Multipart::new(boundary.as_bytes(), media_type, form.length, ranges);
@@ -299,7 +298,7 @@ fn start(status: u16, form: &Representation) -> Response {
     response
 }
 
-/// Whether the resource is sent from a file that has changed since it was opened.
+/// Whether the entry's open file has changed since it was opened.
 pub(crate) fn has_changed(entry: &CacheEntry) -> bool {
     matches!(&entry.resource.identity.body, StoredContent::File(file) if file.is_live() && !file.is_unchanged())
 }

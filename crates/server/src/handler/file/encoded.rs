@@ -1,4 +1,4 @@
-//! Coded forms of a file: a sibling that stands beside it, or one made once and kept.
+//! Encoded variants of a file: a precompressed sibling, or a variant that is compressed once and cached.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -23,14 +23,14 @@ use crate::config::{EtagKind, Settings};
 use crate::handler::compress;
 use crate::worker::SharedState;
 
-/// Below this size the fields that a coding needs outweigh what it saves.
-const SMALLEST: u64 = 256;
+/// Minimum size in bytes: below it the additional header fields outweigh the savings.
+const MIN_SIZE: u64 = 256;
 
-/// With more than this in the pool (see [`compress::memory`]) a request does not wait for compression: some
-/// two dozen small files, or one of 2 MB.
-const LONG_WAIT: u64 = 8 << 20;
+/// Queue weight (see [`compress::memory`]) above which requests do not wait for compression: about two dozen small files,
+/// or one of 2 MB.
+const MAX_AWAITED_WEIGHT: u64 = 8 << 20;
 
-/// Whether there may be a form of `resource` in that coding.
+/// Whether a variant of `resource` in this content coding may exist.
 #[inline]
 pub(super) fn is_possible(resource: &Resource, coding: ContentCoding) -> bool {
     let settings = &resource.settings;
@@ -46,14 +46,14 @@ fn is_made(resource: &Resource, coding: ContentCoding) -> bool {
     let settings = &resource.settings;
     let length = resource.identity.length;
     settings.compress.contains(&coding)
-        && (SMALLEST..=settings.compress_size).contains(&length)
+        && (MIN_SIZE..=settings.compress_size).contains(&length)
         && compress::compressible(&resource.content_type.media_type)
 }
 
-/// Finds the form of `resource` in that coding, makes it, or finds that there is none worth having.
+/// Finds a sibling of `resource` in this content coding, or compresses it, or finds that neither is worthwhile.
 ///
-/// Returns when the result is known, or when it will take a while: then compression goes on in the
-/// background, or is left to a later request when its queue is full.
+/// Returns when the result is known, or when it takes long: then compression continues in the background, or a later
+/// request starts it if the queue is full.
 pub(super) async fn search(
     shared: &Arc<SharedState>,
     resource: &Arc<Resource>,
@@ -61,30 +61,30 @@ pub(super) async fn search(
 ) {
     if let Some(search) = resource.begin_search(coding) {
         let for_job = Arc::clone(shared);
-        // When it is rejected, dropping the guard ends the search.
+        // If the pool rejects the job, dropping the guard ends the search.
         let _ = shared.blocking.files.submit(0, move || find(&for_job, search, coding));
     }
     resource.searched(coding).await;
 }
 
-/// Looks for a sibling, and submits compression where there is none.
+/// Looks for a sibling, and submits compression if there is none.
 fn find(shared: &Arc<SharedState>, search: SearchGuard, coding: ContentCoding) {
     let resource = Arc::clone(search.resource());
     let opened = open_sibling(shared, &resource, coding);
     let found = opened.as_ref().map(|sibling| sibling.metadata);
     let form = opened.and_then(|opened| sibling(shared, &resource, coding, opened));
-    // Without a cache the work would be done anew for each request.
+    // Without a cache, every request would repeat the work.
     let is_made = is_made(&resource, coding) && resource.settings.cache.enabled;
     if form.is_some() || !is_made {
         return finish(shared, search, EncodedVariant { form, sibling: found });
     }
     let pool = &shared.blocking.compression;
-    if pool.weight() > LONG_WAIT {
+    if pool.weight() > MAX_AWAITED_WEIGHT {
         search.continue_in_background();
     }
     let for_job = Arc::clone(shared);
     let weight = compress::memory(coding, resource.identity.length);
-    // When it is rejected, dropping the guard ends the search without a result.
+    // If the pool rejects the job, dropping the guard ends the search without a result.
     let _ = pool.submit(weight, move || {
         let form = compressed(&for_job, &resource, coding);
         finish(&for_job, search, EncodedVariant { form, sibling: found });
@@ -97,10 +97,10 @@ fn finish(shared: &SharedState, search: SearchGuard, encoded: EncodedVariant) {
     shared.cache.recount(&resource);
 }
 
-/// Whether the files beside the original, as far as they were looked for, are what they were.
+/// Whether all siblings that were searched for are unchanged.
 ///
 /// # Errors
-/// When `mode` forbids to wait for a disk that has to be waited for.
+/// [`Failure::WouldBlock`] when `mode` forbids waiting for a disk.
 pub(super) fn has_same_siblings(
     shared: &SharedState,
     root: &Root,
@@ -126,13 +126,13 @@ pub(super) fn has_same_siblings(
     Ok(true)
 }
 
-/// A file beside the original.
+/// A precompressed file beside the original.
 struct Sibling {
     root: Arc<Root>,
     file: Vec<u8>,
     fd: OwnedFd,
     metadata: FileMetadata,
-    /// When it was opened, since 1970.
+    /// Time of opening, since 1970.
     seen: Duration,
 }
 
@@ -156,7 +156,7 @@ fn open_sibling(
     Some(Sibling { root, file, fd, metadata, seen })
 }
 
-/// Opens a file that may be sent as it is.
+/// Opens a file, unless it is protected or a program.
 fn open_checked(
     shared: &SharedState,
     root: &Root,
@@ -167,14 +167,14 @@ fn open_checked(
     let fd = open(root, file, settings.symlinks, mode)?;
     let metadata = FileMetadata::of(&fd).map_err(|_| Failure::Broken)?;
     shared.protected.check(&fd, mode)?;
-    // It may be a link to one.
+    // It may be a link to a program.
     if is_source(shared, settings, root, file, &fd, &metadata) {
         return Err(Failure::Missing);
     }
     Ok((fd, metadata))
 }
 
-/// `NAME.gz` and the like, when it is not older than the original.
+/// The representation of a sibling (`NAME.gz`), if it is not older than the original.
 fn sibling(
     shared: &SharedState,
     resource: &Resource,
@@ -208,7 +208,7 @@ fn sibling(
         let live = StoredContent::File(Arc::new(live));
         let content = load::read_to_end(&live).ok()?;
         let sha256 = (settings.etag == EtagKind::Sha256).then(|| compress::sha256(&content));
-        // Without a cache, what was hashed is sent.
+        // Without a cache, the copy that was hashed is sent.
         let is_copied = small || !settings.cache.enabled;
         (if is_copied { StoredContent::on_disk(content) } else { live }, sha256)
     } else {
@@ -244,7 +244,7 @@ fn compressed(
             return None;
         }
     };
-    // What saves less than a twentieth is not worth a client's time.
+    // Savings below 5 % are not worth the decompression.
     if encoded.len() as u64 > length / 20 * 19 {
         return None;
     }

@@ -1,20 +1,20 @@
-//! What can be relied upon depends on the file system.
+//! Guarantees of file systems.
 
 use std::os::fd::AsFd;
 
 use rustix::fs::fstatfs;
 
-/// What a file system does for its files.
+/// Guarantees of a file system about its files.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FileSystem {
-    /// The kernel notifies of every change: nothing but this kernel changes the files.
+    /// inotify reports every change, as only this kernel changes the files.
     pub(super) notifies: bool,
-    /// A file has a time of change (ctime) that programs cannot set.
+    /// Files have a change time (ctime) that programs cannot set.
     pub(super) keeps_change_times: bool,
 }
 
 impl FileSystem {
-    /// The one of an open file.
+    /// The file system of an open file.
     pub(super) fn of(fd: impl AsFd) -> Self {
         let Ok(fs) = fstatfs(fd) else {
             return Self { notifies: false, keeps_change_times: false };
@@ -31,7 +31,7 @@ impl FileSystem {
 const REMOTE: [u32; 8] =
     [0x6969, 0x517b, 0xfe53_4d42, 0xff53_4d42, 0x6573_5546, 0x0102_1997, 0x5346_414f, 0x00c3_6400];
 
-/// FAT, exFAT, ISO 9660, SquashFS, EROFS, cramfs, romfs: their ctime is the mtime, which in a reproducible image is the
-/// same in every version.
+/// FAT, exFAT, ISO 9660, SquashFS, EROFS, cramfs, romfs: their ctime equals the mtime, which is the same in every version
+/// of a reproducible image.
 const WITHOUT_CHANGE_TIMES: [u32; 7] =
     [0x4d44, 0x2011_bab0, 0x9660, 0x7371_7368, 0xe0f5_e1e2, 0x28cd_3d45, 0x7275];

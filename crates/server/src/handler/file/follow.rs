@@ -1,4 +1,4 @@
-//! Asking to be notified when a file changes, by each name that leads to it.
+//! Change notification for files, for every name by which a file is reached.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use super::roots::Root;
 use crate::cache::Validity;
 use crate::worker::SharedState;
 
-/// Ends `version` when the name `file` beneath `root` changes. To be called before the file is opened. False when
-/// the change would not be notified.
+/// Invalidates `validity` when the name `file` beneath `root` changes. Call it before opening the file. Returns false when
+/// changes cannot be watched.
 pub(super) fn follow(
     shared: &SharedState,
     root: &Root,
@@ -20,8 +20,8 @@ pub(super) fn follow(
     watch.follow(&root.path, &directory, name, validity)
 }
 
-/// Ends `version` when the open file `fd` changes that `file` led to: when symlinks led to it, by its true name and by
-/// each of theirs as well.
+/// Invalidates `validity` when the open file `fd`, reached by `file`, changes: watches its real name, and the symlinks
+/// through which it was reached.
 pub(super) fn follow_real(
     shared: &SharedState,
     root: &Root,
@@ -45,7 +45,7 @@ pub(super) fn follow_real(
     watch.follow(root, real_directory, real_name, validity)
 }
 
-/// Undoes [`follow`] after `file` turned out to be nothing that is kept.
+/// Undoes [`follow`] for a file that is not cached.
 pub(super) fn forget(shared: &SharedState, root: &Root, file: &[u8]) {
     if let Some(watch) = &shared.watch {
         let (directory, name) = place(root, file);
@@ -53,7 +53,7 @@ pub(super) fn forget(shared: &SharedState, root: &Root, file: &[u8]) {
     }
 }
 
-/// The absolute directory of `file`, and its name there.
+/// The absolute directory of `file`, and its name in it.
 fn place<'f>(root: &Root, file: &'f [u8]) -> (Vec<u8>, &'f [u8]) {
     let mut directory = root.path.to_vec();
     let Some(slash) = memchr::memrchr(b'/', file) else { return (directory, file) };

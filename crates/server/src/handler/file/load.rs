@@ -1,4 +1,4 @@
-//! From an open file to a resource: its content where it is best sent from, and its heads.
+//! Loads an open file as a resource: stores its content and builds its heads.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -23,27 +23,27 @@ use crate::handler::media_type::content_type;
 use crate::handler::records;
 use crate::temp_files;
 
-/// A regular file that was opened to be served.
+/// A regular file that was opened for a response.
 pub(super) struct Loaded<'a> {
     pub(super) fd: OwnedFd,
     pub(super) metadata: FileMetadata,
-    /// Its path beneath the root.
+    /// Path beneath the root.
     pub(super) file: &'a [u8],
     pub(super) file_system: FileSystem,
     pub(super) validity: Arc<Validity>,
-    /// Whether a change of it will be notified.
+    /// Whether its changes are watched.
     pub(super) watched: bool,
 }
 
-/// How long a file without notification is trusted, in milliseconds.
+/// How long an unwatched file stays fresh, in milliseconds.
 pub(super) const UNWATCHED: u64 = 1000;
-/// What is larger is not copied on a worker, where others wait meanwhile.
+/// Maximum size of a file that is copied on a worker's thread; larger ones are copied on the pool for files.
 const INLINE_COPY: u64 = 512 * 1024;
-/// With cached content off, files up to this size are still read, to leave in one write with
-/// their heads; larger ones are sent from their descriptors.
-pub(super) const READ_ANYWAY: u64 = 32 * 1024;
+/// Without a cache, files up to this size are read into memory, so that one write sends head and body; larger ones are sent
+/// from their descriptors.
+pub(super) const MAX_UNCACHED_READ: u64 = 32 * 1024;
 
-/// Makes the resource that `opened` is.
+/// Makes a resource of an open file.
 pub(super) fn load(
     wanted: &Wanted<'_>,
     resolver: &Resolver<'_>,
@@ -57,7 +57,7 @@ pub(super) fn load(
         return Err(Failure::WouldBlock);
     }
     let Loaded { fd, metadata, file, file_system, validity, watched } = opened;
-    // The clock is read before the content: a change after that is later than this.
+    // Read the clock before the content, so that a later change has a later time.
     let seen = validators::now();
     let (content, metadata) = content(wanted.settings, resolver, root, file, (fd, metadata))?;
     let sha256 = match settings.etag {
@@ -87,12 +87,12 @@ pub(super) fn load(
         identity,
         validity,
     );
-    trust(resolver, &resource, file_system, watched);
+    set_freshness(resolver, &resource, file_system, watched);
     Ok(resource)
 }
 
-/// Sets until when `resource` may be used without asking the disk.
-pub(super) fn trust(
+/// Sets until when `resource` may be used without a check of the file.
+pub(super) fn set_freshness(
     resolver: &Resolver<'_>,
     resource: &Resource,
     file_system: FileSystem,
@@ -109,7 +109,7 @@ pub(super) fn trust(
     resource.validity.set_fresh_until(resolver.now + span);
 }
 
-/// Milliseconds until a change of the file could be told from its last one.
+/// Milliseconds until every later change of the file has a different time.
 pub(super) fn until_settled(basis: &Basis<'_>) -> u64 {
     basis.settles_at().saturating_sub(basis.seen).as_millis() as u64 + 1
 }
@@ -146,7 +146,7 @@ fn content(
     (fd, metadata): (OwnedFd, FileMetadata),
 ) -> Result<(Content, FileMetadata), Failure> {
     let mode = resolver.mode;
-    // What was written beside a file of records is lines already.
+    // A file written beside a record file has been converted already.
     if let Some(rules) = settings.records.as_ref().filter(|_| !file.ends_with(b".stmlf")) {
         let stored = converted(settings, rules, root, file, fd, &metadata)?;
         return Ok((Content::Converted(stored), metadata));
@@ -154,10 +154,10 @@ fn content(
     let most = match settings.cache.enabled {
         true if resolver.copy => settings.cache.file.max(resolver.shared.cache.largest_copy()),
         true => settings.cache.file,
-        false => READ_ANYWAY,
+        false => MAX_UNCACHED_READ,
     };
     if metadata.size > most {
-        // What is hashed has to be what is sent, and a mapping that writes to the file leaves no trace.
+        // Send the copy that is hashed: writes through a memory mapping would not be noticed.
         let is_copied = metadata.size <= resolver.shared.cache.largest_copy();
         if settings.etag == EtagKind::Sha256 && !settings.cache.enabled && is_copied {
             return copied(settings, fd, metadata).map(|copy| (Content::Converted(copy), metadata));
@@ -173,7 +173,7 @@ fn content(
     Ok((Content::Read(bytes), metadata))
 }
 
-/// The content and what the file was while it was read: both of one version.
+/// Reads the content and the matching metadata.
 fn read_whole(
     fd: &OwnedFd,
     metadata: FileMetadata,
@@ -188,11 +188,11 @@ fn read_whole(
         }
         metadata = after;
     }
-    // Somebody writes to it without end; the next request may have more luck.
+    // Another process writes to it continuously; a later request may succeed.
     Err(Failure::Exhausted)
 }
 
-/// Up to `size` bytes from the beginning.
+/// Reads up to `size` bytes from the start.
 pub(super) fn read(fd: &OwnedFd, size: u64, mode: Mode) -> Result<Vec<u8>, Failure> {
     let mut content = vec![0; size as usize];
     let mut filled = 0;
@@ -213,7 +213,7 @@ pub(super) fn read(fd: &OwnedFd, size: u64, mode: Mode) -> Result<Vec<u8>, Failu
             Ok(count) => filled += count,
             Err(Errno::INTR) => {}
             Err(error) => {
-                tracing::error!("reading a file: {error}");
+                tracing::error!("a file cannot be read: {error}");
                 return Err(Failure::Broken);
             }
         }
@@ -222,7 +222,7 @@ pub(super) fn read(fd: &OwnedFd, size: u64, mode: Mode) -> Result<Vec<u8>, Failu
     Ok(content)
 }
 
-/// A copy of a file that nobody else can reach.
+/// A private copy of a file.
 fn copied(
     settings: &Settings,
     fd: OwnedFd,
@@ -236,7 +236,9 @@ fn copied(
         Ok((output, length))
     };
     let (output, length) = copy().map_err(|error: io::Error| {
-        tracing::error!("copying a file to hash it: {error}; check TMPDIR and the space there");
+        tracing::error!(
+            "a file cannot be copied for its SHA-256: {error}; check TMPDIR and its free space"
+        );
         Failure::Broken
     })?;
     if length != metadata.size
@@ -247,7 +249,7 @@ fn copied(
     Ok(spooled(output, length))
 }
 
-/// The stream of lines that a file of records stands for.
+/// The content of a record file, converted to lines.
 fn converted(
     settings: &Settings,
     rules: &crate::config::Records,
@@ -268,13 +270,13 @@ fn converted(
         records::convert(&mut source, rules.format, &mut output).map_err(|error| told(&error))?;
     output.flush().map_err(|error| told(&error))?;
     if !FileMetadata::of(&source).is_ok_and(|after| after.same_content(metadata)) {
-        // Somebody writes to it; the next request may have more luck.
+        // Another process writes to it; a later request may succeed.
         return Err(Failure::Exhausted);
     }
     if rules.write {
         io::Seek::rewind(&mut output).map_err(|error| told(&error))?;
         if let Err(error) = records::write_beside(&root.fd, file, &before, &mut output) {
-            // Serving goes on without it.
+            // The response does not depend on it.
             told(&error);
         }
     }
@@ -308,12 +310,12 @@ fn hash(content: &Content) -> Result<[u8; 32], Failure> {
                 at += count as u64;
             }
             Err(error) => {
-                tracing::error!("hashing a file: {error}");
+                tracing::error!("a file cannot be read for its SHA-256: {error}");
                 return Err(Failure::Broken);
             }
         }
     }
-    // What was hashed must be what will be sent.
+    // The hashed content must be the content that is sent.
     if at == stored.length && stored.is_unchanged() {
         Ok(hasher.finalize().into())
     } else {
@@ -326,7 +328,7 @@ pub(super) fn file_name(file: &[u8]) -> String {
     String::from_utf8_lossy(&file[start..]).into_owned()
 }
 
-/// Reads a whole file for [`super::encoded`].
+/// Reads the whole content.
 pub(super) fn read_to_end(stored: &StoredContent) -> io::Result<Vec<u8>> {
     with_reader(stored, |reader| {
         let mut content = Vec::new();
@@ -335,10 +337,10 @@ pub(super) fn read_to_end(stored: &StoredContent) -> io::Result<Vec<u8>> {
     })
 }
 
-/// Has `read` read the content to its end, for [`super::encoded`].
+/// Calls `read` with a reader of the content.
 ///
 /// # Errors
-/// Those of `read`, and when the file changed meanwhile.
+/// Those of `read`, and when the file has changed during the read.
 pub(super) fn with_reader<T>(
     stored: &StoredContent,
     read: impl FnOnce(&mut dyn Read) -> io::Result<T>,

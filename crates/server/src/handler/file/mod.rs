@@ -126,9 +126,9 @@ fn conclude(
 
 /// The response for a directory that has no index file and is not listed.
 fn unlisted(ctx: &Rc<WorkerContext>, request: &Request<'_>, subject: &Subject<'_>) -> Reply {
-    static SELDOM: LogLimiter = LogLimiter::new();
+    static LOG_LIMITER: LogLimiter = LogLimiter::new();
     let (settings, path) = (subject.settings, quoted(subject.path));
-    if SELDOM.is_due() {
+    if LOG_LIMITER.is_due() {
         tracing::info!(
             "{}{path}: 403: there is no index file ({}), and `listing` is off in route {:?} of site {}",
             settings.root.display(),

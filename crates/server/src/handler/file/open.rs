@@ -1,4 +1,4 @@
-//! Opening files beneath a root. The kernel resolves every path and refuses what leads out.
+//! Opens files beneath a root. The kernel resolves every path and rejects those that leave the root.
 
 use std::os::fd::OwnedFd;
 
@@ -18,7 +18,7 @@ pub(super) fn open(
     symlinks: Symlinks,
     waiting: Waiting,
 ) -> Result<OwnedFd, Failure> {
-    // NONBLOCK: a FIFO must not hold the opener until somebody writes to it.
+    // NONBLOCK: opening a FIFO must not block until another process opens it for writing.
     open_as(root, path, symlinks, waiting, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)
 }
 
@@ -32,7 +32,7 @@ pub(super) fn open_directory(
     open_as(root, path, symlinks, waiting, OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
-/// Opens `path` for nothing but looking at what it is.
+/// Opens `path` for metadata only.
 pub(crate) fn open_path(
     root: &Root,
     path: &[u8],
@@ -58,7 +58,7 @@ fn open_as(
     if waiting == Waiting::Inline {
         resolve |= ResolveFlags::CACHED;
     }
-    // Beneath a root, EAGAIN also means that something was renamed meanwhile.
+    // With RESOLVE_BENEATH, EAGAIN also reports a concurrent rename.
     for _ in 0..8 {
         return match openat2(&root.fd, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
             Ok(fd) => Ok(fd),
@@ -71,15 +71,15 @@ fn open_as(
 }
 
 fn failure(root: &Root, path: &[u8], error: Errno) -> Failure {
-    static SELDOM: LogLimiter = LogLimiter::new();
+    static LOG_LIMITER: LogLimiter = LogLimiter::new();
     let reason = match error {
         Errno::ACCESS | Errno::PERM => {
-            "the server's user may not read it, or not enter a directory before it"
+            "the server's user may not read it, or not enter a directory above it"
         }
-        Errno::LOOP | Errno::XDEV => "a symlink on the way is not followed: see `symlinks`",
+        Errno::LOOP | Errno::XDEV => "the path has a symlink that is not followed: see `symlinks`",
         _ => "",
     };
-    if !reason.is_empty() && SELDOM.is_due() {
+    if !reason.is_empty() && LOG_LIMITER.is_due() {
         tracing::info!(
             "{}/{}: 403: {reason}",
             root.place().display(),

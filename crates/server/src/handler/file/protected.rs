@@ -1,6 +1,6 @@
-//! Files that are never sent, wherever they are and by whatever name: the configuration, users' files and private keys.
+//! Files that are never sent under any name: the configuration, files of users, and private keys.
 //!
-//! They are known by device and inode, which are looked up again whenever an opened file could be one of them by now.
+//! They are identified by device and inode, which are looked up again whenever an opened file could have become one.
 
 use std::collections::HashSet;
 use std::os::fd::AsFd;
@@ -17,37 +17,37 @@ use super::search::Failure;
 #[derive(Debug)]
 pub(crate) struct Protected {
     paths: Vec<PathBuf>,
-    known: RwLock<Known>,
+    identities: RwLock<Identities>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct Identities {
     /// Device and inode.
     files: HashSet<(u64, u64)>,
-    /// When they were looked up.
+    /// Time of the lookup.
     at: SystemTime,
 }
 
-/// How long the identities hold: a symlink to a protected file may lead to another one by then.
+/// How long identities are valid: a symlink to a protected file may get another target.
 const HOLDS: Duration = Duration::from_secs(1);
-/// How far the time of a change may lie behind that of its clock.
+/// Granularity of the kernel's clock for file times.
 const GRAIN: Duration = Duration::from_millis(50);
 
 impl Protected {
     pub(crate) fn new(paths: Vec<PathBuf>) -> Self {
-        let known = RwLock::new(Known::look_up(&paths));
-        Self { paths, known }
+        let identities = RwLock::new(Identities::look_up(&paths));
+        Self { paths, identities }
     }
 
-    /// Whether each of its paths is one of `other`, too.
+    /// Whether `other` protects all of its paths.
     pub(crate) fn is_within(&self, other: &Self) -> bool {
         self.paths.iter().all(|path| other.paths.contains(path))
     }
 
-    /// Fails when the opened file is protected: to clients it does not exist.
+    /// Rejects a protected file as missing.
     ///
     /// # Errors
-    /// [`Failure::WouldBlock`] when the disk has to be asked and `mode` does not allow it.
+    /// [`Failure::Missing`] for a protected file; [`Failure::WouldBlock`] when `mode` forbids waiting for a disk.
     pub(super) fn check(&self, fd: impl AsFd, mode: Mode) -> Result<(), Failure> {
         let stat = fstat(fd).map_err(|_| Failure::Broken)?;
         if !self.covers(&stat, mode)? {
@@ -64,37 +64,37 @@ impl Protected {
     /// Whether the file is protected.
     ///
     /// # Errors
-    /// [`Failure::WouldBlock`] when the disk has to be asked and `mode` does not allow it.
+    /// [`Failure::WouldBlock`] when `mode` forbids waiting for a disk.
     pub(crate) fn covers(&self, stat: &Stat, mode: Mode) -> Result<bool, Failure> {
         let identity = (stat.st_dev, stat.st_ino);
         {
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-            if known.files.contains(&identity) {
+            let identities = self.identities.read().unwrap_or_else(PoisonError::into_inner);
+            if identities.files.contains(&identity) {
                 return Ok(true);
             }
-            if known.holds_for(stat) {
+            if identities.holds_for(stat) {
                 return Ok(false);
             }
         }
         if mode == Mode::Inline {
             return Err(Failure::WouldBlock);
         }
-        let known = Known::look_up(&self.paths);
-        let covers = known.files.contains(&identity);
-        *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
+        let identities = Identities::look_up(&self.paths);
+        let covers = identities.files.contains(&identity);
+        *self.identities.write().unwrap_or_else(PoisonError::into_inner) = identities;
         Ok(covers)
     }
 }
 
-impl Known {
+impl Identities {
     fn look_up(paths: &[PathBuf]) -> Self {
         let at = SystemTime::now();
         let identity = |path: &PathBuf| stat(path).ok().map(|stat| (stat.st_dev, stat.st_ino));
         Self { files: paths.iter().filter_map(identity).collect(), at }
     }
 
-    /// Whether nothing has happened since that could have made the file a protected one. Creating, linking and renaming
-    /// a file change its ctime.
+    /// Whether the file cannot have become a protected one since the lookup: creating, linking and renaming a file change
+    /// its ctime.
     fn holds_for(&self, stat: &Stat) -> bool {
         let seconds = u64::try_from(stat.st_ctime).unwrap_or_default();
         let nanos = u32::try_from(stat.st_ctime_nsec).unwrap_or_default().min(999_999_999);

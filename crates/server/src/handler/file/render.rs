@@ -1,4 +1,4 @@
-//! The heads of a file's answers, made once for each version of the file.
+//! Response heads of files, built once for each version of a file.
 
 use bytes::Bytes;
 use dunlin_http::FieldLines;
@@ -9,7 +9,7 @@ use crate::config::Settings;
 use crate::handler::compress;
 use crate::handler::media_type::ContentType;
 
-/// What heads are made from.
+/// The properties from which heads are built.
 pub(super) struct Description<'a> {
     pub(super) settings: &'a Settings,
     pub(super) content_type: &'a ContentType,
@@ -22,7 +22,7 @@ pub(super) struct Description<'a> {
     pub(super) is_settled: bool,
 }
 
-/// Makes the representation that `body` is.
+/// Makes a representation of `body`.
 pub(super) fn representation(
     description: Description<'_>,
     body: StoredContent,
@@ -33,7 +33,7 @@ pub(super) fn representation(
     let Description { coding, etag, last_modified, length, sha256, is_settled, .. } = description;
     let mut block = head(&fields, Some(length), server_field);
     let head_length = block.len();
-    // One allocation for head and body: what is read together stands together.
+    // One allocation for head and body, so that they are contiguous.
     let (block, body) = match body {
         StoredContent::Memory(bytes) => {
             block.extend_from_slice(&bytes);
@@ -43,7 +43,7 @@ pub(super) fn representation(
         }
         body => (Bytes::from(block), body),
     };
-    // What is not kept answers one request; whether with a 304 is seen when it is.
+    // An uncached representation serves one request, so the head of a 304 is built on demand.
     let not_modified = if kept {
         head(&without_content(&fields), None, server_field).into()
     } else {
@@ -65,8 +65,8 @@ pub(super) fn representation(
     }
 }
 
-/// What a 304 carries (RFC 9110 §15.4.5): everything that describes the representation to a
-/// cache, and nothing that describes a body that is not there.
+/// The fields of a 304 (RFC 9110 §15.4.5): those that describe the representation to a cache, but not those that describe
+/// a body.
 pub(super) fn without_content(fields: &FieldLines) -> FieldLines {
     let mut rest = fields.clone();
     for name in ["Content-Type", "Content-Encoding", "Accept-Ranges", "X-Content-Type-Options"] {
@@ -75,7 +75,7 @@ pub(super) fn without_content(fields: &FieldLines) -> FieldLines {
     rest
 }
 
-/// The fields as they are sent, with the empty line, in memory that has room for a small body.
+/// The serialized fields with the empty line, in a buffer with room for a small body.
 fn head(fields: &FieldLines, length: Option<u64>, server_field: bool) -> Vec<u8> {
     let small = length.filter(|&length| length <= SMALL).unwrap_or_default();
     let mut head = Vec::with_capacity(fields.as_bytes().len() + 64 + small as usize);
@@ -126,7 +126,7 @@ fn fields(description: &Description<'_>) -> FieldLines {
     fields
 }
 
-/// The fields that the route sets and removes.
+/// Applies the header edits of the route.
 pub(crate) fn apply_edits(settings: &Settings, fields: &mut FieldLines) {
     for name in &settings.remove_fields {
         fields.remove(name);
@@ -136,8 +136,8 @@ pub(crate) fn apply_edits(settings: &Settings, fields: &mut FieldLines) {
     }
 }
 
-/// Fields that say what a file is, or what an error or redirect means: a route's settings do not change them in
-/// responses that are not its content.
+/// Fields that describe content or the meaning of an error or redirect: header edits of a route do not apply to them in
+/// responses without its content.
 const OF_MEANING: [&str; 8] = [
     "allow",
     "content-disposition",
@@ -149,7 +149,7 @@ const OF_MEANING: [&str; 8] = [
     "www-authenticate",
 ];
 
-/// The fields that the route sets and removes, for an error, a redirect or another response of the server's own.
+/// Applies the header edits of the route to an error, a redirect or another response of the server itself.
 pub(crate) fn apply_to_message(settings: &Settings, fields: &mut FieldLines) {
     let applies = |name: &String| !OF_MEANING.iter().any(|other| name.eq_ignore_ascii_case(other));
     for name in settings.remove_fields.iter().filter(|name| applies(name)) {
@@ -160,7 +160,7 @@ pub(crate) fn apply_to_message(settings: &Settings, fields: &mut FieldLines) {
     }
 }
 
-/// Whether a client's Accept-Encoding can make a difference to what it gets.
+/// Whether the response depends on Accept-Encoding.
 pub(super) fn may_be_coded(settings: &Settings, content_type: &ContentType) -> bool {
     let media_type = &*content_type.media_type;
     if content_type.coding != ContentCoding::Identity {

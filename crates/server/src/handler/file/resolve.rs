@@ -124,7 +124,7 @@ impl ResourceOpener<'_> {
             return wanted.run_elsewhere(file).map(Found::Elsewhere);
         }
         if let Some(previous) = self.unchanged(file, &metadata)? {
-            load::trust(self.resolver, &previous, file_system, watched);
+            load::set_freshness(self.resolver, &previous, file_system, watched);
             return Ok(Found::File(previous));
         }
         let validity = Arc::clone(validity);

@@ -1,4 +1,4 @@
-//! The directories that routes serve from, kept open, and opened again when their paths lead elsewhere.
+//! The root directories of routes: kept open, and reopened when their paths resolve to other directories.
 
 use std::ffi::OsStr;
 use std::io;
@@ -19,57 +19,57 @@ use crate::clock::monotonic_millis;
 #[derive(Debug)]
 pub(crate) struct Root {
     pub(crate) fd: OwnedFd,
-    /// Absolute and without symlinks at the time of opening.
+    /// The absolute path without symlinks, at the time of opening.
     pub(crate) path: Box<[u8]>,
     /// Device and inode.
     identity: (u64, u64),
 }
 
 impl Root {
-    /// Its path as it was when it was opened.
+    /// The real path at the time of opening.
     pub(crate) fn place(&self) -> &Path {
         Path::new(OsStr::from_bytes(&self.path))
     }
 }
 
-/// Open root directories by the path that the configuration names.
+/// Open root directories by configured path.
 #[derive(Debug, Default)]
 pub(crate) struct Roots {
     open: RwLock<HashMap<PathBuf, Entry>>,
-    /// Counts the calls of [`Roots::suspect`].
-    suspicions: AtomicU64,
+    /// Number of calls of [`Roots::revalidate`].
+    revalidations: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Entry {
     root: Arc<Root>,
-    /// When the path was last found to lead to it, in milliseconds of the monotonic clock.
+    /// Time of the last successful check of the path, in milliseconds of the monotonic clock.
     checked: AtomicU64,
-    /// [`Roots::suspicions`] and [`Watch::clearings`], added up, before that.
-    suspicions: AtomicU64,
+    /// The sum of [`Roots::revalidations`] and [`Watch::clearings`] before that check.
+    revalidations: AtomicU64,
 }
 
-/// What a path leads to.
+/// The result of a lookup.
 pub(crate) struct Lookup {
     pub(crate) root: io::Result<Arc<Root>>,
-    /// It led to another directory before, so that nothing that was found there holds any more.
+    /// The path resolved to another directory before: everything cached from it is invalid.
     pub(crate) has_moved: bool,
 }
 
 impl Roots {
-    /// The root at `path`, opened when it is not yet, or when the path leads elsewhere now. `watch` notifies of the
-    /// latter; besides, the path is looked at again after `trusted` milliseconds.
+    /// The root at `path`. Opens it on first use, and again when the path resolves to another directory. `watch` reports
+    /// such changes; in addition, the path is checked after `trusted` milliseconds.
     pub(crate) fn get(&self, path: &Path, watch: Option<&Watch>, trusted: u64) -> Lookup {
         let now = monotonic_millis();
-        let suspicions =
-            self.suspicions.load(Ordering::Acquire) + watch.map_or(0, Watch::clearings);
-        let is_suspected = {
+        let revalidations =
+            self.revalidations.load(Ordering::Acquire) + watch.map_or(0, Watch::clearings);
+        let needs_check = {
             let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
             match open.get(path) {
-                Some(entry) if entry.is_trusted(now, suspicions, trusted) => {
+                Some(entry) if entry.is_trusted(now, revalidations, trusted) => {
                     return Lookup { root: Ok(Arc::clone(&entry.root)), has_moved: false };
                 }
-                Some(entry) if entry.suspicions.load(Ordering::Relaxed) == suspicions => {
+                Some(entry) if entry.revalidations.load(Ordering::Relaxed) == revalidations => {
                     if entry.root.is_at(path) {
                         entry.checked.store(now, Ordering::Relaxed);
                         return Lookup { root: Ok(Arc::clone(&entry.root)), has_moved: false };
@@ -94,30 +94,30 @@ impl Roots {
                 return Lookup { root: Err(error), has_moved };
             }
         };
-        if is_suspected
+        if needs_check
             && let Some(entry) = open.get(path)
             && entry.root.identity == opened.identity
             && entry.root.path == opened.path
         {
             entry.checked.store(now, Ordering::Relaxed);
-            entry.suspicions.store(suspicions, Ordering::Relaxed);
+            entry.revalidations.store(revalidations, Ordering::Relaxed);
             return Lookup { root: Ok(Arc::clone(&entry.root)), has_moved: false };
         }
-        let (checked, suspicions) = (AtomicU64::new(now), AtomicU64::new(suspicions));
-        let entry = Entry { root: Arc::clone(&opened), checked, suspicions };
+        let (checked, revalidations) = (AtomicU64::new(now), AtomicU64::new(revalidations));
+        let entry = Entry { root: Arc::clone(&opened), checked, revalidations };
         let has_moved = open.insert(path.to_owned(), entry).is_some();
         Lookup { root: Ok(opened), has_moved }
     }
 
-    /// The paths that are open.
+    /// The paths of the open roots.
     pub(crate) fn paths(&self) -> Vec<PathBuf> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         open.keys().cloned().collect()
     }
 
-    /// Has every path looked at again, and followed again, before it is used.
-    pub(crate) fn suspect(&self) {
-        self.suspicions.fetch_add(1, Ordering::Release);
+    /// Makes every path be checked and watched again before its next use.
+    pub(crate) fn revalidate(&self) {
+        self.revalidations.fetch_add(1, Ordering::Release);
     }
 
     /// Closes the roots that are not `used`.
@@ -127,15 +127,15 @@ impl Roots {
     }
 }
 
-/// Whether the error says nothing of the path.
+/// Whether the error does not concern the path.
 fn is_exhausted(error: &io::Error) -> bool {
     let errors = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
     errors.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 impl Entry {
-    fn is_trusted(&self, now: u64, suspicions: u64, trusted: u64) -> bool {
-        self.suspicions.load(Ordering::Relaxed) == suspicions
+    fn is_trusted(&self, now: u64, revalidations: u64, trusted: u64) -> bool {
+        self.revalidations.load(Ordering::Relaxed) == revalidations
             && now.saturating_sub(self.checked.load(Ordering::Relaxed)) < trusted
     }
 }
@@ -153,7 +153,7 @@ impl Root {
         })
     }
 
-    /// Whether `path` leads to it.
+    /// Whether `path` resolves to it.
     fn is_at(&self, path: &Path) -> bool {
         stat(path).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == self.identity)
     }
@@ -182,20 +182,20 @@ mod tests {
         assert_eq!(look(), (b"one".to_vec(), false));
         fs::remove_file(at("current")).unwrap();
         symlink("two", at("current")).unwrap();
-        assert_eq!(look(), (b"one".to_vec(), false), "it was looked at a moment ago");
-        roots.suspect();
+        assert_eq!(look(), (b"one".to_vec(), false), "it is still trusted");
+        roots.revalidate();
         assert_eq!(look(), (b"two".to_vec(), true));
         assert_eq!(look(), (b"two".to_vec(), false));
-        roots.suspect();
+        roots.revalidate();
         assert_eq!(look(), (b"two".to_vec(), false));
-        // The same directory by another way, as which programs are started and changes followed.
+        // The same directory by another path; programs are started and changes watched by the real path.
         fs::rename(at("two"), at("three")).unwrap();
         symlink("three", at("two")).unwrap();
-        roots.suspect();
+        roots.revalidate();
         assert_eq!(look(), (b"three".to_vec(), true));
         fs::remove_file(at("current")).unwrap();
-        roots.suspect();
-        assert_eq!(look(), (b"".to_vec(), true), "it is not there");
+        roots.revalidate();
+        assert_eq!(look(), (b"".to_vec(), true), "it does not exist");
         fs::create_dir(at("current")).unwrap();
         assert_eq!(look(), (b"current".to_vec(), false));
         roots.retain(|_| false);

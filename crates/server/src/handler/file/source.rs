@@ -1,4 +1,4 @@
-//! Files that another route of the site runs are not sent as text, however a request leads to them.
+//! Programs of a site are never sent as files, by whatever route or name they are requested.
 
 use std::ffi::OsStr;
 use std::io;
@@ -14,18 +14,18 @@ use crate::cache::content::FileMetadata;
 use crate::config::{Settings, SourceRule, original};
 use crate::worker::SharedState;
 
-/// The file that is about to be sent.
+/// The file to be sent.
 struct Candidate {
-    /// Where the request looked for it.
+    /// The path by which it was requested.
     named: PathBuf,
-    /// Where it is, all symlinks resolved.
+    /// The real path.
     real: PathBuf,
     identity: (u64, u64),
     is_executable: bool,
 }
 
-/// Whether `fd`, opened as `file` beneath `root`, is a program of a route of the site. The first time that a
-/// route meets those of another is logged.
+/// Whether `fd`, opened as `file` beneath `root`, is a program of a route of the site. The first such request for a pair of
+/// routes is logged.
 pub(super) fn is_source(
     shared: &SharedState,
     settings: &Settings,
@@ -70,7 +70,7 @@ impl Candidate {
     fn new(root: &Root, file: &[u8], fd: impl AsFd, metadata: &FileMetadata) -> Self {
         let named = Path::new(OsStr::from_bytes(&root.path)).join(OsStr::from_bytes(file));
         let link = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
-        // Without /proc, as within a chroot, the path is resolved again.
+        // Without /proc, as in a chroot, resolve the path again.
         let real = std::fs::read_link(link).or_else(|_| named.canonicalize());
         Self {
             real: real.unwrap_or_else(|_| named.clone()),
@@ -95,7 +95,7 @@ impl Candidate {
         if !rule.extensions.is_empty() && !by_name(&self.named) && !by_name(&self.real) {
             return false;
         }
-        // Workers elsewhere may have a directory that is not here.
+        // The directory of remote workers may not exist on this machine.
         let directory = open(&rule.directory).ok();
         let place = directory.as_ref().map_or(&*rule.directory, |root| root.place());
         let leads_there = |path: &Path| {
@@ -104,13 +104,13 @@ impl Candidate {
         if !leads_there(&self.named) && !leads_there(&self.real) {
             return false;
         }
-        // In a directory of programs every file belongs to them, unless the site's own files are there as well.
+        // Every file in a directory of programs belongs to them, unless the site's files are in the same directory.
         let is_shared = root.place().starts_with(place)
             || directory.as_ref().is_some_and(|to| is_beneath(root.place(), to));
         !rule.extensions.is_empty() || !is_shared || self.is_executable || self.is_of_executable()
     }
 
-    /// Whether it is a compressed form of an executable file.
+    /// Whether it is a compressed variant of an executable file.
     fn is_of_executable(&self) -> bool {
         let original = original(self.real.as_os_str().as_bytes());
         let found = original.and_then(|path| stat(Path::new(OsStr::from_bytes(path))).ok());
@@ -118,7 +118,7 @@ impl Candidate {
     }
 }
 
-/// Whether the directory is on the way to `path`, by whatever name: through another mount for example.
+/// Whether the directory is an ancestor of `path` under any name, for example through another mount.
 fn is_beneath(path: &Path, directory: &Root) -> bool {
     let Ok(wanted) = fstat(&directory.fd) else { return false };
     let is_it = |path: &Path| {

@@ -1,12 +1,12 @@
-//! Files of routes that keep no content: what the disk says of a file is asked for with each request and its
-//! content read anew, but the fields of the answer are made once for each version of the file.
+//! Files of routes with `cache = false`: each request checks the metadata and reads the content, but the response fields are
+//! built once for each version of a file.
 
 use std::sync::Arc;
 
 use dunlin_http::Request;
 use dunlin_http::semantics::{ContentCoding, Method};
 
-use super::load::{READ_ANYWAY, read};
+use super::load::{MAX_UNCACHED_READ, read};
 use super::open::open;
 use super::plain_coding;
 use super::resolve::Mode;
@@ -18,11 +18,11 @@ use crate::config::EtagKind;
 use crate::route::{CachedResponse, Reply, Subject};
 use crate::worker::WorkerContext;
 
-/// Files of which one worker keeps the fields, some 1.5 KB each.
+/// Maximum number of files whose fields a worker keeps, about 1.5 KB each.
 pub(crate) const MAX_ENTRIES: usize = 2048;
 
-/// Answers with the whole file, when it is what it was when its fields were made. Everything else, errors
-/// too, is left to the search for the file.
+/// Responds with the complete file if it is unchanged since its fields were built. Returns `None` in all other cases,
+/// including errors.
 pub(super) fn answer(
     ctx: &WorkerContext,
     request: &Request<'_>,
@@ -40,7 +40,7 @@ pub(super) fn answer(
     Some(Reply::Cached(cached))
 }
 
-/// What is to be sent of the file; `None` when it is another than `known`.
+/// The content to send; `None` when the file has changed.
 fn content(
     ctx: &WorkerContext,
     known: &Resource,
@@ -49,24 +49,23 @@ fn content(
     let settings = &known.settings;
     let root = ctx.shared.root(&settings.root).map_err(|_| Failure::Broken)?;
     let fd = open(&root, &known.file, settings.symlinks, Mode::Inline)?;
-    // It may be a protected file by now, under another name than this.
+    // It may have become a link to a protected file.
     ctx.shared.protected.check(&fd, Mode::Inline)?;
-    let is_known =
+    let is_unchanged =
         || FileMetadata::of(&fd).is_ok_and(|metadata| metadata.same_file(&known.metadata));
     let length = known.metadata.size;
-    if is_head || length > READ_ANYWAY {
-        let is_known = is_known();
+    if is_head || length > MAX_UNCACHED_READ {
+        let is_unchanged = is_unchanged();
         let live = ContentFile::live(fd, known.metadata, settings.sendfile);
-        return Ok(is_known.then(|| StoredContent::File(Arc::new(live))));
+        return Ok(is_unchanged.then(|| StoredContent::File(Arc::new(live))));
     }
-    // What is the same afterwards was the same all the time since its fields were made.
+    // Metadata that is equal after the read was equal during the read.
     let bytes = read(&fd, length, Mode::Inline)?;
     let is_whole = bytes.len() as u64 == length;
-    Ok((is_whole && is_known()).then(|| StoredContent::Memory(bytes.into())))
+    Ok((is_whole && is_unchanged()).then(|| StoredContent::Memory(bytes.into())))
 }
 
-/// Keeps the fields of a file that was just answered with, if the next request can be answered in the same
-/// way by looking at the file alone.
+/// Keeps the fields of a file that was just sent, if the response depends on the file alone.
 pub(super) fn learn(
     ctx: &WorkerContext,
     request: &Request<'_>,
@@ -76,7 +75,7 @@ pub(super) fn learn(
     let settings = subject.settings;
     let is_own = subject.path.strip_prefix(b"/") == Some(&*resource.file);
     let is_found = settings.try_files.is_empty() && settings.records.is_none();
-    // A weak tag becomes a strong one when the file has settled.
+    // The weak entity tag of a recently changed file becomes strong later.
     let lasts =
         resource.is_settled() && settings.etag != EtagKind::Sha256 && settings.expires.is_none();
     if !(is_own && is_found && lasts) {

@@ -10,13 +10,13 @@ use crate::cache::content::FileMetadata;
 use crate::config::{EtagKind, Settings};
 use crate::handler::records::RecordFormat;
 
-/// What validators are made from.
+/// The properties from which validators are made.
 #[derive(Clone, Copy)]
 pub(super) struct Basis<'a> {
     pub(super) settings: &'a Settings,
     pub(super) metadata: &'a FileMetadata,
     pub(super) file_system: FileSystem,
-    /// When the content was read at the earliest, since 1970.
+    /// The earliest time at which the content was read, since 1970.
     pub(super) seen: Duration,
 }
 
@@ -26,11 +26,12 @@ pub(super) fn now() -> Duration {
 }
 
 impl Basis<'_> {
-    /// The entity tag of the form in that coding: from its content when the route says so, else from the metadata.
+    /// The entity tag of the representation in this content coding: from the content if the route says so, otherwise from
+    /// the metadata.
     ///
-    /// The tag from the metadata holds the time of change (ctime), which no program can set, so that two contents have
-    /// two tags whatever their time of modification (mtime) is set to. It is weak while a second change could have
-    /// the same time, and where the file system keeps no such time.
+    /// A tag from the metadata contains the change time (ctime), which programs cannot set, so that different contents have
+    /// different tags whatever their modification time (mtime). It is weak as long as another change could have the same
+    /// time, and on file systems without ctime.
     pub(super) fn entity_tag(
         &self,
         sha256: Option<&[u8; 32]>,
@@ -48,8 +49,8 @@ impl Basis<'_> {
         }
     }
 
-    /// Seconds since 1970. A time that is still to come says nothing of when the file was modified, and must not be
-    /// sent (RFC 9110 §8.8.2.1): it is replaced by the time of change, at which it was set.
+    /// Seconds since 1970. A time in the future must not be sent (RFC 9110 §8.8.2.1); the change time, at which it was set,
+    /// replaces it.
     pub(super) fn last_modified(&self) -> Option<u64> {
         let modified = u64::try_from(self.metadata.modified).ok()?;
         let now = self.seen.as_secs();
@@ -59,12 +60,12 @@ impl Basis<'_> {
         Some(u64::try_from(self.metadata.changed).unwrap_or_default().min(now))
     }
 
-    /// Whether a change after the content was read gives the file other times for certain.
+    /// Whether every change after the read of the content gives the file a different time.
     pub(super) fn is_settled(&self) -> bool {
         self.seen >= self.settles_at()
     }
 
-    /// When [`Basis::is_settled`] becomes true of this version, since 1970.
+    /// When [`Basis::is_settled`] becomes true, since 1970.
     pub(super) fn settles_at(&self) -> Duration {
         let FileMetadata { modified, modified_nanos, changed, changed_nanos, .. } = *self.metadata;
         let settled = |seconds: i64, nanos| {
@@ -74,7 +75,7 @@ impl Basis<'_> {
         let (_, by_change) = settled(changed, changed_nanos);
         match settled(modified, modified_nanos) {
             (modified, by_modification) if modified <= self.seen => by_change.max(by_modification),
-            // It was set to a time to come, which says nothing.
+            // A time in the future was set by a program.
             _ => by_change,
         }
     }
@@ -89,7 +90,7 @@ impl Basis<'_> {
         for nanos in [modified_nanos, changed_nanos] {
             hasher.update(nanos.to_le_bytes());
         }
-        // The same file is another content when it is converted in another way.
+        // A record file has different content under different rules of conversion.
         match self.settings.records.as_ref().map(|rules| rules.format) {
             None => {}
             Some(RecordFormat::Variable) => hasher.update([1]),
@@ -99,7 +100,7 @@ impl Basis<'_> {
     }
 }
 
-/// The entity tag of a form that is made of the content whose tag is `original`.
+/// The entity tag of a variant that is compressed from the content with tag `original`.
 pub(super) fn coded_tag(
     original: &EntityTag,
     sha256: Option<&[u8; 32]>,
@@ -119,8 +120,8 @@ fn suffix(coding: ContentCoding) -> String {
     }
 }
 
-/// How far apart two changes must be to have different times: a tick of the kernel's clock, or two seconds where the
-/// file system keeps whole seconds.
+/// Minimum distance of two changes with different times: a tick of the kernel's clock, or two seconds on file systems that
+/// store whole seconds.
 fn grain(nanos: u32) -> Duration {
     if nanos == 0 { Duration::from_secs(2) } else { Duration::from_millis(20) }
 }
@@ -190,7 +191,7 @@ mod tests {
             (FileMetadata { changed_nanos: 0, ..METADATA }, 5_001.9, false),
             (FileMetadata { changed_nanos: 0, ..METADATA }, 5_002.1, true),
             (FileMetadata { modified: 5_010, modified_nanos: 1, ..METADATA }, 5_010.01, false),
-            // A time of modification to come does not keep it weak.
+            // A modification time in the future does not keep it weak.
             (FileMetadata { modified: 99_999, ..METADATA }, 5_010.0, true),
         ] {
             assert_eq!(

@@ -1,4 +1,4 @@
-//! The listing as a page: no outside resources, and nothing in it needs the script.
+//! The listing as an HTML page without external resources. It works without JavaScript.
 
 use std::fmt::Write;
 use std::sync::LazyLock;
@@ -12,7 +12,7 @@ use crate::handler::compress::sha256;
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// The policy that the page is sent with: its own style and script, and nothing else.
+/// The Content-Security-Policy of the page: its own style and script only.
 pub(crate) static CSP: LazyLock<String> = LazyLock::new(|| {
     let hash = |text: &str| base64(&sha256(text.as_bytes()));
     format!(
@@ -23,7 +23,7 @@ pub(crate) static CSP: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// The listing for people. `path` is decoded and ends with a slash.
+/// The listing as HTML. `path` is decoded and ends with a slash.
 pub(crate) fn html(listing: &mut Listing, path: &[u8], sort: Sort, order: Order) -> String {
     listing.sort(sort, order);
     let mut page = String::with_capacity(4096 + listing.entries.len() * 256);
@@ -67,7 +67,7 @@ pub(crate) fn html(listing: &mut Listing, path: &[u8], sort: Sort, order: Order)
     page
 }
 
-/// A link for each folder on the way.
+/// Breadcrumbs: a link for each directory of the path.
 fn breadcrumbs(path: &[u8]) -> String {
     let segments: Vec<&[u8]> = path.split(|&b| b == b'/').filter(|s| !s.is_empty()).collect();
     let mut text = match segments.len() {
@@ -116,8 +116,7 @@ fn row(page: &mut String, entry: &Entry) {
     );
 }
 
-/// The link to `entry` from its directory. A name alone could be read as a scheme, or as a path of
-/// its own.
+/// The relative link to `entry`. The prefix `./` prevents that the name is read as a scheme or as an absolute path.
 pub(super) fn href(entry: &Entry) -> String {
     let slash: &[u8] = if entry.directory { b"/" } else { b"" };
     encode(&[b"./", &*entry.name, slash].concat())
@@ -149,7 +148,7 @@ fn escape(text: &str) -> String {
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
-            // Controls could turn the direction of what follows, or hide it.
+            // Control characters could change the direction of the text that follows, or hide it.
             c if c.is_control()
                 || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') =>
             {

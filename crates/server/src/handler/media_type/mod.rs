@@ -8,17 +8,16 @@ use std::sync::LazyLock;
 
 use dunlin_http::semantics::ContentCoding;
 
-/// What the name of a file says of its content.
+/// The content type that a file name implies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ContentType {
-    /// With `charset` where the type is text that does not state one itself.
+    /// With a `charset` parameter if the type is text that does not declare one itself.
     pub(crate) media_type: String,
-    /// The content coding that the file is already in; [`ContentCoding::Identity`] for most.
+    /// The content coding of the file itself; usually [`ContentCoding::Identity`].
     pub(crate) coding: ContentCoding,
 }
 
-/// The content type of a file of that name: by the route's own list (`overrides`), then by our table, then by the
-/// one of `mime_guess`.
+/// The content type of a file name: by the route's list (`overrides`), then by the built-in table, then by `mime_guess`.
 pub(crate) fn content_type(
     file_name: &str,
     overrides: &HashMap<String, String>,
@@ -30,7 +29,7 @@ pub(crate) fn content_type(
         Some(media_type) => Cow::Borrowed(media_type.as_str()),
         None => Cow::Borrowed(extension.map_or_else(|| by_whole_name(&name), by_extension)),
     };
-    // `svgz` is not a format of its own: it is SVG in gzip.
+    // `svgz` is SVG compressed with gzip.
     let is_svgz = extension == Some("svgz") && essence(&media_type) == "image/svg+xml";
     let coding = if is_svgz { ContentCoding::Gzip } else { ContentCoding::Identity };
     ContentType { media_type: with_charset(&media_type, charset), coding }
@@ -55,7 +54,7 @@ fn by_extension(extension: &str) -> &'static str {
     known.or_else(|| mime_guess::from_ext(extension).first_raw()).unwrap_or(UNKNOWN)
 }
 
-/// The type of a file whose name (in lower case) has no extension.
+/// The media type of a file without extension. `name` is in lower case.
 fn by_whole_name(name: &str) -> &'static str {
     let stem = name.split('-').next().unwrap_or(name);
     if table::TEXT_NAMES.contains(&stem) { "text/plain" } else { UNKNOWN }
@@ -63,8 +62,8 @@ fn by_whole_name(name: &str) -> &'static str {
 
 const UNKNOWN: &str = "application/octet-stream";
 
-/// Whether the charset has to be stated beside a type: it is text, and its format has no declaration of its own that the
-/// parameter would override, as XML has (RFC 7303 §3.2). JSON has no such parameter (RFC 8259 §11).
+/// Whether the type needs a `charset` parameter: it is text, and its format has no declaration that the parameter would
+/// override, as XML has (RFC 7303 §3.2). JSON has no such parameter (RFC 8259 §11).
 fn takes_charset(media_type: &str) -> bool {
     let essence = essence(media_type);
     let is_xml =
@@ -72,7 +71,7 @@ fn takes_charset(media_type: &str) -> bool {
     essence.starts_with("text/") && !is_xml || essence == "application/javascript"
 }
 
-/// The type without its parameters, in lower case.
+/// The media type without parameters, in lower case.
 fn essence(media_type: &str) -> String {
     media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
