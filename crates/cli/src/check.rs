@@ -85,7 +85,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         return ExitCode::FAILURE;
     }
     if let Some((before, startup)) = before {
-        let lines = diff(&before, config, &startup);
+        let lines = diff(&before, &config, &startup);
         if lines.is_empty() {
             println!("nothing would change");
         }

@@ -170,9 +170,9 @@ fn source(arguments: &Arguments, certificate: Option<&(PathBuf, PathBuf)>) -> So
 }
 
 impl Origin for Source {
-    fn read(&self, before: &Config) -> Result<Config, Vec<Problem>> {
+    fn read(&self) -> Result<Config, Vec<Problem>> {
         match &self.config {
-            Some(file) => Config::load_after(before, file, &self.overrides),
+            Some(file) => Config::reload(file, &self.overrides),
             None => Config::for_directory(&self.directory, &self.overrides),
         }
     }

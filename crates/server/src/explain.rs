@@ -69,7 +69,7 @@ impl Explanation<'_> {
 
     fn response(&mut self, settings: &Arc<Settings>, path: &[u8], query: Option<&[u8]>) {
         match &settings.handler {
-            Handler::Files => self.files(&Wanted { site: self.site, settings, path, query }),
+            Handler::Files => self.files(&Wanted { site: self.site, route: settings, path, query }),
             Handler::Script(script) => self.script(script, path),
             Handler::Redirect(rule) => {
                 let location = redirect::location(rule, path, query, self.host);
@@ -94,7 +94,7 @@ impl Explanation<'_> {
         self.add(format_args!("the script that {name:?} names in {label}"));
     }
 
-    fn files(&mut self, wanted: &Wanted<'_>) {
+    fn files(&mut self, wanted: &Wanted<'_, Site>) {
         let Explained { result, tried } = file::explain(self.config, wanted);
         for tried in tried {
             let _ = writeln!(self.text, "tried     {tried}");
@@ -111,10 +111,10 @@ impl Explanation<'_> {
         }
     }
 
-    fn failure(&mut self, wanted: &Wanted<'_>, failure: Failure) {
+    fn failure(&mut self, wanted: &Wanted<'_, Site>, failure: Failure) {
         let status = failure.status();
         if failure == Failure::Missing
-            && !wanted.settings.hidden
+            && !wanted.settings().hidden
             && path::has_hidden_segment(wanted.path)
         {
             return self

@@ -2,7 +2,9 @@
 
 mod admission;
 mod fast_path;
+mod registry;
 mod reroute;
+mod sites;
 
 use std::ops::Deref;
 use std::pin::Pin;
@@ -17,13 +19,14 @@ pub(crate) use self::admission::{Direction, dispatch_client};
 use self::admission::{is_admitted, misdirected};
 pub(crate) use self::fast_path::{FastPath, FastPathConditions, FastResponse, fast_path};
 pub(crate) use self::reroute::{MOST_REDIRECTS, complete, reroute};
+pub(crate) use self::sites::{Route, Site, Sites};
 use crate::cache::worker_cache::{CacheEntry, Prebuilt};
 use crate::cache::{Representation, StoredContent};
 use crate::checks::{
     CheckInput, Checks, Client, Decision, PendingDecision, Rejection, RequestContext,
 };
 use crate::clock;
-use crate::config::{Handler, Settings, Site};
+use crate::config::Handler;
 use crate::early_hints::EarlyHints;
 use crate::handler::file::OwnedSubject;
 use crate::handler::file::apply_to_message;
@@ -151,7 +154,7 @@ pub(crate) struct Routed {
 /// What a request is about, once its target is understood.
 pub(crate) struct Subject<'a> {
     pub(crate) site: &'a Arc<Site>,
-    pub(crate) settings: &'a Arc<Settings>,
+    pub(crate) settings: &'a Arc<Route>,
     /// The path as it stands in the target.
     pub(crate) raw_path: &'a [u8],
     /// The path after decoding.
@@ -198,7 +201,7 @@ pub(crate) enum Origin {
 /// The site of that authority.
 #[inline]
 fn find_site<'c>(ctx: &'c WorkerContext, authority: Option<&[u8]>) -> Option<&'c Arc<Site>> {
-    let sites = &ctx.shared.config.sites;
+    let sites = &ctx.shared.sites;
     sites
         .only()
         .or_else(|| sites.find(authority.and_then(host::parse).map_or(&b""[..], |host| host.name)))
@@ -549,7 +552,7 @@ pub(crate) fn not_for_files(
 
 fn routed(
     site: &Site,
-    settings: &Settings,
+    settings: &Route,
     reply: Reply,
     reads_body: bool,
     context: Option<Rc<RequestContext>>,
@@ -591,7 +594,7 @@ fn options(allow: &str) -> Response {
 }
 
 /// The methods by which a route's files can be had.
-fn allowed(settings: &Settings) -> &str {
+fn allowed(settings: &Route) -> &str {
     let methods = settings.checks.as_ref().and_then(|checks| checks.methods.as_ref());
     methods.map_or(ALLOW, |methods| methods.allow())
 }
@@ -612,7 +615,7 @@ fn not_found(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     site: &Arc<Site>,
-    settings: &Arc<Settings>,
+    settings: &Arc<Route>,
     client: Client,
 ) -> (Reply, Rc<RequestContext>) {
     let client = client.behind(request, &ctx.shared.config.server);

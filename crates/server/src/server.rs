@@ -63,11 +63,11 @@ fn fail(what: impl Into<String>) -> StartError {
 
 /// The source of the configuration, for reloads.
 pub trait Origin: Send {
-    /// Reads and checks the configuration. `before` is the one that is in use.
+    /// Reads and checks the configuration.
     ///
     /// # Errors
     /// All problems that were found.
-    fn read(&self, before: &Config) -> Result<Config, Vec<Problem>>;
+    fn read(&self) -> Result<Config, Vec<Problem>>;
 
     /// Called after a reload with the configuration that is in use from now on.
     fn applied(&self, config: &Config);
@@ -342,7 +342,7 @@ impl Running {
             format!("not reloaded, the running configuration stays in force: {what}")
         };
         let before = Arc::clone(&self.generation.shared.config);
-        let config = self.origin.read(&before).map_err(|problems| {
+        let config = self.origin.read().map_err(|problems| {
             let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
             unchanged(&lines.join("\n"))
         })?;

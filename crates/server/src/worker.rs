@@ -33,10 +33,10 @@ use crate::clock::Clock;
 use crate::config::{Config, Persistence, Server, StartupSettings};
 use crate::connections::Connections;
 use crate::control::Commands;
-use crate::handler::file::{Lookup, Protected, Root, Roots, uncached};
+use crate::handler::file::{Lookup, Protected, Reported, Root, Roots, uncached};
 use crate::handler::script::{AppConnections, LocationCache, Pools, Storage};
 use crate::listen::ConnectionLimiter;
-use crate::route::FastPathConditions;
+use crate::route::{FastPathConditions, Sites};
 use crate::telemetry::live::LiveTap;
 use crate::telemetry::metrics::{Metrics, WorkerMetrics};
 use crate::telemetry::redact::Redactor;
@@ -47,6 +47,10 @@ use crate::tls::Certificates;
 /// What all workers share. Nothing here is locked on the way of a cached file.
 pub(crate) struct SharedState {
     pub(crate) config: Arc<Config>,
+    /// The sites of the configuration, with the runtime objects of their routes.
+    pub(crate) sites: Sites,
+    /// The sources of scripts that were kept from being sent.
+    pub(crate) sources: Reported,
     pub(crate) cache: Arc<SharedCache>,
     /// Absent when notification is switched off or the kernel has none.
     pub(crate) watch: Option<Arc<Watch>>,

@@ -11,14 +11,14 @@ use tokio::sync::Notify;
 use super::content::{FileMetadata, StoredContent};
 use super::shared_cache::Key;
 use super::validity::Validity;
-use crate::config::Settings;
 use crate::handler::media_type::ContentType;
+use crate::route::Route;
 
 /// The file behind a path of a site, with those of its encoded variants that were requested so far.
 #[derive(Debug)]
 pub(crate) struct Resource {
     pub(crate) key: Key,
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings: Arc<Route>,
     /// Path of the file beneath the route's root, without a leading slash.
     pub(crate) file: Box<[u8]>,
     pub(crate) metadata: FileMetadata,
@@ -71,7 +71,7 @@ pub(crate) struct Representation {
 impl Resource {
     pub(crate) fn new(
         key: Key,
-        settings: Arc<Settings>,
+        settings: Arc<Route>,
         file: &[u8],
         metadata: FileMetadata,
         content_type: ContentType,

@@ -11,7 +11,7 @@ use super::resource::Resource;
 /// The key of a resource: its site and decoded path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
-    /// See [`crate::config::Site::serial`].
+    /// See [`crate::route::Site::serial`].
     pub(crate) site: usize,
     pub(crate) path: Box<[u8]>,
 }

@@ -16,7 +16,7 @@ use super::resource::Resource;
 use super::shared_cache::SharedCache;
 use super::validity::Validity;
 use crate::checks::Checks;
-use crate::config::Settings;
+use crate::route::Route;
 
 /// Entries by site and raw request path, before percent-decoding.
 ///
@@ -40,7 +40,7 @@ pub(crate) struct CacheEntry {
     epoch: Cell<u64>,
     /// [`Validity::fresh_until`] at that time.
     fresh_until: Cell<u64>,
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings: Arc<Route>,
     /// The complete 200 response, when nothing in it depends on the request or the time.
     pub(crate) prebuilt: Option<Prebuilt>,
     pub(crate) validity: Arc<Validity>,

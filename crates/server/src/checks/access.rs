@@ -5,7 +5,7 @@ use crate::transport::Peer;
 
 /// Allowed and denied networks. The most specific network that contains the address decides. An address that
 /// no network contains is allowed only if there is no list of allowed networks.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Access {
     /// Most specific first; denied before allowed for the same prefix length.
     rules: Vec<(Network, bool)>,
@@ -23,7 +23,7 @@ impl Access {
     }
 
     /// Describes the rules, keyed by configuration key.
-    pub(super) fn describe(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn describe(&self) -> Vec<(&'static str, String)> {
         let list = |allowed| {
             let rules = self.rules.iter().filter(move |(_, other)| *other == allowed);
             rules.map(|(network, _)| network.to_string()).collect::<Vec<_>>().join(", ")

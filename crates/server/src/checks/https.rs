@@ -7,7 +7,7 @@ use dunlin_http::{FieldName, Request};
 use super::{CheckInput, Decision, Rejection, RequestContext};
 
 /// TLS requirements of a route: redirect to `https` and `Strict-Transport-Security`.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Https {
     /// The value of `Strict-Transport-Security` (RFC 6797 §6.1).
     pub(crate) strict: Option<String>,
@@ -16,7 +16,7 @@ pub(crate) struct Https {
 }
 
 impl Https {
-    pub(super) fn describe(&self) -> impl Iterator<Item = (&'static str, String)> {
+    pub(crate) fn describe(&self) -> impl Iterator<Item = (&'static str, String)> {
         let strict = self.strict.iter().map(|value| ("hsts", value.clone()));
         strict.chain(self.redirect.map(|port| ("redirect_https", format!("to port {port}"))))
     }

@@ -3,7 +3,7 @@
 use super::{CheckInput, Decision, Rejection};
 
 /// Request methods that a route allows.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Methods {
     names: Vec<String>,
     /// Value of `Allow`: the allowed methods that the handler implements.

@@ -22,26 +22,25 @@ use std::time::Instant;
 use dunlin_http::{FieldLines, Request};
 
 pub(crate) use self::access::Access;
-pub(crate) use self::auth::{Attempts, UserFile};
-pub(crate) use self::auth::{Auth, Basic, Forward, Target};
-pub(crate) use self::auth::{DEFAULT_FIELDS, check_passed_field};
-pub(crate) use self::bandwidth::{
-    Bandwidth, BandwidthCounts, BandwidthRules, ConnectionPace, Pacer,
+pub(crate) use self::auth::{
+    Auth, AuthRules, Basic, BasicRules, Forward, Logins, Target, UserFile,
 };
-pub(crate) use self::concurrency::{Concurrency, ConcurrencyCounts, ConcurrencyRules};
+pub(crate) use self::auth::{DEFAULT_FIELDS, check_passed_field};
+pub(crate) use self::bandwidth::{BandwidthCounts, BandwidthRules, ConnectionPace, Pacer};
+pub(crate) use self::concurrency::{ConcurrencyCounts, ConcurrencyRules};
 pub(crate) use self::context::{Client, RequestContext, Scheme};
 pub(crate) use self::forwarding::{ForwardedField, is_forwarding, is_plain_name};
 pub(crate) use self::https::{Https, to_https};
 pub(crate) use self::methods::Methods;
 pub(crate) use self::network::Network;
 pub(crate) use self::rate::{RateCounts, RateKey, RateLimit, RateRules};
-pub(crate) use self::throttle::{Limited, RouteCounts, Share, Throttle};
+pub(crate) use self::throttle::{Limited, RouteCounts, Share, Throttle, ThrottleRules};
 use crate::response::Response;
 use crate::worker::WorkerContext;
 
 /// The checks of a route. A check that the route does not configure is absent.
 #[derive(Debug, Default)]
-pub struct Checks {
+pub(crate) struct Checks {
     pub(crate) https: Option<Https>,
     pub(crate) access: Option<Access>,
     pub(crate) methods: Option<Methods>,
@@ -122,13 +121,6 @@ impl Rejection {
 }
 
 impl Checks {
-    /// Returns `true` if the route has no check.
-    pub(crate) fn is_empty(&self) -> bool {
-        let Self { https, access, methods, auth, limits, throttle, receives_body: _ } = self;
-        let limited = throttle.is_some() || !limits.is_empty();
-        https.is_none() && access.is_none() && methods.is_none() && auth.is_none() && !limited
-    }
-
     /// Runs only the checks that identify the client and count nothing.
     pub(crate) fn check_identity(&self, input: &CheckInput<'_, '_>) -> Decision {
         match self.access.as_ref().map_or(Decision::Allow, |check| check.check(input)) {
@@ -155,18 +147,6 @@ impl Checks {
             THROTTLE.. => !is_throttled,
             _ => true,
         })
-    }
-
-    /// Describes the checks, keyed by configuration key.
-    pub(crate) fn describe(&self) -> Vec<(&'static str, String)> {
-        let access = self.access.iter().flat_map(Access::describe);
-        let methods = self.methods.iter().map(|check| ("methods", check.allow().to_owned()));
-        let auth = self.auth.iter().map(|check| ("auth", check.describe()));
-        let limits: Vec<_> = self.limits.iter().map(|limit| limit.rules().to_string()).collect();
-        let limits = (!limits.is_empty()).then(|| ("limit", limits.join(", ")));
-        let throttle = self.throttle.iter().map(|check| ("throttle", check.to_string()));
-        let https = self.https.iter().flat_map(Https::describe);
-        https.chain(access).chain(methods).chain(auth).chain(limits).chain(throttle).collect()
     }
 
     /// Runs the checks from index `first` until one does not allow the request. Returns the index of that check:

@@ -5,19 +5,27 @@ use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::bandwidth::{Bandwidth, BandwidthCounts};
-use super::concurrency::{Concurrency, ConcurrencyCounts, Entry};
+use super::bandwidth::{Bandwidth, BandwidthCounts, BandwidthRules};
+use super::concurrency::{Concurrency, ConcurrencyCounts, ConcurrencyRules, Entry};
 use super::rate::RateCounts;
 use super::{CheckInput, Decision, Rejection};
+
+/// A throttle as it is configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ThrottleRules {
+    pub(crate) concurrency: Option<ConcurrencyRules>,
+    pub(crate) bandwidth: Option<BandwidthRules>,
+    /// The requests that count as those of one client.
+    pub(crate) share: Share,
+}
 
 /// The throttle of a route. All workers share it.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     pub(crate) concurrency: Option<Arc<Concurrency>>,
     pub(crate) bandwidth: Option<Arc<Bandwidth>>,
-    /// How requests are assigned to clients.
-    pub(crate) share: Share,
-    pub(crate) hasher: RandomState,
+    share: Share,
+    hasher: RandomState,
 }
 
 /// How requests are assigned to clients for `throttle.share`.
@@ -55,6 +63,15 @@ pub(crate) struct Limited<C> {
 const RETRY_BANDWIDTH: &str = "10";
 
 impl Throttle {
+    pub(crate) fn new(rules: &ThrottleRules) -> Self {
+        Self {
+            concurrency: rules.concurrency.map(|rules| Arc::new(Concurrency::new(rules))),
+            bandwidth: rules.bandwidth.map(|rules| Arc::new(Bandwidth::new(rules))),
+            share: rules.share,
+            hasher: RandomState::default(),
+        }
+    }
+
     pub(super) fn check(&self, input: &CheckInput<'_, '_>) -> Decision {
         let Some(throttle) = &self.concurrency else { return Decision::Allow };
         let owner = throttle.rules().share.map(|_| match (self.share, input.context.user()) {
@@ -108,12 +125,11 @@ fn busy(seconds: u64) -> Rejection {
     Rejection::new(503).with("Retry-After", seconds.to_string())
 }
 
-impl fmt::Display for Throttle {
+impl fmt::Display for ThrottleRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts: Vec<String> =
-            (self.concurrency.iter().map(|throttle| throttle.rules().to_string()))
-                .chain(self.bandwidth.iter().map(|throttle| throttle.rules().to_string()))
-                .collect();
+        let concurrency = self.concurrency.iter().map(ToString::to_string);
+        let bandwidth = self.bandwidth.iter().map(ToString::to_string);
+        let parts: Vec<String> = concurrency.chain(bandwidth).collect();
         f.write_str(&parts.join("; "))
     }
 }

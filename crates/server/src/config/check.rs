@@ -9,36 +9,28 @@ use std::time::Duration;
 use dunlin_client::Url;
 
 use super::at::{At, Place};
+use super::check_rules;
 use super::error::{Problem, Source};
 use super::file::{self, File, OneOrMany, Site as FileSite, TlsTable};
-use super::gates;
 use super::pattern::Pattern;
-use super::sites::{DEFAULT_SITE, Defaults, Site, SiteRoute, Sites};
+use super::sites::{Defaults, Site, SiteRoute, Sites};
 use super::tls::{self, Surroundings, Tls};
 use super::{
     AccessLog, Address, Authority, Cache, Calls, Config, Directory, ErrorLog, ErrorLogPlace, Http1,
     Jail, Limits, Listen, Overrides, Places, ReverseDns, Server, Span, Traces, UsersFile,
 };
-use crate::checks::UserFile;
 use crate::telemetry::Format;
 use crate::telemetry::redact::DEFAULT_KEYS;
 
 /// Checks `file`, which was read from `source`. Nothing is looked up on the disk.
-/// What is known of clients by `before` is kept where that did not change.
 /// `inside`: paths are to mean what they do inside the directory that the file names, if any.
-pub(super) fn check(
-    file: File,
-    source: &Source<'_>,
-    inside: bool,
-    before: Option<&Config>,
-) -> Result<Config, Vec<Problem>> {
+pub(super) fn check(file: File, source: &Source<'_>, inside: bool) -> Result<Config, Vec<Problem>> {
     let configured = file.server.chroot.as_deref().map(|path| absolute(source, path));
     let jail = Jail::entered().cloned().or_else(|| configured.as_deref().map(Jail::new));
     let paths = &Paths { source, jail, inside, outside: RefCell::default() };
     let mut checker = Checker {
         source,
         paths,
-        before,
         problems: Vec::new(),
         warnings: Vec::new(),
         directories: Vec::new(),
@@ -105,7 +97,6 @@ struct Around<'a> {
 struct Checker<'a> {
     source: &'a Source<'a>,
     paths: &'a Paths<'a>,
-    before: Option<&'a Config>,
     problems: Vec<Problem>,
     warnings: Vec<Problem>,
     directories: Vec<Directory>,
@@ -163,12 +154,12 @@ impl Checker<'_> {
                 || self.paths.by_default("var/lib/dunlin"),
                 |state| self.absolute(state),
             ),
-            trusted_proxies: gates::networks(
+            trusted_proxies: check_rules::networks(
                 "trusted_proxies",
                 server.trusted_proxies.as_deref().unwrap_or_default(),
                 &mut |place, what| self.problem(place, what),
             ),
-            forwarded_field: gates::forwarded_field(server, &mut |place, what| {
+            forwarded_field: check_rules::forwarded_field(server, &mut |place, what| {
                 self.problem(place, what);
             }),
             http1: self.http1(&server.http1),
@@ -536,7 +527,7 @@ impl Checker<'_> {
             if let Some(At { value: file::Auth::Table(table), .. }) = &mut route.auth
                 && let Some(path) = &mut table.basic
             {
-                path.value = self.users(path, &table.users);
+                path.value = self.users(path);
             }
             if let Some(At { value: file::Auth::Table(table), .. }) = &mut route.auth
                 && let Some(forward) = &mut table.forward
@@ -550,11 +541,6 @@ impl Checker<'_> {
                 let files = route.root.as_ref().map(|root| &root.value).or(root.as_ref());
                 self.script(&mut script.value, files.map(PathBuf::as_path));
                 self.script_user(&script.value);
-                script.value.allocate();
-            }
-            let name = hosts.first().map_or(DEFAULT_SITE, String::as_str);
-            if let Some(before) = self.before.and_then(|it| it.sites.route(name, &route.path)) {
-                route.keep_state(before);
             }
             routes.push(SiteRoute { pattern, route });
         }
@@ -680,11 +666,10 @@ impl Checker<'_> {
         names
     }
 
-    fn users(&mut self, path: &At<PathBuf>, users: &Arc<UserFile>) -> PathBuf {
+    fn users(&mut self, path: &At<PathBuf>) -> PathBuf {
         let absolute = self.absolute(path);
         let problem = self.source.problem(path.span.as_ref(), String::new());
-        let users = Arc::clone(users);
-        self.users.push(UsersFile { path: absolute.clone(), users, problem });
+        self.users.push(UsersFile { path: absolute.clone(), problem });
         absolute
     }
 

@@ -9,9 +9,8 @@ use super::{Config, Listen, StartupSettings};
 
 /// What a server with the configuration `before` would change in order to have `after`, one line for each thing;
 /// none when nothing would. `in_force` is what was fixed when the server was started.
-pub fn diff(before: &Config, mut after: Config, startup: &StartupSettings) -> Vec<String> {
-    after.keep_unchanged_sites(before);
-    let mut diff = Diff { before, after: &after, startup, lines: Vec::new() };
+pub fn diff(before: &Config, after: &Config, startup: &StartupSettings) -> Vec<String> {
+    let mut diff = Diff { before, after, startup, lines: Vec::new() };
     if let Some(why) = after.refused_after(startup.confinement.calls) {
         diff.tell("refused", why);
     }
@@ -103,6 +102,7 @@ impl Diff<'_> {
             site.and_then(Value::as_table).cloned().unwrap_or_default()
         };
         let (before, after) = (self.before, self.after);
+        let unchanged = after.unchanged_sites(before);
         for site in before.sites.iter() {
             if !after.sites.iter().any(|other| other.name == site.name) {
                 self.tell("site", format!("{} is taken away", site.name));
@@ -116,7 +116,7 @@ impl Diff<'_> {
                 self.tell("site", format!("{name} is added, with {routes} route{plural}"));
                 continue;
             };
-            if old.serial == site.serial {
+            if unchanged.contains(&site.index) {
                 continue;
             }
             self.tell(
@@ -162,7 +162,7 @@ impl Diff<'_> {
         }
         let (then, now) = (scripts(self.before), scripts(self.after));
         for (table, name) in &now {
-            if then.iter().any(|(other, before)| before == name && other.is_same(table)) {
+            if then.iter().any(|(other, before)| before == name && other == table) {
                 continue;
             }
             let what = match then.iter().any(|(_, other)| other == name) {

@@ -197,6 +197,6 @@ fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
         ("body", format!("{:?}", settings.body).to_lowercase()),
         ("ranges", settings.ranges.to_string()),
     ];
-    all.extend(settings.checks.iter().flat_map(|checks| checks.describe()));
+    all.extend(settings.check_rules.describe());
     all
 }

@@ -12,7 +12,7 @@ use super::script::{self, Script};
 use super::settings::Report;
 
 /// What makes the response for a path.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Handler {
     /// The files beneath the root.
     Files,
@@ -73,7 +73,7 @@ impl Handler {
 }
 
 /// The settings of the server's status.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     pattern: Pattern,
 }

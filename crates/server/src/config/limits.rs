@@ -1,23 +1,17 @@
-//! Limits and throttles of a route, from the file to what all workers share.
+//! The keys `limit` and `throttle`: how many requests clients may send, and how fast responses are sent.
 
-use std::fmt::Display;
-use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_http::semantics::is_token;
 
 use super::at::At;
-use super::file::{Auth, RateLimitTable, Route, ShareBy, ThrottleTable};
+use super::file::{RateLimitTable, ShareBy, ThrottleTable};
 use super::settings::Report;
-use super::sites::{Site, SiteRoute};
 use super::units::Rate;
-use crate::checks::{
-    Bandwidth, BandwidthRules, Concurrency, ConcurrencyRules, Limited, RateKey, RateLimit,
-    RateRules, RouteCounts, Share, Throttle,
-};
+use crate::checks::{BandwidthRules, ConcurrencyRules, RateKey, RateRules, Share, ThrottleRules};
 
-/// The limit that all settings share which are made of `table`.
-pub(super) fn limit(table: &RateLimitTable, report: Report<'_>) -> Arc<RateLimit> {
+/// Checks `table` and fills in its defaults.
+pub(super) fn limit(table: &RateLimitTable, report: Report<'_>) -> RateRules {
     let requests = table.requests.value;
     if let Some(burst) = table.burst.as_ref().filter(|burst| burst.value == 0) {
         report(&burst.span, "limit: burst is 0, so that no request could come".into());
@@ -35,35 +29,29 @@ pub(super) fn limit(table: &RateLimitTable, report: Report<'_>) -> Arc<RateLimit
         let what = format!("limit: {:?} is not address, user, route or header:NAME", text.value);
         report(&text.span, what);
     }
-    table.made.get_or_make(|| {
-        RateLimit::new(RateRules {
-            requests: requests.times,
-            period: requests.period,
-            burst: table.burst.as_deref().copied().unwrap_or(requests.times),
-            by: by.unwrap_or(RateKey::Address),
-            sends_fields: table.tell.unwrap_or(false),
-            dry_run: table.dry_run.unwrap_or(false),
-        })
-    })
+    RateRules {
+        requests: requests.times,
+        period: requests.period,
+        burst: table.burst.as_deref().copied().unwrap_or(requests.times),
+        by: by.unwrap_or(RateKey::Address),
+        sends_fields: table.tell.unwrap_or(false),
+        dry_run: table.dry_run.unwrap_or(false),
+    }
 }
 
-/// The throttle that all settings share which are made of `table`.
-pub(super) fn throttle(table: &At<ThrottleTable>, report: Report<'_>) -> Arc<Throttle> {
+/// Checks `table` and fills in its defaults.
+pub(super) fn throttle(table: &At<ThrottleTable>, report: Report<'_>) -> ThrottleRules {
     let bandwidth = bandwidth(table, report);
     let concurrency = concurrency(table, report);
     if bandwidth.is_none() && concurrency.is_none() {
         let what = "throttle: there is neither `bandwidth` nor `per_connection` nor `concurrent`";
         report(&table.span, what.into());
     }
-    table.made.get_or_make(|| Throttle {
-        concurrency: concurrency.map(|rules| Arc::new(Concurrency::new(rules))),
-        bandwidth: bandwidth.map(|rules| Arc::new(Bandwidth::new(rules))),
-        share: match table.per.as_deref() {
-            Some(ShareBy::User) => Share::User,
-            _ => Share::Address,
-        },
-        hasher: Default::default(),
-    })
+    let share = match table.per.as_deref() {
+        Some(ShareBy::User) => Share::User,
+        _ => Share::Address,
+    };
+    ThrottleRules { concurrency, bandwidth, share }
 }
 
 fn bandwidth(table: &ThrottleTable, report: Report<'_>) -> Option<BandwidthRules> {
@@ -157,64 +145,4 @@ fn concurrency(table: &ThrottleTable, report: Report<'_>) -> Option<ConcurrencyR
         share: number(&table.share),
         dry_run: table.dry_run.unwrap_or(false),
     })
-}
-
-impl Route {
-    /// Goes on with what is known of clients where the same route of an earlier configuration has tables
-    /// that say the same: what they have used up of limits, who runs and waits, and who has failed to
-    /// log in.
-    pub(super) fn keep_state(&mut self, before: &Self) {
-        if let (Some(now), Some(then)) = (&mut self.throttle, &before.throttle)
-            && now.value == then.value
-        {
-            now.value.made = then.made.clone();
-        }
-        let mut then: Vec<_> = before.limit.iter().flat_map(|limits| &limits.value.0).collect();
-        for now in self.limit.iter_mut().flat_map(|limits| &mut limits.value.0) {
-            if let Some(at) = then.iter().position(|then| *then == now) {
-                now.made = then.remove(at).made.clone();
-            }
-        }
-        if let (Some(now), Some(then)) = (&mut self.script, &before.script)
-            && now.is_same(then)
-        {
-            now.value.id = then.id;
-        }
-        if let Some(At { value: Auth::Table(now), .. }) = &mut self.auth
-            && let Some(At { value: Auth::Table(then), .. }) = &before.auth
-            && now.basic == then.basic
-        {
-            now.users = Arc::clone(&then.users);
-            now.failures = Arc::clone(&then.failures);
-        }
-    }
-}
-
-impl Site {
-    /// What the limits of its routes do and have done.
-    pub(crate) fn limits(&self) -> impl Iterator<Item = RouteCounts> {
-        self.routes.iter().filter_map(|SiteRoute { route, .. }| {
-            let throttle = route.throttle.as_ref().and_then(|table| table.made.get());
-            let limits = route.limit.iter().flat_map(|limits| &limits.0);
-            let limits: Vec<_> = limits
-                .filter_map(|table| table.made.get())
-                .map(|limit| limited(limit.rules(), limit.rules().dry_run, limit.counts()))
-                .collect();
-            (throttle.is_some() || !limits.is_empty()).then(|| RouteCounts {
-                site: self.name.clone(),
-                route: route.path.value.clone(),
-                concurrency: throttle
-                    .and_then(|throttle| throttle.concurrency.as_ref())
-                    .map(|gate| limited(gate.rules(), gate.rules().dry_run, gate.counts())),
-                bandwidth: throttle
-                    .and_then(|throttle| throttle.bandwidth.as_ref())
-                    .map(|gate| limited(gate.rules(), gate.rules().dry_run, gate.counts())),
-                limits,
-            })
-        })
-    }
-}
-
-fn limited<C>(rules: &impl Display, dry_run: bool, counts: C) -> Limited<C> {
-    Limited { rule: rules.to_string(), dry_run, counts }
 }

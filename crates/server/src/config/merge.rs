@@ -22,11 +22,27 @@ pub(super) struct Patterns<'r> {
     pub(super) handler: &'r Pattern,
     /// That of the route that has the `try` list: `{rest}` of its steps.
     pub(super) tries: &'r Pattern,
+    origins: [&'r str; 4],
+}
+
+/// The routes that the tables of settings come from, by their patterns: a table of one route may be part of many
+/// settings, which then share what the server keeps for it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Origins {
+    pub(crate) script: String,
+    pub(crate) auth: String,
+    pub(crate) limit: String,
+    pub(crate) throttle: String,
 }
 
 impl Patterns<'_> {
     pub(super) const EVERYTHING: Self =
-        Self { handler: &Pattern::EVERYTHING, tries: &Pattern::EVERYTHING };
+        Self { handler: &Pattern::EVERYTHING, tries: &Pattern::EVERYTHING, origins: [""; 4] };
+
+    pub(super) fn origins(&self) -> Origins {
+        let [script, auth, limit, throttle] = self.origins.map(str::to_owned);
+        Origins { script, auth, limit, throttle }
+    }
 }
 
 /// Merges `routes`, which are sorted from general to specific. `report_key` is called with each route and each of its
@@ -43,6 +59,13 @@ pub(super) fn merge<'r>(
         }
         if route.route.r#try.is_some() {
             merged.patterns.tries = &route.pattern;
+        }
+        let Route { path, script, auth, limit, throttle, .. } = &route.route;
+        let has = [script.is_some(), auth.is_some(), limit.is_some(), throttle.is_some()];
+        for (origin, has) in merged.patterns.origins.iter_mut().zip(has) {
+            if has {
+                *origin = &path.value;
+            }
         }
     }
     merged

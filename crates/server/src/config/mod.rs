@@ -5,6 +5,7 @@
 
 mod at;
 mod check;
+mod check_rules;
 mod confinement;
 mod diff;
 mod error;
@@ -13,7 +14,6 @@ mod fields;
 pub mod file;
 mod foreign;
 mod forms;
-mod gates;
 mod handler;
 mod jail;
 mod limits;
@@ -39,9 +39,10 @@ mod users;
 mod vocabulary;
 mod warnings;
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -49,6 +50,7 @@ use serde::{Deserialize, Serialize};
 use crate::checks::{ForwardedField, Network, UserFile};
 use crate::server::Findings;
 pub(crate) use check::descriptor_limit;
+pub(crate) use check_rules::CheckRules;
 pub use confinement::Places;
 pub use diff::diff;
 pub use error::Problem;
@@ -62,8 +64,10 @@ pub use file::{
 };
 pub use handler::{Handler, Status};
 pub(crate) use jail::Jail;
+pub(crate) use merge::Origins;
 pub use redirect::Redirect;
 pub use respond::Respond;
+pub(crate) use route_table::RouteTable;
 pub use script::{Address, Language, Local, Mapping, Remote, Script, Workers};
 pub use settings::{CacheRules, Records, Settings};
 pub use sites::{Site, Sites};
@@ -107,7 +111,6 @@ pub struct Config {
 #[derive(Debug)]
 struct UsersFile {
     path: PathBuf,
-    users: Arc<UserFile>,
     /// Where it is named, without words.
     problem: Problem,
 }
@@ -441,18 +444,13 @@ impl Config {
         jail::reach(path).is_ok_and(|path| path.is_file())
     }
 
-    /// The same for a server that goes by `before`: what did not change, and what is known of clients where
-    /// limits did not, is kept.
+    /// Reads and checks the file at `path` and the files that it names, for a server that reloads its configuration.
     ///
     /// # Errors
     /// Every problem that could be found, each with its place.
-    pub fn load_after(
-        before: &Self,
-        path: &Path,
-        overrides: &Overrides,
-    ) -> Result<Self, Vec<Problem>> {
+    pub fn reload(path: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
         let inside = Jail::entered().is_some();
-        let mut config = Self::parse_for(&read(path)?, path, overrides, inside, Some(before))?;
+        let config = Self::parse_for(&read(path)?, path, overrides, inside)?;
         let findings = crate::verify(&config, None);
         if !findings.errors.is_empty() {
             return Err(findings.errors);
@@ -460,7 +458,6 @@ impl Config {
         for warning in findings.warnings {
             tracing::warn!("{warning}");
         }
-        config.keep_unchanged_sites(before);
         Ok(config)
     }
 
@@ -470,7 +467,7 @@ impl Config {
     /// # Errors
     /// Every problem that could be found, each with its place.
     pub fn load_to_serve(path: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
-        Self::parse_for(&read(path)?, path, overrides, true, None)
+        Self::parse_for(&read(path)?, path, overrides, true)
     }
 
     /// Checks `text`, the content of the file at `path`; relative paths in it are relative to
@@ -479,7 +476,7 @@ impl Config {
     /// # Errors
     /// Every problem that could be found, each with its place.
     pub fn parse(text: &str, path: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
-        Self::parse_for(text, path, overrides, Jail::entered().is_some(), None)
+        Self::parse_for(text, path, overrides, Jail::entered().is_some())
     }
 
     /// `inside`: paths are to mean what they do inside the directory that the file names, if any.
@@ -488,13 +485,12 @@ impl Config {
         path: &Path,
         overrides: &Overrides,
         inside: bool,
-        before: Option<&Self>,
     ) -> Result<Self, Vec<Problem>> {
         let source = Source { path, text };
         let mut file = read::read(&source).map_err(Problem::sorted)?;
         let overrides = overrides.clone().absolute();
         overrides.apply(&mut file)?;
-        let config = check::check(file, &source, inside, before).map_err(Problem::sorted)?;
+        let config = check::check(file, &source, inside).map_err(Problem::sorted)?;
         Ok(Self { overrides, ..config })
     }
 
@@ -513,7 +509,7 @@ impl Config {
         let overrides = overrides.clone().absolute();
         overrides.apply(&mut file)?;
         let source = Source { path: Path::new(""), text: "" };
-        let config = check::check(file, &source, false, None)?;
+        let config = check::check(file, &source, false)?;
         // Before a user is there to report anything else to.
         let findings = crate::verify(&config, None);
         if !findings.errors.is_empty() {
@@ -608,7 +604,7 @@ impl Config {
 
     /// Whether any route runs scripts.
     pub(crate) fn has_scripts(&self) -> bool {
-        self.sites.iter().any(|site| site.script_ids().next().is_some())
+        self.sites.iter().any(|site| site.scripts().next().is_some())
     }
 
     /// Whether somebody can ask for what requests are counted by.
@@ -616,19 +612,23 @@ impl Config {
         self.server.admin.is_some() || self.sites.iter().any(|site| site.shows_status())
     }
 
-    /// Keeps the sites of `before` whose tables say the same in both files, so that what is known of
-    /// their files and scripts stays known.
-    pub(crate) fn keep_unchanged_sites(&mut self, before: &Self) {
-        let (Ok(now), Ok(then)) = (self.text.parse(), before.text.parse()) else { return };
+    /// The numbers of the sites whose tables are the same in `before`, so that what the server knows of their files and
+    /// scripts remains valid.
+    pub(crate) fn unchanged_sites(&self, before: &Self) -> HashSet<usize> {
+        let (Ok(now), Ok(then)) = (self.text.parse(), before.text.parse()) else {
+            return HashSet::new();
+        };
         let (now, then): (toml::Table, toml::Table) = (now, then);
-        // What is kept of a file in memory follows these too.
+        // The content of cached responses depends on these, too.
         let server = |table: &toml::Table, key| table.get("server")?.get(key).cloned();
         if ["cache", "server_field"].iter().any(|key| server(&now, key) != server(&then, key)) {
-            return;
+            return HashSet::new();
         }
         let site = |table: &toml::Table, index| table.get("site")?.get(index).cloned();
-        let same = |index| site(&now, index).is_some_and(|site_| Some(site_) == site(&then, index));
-        self.sites.keep(&before.sites, same);
+        let is_same = |&index: &usize| {
+            site(&now, index).is_some_and(|table| Some(table) == site(&then, index))
+        };
+        (0..self.sites.iter().len().min(before.sites.iter().len())).filter(is_same).collect()
     }
 
     /// Where its file is; `None` when there is none.
@@ -683,11 +683,11 @@ fn read(path: &Path) -> Result<String, Vec<Problem>> {
 }
 
 impl UsersFile {
-    /// Reads the file, so that its users are known before the first request, and reports what is wrong with it.
+    /// Reports what is wrong with the file.
     fn verify(&self, problems: &mut Vec<Problem>) {
         let path = self.path.display();
         let report = |what: String| self.problem.saying(format!("auth: {path}{what}"));
-        match self.users.refresh(&self.path) {
+        match UserFile::default().refresh(&self.path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 problems
                     .push(report(format!(": {error}; make it with `dunlin passwd {path} NAME`")));

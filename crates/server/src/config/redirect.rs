@@ -7,7 +7,7 @@ use super::settings::{Report, field_value};
 use super::template::Template;
 
 /// Where to send the client.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redirect {
     /// The Location.
     pub to: Template,

@@ -8,7 +8,7 @@ use super::settings::{Report, field_value};
 use super::template::refuse_variables;
 
 /// A fixed response.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Respond {
     /// The status.
     pub status: u16,

@@ -13,26 +13,25 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::pattern::Pattern;
-use super::settings::Settings;
 
 /// The settings of every path of a site.
 #[derive(Debug)]
-pub(super) struct RouteTable {
-    literal: HashMap<Vec<u8>, Arc<Settings>>,
+pub(crate) struct RouteTable<T> {
+    literal: HashMap<Vec<u8>, Arc<T>>,
     /// What patterns begin with.
     beginnings: Affixes,
     /// What patterns end in, backwards.
     ends: Affixes,
     /// By beginning and end: row by row, one row for each beginning.
-    table: Vec<Arc<Settings>>,
+    table: Vec<Arc<T>>,
     /// Where beginning and end overlap.
-    short: HashMap<Vec<u8>, Arc<Settings>>,
+    short: HashMap<Vec<u8>, Arc<T>>,
 }
 
 /// Beyond this many pairs a file is refused.
 const MOST: usize = 1 << 18;
 
-impl RouteTable {
+impl<T> RouteTable<T> {
     /// Makes the settings of every path by `make`, which is given the numbers of the patterns that
     /// match, from general to specific.
     ///
@@ -40,7 +39,7 @@ impl RouteTable {
     /// When there are so many patterns that the table would be too large.
     pub(super) fn new(
         patterns: &[&Pattern],
-        make: impl FnMut(&[usize]) -> Settings,
+        make: impl FnMut(&[usize]) -> T,
     ) -> Result<Self, String> {
         let mut maker = Maker { patterns, make, made: HashMap::new() };
         let with_star = || patterns.iter().filter(|pattern| !pattern.is_literal());
@@ -78,7 +77,7 @@ impl RouteTable {
     }
 
     /// The same settings for every path.
-    pub(super) fn same_for_all(settings: Settings) -> Self {
+    pub(super) fn same_for_all(settings: T) -> Self {
         Self {
             literal: HashMap::new(),
             beginnings: Affixes::new(std::iter::empty()),
@@ -88,16 +87,41 @@ impl RouteTable {
         }
     }
 
+    /// The same table of what `make` makes of each of the settings, once.
+    pub(crate) fn map<U>(&self, mut make: impl FnMut(&T) -> U) -> RouteTable<U> {
+        let mut made: HashMap<*const T, Arc<U>> = HashMap::new();
+        let mut map = |settings: &Arc<T>| {
+            let made = made.entry(Arc::as_ptr(settings));
+            Arc::clone(made.or_insert_with(|| Arc::new(make(settings))))
+        };
+        let mut map_all = |settings: &HashMap<Vec<u8>, Arc<T>>| -> HashMap<Vec<u8>, Arc<U>> {
+            settings.iter().map(|(path, settings)| (path.clone(), map(settings))).collect()
+        };
+        let (literal, short) = (map_all(&self.literal), map_all(&self.short));
+        RouteTable {
+            literal,
+            beginnings: self.beginnings.clone(),
+            ends: self.ends.clone(),
+            table: self.table.iter().map(map).collect(),
+            short,
+        }
+    }
+
+    /// All settings; some of them more than once.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Arc<T>> {
+        self.literal.values().chain(&self.table).chain(self.short.values())
+    }
+
     /// The settings of a decoded path.
     #[inline]
-    pub(super) fn find(&self, path: &[u8]) -> &Arc<Settings> {
+    pub(crate) fn find(&self, path: &[u8]) -> &Arc<T> {
         if let ([settings], true) = (&self.table[..], self.literal.is_empty()) {
             return settings;
         }
         self.search(path)
     }
 
-    fn search(&self, path: &[u8]) -> &Arc<Settings> {
+    fn search(&self, path: &[u8]) -> &Arc<T> {
         if let Some(settings) = self.literal.get(path) {
             return settings;
         }
@@ -118,14 +142,14 @@ fn backwards(text: &[u8]) -> Vec<u8> {
 }
 
 /// Makes settings, once for each set of patterns.
-struct Maker<'a, F> {
+struct Maker<'a, F, T> {
     patterns: &'a [&'a Pattern],
     make: F,
-    made: HashMap<Vec<usize>, Arc<Settings>>,
+    made: HashMap<Vec<usize>, Arc<T>>,
 }
 
-impl<F: FnMut(&[usize]) -> Settings> Maker<'_, F> {
-    fn of(&mut self, path: &[u8]) -> Arc<Settings> {
+impl<T, F: FnMut(&[usize]) -> T> Maker<'_, F, T> {
+    fn of(&mut self, path: &[u8]) -> Arc<T> {
         let numbered = self.patterns.iter().enumerate();
         let matching: Vec<usize> =
             numbered.filter(|(_, pattern)| pattern.matches(path)).map(|(at, _)| at).collect();
@@ -139,12 +163,12 @@ impl<F: FnMut(&[usize]) -> Settings> Maker<'_, F> {
 }
 
 /// Texts that a path may begin with (or end in, backwards), in their order; the first is empty.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Affixes {
     all: Vec<Affix>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Affix {
     text: Vec<u8>,
     /// The longest other one that this one begins with; for the empty one, itself.
@@ -194,6 +218,7 @@ mod tests {
     use super::*;
     use crate::config::file::Route;
     use crate::config::merge::Patterns;
+    use crate::config::settings::Settings;
 
     /// Settings whose index names are the numbers of the patterns.
     fn settings(matching: &[usize]) -> Settings {

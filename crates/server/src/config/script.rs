@@ -13,9 +13,10 @@ use super::units::Span;
 use super::users::{Names, Owner};
 
 /// How the scripts of a route are run. One vocabulary for every kind.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Script {
-    /// The number of its pool; the same after the file was read again, as long as its table and its route are.
+    /// The number of its pool, which no other script of the process has or had. It is 0 in a configuration: the server
+    /// allocates it, and keeps it over a reload that does not change the script.
     pub id: usize,
     /// What stands for them in the log before one is known.
     pub label: Arc<str>,
@@ -99,7 +100,7 @@ impl ScriptTable {
 }
 
 /// Where the answers come from.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Workers {
     /// A process that is started for each request.
     Each,
@@ -133,7 +134,7 @@ impl Language {
 }
 
 /// Processes that are started here and stay.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Local {
     /// The program and its arguments.
     pub command: Vec<String>,
@@ -156,7 +157,7 @@ pub struct Local {
 }
 
 /// Processes elsewhere.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remote {
     /// Where they listen.
     pub addresses: Vec<Address>,
@@ -269,7 +270,7 @@ impl Reader<'_> {
         let directory = directory.map(|at| at.value.clone()).unwrap_or_default();
         let mapping = table.mapping();
         Script {
-            id: table.id,
+            id: 0,
             label: match mapping {
                 Mapping::Application => application(&workers).into(),
                 _ => directory.display().to_string().into(),

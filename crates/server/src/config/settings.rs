@@ -8,20 +8,19 @@ use std::time::Duration;
 use dunlin_http::semantics::{ContentCoding, is_field_value, is_token};
 
 use super::at::{At, Place};
+use super::check_rules::CheckRules;
+use super::fields;
 use super::file::{BodyHandling, Codings, EtagKind, RecordFormat, Route, RouteCache, Symlinks};
 use super::handler::Handler;
-use super::merge::Patterns;
+use super::merge::{Origins, Patterns};
 use super::pattern::Pattern;
 use super::sources::Sources;
 use super::template::refuse_variables;
 use super::tries::TryStep;
-use super::{fields, gates};
-use crate::checks::Checks;
 use crate::handler::records;
-use crate::telemetry::metrics::Label;
 
-/// What holds for a path.
-#[derive(Debug)]
+/// The settings of a path: those of every route that matches it, merged.
+#[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "each is described at the key of that name in `file::Route`")]
 pub struct Settings {
     /// What makes the response.
@@ -54,7 +53,7 @@ pub struct Settings {
     pub hidden: bool,
     pub error_pages: HashMap<u16, String>,
     pub access_log: bool,
-    pub checks: Option<Arc<Checks>>,
+    pub(crate) check_rules: CheckRules,
     pub body_size: u64,
     /// When scripts get the request body.
     pub body: BodyHandling,
@@ -65,14 +64,14 @@ pub struct Settings {
     pub(crate) serve_source: bool,
     /// Another route may have to respond to a request that this one handles first.
     pub(crate) reroutes: bool,
-    /// What its requests are counted by.
-    pub(crate) label: Label,
+    /// The routes that the tables of the settings come from.
+    pub(crate) origins: Origins,
     /// The pattern of the most specific route; empty when there is none.
     pub(crate) pattern: String,
 }
 
 /// The cache on a path.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheRules {
     /// Whether files are kept.
     pub enabled: bool,
@@ -81,7 +80,7 @@ pub struct CacheRules {
 }
 
 /// How files of records are served.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Records {
     /// How records are laid out.
     pub format: records::RecordFormat,
@@ -129,7 +128,7 @@ impl Reader<'_> {
     fn settings(mut self, root: PathBuf, cache_file: u64, patterns: Patterns<'_>) -> Settings {
         let route = self.route;
         let handler = Handler::read(route, patterns, self.report);
-        let checks = gates::read(route, &handler, self.report);
+        let check_rules = CheckRules::read(route, &handler, self.report);
         let all = || Codings(vec![ContentCoding::Zstd, ContentCoding::Brotli, ContentCoding::Gzip]);
         let codings = |key: &Option<At<Codings>>| key.as_deref().cloned().unwrap_or_else(all).0;
         Settings {
@@ -140,7 +139,7 @@ impl Reader<'_> {
             sources: None,
             serve_source: route.serve_source.as_deref().copied().unwrap_or(false),
             reroutes: route.r#try.is_some() || route.index.is_some(),
-            label: Label::NONE,
+            origins: patterns.origins(),
             pattern: String::new(),
             server_timing: route.server_timing.as_deref().copied().unwrap_or(false),
             early_hints: self.early_hints(),
@@ -170,7 +169,7 @@ impl Reader<'_> {
             symlinks: route.symlinks.as_deref().copied().unwrap_or(Symlinks::Beneath),
             hidden: route.hidden.as_deref().copied().unwrap_or(false),
             error_pages: self.error_pages(),
-            checks,
+            check_rules,
             handler,
             access_log: route.access_log.as_deref().copied().unwrap_or(true),
             body_size: route.body_size.as_deref().map_or(1 << 20, |size| size.0),

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::file::{Auth, Route, ScriptKind, ScriptTable};
 use super::handler::{Handler, HandlerKey};
@@ -14,7 +13,6 @@ use super::script::Mapping;
 use super::settings::{Report, Settings};
 use super::sources::{SourceRule, Sources};
 use super::tls::Tls;
-use crate::telemetry::metrics::label;
 
 /// All sites.
 #[derive(Debug, Default)]
@@ -35,15 +33,13 @@ pub(super) const DEFAULT_SITE: &str = "default";
 pub struct Site {
     /// Its number in the file, from 0.
     pub index: usize,
-    /// No other site had or has this number, also after the file was read again.
-    pub serial: usize,
     /// Its first host, or `default`; for the log.
     pub name: String,
     /// Lower-case; empty for the site of every other host.
     pub(super) hosts: Vec<String>,
     /// From general to specific.
     pub(super) routes: Vec<SiteRoute>,
-    table: RouteTable,
+    table: RouteTable<Settings>,
     /// Names of the fields that would name a user to scripts, in lower case.
     pub(crate) user_fields: Vec<String>,
     /// Its certificates.
@@ -95,8 +91,12 @@ impl Sites {
     /// The site for a host without its port, in any case of letters: an exact name, then the
     /// longest wildcard, then the site for every other host.
     pub fn find(&self, host: &[u8]) -> Option<&Arc<Site>> {
-        let index = self.named(host).map(|(index, _)| index).or(self.default)?;
-        self.all.get(index)
+        self.all.get(self.find_index(host)?)
+    }
+
+    /// The number of that site.
+    pub(crate) fn find_index(&self, host: &[u8]) -> Option<usize> {
+        self.named(host).map(|(index, _)| index).or(self.default)
     }
 
     /// The site that names the host, and whether by a wildcard.
@@ -134,40 +134,16 @@ impl Sites {
         self.all.get(index).map_or("-", |site| &site.name)
     }
 
-    /// Whether the site with that serial is among them.
-    pub(crate) fn has(&self, serial: usize) -> bool {
-        self.all.iter().any(|site| site.serial == serial)
-    }
-
-    /// The route of the site of that name with that pattern.
-    pub(super) fn route(&self, site: &str, pattern: &str) -> Option<&Route> {
-        let site = self.all.iter().find(|other| other.name == site)?;
-        let route = site.routes.iter().find(|route| route.route.path.value == pattern)?;
-        Some(&route.route)
-    }
-
-    /// Keeps those of `before` that are the `same` by their numbers.
-    pub(super) fn keep(&mut self, before: &Self, same: impl Fn(usize) -> bool) {
-        for (site, old) in self.all.iter_mut().zip(&before.all) {
-            if same(site.index) {
-                *site = Arc::clone(old);
-            }
-        }
-    }
-
     /// Whether programs are started for any of them.
     pub(super) fn start_programs(&self) -> bool {
         self.all.iter().any(|site| site.scripts_started_here().next().is_some())
     }
 
     /// All sites, in the order of the file.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Site>> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<Site>> {
         self.all.iter()
     }
 }
-
-/// The serial of the site that is made next.
-static SERIALS: AtomicUsize = AtomicUsize::new(0);
 
 impl Site {
     /// Makes a site. Its routes are checked one by one, and what is wrong with them is told to
@@ -187,14 +163,13 @@ impl Site {
         let mounts = mounts(&routes);
         let mut patterns: Vec<&Pattern> = routes.iter().map(|route| &route.pattern).collect();
         patterns.extend(&mounts);
-        let sources = sources(&routes, defaults);
+        let sources = sources(&name, &routes, defaults);
         let make = |matching: &[usize]| {
             // What is wrong was reported above: no check concerns keys of two routes.
             let mut own = matching.iter().filter_map(|&at| routes.get(at));
             let mut made = settings(own.clone(), defaults, &mut |_, _| {});
             let most_specific = own.next_back().map(|route| &route.route.path.value);
             made.pattern = most_specific.cloned().unwrap_or_default();
-            made.label = label(&name, &made.pattern);
             if matching.iter().any(|&at| at >= routes.len()) {
                 made.handler = Handler::AddSlash;
             }
@@ -205,9 +180,8 @@ impl Site {
             report(&routes.first().and_then(|route| route.route.path.span.clone()), what);
             RouteTable::same_for_all(settings([], defaults, &mut |_, _| {}))
         });
-        let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
         let user_fields = user_fields(&routes);
-        Self { index, serial, name, hosts, routes, table, user_fields, tls: None }
+        Self { index, name, hosts, routes, table, user_fields, tls: None }
     }
 
     /// The settings that hold for a decoded path: those of every route that matches it, the more
@@ -250,12 +224,6 @@ impl Site {
         })
     }
 
-    /// The numbers of its scripts in `directory`; see [`super::Script::id`].
-    pub(crate) fn scripts_in(&self, directory: &Path) -> impl Iterator<Item = usize> {
-        let scripts = self.all_settings().filter_map(|settings| settings.handler.script());
-        scripts.filter(move |script| script.directory == directory).map(|script| script.id)
-    }
-
     fn all_settings(&self) -> impl Iterator<Item = &Arc<Settings>> {
         let paths = self.routes.iter().map(|route| route.pattern.prefix());
         paths.chain([b"/".as_slice()]).map(|path| self.table.find(path))
@@ -271,11 +239,6 @@ impl Site {
     /// The largest `body_size` of its routes.
     pub(crate) fn largest_body(&self) -> Option<u64> {
         self.routes.iter().filter_map(|route| Some(route.route.body_size.as_deref()?.0)).max()
-    }
-
-    /// The numbers of its scripts' pools; see [`super::Script::id`].
-    pub(crate) fn script_ids(&self) -> impl Iterator<Item = usize> {
-        self.routes.iter().filter_map(|route| Some(route.route.script.as_ref()?.id))
     }
 
     /// Its scripts with their names: site, route and kind.
@@ -295,6 +258,16 @@ impl Site {
                 || format!("{} {} ({})", self.name, route.path.value, script.kind.value.as_str());
             script.connect.is_none().then(|| (name(), script))
         })
+    }
+
+    /// The settings of every path.
+    pub(crate) fn table(&self) -> &RouteTable<Settings> {
+        &self.table
+    }
+
+    /// The patterns of its routes as they are written, from general to specific.
+    pub(crate) fn patterns(&self) -> impl Iterator<Item = &str> {
+        self.routes.iter().map(|route| &*route.route.path.value)
     }
 
     /// How many routes it has.
@@ -343,13 +316,13 @@ fn mounts(routes: &[SiteRoute]) -> Vec<Pattern> {
 }
 
 /// The programs that the routes run, as far as they are files.
-fn sources(routes: &[SiteRoute], defaults: &Defaults) -> Option<Arc<Sources>> {
+fn sources(site: &str, routes: &[SiteRoute], defaults: &Defaults) -> Option<Arc<Sources>> {
     let rules = routes.iter().filter_map(|route| {
         let settings = settings([route], defaults, &mut |_, _| {});
         SourceRule::new(&route.route.path, settings.handler.script()?)
     });
     let rules: Vec<_> = rules.collect();
-    (!rules.is_empty()).then(|| Arc::new(Sources::new(rules)))
+    (!rules.is_empty()).then(|| Arc::new(Sources { site: site.to_owned(), rules }))
 }
 
 /// The settings that these routes make together.

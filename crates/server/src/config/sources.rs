@@ -1,23 +1,21 @@
 //! Which files of a site are programs that some route runs, so that no other route sends them as text.
 
-use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 
 use super::file::ScriptKind;
 use super::script::{Mapping, Script, Workers, has_extension};
 
 /// The programs that the routes of a site run.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Sources {
+    /// The name of the site.
+    pub site: String,
     /// One rule for each route that runs scripts.
     pub rules: Vec<SourceRule>,
-    /// Pairs of routes that were reported: the one that runs a program, and the one that would have sent it.
-    reported: Mutex<HashSet<(String, String)>>,
 }
 
 /// The programs that one route runs.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct SourceRule {
     /// The route's pattern.
     pub route: String,
@@ -31,18 +29,6 @@ pub struct SourceRule {
 
 /// Compressed forms of a file, which hold its source as well.
 const CODED: [&str; 3] = [".gz", ".br", ".zst"];
-
-impl Sources {
-    pub(super) fn new(rules: Vec<SourceRule>) -> Self {
-        Self { rules, ..Self::default() }
-    }
-
-    /// Whether that rule and that route have not been reported together before.
-    pub(crate) fn is_new(&self, rule: &SourceRule, route: &str) -> bool {
-        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
-        reported.insert((rule.route.clone(), route.to_owned()))
-    }
-}
 
 impl SourceRule {
     /// What the route of that pattern runs by `script`; `None` when that is no file.
@@ -115,19 +101,5 @@ mod tests {
         for name in ["/srv/a.html", "/srv/php", "/srv/a.php/b", "/srv/a.phps", "/srv/a.gz"] {
             assert!(!rule.has_extension(name.as_bytes()), "{name}");
         }
-    }
-
-    #[test]
-    fn a_pair_is_reported_once() {
-        let sources = Sources::default();
-        let rule = |route: &str| SourceRule {
-            route: route.into(),
-            directory: "/srv".into(),
-            extensions: Vec::new(),
-            files: Vec::new(),
-        };
-        let (first, second) = (rule("/a/*"), rule("/b/*"));
-        assert!(sources.is_new(&first, "/*") && !sources.is_new(&first, "/*"));
-        assert!(sources.is_new(&second, "/*"));
     }
 }

@@ -1,6 +1,7 @@
 //! The whole way from text to settings, and what is said of what is wrong.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;

@@ -4,7 +4,7 @@ use super::pattern::Pattern;
 use super::template::{Template, push_query};
 
 /// One step of a `try` list.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TryStep {
     /// A path to look for.
     Path(TryPath),
@@ -13,7 +13,7 @@ pub enum TryStep {
 }
 
 /// A path of a `try` list, with the query that it names.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TryPath {
     path: Template,
     query: Option<Template>,

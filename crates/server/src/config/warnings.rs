@@ -142,10 +142,8 @@ impl Config {
         };
         let settings = site.route(route.pattern.prefix());
         let guarded = settings.internal
-            || settings
-                .checks
-                .as_ref()
-                .is_some_and(|checks| checks.access.is_some() || checks.auth.is_some());
+            || settings.check_rules.access.is_some()
+            || settings.check_rules.auth.is_some();
         let remote = self.listen.iter().find(|listen| {
             !listen.admin && matches!(&listen.address, Address::Tcp(tcp) if !tcp.ip().is_loopback())
         });

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use dunlin_http::semantics::path;
 use dunlin_http::{FieldName, Request, RequestError};
 
-use super::{Origin, Routed, Subject, Via, dispatch, refuse, routed, unrouted};
+use super::{Origin, Routed, Site, Subject, Via, dispatch, refuse, routed, unrouted};
 use crate::checks::{Client, to_https};
-use crate::config::Site;
 use crate::handler::file::apply_to_message;
 use crate::handler::{error_page, errors};
 use crate::log_limiter::LogLimiter;

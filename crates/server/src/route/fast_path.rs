@@ -7,10 +7,11 @@ use dunlin_http::semantics::Method;
 use dunlin_http::semantics::target::{self, Target};
 use dunlin_http::{FieldName, Request};
 
-use super::{CachedResponse, Reply, Routed, Subject, Via, enter, find_site, is_admitted, routed};
+use super::{
+    CachedResponse, Reply, Routed, Site, Subject, Via, enter, find_site, is_admitted, routed,
+};
 use crate::cache::worker_cache::{CacheEntry, WorkerCache};
 use crate::checks::{Client, RequestContext};
-use crate::config::Site;
 use crate::handler::file;
 use crate::worker::{SharedState, WorkerContext};
 
@@ -117,7 +118,7 @@ impl FastPathConditions {
             config.server.trusted_proxies.is_empty() && shared.certificates.challenges().is_none();
         Self {
             is_open,
-            only_site: config.sites.only().cloned(),
+            only_site: shared.sites.only().cloned(),
             some_require_certificates: (0..config.sites.iter().count())
                 .any(|site| shared.certificates.requires_certificates(site)),
         }

@@ -12,9 +12,10 @@ use super::{StartError, fail};
 use crate::cache::{Bounds, SharedCache, Watch};
 use crate::config::{Config, Server, StartupSettings};
 use crate::control::Commands;
-use crate::handler::file::{Protected, Roots};
+use crate::handler::file::{Protected, Reported, Roots};
 use crate::handler::script::{Pools, Storage};
 use crate::listen::{ConnectionLimiter, ConnectionLimits};
+use crate::route::Sites;
 use crate::telemetry::redact::Redactor;
 use crate::telemetry::traces::Tracer;
 use crate::telemetry::{AccessLog, AccessLogSettings, Format, ReverseDns, ReverseDnsSettings};
@@ -40,6 +41,7 @@ impl Generation {
         startup: StartupSettings,
         commands: Commands,
     ) -> Result<Self, StartError> {
+        let config = Arc::new(config);
         let server = &config.server;
         let watch = server.cache.notify.then(Watch::new).and_then(|watch| {
             watch
@@ -79,7 +81,9 @@ impl Generation {
                 tracer: tracer(server)?,
                 live: Arc::default(),
                 redactor: Redactor::new(&server.redact_query),
-                config: Arc::new(config),
+                sites: Sites::new(&config, None),
+                sources: Reported::default(),
+                config,
             }),
         })
     }
@@ -96,6 +100,7 @@ impl Generation {
         now.threads = then.threads;
         now.cache.notify = then.cache.notify;
         now.calls = then.calls;
+        let config = Arc::new(config);
         let now = &config.server;
         let cache = match bounds(now) == before.cache.bounds() {
             true => Arc::clone(&before.cache),
@@ -137,7 +142,9 @@ impl Generation {
                 tracer,
                 live: Arc::clone(&before.live),
                 redactor: Redactor::new(&now.redact_query),
-                config: Arc::new(config),
+                sites: Sites::new(&config, Some(&before.sites)),
+                sources: Reported::default(),
+                config,
             }),
         })
     }
@@ -165,22 +172,21 @@ impl Generation {
     /// Applies shared limits, and ends what only `before` uses, including the processes of scripts in directories that have
     /// moved. Called once every worker uses this generation.
     pub(crate) fn takes_over(&self, before: &Self, moved: &[Moved]) {
-        let SharedState { config, cache, pools, limiter, roots, protected, bodies, .. } =
+        let SharedState { config, sites, cache, pools, limiter, roots, protected, bodies, .. } =
             &*self.shared;
         bodies.set(config);
         before.shared.certificates.retire();
         limiter.set(connections(&config.server));
-        cache.retain_sites(|site| config.sites.has(site));
+        cache.retain_sites(|site| sites.has(site));
         // Files that are protected from now on may be cached.
         if !protected.is_within(&before.shared.protected) {
             cache.clear();
         }
         roots.retain(|path| self.directories.contains_key(path));
-        let mut scripts: Vec<usize> =
-            config.sites.iter().flat_map(|site| site.script_ids().collect::<Vec<_>>()).collect();
+        let mut scripts: HashSet<usize> = sites.iter().flat_map(|site| site.script_ids()).collect();
         for Moved { path, .. } in moved {
-            for moved in config.sites.iter().flat_map(|site| site.scripts_in(path)) {
-                scripts.retain(|&id| id != moved);
+            for moved in sites.iter().flat_map(|site| site.scripts_in(path)) {
+                scripts.remove(&moved);
             }
         }
         pools.retain(|id| scripts.contains(&id));

@@ -21,7 +21,8 @@ pub(super) fn describe_reload(
     let sites = config.sites.iter().count();
     let has_moved =
         |site: &Site| site.directories().any(|path| moved.iter().any(|moved| moved.path == path));
-    let is_unchanged = |site: &&Arc<Site>| before.sites.has(site.serial) && !has_moved(site);
+    let same = config.unchanged_sites(before);
+    let is_unchanged = |site: &&Arc<Site>| same.contains(&site.index) && !has_moved(site);
     let unchanged = config.sites.iter().filter(is_unchanged).count();
     let mut text = format!("reloaded{file}: {unchanged} of {sites} sites unchanged");
     for (what, addresses) in [("added", &change.opened), ("removed", &change.closed)] {
@@ -73,7 +74,7 @@ fn log_connections(shared: &SharedState) {
 
 /// Logs the totals of the limits and throttles of routes.
 fn log_limits(shared: &SharedState) {
-    for counts in shared.config.sites.iter().flat_map(|site| site.limits()) {
+    for counts in shared.sites.limits() {
         let RouteCounts { site, route, concurrency, bandwidth, limits } = counts;
         if let Some(Limited { counts, .. }) = concurrency {
             let ConcurrencyCounts { served, queued, overdue, refused, expired, left, .. } = counts;

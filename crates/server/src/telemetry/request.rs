@@ -10,7 +10,7 @@ use super::metrics::Label;
 use super::traces::Span;
 use crate::checks::{Client, ConnectionPace, Pacer, RequestContext};
 use crate::clock;
-use crate::config::Settings;
+use crate::route::Route;
 use crate::transport::{Peer, Transport};
 
 /// Telemetry of one request. It is created when the head is complete, and ends with
@@ -45,8 +45,8 @@ pub(crate) struct RouteTelemetry {
 impl RouteTelemetry {
     /// Returns the telemetry settings of a route.
     #[inline]
-    pub(crate) fn of(settings: &Settings) -> Self {
-        Self { label: settings.label, server_timing: settings.server_timing }
+    pub(crate) fn of(route: &Route) -> Self {
+        Self { label: route.label, server_timing: route.server_timing }
     }
 }
 

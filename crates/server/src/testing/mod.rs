@@ -183,7 +183,7 @@ impl Server {
         let before = self.generation.borrow().clone();
         let path = self.directory.join("dunlin.toml");
         fs::write(&path, configuration(server, config)).expect("the configuration is written");
-        let config = Config::load_after(&before.shared.config, &path, &Overrides::default())
+        let config = Config::reload(&path, &Overrides::default())
             .unwrap_or_else(|problems| panic!("{problems:?}"));
         let next = before.next(config).expect("a configuration that can follow");
         let moved = next.moved(&before);

@@ -73,7 +73,7 @@ impl Worker {
         before.superseded.set(true);
         before.flush_log();
         before.sweep();
-        ctx.cache.borrow_mut().take_over(&before.cache, |site| ctx.shared.config.sites.has(site));
+        ctx.cache.borrow_mut().take_over(&before.cache, |site| ctx.shared.sites.has(site));
         // Those that wait for a request let go of what was.
         self.connections.wake_idle();
     }

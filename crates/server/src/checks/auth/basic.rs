@@ -13,45 +13,66 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 use super::{Attempts, UserFile};
 use crate::checks::{CheckInput, Decision, Rejection, Scheme};
 
-/// Basic authentication of a route.
-#[derive(Debug)]
-pub(crate) struct Basic {
+/// Basic authentication as it is configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BasicRules {
+    /// The file of users.
     pub(crate) path: PathBuf,
-    pub(crate) users: Arc<UserFile>,
     /// Value of `WWW-Authenticate`.
     pub(crate) challenge: String,
-    pub(crate) attempts: Arc<Attempts>,
     /// Maximum of wrong passwords per address and minute.
     pub(crate) max_attempts: u32,
 }
 
-impl Basic {
+impl BasicRules {
     pub(super) fn describe(&self) -> String {
         format!("basic, users of {}", self.path.display())
     }
+}
+
+/// Basic authentication of a route.
+#[derive(Debug)]
+pub(crate) struct Basic {
+    rules: BasicRules,
+    logins: Logins,
+}
+
+/// The users of a file and the failed attempts to log in, which all workers share.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Logins {
+    pub(crate) users: Arc<UserFile>,
+    attempts: Arc<Attempts>,
+}
+
+impl Basic {
+    pub(crate) fn new(rules: BasicRules, logins: Logins) -> Self {
+        Self { rules, logins }
+    }
 
     pub(super) fn check(&self, input: &CheckInput<'_, '_>) -> Decision {
+        let Self { rules: BasicRules { path, challenge, max_attempts }, logins } = self;
+        let Logins { users, attempts } = logins;
         let mut given = input.request.values(FieldName::Authorization);
         let (Some(value), None) = (given.next(), given.next()) else {
-            return Decision::Reject(refused(&self.challenge));
+            return Decision::Reject(refused(challenge));
         };
         let credential_hash = credential_hash(value);
-        if let Some(name) = self.users.cached_user(&self.path, credential_hash, input.now) {
+        if let Some(name) = users.cached_user(path, credential_hash, input.now) {
             input.context.set_user(name, Scheme::Basic);
             return Decision::Allow;
         }
         let Some((name, password)) = credentials(value) else {
-            return Decision::Reject(refused(&self.challenge));
+            return Decision::Reject(refused(challenge));
         };
         let address = input.context.client.address;
         // A browser sends the same credentials on several connections at once: verify and count them once.
-        let (verification, is_first) = self.users.verification(credential_hash);
-        if is_first && let Err(wait) = self.attempts.begin(address, self.max_attempts, input.now) {
+        let (verification, is_first) = users.verification(credential_hash);
+        if is_first && let Err(wait) = attempts.begin(address, *max_attempts, input.now) {
             let seconds = wait.as_secs().max(1).to_string();
             return Decision::Reject(Rejection::new(429).with("Retry-After", seconds));
         }
-        let (users, attempts) = (Arc::clone(&self.users), Arc::clone(&self.attempts));
-        let (path, challenge) = (self.path.clone(), self.challenge.clone());
+        let (users, attempts) = (Arc::clone(users), Arc::clone(attempts));
+        let (path, challenge) = (path.clone(), challenge.clone());
         let (ctx, context) = (Rc::clone(input.ctx), Rc::clone(input.context));
         Decision::Wait(Box::pin(async move {
             let verify = async || {
@@ -87,7 +108,7 @@ fn refused(challenge: &str) -> Rejection {
 }
 
 /// Keyed hash (SipHash-2-4, 128 bits, with a random key per process) of the credentials that a client sent. The
-/// server keeps it in place of the credentials: collisions cannot be constructed, and the time of a comparison
+/// server keeps it in place of the credentials: collisions cannot be constructed, and the time of a verification
 /// reveals nothing.
 pub(super) type CredentialHash = u128;
 

@@ -29,7 +29,7 @@ use crate::tls;
 use crate::worker::WorkerContext;
 
 /// Authentication by an endpoint.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Forward {
     pub(crate) target: Target,
     /// Response field that names the user.
@@ -41,7 +41,7 @@ pub(crate) struct Forward {
 }
 
 /// The endpoint.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
     /// A path of the same site.
     Path(String),
@@ -58,6 +58,15 @@ pub(crate) struct Endpoint {
     /// Created for the first request, as an https URL needs certificates from files.
     origin: OnceLock<client::Origin>,
 }
+
+/// Endpoints are equal that are configured alike.
+impl PartialEq for Endpoint {
+    fn eq(&self, other: &Self) -> bool {
+        self.place == other.place && self.authority == other.authority
+    }
+}
+
+impl Eq for Endpoint {}
 
 #[derive(Debug, PartialEq, Eq)]
 enum Place {

@@ -1,13 +1,11 @@
 //! Who may ask, how often, and how fast answers are sent.
 
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::At;
-use crate::checks::{RateLimit, Throttle};
 use crate::config::units::{Frequency, Rate, Span};
 
 /// How many requests may come in a time.
@@ -28,13 +26,10 @@ pub struct RateLimitTable {
     pub tell: Option<bool>,
     /// Whether nothing is refused, only counted. False when absent.
     pub dry_run: Option<bool>,
-    /// What all settings that are made of this table share.
-    #[serde(skip)]
-    pub(crate) made: Made<RateLimit>,
 }
 
 /// One limit or several.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RateLimits(pub Vec<RateLimitTable>);
 
 #[derive(JsonSchema)]
@@ -77,9 +72,6 @@ pub struct ThrottleTable {
     pub per: Option<At<ShareBy>>,
     /// Whether nothing is held up or refused, only counted. False when absent.
     pub dry_run: Option<bool>,
-    /// What all settings that are made of this table share.
-    #[serde(skip)]
-    pub(crate) made: Made<Throttle>,
 }
 
 /// Who is one client.
@@ -92,42 +84,8 @@ pub enum ShareBy {
     User,
 }
 
-/// What is made once of a table, however many settings it is part of.
-#[derive(Debug)]
-pub(crate) struct Made<T>(Arc<OnceLock<Arc<T>>>);
-
-impl<T> Made<T> {
-    /// What was made, by `make` when nothing was.
-    pub(in crate::config) fn get_or_make(&self, make: impl FnOnce() -> T) -> Arc<T> {
-        Arc::clone(self.0.get_or_init(|| Arc::new(make())))
-    }
-
-    pub(in crate::config) fn get(&self) -> Option<&Arc<T>> {
-        self.0.get()
-    }
-}
-
-/// Tables are the same that say the same.
-impl<T> PartialEq for Made<T> {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl<T> Default for Made<T> {
-    fn default() -> Self {
-        Self(Arc::default())
-    }
-}
-
-impl<T> Clone for Made<T> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
 /// How a route finds out who asks.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AuthTable {
     /// File of users and hashed passwords as `dunlin passwd` and Apache's htpasswd write it: argon2id,
@@ -154,13 +112,6 @@ pub struct AuthTable {
     pub forward_authority: Option<At<PathBuf>>,
     /// Longest wait for that answer. `5s` when absent.
     pub timeout: Option<At<Span>>,
-    // What was found out lately: of all routes that share this table.
-    #[serde(skip)]
-    #[schemars(skip)]
-    pub(in crate::config) users: Arc<crate::checks::UserFile>,
-    #[serde(skip)]
-    #[schemars(skip)]
-    pub(in crate::config) failures: Arc<crate::checks::Attempts>,
 }
 
 impl AuthTable {
@@ -171,7 +122,7 @@ impl AuthTable {
 }
 
 /// How a route finds out who asks, if it does.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Auth {
     /// Not at all.
     Off,

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -28,10 +27,6 @@ pub enum BodyHandling {
     expecting = "a table such as { kind = \"cgi\", directory = \"cgi-bin\" }"
 )]
 pub struct ScriptTable {
-    /// The number of its pool, which no other table has or had. It stays the same after the file was read again
-    /// as long as the table and its route do.
-    #[serde(skip)]
-    pub(in crate::config) id: usize,
     /// How they are run. `cgi`: a process for each request, as RFC 3875 says. `warm`: the same,
     /// without the cost of starting each. `fastcgi`: workers that stay, started from `command` or
     /// reached at `connect`. `scgi`, `uwsgi`: by these protocols, at `connect`. `wsgi`, `asgi`, `psgi`: a
@@ -137,22 +132,7 @@ pub struct ScriptTable {
     pub preload: Option<At<Vec<String>>>,
 }
 
-/// The number of the next pool.
-static POOLS: AtomicUsize = AtomicUsize::new(0);
-
 impl ScriptTable {
-    /// Allocates the number of a pool.
-    pub(in crate::config) fn allocate(&mut self) {
-        self.id = POOLS.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Whether both have the same settings.
-    pub(in crate::config) fn is_same(&self, other: &Self) -> bool {
-        let mut with_number = self.clone();
-        with_number.id = other.id;
-        with_number == *other
-    }
-
     /// Whether its processes are to belong to another user or group than the server.
     pub(in crate::config) fn has_owner(&self) -> bool {
         self.user.is_some() || self.group.is_some()

@@ -13,7 +13,7 @@ use super::resolve::{Mode, open_file};
 use super::roots::{Root, Roots};
 use super::search::{Failure, Found, Opener, Wanted, search};
 use super::source::source_of;
-use crate::config::Config;
+use crate::config::{Config, Site};
 
 /// The result of a search that serves nothing.
 pub(crate) struct Explained {
@@ -24,12 +24,12 @@ pub(crate) struct Explained {
 }
 
 /// Finds what `wanted` is, as this process may read it.
-pub(crate) fn explain(config: &Config, wanted: &Wanted<'_>) -> Explained {
+pub(crate) fn explain(config: &Config, wanted: &Wanted<'_, Site>) -> Explained {
     let roots = Roots::default();
     let protected = Protected::new(config.protected_files());
     let tried: RefCell<Vec<String>> = RefCell::default();
     let result = search(wanted, || {
-        let path = &wanted.settings.root;
+        let path = &wanted.settings().root;
         let root = open_root(&roots, path).map_err(|error| {
             let error = error.to_string();
             // The number of the error means nothing to an administrator.
@@ -55,23 +55,24 @@ struct PathOpener<'a> {
 }
 
 impl PathOpener<'_> {
-    fn report(&self, wanted: &Wanted<'_>, file: &[u8], reason: impl fmt::Display) {
+    fn report(&self, wanted: &Wanted<'_, Site>, file: &[u8], reason: impl fmt::Display) {
         let path = place(wanted, file);
         self.tried.borrow_mut().push(format!("{}: {reason}", path.display()));
     }
 }
 
 impl Opener for PathOpener<'_> {
+    type Site = Site;
     type File = PathBuf;
     type Directory = PathBuf;
 
     fn file(
         &self,
-        wanted: &Wanted<'_>,
+        wanted: &Wanted<'_, Site>,
         file: &[u8],
         _is_probe: bool,
     ) -> Result<Found<PathBuf, PathBuf>, Failure> {
-        let settings = wanted.settings;
+        let settings = wanted.settings();
         let opened = open_file(&self.root, file, settings, self.protected, Mode::Blocking)
             .inspect_err(|failure| self.report(wanted, file, failure))?;
         let Some((fd, metadata)) = opened else { return Ok(Found::Directory) };
@@ -84,15 +85,15 @@ impl Opener for PathOpener<'_> {
         Ok(Found::File(place(wanted, file)))
     }
 
-    fn directory(&self, wanted: &Wanted<'_>, directory: &[u8]) -> Result<PathBuf, Failure> {
-        open_directory(&self.root, directory, wanted.settings.symlinks, Mode::Blocking)
+    fn directory(&self, wanted: &Wanted<'_, Site>, directory: &[u8]) -> Result<PathBuf, Failure> {
+        open_directory(&self.root, directory, wanted.settings().symlinks, Mode::Blocking)
             .inspect_err(|failure| self.report(wanted, directory, failure))?;
         Ok(place(wanted, directory))
     }
 }
 
-fn place(wanted: &Wanted<'_>, file: &[u8]) -> PathBuf {
-    wanted.settings.root.join(OsStr::from_bytes(file))
+fn place(wanted: &Wanted<'_, Site>, file: &[u8]) -> PathBuf {
+    wanted.settings().root.join(OsStr::from_bytes(file))
 }
 
 impl fmt::Display for Failure {

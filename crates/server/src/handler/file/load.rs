@@ -50,7 +50,7 @@ pub(super) fn load(
     root: &Root,
     opened: Loaded<'_>,
 ) -> Result<Resource, Failure> {
-    let settings = wanted.settings;
+    let settings = wanted.route;
     let mode = resolver.mode;
     let slow = settings.records.is_some() || settings.etag == EtagKind::Sha256;
     if slow && mode == Mode::Inline {
@@ -59,7 +59,7 @@ pub(super) fn load(
     let Loaded { fd, metadata, file, file_system, validity, watched } = opened;
     // Read the clock before the content, so that a later change has a later time.
     let seen = validators::now();
-    let (content, metadata) = content(wanted.settings, resolver, root, file, (fd, metadata))?;
+    let (content, metadata) = content(settings, resolver, root, file, (fd, metadata))?;
     let sha256 = match settings.etag {
         EtagKind::Sha256 => Some(hash(&content)?),
         _ => None,

@@ -30,18 +30,18 @@ pub(crate) use render::{apply_edits, apply_to_message};
 pub(crate) use resolve::Mode;
 pub(crate) use roots::{Lookup, Root, Roots};
 pub(crate) use search::{Failure, Found, Wanted, is_slash_of};
+pub(crate) use source::Reported;
 
 use self::resolve::{Resolved, Resolver, resolve};
 use crate::cache::worker_cache::CacheEntry;
 use crate::cache::{Key, Representation, Resource};
 use crate::checks::{CheckInput, Client, Decision, RequestContext};
-use crate::config::{Settings, Site};
 use crate::handler::error_page::quoted;
 use crate::handler::errors::{self, Details};
 use crate::handler::{directory, redirect};
 use crate::log_limiter::LogLimiter;
 use crate::response::Response;
-use crate::route::{self, CachedResponse, Job, Reply, Subject, Via, error_response};
+use crate::route::{self, CachedResponse, Job, Reply, Route, Site, Subject, Via, error_response};
 use crate::worker::WorkerContext;
 
 /// Answers a GET or HEAD for `subject` that the worker's cache does not know.
@@ -73,7 +73,8 @@ pub(crate) fn answer(
     {
         return reply;
     }
-    let wanted = Wanted { site: subject.site, settings, path: subject.path, query: subject.query };
+    let wanted =
+        Wanted { site: subject.site, route: settings, path: subject.path, query: subject.query };
     let resolver = Resolver {
         shared: &ctx.shared,
         copy: previous.as_ref().is_some_and(|resource| ctx.is_worth_a_copy(resource)),
@@ -231,7 +232,7 @@ fn later(
     let (path, query) = (subject.path.clone(), subject.query.clone());
     let result = move || {
         let query = query.as_deref();
-        let wanted = Wanted { site: &site, settings: &settings, path: &path, query };
+        let wanted = Wanted { site: &site, route: &settings, path: &path, query };
         let mode = Mode::Blocking;
         resolve(&wanted, &Resolver { shared: &shared, previous, copy, now, mode })
     };
@@ -334,7 +335,7 @@ pub(crate) async fn find_page(
         if let Some(resource) = previous.as_ref().filter(|r| r.validity.is_fresh(now)) {
             return Ok(Found::File(Arc::clone(resource)));
         }
-        let wanted = Wanted { site: &site, settings: &settings, path: &page, query: None };
+        let wanted = Wanted { site: &site, route: &settings, path: &page, query: None };
         let mode = Mode::Blocking;
         resolve(&wanted, &Resolver { shared: &shared, previous, copy: false, now, mode })
     });
@@ -348,7 +349,7 @@ pub(crate) async fn find_page(
 /// without the pass.
 pub(crate) struct OwnedSubject {
     pub(crate) site: Arc<Site>,
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings: Arc<Route>,
     pub(crate) raw_path: Box<[u8]>,
     pub(crate) path: Box<[u8]>,
     pub(crate) query: Option<Box<[u8]>>,

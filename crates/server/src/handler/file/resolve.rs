@@ -17,6 +17,7 @@ use super::{encoded, follow};
 use crate::cache::content::FileMetadata;
 use crate::cache::{Resource, Validity};
 use crate::config::Settings;
+use crate::route::Site;
 use crate::worker::SharedState;
 
 /// What a search for a resource needs besides the path.
@@ -45,7 +46,7 @@ pub(super) type Resolved = Result<Found<Arc<Resource>, File>, Failure>;
 /// Finds what `wanted` is, and keeps it in the store when its route is cached.
 pub(super) fn resolve(wanted: &Wanted<'_>, resolver: &Resolver<'_>) -> Resolved {
     search(wanted, || {
-        let path = &wanted.settings.root;
+        let path = &wanted.settings().root;
         let root = resolver.shared.root(path).map_err(|error| {
             tracing::error!("root {}: {error}", path.display());
             Failure::Broken
@@ -80,6 +81,7 @@ struct ResourceOpener<'a> {
 }
 
 impl Opener for ResourceOpener<'_> {
+    type Site = Site;
     type File = Arc<Resource>;
     type Directory = File;
 
@@ -87,7 +89,7 @@ impl Opener for ResourceOpener<'_> {
         let shared = self.resolver.shared;
         let validity = Arc::new(Validity::default());
         let followed =
-            wanted.settings.cache.enabled && follow::follow(shared, &self.root, file, &validity);
+            wanted.settings().cache.enabled && follow::follow(shared, &self.root, file, &validity);
         let result = self.open(wanted, file, is_probe, (&validity, followed));
         if followed && !matches!(result, Ok(Found::File(_))) {
             drop(validity);
@@ -97,7 +99,7 @@ impl Opener for ResourceOpener<'_> {
     }
 
     fn directory(&self, wanted: &Wanted<'_>, directory: &[u8]) -> Result<File, Failure> {
-        let symlinks = wanted.settings.symlinks;
+        let symlinks = wanted.settings().symlinks;
         open_directory(&self.root, directory, symlinks, self.resolver.mode).map(File::from)
     }
 }
@@ -111,7 +113,7 @@ impl ResourceOpener<'_> {
         (validity, followed): (&Arc<Validity>, bool),
     ) -> Resolved {
         let Resolver { shared, mode, .. } = *self.resolver;
-        let settings = wanted.settings;
+        let settings = wanted.settings();
         let opened = open_file(&self.root, file, settings, &shared.protected, mode)?;
         let Some((fd, metadata)) = opened else { return Ok(Found::Directory) };
         let file_system = FileSystem::of(&fd);

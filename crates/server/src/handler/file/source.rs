@@ -1,11 +1,12 @@
 //! Programs of a site are never sent as files, by whatever route or name they are requested.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{fstat, stat};
 
@@ -36,8 +37,9 @@ pub(super) fn is_source(
 ) -> bool {
     let open = |path: &Path| shared.root(path);
     let Some(rule) = source_of(settings, &open, root, file, &fd, metadata) else { return false };
-    if settings.sources.as_ref().is_some_and(|sources| sources.is_new(rule, &settings.pattern)) {
-        let (runs, sends) = (&rule.route, &settings.pattern);
+    let site = settings.sources.as_ref().map_or("", |sources| &sources.site);
+    let (runs, sends) = (&rule.route, &settings.pattern);
+    if shared.sources.is_new(site, runs, sends) {
         tracing::warn!(
             "{}: not sent as text by route {sends:?}, because route {runs:?} runs it; move it out of {}, or set \
              serve_source = true if its source is public",
@@ -46,6 +48,18 @@ pub(super) fn is_source(
         );
     }
     true
+}
+
+/// The routes that were reported: the one that runs a program, and the one that would have sent it.
+#[derive(Debug, Default)]
+pub(crate) struct Reported(Mutex<HashSet<[String; 3]>>);
+
+impl Reported {
+    /// Whether these routes of the site have not been reported together before.
+    fn is_new(&self, site: &str, runs: &str, sends: &str) -> bool {
+        let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        reported.insert([site, runs, sends].map(str::to_owned))
+    }
 }
 
 /// The rule by which `fd`, opened as `file` beneath `root`, is a program of a route of the site. `open` opens the
@@ -133,4 +147,16 @@ fn is_regular(mode: u32) -> bool {
 
 fn is_executable(mode: u32) -> bool {
     mode & 0o111 != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pair_of_routes_is_reported_once() {
+        let reported = Reported::default();
+        assert!(reported.is_new("a", "*.php", "/*") && !reported.is_new("a", "*.php", "/*"));
+        assert!(reported.is_new("a", "*.py", "/*") && reported.is_new("b", "*.php", "/*"));
+    }
 }

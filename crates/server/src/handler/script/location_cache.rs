@@ -11,7 +11,8 @@ use hashbrown::HashMap;
 
 use super::lookup::Located;
 use crate::cache::Validity;
-use crate::config::{Script, Settings};
+use crate::config::Script;
+use crate::route::Route;
 
 /// Time after which a script is looked up again.
 const TRUSTED: Duration = Duration::from_secs(1);
@@ -25,7 +26,7 @@ pub(crate) struct LocationCache(HashMap<usize, Paths>);
 #[derive(Debug)]
 struct Paths {
     /// Keeps the address, which is the key, from being reused.
-    _settings: Arc<Settings>,
+    _settings: Arc<Route>,
     scripts: HashMap<Box<[u8]>, Entry>,
 }
 
@@ -40,7 +41,7 @@ impl LocationCache {
     /// The script for `path`. `now` is in milliseconds.
     pub(super) fn get(
         &self,
-        settings: &Arc<Settings>,
+        settings: &Arc<Route>,
         rules: &Arc<Script>,
         path: &[u8],
         now: u64,
@@ -53,7 +54,7 @@ impl LocationCache {
     /// Adds the script for `path`, which was found after `validity` began to watch it.
     pub(super) fn put(
         &mut self,
-        settings: &Arc<Settings>,
+        settings: &Arc<Route>,
         rules: &Arc<Script>,
         path: &[u8],
         (located, validity): (Arc<Located>, Arc<Validity>),
@@ -74,7 +75,7 @@ impl LocationCache {
     }
 }
 
-fn address(settings: &Arc<Settings>) -> usize {
+fn address(settings: &Arc<Route>) -> usize {
     Arc::as_ptr(settings).addr()
 }
 

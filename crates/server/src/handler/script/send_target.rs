@@ -11,10 +11,9 @@ use dunlin_http::Request;
 use super::head::{ScriptHead, SendTarget};
 use super::stderr::printable;
 use super::{Call, Failure, redirect};
-use crate::config::Settings;
 use crate::handler::file;
 use crate::response::Response;
-use crate::route::{self, Incoming, Origin, Subject};
+use crate::route::{self, Incoming, Origin, Route, Subject};
 
 /// The response for `target`, with the fields of `head`.
 pub(super) async fn respond(
@@ -70,11 +69,11 @@ async fn file(call: &Call, incoming: Incoming, path: &[u8]) -> Result<Response, 
     Ok(response)
 }
 
-/// The settings of the `sendfile_root` that an absolute path leads into, and the rest of the path with a slash at its
+/// The route of the `sendfile_root` that an absolute path leads into, and the rest of the path with a slash at its
 /// front. That the path stays there is checked by the kernel when the file is opened.
-fn beneath(call: &Call, path: &[u8]) -> Option<(Arc<Settings>, Vec<u8>)> {
+fn beneath(call: &Call, path: &[u8]) -> Option<(Arc<Route>, Vec<u8>)> {
     let path = Path::new(OsStr::from_bytes(path));
-    call.subject.settings.sendfile_roots.iter().find_map(|settings| {
+    call.subject.settings.sendfile_routes.iter().find_map(|settings| {
         let by_name = path.strip_prefix(&settings.root).ok().map(Path::to_owned);
         // The root may be a symlink, which the script has followed.
         let rest = by_name.or_else(|| {

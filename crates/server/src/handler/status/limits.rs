@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::checks::{BandwidthCounts, ConcurrencyCounts, Limited, RateCounts, RouteCounts};
-use crate::config::Sites;
+use crate::route::Sites;
 
 /// The limits of a route. Counters count since the limit is in force.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -79,7 +79,7 @@ pub struct Rate {
 
 /// Those of every route that has any.
 pub(super) fn report(sites: &Sites) -> Vec<RouteLimits> {
-    sites.iter().flat_map(|site| site.limits()).map(RouteLimits::from).collect()
+    sites.limits().map(RouteLimits::from).collect()
 }
 
 impl From<RouteCounts> for RouteLimits {

@@ -245,7 +245,7 @@ impl Report {
             routes: routes(counts),
             clients: clients(counts),
             scripts: shared.pools.report(),
-            limits: limits::report(&shared.config.sites),
+            limits: limits::report(&shared.sites),
             certificates: certificates::report(&shared.certificates),
             log_lines_lost: ctx.lost_lines(),
             spans: shared.tracer.as_ref().map_or((0, 0), |tracer| {

@@ -1,6 +1,5 @@
-//! The gates of a route, from the file to what is asked of requests.
+//! The checks of a route: who may send requests, which and how many.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_http::semantics::{is_field_value, is_token};
@@ -11,29 +10,62 @@ use super::handler::Handler;
 use super::limits::{limit, throttle};
 use super::settings::Report;
 use crate::checks::{
-    Access, Auth, Basic, Checks, DEFAULT_FIELDS, Forward, ForwardedField, Https, Methods, Network,
-    Target, check_passed_field,
+    Access, AuthRules, BasicRules, DEFAULT_FIELDS, Forward, ForwardedField, Https, Methods,
+    Network, RateRules, Target, ThrottleRules, check_passed_field,
 };
 
-/// The checks that `route` has, whose handler is `handler`; `None` when there are none.
-pub(super) fn read(route: &Route, handler: &Handler, report: Report<'_>) -> Option<Arc<Checks>> {
-    let access = (route.allow.is_some() || route.deny.is_some()).then(|| {
-        if let Some(list) = route.allow.as_ref().filter(|list| list.is_empty()) {
-            report(&list.span, "allow: the list is empty, so that nobody could ask".into());
-        }
-        let allow = networks("allow", list(&route.allow), report);
-        Access::new(&allow, &networks("deny", list(&route.deny), report))
-    });
-    let methods = methods(route, handler, report);
-    let limits = route.limit.iter().flat_map(|limits| &limits.0);
-    let limits = limits.map(|table| limit(table, report)).collect();
-    let throttle = route.throttle.as_ref().map(|table| throttle(table, report));
-    let auth = auth(route, report);
-    let has_places = throttle.as_ref().is_some_and(|throttle| throttle.concurrency.is_some());
-    let receives_body = handler.script().is_some() && has_places;
-    let https = https(route, report);
-    let checks = Checks { https, access, methods, auth, limits, throttle, receives_body };
-    (!checks.is_empty()).then(|| Arc::new(checks))
+/// The checks of a route before its handler responds. Each is absent when the route does not have it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct CheckRules {
+    pub(crate) https: Option<Https>,
+    pub(crate) access: Option<Access>,
+    pub(crate) methods: Option<Methods>,
+    pub(crate) auth: Option<AuthRules>,
+    pub(crate) limits: Vec<RateRules>,
+    pub(crate) throttle: Option<ThrottleRules>,
+    /// Receives the body before a request waits: the request is for a script.
+    pub(crate) receives_body: bool,
+}
+
+impl CheckRules {
+    /// The checks that `route` has, whose handler is `handler`.
+    pub(super) fn read(route: &Route, handler: &Handler, report: Report<'_>) -> Self {
+        let access = (route.allow.is_some() || route.deny.is_some()).then(|| {
+            if let Some(list) = route.allow.as_ref().filter(|list| list.is_empty()) {
+                report(&list.span, "allow: the list is empty, so that nobody could ask".into());
+            }
+            let allow = networks("allow", list(&route.allow), report);
+            Access::new(&allow, &networks("deny", list(&route.deny), report))
+        });
+        let methods = methods(route, handler, report);
+        let limits = route.limit.iter().flat_map(|limits| &limits.0);
+        let limits = limits.map(|table| limit(table, report)).collect();
+        let throttle = route.throttle.as_ref().map(|table| throttle(table, report));
+        let auth = auth(route, report);
+        let may_wait = throttle.as_ref().is_some_and(|throttle| throttle.concurrency.is_some());
+        let receives_body = handler.script().is_some() && may_wait;
+        let https = https(route, report);
+        Self { https, access, methods, auth, limits, throttle, receives_body }
+    }
+
+    /// Whether the route has none.
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { https, access, methods, auth, limits, throttle, receives_body: _ } = self;
+        let limited = throttle.is_some() || !limits.is_empty();
+        https.is_none() && access.is_none() && methods.is_none() && auth.is_none() && !limited
+    }
+
+    /// Each check by the key of the configuration.
+    pub(super) fn describe(&self) -> Vec<(&'static str, String)> {
+        let access = self.access.iter().flat_map(Access::describe);
+        let methods = self.methods.iter().map(|methods| ("methods", methods.allow().to_owned()));
+        let auth = self.auth.iter().map(|auth| ("auth", auth.describe()));
+        let limits: Vec<_> = self.limits.iter().map(ToString::to_string).collect();
+        let limits = (!limits.is_empty()).then(|| ("limit", limits.join(", ")));
+        let throttle = self.throttle.iter().map(|throttle| ("throttle", throttle.to_string()));
+        let https = self.https.iter().flat_map(Https::describe);
+        https.chain(access).chain(methods).chain(auth).chain(limits).chain(throttle).collect()
+    }
 }
 
 fn list(texts: &Option<At<Vec<At<String>>>>) -> &[At<String>] {
@@ -62,7 +94,7 @@ pub(super) fn forwarded_field(server: &Server, report: Report<'_>) -> ForwardedF
     })
 }
 
-fn auth(route: &Route, report: Report<'_>) -> Option<Auth> {
+fn auth(route: &Route, report: Report<'_>) -> Option<AuthRules> {
     let at = route.auth.as_ref()?;
     let file::Auth::Table(table) = &at.value else { return None };
     let mut only_with = |key: &str, set: &[(&str, Option<&Place>)]| {
@@ -85,11 +117,9 @@ fn auth(route: &Route, report: Report<'_>) -> Option<Auth> {
             if let Some(at) = table.attempts.as_ref().filter(|at| at.value == 0) {
                 report(&at.span, "auth: attempts is 0, so that nobody could log in".into());
             }
-            Some(Auth::Basic(Basic {
+            Some(AuthRules::Basic(BasicRules {
                 path: path.value.clone(),
-                users: Arc::clone(&table.users),
                 challenge: challenge(table, report),
-                attempts: Arc::clone(&table.failures),
                 max_attempts: u32::try_from(most).unwrap_or(u32::MAX),
             }))
         }
@@ -116,7 +146,7 @@ fn auth(route: &Route, report: Report<'_>) -> Option<Auth> {
             let timeout = table.timeout.as_ref().map_or(Duration::from_secs(5), |at| at.value.0);
             let fields = forward_fields(table, user_field, report);
             let user_field = user_field.into();
-            Some(Auth::Forward(Forward { target, user_field, fields, timeout }))
+            Some(AuthRules::Forward(Forward { target, user_field, fields, timeout }))
         }
         (Some(_), Some(forward)) => {
             report(&forward.span, "auth: either `basic` or `forward` decides".into());

@@ -1,0 +1,167 @@
+//! The sites and routes that serve requests: their configuration, and the runtime objects that belong to it.
+
+use std::borrow::Borrow;
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::registry::{Builder, Registry};
+use crate::checks::{Checks, RouteCounts};
+use crate::config::{self, Config, Handler, Origins, Settings};
+use crate::telemetry::metrics::{Label, label};
+
+/// All sites of one generation of the configuration.
+#[derive(Debug)]
+pub(crate) struct Sites {
+    all: Vec<Arc<Site>>,
+    /// The only site serves every host.
+    is_only: bool,
+    config: Arc<Config>,
+    registry: Registry,
+    /// The serial number of the site that was made last.
+    last_serial: usize,
+}
+
+/// A site.
+#[derive(Debug)]
+pub(crate) struct Site {
+    config: Arc<config::Site>,
+    /// No other site of the process has or had this number.
+    pub(crate) serial: usize,
+    table: config::RouteTable<Route>,
+}
+
+/// The settings of a path, with the runtime objects that belong to them.
+#[derive(Debug)]
+pub(crate) struct Route {
+    settings: Settings,
+    /// The checks before the handler; `None` when there are none.
+    pub(crate) checks: Option<Arc<Checks>>,
+    /// The site and the route, by which requests are counted.
+    pub(crate) label: Label,
+    /// How files are served that a script names by `X-Sendfile`, for each of its directories.
+    pub(crate) sendfile_routes: Vec<Arc<Route>>,
+}
+
+impl Sites {
+    /// The sites of `config`. Those that did not change since `before` are kept as they are, and the objects of tables
+    /// that did not change are.
+    pub(crate) fn new(config: &Arc<Config>, before: Option<&Self>) -> Self {
+        let unchanged =
+            before.map(|before| config.unchanged_sites(&before.config)).unwrap_or_default();
+        let mut builder = Builder::new(before.map(|before| &before.registry));
+        let mut last_serial = before.map_or(0, |before| before.last_serial);
+        let mut all = Vec::with_capacity(config.sites.iter().len());
+        for site in config.sites.iter() {
+            let kept = before.and_then(|before| before.all.get(site.index));
+            if let Some(kept) = kept.filter(|_| unchanged.contains(&site.index)) {
+                builder.keep_site(&site.name);
+                all.push(Arc::clone(kept));
+                continue;
+            }
+            last_serial += 1;
+            let table = site.table().map(|settings| Route::new(&site.name, settings, &mut builder));
+            all.push(Arc::new(Site { config: Arc::clone(site), serial: last_serial, table }));
+        }
+        Self {
+            all,
+            is_only: config.sites.only().is_some(),
+            config: Arc::clone(config),
+            registry: builder.finish(),
+            last_serial,
+        }
+    }
+
+    /// The site when there is one only, for every host.
+    #[inline]
+    pub(crate) fn only(&self) -> Option<&Arc<Site>> {
+        self.all.first().filter(|_| self.is_only)
+    }
+
+    /// The site for a host without its port, in any case of letters.
+    pub(crate) fn find(&self, host: &[u8]) -> Option<&Arc<Site>> {
+        self.all.get(self.config.sites.find_index(host)?)
+    }
+
+    /// Whether the site with that serial number is among them.
+    pub(crate) fn has(&self, serial: usize) -> bool {
+        self.all.iter().any(|site| site.serial == serial)
+    }
+
+    /// All sites, in the order of the file.
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<Site>> {
+        self.all.iter()
+    }
+
+    /// The counts of the limits of all routes.
+    pub(crate) fn limits(&self) -> impl Iterator<Item = RouteCounts> {
+        self.all.iter().flat_map(|site| {
+            site.patterns().filter_map(|route| self.registry.counts(&site.name, route))
+        })
+    }
+}
+
+impl Site {
+    /// The route of a decoded path.
+    #[inline]
+    pub(crate) fn route(&self, path: &[u8]) -> &Arc<Route> {
+        self.table.find(path)
+    }
+
+    /// The numbers of its scripts' pools; see [`config::Script::id`].
+    pub(crate) fn script_ids(&self) -> impl Iterator<Item = usize> {
+        self.table.values().filter_map(|route| Some(route.handler.script()?.id))
+    }
+
+    /// The numbers of the pools of its scripts in `directory`.
+    pub(crate) fn scripts_in(&self, directory: &Path) -> impl Iterator<Item = usize> {
+        let scripts = self.table.values().filter_map(|route| route.handler.script());
+        scripts.filter(move |script| script.directory == directory).map(|script| script.id)
+    }
+}
+
+impl Deref for Site {
+    type Target = config::Site;
+
+    fn deref(&self) -> &config::Site {
+        &self.config
+    }
+}
+
+impl Route {
+    fn new(site: &str, settings: &Settings, builder: &mut Builder<'_>) -> Self {
+        Self::of(site, settings, &settings.origins, builder)
+    }
+
+    /// The route of `settings`, whose tables come from the routes `origins`.
+    fn of(site: &str, settings: &Settings, origins: &Origins, builder: &mut Builder<'_>) -> Self {
+        let mut settings = settings.clone();
+        if let Handler::Script(script) = &mut settings.handler {
+            let id = builder.pool(site, &origins.script, script);
+            Arc::make_mut(script).id = id;
+        }
+        let roots = settings.sendfile_roots.iter();
+        let sendfile_routes =
+            roots.map(|root| Arc::new(Self::of(site, root, origins, builder))).collect();
+        Self {
+            sendfile_routes,
+            checks: builder.checks(site, origins, &settings.check_rules),
+            label: label(site, &settings.pattern),
+            settings,
+        }
+    }
+}
+
+impl Deref for Route {
+    type Target = Settings;
+
+    fn deref(&self) -> &Settings {
+        &self.settings
+    }
+}
+
+impl Borrow<Settings> for Route {
+    fn borrow(&self) -> &Settings {
+        &self.settings
+    }
+}
