@@ -168,7 +168,7 @@ def test_a_server_inside_changes_like_any_other(begin, place, jail):
     assert (jail / "run" / "error.log").exists()
     # The program is outside.
     code, out, error = run("upgrade", "--admin", str(admin))
-    assert code == 1 and "this process keeps serving" in error and "(chroot)" in error, error
+    assert code == 1 and "this process keeps serving" in error and "outside the chroot" in error, error
     assert shown()[0] == b"two"
     assert server.stop() == 0 and not admin.exists()
 
