@@ -376,7 +376,7 @@ fn what_is_wrong_in_a_route_is_told_with_its_line_and_column() {
             "14:33: auth: either `basic` or `forward` decides",
         ),
         ("allow = []", "14:9: allow: the list is empty"),
-        ("deny = ['1.2.3.4/33']", "14:9: deny: \"1.2.3.4/33\" is no network"),
+        ("deny = ['1.2.3.4/33']", "14:9: deny: \"1.2.3.4/33\" is not a network"),
         ("methods = ['get']", "14:12: methods: \"get\" is not \"GET\""),
         ("listing = yes", "14:11: "),
     ] {
