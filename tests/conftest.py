@@ -1,6 +1,13 @@
 """Fixtures of all tests: they start real servers and stop them again."""
 
+import signal
+
 import pytest
+
+# A shell that starts the tests in the background has them ignore these, and servers and scripts would inherit that.
+for number in (signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 pytest.register_assert_rewrite("support")
 

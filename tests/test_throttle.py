@@ -271,7 +271,7 @@ def test_a_newcomer_whose_share_would_be_too_small_is_refused(serve, big):
     wait_until(lambda: begins(server, "/big"), "room for another")
     first.close()
     server.stop()
-    assert re.search(r"throttle of bandwidth.*refused=[1-9]", server.log)
+    assert re.search(r"bandwidth throttle.*refused=[1-9]", server.log)
 
 
 def begins(server, path):
@@ -348,7 +348,7 @@ def test_requests_run_one_after_the_other_in_the_order_of_their_coming(gate, thr
         gate.go(name)
         assert read_all(waiting[number]).endswith(name.encode())
     server.stop()
-    assert re.search(r"throttle of requests.*served=4 queued=3 overdue=0 refused=1", server.log)
+    assert re.search(r"concurrency throttle.*served=4 queued=3 overdue=0 refused=1", server.log)
 
 
 def test_a_client_that_goes_away_leaves_the_queue(gate):
@@ -466,7 +466,7 @@ def test_requests_beyond_the_rate_are_refused_with_fields_that_say_how_much(serv
     other.sendall(b"GET /small HTTP/1.1\r\nHost: x\r\n\r\n")
     assert read_response(other)[0] == 200
     server.stop()
-    assert re.search(r"limit of requests.*passed=5 refused=[2-9]", server.log)
+    assert re.search(r"rate limit.*passed=5 refused=[2-9]", server.log)
 
 
 def test_limits_by_field_and_route_hold_together(serve, site, big):
@@ -496,7 +496,7 @@ def test_a_dry_run_of_a_limit_refuses_nobody(serve, site, big):
     server = serve('limit = { requests = "1/h", dry_run = true }')
     assert [server.get("/small")[0] for _ in range(4)] == [200] * 4
     server.stop()
-    assert re.search(r"limit of requests.*passed=1 refused=3", server.log)
+    assert re.search(r"rate limit.*passed=1 refused=3", server.log)
 
 
 @pytest.mark.parametrize(
