@@ -234,8 +234,13 @@ def test_a_reload_notices_a_module_that_was_loaded_late(serve, tmp_path):
     )  # fmt: skip
     assert get(server, "/app/")[2] == b"one"
     (directory / "late.py").write_text("text = b'three'")
-    reload(server, tmp_path)
-    assert get(server, "/app/")[2] == b"three"
+
+    def has_new_code():
+        reload(server, tmp_path)
+        return get(server, "/app/")[2] == b"three"
+
+    # The worker reports the module after the response that has loaded it.
+    wait_until(has_new_code, "a reload replaces the worker")
 
 
 def test_a_reload_follows_a_release_that_was_switched_by_a_symlink(serve, hosted, tmp_path):

@@ -33,7 +33,7 @@ def test_another_directory_is_used_for_an_unusable_tmpdir(serve, programs, tmp_p
         more="".join(programs.route(kind, route='body_size = "10MB"') for kind in ("cgi", "wsgi", "fastcgi")),
         server=f'admin = "{tmp_path}/admin"',
     )
-    assert server.logged("WARN").count(f"TMPDIR {directory}") == 1
+    server.logged(f"TMPDIR {directory}")
     body = os.urandom(300_000)
     for kind in ("cgi", "wsgi", "fastcgi"):
         with server.connect() as connection:
