@@ -222,7 +222,7 @@ impl fmt::Display for BandwidthRules {
 }
 
 /// Origin of the virtual clocks.
-static ORIGIN: LazyLock<Instant> = LazyLock::new(now);
+static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 const NANOS: u128 = 1_000_000_000;
 

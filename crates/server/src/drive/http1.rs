@@ -272,7 +272,8 @@ impl Connection {
         let next = match waiting {
             Waiting::Head if !is_evicted => {
                 let refusal = RequestError { status: 408, reason: "the head took too long" };
-                self.refuse(refusal, None, parts.output)
+                let unread = std::mem::take(&mut self.unread);
+                self.refuse_message(refusal, &unread, parts)
             }
             Waiting::Body => self.refuse_body(STALLED, parts.output),
             _ => {

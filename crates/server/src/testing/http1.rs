@@ -98,10 +98,14 @@ impl Http1 {
             // Responses that have not begun are not coming any more.
             let open = self.replies.iter_mut().filter(|reply| reply.end == End::Open);
             open.for_each(|reply| reply.end = End::Aborted);
+            self.received.clear();
         }
         let is_answered = self.replies.iter().all(|reply| reply.end == End::Complete);
+        // A server that has not read the whole method cannot know that it asks for a head alone.
+        let is_cut = self.requests.last() == Some(&true)
+            && self.replies.last().is_some_and(|reply| reply.status == 408);
         assert!(
-            !is_answered || self.received.is_empty(),
+            !is_answered || is_cut || self.received.is_empty(),
             "bytes behind the last response: {:?}",
             String::from_utf8_lossy(&self.received)
         );

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use dunlin_http::http2::frame::{
-    self, FrameHeader, HEADER_LENGTH, flag, kind, setting, write_data_head, write_settings,
-    write_settings_ack, write_window_update,
+    self, FrameHeader, HEADER_LENGTH, MAX_PAYLOAD, flag, kind, setting, write_data_head,
+    write_settings, write_settings_ack, write_window_update,
 };
 use dunlin_http::http2::hpack::{Decoder, Encoder, Indexing};
 use dunlin_http::http2::{ErrorCode, PREFACE};
@@ -126,14 +126,15 @@ impl Http2 {
         }
         let ended = if body.is_none() { flag::END_STREAM } else { 0 };
         let mut bytes = Vec::new();
-        let head = FrameHeader {
-            length: block.len(),
-            kind: kind::HEADERS,
-            flags: flag::END_HEADERS | ended,
-            stream: id,
-        };
-        head.write(&mut bytes);
-        bytes.extend_from_slice(&block);
+        let (mut kind, mut flags) = (kind::HEADERS, ended);
+        let mut parts = block.chunks(MAX_PAYLOAD).peekable();
+        while let Some(part) = parts.next() {
+            let last = if parts.peek().is_none() { flag::END_HEADERS } else { 0 };
+            let header = FrameHeader { length: part.len(), kind, flags: flags | last, stream: id };
+            header.write(&mut bytes);
+            bytes.extend_from_slice(part);
+            (kind, flags) = (kind::CONTINUATION, 0);
+        }
         self.replies.insert(id, Reply::default());
         if let Some(body) = body {
             let upload = Upload { rest: body.clone(), window: self.stream_window, sent: 0 };

@@ -7,6 +7,9 @@ pub(crate) mod handler;
 pub(crate) mod http1;
 mod http2;
 mod message;
+mod parity;
+mod random;
+mod simulation;
 
 use std::cell::{Cell, RefCell};
 use std::fs::{self, File};
@@ -64,6 +67,7 @@ const CAPACITY: usize = 256 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Record {
     pub(crate) connection: u64,
+    pub(crate) remote: String,
     pub(crate) method: String,
     pub(crate) target: String,
     pub(crate) protocol: String,
@@ -73,7 +77,7 @@ pub(crate) struct Record {
     pub(crate) rest: [String; 4],
 }
 
-const RECORD: &str = "{connection}\t{method}\t{target}\t{protocol}\t{status}\t{bytes}\t{site}\t{cache}\t{coding}\t{user}";
+const RECORD: &str = "{connection}\t{remote}\t{method}\t{target}\t{protocol}\t{status}\t{bytes}\t{site}\t{cache}\t{coding}\t{user}";
 
 /// Runs `test` with a server. `config` is the text behind `[server]`, a listener and a site with the root `www`:
 /// routes, for the most part. `files` are created in `www`.
@@ -193,7 +197,7 @@ impl Server {
         self.generation.replace(next);
     }
 
-    /// A new connection, from an address of its own.
+    /// A new connection.
     pub(crate) fn connect(&self) -> ClientEnd {
         self.clients.set(self.clients.get() + 1);
         self.connect_from(Ipv4Addr::new(192, 0, 2, 1), self.clients.get())
@@ -258,6 +262,19 @@ impl Server {
         lines.iter().map(|line| Record::parse(line)).collect()
     }
 
+    /// Requests that run and that wait, by the concurrency limits of the current configuration.
+    pub(crate) fn admitted(&self) -> (usize, usize) {
+        let shared = self.shared();
+        let limits = shared.sites.limits();
+        let counts = limits.filter_map(|limits| Some(limits.concurrency?.counts));
+        counts.fold((0, 0), |sum, counts| (sum.0 + counts.running, sum.1 + counts.waiting))
+    }
+
+    /// Whether the buffers of the worker are where they belong between two runs of tasks.
+    pub(crate) fn has_buffers(&self) -> bool {
+        self.worker.has_buffers()
+    }
+
     pub(crate) fn shared(&self) -> Arc<SharedState> {
         Arc::clone(&self.generation.borrow().shared)
     }
@@ -277,11 +294,13 @@ fn parse(text: &str, directory: &Path) -> Config {
 impl Record {
     fn parse(line: &str) -> Self {
         let fields: Vec<&str> = line.split('\t').collect();
-        let [connection, method, target, protocol, status, bytes, rest @ ..] = &fields[..] else {
+        let [connection, remote, method, target, protocol, status, bytes, rest @ ..] = &fields[..]
+        else {
             panic!("a record is malformed: {line}")
         };
         Self {
             connection: connection.parse().expect("a number"),
+            remote: (*remote).to_owned(),
             method: (*method).to_owned(),
             target: (*target).to_owned(),
             protocol: (*protocol).to_owned(),

@@ -130,6 +130,15 @@ impl Worker {
         }
     }
 
+    /// Whether no task has the buffers.
+    #[cfg(test)]
+    pub(crate) fn has_buffers(&self) -> bool {
+        let buffers = self.buffers.take();
+        let has_buffers = buffers.is_some();
+        self.buffers.set(buffers);
+        has_buffers
+    }
+
     /// Does the work of one tick. Returns the wakers of tasks whose deadline has passed.
     pub(crate) fn tick_once(&self) -> Vec<Waker> {
         self.ticks.set(self.ticks.get() + 1);

@@ -58,7 +58,7 @@ impl Connection {
         let connection = (self.peer, &mut self.stream);
         match route::dispatch_client(&self.ctx, connection, &request, path) {
             Ok(routed) => self.reply(&request, routed, telemetry, output),
-            Err(refusal) => Some(self.refuse(refusal, Some((&request, telemetry)), output)),
+            Err(refusal) => Some(self.refuse(refusal, (&request, telemetry), output)),
         }
     }
 
@@ -173,7 +173,7 @@ impl Connection {
             if let BodyLength::Known(length) = self.engine.body_length()
                 && length > body_limit
             {
-                return Some(self.refuse(TOO_LARGE, Some((request, telemetry)), output));
+                return Some(self.refuse(TOO_LARGE, (request, telemetry), output));
             }
             match reply {
                 Reply::Response(response) if reads_body => {
@@ -245,17 +245,13 @@ impl Connection {
     pub(super) fn refuse(
         &mut self,
         refusal: RequestError,
-        request: Option<(&Request<'_>, Option<RequestTelemetry>)>,
+        (request, telemetry): (&Request<'_>, Option<RequestTelemetry>),
         output: &mut Output,
     ) -> Next {
         tracing::debug!(peer = %self.peer, status = refusal.status, reason = refusal.reason, "request refused");
-        let is_head = request.as_ref().is_some_and(|(asked, _)| asked.method() == Method::Head);
-        let asked = request.as_ref().map(|(request, _)| *request);
-        let response = route::refusal_to(&self.ctx, asked, &refusal, !is_head);
-        let log = match request {
-            Some((request, telemetry)) => deferred_record(request, telemetry),
-            None => self.log_unread(),
-        };
+        let is_head = request.method() == Method::Head;
+        let response = route::refusal_to(&self.ctx, Some(request), &refusal, !is_head);
+        let log = deferred_record(request, telemetry);
         self.send_rejection(response, is_head, log, output)
     }
 
@@ -272,7 +268,7 @@ impl Connection {
             self.requests += 1;
             let telemetry =
                 self.ctx.begin_telemetry(&request, self.read_times, &mut self.connection_start);
-            return self.refuse(refusal, Some((&request, telemetry)), output);
+            return self.refuse(refusal, (&request, telemetry), output);
         }
         tracing::debug!(peer = %self.peer, status = refusal.status, reason = refusal.reason, "request refused");
         // A client that asks for a head alone takes a body for the next response.

@@ -180,8 +180,10 @@ impl Work {
                 moved = true;
             }
             if let Some(early_hints) = &self.early_hints {
-                self.hints.append(&mut early_hints.take(cx));
-                moved |= !self.hints.is_empty();
+                // Those that were taken before wait for room in the socket: they are no progress.
+                let mut hints = early_hints.take(cx);
+                moved |= !hints.is_empty();
+                self.hints.append(&mut hints);
             }
         }
         if let Some(upload) = &self.upload {

@@ -223,3 +223,22 @@ fn a_window_that_stays_closed_ends_the_stream_and_not_the_connection() {
         assert_eq!((client.replies[&next].status, client.replies[&next].end), (200, End::Complete));
     });
 }
+
+#[test]
+fn early_hints_wait_for_room_in_the_socket_without_running_the_task() {
+    let plan =
+        Plan { id: 6, kind: Kind::Exchange, delay: 1000, size: 5, hints: true, ..Plan::default() };
+    run("", FILES, async |server| {
+        let mut client = Http2::new(server.connect(), WINDOW);
+        server.settle().await;
+        // The client takes nothing: not even the server's settings have left.
+        client.end.set_capacity(1);
+        let id = client.send(&Message::get(plan.target()));
+        server.settle().await;
+        client.end.set_capacity(10_000);
+        server.advance(Duration::from_millis(1100)).await;
+        client.receive(usize::MAX);
+        let reply = &client.replies[&id];
+        assert_eq!((&reply.interim[..], reply.status, reply.end), (&[103][..], 200, End::Complete));
+    });
+}

@@ -1,12 +1,13 @@
 //! Entity tags and dates of files (RFC 9110 §8.8).
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use dunlin_http::semantics::{ContentCoding, EntityTag};
 use sha2::{Digest, Sha256};
 
 use super::file_system::FileSystem;
 use crate::cache::content::FileMetadata;
+use crate::clock;
 use crate::config::{EtagKind, Settings};
 use crate::handler::records::RecordFormat;
 
@@ -22,7 +23,7 @@ pub(super) struct Basis<'a> {
 
 /// The current time since 1970.
 pub(super) fn now() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    clock::since_1970()
 }
 
 impl Basis<'_> {

@@ -1,0 +1,348 @@
+//! Deterministic simulation. From a seed follow clients, their requests, the handlers' behaviour, faults and their order;
+//! what has to hold is checked after each step.
+//!
+//! `DUNLIN_SIMULATION=SEED` runs one seed and prints its steps, `DUNLIN_SIMULATION_SEEDS=NUMBER` so many seeds from
+//! `DUNLIN_SIMULATION_FROM` on.
+
+mod client;
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+use self::client::Client;
+use super::handler::running;
+use super::random::Random;
+use super::{Record, Server, run_in, write_old};
+
+/// Seeds of a run of all tests.
+const SEEDS: u64 = 2_000;
+/// Clients of a seed, requests of a client, and steps of a seed.
+const CLIENTS: usize = 6;
+const REQUESTS: usize = 6;
+const STEPS: usize = 120;
+
+#[test]
+fn what_has_to_hold_holds_for_every_seed() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
+    let single: Option<u64> = number("DUNLIN_SIMULATION");
+    let first = single.or_else(|| number("DUNLIN_SIMULATION_FROM")).unwrap_or(0);
+    let count = single.map_or_else(|| number("DUNLIN_SIMULATION_SEEDS").unwrap_or(SEEDS), |_| 1);
+    let next = AtomicU64::new(first);
+    let failed = AtomicU64::new(u64::MAX);
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let directory = directory();
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= first + count || failed.load(Ordering::Relaxed) != u64::MAX {
+                        return;
+                    }
+                    let run = || simulate(seed, &directory, single.is_some());
+                    if catch_unwind(AssertUnwindSafe(run)).is_err() {
+                        failed.fetch_min(seed, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner();
+    assert_eq!(
+        failed,
+        u64::MAX,
+        "seed {failed} failed; its steps: DUNLIN_SIMULATION={failed} cargo test -p dunlin-server simulation"
+    );
+}
+
+fn directory() -> TempDir {
+    let directory = tempfile::tempdir().expect("a directory for the test");
+    std::fs::create_dir(directory.path().join("www")).expect("a root for the test");
+    for (name, content) in client::files() {
+        write_old(&directory.path().join("www").join(name), &content);
+    }
+    directory
+}
+
+/// A configuration.
+#[derive(Debug, Clone)]
+struct Setup {
+    server: String,
+    routes: String,
+    /// Open connections at once.
+    connections: usize,
+    /// Requests of the handler at once.
+    concurrent: Option<usize>,
+}
+
+impl Setup {
+    fn new(random: &mut Random) -> Self {
+        let connections = random.one_of(&[2, 4, 100]);
+        let concurrent = random.one_of(&[None, Some(1), Some(2)]);
+        let connection = random.one_of(&["pipelined", "pipelined", "persistent", "close"]);
+        let requests = random.one_of(&[0, 0, 2]);
+        let proxies = random.one_of(&["", "trusted_proxies = ['203.0.113.1']"]);
+        let server = format!(
+            "connections = {connections}\n{proxies}\nhttp1 = {{ connection = '{connection}', requests = {requests}, \
+             idle_timeout = '3s', head_timeout = '2s', body_timeout = '2s', send_timeout = '3s', body_rate = '1B/s' }}"
+        );
+        let cache = random.one_of(&["", "cache = false"]);
+        let files = random.one_of(&[
+            "",
+            "throttle = { bandwidth = '50KB/s' }",
+            "limit = { requests = '3/s' }",
+        ]);
+        let throttle = match concurrent {
+            Some(concurrent) => {
+                let queue = random.below(4);
+                format!(
+                    "throttle = {{ concurrent = {concurrent}, queue = {queue}, refuse_after = '2s' }}"
+                )
+            }
+            None => random.one_of(&["", "", "throttle = { bandwidth = '100KB/s' }"]).to_owned(),
+        };
+        let routes = format!(
+            "[[site.route]]\npath = '/*'\n{cache}\n{files}\n\
+             [[site.route]]\npath = '/test'\nbody_size = '40KB'\n{throttle}\n"
+        );
+        Self { server, routes, connections, concurrent }
+    }
+}
+
+fn simulate(seed: u64, directory: &TempDir, prints: bool) {
+    let mut random = Random::new(seed);
+    let setup = Setup::new(&mut random);
+    let (server, routes) = (setup.server.clone(), setup.routes.clone());
+    run_in(directory, &server, &routes, async |server| {
+        let mut world = World::new(server, random, setup, prints);
+        for _ in 0..STEPS {
+            world.step().await;
+            world.check();
+        }
+        world.finish().await;
+    });
+}
+
+/// One seed under way.
+struct World<'a> {
+    server: &'a Server,
+    random: Random,
+    setup: Setup,
+    /// The largest limit of connections so far.
+    most_connections: usize,
+    was_reloaded: bool,
+    clients: Vec<Client>,
+    requests: u64,
+    records: BTreeMap<u64, Record>,
+    stopped: Option<JoinHandle<()>>,
+    /// Tasks besides those of connections and handlers.
+    tasks: usize,
+    prints: bool,
+}
+
+impl<'a> World<'a> {
+    fn new(server: &'a Server, random: Random, setup: Setup, prints: bool) -> Self {
+        if prints {
+            println!("{setup:?}");
+        }
+        Self {
+            server,
+            random,
+            most_connections: setup.connections,
+            setup,
+            was_reloaded: false,
+            clients: Vec::new(),
+            requests: 0,
+            records: BTreeMap::new(),
+            stopped: None,
+            tasks: Handle::current().metrics().num_alive_tasks(),
+            prints,
+        }
+    }
+
+    async fn step(&mut self) {
+        let kind = self.random.below(100);
+        let number = self.random.below(self.clients.len().max(1));
+        if self.clients.is_empty() || kind < 6 {
+            self.connect();
+        } else if kind < 16 {
+            self.request(number);
+        } else if kind < 40 {
+            let most = self.random.size(100_000);
+            self.print(|| format!("client {number} sends {most} bytes"));
+            self.clients[number].transmit(most);
+        } else if kind < 64 {
+            let most = self.random.size(100_000);
+            self.print(|| format!("client {number} takes {most} bytes"));
+            self.clients[number].receive(most);
+            self.print(|| format!("    {}", self.clients[number].describe()));
+        } else if kind < 80 {
+            let time = Duration::from_millis(self.random.size(4_000) as u64);
+            self.print(|| format!("{time:?} pass"));
+            self.server.advance(time).await;
+        } else if kind < 96 {
+            self.fault(number);
+        } else if kind < 98 {
+            self.reload();
+        } else if self.random.once_in(4) {
+            self.stop().await;
+        }
+        self.server.settle().await;
+    }
+
+    fn connect(&mut self) {
+        if self.clients.len() < CLIENTS && self.stopped.is_none() {
+            let number = self.clients.len() as u8 + 1;
+            let address = Ipv4Addr::new(192, 0, 2, number);
+            let end = self.server.connect_from(address, number.into());
+            self.clients.push(Client::new(address, end, &mut self.random));
+            self.print(|| "a client connects".to_owned());
+        }
+    }
+
+    fn request(&mut self, number: usize) {
+        let client = &mut self.clients[number];
+        if client.requests.len() < REQUESTS && !client.has_ended {
+            self.requests += 1;
+            let description = client.request(self.requests, &mut self.random);
+            self.print(|| format!("client {number} queues {description}"));
+        }
+    }
+
+    /// Something goes wrong, or is slow, between a client and the server.
+    fn fault(&mut self, number: usize) {
+        let Self { random, clients, .. } = self;
+        let client = &mut clients[number];
+        let what = match random.below(16) {
+            0 => {
+                client.end().reset();
+                client.has_ended = true;
+                "resets"
+            }
+            1 => {
+                client.end().end();
+                client.has_ended = true;
+                "ends its stream"
+            }
+            2 => {
+                client.damage(random);
+                "damages a byte"
+            }
+            3..6 => {
+                client.change_stream(random);
+                "changes a stream"
+            }
+            6..11 => {
+                client.end().set_capacity(1 + random.size(100_000));
+                "changes its buffer"
+            }
+            _ => {
+                client.end().set_most(1 + random.size(10_000), 1 + random.size(10_000));
+                "changes how much a call moves"
+            }
+        };
+        self.print(|| format!("client {number} {what}"));
+    }
+
+    fn reload(&mut self) {
+        if self.stopped.is_some() {
+            return;
+        }
+        self.setup = Setup::new(&mut self.random);
+        self.most_connections = self.most_connections.max(self.setup.connections);
+        self.was_reloaded = true;
+        let setup = self.setup.clone();
+        self.print(|| format!("a reload: {setup:?}"));
+        self.server.reload(&setup.server, &setup.routes);
+    }
+
+    async fn stop(&mut self) {
+        if self.stopped.is_none() {
+            let grace = Duration::from_millis(self.random.one_of(&[0, 0, 1_000, 5_000]));
+            self.print(|| format!("a stop with {grace:?} of grace"));
+            self.stopped = Some(self.server.stop(grace).await);
+        }
+    }
+
+    /// What has to hold at any time.
+    fn check(&mut self) {
+        self.take_records();
+        self.clients.iter().for_each(Client::check);
+        let (permits, connections) = self.server.open();
+        assert!(connections <= permits, "{connections} connections have {permits} permits");
+        // A stop admits the connections that wait.
+        if self.stopped.is_none() {
+            assert!(permits <= self.most_connections, "{permits} connections are open");
+        }
+        assert!(self.server.has_buffers(), "the buffers of the worker are lent out");
+        let (at_once, waiting) = self.server.admitted();
+        if let Some(most) = self.setup.concurrent {
+            assert!(at_once <= most, "{at_once} requests run at once, and {waiting} wait");
+        }
+    }
+
+    fn take_records(&mut self) {
+        for record in self.server.records() {
+            let id = record.target.split_once('?').and_then(|(_, query)| {
+                query.split(',').next().and_then(|id| id.parse::<u64>().ok())
+            });
+            let Some(id) = id else { continue };
+            let address = record.remote.parse();
+            let client = self.clients.iter().find(|client| Ok(client.address) == address);
+            let client = client.expect("the record of a client");
+            if client.is_hostile {
+                continue;
+            }
+            assert!(client.requests.iter().any(|sent| sent.id == id), "a record of no request");
+            let again = self.records.insert(id, record);
+            assert!(again.is_none(), "two records of request {id}: {again:?}");
+        }
+    }
+
+    /// All clients take what arrives until nothing does, and the server stops: nothing may be left.
+    async fn finish(mut self) {
+        self.stop().await;
+        for client in &mut self.clients {
+            client.end().set_capacity(1 << 20);
+            client.end().set_most(usize::MAX, usize::MAX);
+            client.open_windows();
+        }
+        for _ in 0..40 {
+            for client in &mut self.clients {
+                client.transmit(usize::MAX);
+                client.receive(usize::MAX);
+            }
+            self.server.advance(Duration::from_secs(1)).await;
+            self.check();
+        }
+        for client in &mut self.clients {
+            client.receive(usize::MAX);
+        }
+        for client in &self.clients {
+            self.print(|| client.describe());
+        }
+        let drained = self.stopped.take().expect("the server was stopped");
+        assert!(drained.is_finished(), "a connection stays open: {:?}", self.server.open());
+        assert_eq!(self.server.open(), (0, 0), "permits of connections are left");
+        assert_eq!(running(), 0, "handlers are left");
+        assert_eq!(self.server.admitted(), (0, 0), "permits of requests are left");
+        let tasks = Handle::current().metrics().num_alive_tasks();
+        assert_eq!(tasks, self.tasks, "tasks are left");
+        self.check();
+        self.clients.iter().for_each(|client| client.check_records(&self.records));
+    }
+
+    fn print(&self, what: impl FnOnce() -> String) {
+        if self.prints {
+            println!("{}", what());
+        }
+    }
+}
