@@ -183,8 +183,8 @@ def test_short_runs_can_be_noisy(stub):
     began = time.monotonic()
 
     def uneven(connection, _):
-        if int((time.monotonic() - began) / 0.1) % 2:
-            time.sleep(0.01)
+        # Slower and slower: the client's intervals have other rates, wherever they begin.
+        time.sleep(0.0003 * 64 ** (time.monotonic() - began))
         connection.sendall(RESPONSE)
 
     _, outcome = load(stub(uneven).url, "-c", 2, "-d", "1s")
