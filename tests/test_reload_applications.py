@@ -233,13 +233,13 @@ def test_a_reload_notices_a_module_that_was_loaded_late(serve, tmp_path):
         f'script = {{ kind = "wsgi", application = "app:application", directory = "{directory}", processes = 1 }}',
     )  # fmt: skip
     assert get(server, "/app/")[2] == b"one"
-    (directory / "late.py").write_text("text = b'three'")
 
     def has_new_code():
+        (directory / "late.py").write_text("text = b'three'")
         reload(server, tmp_path)
         return get(server, "/app/")[2] == b"three"
 
-    # The worker reports the module after the response that has loaded it.
+    # The worker reports the module after the response that has loaded it, and what changed before that is not seen.
     wait_until(has_new_code, "a reload replaces the worker")
 
 
