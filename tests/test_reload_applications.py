@@ -113,7 +113,7 @@ def test_an_application_that_cannot_start_is_answered_at_once(serve, application
     application.write()
     # With the pause between attempts far longer than the test may take.
     server = serve(more=application.route(', backoff = "200s", queue_timeout = "100s"') if application.kind in HOSTED
-                   else application.route(), server=ADMIN)  # fmt: skip
+                   else application.route(', queue_timeout = "5s"'), server=ADMIN)  # fmt: skip
     statuses = [get(server, "/app/")[0] for _ in range(10)]
     assert set(statuses) <= {502, 503}, statuses
     log = server.logged("cannot be started")
