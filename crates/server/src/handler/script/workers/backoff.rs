@@ -47,11 +47,16 @@ impl State {
             self.is_proven = false;
             let reason: Arc<str> = reason.into();
             self.down = Some(Arc::clone(&reason));
-            for waiter in std::mem::take(&mut self.queue) {
-                drop(waiter.reply.send(Err(reason.to_string())));
-            }
+            self.fail_waiting(&reason);
         }
         self.not_before.saturating_duration_since(now)
+    }
+
+    /// Fails the requests that wait.
+    pub(super) fn fail_waiting(&mut self, reason: &str) {
+        for waiter in std::mem::take(&mut self.queue) {
+            drop(waiter.reply.send(Err(reason.to_owned())));
+        }
     }
 
     /// Ends the pause: the next attempt may be made at once.

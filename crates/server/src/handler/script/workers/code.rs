@@ -1,5 +1,6 @@
 //! Detects whether the code that a worker runs has changed on disk.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -43,7 +44,12 @@ impl Code {
 
     /// The first file or directory that has changed since the start. `loaded` are the files that the application has
     /// reported.
-    pub(super) fn changed(&self, pool: &Pool, pid: i32, loaded: &[PathBuf]) -> Option<PathBuf> {
+    pub(super) fn changed(
+        &self,
+        pool: &Pool,
+        pid: i32,
+        loaded: &HashSet<PathBuf>,
+    ) -> Option<PathBuf> {
         let directory = &pool.rules.directory;
         if identity(directory) != self.directory {
             return Some(directory.clone());

@@ -1,4 +1,4 @@
-//! Subscription a worker from its start to its end, on the supervisor thread.
+//! Watches a worker from its start to its end, on the supervisor thread.
 
 use std::sync::Arc;
 
@@ -166,8 +166,11 @@ fn note_end(pool: &Arc<Pool>, shared: &Arc<SharedState>, worker: &Worker, ending
             "{reason}; {then}"
         );
     }
-    if state.down.is_none() {
-        pool.grow(&mut state, shared);
+    match state.down().cloned() {
+        Some(reason) => state.fail_waiting(&reason),
+        // While no worker can be started, only requests have it tried again: those that wait as well, for no other may come.
+        None if state.down.is_none() || !state.queue.is_empty() => pool.grow(&mut state, shared),
+        None => {}
     }
     pool.note_end(&state);
 }

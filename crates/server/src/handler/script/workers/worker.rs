@@ -1,5 +1,6 @@
 //! A worker process as its pool and its requests see it.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -25,8 +26,9 @@ pub(in super::super) struct Worker {
     pub(super) code: Code,
     commands: mpsc::UnboundedSender<Command>,
     phase: watch::Sender<Phase>,
-    /// The files that its application has loaded, as it has reported them.
-    loaded: Mutex<Vec<PathBuf>>,
+    /// The files that its application has loaded, by all of its reports. Each connection carries reports of its own, and
+    /// an early one may be read after a later one.
+    loaded: Mutex<HashSet<PathBuf>>,
 }
 
 /// A command to the task that watches a worker.
@@ -79,7 +81,7 @@ impl Worker {
 
     /// Notes the report of an application server: its application is loaded, from these files.
     pub(in super::super) fn note_loaded(&self, files: Vec<PathBuf>) {
-        *self.loaded.lock().unwrap_or_else(PoisonError::into_inner) = files;
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).extend(files);
         self.phase.send_modify(|phase| phase.is_ready = true);
     }
 
@@ -98,7 +100,7 @@ impl Worker {
         let _ = self.phase.subscribe().wait_for(is_wanted).await;
     }
 
-    pub(super) fn loaded(&self) -> Vec<PathBuf> {
+    pub(super) fn loaded(&self) -> HashSet<PathBuf> {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
