@@ -281,7 +281,7 @@ def test_more_than_the_stated_length_is_dropped_and_the_connection_stays_good(cg
             connection.sendall(b"GET /cgi-bin/long HTTP/1.1\r\nHost: x\r\n\r\n")
             status, _, body, rest = read_response(connection)
             assert (status, body, rest) == (200, b"hello", b"")
-    wait_until(lambda: "more than its Content-Length" in server.log, "it is told")
+    wait_until(lambda: "more than its Content-Length" in server.log, "the warning")
 
 
 def test_a_script_that_closes_stdout_early_goes_on_in_the_background(cgi, tmp_path):
@@ -629,8 +629,8 @@ def test_a_wait_for_a_process_ends_in_time(cgi):
         wait_until(lambda: children(server), "the first one runs")
         for _ in range(2):
             assert server.get("/cgi-bin/hang")[0] == 503
-    # An overload is told once, not with every request that it turns away.
-    wait_until(lambda: server.log.count("all processes are busy") == 1, "it is told")
+    # An overload is logged once, not with every request that it turns away.
+    wait_until(lambda: server.log.count("all processes are busy") == 1, "the warning")
     none_left(server)
 
 

@@ -107,7 +107,7 @@ def test_top_and_watch_end_quietly_when_the_reader_leaves(serve, site, tmp_path,
     assert process.stderr.read() == b"" and process.returncode in (0, 141)
 
 
-def test_a_server_whose_output_nobody_reads_goes_on(serve, tmp_path):
+def test_a_server_whose_output_is_not_read_goes_on(serve, tmp_path):
     write(tmp_path / "site" / "x.txt", "x")
     reading, writing = os.pipe()
     os.close(reading)

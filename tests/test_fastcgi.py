@@ -222,7 +222,7 @@ def test_what_exceeds_the_queue_is_refused_and_the_log_tells_who_holds_the_worke
     for thread in threads:
         thread.join()
     assert sorted(answers) == [200, 200, 503, 503]
-    wait_until(lambda: "all processes are busy" in server.log, "it is told")
+    wait_until(lambda: "all processes are busy" in server.log, "the warning")
     line = next(line for line in server.log.splitlines() if "all processes are busy" in line)
     assert "wait.php" in line and "longest_ms" in line and "waiting=1" in line
 
@@ -293,7 +293,7 @@ def test_a_worker_that_hangs_is_ended_with_504_and_replaced(fastcgi):
     assert get(server, "/hang.php")[0] == 504
     status, _, second = get(server, "/pid.php")
     assert status == 200 and second != first
-    wait_until(lambda: "first_byte_timeout" in server.log, "it is told")
+    wait_until(lambda: "first_byte_timeout" in server.log, "the warning")
     assert "hang.php" in server.log
     assert not is_alive(int(first))
 

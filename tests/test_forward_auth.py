@@ -146,7 +146,7 @@ def test_scripts_get_the_user_of_the_endpoint_and_none_of_the_client(serve, site
         endpoint.response = f"HTTP/1.1 200 OK\r\n{named}Content-Length: 0\r\n\r\n".encode()
         seen = variables("/env", *spoofed)
         assert seen.get("REMOTE_USER") == user and "HTTP_X_USER" not in seen and "eve" not in seen.values()
-    # Nor where the same site asks nobody: the application behind may be the same.
+    # Nor where the same site requires no authentication: the application behind may be the same.
     seen = variables("/public/env", *spoofed)
     assert "REMOTE_USER" not in seen and "eve" not in seen.values()
 

@@ -207,7 +207,7 @@ def test_a_reload_while_the_new_process_starts_is_not_lost(upgradable, tmp_path)
     (tmp_path / "go").touch()
     second = wait_until(lambda: (pid := pid_of(here.admin)) != here.pid and pid, "the new process")
     try:
-        # It is told to read the configuration again.
+        # It receives the command to read the configuration again.
         wait_until(lambda: here.server.log.count("reloaded") == 2, "the reload of the new process")
         assert here.server.get("/a")[1]["x-new"] == "1"
         assert here.server.process.wait(20) == 0

@@ -12,7 +12,7 @@ FIRST = 3
 
 
 class Manager:
-    """A service manager: a datagram socket that is told things, and listening sockets that it passes."""
+    """A service manager: a datagram socket that receives notifications, and listening sockets that it passes."""
 
     def __init__(self, path):
         self.address = str(path)

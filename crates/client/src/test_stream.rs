@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// What the other side does when all that was written so far has arrived.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
-    /// Waits until it has received so many bytes in total.
+    /// Waits until it has received this number of bytes in total.
     Await(usize),
     /// Sends these bytes.
     Send(Vec<u8>),

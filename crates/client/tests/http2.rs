@@ -121,7 +121,7 @@ fn requests_at_the_same_time_share_a_connection() {
     });
 }
 
-/// A body of so many chunks of 10,000 bytes.
+/// A body of this number of chunks of 10,000 bytes.
 struct Chunks(usize);
 
 impl Body for Chunks {

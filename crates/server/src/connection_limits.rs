@@ -132,7 +132,7 @@ impl Eviction {
         self.soft.store(soft, Ordering::Relaxed);
     }
 
-    /// A new connection is the last of so many.
+    /// A new connection makes it this many.
     pub(crate) fn make_room(&self, open: usize) {
         if open > self.soft.load(Ordering::Relaxed) {
             self.evict_one();

@@ -93,7 +93,7 @@ pub(crate) struct Look {
     pub(crate) counts: [u64; STATES],
 }
 
-/// For so many milliseconds a connection that has not sent a complete request is not closed to make room: where all others
+/// For this many milliseconds a connection that has not sent a complete request is not closed to make room: where all others
 /// are busy, it would be the next new connection, before the client of the first could send anything.
 const GRACE: u64 = 1_000;
 

@@ -32,7 +32,10 @@ impl CheckRules {
     pub(super) fn read(route: &Route, handler: &Handler, report: Report<'_>) -> Self {
         let access = (route.allow.is_some() || route.deny.is_some()).then(|| {
             if let Some(list) = route.allow.as_ref().filter(|list| list.is_empty()) {
-                report(&list.span, "allow: the list is empty, so that nobody could ask".into());
+                report(
+                    &list.span,
+                    "allow: the list is empty, so that every client is rejected".into(),
+                );
             }
             let allow = networks("allow", list(&route.allow), report);
             Access::new(&allow, &networks("deny", list(&route.deny), report))
@@ -115,7 +118,7 @@ fn auth(route: &Route, report: Report<'_>) -> Option<AuthRules> {
             );
             let most = table.attempts.as_ref().map_or(10, |at| at.value);
             if let Some(at) = table.attempts.as_ref().filter(|at| at.value == 0) {
-                report(&at.span, "auth: attempts is 0, so that nobody could log in".into());
+                report(&at.span, "auth: attempts is 0, so that no user could log in".into());
             }
             Some(AuthRules::Basic(BasicRules {
                 path: path.value.clone(),

@@ -35,9 +35,9 @@ pub(super) struct Pressure {
 
 /// How many victims are found at a time.
 const FOUND: usize = 1024;
-/// So many times a tick only those of the first class are kept, as others of that class may come before the next is due.
+/// The number of times in a tick that only those of the first class are kept, as others of that class may come before the next is due.
 const LOOKS: usize = 16;
-/// An address may have so many connections without a complete request, and a share of all, before they go first.
+/// The number of connections that an address may have without a complete request, and a share of all, before they go first.
 const FEW: usize = 16;
 const SHARE: usize = 16;
 /// A rank is a class and, within it, milliseconds of the worker's clock.

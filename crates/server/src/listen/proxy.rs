@@ -15,7 +15,7 @@ const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 const LONGEST_LINE: usize = 107;
 /// Version 2's header may carry more than addresses, up to this many bytes.
 const LONGEST_HEADER: usize = 16 + 4096;
-/// There is room for so many bytes in each read: mostly more than the header.
+/// The bytes that each read has room for: mostly more than the header.
 const READ: usize = 2048;
 
 /// Reads what the proxy says, in as many reads as it arrives in. Also returns what has arrived behind it: the client's
@@ -44,7 +44,7 @@ pub(crate) async fn read(
 
 #[derive(Debug, PartialEq, Eq)]
 enum Parsed {
-    /// The header has so many bytes.
+    /// The header is complete, with this length.
     Whole(Addresses, usize),
     More,
     Malformed,

@@ -45,7 +45,7 @@ pub(crate) struct Plan {
     pub(crate) states_length: bool,
     /// Bytes of the request's body to read before the response; all when it has fewer.
     pub(crate) read: usize,
-    /// Ends a streamed body after so many bytes, before its end.
+    /// Ends a streamed body after this number of bytes, before its end.
     pub(crate) fail: Option<usize>,
     /// Sends early hints first.
     pub(crate) hints: bool,

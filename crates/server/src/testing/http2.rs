@@ -177,7 +177,7 @@ impl Http2 {
         }
     }
 
-    /// Lets the server send so many more bytes on a stream, 0 for the connection.
+    /// Lets the server send `bytes` further bytes on a stream, 0 for the connection.
     pub(crate) fn open_window(&mut self, stream: u32, bytes: u32) {
         let mut frames = Vec::new();
         write_window_update(stream, bytes, &mut frames);

@@ -74,7 +74,7 @@ impl Worker {
         before.flush_log();
         before.sweep();
         ctx.cache.borrow_mut().take_over(&before.cache, |site| ctx.shared.sites.has(site));
-        // Those that wait for a request let go of what was.
+        // Those that wait for a request release the previous configuration.
         self.connections.wake_idle();
     }
 
@@ -91,8 +91,8 @@ impl Worker {
         }
     }
 
-    /// Stops accepting and lets answers under way finish. Connections that wait for a request are
-    /// closed after `grace`, in which they are told of the end with the answer to one more.
+    /// Stops accepting and lets responses in progress finish. Connections that wait for a request are
+    /// closed after `grace`; the response to one further request announces the close.
     pub(crate) async fn drain(&self, grace: Duration) {
         self.draining.set(true);
         self.drain.notify_waiters();

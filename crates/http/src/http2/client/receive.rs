@@ -181,7 +181,7 @@ impl Connection {
             return Err(ConnectionError::new(ErrorCode::FlowControlError, reason));
         }
         let Some(stream) = self.streams.get_mut(&id) else {
-            // The stream was reset while the data was on its way; nobody will consume it.
+            // The stream was reset while the data was on its way; no caller will consume it.
             self.consumed(id, payload.len(), out);
             return Ok(None);
         };

@@ -51,7 +51,7 @@ pub struct Server {
     /// The most connections at once, over all workers; past it newcomers wait in the backlog. Half
     /// of the descriptor limit when absent.
     pub connections: Option<At<usize>>,
-    /// From so many connections on, each new one has another one closed: one that is idle, or that has not sent a
+    /// From this number of connections on, each new one has another one closed: one that is idle, or that has not sent a
     /// complete request. 90 % of `connections` when absent.
     pub connections_soft: Option<At<usize>>,
     /// The most connections of one address, or of one IPv6 network of /64; further ones are closed at

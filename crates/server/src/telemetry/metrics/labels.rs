@@ -29,7 +29,7 @@ pub(crate) fn label(site: &str, route: &str) -> Label {
         names.push((site.into(), route.into()));
         names.len() - 1
     });
-    // The fallback is unreachable: no process has so many routes.
+    // The fallback is unreachable: no process has that many routes.
     Label(u32::try_from(place + 1).unwrap_or(0))
 }
 

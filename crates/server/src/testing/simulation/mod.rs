@@ -1,7 +1,7 @@
 //! Deterministic simulation. From a seed follow clients, their requests, the handlers' behaviour, faults and their order;
 //! what has to hold is checked after each step.
 //!
-//! `DUNLIN_SIMULATION=SEED` runs one seed and prints its steps, `DUNLIN_SIMULATION_SEEDS=NUMBER` so many seeds from
+//! `DUNLIN_SIMULATION=SEED` runs one seed and prints its steps, `DUNLIN_SIMULATION_SEEDS=NUMBER` that number of seeds from
 //! `DUNLIN_SIMULATION_FROM` on.
 
 mod client;

@@ -16,7 +16,7 @@ pub(super) const REQUEST: u8 = 1;
 pub(super) const REQUEST_WITH_BODY: u8 = 2;
 pub(super) const BODY: u8 = 3;
 pub(super) const BODY_END: u8 = 4;
-/// So many more bytes of the response may be sent.
+/// Allows this number of further bytes of the response.
 pub(super) const ROOM: u8 = 5;
 /// The client has left.
 pub(super) const CANCEL: u8 = 6;
@@ -29,7 +29,7 @@ pub(super) enum Frame {
     End(Bytes),
     /// The whole response.
     Whole(Bytes),
-    /// So many more bytes of the body may be sent.
+    /// Allows this number of further bytes of the body.
     Room(usize),
     /// The application is loaded from these files, as NUL-terminated paths. The frame belongs to no request.
     Loaded(Bytes),

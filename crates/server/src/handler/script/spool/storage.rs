@@ -33,7 +33,7 @@ pub(in super::super) struct Share {
 
 /// Memory for bodies that did not arrive completely with their first bytes.
 const MEMORY: u64 = 32 << 20;
-/// The default limit of files is at least this, and at least so many of the largest bodies.
+/// The default limit of files is at least this, and at least this multiple of the largest body.
 const FILES: u64 = 1 << 30;
 const LARGEST_BODIES: u64 = 4;
 
@@ -49,7 +49,7 @@ impl Storage {
         }
     }
 
-    /// Applies a new configuration. StoredContent bodies stay.
+    /// Applies a new configuration. Stored bodies stay.
     pub(crate) fn set(&self, config: &Config) {
         self.files.most.store(limit(config), Ordering::Relaxed);
     }

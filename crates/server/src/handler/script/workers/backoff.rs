@@ -8,7 +8,7 @@ use crate::config::Local;
 
 /// The shortest pause after a worker that could not be started.
 const START_PAUSE: Duration = Duration::from_secs(1);
-/// After so many workers in a row that ended before they had responded, requests wait for no other.
+/// After this number of workers in a row that ended before they had responded, requests wait for no other.
 const HOPELESS: u32 = 4;
 /// The pause before a worker is replaced grows up to this.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
