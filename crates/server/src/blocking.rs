@@ -66,7 +66,7 @@ struct Inner {
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<Job>,
+    queue: VecDeque<ResponseFuture>,
     threads: usize,
     idle: usize,
     /// Of the jobs that run.
@@ -75,7 +75,7 @@ struct State {
     waiting: u64,
 }
 
-struct Job {
+struct ResponseFuture {
     weight: u64,
     run: Box<dyn FnOnce() + Send>,
 }
@@ -179,7 +179,7 @@ impl Pool {
             }
         }
         state.waiting = state.waiting.saturating_add(weight);
-        state.queue.push_back(Job { weight, run: Box::new(work) });
+        state.queue.push_back(ResponseFuture { weight, run: Box::new(work) });
         inner.changed.notify_one();
         Ok(())
     }
@@ -238,7 +238,7 @@ impl Inner {
 
 impl State {
     /// The next job, when its weight fits.
-    fn take(&mut self, bound: u64) -> Option<Job> {
+    fn take(&mut self, bound: u64) -> Option<ResponseFuture> {
         let weight = self.queue.front()?.weight;
         if self.weight > 0 && self.weight.saturating_add(weight) > bound {
             return None;

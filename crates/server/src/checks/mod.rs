@@ -35,7 +35,7 @@ pub(crate) use self::methods::Methods;
 pub(crate) use self::network::Network;
 pub(crate) use self::rate::{RateCounts, RateKey, RateLimit, RateRules};
 pub(crate) use self::throttle::{Limited, RouteCounts, Share, Throttle, ThrottleRules};
-use crate::response::Response;
+use crate::exchange::Response;
 use crate::worker::WorkerContext;
 
 /// The checks of a route. A check that the route does not configure is absent.
@@ -70,10 +70,45 @@ const ORDER: [fn(&Checks, &CheckInput<'_, '_>) -> Decision; 8] = [
     },
 ];
 
+/// Index of the redirect to TLS in [`ORDER`].
+const HTTPS: usize = 0;
 /// Index of the rate limits in [`ORDER`].
 const LIMITS: usize = 4;
 /// Index in [`ORDER`] from which all checks belong to the throttle.
 const THROTTLE: usize = LIMITS + 1;
+
+/// The checks that apply to a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Selection {
+    https: bool,
+    limits: bool,
+    throttle: bool,
+}
+
+impl Selection {
+    /// All checks of the route.
+    pub(crate) const ALL: Self = Self { https: true, limits: true, throttle: true };
+
+    /// The checks of the target route of an internal redirect. `before` are the checks of the original route: limits apply
+    /// once per request.
+    pub(crate) fn after_redirect(before: Option<&Checks>) -> Self {
+        Self {
+            https: false,
+            limits: before.is_none_or(|checks| checks.limits.is_empty()),
+            throttle: before.is_none_or(|checks| checks.throttle.is_none()),
+        }
+    }
+
+    #[inline]
+    fn has(self, number: usize) -> bool {
+        match number {
+            HTTPS => self.https,
+            LIMITS => self.limits,
+            THROTTLE.. => self.throttle,
+            _ => true,
+        }
+    }
+}
 
 /// The request that a check examines.
 pub(crate) struct CheckInput<'a, 'r> {
@@ -131,39 +166,19 @@ impl Checks {
         }
     }
 
-    /// Runs the checks of the target route of an internal redirect, from index `first`. `before` are the checks of
-    /// the original route: limits apply once per request.
-    pub(crate) fn check_redirected(
-        &self,
-        input: &CheckInput<'_, '_>,
-        before: Option<&Self>,
-        first: usize,
-    ) -> (usize, Decision) {
-        let is_limited = before.is_some_and(|checks| !checks.limits.is_empty());
-        let is_throttled = before.is_some_and(|checks| checks.throttle.is_some());
-        self.run_selected(input, first, |number| match number {
-            0 => false,
-            LIMITS => !is_limited,
-            THROTTLE.. => !is_throttled,
-            _ => true,
-        })
-    }
-
-    /// Runs the checks from index `first` until one does not allow the request. Returns the index of that check:
+    /// Runs the `selected` checks from index `first` until one does not allow the request. Returns the index of that check:
     /// when it makes the request wait, the caller continues behind it.
-    pub(crate) fn check(&self, input: &CheckInput<'_, '_>, first: usize) -> (usize, Decision) {
-        self.run_selected(input, first, |_| true)
-    }
-
     #[inline]
-    fn run_selected(
+    pub(crate) fn check(
         &self,
         input: &CheckInput<'_, '_>,
+        selected: Selection,
         first: usize,
-        is_selected: impl Fn(usize) -> bool,
     ) -> (usize, Decision) {
-        let checks = ORDER.iter().enumerate().skip(first);
-        for (number, check) in checks.filter(|(number, _)| is_selected(*number)) {
+        for (number, check) in ORDER.iter().enumerate().skip(first) {
+            if !selected.has(number) {
+                continue;
+            }
             match check(self, input) {
                 Decision::Allow => {}
                 decision => return (number, decision),

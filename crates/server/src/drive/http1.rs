@@ -29,8 +29,8 @@ use super::patience::Patience;
 use crate::checks::ConnectionPace;
 use crate::config::Persistence as Personality;
 use crate::connections::Waiting;
+use crate::exchange::ResponseFuture;
 use crate::listen::{Accepted, Permit};
-use crate::route::Job;
 use crate::telemetry::{ConnectionStart, ReadTimes};
 use crate::transport::{Ends, Peer, Transport};
 use crate::worker::{Buffers, DeferredRecord, Output, WorkerContext};
@@ -96,7 +96,7 @@ enum Stage {
 }
 
 struct Handling {
-    job: Job,
+    job: ResponseFuture,
     /// Earlier responses that go before this one.
     before: Output,
     log: Option<Box<DeferredRecord>>,

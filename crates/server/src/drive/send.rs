@@ -12,7 +12,7 @@ use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::cache::ContentFile;
-use crate::response::{Body, Piece};
+use crate::exchange::{Body, Piece};
 use crate::tls::Session;
 use crate::transport::Transport;
 #[cfg(test)]

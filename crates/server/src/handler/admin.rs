@@ -8,10 +8,10 @@ use dunlin_http::semantics::Method;
 use serde_json::json;
 
 use crate::control::Action;
+use crate::exchange::Response;
 #[cfg(debug_assertions)]
 use crate::handler::break_out;
 use crate::handler::status;
-use crate::response::Response;
 use crate::route::{Direction, Reply, Routed, error_response};
 use crate::telemetry::RouteTelemetry;
 use crate::worker::{SharedState, WorkerContext};
@@ -52,7 +52,7 @@ pub(crate) fn answer(ctx: &Rc<WorkerContext>, request: &Request<'_>) -> Routed {
 
 fn command(ctx: &Rc<WorkerContext>, action: Action) -> Reply {
     let commands = ctx.shared.commands.clone();
-    Reply::Job(Box::pin(async move {
+    Reply::Future(Box::pin(async move {
         let (status, text) = match commands.give(action).await {
             Ok(text) => (200, text),
             Err(text) => (409, text),

@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use serde_json::{Map, Value, json};
 
-use crate::response::Response;
+use crate::exchange::Response;
 use crate::route::Reply;
 
 /// Whether this process was started for such a test.
@@ -29,7 +29,7 @@ pub(crate) fn answer(query: &[u8]) -> Reply {
         let what = "outside=DIRECTORY&root=DIRECTORY&victim=PROCESS\n";
         return Response::with_text(400, "text/plain", what).into();
     };
-    Reply::Job(Box::pin(async move {
+    Reply::Future(Box::pin(async move {
         let in_loop = aims.try_all();
         let in_blocking = tokio::task::spawn_blocking(move || aims.try_all()).await;
         let text = json!({ "loop": in_loop, "blocking": in_blocking.unwrap_or_default() });

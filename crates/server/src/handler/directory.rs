@@ -11,9 +11,9 @@ use smallvec::SmallVec;
 
 use super::listing::{self, Links, Sort};
 use crate::config::Symlinks;
+use crate::exchange::Response;
 use crate::handler::file::{Mode, Protected, apply_edits};
-use crate::response::Response;
-use crate::route::{Subject, error_response};
+use crate::route::{RouteMatch, error_response};
 
 /// Maximum number of entries in a listing.
 const MAX_ENTRIES_ENTRIES: usize = 10_000;
@@ -21,12 +21,12 @@ const MAX_ENTRIES_ENTRIES: usize = 10_000;
 /// Lists `directory` as JSON for clients that prefer it, otherwise as HTML. Blocks; for the pool for listings.
 pub(crate) fn respond(
     request: &Request<'_>,
-    subject: &Subject<'_>,
+    matched: &RouteMatch<'_>,
     directory: File,
     protected: &Protected,
 ) -> Response {
-    let settings = subject.settings;
-    let listing = links(subject).and_then(|links| {
+    let settings = matched.settings;
+    let listing = links(matched).and_then(|links| {
         // Omit names that would get 404.
         let leave = |stat: &Stat| protected.covers(stat, Mode::Blocking).unwrap_or(true);
         listing::read(&directory, settings.hidden, &links, MAX_ENTRIES_ENTRIES, &leave)
@@ -34,17 +34,17 @@ pub(crate) fn respond(
     let mut entries = match listing {
         Ok(entries) => entries,
         Err(error) => {
-            tracing::error!("{}: {error}", String::from_utf8_lossy(subject.path));
+            tracing::error!("{}: {error}", String::from_utf8_lossy(matched.path));
             return error_response(500, true);
         }
     };
-    let (sort, order) = Sort::from_query(subject.query);
+    let (sort, order) = Sort::from_query(matched.query);
     let accept: SmallVec<[&[u8]; 2]> = request.values(FieldName::Accept).collect();
     let mut response = if prefers_json(&accept) {
-        let text = listing::json(&mut entries, subject.path, sort, order);
+        let text = listing::json(&mut entries, matched.path, sort, order);
         Response::with_text(200, "application/json", text)
     } else {
-        let text = listing::html(&mut entries, subject.path, sort, order);
+        let text = listing::html(&mut entries, matched.path, sort, order);
         let mut response = Response::with_text(200, "text/html; charset=utf-8", text);
         response.fields.push("Content-Security-Policy", &*listing::CSP);
         response
@@ -59,15 +59,15 @@ pub(crate) fn respond(
 }
 
 /// The symlinks that requests of the route can follow, so that the listing shows only these.
-fn links<'a>(subject: &Subject<'a>) -> io::Result<Links<'a>> {
-    let settings = subject.settings;
+fn links<'a>(matched: &RouteMatch<'a>) -> io::Result<Links<'a>> {
+    let settings = matched.settings;
     Ok(match settings.symlinks {
         Symlinks::Deny => Links::Leave,
         Symlinks::Follow => Links::Follow,
         Symlinks::Beneath => {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let root = open(&settings.root, flags, rustix::fs::Mode::empty())?;
-            Links::Beneath { root, path: subject.path.strip_prefix(b"/").unwrap_or(subject.path) }
+            Links::Beneath { root, path: matched.path.strip_prefix(b"/").unwrap_or(matched.path) }
         }
     })
 }

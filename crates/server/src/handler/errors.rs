@@ -14,9 +14,8 @@ use super::media_type::ContentType;
 use super::script::rewritten;
 use crate::cache::Resource;
 use crate::config::{Handler, Mapping, Settings};
-use crate::response::{Body, Piece, Response};
-use crate::route::{Incoming, Reply, Subject, Via, complete, handle};
-use crate::stream;
+use crate::exchange::{Body, Incoming, Piece, Response, stream};
+use crate::route::{Reply, RouteMatch, Via, complete, handle};
 use crate::worker::WorkerContext;
 
 /// What an error response says besides its status.
@@ -36,33 +35,33 @@ const CONDITIONS: [&str; 6] =
 pub(crate) fn reply(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
-    subject: &Subject<'_>,
+    matched: &RouteMatch<'_>,
     status: u16,
     details: Details,
 ) -> Reply {
-    let settings = subject.settings;
-    let page = settings.error_pages.get(&status).filter(|_| subject.via.error.is_none());
+    let settings = matched.settings;
+    let page = settings.error_pages.get(&status).filter(|_| matched.via.error.is_none());
     let Some(page) = page else { return plain(settings, status, request, &details).into() };
     let (path, query) = match page.split_once('?') {
         Some((path, query)) => (path, Some(query)),
         None => (&**page, None),
     };
-    let owner = subject.site.route(path.as_bytes());
+    let owner = matched.site.route(path.as_bytes());
     if is_made(owner, path.as_bytes()) {
-        return by_route(ctx, request, subject, (path, query), status, details)
+        return by_route(ctx, request, matched, (path, query), status, details)
             .unwrap_or_else(|details| plain(settings, status, request, &details).into());
     }
     let (ctx, path) = (Rc::clone(ctx), path.to_owned());
-    let (request, subject) = (request.to_owned(), subject.to_owned());
-    Reply::Job(Box::pin(async move {
-        let (settings, request) = (&subject.settings, request.as_request());
-        match find_page(&ctx, &subject.site, path.as_bytes()).await {
+    let (request, matched) = (request.to_owned(), matched.to_owned());
+    Reply::Future(Box::pin(async move {
+        let (settings, request) = (&matched.settings, request.as_request());
+        match find_page(&ctx, &matched.site, path.as_bytes()).await {
             Some(resource) => {
                 let response = with_content(settings, status, &resource);
                 finish(response, settings, &request, &details.fields)
             }
             None => {
-                log_missing(&subject.borrow(), &path, status);
+                log_missing(&matched.borrow(), &path, status);
                 plain(settings, status, &request, &details)
             }
         }
@@ -85,7 +84,7 @@ fn is_made(settings: &Settings, path: &[u8]) -> bool {
 fn by_route(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
-    subject: &Subject<'_>,
+    matched: &RouteMatch<'_>,
     (path, query): (&str, Option<&str>),
     status: u16,
     details: Details,
@@ -96,16 +95,16 @@ fn by_route(
     if read != Ok(Some(bytes.len())) {
         return Err(details);
     }
-    let page = Subject {
-        settings: subject.site.route(path.as_bytes()),
+    let page = RouteMatch {
+        settings: matched.site.route(path.as_bytes()),
         path: path.as_bytes(),
         query: query.map(str::as_bytes),
-        via: Via { error: Some(status), ..subject.via },
-        ..*subject
+        via: Via { error: Some(status), ..matched.via },
+        ..*matched
     };
-    let (page, subject, context) = (page.to_owned(), subject.to_owned(), subject.context.cloned());
+    let (page, matched, context) = (page.to_owned(), matched.to_owned(), matched.context.cloned());
     let ctx = Rc::clone(ctx);
-    Ok(Reply::Exchange(Box::new(move |incoming| {
+    Ok(Reply::Streaming(Box::new(move |incoming| {
         Box::pin(async move {
             let request = Request::new(&bytes, &head);
             let reply = handle(&ctx, &request, &page.borrow().with(context.as_ref())).reply;
@@ -116,10 +115,10 @@ fn by_route(
                 ..incoming
             };
             let mut response = Box::pin(complete(&request, reply, incoming)).await;
-            let settings = &subject.settings;
+            let settings = &matched.settings;
             if response.is_error {
                 let path = String::from_utf8_lossy(&page.path);
-                log_missing(&subject.borrow(), &path, status);
+                log_missing(&matched.borrow(), &path, status);
                 return plain(settings, status, &request, &details);
             }
             if response.status == 200 {
@@ -133,13 +132,13 @@ fn by_route(
     })))
 }
 
-fn log_missing(subject: &Subject<'_>, page: &str, status: u16) {
+fn log_missing(matched: &RouteMatch<'_>, page: &str, status: u16) {
     tracing::warn!(
         status,
         "the error page {page} of route {:?} of site {} is not there; check `error_pages` and that its route has the \
          file or runs it",
-        subject.settings.pattern,
-        subject.site.name,
+        matched.settings.pattern,
+        matched.site.name,
     );
 }
 

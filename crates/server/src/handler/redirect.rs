@@ -6,16 +6,20 @@ use dunlin_http::semantics::status::reason;
 use dunlin_http::{FieldName, Request};
 
 use crate::config::{Redirect, Settings, push_query};
+use crate::exchange::Response;
 use crate::handler::error_page;
 use crate::handler::file::apply_to_message;
-use crate::response::Response;
-use crate::route::Subject;
+use crate::route::RouteMatch;
 
 /// Redirects the client to the target of the route.
-pub(crate) fn respond(request: &Request<'_>, subject: &Subject<'_>, rule: &Redirect) -> Response {
+pub(crate) fn respond(
+    request: &Request<'_>,
+    matched: &RouteMatch<'_>,
+    rule: &Redirect,
+) -> Response {
     let host = request.field(FieldName::Host).unwrap_or_default();
-    let location = location(rule, subject.path, subject.query, host);
-    redirect(subject.settings, rule.status, &location)
+    let location = location(rule, matched.path, matched.query, host);
+    redirect(matched.settings, rule.status, &location)
 }
 
 /// The Location of the route's redirect for a decoded path.
@@ -30,10 +34,10 @@ pub(crate) fn location(rule: &Redirect, path: &[u8], query: Option<&[u8]>, host:
 }
 
 /// Redirects the client from `/a` to `/a/`, so that relative links in the index file work. The method stays the same.
-pub(crate) fn to_slash(request: &Request<'_>, subject: &Subject<'_>) -> Response {
-    let location = slash_location(subject.path, subject.query);
+pub(crate) fn to_slash(request: &Request<'_>, matched: &RouteMatch<'_>) -> Response {
+    let location = slash_location(matched.path, matched.query);
     let is_read = matches!(request.method(), Method::Get | Method::Head);
-    redirect(subject.settings, if is_read { 301 } else { 308 }, &location)
+    redirect(matched.settings, if is_read { 301 } else { 308 }, &location)
 }
 
 /// The Location of the same path with a slash at its end.

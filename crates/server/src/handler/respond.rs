@@ -1,8 +1,8 @@
 //! Fixed responses from the configuration.
 
 use crate::config::{Respond, Settings};
+use crate::exchange::Response;
 use crate::handler::file::apply_edits;
-use crate::response::Response;
 
 /// The fixed response of a route, for every method.
 pub(crate) fn respond(settings: &Settings, fixed: &Respond) -> Response {

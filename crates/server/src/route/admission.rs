@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dunlin_http::semantics::path;
 use dunlin_http::{FieldName, Request, RequestError};
 
-use super::{Origin, Routed, Site, Subject, Via, dispatch, refuse, routed, unrouted};
+use super::{Origin, RouteMatch, Routed, Site, Via, dispatch, refuse, routed, unrouted};
 use crate::checks::{Client, to_https};
 use crate::handler::file::apply_to_message;
 use crate::handler::{error_page, errors};
@@ -126,7 +126,7 @@ fn redirect_to_tls(
     path::decode(raw_path, &mut path).ok()?;
     let settings = site.route(&path);
     let port = settings.checks.as_ref()?.https.as_ref()?.redirect?;
-    let subject = Subject {
+    let matched = RouteMatch {
         site,
         settings,
         raw_path,
@@ -136,6 +136,6 @@ fn redirect_to_tls(
         context: None,
         via: Via::default(),
     };
-    let reply = refuse(ctx, request, &subject, to_https(request, port));
+    let reply = refuse(ctx, request, &matched, to_https(request, port));
     Some(routed(site, settings, reply, false, None))
 }

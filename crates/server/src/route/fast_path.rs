@@ -8,7 +8,7 @@ use dunlin_http::semantics::target::{self, Target};
 use dunlin_http::{FieldName, Request};
 
 use super::{
-    CachedResponse, Reply, Routed, Site, Subject, Via, enter, find_site, is_admitted, routed,
+    CachedResponse, Reply, RouteMatch, Routed, Site, Via, enter, find_site, is_admitted, routed,
 };
 use crate::cache::worker_cache::{CacheEntry, WorkerCache};
 use crate::checks::{Client, RequestContext};
@@ -70,10 +70,10 @@ pub(crate) fn fast_path<'f>(
     };
     if entry.settings.checks.is_some() || ctx.needs_timings() {
         let (settings, raw_path, via) = (&entry.settings, path, Via::default());
-        let subject =
-            Subject { site, settings, raw_path, path: b"", query, client, context: None, via };
+        let matched =
+            RouteMatch { site, settings, raw_path, path: b"", query, client, context: None, via };
         let at_once = cached.prebuilt(short).map(|prebuilt| prebuilt.sent(method).len() as u64);
-        return Some(pass_gates(ctx, request, &subject, (entry, cached), at_once));
+        return Some(pass_gates(ctx, request, &matched, (entry, cached), at_once));
     }
     ctx.count_hit();
     Some(FastPath::Response(FastResponse { cached, site: site.index, context: None }))
@@ -82,22 +82,22 @@ pub(crate) fn fast_path<'f>(
 fn pass_gates<'f>(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
-    subject: &Subject<'_>,
+    matched: &RouteMatch<'_>,
     (entry, cached): (&Rc<CacheEntry>, CachedResponse<&'f CacheEntry>),
     at_once: Option<u64>,
 ) -> FastPath<'f> {
-    let context = match enter(ctx, subject.client, request, subject, at_once) {
+    let context = match enter(ctx, matched.client, request, matched, at_once) {
         Ok(context) => context,
         Err(stopped) => return FastPath::Routed(stopped),
     };
     ctx.count_hit();
     if !context.as_ref().is_some_and(|context| context.has_fields()) {
-        return FastPath::Response(FastResponse { cached, site: subject.site.index, context });
+        return FastPath::Response(FastResponse { cached, site: matched.site.index, context });
     }
     let CachedResponse { coding, not_modified, cache, content, .. } = cached;
     let entry = Rc::clone(entry);
     let reply = Reply::Cached(CachedResponse { entry, coding, not_modified, cache, content });
-    FastPath::Routed(Box::new(routed(subject.site, subject.settings, reply, false, context)))
+    FastPath::Routed(Box::new(routed(matched.site, matched.settings, reply, false, context)))
 }
 
 /// What [`fast_path`] asks of the configuration, beside each other.

@@ -10,9 +10,10 @@ use dunlin_http::{FieldLines, Request};
 
 use super::count_poll;
 use crate::clock;
-use crate::response::{Body, Piece, Response, Stream, StreamKind};
-use crate::route::{Incoming, Job, Reply};
-use crate::stream;
+use crate::exchange::{
+    Body, Incoming, Piece, Response, ResponseFuture, Stream, StreamKind, stream,
+};
+use crate::route::Reply;
 
 /// Requests for this path are answered by the handler, once they have passed the checks of their route.
 pub(crate) const PATH: &str = "/test";
@@ -58,7 +59,7 @@ pub(crate) enum Kind {
     #[default]
     Ready,
     /// Later, without a look at the request's body.
-    Job,
+    ResponseFuture,
     /// Later, and it reads the request's body.
     Exchange,
 }
@@ -83,7 +84,7 @@ impl Plan {
             id: id as u64,
             kind: match kind {
                 0 => Kind::Ready,
-                1 => Kind::Job,
+                1 => Kind::ResponseFuture,
                 _ => Kind::Exchange,
             },
             size: size as usize,
@@ -134,9 +135,9 @@ pub(crate) fn reply(path: &[u8], request: &Request<'_>) -> Option<Reply> {
     let plan = Plan::parse(target.split_once('?')?.1)?;
     Some(match plan.kind {
         Kind::Ready => ready(&plan, 0).into(),
-        Kind::Job => {
+        Kind::ResponseFuture => {
             let running = Running::begin();
-            Reply::Job(Box::pin(async move {
+            Reply::Future(Box::pin(async move {
                 let _running = running;
                 clock::sleep(Duration::from_millis(plan.delay)).await;
                 ready(&plan, 0)
@@ -144,8 +145,9 @@ pub(crate) fn reply(path: &[u8], request: &Request<'_>) -> Option<Reply> {
         }
         Kind::Exchange => {
             let running = Running::begin();
-            let begin = move |incoming| -> Job { Box::pin(exchange(plan, incoming, running)) };
-            Reply::Exchange(Box::new(begin))
+            let begin =
+                move |incoming| -> ResponseFuture { Box::pin(exchange(plan, incoming, running)) };
+            Reply::Streaming(Box::new(begin))
         }
     })
 }

@@ -233,7 +233,7 @@ fn requests() -> Vec<Message> {
         get("/a.txt").with("x-large", "x".repeat(12_000)).with("x-larger", "x".repeat(24_000)),
     );
     // Handlers.
-    for kind in [Kind::Ready, Kind::Job, Kind::Exchange] {
+    for kind in [Kind::Ready, Kind::ResponseFuture, Kind::Exchange] {
         for (size, chunk) in [(0, 0), (10, 0), (10, 3), (50_000, 0), (50_000, 4_000)] {
             if chunk > 0 && kind != Kind::Exchange {
                 continue;
@@ -246,7 +246,7 @@ fn requests() -> Vec<Message> {
             for length in [0, 1, 900, 5_000] {
                 // A handler that responds without the body may respond before the body is too large, which depends on the
                 // protocol's frames.
-                if kind == Kind::Job && length == 5_000 {
+                if kind == Kind::ResponseFuture && length == 5_000 {
                     continue;
                 }
                 let (read, hints) = (length, length == 900);

@@ -19,11 +19,9 @@ use dunlin_http::{BodyLength, FieldLines, FieldName, Head, Request};
 
 use super::fields;
 use crate::checks::{CheckInput, Client, Decision, Rejection, RequestContext, Scheme};
-use crate::early_hints::EarlyHints;
+use crate::exchange::{EarlyHints, Incoming, Piece, Response, stream};
 use crate::handler::file;
-use crate::response::{Piece, Response};
-use crate::route::{self, Incoming, Origin, Reply};
-use crate::stream;
+use crate::route::{self, Origin, Reply};
 use crate::telemetry::ScriptContext;
 use crate::tls;
 use crate::worker::WorkerContext;
@@ -281,7 +279,7 @@ async fn within(
     let client = Client { is_subrequest: true, ..context.client.admitted() };
     let routed = route::dispatch(ctx, client, Origin::Server, &request, &mut Vec::new());
     let mut response = match routed.map_err(|_| malformed())?.reply {
-        Reply::Exchange(begin) => {
+        Reply::Streaming(begin) => {
             begin(Incoming {
                 body: stream::empty(),
                 length: BodyLength::None,

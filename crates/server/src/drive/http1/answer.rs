@@ -16,8 +16,8 @@ use crate::cache::StoredContent;
 use crate::cache::worker_cache::{CacheEntry, Prebuilt};
 use crate::checks::{Client, Pacer, RequestContext};
 use crate::config::Persistence as Personality;
+use crate::exchange::{Body, Piece, Response};
 use crate::handler::{admin, file};
-use crate::response::{Body, Piece, Response};
 use crate::route::{self, CachedResponse, Direction, FastPath, FastResponse, Reply};
 use crate::telemetry::{RequestTelemetry, RouteTelemetry};
 use crate::worker::{
@@ -169,7 +169,7 @@ impl Connection {
         };
         let is_head = request.method() == Method::Head;
         if self.engine.has_body() {
-            let taken = matches!(reply, Reply::Exchange(_));
+            let taken = matches!(reply, Reply::Streaming(_));
             if let BodyLength::Known(length) = self.engine.body_length()
                 && length > body_limit
             {
@@ -212,7 +212,7 @@ impl Connection {
                 let log = deferred_record(request, telemetry);
                 self.send_response(*response, is_head, log, output)
             }
-            Reply::Job(job) => {
+            Reply::Future(job) => {
                 let before = match self.flush_before(output) {
                     Ok(before) => before,
                     Err(next) => return Some(next),
@@ -220,7 +220,7 @@ impl Connection {
                 let log = deferred_record(request, telemetry);
                 Some(Next::Handle(Box::new(Handling { job, before, log, is_head })))
             }
-            Reply::Exchange(begin) => {
+            Reply::Streaming(begin) => {
                 let before = match self.flush_before(output) {
                     Ok(before) => before,
                     Err(next) => return Some(next),

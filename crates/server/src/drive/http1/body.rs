@@ -5,7 +5,7 @@ use dunlin_http::http1::BodyEvent;
 
 use super::super::body_limits::BodyLimits;
 use super::{Connection, Next};
-use crate::response::Response;
+use crate::exchange::Response;
 use crate::route;
 use crate::worker::{Completion, DeferredRecord, Output};
 

@@ -15,17 +15,15 @@ use super::{Connection, Next, Stage, Step};
 use crate::checks::Pacer;
 use crate::clock;
 use crate::connections::Waiting;
-use crate::early_hints::EarlyHints;
-use crate::response::{Response, Stream, StreamKind};
-use crate::route::{self, Incoming, Job};
-use crate::stream;
+use crate::exchange::{EarlyHints, Incoming, Response, ResponseFuture, Stream, StreamKind, stream};
+use crate::route::{self};
 use crate::telemetry::ScriptContext;
 use crate::worker::{Completion, DeferredRecord, Output, Pending, ResponseOutcome};
 
 /// A request whose handler is at work.
 pub(super) struct Exchange {
     /// Until the handler has answered.
-    job: Option<Job>,
+    job: Option<ResponseFuture>,
     /// What is sent before the handler's answer.
     early_hints: EarlyHints,
     /// Until the request's body has ended.
@@ -93,7 +91,7 @@ impl Connection {
     pub(super) fn begin_exchange(
         &mut self,
         request: &Request<'_>,
-        begin: route::Exchange,
+        begin: route::StreamingHandler,
         body_limit: u64,
         before: Output,
         mut log: Option<Box<DeferredRecord>>,

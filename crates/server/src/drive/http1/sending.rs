@@ -11,8 +11,8 @@ use super::super::send::{self, Outgoing, Sent};
 use super::{Connection, Next, Stage, Step};
 use crate::checks::Pacer;
 use crate::connections::Waiting;
+use crate::exchange::{Body, Piece};
 use crate::listen::most_unsent;
-use crate::response::{Body, Piece};
 use crate::worker::{Completion, DeferredRecord, Output, Pending, WorkerContext};
 
 /// An answer, or several, that the socket did not take at once.

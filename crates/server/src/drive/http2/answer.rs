@@ -13,11 +13,9 @@ use super::work::{Sending, UPLOAD, Upload, Work};
 use super::{Connection, Link, Parts};
 use crate::cache::StoredContent;
 use crate::clock;
-use crate::early_hints::EarlyHints;
+use crate::exchange::{Body, EarlyHints, Incoming, Piece, Response, StreamKind, stream};
 use crate::handler::file;
-use crate::response::{Body, Piece, Response, StreamKind};
-use crate::route::{self, CachedResponse, Direction, Incoming, Reply};
-use crate::stream;
+use crate::route::{self, CachedResponse, Direction, Reply};
 use crate::telemetry::{RequestTelemetry, ScriptContext};
 use crate::worker::{OutputRange, ResponseOutcome};
 
@@ -84,8 +82,8 @@ impl Connection {
                     return self.answer(link, work, out);
                 }
             }
-            Reply::Job(job) => work.job = Some(job),
-            Reply::Exchange(begin) => {
+            Reply::Future(job) => work.job = Some(job),
+            Reply::Streaming(begin) => {
                 let Ok(ends) = link.ends() else {
                     self.is_over = true;
                     return;

@@ -8,7 +8,7 @@ use dunlin_http::semantics::{is_field_value, is_token, status};
 
 use super::work::{Sending, Work};
 use super::{Connection, Link};
-use crate::stream;
+use crate::exchange::stream;
 use crate::worker::Completion;
 
 /// The head of such a message, as far as it has come.

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use super::work::{Sending, Work, warm};
 use super::{BATCH, Connection, Link};
 use crate::cache::ContentFile;
-use crate::response::{Body, Piece};
+use crate::exchange::{Body, Piece};
 use crate::worker::Completion;
 
 /// What came of filling a frame.

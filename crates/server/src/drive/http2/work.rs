@@ -12,10 +12,8 @@ use super::super::body_limits::BodyLimits;
 use super::message::MessageHead;
 use super::{Connection, Link, Parts};
 use crate::checks::{ConnectionPace, Pacer};
-use crate::early_hints::EarlyHints;
-use crate::response::{Body, Response, Stream, StreamKind};
-use crate::route::{self, Job};
-use crate::stream;
+use crate::exchange::{Body, EarlyHints, Response, ResponseFuture, Stream, StreamKind, stream};
+use crate::route::{self};
 use crate::telemetry::RequestTelemetry;
 use crate::worker::{Completion, DeferredRecord, OutputRange};
 
@@ -23,7 +21,7 @@ use crate::worker::{Completion, DeferredRecord, OutputRange};
 pub(super) struct Work {
     pub(super) id: u32,
     /// Until the handler has answered.
-    pub(super) job: Option<Job>,
+    pub(super) job: Option<ResponseFuture>,
     /// What the handler has sent before its answer, and where it comes from.
     pub(super) early_hints: Option<EarlyHints>,
     hints: Vec<FieldLines>,

@@ -14,7 +14,7 @@ fn requests() -> Vec<Message> {
     let exchange =
         Plan { id: 4, kind: Kind::Exchange, read: 100, size: 40, chunk: 7, ..Plan::default() };
     let ready = Plan { id: 2, size: 30, ..Plan::default() };
-    let job = Plan { id: 3, kind: Kind::Job, size: 30, ..Plan::default() };
+    let job = Plan { id: 3, kind: Kind::ResponseFuture, size: 30, ..Plan::default() };
     let content = |id, length| handler::content(id, 0..length);
     vec![
         Message::get("/a.txt"),

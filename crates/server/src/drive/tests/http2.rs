@@ -13,7 +13,7 @@ fn requests() -> Vec<Message> {
     let exchange =
         Plan { id: 4, kind: Kind::Exchange, read: 100, size: 40, chunk: 7, ..Plan::default() };
     let ready = Plan { id: 2, size: 30, ..Plan::default() };
-    let job = Plan { id: 3, kind: Kind::Job, size: 30, ..Plan::default() };
+    let job = Plan { id: 3, kind: Kind::ResponseFuture, size: 30, ..Plan::default() };
     vec![
         Message::get("/a.txt"),
         Message::get("/missing.txt"),
@@ -163,7 +163,7 @@ fn a_client_that_resets_at_each_byte_leaves_at_most_one_record_for_each_request(
 #[test]
 fn a_cancelled_stream_is_recorded_once_and_ends_its_handler() {
     let plans = [
-        Plan { id: 1, kind: Kind::Job, delay: 1000, ..Plan::default() },
+        Plan { id: 1, kind: Kind::ResponseFuture, delay: 1000, ..Plan::default() },
         Plan { id: 2, kind: Kind::Exchange, delay: 1000, ..Plan::default() },
         Plan { id: 3, kind: Kind::Exchange, read: 10, ..Plan::default() },
         Plan {

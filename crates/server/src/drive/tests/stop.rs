@@ -52,7 +52,7 @@ fn within_the_grace_another_request_is_answered_and_told_of_the_end() {
 #[test]
 fn a_request_under_way_is_answered_to_its_end() {
     let plans = [
-        Plan { id: 1, kind: Kind::Job, delay: 3000, size: 10, ..Plan::default() },
+        Plan { id: 1, kind: Kind::ResponseFuture, delay: 3000, size: 10, ..Plan::default() },
         Plan { id: 2, kind: Kind::Exchange, delay: 3000, size: 10, ..Plan::default() },
         Plan { id: 3, kind: Kind::Exchange, size: 30, chunk: 1, pause: 100, ..Plan::default() },
     ];

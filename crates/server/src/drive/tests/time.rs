@@ -150,7 +150,7 @@ fn a_client_that_takes_nothing_is_given_up() {
 #[test]
 fn a_handler_may_take_longer_than_any_timeout_of_the_client() {
     let plan = Plan { id: 3, kind: Kind::Exchange, delay: 60_000, size: 5, ..Plan::default() };
-    let job = Plan { kind: Kind::Job, ..plan.clone() };
+    let job = Plan { kind: Kind::ResponseFuture, ..plan.clone() };
     run_with(LIMITS, "", FILES, async |server| {
         let mut first = Http1::new(server.connect());
         first.send(&Message::get(plan.target()));

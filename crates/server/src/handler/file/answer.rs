@@ -13,8 +13,8 @@ use smallvec::SmallVec;
 use super::{encoded, error_reply, render};
 use crate::cache::worker_cache::CacheEntry;
 use crate::cache::{Representation, StoredContent};
-use crate::response::{Body, Piece, Response};
-use crate::route::{self, CachedResponse, Reply, Subject};
+use crate::exchange::{Body, Piece, Response};
+use crate::route::{self, CachedResponse, Reply, RouteMatch};
 use crate::telemetry::random_id;
 use crate::worker::WorkerContext;
 
@@ -33,7 +33,7 @@ const SPECIAL: FieldSet = FieldSet::of(&[
 pub(crate) fn answer_from_cache(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
-    subject: &Subject<'_>,
+    matched: &RouteMatch<'_>,
     entry: &Rc<CacheEntry>,
     cache: &'static str,
 ) -> Reply {
@@ -44,18 +44,18 @@ pub(crate) fn answer_from_cache(
     }
     let coding = match choose(request, entry) {
         Chosen::Coding(coding) => coding,
-        Chosen::Unknown(coding) => return search(ctx, request, subject, entry, coding, cache),
+        Chosen::Unknown(coding) => return search(ctx, request, matched, entry, coding, cache),
         Chosen::Nothing => {
             // The response depends on Accept-Encoding (RFC 9110 §12.5.5).
             let vary = one_field("Vary", "Accept-Encoding");
-            return error_reply(ctx, request, subject, 406, vary);
+            return error_reply(ctx, request, matched, 406, vary);
         }
     };
     let form = match entry.resource.representation(coding) {
         Some(Some(form)) => form,
         _ => &entry.resource.identity,
     };
-    special_answer(ctx, request, subject, entry, form, cache)
+    special_answer(ctx, request, matched, entry, form, cache)
 }
 
 /// The content coding of the response if it is the complete 200 and the representation exists.
@@ -110,29 +110,29 @@ fn negotiate(request: &Request<'_>, entry: &CacheEntry) -> Chosen {
 fn search(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
-    subject: &Subject<'_>,
+    matched: &RouteMatch<'_>,
     entry: &Rc<CacheEntry>,
     coding: ContentCoding,
     cache: &'static str,
 ) -> Reply {
     let (ctx, entry) = (Rc::clone(ctx), Rc::clone(entry));
-    let (may_run_script, context) = (subject.may_run_script(), subject.context.cloned());
-    let (request, subject) = (request.to_owned(), subject.to_owned());
+    let (may_run_script, context) = (matched.may_run_script(), matched.context.cloned());
+    let (request, matched) = (request.to_owned(), matched.to_owned());
     let reply = async move |request: &Request<'_>| {
         let resource = &entry.resource;
         encoded::search(&ctx.shared, resource, coding).await;
         if let Some(Some(form)) = resource.representation(coding) {
             super::let_date_reach(&ctx, form);
         }
-        let subject = subject.borrow().with(context.as_ref());
+        let matched = matched.borrow().with(context.as_ref());
         match resource.representation(coding) {
-            Some(_) => answer_from_cache(&ctx, request, &subject, &entry, cache),
-            None => special_answer(&ctx, request, &subject, &entry, &resource.identity, cache),
+            Some(_) => answer_from_cache(&ctx, request, &matched, &entry, cache),
+            None => special_answer(&ctx, request, &matched, &entry, &resource.identity, cache),
         }
     };
     // A script may respond with the error page.
     if may_run_script {
-        return Reply::Exchange(Box::new(move |incoming| {
+        return Reply::Streaming(Box::new(move |incoming| {
             Box::pin(async move {
                 let request = request.as_request();
                 let reply = reply(&request).await;
@@ -140,7 +140,7 @@ fn search(
             })
         }));
     }
-    Reply::Job(Box::pin(async move {
+    Reply::Future(Box::pin(async move {
         let request = request.as_request();
         let reply = reply(&request).await;
         super::into_response(&request, reply).await
@@ -150,7 +150,7 @@ fn search(
 fn special_answer(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
-    subject: &Subject<'_>,
+    matched: &RouteMatch<'_>,
     entry: &Rc<CacheEntry>,
     form: &Representation,
     cache: &'static str,
@@ -174,13 +174,13 @@ fn special_answer(
             not_modified(form)
         }
         Outcome::PreconditionFailed => {
-            return error_reply(ctx, request, subject, 412, precondition_failed(form));
+            return error_reply(ctx, request, matched, 412, precondition_failed(form));
         }
         Outcome::Proceed => match wanted_ranges(request, entry, form, now) {
             RangeOutcome::Whole => whole(form, &form.body),
             RangeOutcome::Ranges(ranges) => partial(entry, form, &ranges),
             RangeOutcome::Unsatisfiable => {
-                return error_reply(ctx, request, subject, 416, unsatisfiable(form));
+                return error_reply(ctx, request, matched, 416, unsatisfiable(form));
             }
         },
     };

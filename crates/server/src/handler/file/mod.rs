@@ -35,26 +35,26 @@ pub(crate) use source::Reported;
 use self::resolve::{Resolved, Resolver, resolve};
 use crate::cache::worker_cache::CacheEntry;
 use crate::cache::{Key, Representation, Resource};
-use crate::checks::{CheckInput, Client, Decision, RequestContext};
+use crate::checks::{CheckInput, Decision, RequestContext};
+use crate::exchange::{Response, ResponseFuture};
 use crate::handler::error_page::quoted;
 use crate::handler::errors::{self, Details};
 use crate::handler::{directory, redirect};
 use crate::log_limiter::LogLimiter;
-use crate::response::Response;
-use crate::route::{self, CachedResponse, Job, Reply, Route, Site, Subject, Via, error_response};
+use crate::route::{self, CachedResponse, Reply, RouteMatch, Site, error_response};
 use crate::worker::WorkerContext;
 
-/// Answers a GET or HEAD for `subject` that the worker's cache does not know.
+/// Answers a GET or HEAD for `matched` that the worker's cache does not know.
 pub(crate) fn answer(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
-    subject: &Subject<'_>,
+    matched: &RouteMatch<'_>,
 ) -> Reply {
-    let settings = subject.settings;
+    let settings = matched.settings;
     let is_read = matches!(request.method(), Method::Get | Method::Head);
     let mut previous = None;
     if settings.cache.enabled && is_read {
-        let key = Key { site: subject.site.serial, path: subject.path.into() };
+        let key = Key { site: matched.site.serial, path: matched.path.into() };
         previous = ctx.shared.cache.get(&key);
         let fresh = |resource: &&Arc<Resource>| {
             resource.validity.is_fresh(ctx.clock.now()) && !ctx.is_worth_a_copy(resource)
@@ -62,19 +62,19 @@ pub(crate) fn answer(
         if let Some(resource) = previous.as_ref().filter(fresh) {
             ctx.count_hit();
             let_date_reach(ctx, &resource.identity);
-            let entry = keep_in_worker_cache(ctx, subject, Arc::clone(resource));
-            return answer_guarded(ctx, request, subject, &entry, "hit");
+            let entry = keep_in_worker_cache(ctx, matched, Arc::clone(resource));
+            return answer_guarded(ctx, request, matched, &entry, "hit");
         }
     }
     ctx.count_miss();
     if !settings.cache.enabled
         && is_read
-        && let Some(reply) = uncached::answer(ctx, request, subject)
+        && let Some(reply) = uncached::answer(ctx, request, matched)
     {
         return reply;
     }
     let wanted =
-        Wanted { site: subject.site, route: settings, path: subject.path, query: subject.query };
+        Wanted { site: matched.site, route: settings, path: matched.path, query: matched.query };
     let resolver = Resolver {
         shared: &ctx.shared,
         copy: previous.as_ref().is_some_and(|resource| ctx.is_worth_a_copy(resource)),
@@ -85,9 +85,9 @@ pub(crate) fn answer(
     match resolve(&wanted, &resolver) {
         Err(Failure::WouldBlock) => {
             let Resolver { previous, copy, .. } = resolver;
-            later(ctx, request, subject, previous, copy)
+            later(ctx, request, matched, previous, copy)
         }
-        result => conclude(ctx, request, subject, result),
+        result => conclude(ctx, request, matched, result),
     }
 }
 
@@ -95,60 +95,60 @@ pub(crate) fn answer(
 fn conclude(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
-    subject: &Subject<'_>,
+    matched: &RouteMatch<'_>,
     result: Resolved,
 ) -> Reply {
     let none = FieldLines::default;
     if !matches!(request.method(), Method::Get | Method::Head)
         && !matches!(result, Ok(Found::Elsewhere(_) | Found::Directory | Found::Status(_)))
     {
-        return route::not_for_files(ctx, request, subject);
+        return route::not_for_files(ctx, request, matched);
     }
     match result {
         Ok(Found::File(resource)) => {
-            let cached = subject.settings.cache.enabled;
+            let cached = matched.settings.cache.enabled;
             let_date_reach(ctx, &resource.identity);
             let entry = if cached {
-                keep_in_worker_cache(ctx, subject, resource)
+                keep_in_worker_cache(ctx, matched, resource)
             } else {
-                uncached::learn(ctx, request, subject, &resource);
-                Rc::new(new_entry(subject, resource))
+                uncached::learn(ctx, request, matched, &resource);
+                Rc::new(new_entry(matched, resource))
             };
-            answer_guarded(ctx, request, subject, &entry, if cached { "miss" } else { "off" })
+            answer_guarded(ctx, request, matched, &entry, if cached { "miss" } else { "off" })
         }
-        Ok(Found::Directory) => redirect::to_slash(request, subject).into(),
-        Ok(Found::Listing(directory)) => Reply::Job(list(ctx, request, subject, directory)),
-        Ok(Found::Status(status)) => error_reply(ctx, request, subject, status, none()),
-        Ok(Found::Elsewhere(target)) => route::reroute(ctx, request, subject, &target),
-        Err(Failure::Unlisted) => unlisted(ctx, request, subject),
-        Err(failure) => error_reply(ctx, request, subject, failure.status(), none()),
+        Ok(Found::Directory) => redirect::to_slash(request, matched).into(),
+        Ok(Found::Listing(directory)) => Reply::Future(list(ctx, request, matched, directory)),
+        Ok(Found::Status(status)) => error_reply(ctx, request, matched, status, none()),
+        Ok(Found::Elsewhere(target)) => route::reroute(ctx, request, matched, &target),
+        Err(Failure::Unlisted) => unlisted(ctx, request, matched),
+        Err(failure) => error_reply(ctx, request, matched, failure.status(), none()),
     }
 }
 
 /// The response for a directory that has no index file and is not listed.
-fn unlisted(ctx: &Rc<WorkerContext>, request: &Request<'_>, subject: &Subject<'_>) -> Reply {
+fn unlisted(ctx: &Rc<WorkerContext>, request: &Request<'_>, matched: &RouteMatch<'_>) -> Reply {
     static LOG_LIMITER: LogLimiter = LogLimiter::new();
-    let (settings, path) = (subject.settings, quoted(subject.path));
+    let (settings, path) = (matched.settings, quoted(matched.path));
     if LOG_LIMITER.is_due() {
         tracing::info!(
             "{}{path}: 403: there is no index file ({}), and `listing` is off in route {:?} of site {}",
             settings.root.display(),
             settings.index.join(", "),
             settings.pattern,
-            subject.site.name,
+            matched.site.name,
         );
     }
     let text = Some(format!("{path} has no index page, and its files are not listed."));
-    errors::reply(ctx, request, subject, 403, Details { text, ..Details::default() })
+    errors::reply(ctx, request, matched, 403, Details { text, ..Details::default() })
 }
 
 fn keep_in_worker_cache(
     ctx: &WorkerContext,
-    subject: &Subject<'_>,
+    matched: &RouteMatch<'_>,
     resource: Arc<Resource>,
 ) -> Rc<CacheEntry> {
-    let (cache, entry) = (&ctx.shared.cache, new_entry(subject, resource));
-    if subject.settings.internal || subject.via.redirects > 0 {
+    let (cache, entry) = (&ctx.shared.cache, new_entry(matched, resource));
+    if matched.settings.internal || matched.via.redirects > 0 {
         // The gates of the path that was requested would not be asked again.
         return Rc::new(entry);
     }
@@ -163,13 +163,13 @@ fn let_date_reach(ctx: &WorkerContext, form: &Representation) {
     }
 }
 
-fn new_entry(subject: &Subject<'_>, resource: Arc<Resource>) -> CacheEntry {
+fn new_entry(matched: &RouteMatch<'_>, resource: Arc<Resource>) -> CacheEntry {
     let own = [b"/", &*resource.file].concat();
-    let checks = match subject.path == own {
+    let checks = match matched.path == own {
         true => None,
-        false => subject.site.route(&own).checks.clone(),
+        false => matched.site.route(&own).checks.clone(),
     };
-    CacheEntry::new((subject.site.serial, subject.raw_path), resource, checks)
+    CacheEntry::new((matched.site.serial, matched.raw_path), resource, checks)
 }
 
 /// Answers with a resource that may be used now, once the gates of its own path were asked as far as
@@ -177,15 +177,15 @@ fn new_entry(subject: &Subject<'_>, resource: Arc<Resource>) -> CacheEntry {
 fn answer_guarded(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
-    subject: &Subject<'_>,
+    matched: &RouteMatch<'_>,
     entry: &Rc<CacheEntry>,
     cache: &'static str,
 ) -> Reply {
     let Some(checks) = &entry.checks else {
-        return answer_from_cache(ctx, request, subject, entry, cache);
+        return answer_from_cache(ctx, request, matched, entry, cache);
     };
     let context =
-        subject.context.map_or_else(|| Rc::new(RequestContext::new(subject.client)), Rc::clone);
+        matched.context.map_or_else(|| Rc::new(RequestContext::new(matched.client)), Rc::clone);
     match checks.check_identity(&CheckInput {
         ctx,
         request,
@@ -194,20 +194,20 @@ fn answer_guarded(
         at_once: None,
     }) {
         Decision::Allow | Decision::ReceiveBody => {
-            answer_from_cache(ctx, request, subject, entry, cache)
+            answer_from_cache(ctx, request, matched, entry, cache)
         }
-        Decision::Reject(refused) => route::refuse(ctx, request, subject, refused),
+        Decision::Reject(refused) => route::refuse(ctx, request, matched, refused),
         Decision::Wait(waiting) => {
             let (ctx, entry) = (Rc::clone(ctx), Rc::clone(entry));
-            let (request, subject) = (request.to_owned(), subject.to_owned());
-            Reply::Exchange(Box::new(move |incoming| {
+            let (request, matched) = (request.to_owned(), matched.to_owned());
+            Reply::Streaming(Box::new(move |incoming| {
                 Box::pin(async move {
                     context.set_ends(incoming.ends);
                     let result = waiting.await;
-                    let (request, subject) = (request.as_request(), subject.borrow());
+                    let (request, matched) = (request.as_request(), matched.borrow());
                     let reply = match result {
-                        Ok(()) => answer_from_cache(&ctx, &request, &subject, &entry, cache),
-                        Err(refused) => route::refuse(&ctx, &request, &subject, refused),
+                        Ok(()) => answer_from_cache(&ctx, &request, &matched, &entry, cache),
+                        Err(refused) => route::refuse(&ctx, &request, &matched, refused),
                     };
                     route::complete(&request, reply, incoming).await
                 })
@@ -220,16 +220,16 @@ fn answer_guarded(
 fn later(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
-    subject: &Subject<'_>,
+    matched: &RouteMatch<'_>,
     previous: Option<Arc<Resource>>,
     copy: bool,
 ) -> Reply {
-    let may_run_script = subject.may_run_script();
-    let context = subject.context.cloned();
-    let (ctx, request, subject) = (Rc::clone(ctx), request.to_owned(), subject.to_owned());
+    let may_run_script = matched.may_run_script();
+    let context = matched.context.cloned();
+    let (ctx, request, matched) = (Rc::clone(ctx), request.to_owned(), matched.to_owned());
     let (shared, now) = (Arc::clone(&ctx.shared), ctx.clock.now());
-    let (site, settings) = (Arc::clone(&subject.site), Arc::clone(&subject.settings));
-    let (path, query) = (subject.path.clone(), subject.query.clone());
+    let (site, settings) = (Arc::clone(&matched.site), Arc::clone(&matched.settings));
+    let (path, query) = (matched.path.clone(), matched.query.clone());
     let result = move || {
         let query = query.as_deref();
         let wanted = Wanted { site: &site, route: &settings, path: &path, query };
@@ -239,10 +239,10 @@ fn later(
     let reply = async move |request: &Request<'_>| {
         let files = &ctx.shared.blocking.files;
         let result = files.run(result).await.unwrap_or(Err(Failure::Broken));
-        conclude(&ctx, request, &subject.borrow().with(context.as_ref()), result)
+        conclude(&ctx, request, &matched.borrow().with(context.as_ref()), result)
     };
     if may_run_script {
-        return Reply::Exchange(Box::new(move |incoming| {
+        return Reply::Streaming(Box::new(move |incoming| {
             Box::pin(async move {
                 let request = request.as_request();
                 let reply = reply(&request).await;
@@ -250,7 +250,7 @@ fn later(
             })
         }));
     }
-    Reply::Job(Box::pin(async move {
+    Reply::Future(Box::pin(async move {
         let request = request.as_request();
         let reply = reply(&request).await;
         into_response(&request, reply).await
@@ -261,10 +261,10 @@ fn later(
 pub(crate) async fn into_response(request: &Request<'_>, reply: Reply) -> Response {
     match reply {
         Reply::Response(response) => *response,
-        Reply::Job(job) => job.await,
+        Reply::Future(job) => job.await,
         Reply::Cached(cached) => from_cached(request, &cached),
         // Only a route's own handler begins an exchange, and this is none of a script's.
-        Reply::Exchange(_) => error_response(500, true),
+        Reply::Streaming(_) => error_response(500, true),
     }
 }
 
@@ -293,16 +293,16 @@ fn from_cached(request: &Request<'_>, cached: &CachedResponse) -> Response {
 fn list(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
-    subject: &Subject<'_>,
+    matched: &RouteMatch<'_>,
     directory: std::fs::File,
-) -> Job {
+) -> ResponseFuture {
     let ctx = Rc::clone(ctx);
-    let (request, subject) = (request.to_owned(), subject.to_owned());
+    let (request, matched) = (request.to_owned(), matched.to_owned());
     Box::pin(async move {
         let listings = &ctx.shared.blocking.listings;
         let protected = Arc::clone(&ctx.shared.protected);
         let made = listings.run(move || {
-            directory::respond(&request.as_request(), &subject.borrow(), directory, &protected)
+            directory::respond(&request.as_request(), &matched.borrow(), directory, &protected)
         });
         made.await.unwrap_or_else(|_| error_response(500, true))
     })
@@ -313,11 +313,11 @@ fn list(
 pub(crate) fn error_reply(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
-    subject: &Subject<'_>,
+    matched: &RouteMatch<'_>,
     status: u16,
     extra: FieldLines,
 ) -> Reply {
-    errors::reply(ctx, request, subject, status, Details { fields: extra, text: None })
+    errors::reply(ctx, request, matched, status, Details { fields: extra, text: None })
 }
 
 /// The file of an error page; `None` when there is none that may be sent.
@@ -342,51 +342,5 @@ pub(crate) async fn find_page(
     match found.await {
         Ok(Ok(Found::File(resource))) => Some(resource),
         _ => None,
-    }
-}
-
-/// A [`Subject`] for work that outlives the request's buffers and may be done by another thread: it is
-/// without the pass.
-pub(crate) struct OwnedSubject {
-    pub(crate) site: Arc<Site>,
-    pub(crate) settings: Arc<Route>,
-    pub(crate) raw_path: Box<[u8]>,
-    pub(crate) path: Box<[u8]>,
-    pub(crate) query: Option<Box<[u8]>>,
-    pub(crate) client: Client,
-    pub(crate) via: Via,
-}
-
-impl Subject<'_> {
-    pub(crate) fn to_owned(&self) -> OwnedSubject {
-        OwnedSubject {
-            site: Arc::clone(self.site),
-            settings: Arc::clone(self.settings),
-            raw_path: self.raw_path.into(),
-            path: self.path.into(),
-            query: self.query.map(Into::into),
-            client: self.client,
-            via: self.via,
-        }
-    }
-
-    /// Whether a script may have to respond where a file or an error is found: such a reply is an exchange.
-    fn may_run_script(&self) -> bool {
-        self.settings.reroutes || !self.settings.error_pages.is_empty()
-    }
-}
-
-impl OwnedSubject {
-    pub(crate) fn borrow(&self) -> Subject<'_> {
-        Subject {
-            site: &self.site,
-            settings: &self.settings,
-            raw_path: &self.raw_path,
-            path: &self.path,
-            query: self.query.as_deref(),
-            client: self.client,
-            context: None,
-            via: self.via,
-        }
     }
 }

@@ -15,7 +15,7 @@ use crate::cache::content::FileMetadata;
 use crate::cache::worker_cache::CacheEntry;
 use crate::cache::{ContentFile, Resource, StoredContent};
 use crate::config::EtagKind;
-use crate::route::{CachedResponse, Reply, Subject};
+use crate::route::{CachedResponse, Reply, RouteMatch};
 use crate::worker::WorkerContext;
 
 /// Maximum number of files whose fields a worker keeps, about 1.5 KB each.
@@ -26,12 +26,12 @@ pub(crate) const MAX_ENTRIES: usize = 2048;
 pub(super) fn answer(
     ctx: &WorkerContext,
     request: &Request<'_>,
-    subject: &Subject<'_>,
+    matched: &RouteMatch<'_>,
 ) -> Option<Reply> {
-    let (site, now) = (subject.site.serial, ctx.clock.now());
-    let entry = ctx.head_cache.borrow().get(site, subject.path, now).cloned()?;
+    let (site, now) = (matched.site.serial, ctx.clock.now());
+    let entry = ctx.head_cache.borrow().get(site, matched.path, now).cloned()?;
     let is_plain = plain_coding(request, &entry) == Some(ContentCoding::Identity);
-    if !is_plain || !Arc::ptr_eq(&entry.settings, subject.settings) {
+    if !is_plain || !Arc::ptr_eq(&entry.settings, matched.settings) {
         return None;
     }
     let content = content(ctx, &entry.resource, request.method() == Method::Head).ok().flatten()?;
@@ -69,11 +69,11 @@ fn content(
 pub(super) fn learn(
     ctx: &WorkerContext,
     request: &Request<'_>,
-    subject: &Subject<'_>,
+    matched: &RouteMatch<'_>,
     resource: &Arc<Resource>,
 ) {
-    let settings = subject.settings;
-    let is_own = subject.path.strip_prefix(b"/") == Some(&*resource.file);
+    let settings = matched.settings;
+    let is_own = matched.path.strip_prefix(b"/") == Some(&*resource.file);
     let is_found = settings.try_files.is_empty() && settings.records.is_none();
     // The weak entity tag of a recently changed file becomes strong later.
     let lasts =
@@ -82,7 +82,7 @@ pub(super) fn learn(
         return;
     }
     let entry =
-        CacheEntry::new((subject.site.serial, subject.path), Arc::new(resource.heads()), None);
+        CacheEntry::new((matched.site.serial, matched.path), Arc::new(resource.heads()), None);
     if plain_coding(request, &entry) == Some(ContentCoding::Identity) {
         ctx.head_cache.borrow_mut().insert(&ctx.shared.cache, entry);
     }

@@ -15,7 +15,7 @@ use super::lookup::Located;
 use super::request_id;
 use crate::checks::{Client, ForwardedField, Scheme, is_forwarding};
 use crate::config::Mapping;
-use crate::route::Incoming;
+use crate::exchange::Incoming;
 use crate::telemetry::ip;
 use crate::tls::TlsInfo;
 use crate::transport::{Peer, UNIX};
@@ -47,7 +47,7 @@ impl<'a> Passed<'a> {
             client,
             authorization: call.rules.authorization,
             forwarded_field: &call.ctx.shared.config.server.forwarded_field,
-            user_fields: &call.subject.site.user_fields,
+            user_fields: &call.matched.site.user_fields,
         }
     }
 
@@ -115,7 +115,7 @@ pub(super) fn variables(
     length: Option<u64>,
 ) -> Variables {
     let request = call.request.as_request();
-    let subject = &call.subject;
+    let matched = &call.matched;
     let mut list = Variables::default();
     list.add("GATEWAY_INTERFACE", "CGI/1.1");
     list.add("SERVER_SOFTWARE", concat!("dunlin/", env!("CARGO_PKG_VERSION")));
@@ -140,7 +140,7 @@ pub(super) fn variables(
     list.add("SCRIPT_NAME", &located.name);
     let root = match call.rules.mapping {
         Mapping::Path => &call.rules.directory,
-        _ => &subject.settings.root,
+        _ => &matched.settings.root,
     };
     let root = root.as_os_str().as_bytes();
     list.add("DOCUMENT_ROOT", root);
@@ -186,7 +186,7 @@ pub(super) fn variables(
     if let Some(content_type) = request.field(FieldName::ContentType) {
         list.vary("CONTENT_TYPE", content_type);
     }
-    match subject.via.error {
+    match matched.via.error {
         // PHP's interpreter runs only if a server sets this.
         None => list.add("REDIRECT_STATUS", "200"),
         Some(status) => list.redirected(call, status),
@@ -271,13 +271,13 @@ fn decode(word: &[u8]) -> Option<OsString> {
 
 /// The query for a script: the request's, or that of a `try` list.
 pub(super) fn query<'a>(call: &'a Call, located: &'a Located) -> Option<&'a [u8]> {
-    located.query.as_deref().or(call.subject.query.as_deref())
+    located.query.as_deref().or(call.matched.query.as_deref())
 }
 
 /// The path and query of the target, also of one in absolute form (RFC 9112 §3.2.2). Internal redirects do not change
 /// it.
 fn request_uri(call: &Call, value: &mut Vec<u8>) {
-    value.extend_from_slice(&call.subject.raw_path);
+    value.extend_from_slice(&call.matched.raw_path);
     if let Some(query) = target_query(&call.request.as_request()) {
         value.push(b'?');
         value.extend_from_slice(query);
@@ -364,7 +364,7 @@ impl Variables {
         self.vary("REDIRECT_STATUS", itoa::Buffer::new().format(status));
         let mut path = Vec::new();
         // It was decoded before.
-        if path::decode(&call.subject.raw_path, &mut path).is_ok() {
+        if path::decode(&call.matched.raw_path, &mut path).is_ok() {
             self.vary("REDIRECT_URL", &path);
         }
         let request = call.request.as_request();

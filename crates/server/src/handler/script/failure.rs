@@ -6,10 +6,10 @@ use dunlin_http::Request;
 use dunlin_http::semantics::Method;
 
 use super::start_error::Rejected;
+use crate::exchange::{Incoming, Response};
 use crate::handler::errors::{self, Details};
 use crate::handler::{error_page, file};
-use crate::response::Response;
-use crate::route::{self, Incoming, Subject};
+use crate::route::{self, RouteMatch};
 use crate::telemetry::ScriptContext;
 use crate::worker::WorkerContext;
 
@@ -157,11 +157,11 @@ impl Failure {
         self,
         ctx: &Rc<WorkerContext>,
         request: &Request<'_>,
-        subject: &Subject<'_>,
+        matched: &RouteMatch<'_>,
         incoming: Option<Incoming>,
     ) -> Response {
-        let details = Details { text: self.text(subject.path), ..Details::default() };
-        let reply = errors::reply(ctx, request, subject, self.status(), details);
+        let details = Details { text: self.text(matched.path), ..Details::default() };
+        let reply = errors::reply(ctx, request, matched, self.status(), details);
         match incoming {
             Some(incoming) => route::complete(request, reply, incoming).await,
             None => file::into_response(request, reply).await,

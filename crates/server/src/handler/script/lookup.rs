@@ -13,7 +13,8 @@ use super::start_error::{Rejected, not_opened};
 use super::{Call, Failure, location_cache};
 use crate::cache::Validity;
 use crate::config::{Candidate, Mapping, Script, Settings, TryStep};
-use crate::handler::file::{self, Mode, OwnedSubject, Root, is_slash_of, open_path};
+use crate::handler::file::{self, Mode, Root, is_slash_of, open_path};
+use crate::route::OwnedRouteMatch;
 use crate::temp_files::lacks_descriptors;
 use crate::worker::SharedState;
 
@@ -51,11 +52,11 @@ pub(super) enum Found {
 /// The error is `None` when a disk would have to be waited for and `mode` forbids it.
 fn look_up(
     shared: &SharedState,
-    subject: &OwnedSubject,
+    matched: &OwnedRouteMatch,
     rules: &Script,
     mode: Mode,
 ) -> Result<Found, Option<Failure>> {
-    let OwnedSubject { site, settings, path, query, .. } = subject;
+    let OwnedRouteMatch { site, settings, path, query, .. } = matched;
     if rules.mapping == Mapping::Application {
         let (name, info) = rules.split(path);
         let (program, name, info) = (PathBuf::new(), name.to_vec(), info.to_vec());
@@ -237,8 +238,8 @@ fn look(
 
 /// Caches the script for the next requests, if its directory can be watched for changes.
 fn remember(call: &Call, located: Arc<Located>) -> Arc<Located> {
-    let Call { ctx, subject, rules, .. } = call;
-    let OwnedSubject { settings, path, .. } = subject;
+    let Call { ctx, matched, rules, .. } = call;
+    let OwnedRouteMatch { settings, path, .. } = matched;
     // Other names that were tried on the way, of a `try` list or an index, are not watched.
     let is_plain = located.info.is_empty()
         && *located.name == **path
@@ -258,7 +259,7 @@ fn remember(call: &Call, located: Arc<Located>) -> Arc<Located> {
         return located;
     }
     // Looks once more: only changes from now on are reported.
-    match look_up(&ctx.shared, subject, rules, Mode::Inline) {
+    match look_up(&ctx.shared, matched, rules, Mode::Inline) {
         Ok(Found::Script(again)) if again.program == located.program => {
             let known = (Arc::clone(&again), validity);
             ctx.scripts.borrow_mut().put(settings, rules, path, known, ctx.clock.now());
@@ -271,12 +272,12 @@ fn remember(call: &Call, located: Arc<Located>) -> Arc<Located> {
 /// Looks up the script: in the cache, then on the worker thread as far as the kernel has the path in memory, then on
 /// a thread that may block.
 pub(super) async fn find(call: &Call) -> Result<Found, Failure> {
-    let Call { ctx, subject, rules, .. } = call;
-    let OwnedSubject { settings, path, .. } = subject;
+    let Call { ctx, matched, rules, .. } = call;
+    let OwnedRouteMatch { settings, path, .. } = matched;
     if let Some(known) = ctx.scripts.borrow().get(settings, rules, path, ctx.clock.now()) {
         return Ok(Found::Script(Arc::clone(known)));
     }
-    let found = look_up(&ctx.shared, subject, rules, Mode::Inline);
+    let found = look_up(&ctx.shared, matched, rules, Mode::Inline);
     match found {
         Ok(Found::Script(located)) => return Ok(Found::Script(remember(call, located))),
         Ok(found) => return Ok(found),
@@ -284,9 +285,9 @@ pub(super) async fn find(call: &Call) -> Result<Found, Failure> {
         Err(None) => {}
     }
     let (shared, rules) = (Arc::clone(&ctx.shared), Arc::clone(rules));
-    let subject = subject.borrow().to_owned();
+    let matched = matched.borrow().to_owned();
     let files = &ctx.shared.blocking.files;
-    let found = files.run(move || look_up(&shared, &subject, &rules, Mode::Blocking));
+    let found = files.run(move || look_up(&shared, &matched, &rules, Mode::Blocking));
     let missing = || Failure::Broken("it could not be looked for".into());
     found.await.map_err(|_| missing())?.map_err(|failure| failure.unwrap_or_else(missing))
 }

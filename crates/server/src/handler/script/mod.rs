@@ -57,10 +57,10 @@ use self::workers::Worker;
 use crate::checks::{Client, RequestContext};
 use crate::config::{Interface, Script};
 use crate::handler::file;
-use crate::handler::file::OwnedSubject;
+
+use crate::exchange::{Incoming, Response};
 use crate::handler::redirect::to_slash;
-use crate::response::Response;
-use crate::route::{self, Incoming, Reply, Subject};
+use crate::route::{self, OwnedRouteMatch, Reply, RouteMatch};
 use crate::telemetry::ScriptContext;
 use crate::worker::WorkerContext;
 
@@ -68,25 +68,25 @@ use crate::worker::WorkerContext;
 pub(crate) fn answer(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
-    subject: &Subject<'_>,
+    matched: &RouteMatch<'_>,
     rules: &Arc<Script>,
 ) -> Reply {
     let call = Call {
         ctx: Rc::clone(ctx),
         request: request.to_owned(),
-        subject: subject.to_owned(),
-        context: subject.context.cloned(),
+        matched: matched.to_owned(),
+        context: matched.context.cloned(),
         rules: Arc::clone(rules),
         stderr_source: RefCell::default(),
     };
-    Reply::Exchange(Box::new(move |incoming| Box::pin(respond(call, incoming))))
+    Reply::Streaming(Box::new(move |incoming| Box::pin(respond(call, incoming))))
 }
 
 /// A request for a script.
 struct Call {
     ctx: Rc<WorkerContext>,
     request: OwnedRequest,
-    subject: OwnedSubject,
+    matched: OwnedRouteMatch,
     context: Option<Rc<RequestContext>>,
     rules: Arc<Script>,
     /// The worker that was last sent the request, and when, if error pages show its standard error.
@@ -145,7 +145,7 @@ async fn respond(call: Call, incoming: Incoming) -> Response {
     if wants_websocket(&call.request.as_request()) {
         call.ctx.shared.pools.report_websocket(&call.rules);
     }
-    let has_pages = !call.subject.settings.error_pages.is_empty();
+    let has_pages = !call.matched.settings.error_pages.is_empty();
     let again = has_pages.then(|| incoming.without_body());
     if !call.rules.kind.is_cgi() {
         call.ctx.count_other();
@@ -160,13 +160,13 @@ async fn respond(call: Call, incoming: Incoming) -> Response {
     let mut response = match failure.status() {
         500.. if call.rules.show_errors => {
             let mut response = failure.shown(&request, &name, &script_context);
-            file::apply_to_message(&call.subject.settings, &mut response.fields);
+            file::apply_to_message(&call.matched.settings, &mut response.fields);
             response
         }
         _ => {
-            let subject = call.subject.borrow();
-            let subject = subject.with(call.context.as_ref());
-            Box::pin(failure.into_response(&call.ctx, &request, &subject, again)).await
+            let matched = call.matched.borrow();
+            let matched = matched.with(call.context.as_ref());
+            Box::pin(failure.into_response(&call.ctx, &request, &matched, again)).await
         }
     };
     if call.rules.tell_request_id {
@@ -182,7 +182,7 @@ fn wants_websocket(request: &Request<'_>) -> bool {
 
 /// Sends the Early Hints that the route configures.
 fn hint(call: &Call, incoming: &Incoming) {
-    let links = &call.subject.settings.early_hints;
+    let links = &call.matched.settings.early_hints;
     if !links.is_empty() && matches!(call.request.as_request().method(), Method::Get | Method::Head)
     {
         let mut fields = FieldLines::new();
@@ -200,21 +200,21 @@ async fn by_kind(
     let request = call.request.as_request();
     let located = match find(call).await? {
         Found::Script(located) => located,
-        Found::Directory => return Ok(to_slash(&request, &call.subject.borrow())),
+        Found::Directory => return Ok(to_slash(&request, &call.matched.borrow())),
         Found::File if matches!(request.method(), Method::Get | Method::Head) => {
-            let subject = call.subject.borrow();
-            let reply = file::answer(&call.ctx, &request, &subject.with(call.context.as_ref()));
+            let matched = call.matched.borrow();
+            let reply = file::answer(&call.ctx, &request, &matched.with(call.context.as_ref()));
             return Ok(Box::pin(route::complete(&request, reply, incoming)).await);
         }
         Found::Elsewhere(target) => {
-            let subject = call.subject.borrow();
-            let subject = subject.with(call.context.as_ref());
-            let reply = route::reroute(&call.ctx, &request, &subject, &target);
+            let matched = call.matched.borrow();
+            let matched = matched.with(call.context.as_ref());
+            let reply = route::reroute(&call.ctx, &request, &matched, &target);
             return Ok(Box::pin(route::complete(&request, reply, incoming)).await);
         }
         Found::File => {
-            let subject = call.subject.borrow();
-            let reply = route::not_for_files(&call.ctx, &request, &subject);
+            let matched = call.matched.borrow();
+            let reply = route::not_for_files(&call.ctx, &request, &matched);
             return Ok(Box::pin(route::complete(&request, reply, incoming)).await);
         }
     };
@@ -250,14 +250,14 @@ async fn find(call: &Call) -> Result<Found, Failure> {
 pub(crate) async fn receive_body(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
-    subject: &Subject<'_>,
+    matched: &RouteMatch<'_>,
     incoming: &mut Incoming,
 ) -> Result<(), Response> {
-    let Some(rules) = subject.settings.handler.script() else { return Ok(()) };
-    let received = spool::receive(ctx, subject.settings, rules.kind, incoming).await;
+    let Some(rules) = matched.settings.handler.script() else { return Ok(()) };
+    let received = spool::receive(ctx, matched.settings, rules.kind, incoming).await;
     let Err(failure) = received else { return Ok(()) };
     incoming.script_context.set_id(|| request_id::request_id(request, rules));
     failure.log(&rules.label, incoming.script_context.id());
     let again = Some(incoming.without_body());
-    Err(Box::pin(failure.into_response(ctx, request, subject, again)).await)
+    Err(Box::pin(failure.into_response(ctx, request, matched, again)).await)
 }

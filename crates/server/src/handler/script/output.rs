@@ -16,9 +16,7 @@ use super::chunked::ChunkedBody;
 use super::head::{self, ScriptHead, SendTarget};
 use super::stderr::{TURN, printable};
 use crate::config::Script;
-use crate::early_hints::EarlyHints;
-use crate::route::Incoming;
-use crate::stream;
+use crate::exchange::{EarlyHints, Incoming, stream};
 use crate::telemetry::ScriptContext;
 use crate::worker::Deadlines;
 

@@ -5,9 +5,8 @@ use dunlin_http::{BodyLength, Head, Request, Version};
 
 use super::Call;
 use super::Failure;
-use crate::response::Response;
-use crate::route::{self, Incoming, Origin};
-use crate::stream;
+use crate::exchange::{Incoming, Response, stream};
+use crate::route::{self, Origin};
 
 /// Redirects in a row, so that a loop ends.
 const MAX_REDIRECTS: u8 = 10;

@@ -7,10 +7,9 @@ use dunlin_http::semantics::{Method, status};
 use super::head::ScriptHead;
 use super::output::{BodyBuffer, ResponseReceiver, ScriptResponse};
 use super::{Call, Failure, redirect, send_target};
+use crate::exchange::{Body, Incoming, Piece, Response, Stream, StreamKind, stream};
 use crate::handler::file::apply_edits;
-use crate::response::{Body, Piece, Response, Stream, StreamKind};
-use crate::route::{Incoming, Origin};
-use crate::stream;
+use crate::route::Origin;
 use crate::telemetry::ScriptContext;
 
 /// Bytes of a body that wait for the client, besides those in the socket's buffers.
@@ -108,7 +107,7 @@ fn begin(head: ScriptHead, body: Body) -> Response {
 }
 
 fn finish(call: &Call, mut response: Response, script_context: &ScriptContext) -> Response {
-    let settings = &call.subject.settings;
+    let settings = &call.matched.settings;
     apply_edits(settings, &mut response.fields);
     if settings.server_timing {
         response.fields.push("Server-Timing", script_context.server_timing());

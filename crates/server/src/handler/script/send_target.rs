@@ -11,9 +11,9 @@ use dunlin_http::Request;
 use super::head::{ScriptHead, SendTarget};
 use super::stderr::printable;
 use super::{Call, Failure, redirect};
+use crate::exchange::{Incoming, Response};
 use crate::handler::file;
-use crate::response::Response;
-use crate::route::{self, Incoming, Origin, Route, Subject};
+use crate::route::{self, Origin, Route, RouteMatch};
 
 /// The response for `target`, with the fields of `head`.
 pub(super) async fn respond(
@@ -50,8 +50,8 @@ async fn file(call: &Call, incoming: Incoming, path: &[u8]) -> Result<Response, 
     // The target does not matter: the file is not found by it.
     let (bytes, head) = redirect::without_body(call, b"/").ok_or_else(refused)?;
     let request = Request::new(&bytes, &head);
-    let site = &call.subject.site;
-    let subject = Subject {
+    let site = &call.matched.site;
+    let matched = RouteMatch {
         site,
         settings: &settings,
         raw_path: &path,
@@ -59,9 +59,9 @@ async fn file(call: &Call, incoming: Incoming, path: &[u8]) -> Result<Response, 
         query: None,
         client: call.client(&incoming),
         context: call.context.as_ref(),
-        via: call.subject.via,
+        via: call.matched.via,
     };
-    let reply = file::answer(&call.ctx, &request, &subject);
+    let reply = file::answer(&call.ctx, &request, &matched);
     let response = route::complete(&request, reply, incoming).await;
     if response.status == 301 {
         return Err(Failure::Malformed("its X-Sendfile is a directory".into()));
@@ -73,7 +73,7 @@ async fn file(call: &Call, incoming: Incoming, path: &[u8]) -> Result<Response, 
 /// front. That the path stays there is checked by the kernel when the file is opened.
 fn beneath(call: &Call, path: &[u8]) -> Option<(Arc<Route>, Vec<u8>)> {
     let path = Path::new(OsStr::from_bytes(path));
-    call.subject.settings.sendfile_routes.iter().find_map(|settings| {
+    call.matched.settings.sendfile_routes.iter().find_map(|settings| {
         let by_name = path.strip_prefix(&settings.root).ok().map(Path::to_owned);
         // The root may be a symlink, which the script has followed.
         let rest = by_name.or_else(|| {

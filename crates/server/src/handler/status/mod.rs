@@ -22,10 +22,9 @@ pub use self::report::{
     Cache, Client, Connections, ProcessReport, Report, Requests, Route, Scripts, ServerReport, Tls,
 };
 use crate::config::Status;
+use crate::exchange::{Body, Response, Stream, StreamKind, stream};
 use crate::handler::file::apply_to_message;
-use crate::response::{Body, Response, Stream, StreamKind};
-use crate::route::{self, Reply, Subject};
-use crate::stream;
+use crate::route::{self, Reply, RouteMatch};
 use crate::telemetry::live::{Filter, Level, Subscription};
 use crate::worker::WorkerContext;
 
@@ -33,12 +32,12 @@ use crate::worker::WorkerContext;
 pub(crate) fn answer(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
-    subject: &Subject<'_>,
+    matched: &RouteMatch<'_>,
     status: &Status,
 ) -> Reply {
-    let mut reply = page(ctx, request, status.rest(subject.path), subject.query);
+    let mut reply = page(ctx, request, status.rest(matched.path), matched.query);
     if let Reply::Response(response) = &mut reply {
-        apply_to_message(subject.settings, &mut response.fields);
+        apply_to_message(matched.settings, &mut response.fields);
     }
     reply
 }
@@ -107,7 +106,7 @@ fn streamed<F: Future<Output = ()> + 'static>(
     make: impl FnOnce(Rc<WorkerContext>, stream::Sender) -> F + 'static,
 ) -> Reply {
     let ctx = Rc::clone(ctx);
-    Reply::Exchange(Box::new(move |_| {
+    Reply::Streaming(Box::new(move |_| {
         Box::pin(async move {
             let (sender, source) = stream::channel(WAITING);
             tokio::task::spawn_local(make(ctx, sender));

@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use dunlin_http::semantics::digest::base64;
 
+use crate::exchange::Response;
 use crate::handler::compress::sha256;
-use crate::response::Response;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");

@@ -279,7 +279,7 @@ fn message(id: u64, random: &mut Random) -> (Message, Option<Plan>, Option<Vec<u
         };
         return (Message::new(method, format!("/{name}?{id}")), None, content);
     }
-    let kind = random.one_of(&[Kind::Ready, Kind::Job, Kind::Exchange, Kind::Exchange]);
+    let kind = random.one_of(&[Kind::Ready, Kind::ResponseFuture, Kind::Exchange, Kind::Exchange]);
     let size = random.size(120_000);
     let is_streamed = kind == Kind::Exchange && random.once_in(2);
     let upload = if is_head || random.once_in(2) { 0 } else { random.size(60_000) };

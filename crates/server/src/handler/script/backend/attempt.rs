@@ -14,9 +14,7 @@ use super::super::{Call, Failure, buffered, output, spool};
 use super::retry::Retries;
 use super::run::{Abandon, Run};
 use super::{Backend, Connection, InFlight, Outgoing};
-use crate::response::Response;
-use crate::route::Incoming;
-use crate::stream;
+use crate::exchange::{Incoming, Response, stream};
 
 /// What one attempt leads to.
 enum Attempt {

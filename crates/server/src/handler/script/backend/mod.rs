@@ -18,8 +18,7 @@ use super::lookup::Located;
 use super::output::Source;
 use super::workers::Worker;
 use super::{Call, Failure};
-use crate::route::Incoming;
-use crate::stream;
+use crate::exchange::{Incoming, stream};
 
 /// A request that is sent to a worker; to another one after a [retry].
 pub(super) struct Outgoing<'a> {

@@ -12,7 +12,7 @@ use super::super::Failure;
 use super::super::output::{Output, ResponseSender};
 use super::InFlight;
 use crate::config::Script;
-use crate::stream;
+use crate::exchange::stream;
 use crate::telemetry::ScriptContext;
 use crate::worker::WorkerContext;
 

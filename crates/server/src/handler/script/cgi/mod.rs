@@ -20,9 +20,7 @@ use super::reply::{self, DOWNLOAD};
 use super::start_error::Rejected;
 use super::{Call, Failure, descriptors, environment, output, spool, start_error, warm};
 use crate::config::ScriptKind;
-use crate::response::Response;
-use crate::route::Incoming;
-use crate::stream;
+use crate::exchange::{Incoming, Response, stream};
 use crate::temp_files::lacks_descriptors;
 
 /// Starts a process for the request and responds with its output.

@@ -11,13 +11,13 @@ use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
 use crate::config::Script;
+use crate::exchange::stream;
 use crate::handler::script::Failure;
 use crate::handler::script::output::{End, Output, ResponseSender, Source};
 use crate::handler::script::process::{Child, Exit, GROUP_GRACE, Process};
 use crate::handler::script::readiness::Readiness;
 use crate::handler::script::spool::Share;
 use crate::handler::script::stderr::Stderr;
-use crate::stream;
 use crate::telemetry::ScriptContext;
 use crate::worker::WorkerContext;
 

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use super::response::Framing;
 use super::{fastcgi, scgi_uwsgi};
 use crate::config::ScriptKind;
+use crate::exchange::stream::{self, Broken};
 use crate::handler::script::backend::Outgoing;
 use crate::handler::script::{Failure, environment};
-use crate::stream::{self, Broken};
 
 /// The head, and the part of the body that leaves with it.
 pub(super) type Encoded = Bytes;

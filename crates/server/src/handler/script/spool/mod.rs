@@ -19,8 +19,7 @@ use super::{Call, Failure, descriptors, environment};
 use crate::blocking::Pool;
 use crate::cache::ContentFile;
 use crate::config::{BodyHandling, ScriptKind, Settings};
-use crate::route::Incoming;
-use crate::stream;
+use crate::exchange::{Incoming, stream};
 use crate::temp_files;
 use crate::worker::WorkerContext;
 
@@ -44,7 +43,7 @@ const PART: usize = 64 * 1024;
 ///
 /// A chunked body is always received first, because a script needs its length. Only ASGI does without.
 pub(super) async fn measured(call: &Call, incoming: &mut Incoming) -> Result<Option<u64>, Failure> {
-    receive(&call.ctx, &call.subject.settings, call.rules.kind, incoming).await?;
+    receive(&call.ctx, &call.matched.settings, call.rules.kind, incoming).await?;
     Ok(environment::stated_length(&call.request.as_request(), incoming.length))
 }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use dunlin_http::FieldLines;
 
 use crate::cache::{ContentFile, StoredContent};
-use crate::stream;
+use crate::exchange::stream;
 
 /// A response: head and body.
 #[derive(Debug)]

@@ -1,0 +1,67 @@
+//! What a handler has of a request besides its head.
+
+use std::pin::Pin;
+use std::rc::Rc;
+
+use dunlin_http::BodyLength;
+
+use super::{EarlyHints, Response, stream};
+use crate::checks::Client;
+use crate::handler::script;
+use crate::telemetry::ScriptContext;
+use crate::tls::{Policy, TlsInfo};
+use crate::transport::{Ends, Peer};
+
+/// The response of a handler that takes time.
+pub(crate) type ResponseFuture = Pin<Box<dyn Future<Output = Response>>>;
+
+/// What a streaming handler has of the request besides its head.
+pub(crate) struct Incoming {
+    pub(crate) body: stream::Receiver,
+    pub(crate) length: BodyLength,
+    /// The whole body, if it was received before the handler runs.
+    pub(crate) received: Option<script::Received>,
+    /// Addresses of the connection; `None` for a Unix socket.
+    pub(crate) ends: Option<Ends>,
+    /// The connection uses TLS.
+    pub(crate) encrypted: bool,
+    /// Properties of the TLS session.
+    pub(crate) tls: Option<TlsInfo>,
+    /// Internal redirects by scripts so far.
+    pub(crate) redirects: u8,
+    /// Collects what the script reports about the request.
+    pub(crate) script_context: Rc<ScriptContext>,
+    /// Interim responses to send before the final response.
+    pub(crate) early_hints: EarlyHints,
+}
+
+impl Incoming {
+    /// Returns the same without a body, for a handler that responds after another has failed.
+    pub(crate) fn without_body(&self) -> Self {
+        Self {
+            body: stream::empty(),
+            length: BodyLength::None,
+            received: None,
+            ends: self.ends,
+            encrypted: self.encrypted,
+            tls: self.tls.clone(),
+            redirects: self.redirects,
+            script_context: Rc::clone(&self.script_context),
+            early_hints: self.early_hints.clone(),
+        }
+    }
+
+    /// Returns the client of the connection.
+    pub(crate) fn client(&self) -> Client {
+        let address = self.ends.map_or(Peer::Unix, |ends| Peer::of(ends.remote));
+        Client {
+            address,
+            encrypted: self.encrypted,
+            early: false,
+            via_proxy: false,
+            is_subrequest: false,
+            // The request was admitted to its site when it arrived.
+            policy: Policy::EXEMPT,
+        }
+    }
+}

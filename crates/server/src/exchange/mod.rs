@@ -1,0 +1,11 @@
+//! What a handler and a protocol adapter share of one request and its response: the body streams, the response, interim
+//! responses, and the data of the request besides its head.
+
+mod early_hints;
+mod incoming;
+mod response;
+pub(crate) mod stream;
+
+pub(crate) use self::early_hints::EarlyHints;
+pub(crate) use self::incoming::{Incoming, ResponseFuture};
+pub(crate) use self::response::{Body, Piece, Response, Stream, StreamKind};

@@ -1,0 +1,77 @@
+//! What the router and the handlers return for a request.
+
+use std::ops::Deref;
+use std::rc::Rc;
+
+use dunlin_http::semantics::ContentCoding;
+
+use super::Direction;
+use crate::cache::worker_cache::{CacheEntry, Prebuilt};
+use crate::cache::{Representation, StoredContent};
+use crate::checks::RequestContext;
+use crate::exchange::{Incoming, Response, ResponseFuture};
+use crate::telemetry::RouteTelemetry;
+
+/// The reply of a handler.
+pub(crate) enum Reply {
+    /// A response that the cache keeps ready.
+    Cached(CachedResponse),
+    /// A response that is ready.
+    Response(Box<Response>),
+    /// A response that takes time.
+    Future(ResponseFuture),
+    /// A handler that reads the request body, or streams the body of its response.
+    Streaming(StreamingHandler),
+}
+
+/// Starts a handler that reads the request body or streams its response.
+pub(crate) type StreamingHandler = Box<dyn FnOnce(Incoming) -> ResponseFuture>;
+
+/// A whole cached representation, or the 304 for it.
+pub(crate) struct CachedResponse<H = Rc<CacheEntry>> {
+    pub(crate) entry: H,
+    pub(crate) coding: ContentCoding,
+    pub(crate) not_modified: bool,
+    /// Cache status for the log.
+    pub(crate) cache: &'static str,
+    /// The body, if it is not the one of the resource.
+    pub(crate) content: Option<StoredContent>,
+}
+
+impl<H: Deref<Target = CacheEntry>> CachedResponse<H> {
+    /// Returns the prebuilt response, if it applies and has at most `most` bytes.
+    #[inline]
+    pub(crate) fn prebuilt(&self, most: usize) -> Option<&Prebuilt> {
+        let is_whole = self.coding == ContentCoding::Identity && !self.not_modified;
+        let is_kept = is_whole && self.content.is_none();
+        self.entry.prebuilt.as_ref().filter(|prebuilt| is_kept && prebuilt.block.len() <= most)
+    }
+
+    /// Returns the body in that representation.
+    pub(crate) fn body<'a>(&'a self, form: &'a Representation) -> &'a StoredContent {
+        self.content.as_ref().unwrap_or(&form.body)
+    }
+}
+
+/// A routed request: the reply, and the settings of its route that the exchange needs.
+pub(crate) struct Routed {
+    pub(crate) reply: Reply,
+    /// Index of the site, for the log.
+    pub(crate) site: usize,
+    /// Maximum size of the request body in bytes.
+    pub(crate) body_limit: u64,
+    /// The response is sent after the request body was received.
+    pub(crate) reads_body: bool,
+    /// Whether the request is logged.
+    pub(crate) log: bool,
+    pub(crate) route_telemetry: RouteTelemetry,
+    /// Context of the checks; `None` if the route has none.
+    pub(crate) context: Option<Rc<RequestContext>>,
+    pub(crate) direction: Direction,
+}
+
+impl From<Response> for Reply {
+    fn from(response: Response) -> Self {
+        Self::Response(Box::new(response))
+    }
+}
