@@ -9,7 +9,8 @@ use dunlin_http::semantics::{Method, host, path, target};
 use crate::config::{
     Candidate, Config, Handler, Mapping, Script, Settings, Site, explain_settings,
 };
-use crate::handler::file::{self, Explained, Failure, Found, Wanted};
+use crate::fs::failure::Failure;
+use crate::handler::file::{self, Explained, Found, Wanted};
 use crate::handler::redirect;
 use crate::route::{MOST_REDIRECTS, path_rejection};
 

@@ -12,6 +12,7 @@ mod drive;
 pub mod error_log;
 mod exchange;
 mod explain;
+mod fs;
 mod handler;
 mod listen;
 mod log_limiter;

@@ -2,20 +2,12 @@
 //!
 //! It has two levels. [`SharedCache`] is shared by all workers and enforces the bounds; a worker reads it only on the
 //! first request for a path. Each worker has a [`worker_cache::WorkerCache`] of its own, so that a hit takes no lock
-//! and writes to no memory that another core reads. A change on disk invalidates the [`Validity`] of what was read;
+//! and writes to no memory that another core reads. A change on disk invalidates the [`Validity`](crate::fs::validity::Validity) of what was read;
 //! both levels check it on every use.
 
-pub(crate) mod content;
-mod mounts;
-mod path_steps;
 pub(crate) mod resource;
 mod shared_cache;
-mod validity;
-pub(crate) mod watch;
 pub(crate) mod worker_cache;
 
-pub(crate) use content::{ContentFile, StoredContent};
 pub(crate) use resource::{EncodedVariant, Representation, Resource};
 pub(crate) use shared_cache::{Bounds, Key, SharedCache};
-pub(crate) use validity::Validity;
-pub(crate) use watch::Watch;

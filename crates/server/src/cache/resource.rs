@@ -8,9 +8,10 @@ use dunlin_http::FieldLines;
 use dunlin_http::semantics::{ContentCoding, EntityTag};
 use tokio::sync::Notify;
 
-use super::content::{FileMetadata, StoredContent};
 use super::shared_cache::Key;
-use super::validity::Validity;
+use crate::fs::content::StoredContent;
+use crate::fs::metadata::FileMetadata;
+use crate::fs::validity::Validity;
 use crate::handler::media_type::ContentType;
 use crate::route::Route;
 

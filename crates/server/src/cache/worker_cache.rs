@@ -11,11 +11,11 @@ use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use smallvec::SmallVec;
 
-use super::content::StoredContent;
 use super::resource::Resource;
 use super::shared_cache::SharedCache;
-use super::validity::Validity;
 use crate::checks::Checks;
+use crate::fs::content::StoredContent;
+use crate::fs::validity::Validity;
 use crate::route::Route;
 
 /// Entries by site and raw request path, before percent-decoding.

@@ -11,8 +11,8 @@ use rustix::net::SendFlags;
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::cache::ContentFile;
 use crate::exchange::{Body, Piece};
+use crate::fs::content::ContentFile;
 use crate::tls::Session;
 use crate::transport::Transport;
 #[cfg(test)]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dunlin_http::FieldLines;
 
-use crate::cache::{ContentFile, StoredContent};
 use crate::exchange::stream;
+use crate::fs::content::{ContentFile, StoredContent};
 
 /// A response: head and body.
 #[derive(Debug)]

@@ -12,7 +12,9 @@ use smallvec::SmallVec;
 use super::listing::{self, Links, Sort};
 use crate::config::Symlinks;
 use crate::exchange::Response;
-use crate::handler::file::{Mode, Protected, apply_edits};
+use crate::fs::mode::Mode;
+use crate::fs::protected::Protected;
+use crate::handler::file::apply_edits;
 use crate::route::{RouteMatch, error_response};
 
 /// Maximum number of entries in a listing.

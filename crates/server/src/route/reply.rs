@@ -6,10 +6,11 @@ use std::rc::Rc;
 use dunlin_http::semantics::ContentCoding;
 
 use super::Direction;
+use crate::cache::Representation;
 use crate::cache::worker_cache::{CacheEntry, Prebuilt};
-use crate::cache::{Representation, StoredContent};
 use crate::checks::RequestContext;
 use crate::exchange::{Incoming, Response, ResponseFuture};
+use crate::fs::content::StoredContent;
 use crate::telemetry::RouteTelemetry;
 
 /// The reply of a handler.

@@ -9,10 +9,13 @@ use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
 use super::{StartError, fail};
-use crate::cache::{Bounds, SharedCache, Watch};
+use crate::cache::{Bounds, SharedCache};
 use crate::config::{Config, Server, StartupSettings};
 use crate::control::Commands;
-use crate::handler::file::{Protected, Reported, Roots};
+use crate::fs::protected::Protected;
+use crate::fs::roots::Roots;
+use crate::fs::watch::Watch;
+use crate::handler::file::Reported;
 use crate::handler::script::{Pools, Storage};
 use crate::listen::{ConnectionLimiter, ConnectionLimits};
 use crate::route::Sites;

@@ -14,9 +14,9 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Notify;
 
 use super::{Buffers, Deadlines, SharedState, Timer, WorkerContext};
-use crate::cache::Watch;
 use crate::clock::{self, Clock};
 use crate::connections::{Connections, STATES};
+use crate::fs::watch::Watch;
 use crate::handler::script::AppConnections;
 use crate::listen::ConnectionLimiter;
 use crate::telemetry::AccessLog;

@@ -5,8 +5,8 @@ use rustix::io::Errno;
 
 use super::work::{Sending, Work, warm};
 use super::{BATCH, Connection, Link};
-use crate::cache::ContentFile;
 use crate::exchange::{Body, Piece};
+use crate::fs::content::ContentFile;
 use crate::worker::Completion;
 
 /// What came of filling a frame.

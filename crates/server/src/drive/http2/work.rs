@@ -464,7 +464,7 @@ impl From<Stream> for Sending {
 
 /// Reads that stretch of a file where waiting for the disk holds up nobody.
 pub(super) fn warm(
-    file: &Arc<crate::cache::ContentFile>,
+    file: &Arc<crate::fs::content::ContentFile>,
     offset: u64,
     length: u64,
 ) -> JoinHandle<()> {

@@ -11,9 +11,10 @@ use dunlin_http::{FieldLines, FieldName, FieldSet, Request};
 use smallvec::SmallVec;
 
 use super::{encoded, error_reply, render};
+use crate::cache::Representation;
 use crate::cache::worker_cache::CacheEntry;
-use crate::cache::{Representation, StoredContent};
 use crate::exchange::{Body, Piece, Response};
+use crate::fs::content::StoredContent;
 use crate::route::{self, CachedResponse, Reply, RouteMatch};
 use crate::telemetry::random_id;
 use crate::worker::WorkerContext;

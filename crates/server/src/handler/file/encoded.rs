@@ -6,20 +6,22 @@ use std::time::Duration;
 
 use dunlin_http::semantics::ContentCoding;
 
-use super::file_system::FileSystem;
-use super::open::open;
+use super::load;
 use super::render::{self, Description};
-use super::resolve::Mode;
-use super::roots::Root;
-use super::search::Failure;
 use super::source::is_source;
 use super::validators::{self, Basis, coded_tag};
-use super::{follow, load};
-use crate::cache::content::FileMetadata;
 use crate::cache::resource::SearchGuard;
-use crate::cache::{ContentFile, EncodedVariant, Representation, Resource, StoredContent};
+use crate::cache::{EncodedVariant, Representation, Resource};
 use crate::clock::monotonic_millis;
 use crate::config::{EtagKind, Settings};
+use crate::fs::content::{ContentFile, StoredContent};
+use crate::fs::failure::Failure;
+use crate::fs::file_system::FileSystem;
+use crate::fs::follow;
+use crate::fs::metadata::FileMetadata;
+use crate::fs::mode::Mode;
+use crate::fs::open::open;
+use crate::fs::roots::Root;
 use crate::handler::compress;
 use crate::worker::SharedState;
 
@@ -188,7 +190,10 @@ fn sibling(
     let now = monotonic_millis();
     let watched = metadata.links <= 1
         && file_system.notifies
-        && follow::follow_real(shared, &root, &fd, &file, &resource.validity);
+        && shared
+            .watch
+            .as_deref()
+            .is_some_and(|watch| follow::follow_real(watch, &root, &fd, &file, &resource.validity));
     if !watched {
         resource.set_unwatched_sibling();
         resource.validity.limit_fresh_until(now + load::UNWATCHED);

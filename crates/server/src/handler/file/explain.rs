@@ -7,13 +7,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::open::open_directory;
-use super::protected::Protected;
-use super::resolve::{Mode, open_file};
-use super::roots::{Root, Roots};
-use super::search::{Failure, Found, Opener, Wanted, search};
+use super::resolve::open_file;
+use super::search::{Found, Opener, Wanted, search};
 use super::source::source_of;
 use crate::config::{Config, Site};
+use crate::fs::failure::Failure;
+use crate::fs::mode::Mode;
+use crate::fs::open::open_directory;
+use crate::fs::protected::Protected;
+use crate::fs::roots::{Root, Roots};
 
 /// The result of a search that serves nothing.
 pub(crate) struct Explained {
@@ -94,19 +96,4 @@ impl Opener for PathOpener<'_> {
 
 fn place(wanted: &Wanted<'_, Site>, file: &[u8]) -> PathBuf {
     wanted.settings().root.join(OsStr::from_bytes(file))
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Missing => "there is no such file that may be sent",
-            Self::Forbidden => {
-                "it may not be read, is no regular file, or lies behind a symlink that `symlinks` does not allow"
-            }
-            Self::Unlisted => "it has no index file, and `listing` is off",
-            Self::Exhausted => "descriptors or memory have run out",
-            Self::Broken => "it cannot be opened",
-            Self::WouldBlock => "it is not in memory",
-        })
-    }
 }

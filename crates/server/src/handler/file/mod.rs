@@ -3,14 +3,9 @@
 mod answer;
 mod encoded;
 mod explain;
-mod file_system;
-mod follow;
 mod load;
-mod open;
-mod protected;
 mod render;
 mod resolve;
-mod roots;
 mod search;
 mod source;
 pub(crate) mod uncached;
@@ -24,12 +19,8 @@ use dunlin_http::{FieldLines, Request};
 
 pub(crate) use answer::{answer_from_cache, has_changed, plain_coding};
 pub(crate) use explain::{Explained, explain};
-pub(crate) use open::open_path;
-pub(crate) use protected::Protected;
 pub(crate) use render::{apply_edits, apply_to_message};
-pub(crate) use resolve::Mode;
-pub(crate) use roots::{Lookup, Root, Roots};
-pub(crate) use search::{Failure, Found, Wanted, is_slash_of};
+pub(crate) use search::{Found, Wanted, is_slash_of};
 pub(crate) use source::Reported;
 
 use self::resolve::{Resolved, Resolver, resolve};
@@ -37,6 +28,8 @@ use crate::cache::worker_cache::CacheEntry;
 use crate::cache::{Key, Representation, Resource};
 use crate::checks::{CheckInput, Decision, RequestContext};
 use crate::exchange::{Response, ResponseFuture};
+use crate::fs::failure::Failure;
+use crate::fs::mode::Mode;
 use crate::handler::error_page::quoted;
 use crate::handler::errors::{self, Details};
 use crate::handler::{directory, redirect};

@@ -4,8 +4,9 @@ use bytes::Bytes;
 use dunlin_http::FieldLines;
 use dunlin_http::semantics::{ContentCoding, EntityTag, date};
 
-use crate::cache::{Representation, StoredContent};
+use crate::cache::Representation;
 use crate::config::Settings;
+use crate::fs::content::StoredContent;
 use crate::handler::compress;
 use crate::handler::media_type::ContentType;
 

@@ -6,17 +6,21 @@ use std::sync::Arc;
 
 use rustix::fs::FileType;
 
-use super::file_system::FileSystem;
+use super::encoded;
 use super::load::{self, Loaded};
-use super::open::{open, open_directory};
-use super::protected::Protected;
-use super::roots::Root;
-use super::search::{Failure, Found, Opener, Wanted, search};
+use super::search::{Found, Opener, Wanted, search};
 use super::source::is_source;
-use super::{encoded, follow};
-use crate::cache::content::FileMetadata;
-use crate::cache::{Resource, Validity};
+use crate::cache::Resource;
 use crate::config::Settings;
+use crate::fs::failure::Failure;
+use crate::fs::file_system::FileSystem;
+use crate::fs::follow;
+use crate::fs::metadata::FileMetadata;
+use crate::fs::mode::Mode;
+use crate::fs::open::{open, open_directory};
+use crate::fs::protected::Protected;
+use crate::fs::roots::Root;
+use crate::fs::validity::Validity;
 use crate::route::Site;
 use crate::worker::SharedState;
 
@@ -30,14 +34,6 @@ pub(super) struct Resolver<'a> {
     /// Milliseconds of the worker's clock.
     pub(super) now: u64,
     pub(super) mode: Mode,
-}
-
-/// Whether the search may wait for a disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// No: [`Failure::WouldBlock`] reports that it would have to.
-    Inline,
-    Blocking,
 }
 
 /// The resource of a path, or what else the path is.
@@ -88,12 +84,17 @@ impl Opener for ResourceOpener<'_> {
     fn file(&self, wanted: &Wanted<'_>, file: &[u8], is_probe: bool) -> Resolved {
         let shared = self.resolver.shared;
         let validity = Arc::new(Validity::default());
-        let followed =
-            wanted.settings().cache.enabled && follow::follow(shared, &self.root, file, &validity);
+        let followed = wanted.settings().cache.enabled
+            && shared
+                .watch
+                .as_deref()
+                .is_some_and(|watch| follow::follow(watch, &self.root, file, &validity));
         let result = self.open(wanted, file, is_probe, (&validity, followed));
         if followed && !matches!(result, Ok(Found::File(_))) {
             drop(validity);
-            follow::forget(shared, &self.root, file);
+            if let Some(watch) = &shared.watch {
+                follow::forget(watch, &self.root, file);
+            }
         }
         result
     }
@@ -121,7 +122,10 @@ impl ResourceOpener<'_> {
         let watched = followed
             && metadata.links <= 1
             && file_system.notifies
-            && follow::follow_real(shared, &self.root, &fd, file, validity);
+            && shared
+                .watch
+                .as_deref()
+                .is_some_and(|watch| follow::follow_real(watch, &self.root, &fd, file, validity));
         if is_source(shared, settings, &self.root, file, &fd, &metadata) {
             return wanted.run_elsewhere(file).map(Found::Elsewhere);
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use dunlin_http::semantics::path::has_hidden_segment;
 
 use crate::config::{self, Candidate, Settings, TryStep};
+use crate::fs::failure::Failure;
 use crate::route;
 
 /// A site, as it serves requests or as it is configured only.
@@ -59,33 +60,6 @@ pub(crate) enum Found<F, D> {
 /// The result of a search with the opener `O`.
 pub(crate) type SearchResult<O> =
     Result<Found<<O as Opener>::File, <O as Opener>::Directory>, Failure>;
-
-/// Why a path is nothing that can be served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Failure {
-    Missing,
-    /// It exists, but clients may not have it: by its permissions or its type, or because a symlink leads out.
-    Forbidden,
-    /// It is a directory without an index file, and `listing` is off.
-    Unlisted,
-    /// Descriptors or memory have run out.
-    Exhausted,
-    /// An error that the log reports.
-    Broken,
-    WouldBlock,
-}
-
-impl Failure {
-    /// The status of the response.
-    pub(crate) fn status(self) -> u16 {
-        match self {
-            Self::Missing => 404,
-            Self::Forbidden | Self::Unlisted => 403,
-            Self::Exhausted => 503,
-            Self::Broken | Self::WouldBlock => 500,
-        }
-    }
-}
 
 /// Opens the files and directories that a search comes to.
 pub(crate) trait Opener {

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{fstat, stat};
 
-use super::roots::Root;
-use crate::cache::content::FileMetadata;
 use crate::config::{Settings, SourceRule, original};
+use crate::fs::metadata::FileMetadata;
+use crate::fs::roots::Root;
 use crate::worker::SharedState;
 
 /// The file to be sent.

@@ -7,14 +7,15 @@ use dunlin_http::Request;
 use dunlin_http::semantics::{ContentCoding, Method};
 
 use super::load::{MAX_UNCACHED_READ, read};
-use super::open::open;
 use super::plain_coding;
-use super::resolve::Mode;
-use super::search::Failure;
-use crate::cache::content::FileMetadata;
+use crate::cache::Resource;
 use crate::cache::worker_cache::CacheEntry;
-use crate::cache::{ContentFile, Resource, StoredContent};
 use crate::config::EtagKind;
+use crate::fs::content::{ContentFile, StoredContent};
+use crate::fs::failure::Failure;
+use crate::fs::metadata::FileMetadata;
+use crate::fs::mode::Mode;
+use crate::fs::open::open;
 use crate::route::{CachedResponse, Reply, RouteMatch};
 use crate::worker::WorkerContext;
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use dunlin_http::semantics::{ContentCoding, EntityTag};
 use sha2::{Digest, Sha256};
 
-use super::file_system::FileSystem;
-use crate::cache::content::FileMetadata;
 use crate::clock;
 use crate::config::{EtagKind, Settings};
+use crate::fs::file_system::FileSystem;
+use crate::fs::metadata::FileMetadata;
 use crate::handler::records::RecordFormat;
 
 /// The properties from which validators are made.

@@ -10,8 +10,8 @@ use std::time::Duration;
 use hashbrown::HashMap;
 
 use super::lookup::Located;
-use crate::cache::Validity;
 use crate::config::Script;
+use crate::fs::validity::Validity;
 use crate::route::Route;
 
 /// Time after which a script is looked up again.

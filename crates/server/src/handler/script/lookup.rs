@@ -11,9 +11,13 @@ use rustix::fs::{FileType, Mode as Permissions, fstat};
 
 use super::start_error::{Rejected, not_opened};
 use super::{Call, Failure, location_cache};
-use crate::cache::Validity;
 use crate::config::{Candidate, Mapping, Script, Settings, TryStep};
-use crate::handler::file::{self, Mode, Root, is_slash_of, open_path};
+use crate::fs::failure::Failure as OpenFailure;
+use crate::fs::mode::Mode;
+use crate::fs::open::open_path;
+use crate::fs::roots::Root;
+use crate::fs::validity::Validity;
+use crate::handler::file::is_slash_of;
 use crate::route::OwnedRouteMatch;
 use crate::temp_files::lacks_descriptors;
 use crate::worker::SharedState;
@@ -213,13 +217,13 @@ fn look(
     }
     let directory = Path::new(OsStr::from_bytes(&root.path));
     let fd = open_path(root, name, settings.symlinks, mode).map_err(|failure| match failure {
-        file::Failure::WouldBlock => None,
-        file::Failure::Missing => Some(Failure::Missing),
-        file::Failure::Forbidden | file::Failure::Unlisted => {
+        OpenFailure::WouldBlock => None,
+        OpenFailure::Missing => Some(Failure::Missing),
+        OpenFailure::Forbidden | OpenFailure::Unlisted => {
             Some(Failure::Forbidden(not_opened(directory, name, settings.symlinks)))
         }
-        file::Failure::Exhausted => Some(Failure::NoDescriptor),
-        file::Failure::Broken => Some(Failure::Broken("its folder cannot be read".into())),
+        OpenFailure::Exhausted => Some(Failure::NoDescriptor),
+        OpenFailure::Broken => Some(Failure::Broken("its folder cannot be read".into())),
     })?;
     let facts = fstat(&fd).map_err(|error| Some(Failure::Broken(error.to_string())))?;
     match FileType::from_raw_mode(facts.st_mode) {

@@ -17,9 +17,9 @@ use super::output::BodyBuffer;
 use super::process::Input;
 use super::{Call, Failure, descriptors, environment};
 use crate::blocking::Pool;
-use crate::cache::ContentFile;
 use crate::config::{BodyHandling, ScriptKind, Settings};
 use crate::exchange::{Incoming, stream};
+use crate::fs::content::ContentFile;
 use crate::temp_files;
 use crate::worker::WorkerContext;
 

@@ -1,35 +1,28 @@
-//! Change notification for files, for every name by which a file is reached.
+//! Change notification for every name by which a file beneath a root is reached.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use super::roots::Root;
-use crate::cache::Validity;
-use crate::worker::SharedState;
+use super::validity::Validity;
+use super::watch::Watch;
 
 /// Invalidates `validity` when the name `file` beneath `root` changes. Call it before opening the file. Returns false when
 /// changes cannot be watched.
-pub(super) fn follow(
-    shared: &SharedState,
-    root: &Root,
-    file: &[u8],
-    validity: &Arc<Validity>,
-) -> bool {
-    let Some(watch) = &shared.watch else { return false };
+pub(crate) fn follow(watch: &Watch, root: &Root, file: &[u8], validity: &Arc<Validity>) -> bool {
     let (directory, name) = place(root, file);
     watch.follow(&root.path, &directory, name, validity)
 }
 
 /// Invalidates `validity` when the open file `fd`, reached by `file`, changes: watches its real name, and the symlinks
 /// through which it was reached.
-pub(super) fn follow_real(
-    shared: &SharedState,
+pub(crate) fn follow_real(
+    watch: &Watch,
     root: &Root,
     fd: &OwnedFd,
     file: &[u8],
     validity: &Arc<Validity>,
 ) -> bool {
-    let Some(watch) = &shared.watch else { return false };
     let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let Ok(real) = rustix::fs::readlink(link, Vec::new()) else { return false };
     let real = real.as_bytes();
@@ -46,11 +39,9 @@ pub(super) fn follow_real(
 }
 
 /// Undoes [`follow`] for a file that is not cached.
-pub(super) fn forget(shared: &SharedState, root: &Root, file: &[u8]) {
-    if let Some(watch) = &shared.watch {
-        let (directory, name) = place(root, file);
-        watch.forget(&directory, name);
-    }
+pub(crate) fn forget(watch: &Watch, root: &Root, file: &[u8]) {
+    let (directory, name) = place(root, file);
+    watch.forget(&directory, name);
 }
 
 /// The absolute directory of `file`, and its name in it.

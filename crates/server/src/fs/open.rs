@@ -5,14 +5,14 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
-use super::resolve::Mode as Waiting;
+use super::failure::Failure;
+use super::mode::Mode as Waiting;
 use super::roots::Root;
-use super::search::Failure;
 use crate::config::Symlinks;
 use crate::log_limiter::LogLimiter;
 
 /// Opens `path` (relative to `root`, no leading slash) for reading.
-pub(super) fn open(
+pub(crate) fn open(
     root: &Root,
     path: &[u8],
     symlinks: Symlinks,
@@ -23,7 +23,7 @@ pub(super) fn open(
 }
 
 /// Opens the directory `path` for reading its entries.
-pub(super) fn open_directory(
+pub(crate) fn open_directory(
     root: &Root,
     path: &[u8],
     symlinks: Symlinks,

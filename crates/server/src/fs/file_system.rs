@@ -6,16 +6,16 @@ use rustix::fs::fstatfs;
 
 /// Guarantees of a file system about its files.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct FileSystem {
+pub(crate) struct FileSystem {
     /// inotify reports every change, as only this kernel changes the files.
-    pub(super) notifies: bool,
+    pub(crate) notifies: bool,
     /// Files have a change time (ctime) that programs cannot set.
-    pub(super) keeps_change_times: bool,
+    pub(crate) keeps_change_times: bool,
 }
 
 impl FileSystem {
     /// The file system of an open file.
-    pub(super) fn of(fd: impl AsFd) -> Self {
+    pub(crate) fn of(fd: impl AsFd) -> Self {
         let Ok(fs) = fstatfs(fd) else {
             return Self { notifies: false, keeps_change_times: false };
         };

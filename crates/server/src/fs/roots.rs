@@ -12,7 +12,7 @@ use hashbrown::HashMap;
 use rustix::fs::{Mode, OFlags, fstat, open, stat};
 use rustix::io::Errno;
 
-use crate::cache::Watch;
+use super::watch::Watch;
 use crate::clock::monotonic_millis;
 
 /// An open root directory.

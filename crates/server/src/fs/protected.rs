@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Stat, fstat, stat};
 
-use super::resolve::Mode;
-use super::search::Failure;
+use super::failure::Failure;
+use super::mode::Mode;
 
 /// The protected files of a configuration.
 #[derive(Debug)]
@@ -48,14 +48,14 @@ impl Protected {
     ///
     /// # Errors
     /// [`Failure::Missing`] for a protected file; [`Failure::WouldBlock`] when `mode` forbids waiting for a disk.
-    pub(super) fn check(&self, fd: impl AsFd, mode: Mode) -> Result<(), Failure> {
+    pub(crate) fn check(&self, fd: impl AsFd, mode: Mode) -> Result<(), Failure> {
         let stat = fstat(fd).map_err(|_| Failure::Broken)?;
         if !self.covers(&stat, mode)? {
             return Ok(());
         }
         tracing::warn!(
             inode = stat.st_ino,
-            "a request for the configuration, a users' file or a private key was answered with 404; keep these files \
+            "a request for the configuration, a users' file or a private key got a 404; keep these files \
              out of directories that are served"
         );
         Err(Failure::Missing)

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// The mounts of this process when the file was last read.
 #[derive(Debug)]
-pub(super) struct Mounts {
+pub(crate) struct Mounts {
     file: File,
     known: Mutex<HashSet<Mount>>,
 }
@@ -23,19 +23,19 @@ struct Mount {
 impl Mounts {
     /// # Errors
     /// When the file cannot be read, for example where /proc is not mounted.
-    pub(super) fn open() -> io::Result<Self> {
+    pub(crate) fn open() -> io::Result<Self> {
         let file = File::open("/proc/self/mountinfo")?;
         let known = Mutex::new(parse(&read(&file)?));
         Ok(Self { file, known })
     }
 
     /// A duplicate of the descriptor, for a worker to poll.
-    pub(super) fn duplicate(&self) -> io::Result<File> {
+    pub(crate) fn duplicate(&self) -> io::Result<File> {
         self.file.try_clone()
     }
 
     /// Mount points that changed since the last call.
-    pub(super) fn changed(&self) -> Vec<Vec<u8>> {
+    pub(crate) fn changed(&self) -> Vec<Vec<u8>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let Ok(text) = read(&self.file) else { return Vec::new() };
         let now = parse(&text);

@@ -4,10 +4,10 @@ use rustix::io::Errno;
 
 /// A directory entry that is visited. `directory` is absolute.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Step {
-    pub(super) directory: Vec<u8>,
-    pub(super) name: Vec<u8>,
-    pub(super) is_symlink: bool,
+pub(crate) struct Step {
+    pub(crate) directory: Vec<u8>,
+    pub(crate) name: Vec<u8>,
+    pub(crate) is_symlink: bool,
 }
 
 /// The kernel's limit on symlinks in one path.
@@ -15,7 +15,7 @@ const MAX_SYMLINKS: usize = 40;
 
 /// Every entry that the resolution of the absolute `path` visits, including those in the targets of symlinks, up to
 /// the first that is missing.
-pub(super) fn steps(path: &[u8]) -> Vec<Step> {
+pub(crate) fn steps(path: &[u8]) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut symlinks = 0;
     let mut reached: Vec<u8> = Vec::new();

@@ -1,0 +1,59 @@
+//! Metadata of files.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use rustix::fs::fstat;
+
+/// The fields of `stat` that identify the content of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileMetadata {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    pub(crate) size: u64,
+    /// The time of modification (mtime), which programs can set: seconds since 1970.
+    pub(crate) modified: i64,
+    pub(crate) modified_nanos: u32,
+    /// The time of the last change of content or metadata (ctime), which the kernel sets: seconds since 1970.
+    pub(crate) changed: i64,
+    pub(crate) changed_nanos: u32,
+    pub(crate) links: u64,
+    pub(crate) mode: u32,
+}
+
+impl FileMetadata {
+    pub(crate) fn of(fd: impl AsFd) -> io::Result<Self> {
+        let stat = fstat(fd)?;
+        Ok(Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            size: stat.st_size.max(0) as u64,
+            modified: stat.st_mtime,
+            modified_nanos: stat.st_mtime_nsec as u32,
+            changed: stat.st_ctime,
+            changed_nanos: stat.st_ctime_nsec as u32,
+            links: stat.st_nlink,
+            mode: stat.st_mode,
+        })
+    }
+
+    /// Whether both describe the same content: same file, size and times.
+    pub(crate) fn same_content(&self, other: &Self) -> bool {
+        (self.changed, self.changed_nanos) == (other.changed, other.changed_nanos)
+            && self.is_same_but_for_change_time(other)
+    }
+
+    pub(crate) fn is_same_but_for_change_time(&self, other: &Self) -> bool {
+        (self.device, self.inode, self.size, self.modified, self.modified_nanos)
+            == (other.device, other.inode, other.size, other.modified, other.modified_nanos)
+    }
+
+    /// Whether both describe the same content and the same file type.
+    pub(crate) fn same_file(&self, other: &Self) -> bool {
+        self.same_content(other) && self.file_type() == other.file_type()
+    }
+
+    pub(crate) fn file_type(&self) -> rustix::fs::FileType {
+        rustix::fs::FileType::from_raw_mode(self.mode)
+    }
+}
