@@ -697,13 +697,13 @@ def test_the_error_log_is_a_file_that_can_be_rotated(serve, site, tmp_path):
     log = tmp_path / "error.log"
     server = serve(server=f'error_log = {{ path = "{log}", format = "json", level = "debug" }}')
     server.exchange(b"nonsense\r\n\r\n")
-    wait_until(lambda: "request refused" in log.read_text(), "the message")
+    wait_until(lambda: "request rejected" in log.read_text(), "the message")
     assert all(json.loads(line)["level"] for line in log.read_text().splitlines())
     log.rename(tmp_path / "error.log.1")
     server.process.send_signal(signal.SIGUSR1)
     wait_until(log.exists, "the new file")
     server.exchange(b"nonsense\r\n\r\n")
-    wait_until(lambda: "request refused" in log.read_text(), "the message in the new file")
+    wait_until(lambda: "request rejected" in log.read_text(), "the message in the new file")
     assert server.log == "" and server.stop() == 0
 
 

@@ -6,7 +6,7 @@
 
 mod answer;
 mod body;
-mod exchange;
+mod handling;
 mod sending;
 mod upgrade;
 
@@ -20,20 +20,19 @@ use dunlin_http::http1;
 use dunlin_http::{Head, RequestError};
 use tokio::io::ReadBuf;
 
-use self::body::{BodyProgress, BodyStep};
-use self::exchange::Exchange;
+use self::body::BodyStep;
+use self::handling::Handling;
 use self::sending::Sending;
-use super::body_limits::STALLED;
+use super::exchange::{Exchange, STALLED};
 use super::http2;
 use super::patience::Patience;
 use crate::checks::ConnectionPace;
 use crate::config::Persistence as Personality;
 use crate::connections::Waiting;
-use crate::exchange::ResponseFuture;
 use crate::listen::{Accepted, Permit};
 use crate::telemetry::{ConnectionStart, ReadTimes};
 use crate::transport::{Ends, Peer, Transport};
-use crate::worker::{Buffers, DeferredRecord, Output, WorkerContext};
+use crate::worker::{Buffers, Output, WorkerContext};
 
 /// One HTTP/1 connection.
 pub(crate) struct Connection {
@@ -76,7 +75,8 @@ pub(crate) struct Connection {
     /// Whether HTTP/2 may be spoken on this listener.
     http2: bool,
     stage: Stage,
-    body: Option<Box<BodyProgress>>,
+    /// A request whose body is received without a handler.
+    body: Option<Box<Exchange>>,
     /// How fast answers are sent on it, when some are throttled.
     pace: Option<ConnectionPace>,
     _permit: Permit,
@@ -85,7 +85,6 @@ pub(crate) struct Connection {
 enum Stage {
     Receive,
     Handle(Box<Handling>),
-    Exchange(Box<Exchange>),
     Send(Box<Sending>),
     /// The client speaks HTTP/2.
     Http2(Box<http2::Connection>),
@@ -93,14 +92,6 @@ enum Stage {
     Linger {
         left: usize,
     },
-}
-
-struct Handling {
-    job: ResponseFuture,
-    /// Earlier responses that go before this one.
-    before: Output,
-    log: Option<Box<DeferredRecord>>,
-    is_head: bool,
 }
 
 /// The worker's buffers, as far as answering needs them.
@@ -121,7 +112,6 @@ enum Next {
     /// All that can be answered has been.
     Receive,
     Handle(Box<Handling>),
-    Exchange(Box<Exchange>),
     /// Part of an answer waits for the socket, or for a disk.
     Send(Box<Sending>),
     /// The first bytes are those of HTTP/2.
@@ -275,7 +265,7 @@ impl Connection {
                 let unread = std::mem::take(&mut self.unread);
                 self.refuse_message(refusal, &unread, parts)
             }
-            Waiting::Body => self.refuse_body(STALLED, parts.output),
+            Waiting::Body => self.reject_body_early(STALLED, parts.output),
             _ => {
                 self.stream.end();
                 return Poll::Ready(Step::End);
@@ -354,10 +344,6 @@ impl Connection {
             Next::Handle(handling) => {
                 self.ctx.connections.wait(self.slot, Waiting::Handler, u64::MAX);
                 self.stage = Stage::Handle(handling);
-            }
-            Next::Exchange(exchange) => {
-                self.ctx.connections.wait(self.slot, Waiting::Handler, u64::MAX);
-                self.stage = Stage::Exchange(exchange);
             }
             Next::Send(sending) => {
                 self.await_client();
@@ -484,22 +470,6 @@ impl Connection {
         }
     }
 
-    fn poll_handle(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
-        let Stage::Handle(handling) = &mut self.stage else { return Poll::Ready(Step::Again) };
-        let response = ready!(handling.job.as_mut().poll(cx));
-        let (log, is_head) = (handling.log.take(), handling.is_head);
-        let before = std::mem::take(&mut handling.before);
-        let mut buffers = self.ctx.take_buffers();
-        let output = &mut buffers.output;
-        output.bytes.extend_from_slice(&before.bytes);
-        output.pending.take_over(before.pending);
-        let next = self
-            .send_response(response, is_head, log, output)
-            .unwrap_or_else(|| self.flush_answers(output));
-        self.ctx.give_buffers(buffers);
-        Poll::Ready(self.follow_handler(next, cx))
-    }
-
     /// As [`Self::follow`] when a handler has answered, and the socket has taken all that it was given.
     fn follow_handler(&mut self, next: Next, cx: &mut Context<'_>) -> Step {
         let early_reads = self.early_reads;
@@ -527,8 +497,7 @@ impl Future for Connection {
         loop {
             let step = match &this.stage {
                 Stage::Receive => ready!(this.poll_receive(cx)),
-                Stage::Handle(_) => ready!(this.poll_handle(cx)),
-                Stage::Exchange(_) => ready!(this.poll_exchange(cx)),
+                Stage::Handle(_) => ready!(this.poll_handling(cx)),
                 Stage::Send(_) => ready!(this.poll_send(cx)),
                 Stage::Http2(_) => ready!(this.poll_http2(cx)),
                 Stage::Linger { .. } => ready!(this.poll_linger(cx)),

@@ -1,14 +1,16 @@
 //! The driver of HTTP/2 connections.
 //!
 //! Whatever one read brings is parsed, answered and written within one poll, with buffers that
-//! belong to the worker. What cannot be answered at once becomes a [`Work`]; bodies of works are sent
-//! as the client's windows and priorities have it.
+//! belong to the worker. A request whose response is not complete becomes a [`Stream`]; bodies are
+//! sent as the client's windows and priorities allow.
 
-mod answer;
 mod deadline;
 mod message;
+mod progress;
 mod pump;
-mod work;
+mod request;
+mod stream;
+mod streams;
 
 use std::io;
 use std::rc::Rc;
@@ -18,7 +20,8 @@ use dunlin_http::Head;
 use dunlin_http::http2::{self, Event, Settings};
 use tokio::io::ReadBuf;
 
-use self::work::Work;
+use self::stream::Stream;
+use self::streams::Streams;
 use super::patience::Patience;
 use crate::checks::ConnectionPace;
 use crate::telemetry::{ConnectionStart, ReadTimes};
@@ -42,7 +45,7 @@ pub(super) struct Connection {
     /// How many of the next reads may come before notifications that are older than them; see
     /// [`WorkerContext::look_for_changes`].
     early_reads: u8,
-    works: Vec<Work>,
+    streams: Streams,
     /// How fast answers are sent on it, when some are throttled.
     pace: Option<ConnectionPace>,
     requests: u64,
@@ -140,7 +143,7 @@ impl Connection {
             flushed: 0,
             flushes: 0,
             early_reads: 2,
-            works: Vec::new(),
+            streams: Streams::default(),
             pace: None,
             requests: 0,
             read_times: None,
@@ -160,18 +163,18 @@ impl Connection {
     pub(super) fn poll(&mut self, link: &mut Link<'_>, cx: &mut Context<'_>) -> Poll<Outcome> {
         for _ in 0..TURNS {
             // Handlers may want the worker's buffers themselves.
-            let mut moved = self.poll_works(link.ctx.clock.now(), cx);
+            let mut moved = self.streams.poll(link.ctx.clock.now(), cx);
             let mut buffers = link.ctx.take_buffers();
             let turn = self.turn(link, cx, &mut buffers);
             link.ctx.give_buffers(buffers);
             match turn {
                 Turn::Over(outcome) => {
-                    self.record_the_rest(link);
+                    self.record_rest(link);
                     return Poll::Ready(outcome);
                 }
                 Turn::Moved(more) => moved |= more,
             }
-            if !moved {
+            if !moved && !self.streams.has_due() {
                 self.set_deadline(link);
                 return Poll::Pending;
             }
@@ -201,7 +204,7 @@ impl Connection {
         }
         let mut moved = false;
         if !self.is_over {
-            moved |= self.settle_works(link, cx, parts);
+            moved |= self.settle_streams(link, parts);
             match self.receive(link, cx, input, parts) {
                 Ok(received) => moved |= received,
                 Err(outcome) => return Turn::Over(outcome),
@@ -217,7 +220,7 @@ impl Connection {
         if self.is_evicted {
             return Turn::Over(Outcome::End);
         }
-        if self.is_over || self.engine.is_done() && self.works.is_empty() {
+        if self.is_over || self.engine.is_done() && self.streams.is_empty() {
             return Turn::Over(Outcome::Linger);
         }
         Turn::Moved(moved)
@@ -243,7 +246,7 @@ impl Connection {
             Poll::Ready(_) => return Err(Outcome::End),
         }
         // A handler may have woken this task rather than the socket.
-        if self.early_reads > 0 || !self.works.is_empty() {
+        if self.early_reads > 0 || !self.streams.is_empty() {
             self.early_reads = self.early_reads.saturating_sub(1);
             link.ctx.look_for_changes();
         }
@@ -281,10 +284,10 @@ impl Connection {
                 }
                 Ok(Event::More) => break,
                 Ok(Event::Data { stream, data: place, ended }) => {
-                    self.body(link, stream, &data[place], ended, parts);
+                    self.receive_body(link, stream, &data[place], ended, parts);
                 }
                 Ok(Event::Rejected { stream, error: refusal }) => {
-                    self.refuse_unread(link, stream, refusal, parts);
+                    self.reject_unread(link, stream, refusal, parts);
                 }
                 Ok(Event::Reset { stream }) => self.forget(link, stream, Completion::Aborted),
                 Err(failure) => {
@@ -295,7 +298,7 @@ impl Connection {
                         tracing::debug!(peer = %link.peer, ?code, reason, "HTTP/2 connection ended");
                     }
                     self.is_over = true;
-                    self.abandon_works(link);
+                    self.abandon_streams(link);
                     return;
                 }
             }
@@ -319,7 +322,7 @@ impl Connection {
             self.incomplete_since = None;
             self.unread = Vec::new();
         }
-        if self.incomplete_since.is_some() || self.works.iter().any(Work::has_upload) {
+        if self.incomplete_since.is_some() || self.streams.iter().any(Stream::has_upload) {
             // The next part may wait until this one is acknowledged, which the kernel would put
             // off for 40 ms.
             link.stream.acknowledge();

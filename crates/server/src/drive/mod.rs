@@ -1,6 +1,6 @@
 //! Drivers: each moves bytes between a transport and an engine, and requests to handlers.
 
-mod body_limits;
+mod exchange;
 pub(crate) mod http1;
 mod http2;
 mod patience;

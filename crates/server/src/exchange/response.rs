@@ -107,6 +107,11 @@ impl Body {
         self.stream.take()
     }
 
+    /// Returns `true` if the body is produced while it is sent.
+    pub(crate) fn is_stream(&self) -> bool {
+        self.stream.is_some()
+    }
+
     /// Total length of all pieces in bytes.
     pub(crate) fn length(&self) -> u64 {
         self.pieces.iter().map(Piece::length).sum()

@@ -121,7 +121,7 @@ impl Sender {
     }
 
     /// Has the task woken when the receiver takes something, asks for something or goes.
-    pub(crate) fn watch(&self, cx: &mut Context<'_>) {
+    pub(crate) fn watch(&self, cx: &Context<'_>) {
         keep_waker(&mut lock(&self.state).sender, cx);
     }
 

@@ -2,22 +2,23 @@
 
 use std::rc::Rc;
 
-use bytes::Bytes;
 use dunlin_http::http1::{Persistence, response};
-use dunlin_http::semantics::{ContentCoding, Method, status};
-use dunlin_http::{BodyLength, Head, Request, RequestError};
+use dunlin_http::semantics::Method;
+use dunlin_http::{BodyLength, Head, Request, RequestError, Version};
 
 use super::super::INLINE_BODY;
-use super::super::body_limits::TOO_LARGE;
-use super::body::Deferred;
+use super::super::exchange::{
+    CachedParts, ConnectionView, Exchange, ResponseBody, Started, StartedResponse, TOO_LARGE,
+    reject, start, start_response,
+};
 use super::sending::LastResponse;
-use super::{Connection, Handling, Next, Parts};
+use super::{Connection, Next, Parts};
 use crate::cache::worker_cache::{CacheEntry, Prebuilt};
 use crate::checks::{Client, Pacer, RequestContext};
 use crate::config::Persistence as Personality;
 use crate::exchange::{Body, Piece, Response};
 use crate::fs::content::StoredContent;
-use crate::handler::{admin, file};
+use crate::handler::admin;
 use crate::route::{self, CachedResponse, Direction, FastPath, FastResponse, Reply};
 use crate::telemetry::{RequestTelemetry, RouteTelemetry};
 use crate::worker::{
@@ -145,31 +146,14 @@ impl Connection {
         telemetry: Option<RequestTelemetry>,
         output: &mut Output,
     ) -> Option<Next> {
-        let route::Routed {
-            reply,
-            site,
-            body_limit,
-            reads_body,
-            log,
-            route_telemetry,
-            context,
-            direction,
-        } = routed;
-        if direction == Direction::Ended {
+        if routed.direction == Direction::Ended {
             self.engine.close();
             self.linger = true;
         }
-        let telemetry = RequestTelemetry::routed(telemetry, site, context, log, route_telemetry);
-        if let Some(telemetry) = &telemetry {
-            self.ctx.publish_start(request, &self.connection_info(), telemetry);
-        }
-        let reply = match &telemetry {
-            Some(telemetry) if telemetry.has_fields() => file::unprepared(request, reply),
-            _ => reply,
-        };
+        let started = start(&self.ctx, request, &self.connection_info(), routed, telemetry);
+        let Started { reply, telemetry, body_limit, reads_body } = started;
         let is_head = request.method() == Method::Head;
         if self.engine.has_body() {
-            let taken = matches!(reply, Reply::Streaming(_));
             if let BodyLength::Known(length) = self.engine.body_length()
                 && length > body_limit
             {
@@ -182,53 +166,58 @@ impl Connection {
                         self.engine.continue_sent();
                     }
                     let log = deferred_record(request, telemetry);
-                    let deferred = Deferred { response: *response, log, is_head };
-                    self.expect_body(body_limit, Some(deferred));
+                    self.defer(body_limit, *response, log, is_head);
                     return None;
                 }
-                // The handler reads it.
-                _ if taken => {}
+                // The handler reads the body.
+                Reply::Streaming(_) => {}
                 _ if self.engine.expects_continue() => {
-                    // Whether the body comes after a final answer is the client's choice, so
-                    // that what follows could be read in two ways.
+                    // The client decides whether it sends the body after a final response, so that what follows could be
+                    // read in two ways.
                     self.engine.close();
                     self.linger = true;
                 }
                 _ if self.engine.persistence() != Persistence::Close => {
-                    self.expect_body(body_limit, None);
+                    self.discard_body(body_limit);
                 }
                 _ => {}
             }
         }
-        match reply {
+        let (exchange, reads_ahead) = match reply {
             Reply::Cached(CachedResponse { entry, coding, not_modified, cache, content }) => {
                 let cached =
                     CachedResponse { entry: &*entry, coding, not_modified, cache, content };
                 let context = telemetry.as_ref().and_then(|telemetry| telemetry.context.as_deref());
                 let pacer = self.pacer(context, &cached, request.method());
-                self.send_cached(request, cached, telemetry, pacer, output)
+                return self.send_cached(request, cached, telemetry, pacer, output);
             }
             Reply::Response(response) => {
                 let log = deferred_record(request, telemetry);
-                self.send_response(*response, is_head, log, output)
+                return self.send_response(*response, is_head, log, output);
             }
-            Reply::Future(job) => {
-                let before = match self.flush_before(output) {
-                    Ok(before) => before,
-                    Err(next) => return Some(next),
-                };
+            Reply::Future(future) => {
                 let log = deferred_record(request, telemetry);
-                Some(Next::Handle(Box::new(Handling { job, before, log, is_head })))
+                (Exchange::with_future(future, log, is_head), false)
             }
             Reply::Streaming(begin) => {
-                let before = match self.flush_before(output) {
-                    Ok(before) => before,
-                    Err(next) => return Some(next),
+                let Ok(ends) = self.ends() else { return Some(Next::Abort) };
+                let connection = ConnectionView {
+                    ends,
+                    encrypted: self.stream.is_encrypted(),
+                    tls: self.stream.tls(),
+                    has_interim_responses: request.version() != Version::Http10,
                 };
                 let log = deferred_record(request, telemetry);
-                Some(self.begin_exchange(request, begin, body_limit, before, log))
+                let body = (self.engine.body_length(), body_limit, self.ctx.clock.now());
+                let exchange =
+                    Exchange::with_streaming_handler(begin, body, connection, log, is_head);
+                (exchange, true)
             }
-        }
+        };
+        Some(match self.flush_before(output) {
+            Ok(before) => self.begin_handling(exchange, request.version(), reads_ahead, before),
+            Err(next) => next,
+        })
     }
 
     /// Sends earlier responses, as far as the socket has room for them; the rest stays in front of
@@ -248,9 +237,8 @@ impl Connection {
         (request, telemetry): (&Request<'_>, Option<RequestTelemetry>),
         output: &mut Output,
     ) -> Next {
-        tracing::debug!(peer = %self.peer, status = refusal.status, reason = refusal.reason, "request refused");
         let is_head = request.method() == Method::Head;
-        let response = route::refusal_to(&self.ctx, Some(request), &refusal, !is_head);
+        let response = reject(&self.ctx, self.peer, &refusal, Some(request), is_head);
         let log = deferred_record(request, telemetry);
         self.send_rejection(response, is_head, log, output)
     }
@@ -270,10 +258,9 @@ impl Connection {
                 self.ctx.begin_telemetry(&request, self.read_times, &mut self.connection_start);
             return self.refuse(refusal, (&request, telemetry), output);
         }
-        tracing::debug!(peer = %self.peer, status = refusal.status, reason = refusal.reason, "request refused");
         // A client that asks for a head alone takes a body for the next response.
         let is_head = message.starts_with(b"HEAD ");
-        let response = route::refusal_to(&self.ctx, None, &refusal, !is_head);
+        let response = reject(&self.ctx, self.peer, &refusal, None, is_head);
         let log = self.log_unread();
         self.send_rejection(response, is_head, log, output)
     }
@@ -311,7 +298,7 @@ impl Connection {
         pacer: Option<Pacer>,
         output: &mut Output,
     ) -> Option<Next> {
-        let CachedResponse { entry, coding, not_modified, cache, .. } = cached;
+        let cache = cached.cache;
         if pacer.is_none()
             && let Some(prebuilt) = cached.prebuilt(INLINE_BODY)
         {
@@ -325,37 +312,30 @@ impl Connection {
             }
             return self.after_answer(output);
         }
-        let form = match entry.resource.representation(coding) {
-            Some(Some(form)) => form,
-            _ => &entry.resource.identity,
-        };
-        let (status, head) = if not_modified {
-            (304, &*form.head_not_modified)
-        } else {
-            (200, &form.block[..form.head_length])
-        };
+        let CachedParts { status, lines, body, length, mut outcome, .. } =
+            CachedParts::new(&cached, request.method());
         let start = output.bytes.len();
         self.begin_head(status, &mut output.bytes);
-        output.bytes.extend_from_slice(head);
-        let mut outcome =
-            ResponseOutcome { status, cache, coding: token(coding), ..ResponseOutcome::NONE };
-        let mut body = Body::default();
-        if !not_modified && request.method() == Method::Get {
-            match cached.body(form) {
-                StoredContent::Memory(bytes) if bytes.len() <= INLINE_BODY && pacer.is_none() => {
-                    output.bytes.extend_from_slice(bytes);
-                    outcome.bytes = form.length;
-                }
-                stored => body.push(Piece::of(stored, 0..form.length)),
+        output.bytes.extend_from_slice(lines);
+        let stored = match body {
+            Some(StoredContent::Memory(bytes))
+                if length <= INLINE_BODY as u64 && pacer.is_none() =>
+            {
+                output.bytes.extend_from_slice(bytes);
+                outcome.bytes = length;
+                None
             }
-        }
-        if body.is_empty() {
+            body => body,
+        };
+        let Some(stored) = stored else {
             if let Some(telemetry) = telemetry {
                 let range = OutputRange::new(start, output.bytes.len(), outcome.bytes);
                 output.pending.record(range, request, telemetry, outcome);
             }
             return self.after_answer(output);
-        }
+        };
+        let mut body = Body::default();
+        body.push(Piece::of(stored, 0..length));
         let mut log = deferred_record(request, telemetry);
         if let Some(log) = &mut log {
             log.telemetry.begin_response();
@@ -382,45 +362,34 @@ impl Connection {
         mut log: Option<Box<DeferredRecord>>,
         output: &mut Output,
     ) -> Option<Next> {
-        let Response { status, mut fields, mut body, stated_length, cache, coding, .. } = response;
-        if let Some(log) = &mut log {
-            log.telemetry.append_fields(&mut fields);
-        }
-        if self.ctx.http1.server_field {
-            fields.push("Server", "dunlin");
-        }
-        let length = stated_length.unwrap_or_else(|| body.length());
-        if status::has_body(status) {
-            fields.push_number("Content-Length", length);
-        }
+        let started =
+            start_response(&self.ctx, response, is_head, log.as_deref_mut(), &mut self.pace);
+        let StartedResponse { status, fields, body, pacer } = started;
         let start = output.bytes.len();
         self.begin_head(status, &mut output.bytes);
         output.bytes.extend_from_slice(fields.as_bytes());
         output.bytes.extend_from_slice(b"\r\n");
-        if is_head || !status::has_body(status) {
-            body = Body::default();
-        }
-        let short = body.as_memory().map(Bytes::len).filter(|&length| length <= INLINE_BODY);
-        let pacer = log.as_ref().and_then(|log| log.telemetry.pacer(&mut self.pace, short));
-        let is_inline = |bytes: &&Bytes| bytes.len() <= INLINE_BODY && pacer.is_none();
         let mut inline = 0;
-        if let Some(bytes) = body.as_memory().filter(is_inline) {
-            output.bytes.extend_from_slice(bytes);
-            inline = bytes.len() as u64;
-            body = Body::default();
-        }
-        if let Some(log) = &mut log {
-            log.outcome =
-                ResponseOutcome { status, bytes: inline, cache, coding, ..ResponseOutcome::NONE };
-        }
-        if body.is_empty() {
-            if let Some(log) = log {
-                output
-                    .pending
-                    .record_later(OutputRange::new(start, output.bytes.len(), inline), log);
+        let body = match body {
+            ResponseBody::Pieces(body) => match body.as_memory() {
+                Some(bytes) if bytes.len() <= INLINE_BODY && pacer.is_none() => {
+                    output.bytes.extend_from_slice(bytes);
+                    inline = bytes.len() as u64;
+                    None
+                }
+                _ => Some(body),
+            },
+            // Streams are sent by the handling of their request.
+            _ => None,
+        };
+        let Some(body) = body else {
+            if let Some(mut log) = log {
+                log.outcome.bytes = inline;
+                let range = OutputRange::new(start, output.bytes.len(), inline);
+                output.pending.record_later(range, log);
             }
             return self.after_answer(output);
-        }
+        };
         let last = log.map(|log| LastResponse { log, start: start as i64 });
         self.send_body(body, pacer, last, output)
     }
@@ -462,9 +431,4 @@ fn deferred_record(
     telemetry: Option<RequestTelemetry>,
 ) -> Option<Box<DeferredRecord>> {
     telemetry.map(|telemetry| DeferredRecord::new(request, telemetry))
-}
-
-/// The coding as the log names it.
-fn token(coding: ContentCoding) -> &'static str {
-    if coding == ContentCoding::Identity { "-" } else { coding.as_str() }
 }

@@ -2,8 +2,8 @@
 
 use dunlin_http::http2::{BlockedBy, ErrorCode};
 
-use super::super::body_limits::STALLED;
-use super::work::{Sending, Work};
+use super::super::exchange::STALLED;
+use super::stream::Stream;
 use super::{Connection, Link, Parts};
 use crate::connections::Waiting;
 use crate::worker::{Completion, Pending};
@@ -20,9 +20,9 @@ impl Connection {
         let (waiting, deadline) = if let Some(patience) = &self.patience {
             (Waiting::Send, patience.look())
         } else if let Some(since) = self.incomplete_since {
-            let waiting = if self.works.is_empty() { Waiting::Head } else { Waiting::Streams };
+            let waiting = if self.streams.is_empty() { Waiting::Head } else { Waiting::Streams };
             (waiting, since + settings.head_timeout)
-        } else if self.works.is_empty() {
+        } else if self.streams.is_empty() {
             if self.is_at_rest {
                 let waiting = if self.requests == 0 { Waiting::First } else { Waiting::Idle };
                 (waiting, self.active + settings.idle_timeout)
@@ -32,8 +32,8 @@ impl Connection {
         } else {
             (Waiting::Streams, u64::MAX)
         };
-        let works = (0..self.works.len()).filter_map(|number| self.work_deadline(link, number));
-        let mut deadline = works.fold(deadline, u64::min);
+        let streams = self.streams.iter().filter_map(|stream| self.stream_deadline(link, stream));
+        let mut deadline = streams.fold(deadline, u64::min);
         if self.is_draining {
             deadline = deadline.min(self.drain_since + DRAIN).max(link.ctx.clock.now() + 1);
         }
@@ -46,19 +46,18 @@ impl Connection {
         }
     }
 
-    /// Until when the client has to do something for that work to go on.
-    fn work_deadline(&self, link: &Link<'_>, number: usize) -> Option<u64> {
-        let work = &self.works[number];
+    /// Returns the time at which the client must have let the stream make progress.
+    fn stream_deadline(&self, link: &Link<'_>, stream: &Stream) -> Option<u64> {
         let settings = &link.ctx.http1;
-        if work.has_bytes() {
+        if stream.has_bytes() {
             // A stream whose turn has not come waits for the others and not for the client.
-            let since = match self.engine.blocked_by(work.id)? {
-                BlockedBy::Stream => work.moved,
-                BlockedBy::Connection => work.moved.max(self.served),
+            let since = match self.engine.blocked_by(stream.id)? {
+                BlockedBy::Stream => stream.moved,
+                BlockedBy::Connection => stream.moved.max(self.served),
             };
             Some(since + settings.send_timeout)
-        } else if work.waits_for_body() && self.engine.may_receive(work.id) {
-            Some(work.moved + settings.body_timeout)
+        } else if stream.waits_for_body() && self.engine.may_receive(stream.id) {
+            Some(stream.moved + settings.body_timeout)
         } else {
             None
         }
@@ -72,33 +71,32 @@ impl Connection {
             self.engine.end_drain(parts.out);
             self.drain_since = u64::MAX - DRAIN;
         }
-        let mut number = 0;
-        while number < self.works.len() {
-            if self.work_deadline(link, number).is_none_or(|deadline| now < deadline) {
-                number += 1;
-            } else if self.works[number].has_bytes() {
-                let id = self.works[number].id;
+        let overdue = self.streams.ids_where(|stream| {
+            self.stream_deadline(link, stream).is_some_and(|deadline| now >= deadline)
+        });
+        for id in overdue {
+            if self.streams.get_mut(id).is_some_and(|stream| stream.has_bytes()) {
                 tracing::debug!(peer = %link.peer, "HTTP/2 stream ended: the client's window stays closed");
                 self.engine.cancel(id, ErrorCode::Cancel, parts.out);
                 self.forget(link, id, Completion::Aborted);
             } else {
-                self.refuse_work(link, number, STALLED, parts);
+                self.reject_stream(link, id, STALLED, parts);
             }
         }
-        if self.works.is_empty() && link.ctx.connections.is_evicted(link.slot) {
+        if self.streams.is_empty() && link.ctx.connections.is_evicted(link.slot) {
             self.is_evicted = true;
             return self.end(ErrorCode::NoError, "closed to make room", parts);
         }
         if self.incomplete_since.is_some_and(|since| now >= since + settings.head_timeout) {
             return self.end(ErrorCode::ProtocolError, "a frame took too long", parts);
         }
-        if self.works.is_empty() && self.incomplete_since.is_none() {
+        if self.streams.is_empty() && self.incomplete_since.is_none() {
             if now >= self.active + settings.idle_timeout {
                 self.end(ErrorCode::NoError, "idle", parts);
             } else if now >= self.active + REST {
                 self.is_at_rest = true;
                 self.engine.shrink();
-                self.works = Vec::new();
+                self.streams.shrink();
                 // Responses may still wait for room in the socket, and their records with them.
                 if self.pending.is_empty() {
                     self.pending = Pending::default();
@@ -110,29 +108,5 @@ impl Connection {
     fn end(&mut self, code: ErrorCode, reason: &str, parts: &mut Parts<'_>) {
         self.engine.abort(code, reason, parts.out);
         self.is_over = true;
-    }
-}
-
-impl Work {
-    /// Bytes are there to be sent.
-    fn has_bytes(&self) -> bool {
-        if !self.may_send() {
-            return false;
-        }
-        match &self.sending {
-            Sending::Pieces { warming, .. } => warming.is_none(),
-            Sending::Stream { chunk, .. } => !chunk.is_empty(),
-            _ => false,
-        }
-    }
-
-    /// The response waits for the rest of the request's body, and the handler is not behind.
-    fn waits_for_body(&self) -> bool {
-        match &self.upload {
-            Some(upload) => {
-                self.job.is_some() && !upload.sender.is_full() && !self.expects_continue
-            }
-            None => self.is_deferred,
-        }
     }
 }

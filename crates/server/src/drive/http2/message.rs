@@ -6,7 +6,8 @@ use dunlin_http::FieldLines;
 use dunlin_http::http2::ErrorCode;
 use dunlin_http::semantics::{is_field_value, is_token, status};
 
-use super::work::{Sending, Work};
+use super::super::exchange::StreamBody;
+use super::stream::{Sending, Stream};
 use super::{Connection, Link};
 use crate::exchange::stream;
 use crate::worker::Completion;
@@ -73,35 +74,37 @@ impl MessageHead {
 }
 
 impl Connection {
-    /// The head of the message is there.
-    pub(super) fn answer_with_message(
+    /// Starts a response with a message whose head is complete.
+    pub(super) fn respond_with_message(
         &mut self,
         link: &Link<'_>,
-        mut work: Work,
+        mut stream: Stream,
         source: stream::Receiver,
         head: MessageHead,
         out: &mut Vec<u8>,
     ) {
         let Some((status, fields, length)) = head.parse() else {
             tracing::warn!("a script's message cannot be sent over HTTP/2: its head is malformed");
-            self.engine.cancel(work.id, ErrorCode::InternalError, out);
-            return self.record_work(link, &mut work, Completion::Aborted);
+            self.engine.cancel(stream.id, ErrorCode::InternalError, out);
+            return self.record(link, &mut stream, Completion::Aborted);
         };
-        if let Some(log) = &mut work.log {
+        if let Some(log) = &mut stream.exchange.log {
             log.outcome.status = status;
             log.telemetry.begin_response();
         }
-        work.start = self.position(out);
-        let bodiless = work.is_head || !status::has_body(status) || length == Some(0);
-        self.send_head(link, work.id, status, fields.as_bytes(), 0, bodiless, out);
-        if bodiless {
+        stream.start = self.position(out);
+        let is_bodiless = stream.exchange.is_head || !status::has_body(status) || length == Some(0);
+        self.send_head(link, stream.id, status, fields.as_bytes(), 0, is_bodiless, out);
+        if is_bodiless {
             source.discard();
-            return self.finish_work(work, out);
+            return self.finish_stream(stream, out);
         }
-        let chunk = Bytes::copy_from_slice(&head.bytes[head.end.unwrap_or_default()..]);
-        work.begin_pace(&mut self.pace, None);
-        work.sending = Sending::Stream { source, chunk, left: length, is_at_end: false };
-        self.works.push(work);
+        let first = Bytes::copy_from_slice(&head.bytes[head.end.unwrap_or_default()..]);
+        let mut body = StreamBody::new(source, length);
+        let chunk = body.take_part(first);
+        let is_at_end = body.is_complete();
+        stream.sending = Sending::Stream { body, chunk, is_at_end };
+        self.streams.insert(stream);
     }
 }
 

@@ -3,7 +3,7 @@
 use dunlin_http::http2::ErrorCode;
 use rustix::io::Errno;
 
-use super::work::{Sending, Work, warm};
+use super::stream::{Sending, Stream, warm};
 use super::{BATCH, Connection, Link};
 use crate::exchange::{Body, Piece};
 use crate::fs::content::ContentFile;
@@ -27,54 +27,48 @@ impl Connection {
         let (now, start) = (link.ctx.clock.now(), out.len());
         while out.len() < BATCH {
             let Some(id) = self.engine.next_to_send() else { break };
-            let Some(number) = self.works.iter().position(|work| work.id == id) else {
+            let allowance = self.engine.allowance(id);
+            let Some(stream) = self.streams.get_mut(id) else {
                 self.engine.set_ready(id, false);
                 continue;
             };
-            let allowance = self.engine.allowance(id);
             let mark = self.engine.begin_data(out);
             let before = out.len();
-            let work = &mut self.works[number];
-            let allowed = work.pacer.as_ref().map_or(usize::MAX, |pacer| {
+            let allowed = stream.pacer.as_ref().map_or(usize::MAX, |pacer| {
                 usize::try_from(pacer.allowance()).unwrap_or(usize::MAX)
             });
-            let filled = work.fill(allowance.min(allowed), out);
-            work.note_sent(out.len() - before, self.flushes);
-            if let Some(pacer) = &mut work.pacer {
+            let filled = stream.fill(allowance.min(allowed), out);
+            stream.note_sent(out.len() - before, self.flushes);
+            if let Some(pacer) = &mut stream.pacer {
                 pacer.spend((out.len() - before) as u64);
             }
-            work.moved = now;
+            stream.moved = now;
             self.served = now;
+            let is_ready = stream.has_bytes();
             match filled {
-                Filled::More => self.engine.end_data(id, mark, false, out),
-                Filled::Cold => {
+                Filled::More | Filled::Cold => {
                     self.engine.end_data(id, mark, false, out);
-                    self.engine.set_ready(id, false);
+                    if !is_ready {
+                        self.engine.set_ready(id, false);
+                        self.streams.poll_again(id);
+                    }
                 }
                 Filled::End => {
                     self.engine.end_data(id, mark, true, out);
                     self.finish(id, out);
-                    continue;
                 }
                 Filled::Changed => {
                     out.truncate(mark);
                     self.engine.cancel(id, ErrorCode::InternalError, out);
                     self.forget(link, id, Completion::Aborted);
-                    continue;
                 }
-            }
-            let Some(work) = self.works.get(number) else { continue };
-            let is_drained =
-                matches!(&work.sending, Sending::Stream { chunk, .. } if chunk.is_empty());
-            if is_drained || !work.may_send() {
-                self.engine.set_ready(id, false);
             }
         }
         out.len() > start
     }
 }
 
-impl Work {
+impl Stream {
     /// Appends up to `room` bytes of the body.
     fn fill(&mut self, room: usize, out: &mut Vec<u8>) -> Filled {
         match &mut self.sending {
@@ -85,35 +79,17 @@ impl Work {
                 }
                 filled
             }
-            Sending::Stream { chunk, left, is_at_end, .. } => {
-                let most =
-                    left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX));
-                let bytes = chunk.split_to(chunk.len().min(room).min(most));
+            Sending::Stream { chunk, is_at_end, .. } => {
+                let bytes = chunk.split_to(chunk.len().min(room));
                 out.extend_from_slice(&bytes);
-                if let Some(left) = left {
-                    *left -= bytes.len() as u64;
-                    if *left == 0 {
-                        return self.end_stream();
-                    }
-                } else if chunk.is_empty() && *is_at_end {
-                    return Filled::End;
+                match chunk.is_empty() && *is_at_end {
+                    true => Filled::End,
+                    false => Filled::More,
                 }
-                Filled::More
             }
-            // There is nothing to send: it is not asked again until there is.
+            // Nothing can be sent.
             _ => Filled::Cold,
         }
-    }
-
-    /// The stated length is complete; the handler may go on, as a script that works in the
-    /// background.
-    fn end_stream(&mut self) -> Filled {
-        if let Sending::Stream { source, .. } =
-            std::mem::replace(&mut self.sending, Sending::Nothing)
-        {
-            source.discard();
-        }
-        Filled::End
     }
 }
 

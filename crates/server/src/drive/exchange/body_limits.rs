@@ -4,9 +4,9 @@ use dunlin_http::RequestError;
 
 use crate::worker::Http1Settings;
 
-pub(super) const TOO_LARGE: RequestError =
+pub(in super::super) const TOO_LARGE: RequestError =
     RequestError { status: 413, reason: "the body is larger than the limit" };
-pub(super) const STALLED: RequestError =
+pub(in super::super) const STALLED: RequestError =
     RequestError { status: 408, reason: "the body took too long" };
 const TOO_SLOW: RequestError = RequestError { status: 408, reason: "the body comes too slowly" };
 

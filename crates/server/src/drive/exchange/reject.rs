@@ -1,0 +1,20 @@
+//! Responses to requests that an engine, the router or a limit rejects.
+
+use dunlin_http::{Request, RequestError};
+
+use crate::exchange::Response;
+use crate::route;
+use crate::transport::Peer;
+use crate::worker::WorkerContext;
+
+/// Logs the rejection of a request and returns the response.
+pub(in super::super) fn reject(
+    ctx: &WorkerContext,
+    peer: Peer,
+    error: &RequestError,
+    request: Option<&Request<'_>>,
+    is_head: bool,
+) -> Response {
+    tracing::debug!(%peer, status = error.status, reason = error.reason, "request rejected");
+    route::refusal_to(ctx, request, error, !is_head)
+}

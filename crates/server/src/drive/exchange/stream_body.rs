@@ -1,0 +1,119 @@
+//! The body of a response that the handler streams.
+
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+
+use crate::exchange::stream;
+
+/// A streamed response body.
+pub(in super::super) struct StreamBody {
+    /// `None` after the last chunk.
+    source: Option<stream::Receiver>,
+    /// Bytes still to come, if the length is stated.
+    left: Option<u64>,
+}
+
+/// The next part of a streamed body.
+#[derive(Debug, PartialEq, Eq)]
+pub(in super::super) enum Chunk {
+    Data(Bytes),
+    /// The body is complete.
+    End,
+    /// The handler has ended the body early. The client must see that it is not complete.
+    Broken,
+}
+
+impl StreamBody {
+    /// Creates a body with this stated `length`.
+    pub(in super::super) fn new(source: stream::Receiver, length: Option<u64>) -> Self {
+        let mut body = Self { source: Some(source), left: length };
+        if length == Some(0) {
+            body.discard();
+        }
+        body
+    }
+
+    /// Returns the next chunk. A chunk ends at the stated length; bytes behind it are dropped.
+    pub(in super::super) fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Chunk> {
+        let Some(source) = &mut self.source else { return Poll::Ready(Chunk::End) };
+        Poll::Ready(match ready!(source.poll_next(cx)) {
+            Ok(Some(bytes)) => Chunk::Data(self.take_part(bytes)),
+            Ok(None) if self.left.is_none() => Chunk::End,
+            Ok(None) | Err(stream::Broken) => Chunk::Broken,
+        })
+    }
+
+    /// Counts a part of the body. Returns the part up to the stated length.
+    pub(in super::super) fn take_part(&mut self, mut bytes: Bytes) -> Bytes {
+        if let Some(left) = &mut self.left {
+            bytes.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
+            *left -= bytes.len() as u64;
+            if *left == 0 {
+                self.discard();
+            }
+        }
+        bytes
+    }
+
+    /// Returns `true` if no more chunks follow.
+    pub(in super::super) fn is_complete(&self) -> bool {
+        self.source.is_none()
+    }
+
+    /// Drops all further chunks. The handler can continue, as a script that works in the background does.
+    pub(in super::super) fn discard(&mut self) {
+        if let Some(source) = self.source.take() {
+            source.discard();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    fn chunks(body: &mut StreamBody) -> Vec<Chunk> {
+        let mut chunks = Vec::new();
+        while let Poll::Ready(chunk) = body.poll_chunk(&mut Context::from_waker(Waker::noop())) {
+            let is_data = matches!(chunk, Chunk::Data(_));
+            chunks.push(chunk);
+            if !is_data {
+                break;
+            }
+        }
+        chunks
+    }
+
+    fn source(text: &'static str) -> stream::Receiver {
+        stream::of([Bytes::from_static(text.as_bytes())])
+    }
+
+    #[test]
+    fn a_body_ends_at_its_stated_length() {
+        let data = |text: &'static str| Chunk::Data(Bytes::from_static(text.as_bytes()));
+        assert_eq!(chunks(&mut StreamBody::new(source("ab"), None)), [data("ab"), Chunk::End]);
+        assert_eq!(chunks(&mut StreamBody::new(source("ab"), Some(2))), [data("ab"), Chunk::End]);
+        assert_eq!(chunks(&mut StreamBody::new(source("abc"), Some(2))), [data("ab"), Chunk::End]);
+        assert_eq!(chunks(&mut StreamBody::new(source("a"), Some(2))), [data("a"), Chunk::Broken]);
+        assert_eq!(chunks(&mut StreamBody::new(source("a"), Some(0))), [Chunk::End]);
+    }
+
+    #[test]
+    fn a_body_at_its_stated_length_does_not_wait_for_the_handler() {
+        let (sender, receiver) = stream::channel(10);
+        let mut body = StreamBody::new(receiver, Some(2));
+        sender.push(Bytes::from_static(b"ab"));
+        assert_eq!(chunks(&mut body).len(), 2);
+        assert!(body.is_complete() && !sender.is_abandoned());
+    }
+
+    #[test]
+    fn a_body_that_the_handler_drops_is_broken() {
+        let (sender, receiver) = stream::channel(10);
+        drop(sender);
+        assert_eq!(chunks(&mut StreamBody::new(receiver, None)), [Chunk::Broken]);
+    }
+}

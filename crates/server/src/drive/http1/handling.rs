@@ -1,0 +1,471 @@
+//! A request whose handler is at work: the request body goes to the handler and the response to the client, both at the
+//! same time and each no faster than its receiver takes it.
+
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use dunlin_http::http1::{BodyEvent, Persistence, response};
+use dunlin_http::{RequestError, Version};
+use tokio::io::ReadBuf;
+
+use super::super::exchange::{
+    Chunk, Exchange, ResponseBody, STALLED, StartedResponse, StreamBody, reject, start_response,
+};
+use super::{Connection, Next, Stage, Step};
+use crate::checks::Pacer;
+use crate::connections::Waiting;
+use crate::exchange::Response;
+use crate::worker::{Completion, DeferredRecord, Output, Pending};
+
+/// A request whose handler is at work, or streams its response.
+pub(super) struct Handling {
+    exchange: Exchange,
+    version: Version,
+    /// The handler reads the request body or streams its response: the connection is read meanwhile.
+    reads_ahead: bool,
+    /// The streamed body, until all of it is in `output`.
+    body: Option<(StreamBody, Framing)>,
+    /// Bytes to send, from `at` on.
+    output: Vec<u8>,
+    at: usize,
+    /// Records of earlier responses, which are the first in `output`.
+    earlier: Pending,
+    /// Part of the response was sent, or the response did not end because of the client.
+    has_begun: bool,
+    /// Bytes of the response body that were added to `output`.
+    sent: u64,
+    /// The socket had no room.
+    was_blocked: bool,
+    /// Paces the response body, if a bandwidth limit applies.
+    pacer: Option<Pacer>,
+}
+
+/// The framing of a streamed body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Framing {
+    Chunked,
+    /// The head states the length.
+    Length,
+    /// The body ends with the connection.
+    Close,
+}
+
+/// Bytes that may wait for the client, and bytes of further requests that are read meanwhile.
+const WAITING: usize = 64 * 1024;
+/// After this number of steps other connections get their turn.
+const STEPS: usize = 16;
+
+/// The result of one step.
+enum Moved {
+    Yes,
+    No,
+    /// The handling is over.
+    Over(Next),
+}
+
+impl Connection {
+    /// Starts to handle a request. The bytes in `before` are sent first.
+    pub(super) fn begin_handling(
+        &mut self,
+        exchange: Exchange,
+        version: Version,
+        reads_ahead: bool,
+        before: Output,
+    ) -> Next {
+        Next::Handle(Box::new(Handling {
+            exchange,
+            version,
+            reads_ahead,
+            body: None,
+            output: before.bytes,
+            at: 0,
+            earlier: before.pending,
+            has_begun: false,
+            sent: 0,
+            was_blocked: false,
+            pacer: None,
+        }))
+    }
+
+    pub(super) fn poll_handling(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+        let stage = std::mem::replace(&mut self.stage, Stage::Receive);
+        let Stage::Handle(mut handling) = stage else {
+            self.stage = stage;
+            return Poll::Ready(Step::Again);
+        };
+        let Some(next) = self.handle(cx, &mut handling) else {
+            self.stage = Stage::Handle(handling);
+            return Poll::Pending;
+        };
+        if !handling.earlier.is_empty() {
+            let at = handling.at as i64;
+            handling.earlier.finish(&self.ctx, &self.connection_info(), at);
+        }
+        if let Some(log) = handling.exchange.log.take() {
+            let completion = match next {
+                Next::Abort => Completion::Aborted,
+                _ => Completion::Complete,
+            };
+            self.record_handling(&log, &handling, completion);
+        }
+        Poll::Ready(match handling.was_blocked {
+            true => self.follow(next),
+            false => self.follow_handler(next, cx),
+        })
+    }
+
+    /// Runs all steps while one of them makes progress. Returns `None` to wait.
+    fn handle(&mut self, cx: &mut Context<'_>, handling: &mut Handling) -> Option<Next> {
+        for _ in 0..STEPS {
+            let mut moved = false;
+            for step in [Self::receive_body, Self::run_handler, Self::send_handling] {
+                match step(self, cx, handling) {
+                    Moved::Yes => moved = true,
+                    Moved::No => {}
+                    Moved::Over(next) => return Some(next),
+                }
+            }
+            handling.was_blocked |= handling.at < handling.output.len();
+            if !moved {
+                return self.check_deadline(handling);
+            }
+            self.set_deadline(handling);
+        }
+        cx.waker().wake_by_ref();
+        None
+    }
+
+    /// Receives the request body, and notices a client that has closed the connection.
+    fn receive_body(&mut self, cx: &mut Context<'_>, handling: &mut Handling) -> Moved {
+        if !handling.reads_ahead {
+            return Moved::No;
+        }
+        let exchange = &mut handling.exchange;
+        let mut has_room = true;
+        let wants_continue = exchange.wants_continue();
+        if let Some(body) = &mut exchange.request_body {
+            body.watch(cx);
+            if self.engine.expects_continue() && wants_continue {
+                handling.output.extend_from_slice(response::CONTINUE);
+                self.engine.continue_sent();
+            }
+            has_room = body.has_room(self.ctx.clock.now());
+            if has_room && !self.unread.is_empty() {
+                let data = std::mem::take(&mut self.unread);
+                return self.feed(handling, &data);
+            }
+        }
+        if !has_room || self.unread.len() >= WAITING {
+            return Moved::No;
+        }
+        let mut buffers = self.ctx.take_buffers();
+        let mut read = ReadBuf::new(&mut buffers.input);
+        let moved = match self.stream.poll_read(cx, &mut read) {
+            Poll::Pending => {
+                if handling.exchange.request_body.is_some() {
+                    self.stream.acknowledge();
+                }
+                Moved::No
+            }
+            Poll::Ready(Ok(())) if !read.filled().is_empty() => {
+                let data = read.filled();
+                self.note_arrival();
+                if handling.exchange.request_body.is_some() {
+                    self.feed(handling, data)
+                } else {
+                    self.unread.extend_from_slice(data);
+                    Moved::Yes
+                }
+            }
+            // A client that closes its sending side before the response counts as gone: nothing else distinguishes it
+            // from one that only waits.
+            Poll::Ready(_) => Moved::Over(Next::Abort),
+        };
+        self.ctx.give_buffers(buffers);
+        moved
+    }
+
+    /// Passes bytes of the request body to the handler and keeps those behind it.
+    fn feed(&mut self, handling: &mut Handling, data: &[u8]) -> Moved {
+        let mut at = 0;
+        // Chunks of any size are passed on as one.
+        let mut gathered = Vec::new();
+        let mut has_ended = false;
+        while !has_ended {
+            match self.engine.body(&data[at..]) {
+                Ok((used, event)) => {
+                    at += used;
+                    match event {
+                        BodyEvent::More => break,
+                        BodyEvent::Data(bytes) => gathered.extend_from_slice(bytes),
+                        BodyEvent::End => has_ended = true,
+                    }
+                }
+                Err(error) => return self.reject_body(handling, error),
+            }
+        }
+        if let Some(body) = &mut handling.exchange.request_body {
+            let (now, length) = (self.ctx.clock.now(), gathered.len());
+            let received = body.receive(length, || Bytes::from(gathered), now, &self.ctx.http1);
+            if let Err(error) = received {
+                return self.reject_body(handling, error);
+            }
+        }
+        if has_ended {
+            handling.exchange.end_body();
+        }
+        // Bytes of the next request.
+        self.unread.extend_from_slice(&data[at..]);
+        Moved::Yes
+    }
+
+    /// Rejects a request because of its body. A final response that has begun is sent to its end.
+    fn reject_body(&mut self, handling: &mut Handling, error: RequestError) -> Moved {
+        if handling.exchange.has_handler() {
+            return Moved::Over(self.reject_handling(handling, error));
+        }
+        handling.exchange.request_body = None;
+        self.closing = true;
+        self.linger = true;
+        Moved::Yes
+    }
+
+    /// Polls the handler and starts its response.
+    fn run_handler(&mut self, cx: &mut Context<'_>, handling: &mut Handling) -> Moved {
+        let exchange = &mut handling.exchange;
+        if !exchange.poll_handler(cx) {
+            return Moved::No;
+        }
+        for fields in exchange.take_hints() {
+            response::early_hints(fields.as_bytes(), &mut handling.output);
+        }
+        let Some(response) = exchange.take_response() else { return Moved::Yes };
+        if self.engine.has_body() && self.engine.expects_continue() {
+            // The client decides whether it sends the body after a final response.
+            self.engine.close();
+            self.linger = true;
+        }
+        if !response.body.is_stream() {
+            let log = handling.exchange.log.take();
+            return Moved::Over(self.conclude_handling(handling, response, log));
+        }
+        self.begin_stream(handling, response);
+        Moved::Yes
+    }
+
+    /// Starts a response whose body is streamed.
+    fn begin_stream(&mut self, handling: &mut Handling, response: Response) {
+        let exchange = &mut handling.exchange;
+        let is_head = exchange.is_head;
+        let log = exchange.log.as_deref_mut();
+        let started = start_response(&self.ctx, response, is_head, log, &mut self.pace);
+        let StartedResponse { status, mut fields, body, pacer } = started;
+        handling.pacer = pacer;
+        match body {
+            ResponseBody::Message(source) => {
+                self.engine.close();
+                self.closing = true;
+                self.linger = true;
+                handling.body = Some((StreamBody::new(source, None), Framing::Close));
+                return;
+            }
+            ResponseBody::Stream { body, has_length } => {
+                let framing = match has_length {
+                    true => Framing::Length,
+                    false if handling.version == Version::Http10 => Framing::Close,
+                    false => Framing::Chunked,
+                };
+                match framing {
+                    Framing::Chunked => fields.push("Transfer-Encoding", "chunked"),
+                    Framing::Close => self.engine.close(),
+                    Framing::Length => {}
+                }
+                handling.body = Some((body, framing));
+            }
+            // The body is not sent, and others are not streamed.
+            ResponseBody::None | ResponseBody::Pieces(_) => {}
+        }
+        self.begin_head(status, &mut handling.output);
+        handling.output.extend_from_slice(fields.as_bytes());
+        handling.output.extend_from_slice(b"\r\n");
+    }
+
+    /// Sends what is in the output, and adds more of the body as the client takes it.
+    fn send_handling(&mut self, cx: &mut Context<'_>, handling: &mut Handling) -> Moved {
+        let mut moved = Moved::No;
+        while handling.output.len() - handling.at < WAITING
+            && let Some((body, framing)) = &mut handling.body
+        {
+            match body.poll_chunk(cx) {
+                Poll::Pending => break,
+                Poll::Ready(Chunk::Data(bytes)) => {
+                    let (framing, is_complete) = (*framing, body.is_complete());
+                    handling.frame(&bytes, framing);
+                    if is_complete {
+                        handling.body = None;
+                    }
+                }
+                Poll::Ready(Chunk::End) => {
+                    if *framing == Framing::Chunked {
+                        handling.output.extend_from_slice(response::LAST_CHUNK);
+                    }
+                    handling.body = None;
+                }
+                Poll::Ready(Chunk::Broken) => {
+                    handling.has_begun = true;
+                    return Moved::Over(Next::Abort);
+                }
+            }
+            moved = Moved::Yes;
+        }
+        let (before, mut end) = (handling.at, handling.output.len());
+        if let Some(pacer) = &mut handling.pacer {
+            match pacer.poll(cx, (end - before) as u64) {
+                Poll::Ready(bytes) => end = before + bytes as usize,
+                Poll::Pending => return moved,
+            }
+        }
+        let sent = self.stream.poll_send(cx, &handling.output[..end], &mut handling.at);
+        if handling.at > before {
+            moved = Moved::Yes;
+            handling.has_begun |= !handling.exchange.has_handler();
+            handling.earlier.settle_before(&self.ctx, &self.connection_info(), handling.at as i64);
+        }
+        if let Some(pacer) = &mut handling.pacer {
+            pacer.spend((handling.at - before) as u64);
+        }
+        match sent {
+            Poll::Pending => return moved,
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(_)) => return Moved::Over(Next::Abort),
+        }
+        if end < handling.output.len() {
+            return moved;
+        }
+        handling.output.clear();
+        handling.at = 0;
+        if !handling.exchange.has_handler() && handling.body.is_none() {
+            return Moved::Over(self.end_handling(handling));
+        }
+        moved
+    }
+
+    /// Returns what follows a response that was sent.
+    fn end_handling(&mut self, handling: &mut Handling) -> Next {
+        self.discard_rest(handling);
+        if !self.closing {
+            return Next::Receive;
+        }
+        self.linger |= !self.unread.is_empty();
+        Next::Close
+    }
+
+    /// Discards the rest of the request body.
+    fn discard_rest(&mut self, handling: &mut Handling) {
+        let body = handling.exchange.request_body.take();
+        if let Some(body) = body
+            && !self.closing
+            && !self.engine.expects_continue()
+        {
+            self.body = Some(Box::new(Exchange::for_rest(body, self.ctx.clock.now())));
+        }
+    }
+
+    /// Sends a response that is complete in memory or in files.
+    fn conclude_handling(
+        &mut self,
+        handling: &mut Handling,
+        response: Response,
+        log: Option<Box<DeferredRecord>>,
+    ) -> Next {
+        self.closing = self.engine.persistence() == Persistence::Close;
+        self.discard_rest(handling);
+        let mut buffers = self.ctx.take_buffers();
+        let output = &mut buffers.output;
+        output.bytes.extend_from_slice(&handling.output[handling.at..]);
+        let earlier = handling.earlier.split_off(&self.ctx, &self.connection_info(), handling.at);
+        output.pending.take_over(earlier);
+        let next = self
+            .send_response(response, handling.exchange.is_head, log, output)
+            .unwrap_or_else(|| self.flush_answers(output));
+        self.ctx.give_buffers(buffers);
+        next
+    }
+
+    /// Rejects a request whose final response has not begun.
+    fn reject_handling(&mut self, handling: &mut Handling, error: RequestError) -> Next {
+        self.engine.close();
+        self.linger = true;
+        let exchange = &mut handling.exchange;
+        exchange.abort();
+        let (log, is_head) = (exchange.log.take(), exchange.is_head);
+        let request = log.as_ref().map(|log| log.request.as_request());
+        let response = reject(&self.ctx, self.peer, &error, request.as_ref(), is_head);
+        self.conclude_handling(handling, response, log)
+    }
+
+    /// Restarts the timeout after progress.
+    fn set_deadline(&mut self, handling: &Handling) {
+        let (waiting, limit) = self.waits_for(handling);
+        if waiting == Waiting::Send {
+            return self.await_client();
+        }
+        let deadline = limit.map_or(u64::MAX, |limit| self.ctx.clock.now() + limit);
+        self.ctx.connections.wait(self.slot, waiting, deadline);
+    }
+
+    /// Returns what the handling waits for, and the timeout in milliseconds.
+    fn waits_for(&self, handling: &Handling) -> (Waiting, Option<u64>) {
+        if handling.pacer.as_ref().is_some_and(Pacer::is_waiting) {
+            return (Waiting::Throttle, None);
+        }
+        if handling.at < handling.output.len() {
+            return (Waiting::Send, None);
+        }
+        if handling.exchange.waits_for_body() && !self.engine.expects_continue() {
+            return (Waiting::Body, Some(self.ctx.http1.body_timeout));
+        }
+        // The handler has timeouts of its own.
+        (Waiting::Handler, None)
+    }
+
+    fn check_deadline(&mut self, handling: &mut Handling) -> Option<Next> {
+        let (waiting, has_expired) = self.ctx.connections.state(self.slot, self.ctx.clock.now());
+        if waiting != self.waits_for(handling).0 {
+            self.set_deadline(handling);
+            return None;
+        }
+        match waiting {
+            Waiting::Body if has_expired => Some(self.reject_handling(handling, STALLED)),
+            Waiting::Send if has_expired && self.is_left_waiting() => Some(Next::Abort),
+            _ => None,
+        }
+    }
+
+    fn record_handling(&self, log: &DeferredRecord, handling: &Handling, completion: Completion) {
+        let unsent = (handling.output.len() - handling.at + self.stream.unsent()) as u64;
+        let sent = handling.sent.saturating_sub(unsent);
+        let mut outcome = log.outcome.finish(sent, completion);
+        if completion == Completion::Aborted && !handling.has_begun {
+            outcome.status = 0;
+        }
+        let outcome = outcome.or_client_closed();
+        self.record(&log.request.as_request(), &log.telemetry, &outcome);
+    }
+}
+
+impl Handling {
+    /// Adds bytes of the body to the output.
+    fn frame(&mut self, bytes: &[u8], framing: Framing) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.sent += bytes.len() as u64;
+        if framing != Framing::Chunked {
+            return self.output.extend_from_slice(bytes);
+        }
+        response::chunk_head(bytes.len(), &mut self.output);
+        self.output.extend_from_slice(bytes);
+        self.output.extend_from_slice(b"\r\n");
+    }
+}

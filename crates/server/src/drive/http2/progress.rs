@@ -1,0 +1,215 @@
+//! Progress of streams: results of handlers, request bodies, and the end of responses.
+
+use bytes::Bytes;
+use dunlin_http::RequestError;
+use dunlin_http::http2::{ErrorCode, ResponseHead};
+
+use super::super::exchange::reject;
+use super::stream::{Sending, Stream};
+use super::{Connection, Link, Parts};
+use crate::worker::{Completion, OutputRange};
+
+impl Connection {
+    /// Processes the results of the streams that were polled. Returns `true` if there is progress.
+    pub(super) fn settle_streams(&mut self, link: &Link<'_>, parts: &mut Parts<'_>) -> bool {
+        let mut has_progress = false;
+        for id in self.streams.take_polled() {
+            has_progress |= self.settle(link, id, parts);
+        }
+        has_progress
+    }
+
+    /// Processes the results of one stream.
+    fn settle(&mut self, link: &Link<'_>, id: u32, parts: &mut Parts<'_>) -> bool {
+        let now = link.ctx.clock.now();
+        let Some(stream) = self.streams.get_mut(id) else { return false };
+        let mut has_progress = false;
+        for fields in stream.exchange.take_hints() {
+            send_interim(&mut self.engine, id, 103, fields.as_bytes(), parts.out);
+        }
+        if stream.expects_continue && stream.exchange.wants_continue() {
+            stream.expects_continue = false;
+            send_interim(&mut self.engine, id, 100, b"", parts.out);
+        }
+        if let Some(body) = &mut stream.exchange.request_body {
+            // Restarts the timeout when the handler has caught up.
+            let _ = body.has_room(now);
+            let count = body.newly_taken();
+            if count > 0 {
+                stream.moved = now;
+                self.engine.consumed(id, count, parts.out);
+                has_progress = true;
+            }
+        }
+        if stream.is_ready() {
+            self.begin_response(link, id, parts.out);
+            return true;
+        }
+        match &stream.sending {
+            Sending::Broken => {
+                self.engine.cancel(id, ErrorCode::InternalError, parts.out);
+                self.forget(link, id, Completion::Aborted);
+                return true;
+            }
+            Sending::Stream { chunk, is_at_end: true, .. } if chunk.is_empty() => {
+                let mark = self.engine.begin_data(parts.out);
+                self.engine.end_data(id, mark, true, parts.out);
+                self.finish(id, parts.out);
+                return true;
+            }
+            Sending::Pieces { .. } | Sending::Stream { .. } => {
+                self.engine.set_ready(id, stream.has_bytes());
+            }
+            Sending::Nothing | Sending::Message { .. } => {}
+        }
+        has_progress
+    }
+
+    /// Receives a part of a request body.
+    pub(super) fn receive_body(
+        &mut self,
+        link: &Link<'_>,
+        id: u32,
+        data: &[u8],
+        has_ended: bool,
+        parts: &mut Parts<'_>,
+    ) {
+        let now = link.ctx.clock.now();
+        let Some(stream) = self.streams.get_mut(id) else {
+            return self.engine.consumed(id, data.len(), parts.out);
+        };
+        stream.expects_continue = false;
+        stream.moved = now;
+        let mut is_consumed = true;
+        if let Some(body) = &mut stream.exchange.request_body {
+            is_consumed = !body.is_streamed();
+            let copy = || Bytes::copy_from_slice(data);
+            if let Err(error) = body.receive(data.len(), copy, now, &link.ctx.http1) {
+                return self.reject_stream(link, id, error, parts);
+            }
+        }
+        if is_consumed {
+            self.engine.consumed(id, data.len(), parts.out);
+        }
+        if has_ended && let Some(stream) = self.streams.get_mut(id) {
+            stream.exchange.end_body();
+            if stream.exchange.has_response() {
+                self.begin_response(link, id, parts.out);
+            }
+        }
+    }
+
+    /// Rejects a request because of its body.
+    pub(super) fn reject_stream(
+        &mut self,
+        link: &Link<'_>,
+        id: u32,
+        error: RequestError,
+        parts: &mut Parts<'_>,
+    ) {
+        let Some(mut stream) = self.streams.remove(id) else { return };
+        if !stream.is_unanswered() {
+            self.engine.cancel(id, ErrorCode::Cancel, parts.out);
+            return self.record(link, &mut stream, Completion::Aborted);
+        }
+        stream.exchange.abort();
+        stream.sending = Sending::Nothing;
+        let request = stream.exchange.log.as_ref().map(|log| log.request.as_request());
+        let is_head = stream.exchange.is_head;
+        let response = reject(link.ctx, link.peer, &error, request.as_ref(), is_head);
+        self.respond(link, stream, response, parts.out);
+    }
+
+    /// Starts the response of a stream.
+    fn begin_response(&mut self, link: &Link<'_>, id: u32, out: &mut Vec<u8>) {
+        let Some(mut stream) = self.streams.remove(id) else { return };
+        match std::mem::replace(&mut stream.sending, Sending::Nothing) {
+            Sending::Message { source, head } => {
+                self.respond_with_message(link, stream, source, head, out);
+            }
+            _ => {
+                if let Some(response) = stream.exchange.take_response() {
+                    self.respond(link, stream, response, out);
+                }
+            }
+        }
+    }
+
+    /// Ends a stream early.
+    pub(super) fn forget(&mut self, link: &Link<'_>, id: u32, completion: Completion) {
+        if let Some(mut stream) = self.streams.remove(id) {
+            self.record(link, &mut stream, completion);
+        }
+    }
+
+    /// Ends a stream whose response is complete in `out`.
+    pub(super) fn finish(&mut self, id: u32, out: &[u8]) {
+        if let Some(stream) = self.streams.remove(id) {
+            self.finish_stream(stream, out);
+        }
+    }
+
+    /// The same for a stream that was removed. It is recorded once its last byte was sent.
+    pub(super) fn finish_stream(&mut self, stream: Stream, out: &[u8]) {
+        let (bytes, unsent) = (stream.sent, stream.unsent(self.flushes));
+        let Some(mut log) = stream.exchange.log else { return };
+        log.outcome = log.outcome.finish(bytes, Completion::Complete);
+        let range = OutputRange { start: stream.start, end: self.position(out), body: unsent };
+        self.pending.record_later(range, log);
+    }
+
+    /// Ends all streams early. What was written is still sent.
+    pub(super) fn abandon_streams(&mut self, link: &Link<'_>) {
+        for mut stream in self.streams.take() {
+            self.record(link, &mut stream, Completion::Aborted);
+        }
+    }
+
+    /// Records all streams at the end of the connection. What was not sent never will be.
+    pub(super) fn record_rest(&mut self, link: &Link<'_>) {
+        let sent = self.sent(link);
+        for mut stream in self.streams.take() {
+            stream.sent -= stream.unsent(self.flushes);
+            if let Some(log) = stream.exchange.log.as_mut().filter(|_| stream.start >= sent) {
+                log.outcome.status = 0;
+            }
+            self.record(link, &mut stream, Completion::Aborted);
+        }
+        if !self.pending.is_empty() {
+            self.pending.finish(link.ctx, &link.connection_info(), sent);
+        }
+    }
+
+    pub(super) fn record(&self, link: &Link<'_>, stream: &mut Stream, completion: Completion) {
+        let Some(log) = stream.exchange.log.take() else { return };
+        let outcome = log.outcome.finish(stream.sent, completion).or_client_closed();
+        link.ctx.record(
+            &log.request.as_request(),
+            &link.connection_info(),
+            &log.telemetry,
+            &outcome,
+        );
+    }
+}
+
+impl Stream {
+    /// Returns `true` if the head of the response can be sent.
+    fn is_ready(&self) -> bool {
+        match &self.sending {
+            Sending::Nothing => self.exchange.can_respond(),
+            Sending::Message { head, .. } => head.is_complete(),
+            _ => false,
+        }
+    }
+}
+
+/// Sends an interim response.
+fn send_interim(
+    engine: &mut dunlin_http::http2::Connection,
+    id: u32,
+    status: u16,
+    lines: &[u8],
+    out: &mut Vec<u8>,
+) {
+    engine.send_interim(id, &ResponseHead { status, date: b"", lines, serial: 0 }, out);
+}

@@ -1,0 +1,230 @@
+//! The streams of a connection whose responses are not complete, and their wake-ups: an event of one stream does not poll
+//! the others.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Wake, Waker};
+
+use super::stream::Stream;
+
+/// Open streams of a connection.
+#[derive(Default)]
+pub(super) struct Streams {
+    /// The id of each entry of `streams`: a search touches few cache lines.
+    ids: Vec<u32>,
+    streams: Vec<Stream>,
+    /// Absent before the first stream.
+    wakeups: Option<Arc<WakeUps>>,
+    /// Streams to poll, in addition to those that were woken.
+    due: Vec<u32>,
+    /// Streams that were polled, until the connection has processed the results.
+    polled: Vec<u32>,
+}
+
+/// Streams that were woken, and the task of their connection.
+#[derive(Default)]
+struct WakeUps {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    woken: Vec<u32>,
+    task: Option<Waker>,
+}
+
+/// The waker of one stream.
+struct StreamWaker {
+    id: u32,
+    /// The stream is in the list of woken ones.
+    is_woken: AtomicBool,
+    wakeups: Arc<WakeUps>,
+}
+
+/// A stream's handle of its waker.
+pub(super) struct WakerHandle {
+    shared: Arc<StreamWaker>,
+    waker: Waker,
+}
+
+impl Streams {
+    pub(super) fn is_empty(&self) -> bool {
+        self.streams.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Stream> {
+        self.streams.iter()
+    }
+
+    /// Adds a stream. It is polled next.
+    pub(super) fn insert(&mut self, stream: Stream) {
+        self.due.push(stream.id);
+        self.ids.push(stream.id);
+        self.streams.push(stream);
+    }
+
+    fn position(&self, id: u32) -> Option<usize> {
+        self.ids.iter().position(|&other| other == id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: u32) -> Option<&mut Stream> {
+        let number = self.position(id)?;
+        self.streams.get_mut(number)
+    }
+
+    pub(super) fn remove(&mut self, id: u32) -> Option<Stream> {
+        let number = self.position(id)?;
+        self.ids.swap_remove(number);
+        Some(self.streams.swap_remove(number))
+    }
+
+    /// Removes all streams.
+    pub(super) fn take(&mut self) -> Vec<Stream> {
+        self.ids.clear();
+        self.due.clear();
+        self.polled.clear();
+        std::mem::take(&mut self.streams)
+    }
+
+    /// Returns the ids of all streams for which `is_selected` holds.
+    pub(super) fn ids_where(&self, is_selected: impl Fn(&Stream) -> bool) -> Vec<u32> {
+        self.streams.iter().filter(|stream| is_selected(stream)).map(|stream| stream.id).collect()
+    }
+
+    /// Polls a stream again although nothing has woken it.
+    pub(super) fn poll_again(&mut self, id: u32) {
+        self.due.push(id);
+    }
+
+    /// Returns `true` if a stream is to be polled although nothing has woken it.
+    pub(super) fn has_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// Polls the streams that were woken or are due. Returns `true` if one of them has made progress.
+    pub(super) fn poll(&mut self, now: u64, cx: &Context<'_>) -> bool {
+        if self.streams.is_empty() {
+            self.due.clear();
+            return false;
+        }
+        let mut ids = std::mem::take(&mut self.due);
+        let wakeups = Arc::clone(self.wakeups.get_or_insert_default());
+        wakeups.take(cx, &mut ids);
+        let mut has_progress = false;
+        for id in ids.drain(..) {
+            let Some(number) = self.position(id) else { continue };
+            let stream = &mut self.streams[number];
+            let handle = stream.waker.get_or_insert_with(|| WakerHandle::new(id, &wakeups));
+            handle.shared.is_woken.store(false, Ordering::Release);
+            let waker = handle.waker.clone();
+            if stream.poll(now, &mut Context::from_waker(&waker)) {
+                has_progress = true;
+                self.due.push(id);
+            }
+            self.polled.push(id);
+        }
+        has_progress
+    }
+
+    /// Takes the ids of the streams that were polled since the last call.
+    pub(super) fn take_polled(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.polled)
+    }
+
+    /// Frees memory that is kept for further streams. There must be none.
+    pub(super) fn shrink(&mut self) {
+        debug_assert!(self.streams.is_empty());
+        *self = Self::default();
+    }
+}
+
+impl WakeUps {
+    /// Sets the task to wake, and appends the streams that were woken.
+    fn take(&self, cx: &Context<'_>, ids: &mut Vec<u32>) {
+        let mut state = self.lock();
+        match &mut state.task {
+            Some(task) => task.clone_from(cx.waker()),
+            task => *task = Some(cx.waker().clone()),
+        }
+        ids.append(&mut state.woken);
+    }
+
+    /// No operation under this lock can panic.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wake for StreamWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.is_woken.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let task = {
+            let mut state = self.wakeups.lock();
+            state.woken.push(self.id);
+            state.task.take()
+        };
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+}
+
+impl WakerHandle {
+    fn new(id: u32, wakeups: &Arc<WakeUps>) -> Self {
+        let is_woken = AtomicBool::new(false);
+        let shared = Arc::new(StreamWaker { id, is_woken, wakeups: Arc::clone(wakeups) });
+        Self { waker: Arc::clone(&shared).into(), shared }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::future::poll_fn;
+    use std::rc::Rc;
+    use std::task::Poll;
+
+    use super::super::super::exchange::Exchange;
+    use super::*;
+
+    #[test]
+    fn an_event_of_one_stream_polls_no_other() {
+        let polled = Rc::new(RefCell::new(Vec::new()));
+        let mut streams = Streams::default();
+        for id in [1, 3, 5] {
+            let polled = Rc::clone(&polled);
+            let handler = poll_fn(move |cx: &mut Context<'_>| {
+                polled.borrow_mut().push((id, cx.waker().clone()));
+                Poll::Pending
+            });
+            streams.insert(Stream::new(
+                id,
+                0,
+                Exchange::with_future(Box::pin(handler), None, false),
+            ));
+        }
+        let task = Context::from_waker(Waker::noop());
+        let poll = |streams: &mut Streams| {
+            assert!(!streams.poll(0, &task));
+            std::mem::take(&mut *polled.borrow_mut())
+        };
+        let wakers = poll(&mut streams);
+        assert_eq!(wakers.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 3, 5]);
+        assert_eq!(streams.take_polled(), [1, 3, 5]);
+        assert!(poll(&mut streams).is_empty());
+        wakers[1].1.wake_by_ref();
+        wakers[1].1.wake_by_ref();
+        assert_eq!(poll(&mut streams).into_iter().map(|(id, _)| id).collect::<Vec<_>>(), [3]);
+        // A stream that has ended is woken without effect.
+        streams.remove(5);
+        wakers[2].1.wake_by_ref();
+        wakers[0].1.wake_by_ref();
+        assert_eq!(poll(&mut streams).into_iter().map(|(id, _)| id).collect::<Vec<_>>(), [1]);
+    }
+}
