@@ -142,7 +142,7 @@ def test_an_address_has_so_many_connections(serve, page):
     assert all(ask(connection) == 200 for connection in held)
     with server.connect() as refused:
         wait_until(lambda: is_closed(refused), "the fourth is closed")
-    server.logged("as many connections as it may")
+    server.logged("an address has reached its limit of connections")
     # Another address has its own.
     other = socket.create_connection(server.address, timeout=15, source_address=("127.0.0.2", 0))
     assert ask(other) == 200

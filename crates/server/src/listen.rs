@@ -1,7 +1,5 @@
 //! Accepting connections.
 
-mod limit;
-mod proxy;
 mod socket;
 
 use std::cell::{Cell, RefCell};
@@ -9,16 +7,12 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use self::limit::RETRY;
-pub(crate) use self::limit::{ConnectionLimiter, ConnectionLimits, Permit};
-use self::proxy::Addresses;
 use self::socket::Listener;
 pub(crate) use self::socket::{ListenSocket, Stream, bind, bind_unix, most_unsent, probe, tune};
 use crate::clock;
@@ -29,6 +23,11 @@ use crate::telemetry::metrics::Handshake;
 use crate::tls;
 use crate::transport::{Ends, Peer, Transport};
 use crate::worker::{SharedState, Worker, WorkerContext};
+use dunlin_net::connection_limits::limiter::EVICTION_INTERVAL;
+pub(crate) use dunlin_net::connection_limits::limiter::{
+    ConnectionLimiter, ConnectionLimits, Permit,
+};
+use dunlin_net::proxy_protocol::{self, Addresses};
 
 /// A `[[listen]]` entry on one worker.
 #[derive(Debug)]
@@ -134,7 +133,7 @@ pub(crate) async fn admit(
     };
     let permit = permit.unwrap_or_else(|| limiter.extra_permit());
     let Some(ctx) = worker.current() else { return false };
-    limiter.eviction.make_room(limiter.open());
+    limiter.eviction().make_room(limiter.open());
     begin(&ctx, stream, peer, permit, handle);
     true
 }
@@ -271,8 +270,8 @@ impl Accepted {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
         }
         match stream {
-            Stream::Tcp(stream) => proxy::read(stream).await,
-            Stream::Unix(stream) => proxy::read(stream).await,
+            Stream::Tcp(stream) => proxy_protocol::read(stream).await,
+            Stream::Unix(stream) => proxy_protocol::read(stream).await,
             #[cfg(test)]
             Stream::Memory(_) => Err(io::ErrorKind::Unsupported.into()),
         }
@@ -320,22 +319,22 @@ async fn pause_after(ctx: &WorkerContext, error: &io::Error, listener: &impl AsF
 /// Waits until descriptors are free again, and logs that once. New connections wait in the backlog.
 async fn wait_for_room(ctx: &WorkerContext, why: &dyn std::fmt::Display, listener: &impl AsFd) {
     let limiter = &ctx.shared.limiter;
-    if !limiter.has_reported_lack.swap(true, Ordering::Relaxed) {
+    if !limiter.set_paused(true) {
         tracing::error!("accepting pauses until there is room: {why}");
         // Cached files give their descriptors up.
         ctx.shared.cache.clear();
         ctx.sweep();
     }
     loop {
-        (0..AT_A_TIME).for_each(|_| limiter.eviction.evict_one());
-        clock::sleep(RETRY).await;
+        (0..AT_A_TIME).for_each(|_| limiter.eviction().evict_one());
+        clock::sleep(EVICTION_INTERVAL).await;
         // The lowest free descriptor shows how many are in use.
         let probe = rustix::io::fcntl_dupfd_cloexec(listener, 0);
         if probe.is_ok_and(|free| !limiter.lacks_descriptors(free.as_raw_fd())) {
             break;
         }
     }
-    if limiter.has_reported_lack.swap(false, Ordering::Relaxed) {
+    if limiter.set_paused(false) {
         tracing::info!("there is room again; accepting goes on");
     }
 }

@@ -4,11 +4,9 @@
 //! which there is a new one after each reload. Requests under way keep the `WorkerContext` that they began
 //! with, and connections take the current one before their next request.
 
-mod deadlines;
 mod pending;
 mod record;
 mod thread;
-mod timer;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -20,12 +18,12 @@ use std::time::{Duration, SystemTime};
 
 use dunlin_client::Client;
 use dunlin_http::{Head, Limits};
+pub(crate) use dunlin_net::deadlines::Deadlines;
+pub(crate) use dunlin_net::timer::Timer;
 
-pub(crate) use self::deadlines::Deadlines;
 pub(crate) use self::pending::{CountedResponse, DeferredRecord, Output, OutputRange, Pending};
 pub(crate) use self::record::{Completion, ConnectionInfo, ResponseOutcome};
 pub(crate) use self::thread::Worker;
-pub(crate) use self::timer::Timer;
 use crate::blocking;
 use crate::cache::worker_cache::WorkerCache;
 use crate::cache::{Resource, SharedCache};
@@ -182,6 +180,12 @@ impl SharedState {
         root
     }
 
+    /// Closes the descriptors of cached files on all workers, because another part of the server needs them.
+    pub(crate) fn release_descriptors(&self) {
+        self.cache.release_descriptors();
+        self.limiter.request_release();
+    }
+
     /// Looks whether the paths of the configuration still lead where they led.
     pub(crate) fn look_at_roots(&self) {
         for path in self.roots.paths() {
@@ -318,7 +322,7 @@ impl WorkerContext {
 
     /// Closes the descriptors that the cache keeps, because none is left for something else.
     pub(crate) fn release_descriptors(&self) {
-        self.shared.limiter.release_descriptors(&self.shared.cache);
+        self.shared.release_descriptors();
         self.sweep();
     }
 
@@ -356,7 +360,7 @@ impl WorkerContext {
 
     /// Starts the clock again after it stood still for want of connections.
     pub(crate) fn wake_ticker(&self) {
-        if self.connections.len() == 0 {
+        if self.connections.is_empty() {
             self.clock.update();
             self.worker.ticker.notify_one();
         }

@@ -257,7 +257,7 @@ fn connections(server: &Server) -> ConnectionLimits {
         );
     }
     ConnectionLimits {
-        most: connections,
+        max: connections,
         soft: server.connections_soft.unwrap_or(connections - connections / 10).min(connections),
         per_address: server.connections_per_address,
     }

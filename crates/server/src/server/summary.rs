@@ -65,8 +65,8 @@ fn log_cache(shared: &SharedState) {
 
 /// Logs how many connections were closed or rejected because of limits, if any.
 fn log_connections(shared: &SharedState) {
-    let evicted = shared.limiter.eviction.evicted();
-    let refused = shared.limiter.per_address.refused();
+    let evicted = shared.limiter.eviction().evicted();
+    let refused = shared.limiter.per_address().rejected();
     if evicted + refused > 0 {
         tracing::info!(evicted, refused, "connections closed because of limits: totals at exit");
     }

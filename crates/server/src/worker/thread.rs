@@ -117,7 +117,7 @@ impl Worker {
     pub(crate) async fn tick(self: Rc<Self>, timer: Timer) {
         let mut expired = Vec::new();
         loop {
-            if self.connections.len() == 0 && self.deadlines.is_empty() {
+            if self.connections.is_empty() && self.deadlines.is_empty() {
                 if let Some(ctx) = self.current() {
                     ctx.flush_log();
                     ctx.sweep();
@@ -145,14 +145,14 @@ impl Worker {
         self.clock.update();
         let current = self.current();
         let is_full = current.as_ref().is_some_and(|ctx| ctx.shared.limiter.is_full());
-        let look = self.connections.look(self.clock.now(), is_full);
-        let mut expired = look.expired;
+        let scan = self.connections.scan(self.clock.now(), is_full);
+        let mut expired = scan.expired;
         expired.append(&mut self.deadlines.expire(clock::now()));
         let Some(ctx) = current else { return expired };
-        ctx.metrics.publish(&ctx.shared.metrics, look.counts);
+        ctx.metrics.publish(&ctx.shared.metrics, scan.counts);
         ctx.look_back();
         ctx.show_counts();
-        ctx.shared.limiter.eviction.set_first_victim(self.number, look.first_victim);
+        ctx.shared.limiter.eviction().set_first_victim(self.number, scan.first_victim);
         self.bound_addresses(&ctx.shared.limiter);
         if self.ticks.get().is_multiple_of(5) {
             ctx.flush_log();
@@ -168,10 +168,10 @@ impl Worker {
 
     /// Closes connections when new ones need room.
     pub(crate) async fn evict(self: Rc<Self>, limiter: Arc<ConnectionLimiter>) {
-        let eviction = &limiter.eviction;
+        let eviction = limiter.eviction();
         loop {
-            for _ in 0..eviction.asked(self.number).await {
-                // This worker's first one may have been closed since it was asked.
+            for _ in 0..eviction.requested(self.number).await {
+                // This worker's first one may have been closed since the request.
                 if eviction.is_another_first(self.number) {
                     eviction.evict_one();
                     continue;
@@ -189,7 +189,7 @@ impl Worker {
         let most = limiter.unfinished_per_address();
         let (closed, address) = self.connections.bound_addresses(most, self.clock.now());
         if let Some(address) = address {
-            limiter.eviction.count(closed);
+            limiter.eviction().count(closed);
             tracing::warn!(
                 %address,
                 closed,

@@ -229,9 +229,9 @@ impl Report {
             },
             connections: Connections {
                 accepted: counts.accepted,
-                most: shared.limiter.most() as u64,
-                evicted: shared.limiter.eviction.evicted(),
-                refused: shared.limiter.per_address.refused(),
+                most: shared.limiter.max() as u64,
+                evicted: shared.limiter.eviction().evicted(),
+                refused: shared.limiter.per_address().rejected(),
                 open: (0..STATES)
                     .map(|state| (Waiting::NAMES[state].into(), counts.connections[state]))
                     .collect(),

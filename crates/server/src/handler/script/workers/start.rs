@@ -73,7 +73,7 @@ pub(super) async fn start(
     if let Err(error) = &started
         && lacks_descriptors(error)
     {
-        shared.limiter.release_descriptors(&shared.cache);
+        shared.release_descriptors();
         // It may have been created before the failure.
         let _ = std::fs::remove_file(&socket);
         sleep(RELEASE).await;

@@ -6,17 +6,18 @@ use std::time::Instant;
 
 /// Permits one message per second.
 #[derive(Debug, Default)]
-pub(crate) struct LogLimiter(AtomicU64);
+pub struct LogLimiter(AtomicU64);
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 impl LogLimiter {
-    pub(crate) const fn new() -> Self {
+    /// A limiter that permits a message now.
+    pub const fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
     /// Whether a message is due: none was permitted in this second.
-    pub(crate) fn is_due(&self) -> bool {
+    pub fn is_due(&self) -> bool {
         self.is_due_at(START.elapsed().as_secs() + 1)
     }
 

@@ -5,14 +5,14 @@ use std::process::{Child, Command};
 
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 
-/// Starts the program of `command` with no signal blocked.
+/// Starts the program of `command` with an empty signal mask.
 ///
 /// A child process inherits the signal mask of the thread that starts it, and the threads of the server block SIGCHLD.
 /// The standard library resets only the disposition of SIGPIPE.
 ///
 /// # Errors
 /// Those of [`Command::spawn`], and when the signal mask cannot be changed.
-pub(crate) fn spawn(command: &mut Command) -> io::Result<Child> {
+pub fn spawn(command: &mut Command) -> io::Result<Child> {
     let _mask = EmptyMask::set()?;
     command.spawn()
 }

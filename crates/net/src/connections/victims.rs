@@ -1,8 +1,8 @@
-//! Which connections are closed to make room for new ones.
+//! The choice of connections that are evicted to make room for new ones.
 //!
-//! In this order: those that only wait for the client to close; those without a complete request of addresses that have
-//! many of them; those that are idle; the rest of those without a complete request. Of each kind the oldest goes first.
-//! A connection whose request is being answered is never closed to make room.
+//! The order is: connections that wait for the client to close; those without a complete request, of addresses that have
+//! many of them; idle ones; all others without a complete request. Within each class the oldest is first. A connection
+//! with a response in progress is never evicted.
 
 use std::collections::{HashMap, HashSet};
 use std::task::Waker;
@@ -10,56 +10,58 @@ use std::task::Waker;
 use slab::Slab;
 
 use super::{Slot, Waiting};
-use crate::transport::Peer;
+use crate::address::Peer;
 
-/// The connections that are closed next, as they were found: the first of them last.
+/// The connections that are evicted next, in reverse order.
 #[derive(Debug, Default)]
 pub(super) struct Victims {
     found: Vec<(u64, usize)>,
-    /// When they were looked for, and how often at that time.
+    /// The time of the last search, and the number of searches at that time.
     at: u64,
-    looks: usize,
-    /// There are more than were kept.
+    searches: usize,
+    /// The last search found more than are kept.
     is_cut: bool,
 }
 
 /// How the connections of a worker compete for room.
 pub(super) struct Pressure {
     now: u64,
-    /// There is no room, and half of the connections have not sent a complete request: the oldest of those are closed without
-    /// a grace, so that a flood of them does not keep others waiting. Each has as long as the flood takes to replace all.
+    /// No connection can be accepted, and half of the connections have not sent a complete request. The oldest of those are
+    /// evicted without grace, so that a flood of them does not block other clients. Each lives until the flood has replaced
+    /// all others.
     is_crowded: bool,
-    /// Addresses with many connections that have not sent a complete request.
+    /// Addresses with many connections without a complete request.
     heavy: HashSet<Peer>,
 }
 
-/// How many victims are found at a time.
+/// Maximum number of connections that a search keeps.
 const FOUND: usize = 1024;
-/// The number of times in a tick that only those of the first class are kept, as others of that class may come before the next is due.
-const LOOKS: usize = 16;
-/// The number of connections that an address may have without a complete request, and a share of all, before they go first.
+/// The number of searches in a tick that keep the first class only: more connections of that class may be added before the
+/// next class is due.
+const SEARCHES: usize = 16;
+/// An address with more connections without a complete request than this number and this share of all is heavy.
 const FEW: usize = 16;
 const SHARE: usize = 16;
 /// A rank is a class and, within it, milliseconds of the worker's clock.
 const CLASS: u32 = 60;
 
 impl Slot {
-    /// Whether the connection has not sent a complete request: it has sent nothing, or part of a head, of a handshake or of a
+    /// Whether the client has not sent a complete request: it has sent nothing, or part of a request head, a handshake or a
     /// PROXY header.
     pub(super) fn is_unfinished(&self) -> bool {
         matches!(self.waiting, Waiting::First | Waiting::Head)
     }
 
-    /// When it is closed to make room, compared with others: the lowest rank first. `None` when it may not be.
+    /// The rank of the connection: the lowest is evicted first. [`None`] when it may not be evicted.
     fn rank(&self, pressure: &Pressure) -> Option<u64> {
         let (class, since) = match self.waiting {
             _ if self.deadline == 0 => return None,
             Waiting::Linger => (0, self.deadline),
             Waiting::First | Waiting::Head => {
-                if pressure.now < self.ripe && !pressure.is_crowded {
+                if pressure.now < self.evictable_after && !pressure.is_crowded {
                     return None;
                 }
-                (if pressure.heavy.contains(&self.network) { 1 } else { 3 }, self.ripe)
+                (if pressure.heavy.contains(&self.network) { 1 } else { 3 }, self.evictable_after)
             }
             Waiting::Idle => (2, self.deadline),
             _ => return None,
@@ -67,7 +69,7 @@ impl Slot {
         Some(class << CLASS | since)
     }
 
-    /// Has the connection end itself. False when it cannot be woken.
+    /// Makes the connection end itself. False when it has no waker.
     fn evict(&mut self) -> bool {
         self.waker.as_ref().map(Waker::wake_by_ref).is_some_and(|()| {
             self.deadline = 0;
@@ -81,14 +83,14 @@ impl Pressure {
         let unfinished = slots.iter().filter(|(_, slot)| slot.is_unfinished()).count();
         let mut heavy = HashSet::new();
         if unfinished > FEW {
-            let most = FEW.max(slots.len() / SHARE);
+            let max = FEW.max(slots.len() / SHARE);
             let counts = count_unfinished(slots).into_iter();
-            heavy.extend(counts.filter(|&(_, count)| count > most).map(|(network, _)| network));
+            heavy.extend(counts.filter(|&(_, count)| count > max).map(|(network, _)| network));
         }
         Self { now, is_crowded: is_full && unfinished * 2 >= slots.len(), heavy }
     }
 
-    /// The lowest rank of all; [`u64::MAX`] when none may be closed.
+    /// The lowest rank of all; [`u64::MAX`] when none may be evicted.
     pub(super) fn first(&self, slots: &Slab<Slot>) -> u64 {
         slots.iter().filter_map(|(_, slot)| slot.rank(self)).min().unwrap_or(u64::MAX)
     }
@@ -99,7 +101,7 @@ impl Victims {
     pub(super) fn evict(
         &mut self,
         slots: &mut Slab<Slot>,
-        most: usize,
+        max: usize,
         now: u64,
         is_full: bool,
     ) -> (usize, u64) {
@@ -107,9 +109,9 @@ impl Victims {
         if self.at != now {
             self.found.clear();
         }
-        while evicted < most {
+        while evicted < max {
             let Some((rank, key)) = self.found.pop() else {
-                // Without more than were kept, all are looked at once a tick at most.
+                // If the last search kept all, there is at most one per tick.
                 if self.at == now && !self.is_cut {
                     break;
                 }
@@ -119,7 +121,7 @@ impl Victims {
                 }
                 continue;
             };
-            // What is not as it was found has been used since.
+            // A connection whose rank has changed was used since the search.
             let anyway = Pressure { now, is_crowded: true, heavy: HashSet::new() };
             let value = |rank: u64| rank & ((1 << CLASS) - 1);
             if let Some(slot) = slots.get_mut(key)
@@ -133,12 +135,12 @@ impl Victims {
     }
 
     fn find(&mut self, slots: &Slab<Slot>, now: u64, is_full: bool) {
-        self.looks = if self.at == now { self.looks + 1 } else { 1 };
+        self.searches = if self.at == now { self.searches + 1 } else { 1 };
         let pressure = Pressure::of(slots, now, is_full);
         let ranked = slots.iter().filter_map(|(key, slot)| Some((slot.rank(&pressure)?, key)));
         let mut found: Vec<_> = ranked.collect();
         let all = found.len();
-        if self.looks <= LOOKS
+        if self.searches <= SEARCHES
             && let Some(&(first, _)) = found.iter().min()
         {
             found.retain(|&(rank, _)| rank >> CLASS == first >> CLASS);
@@ -147,7 +149,7 @@ impl Victims {
             found.select_nth_unstable(FOUND);
             found.truncate(FOUND);
         }
-        self.is_cut = all > found.len() || self.looks <= LOOKS;
+        self.is_cut = all > found.len() || self.searches <= SEARCHES;
         found.sort_unstable_by(|one, other| other.cmp(one));
         (self.found, self.at) = (found, now);
     }
@@ -156,19 +158,23 @@ impl Victims {
 /// See [`Connections::bound_addresses`](super::Connections::bound_addresses).
 pub(super) fn bound_addresses(
     slots: &mut Slab<Slot>,
-    most: usize,
+    max: usize,
     now: u64,
 ) -> (usize, Option<Peer>) {
-    if slots.len() <= most {
+    if slots.len() <= max {
         return (0, None);
     }
     let (mut evicted, mut address) = (0, None);
     for (network, count) in count_unfinished(slots) {
-        let Some(excess) = count.checked_sub(most).filter(|&excess| excess > 0) else { continue };
+        let Some(excess) = count.checked_sub(max).filter(|&excess| excess > 0) else { continue };
         let of_network = slots.iter().filter(|(_, slot)| {
-            slot.is_unfinished() && slot.network == network && slot.deadline > 0 && now >= slot.ripe
+            slot.is_unfinished()
+                && slot.network == network
+                && slot.deadline > 0
+                && now >= slot.evictable_after
         });
-        let mut oldest: Vec<_> = of_network.map(|(key, slot)| (slot.ripe, key)).collect();
+        let mut oldest: Vec<_> =
+            of_network.map(|(key, slot)| (slot.evictable_after, key)).collect();
         oldest.sort_unstable();
         for (_, key) in oldest.into_iter().take(excess) {
             evicted += usize::from(slots.get_mut(key).is_some_and(Slot::evict));
@@ -178,7 +184,7 @@ pub(super) fn bound_addresses(
     (evicted, address)
 }
 
-/// How many connections each address has that have not sent a complete request. Those by Unix sockets have none.
+/// The number of connections without a complete request of each address. Unix sockets do not count.
 fn count_unfinished(slots: &Slab<Slot>) -> HashMap<Peer, usize> {
     let mut counts = HashMap::new();
     for (_, slot) in slots.iter() {
@@ -209,12 +215,12 @@ mod tests {
         key
     }
 
-    fn evict(connections: &Connections, most: usize, now: u64) -> usize {
-        connections.evict(most, now, false).0
+    fn evict(connections: &Connections, max: usize, now: u64) -> usize {
+        connections.evict(max, now, false).0
     }
 
     #[test]
-    fn the_idlest_are_evicted_first_and_busy_ones_never() {
+    fn the_oldest_idle_ones_are_evicted_first_and_busy_ones_never() {
         let connections = Connections::default();
         let keys: Vec<usize> = (0..1_000).map(|_| add(&connections, 0, address(1))).collect();
         for (number, &key) in keys.iter().enumerate() {
@@ -222,14 +228,14 @@ mod tests {
             connections.wait(key, waiting, 10_000 - number as u64);
         }
         let rank = |deadline: u64| 2 << CLASS | deadline;
-        assert_eq!(connections.look(1, false).first_victim, rank(10_000 - 998));
+        assert_eq!(connections.scan(1, false).first_victim, rank(10_000 - 998));
         assert_eq!(connections.evict(1, 1, false), (1, rank(10_000 - 996)));
         assert!(connections.is_evicted(keys[998]) && !connections.is_evicted(keys[996]));
-        // One that was found and has become busy since is passed over.
+        // A connection that became busy after the search is skipped.
         connections.wait(keys[996], Waiting::Handler, u64::MAX);
         assert_eq!(evict(&connections, 2, 1), 2);
         assert!(connections.is_evicted(keys[994]) && connections.is_evicted(keys[992]));
-        assert_eq!(evict(&connections, 1_000, 2), 499 - 3, "all that are idle");
+        assert_eq!(evict(&connections, 1_000, 2), 499 - 3, "all idle ones");
         assert_eq!(connections.evict(1, 2, false), (0, u64::MAX));
     }
 
@@ -240,8 +246,8 @@ mod tests {
         connections.wait(keys[0], Waiting::First, 65_000);
         connections.wait_for_head(keys[1], 5_500, 15_000);
         assert_eq!(connections.evict(1, 5_999, false), (0, u64::MAX));
-        assert_eq!(connections.look(5_999, false).first_victim, u64::MAX);
-        assert_eq!(connections.look(6_000, false).first_victim, 3 << CLASS | 6_000);
+        assert_eq!(connections.scan(5_999, false).first_victim, u64::MAX);
+        assert_eq!(connections.scan(6_000, false).first_victim, 3 << CLASS | 6_000);
         assert_eq!(evict(&connections, 1, 6_000), 1);
         assert!(connections.is_evicted(keys[0]));
         // The first head counts from the beginning of the connection, and a crowd has no grace.
@@ -291,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_so_many_unfinished_requests() {
+    fn unfinished_requests_of_an_address_are_limited() {
         let connections = Connections::default();
         let mine: Vec<_> = (0..10).map(|now| add(&connections, now, address(1))).collect();
         let other = add(&connections, 0, address(2));

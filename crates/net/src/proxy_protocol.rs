@@ -1,31 +1,28 @@
-//! The PROXY protocol: what a proxy says of the client before the client's own bytes (HAProxy's
-//! `proxy-protocol.txt`, versions 1 and 2).
+//! The PROXY protocol, versions 1 and 2 (HAProxy's `proxy-protocol.txt`): a header with the client's address, which a
+//! proxy sends before the client's data.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// The addresses of client and server as the proxy saw them; `None` when it speaks for itself, as in
-/// its own checks.
-pub(crate) type Addresses = Option<(SocketAddr, SocketAddr)>;
+/// The addresses of client and server; [`None`] when the connection is the proxy's own, such as a health check.
+pub type Addresses = Option<(SocketAddr, SocketAddr)>;
 
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
-/// The longest line of version 1, CR LF included.
+/// Maximum length of a header of version 1, with CR LF.
 const LONGEST_LINE: usize = 107;
-/// Version 2's header may carry more than addresses, up to this many bytes.
+/// Maximum length of a header of version 2, which may contain more than addresses.
 const LONGEST_HEADER: usize = 16 + 4096;
-/// The bytes that each read has room for: mostly more than the header.
+/// Size of the buffer for each read: nearly all headers are shorter.
 const READ: usize = 2048;
 
-/// Reads what the proxy says, in as many reads as it arrives in. Also returns what has arrived behind it: the client's
-/// first bytes.
+/// Reads the header, with one system call for each part in which it arrives. Returns the addresses and the data that
+/// arrived after the header, which is the client's.
 ///
 /// # Errors
-/// When the connection ends first, or does not begin with the protocol.
-pub(crate) async fn read(
-    stream: &mut (impl AsyncRead + Unpin),
-) -> io::Result<(Addresses, Vec<u8>)> {
+/// When the connection ends before the end of the header, or does not begin with one.
+pub async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<(Addresses, Vec<u8>)> {
     let mut bytes = Vec::with_capacity(READ);
     loop {
         match parse(&bytes) {
@@ -105,7 +102,7 @@ fn binary(bytes: &[u8]) -> Parsed {
     }
     let body = &bytes[16..length];
     let both = match (version & 15, family) {
-        // LOCAL, or no address that concerns us.
+        // LOCAL, or an unspecified address.
         (0, _) | (1, 0) => return Parsed::Whole(None, length),
         (1, 0x11) => pair::<4>(body, |octets| Ipv4Addr::from(octets).into()),
         (1, 0x21) => pair::<16>(body, |octets| Ipv6Addr::from(octets).into()),
@@ -135,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// What is found in a message at once and at each place where it can be cut; and how many bytes are left over.
+    /// Parses a message as a whole and cut at each byte. Returns the addresses and the number of bytes after the header.
     fn feed(message: &[u8]) -> Option<(Addresses, usize)> {
         let whole = parse(message);
         for cut in 0..message.len() {
@@ -194,7 +191,7 @@ mod tests {
         assert_eq!(feed(&header(0x21, 0x31, &[0; 216])), None);
     }
 
-    /// Counts what is read of a message.
+    /// A stream that counts its reads.
     struct Counting<'a> {
         message: &'a [u8],
         reads: usize,
@@ -212,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_arrived_takes_one_read() {
+    async fn a_header_that_has_arrived_takes_one_read() {
         let message = b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\nGET / HTTP/1.1\r\n";
         let mut stream = Counting { message, reads: 0 };
         let (addresses, rest) = read(&mut stream).await.unwrap();

@@ -24,7 +24,7 @@ struct Unusable(Vec<Reason>);
 ///
 /// # Errors
 /// When no directory can hold it; the message names each directory with its reason.
-pub(crate) fn file() -> io::Result<File> {
+pub fn file() -> io::Result<File> {
     reported(first_usable(&FOR_FILES, |directory| tempfile::tempfile_in(directory)))
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn file() -> io::Result<File> {
 ///
 /// # Errors
 /// As for [`file()`].
-pub(crate) fn for_files() -> io::Result<PathBuf> {
+pub fn for_files() -> io::Result<PathBuf> {
     reported(first_usable(&FOR_FILES, |directory| {
         tempfile::tempfile_in(directory).map(|_| directory.to_owned())
     }))
@@ -42,7 +42,7 @@ pub(crate) fn for_files() -> io::Result<PathBuf> {
 ///
 /// # Errors
 /// As for [`file()`].
-pub(crate) fn directory(prefix: &str) -> io::Result<TempDir> {
+pub fn directory(prefix: &str) -> io::Result<TempDir> {
     use std::os::unix::fs::PermissionsExt;
     let own = std::fs::Permissions::from_mode(0o700);
     reported(first_usable(&FOR_SOCKETS, |directory| {
@@ -55,7 +55,7 @@ pub(crate) fn directory(prefix: &str) -> io::Result<TempDir> {
 ///
 /// # Errors
 /// When no directory is usable.
-pub(crate) fn check() -> io::Result<Option<String>> {
+pub fn check() -> io::Result<Option<String>> {
     let (_, unusable) = first_usable(&FOR_FILES, |directory| tempfile::tempfile_in(directory))?;
     Ok(unusable.map(|(directory, error)| text(&directory, &error)))
 }
@@ -69,7 +69,7 @@ pub fn warning() -> Option<String> {
 ///
 /// # Errors
 /// When no directory is usable.
-pub(crate) fn check_and_report() -> io::Result<()> {
+pub fn check_and_report() -> io::Result<()> {
     if let Some(warning) = check()? {
         REPORTED.store(true, Ordering::Relaxed);
         tracing::warn!("{warning}");
@@ -128,7 +128,7 @@ fn reported<T>(created: io::Result<(T, Option<Reason>)>) -> io::Result<T> {
 }
 
 /// Whether the process or the system has run out of descriptors.
-pub(crate) fn lacks_descriptors(error: &io::Error) -> bool {
+pub fn lacks_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 

@@ -1,4 +1,4 @@
-//! Threads for work that may block, in one bounded pool for each kind of work, so that no kind delays another.
+//! Threads for work that may block: one bounded pool for each kind of work, so that no kind delays another.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,30 +10,30 @@ use tokio::sync::oneshot;
 
 /// The pools of a server; all workers share them.
 #[derive(Debug)]
-pub(crate) struct Pools {
-    /// Looking up and reading files, where the kernel has to wait for a disk.
-    pub(crate) files: Pool,
+pub struct Pools {
+    /// Looking up and reading files for which the kernel has to wait for a disk.
+    pub files: Pool,
     /// Reading and sorting directories.
-    pub(crate) listings: Pool,
+    pub listings: Pool,
     /// Comparing passwords.
-    pub(crate) passwords: Pool,
+    pub passwords: Pool,
     /// Starting scripts and fork servers.
-    pub(crate) starts: Pool,
+    pub starts: Pool,
     /// Writing request bodies to temporary files, and reading them.
-    pub(crate) bodies: Pool,
+    pub bodies: Pool,
     /// Compressing files.
-    pub(crate) compression: Pool,
+    pub compression: Pool,
 }
 
 /// Threads that run one kind of work in the order of submission. They start on demand and end when idle.
 #[derive(Debug, Clone)]
-pub(crate) struct Pool {
+pub struct Pool {
     inner: Arc<Inner>,
 }
 
 /// Why work was not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rejected {
+pub enum Rejected {
     /// The queue is full.
     Full,
     /// No thread can be started.
@@ -44,16 +44,17 @@ pub(crate) enum Rejected {
 
 /// The bounds of a [`Pool`].
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds {
-    pub(crate) name: &'static str,
+pub struct Bounds {
+    /// The name of the threads.
+    pub name: &'static str,
     /// Jobs that run at once. With none, the caller runs each job itself.
-    pub(crate) threads: usize,
+    pub threads: usize,
     /// Jobs that wait for a thread.
-    pub(crate) queue: usize,
+    pub queue: usize,
     /// The sum of the weights of jobs that run at once. A heavier job runs alone.
-    pub(crate) weight: u64,
+    pub weight: u64,
     /// Added to the nice value of the threads.
-    pub(crate) nice: i32,
+    pub nice: i32,
 }
 
 #[derive(Debug)]
@@ -66,16 +67,16 @@ struct Inner {
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<ResponseFuture>,
+    queue: VecDeque<Job>,
     threads: usize,
     idle: usize,
-    /// Of the jobs that run.
+    /// The sum of the weights of running jobs.
     weight: u64,
-    /// Of the jobs that wait.
+    /// The sum of the weights of waiting jobs.
     waiting: u64,
 }
 
-struct ResponseFuture {
+struct Job {
     weight: u64,
     run: Box<dyn FnOnce() + Send>,
 }
@@ -83,7 +84,7 @@ struct ResponseFuture {
 /// An idle thread ends after this time.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Memory that all compressions together may use, as [`crate::handler::compress::memory`] estimates it.
+/// Memory that all compressions together may use. The weight of such a job is an estimate of its memory.
 const COMPRESSION_MEMORY: u64 = 40 << 20;
 
 impl Default for Pools {
@@ -107,10 +108,10 @@ impl Default for Pools {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 impl Pools {
     /// Pools without threads: the caller runs each job itself, so that the order of all work is the same in each run.
-    pub(crate) fn inline() -> Self {
+    pub fn inline() -> Self {
         let pool = || {
             Pool::new(Bounds { name: "inline", threads: 0, queue: 0, weight: u64::MAX, nice: 0 })
         };
@@ -126,23 +127,23 @@ impl Pools {
 }
 
 impl Pool {
-    pub(crate) fn new(bounds: Bounds) -> Self {
+    /// A pool without threads: they start with the first jobs.
+    pub fn new(bounds: Bounds) -> Self {
         let inner = Inner { bounds, state: Mutex::default(), changed: Condvar::new() };
         Self { inner: Arc::new(inner) }
     }
 
-    /// Runs `work` on a thread of the pool and returns what it returns. The work is done even when this
-    /// future is dropped.
+    /// Runs `work` on a thread of the pool and returns its result. The work is done even when this future is dropped.
     ///
     /// # Errors
-    /// When it was not done.
-    pub(crate) async fn run<T: Send + 'static>(
+    /// When the work was not done.
+    pub async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Rejected> {
         let (sender, receiver) = oneshot::channel();
         self.submit(0, move || {
-            // The requester may have left.
+            // The receiver may have been dropped.
             let _ = sender.send(work());
         })?;
         receiver.await.map_err(|_| Rejected::Panicked)
@@ -151,8 +152,8 @@ impl Pool {
     /// Adds `work` to the queue.
     ///
     /// # Errors
-    /// When there is no room for it; then it was dropped.
-    pub(crate) fn submit(
+    /// When the queue is full or no thread can be started; then `work` was dropped.
+    pub fn submit(
         &self,
         weight: u64,
         work: impl FnOnce() + Send + 'static,
@@ -179,13 +180,13 @@ impl Pool {
             }
         }
         state.waiting = state.waiting.saturating_add(weight);
-        state.queue.push_back(ResponseFuture { weight, run: Box::new(work) });
+        state.queue.push_back(Job { weight, run: Box::new(work) });
         inner.changed.notify_one();
         Ok(())
     }
 
     /// The weight of all jobs that wait or run.
-    pub(crate) fn weight(&self) -> u64 {
+    pub fn weight(&self) -> u64 {
         let state = self.inner.lock();
         state.weight.saturating_add(state.waiting)
     }
@@ -203,10 +204,10 @@ impl Inner {
         thread.spawn(move || inner.work()).map(drop)
     }
 
-    /// The life of one thread.
+    /// Runs jobs until the thread has been idle for [`IDLE`].
     fn work(&self) {
         if self.bounds.nice != 0 {
-            // On Linux this is the nice value of the calling thread. Without it the work is done all the same.
+            // On Linux this is the nice value of the calling thread. A failure does not prevent the work.
             let _ = rustix::process::setpriority_process(None, self.bounds.nice);
         }
         let mut state = self.lock();
@@ -224,12 +225,12 @@ impl Inner {
                 continue;
             };
             drop(state);
-            // A panic ends the job, which its requester sees by the dropped channel, and not the thread.
+            // A panic ends the job, not the thread. The job's caller notices the dropped channel.
             let _ = catch_unwind(AssertUnwindSafe(job.run));
             state = self.lock();
             state.weight -= job.weight;
             if job.weight > 0 {
-                // A heavier job may start now, whichever thread waits for it.
+                // A heavier job may start now, on any thread.
                 self.changed.notify_all();
             }
         }
@@ -238,7 +239,7 @@ impl Inner {
 
 impl State {
     /// The next job, when its weight fits.
-    fn take(&mut self, bound: u64) -> Option<ResponseFuture> {
+    fn take(&mut self, bound: u64) -> Option<Job> {
         let weight = self.queue.front()?.weight;
         if self.weight > 0 && self.weight.saturating_add(weight) > bound {
             return None;
@@ -278,7 +279,7 @@ mod tests {
     }
 
     /// Work that runs until the sender is dropped, and a receiver of its start.
-    fn gate() -> (mpsc::Sender<()>, mpsc::Receiver<()>, impl FnOnce() + Send + 'static) {
+    fn held_work() -> (mpsc::Sender<()>, mpsc::Receiver<()>, impl FnOnce() + Send + 'static) {
         let (open, wait) = mpsc::channel::<()>();
         let (begun, started) = mpsc::channel();
         let work = move || {
@@ -311,7 +312,7 @@ mod tests {
     #[test]
     fn a_full_queue_rejects_work_and_a_free_one_takes_it_again() {
         let pool = pool(1, 1, u64::MAX);
-        let (open, started, work) = gate();
+        let (open, started, work) = held_work();
         pool.submit(0, work).expect("there is room");
         started.recv().expect("it starts");
         let (done, ended) = mpsc::channel();
@@ -328,10 +329,10 @@ mod tests {
     #[test]
     fn jobs_that_are_too_heavy_together_run_one_after_the_other() {
         let pool = pool(2, 10, 10);
-        let (open, started, work) = gate();
+        let (open, started, work) = held_work();
         pool.submit(8, work).expect("there is room");
         started.recv().expect("it starts");
-        let (second_open, second_started, second) = gate();
+        let (second_open, second_started, second) = held_work();
         pool.submit(8, second).expect("there is room");
         assert_eq!(pool.weight(), 16);
         assert!(second_started.recv_timeout(Duration::from_millis(50)).is_err());

@@ -1,4 +1,4 @@
-//! Time as the system has it.
+//! The clocks of the system.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,32 +8,35 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// The current moment of the monotonic clock.
 #[inline]
-pub(crate) fn now() -> Instant {
+pub fn now() -> Instant {
     Instant::now()
 }
 
 /// The time since 1970.
-pub(crate) fn since_1970() -> Duration {
+#[inline]
+pub fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// The monotonic clock, in milliseconds.
-pub(crate) fn monotonic_millis() -> u64 {
+#[inline]
+pub fn monotonic_millis() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
 }
 
-/// A future that resolves at a moment.
+/// A future that resolves at a deadline.
 #[derive(Debug)]
-pub(crate) struct Sleep(Pin<Box<tokio::time::Sleep>>);
+pub struct Sleep(Pin<Box<tokio::time::Sleep>>);
 
 impl Sleep {
-    pub(crate) fn until(deadline: Instant) -> Self {
+    /// Resolves at `deadline`.
+    pub fn until(deadline: Instant) -> Self {
         Self(Box::pin(tokio::time::sleep_until(deadline.into())))
     }
 
-    /// Moves the moment.
-    pub(crate) fn reset(&mut self, deadline: Instant) {
+    /// Replaces the deadline.
+    pub fn reset(&mut self, deadline: Instant) {
         self.0.as_mut().reset(deadline.into());
     }
 }

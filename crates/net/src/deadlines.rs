@@ -1,5 +1,5 @@
-//! Limits of time that are hardly ever reached: they are looked at once a tick, all together, so that one that is
-//! set with each request costs next to nothing.
+//! Deadlines that are rarely reached. A worker checks all of them together once a tick, so that setting one with each
+//! request is cheap.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -14,11 +14,11 @@ use tokio::sync::Notify;
 
 use crate::clock::{Sleep, TICK};
 
-/// The limits of a worker.
+/// The deadlines of a worker.
 #[derive(Debug)]
-pub(crate) struct Deadlines {
+pub struct Deadlines {
     entries: RefCell<Slab<Entry>>,
-    /// Told when there is one to look at after there was none.
+    /// Notified when the first entry is added.
     ticker: Rc<Notify>,
 }
 
@@ -30,13 +30,15 @@ struct Entry {
 }
 
 impl Deadlines {
-    pub(crate) fn new(ticker: Rc<Notify>) -> Self {
+    /// No deadlines. `ticker` is notified when there is one after there was none: [`Deadlines::expire`] has to be called
+    /// from then on.
+    pub fn new(ticker: Rc<Notify>) -> Self {
         Self { entries: RefCell::default(), ticker }
     }
 
-    /// Resolves at `at`. It is about `now`.
-    pub(crate) async fn until(&self, at: Instant, now: Instant) {
-        // A look may come a tick too late: the last two ticks are waited for exactly.
+    /// Resolves at `at`. `now` is approximately the current time.
+    pub async fn until(&self, at: Instant, now: Instant) {
+        // A check may come a tick too late, so the last two ticks are waited for by a timer.
         if let Some(nearly) = at.checked_sub(2 * TICK)
             && nearly > now
         {
@@ -46,8 +48,8 @@ impl Deadlines {
         Sleep::until(at).await;
     }
 
-    /// What `future` comes to before `at`, which is [`None`] when that passes first. It is about `now`.
-    pub(crate) async fn before<F: Future>(
+    /// The output of `future`; [`None`] when `at` passes first. `now` is approximately the current time.
+    pub async fn before<F: Future>(
         &self,
         at: Instant,
         now: Instant,
@@ -76,12 +78,15 @@ impl Deadlines {
         Poll::Pending
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether there is no deadline to check.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
         self.entries.borrow().is_empty()
     }
 
-    /// What wakes those that wait for a moment which has passed at `now`. Who is not woken is found again.
-    pub(crate) fn expire(&self, now: Instant) -> Vec<Waker> {
+    /// The wakers of all deadlines that have passed at `now`. A waker that the caller does not wake is returned again by
+    /// the next call.
+    pub fn expire(&self, now: Instant) -> Vec<Waker> {
         let mut entries = self.entries.borrow_mut();
         let passed = entries.iter_mut().filter(|(_, entry)| entry.at <= now);
         let expired = passed.map(|(_, entry)| {
@@ -114,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_what_has_passed_is_woken_and_what_is_dropped_is_forgotten() {
+    async fn passed_deadlines_are_returned_and_dropped_ones_are_removed() {
         let ticker = Rc::new(Notify::new());
         let deadlines = Deadlines::new(Rc::clone(&ticker));
         let now = Instant::now();
@@ -123,12 +128,16 @@ mod tests {
             let mut soon = pin!(deadlines.until(seconds(10), now));
             let mut late = pin!(deadlines.until(seconds(20), now));
             assert!(poll(soon.as_mut()).is_pending() && poll(late.as_mut()).is_pending());
-            // There is something to look at now.
+            // There is a deadline to check now.
             ticker.notified().await;
             assert_eq!(deadlines.expire(seconds(9)).len(), 0);
             assert_eq!(deadlines.expire(seconds(10)).len(), 1);
-            assert_eq!(deadlines.expire(seconds(19)).len(), 1, "who was not woken is found again");
-            // It goes on to wait exactly.
+            assert_eq!(
+                deadlines.expire(seconds(19)).len(),
+                1,
+                "a waker that was not woken is returned again"
+            );
+            // The rest of the time is waited for by a timer.
             assert!(poll(soon.as_mut()).is_pending() && !deadlines.is_empty());
             assert_eq!(deadlines.expire(seconds(19)).len(), 0);
             assert_eq!(deadlines.expire(seconds(20)).len(), 1);

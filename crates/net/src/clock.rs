@@ -1,10 +1,10 @@
-//! The time: the sources of time, and the copy of a worker that is read once a tick and used by every request in between.
+//! The sources of time, and the copy of a worker, which is updated once a tick and used by all requests in between.
 //!
-//! Tests replace the sources (`manual`).
+//! With the feature `testing` a test can stop and advance the time of its thread (`manual`).
 
-#[cfg(test)]
-pub(crate) mod manual;
-mod system;
+#[cfg(any(test, feature = "testing"))]
+pub mod manual;
+pub mod system;
 
 use std::cell::{Cell, RefCell};
 use std::pin::pin;
@@ -13,30 +13,30 @@ use std::time::{Duration, Instant};
 use dunlin_http::semantics::date;
 use futures_util::future::{Either, select};
 
-#[cfg(test)]
-pub(crate) use self::manual::{Sleep, monotonic_millis, now, since_1970};
-#[cfg(not(test))]
-pub(crate) use self::system::{Sleep, monotonic_millis, now, since_1970};
+#[cfg(any(test, feature = "testing"))]
+pub use self::manual::{Sleep, monotonic_millis, now, since_1970};
+#[cfg(not(any(test, feature = "testing")))]
+pub use self::system::{Sleep, monotonic_millis, now, since_1970};
 
 /// Resolves after `time`.
-pub(crate) async fn sleep(time: Duration) {
+pub async fn sleep(time: Duration) {
     Sleep::until(now() + time).await;
 }
 
-/// The output of `future`; `None` when `limit` passes first.
-pub(crate) async fn timeout<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
+/// The output of `future`; [`None`] when `limit` passes first.
+pub async fn timeout<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
     match select(pin!(future), Sleep::until(now() + limit)).await {
         Either::Left((output, _)) => Some(output),
         Either::Right(_) => None,
     }
 }
 
-/// How often [`Clock::update`] is called while there are connections.
-pub(crate) const TICK: Duration = Duration::from_millis(100);
+/// The interval of [`Clock::update`] while there are connections.
+pub const TICK: Duration = Duration::from_millis(100);
 
 /// The time of a worker, at most one [`TICK`] old.
 #[derive(Debug)]
-pub(crate) struct Clock {
+pub struct Clock {
     /// Milliseconds of the monotonic clock, which setting the date does not change.
     now: Cell<u64>,
     /// Seconds since 1970.
@@ -47,7 +47,8 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    pub(crate) fn new() -> Self {
+    /// A clock with the current time.
+    pub fn new() -> Self {
         let clock = Self {
             now: Cell::new(0),
             unix: Cell::new(u64::MAX),
@@ -58,7 +59,8 @@ impl Clock {
         clock
     }
 
-    pub(crate) fn update(&self) {
+    /// Reads the time.
+    pub fn update(&self) {
         self.now.set(monotonic_millis());
         let since_1970 = since_1970();
         self.anchor.set((now(), since_1970));
@@ -74,25 +76,25 @@ impl Clock {
 
     /// The time until the next tick: at most until the second of the date ends, so that no response has the date of the
     /// previous second.
-    pub(crate) fn until_tick() -> Duration {
+    pub fn until_tick() -> Duration {
         until_tick_at(since_1970())
     }
 
-    /// Milliseconds since some moment before the server started.
+    /// Milliseconds of the monotonic clock.
     #[inline]
-    pub(crate) fn now(&self) -> u64 {
+    pub fn now(&self) -> u64 {
         self.now.get()
     }
 
     /// Seconds since 1970.
     #[inline]
-    pub(crate) fn unix(&self) -> u64 {
+    pub fn unix(&self) -> u64 {
         self.unix.get()
     }
 
     /// `moment` since 1970, without a system call: exact, except for changes of the date since the last tick.
     #[inline]
-    pub(crate) fn since_1970(&self, moment: Instant) -> Duration {
+    pub fn since_1970(&self, moment: Instant) -> Duration {
         let (anchor, since_1970) = self.anchor.get();
         match moment.checked_duration_since(anchor) {
             Some(later) => since_1970 + later,
@@ -102,8 +104,14 @@ impl Clock {
 
     /// Calls `use_line` with the line `Date: …` and its CR LF.
     #[inline]
-    pub(crate) fn with_date_line<R>(&self, use_line: impl FnOnce(&[u8]) -> R) -> R {
+    pub fn with_date_line<R>(&self, use_line: impl FnOnce(&[u8]) -> R) -> R {
         use_line(&self.date_line.borrow())
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

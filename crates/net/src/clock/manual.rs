@@ -1,4 +1,4 @@
-//! Time that a test stops and moves on, for the thread of the test. Other threads have the time of the system.
+//! A clock that a test stops and advances, for the thread of the test. Other threads have the time of the system.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ thread_local! {
     static MANUAL: RefCell<Option<Manual>> = const { RefCell::new(None) };
 }
 
-/// All manual clocks begin at the same moment: moments of one test are those of every other.
+/// All manual clocks start at the same moment, so that the times of all tests can be compared.
 static ORIGIN: LazyLock<Instant> = LazyLock::new(|| Instant::now() + Duration::from_secs(3600));
 /// That moment since 1970.
 const ORIGIN_SINCE_1970: Duration = Duration::from_secs(2_000_000_000);
@@ -25,12 +25,15 @@ struct Manual {
     sleepers: Vec<(Instant, Waker)>,
 }
 
-/// Stops the time of this thread, until it is dropped.
+/// The time of this thread is stopped until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Stopped(());
+pub struct Stopped(());
 
 /// Stops the time of this thread.
-pub(crate) fn stop() -> Stopped {
+///
+/// # Panics
+/// When it is stopped already.
+pub fn stop() -> Stopped {
     let before = MANUAL.replace(Some(Manual::default()));
     assert!(before.is_none(), "the time is stopped already");
     Stopped(())
@@ -42,8 +45,11 @@ impl Drop for Stopped {
     }
 }
 
-/// Moves the time on, and wakes what has waited for it.
-pub(crate) fn advance(time: Duration) {
+/// Advances the time and wakes the tasks whose deadline has passed.
+///
+/// # Panics
+/// When the time is not stopped.
+pub fn advance(time: Duration) {
     let woken: Vec<Waker> = MANUAL.with_borrow_mut(|manual| {
         let manual = manual.as_mut().expect("the time is stopped");
         manual.elapsed += time;
@@ -59,37 +65,41 @@ fn elapsed() -> Option<Duration> {
 }
 
 /// See [`system::now`].
-pub(crate) fn now() -> Instant {
+pub fn now() -> Instant {
     elapsed().map_or_else(system::now, |elapsed| *ORIGIN + elapsed)
 }
 
 /// See [`system::since_1970`].
-pub(crate) fn since_1970() -> Duration {
+pub fn since_1970() -> Duration {
     elapsed().map_or_else(system::since_1970, |elapsed| ORIGIN_SINCE_1970 + elapsed)
 }
 
 /// See [`system::monotonic_millis`].
-pub(crate) fn monotonic_millis() -> u64 {
+pub fn monotonic_millis() -> u64 {
     let manual = elapsed().map(|elapsed| ORIGIN_MILLIS + elapsed.as_millis() as u64);
     manual.unwrap_or_else(system::monotonic_millis)
 }
 
 /// See [`system::Sleep`].
 #[derive(Debug)]
-pub(crate) enum Sleep {
+pub enum Sleep {
+    /// The time is that of the system.
     System(system::Sleep),
+    /// The time is stopped.
     Manual(Instant),
 }
 
 impl Sleep {
-    pub(crate) fn until(deadline: Instant) -> Self {
+    /// See [`system::Sleep::until`].
+    pub fn until(deadline: Instant) -> Self {
         match elapsed() {
             Some(_) => Self::Manual(deadline),
             None => Self::System(system::Sleep::until(deadline)),
         }
     }
 
-    pub(crate) fn reset(&mut self, deadline: Instant) {
+    /// See [`system::Sleep::reset`].
+    pub fn reset(&mut self, deadline: Instant) {
         match self {
             Self::System(sleep) => sleep.reset(deadline),
             Self::Manual(until) => *until = deadline,
