@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from support.http import get, parse, post, read_all
+from support.http import parse, post, read_all
 from support.scripts import script
 from support.server import DUNLIN, Server
 from support.waiting import wait_until
@@ -59,7 +59,7 @@ def answering(tmp_path):
 def test_a_worker_may_begin_with_a_status_line(serve, answering, kind, line, status):
     address = answering(f"{line}\r\nContent-Type: text/plain\r\nX-A: b\r\n\r\nhello".encode())
     server = serve(route=f'script = {{ kind = "{kind}", connect = ["{address}"] }}')
-    got, fields, body = get(server, "/")
+    got, fields, body = server.get("/")
     assert got == status
     if status != 502:
         assert (fields["x-a"], body) == ("b", b"hello")
@@ -71,8 +71,8 @@ def test_a_cgi_program_may_begin_with_a_status_line(serve, tmp_path, kind):
     script(directory, "line", "printf 'HTTP/1.1 404 Gone\\r\\nContent-Type: text/plain\\r\\n\\r\\nno'")
     script(directory, "bad", "printf 'HTTP/1.1 4o4 Gone\\r\\nContent-Type: text/plain\\r\\n\\r\\nno'")
     server = serve(more=f'[[site.route]]\npath = "/b/*"\nscript = {{ kind = "{kind}", directory = "{directory}" }}')
-    assert get(server, "/b/line")[::2] == (404, b"no")
-    assert get(server, "/b/bad")[0] == 502
+    assert server.get("/b/line")[::2] == (404, b"no")
+    assert server.get("/b/bad")[0] == 502
     server.logged("status line is malformed")
 
 
@@ -98,8 +98,8 @@ def test_uwsgi_itself_serves_an_application(serve, tmp_path):
         wait_until(lambda: path.exists() or uwsgi.poll() is not None, "uWSGI listens", 60)
         assert uwsgi.poll() is None, uwsgi.stderr.read()
         server = serve(route=f'script = {{ kind = "uwsgi", connect = ["unix:{path}"] }}')
-        assert get(server, "/")[::2] == (200, b"GET ")
-        assert get(server, "/missing")[::2] == (404, b"GET ")
+        assert server.get("/")[::2] == (200, b"GET ")
+        assert server.get("/missing")[::2] == (404, b"GET ")
         assert post(server, "/x", b"body")[::2] == (200, b"POST body")
     finally:
         uwsgi.kill()
@@ -124,16 +124,16 @@ def test_mojolicious_runs_without_settings(psgi):
     assert subprocess.run(["perl", "-MMojolicious", "-e1"]).returncode == 0, "libmojolicious-perl is missing"
     (psgi.directory / "moj.pl").write_text(MOJO)
     server = psgi("processes = 1", application="moj.pl")
-    assert get(server, "/app/")[::2] == (200, b"hello")
-    assert get(server, "/app/mode")[2] == b"deployment"
-    assert get(server, "/app/stream")[::2] == (200, b"Hello World!")
-    assert get(server, "/app/stream", method="HEAD")[0] == 200
+    assert server.get("/app/")[::2] == (200, b"hello")
+    assert server.get("/app/mode")[2] == b"deployment"
+    assert server.get("/app/stream")[::2] == (200, b"Hello World!")
+    assert server.get("/app/stream", method="HEAD")[0] == 200
 
 
 def test_the_environment_of_plack_can_be_set(psgi):
     (psgi.directory / "e.psgi").write_text("sub { [200, ['Content-Type' => 'text/plain'], [$ENV{PLACK_ENV}]] }")
     server = psgi('processes = 1, env = { PLACK_ENV = "development" }', application="e.psgi")
-    assert get(server, "/app/")[2] == b"development"
+    assert server.get("/app/")[2] == b"development"
 
 
 CHUNKED = {
@@ -159,14 +159,14 @@ def test_a_chunked_body_of_a_script_is_decoded(serve, tmp_path, kind):
     server = serve(more=f'[[site.route]]\npath = "/b/*"\nscript = {{ kind = "{kind}", directory = "{directory}" }}')
     for name, (_, expected) in CHUNKED.items():
         if expected is not None:
-            assert get(server, f"/b/{name}")[::2] == (200, expected), name
+            assert server.get(f"/b/{name}")[::2] == (200, expected), name
             continue
         # A response that has begun when the script ends is cut.
         with contextlib.suppress(ConnectionResetError):
-            assert get(server, f"/b/{name}")[0] == 502, name
-    assert get(server, "/b/both")[0] == 502
-    assert get(server, "/b/gzip")[0] == 502
-    assert get(server, "/b/whole", method="HEAD")[0] == 200
+            assert server.get(f"/b/{name}")[0] == 502, name
+    assert server.get("/b/both")[0] == 502
+    assert server.get("/b/gzip")[0] == 502
+    assert server.get("/b/whole", method="HEAD")[0] == 200
     # To a client of HTTP/1.0, which knows no chunks.
     data = server.exchange(b"GET /b/whole HTTP/1.0\r\n\r\n")
     assert data.endswith(b"\r\n\r\nhello world") and b"chunked" not in data.lower()
@@ -199,7 +199,7 @@ async def asgi(scope, receive, send):
 def test_a_transfer_encoding_of_a_python_application_is_dropped(serve, tmp_path, kind, name):
     (tmp_path / "hop.py").write_text(HOP_BY_HOP)
     server = serve(route=f'script = {{ kind = "{kind}", application = "hop:{name}" }}')
-    assert get(server, "/")[::2] == (200, b"hello")
+    assert server.get("/")[::2] == (200, b"hello")
 
 
 FACTORIES = '''
@@ -238,7 +238,7 @@ def nothing():
 def test_an_application_is_made_by_a_factory(serve, tmp_path, kind, factory, arguments, told):
     (tmp_path / "fac.py").write_text(FACTORIES)
     server = serve(route=f'script = {{ kind = "{kind}", application = "fac:{factory}({arguments})" }}')
-    assert get(server, "/")[::2] == (200, repr(told).encode())
+    assert server.get("/")[::2] == (200, repr(told).encode())
 
 
 @pytest.mark.parametrize("application, reason", [
@@ -250,7 +250,7 @@ def test_an_application_is_made_by_a_factory(serve, tmp_path, kind, factory, arg
 def test_what_is_no_application_is_refused_with_the_reason(serve, tmp_path, application, reason):
     (tmp_path / "fac.py").write_text(FACTORIES)
     server = serve(route=f'script = {{ kind = "wsgi", application = "{application}" }}')
-    assert get(server, "/")[0] in (502, 503)
+    assert server.get("/")[0] in (502, 503)
     server.logged(reason)
 
 
@@ -282,11 +282,11 @@ def test_a_configuration_named_without_a_folder_stands_in_its_folder(tmp_path, k
     assert check.returncode == 0, check
     server = Server(["-c", "dunlin.toml"], tmp_path)
     try:
-        assert get(server, "/app/")[::2] == (200, b"hello")
-        assert get(server, "/page.txt")[2] == b"page"
+        assert server.get("/app/")[::2] == (200, b"hello")
+        assert server.get("/page.txt")[2] == b"page"
         server.process.send_signal(signal.SIGHUP)
         server.logged("reloaded")
-        assert get(server, "/app/")[::2] == (200, b"hello")
+        assert server.get("/app/")[::2] == (200, b"hello")
         assert (tmp_path / "admin.sock").exists() and (tmp_path / "access.log").exists()
     finally:
         server.stop()
@@ -311,7 +311,7 @@ def test_the_authentication_type_is_that_of_the_request(serve, tmp_path, answeri
         auth = false
         script = {{ kind = "cgi", directory = "{directory}" }}
         """)
-    assert get(server, "/b/who", field)[::2] == (200, f"{told} ann".encode())
+    assert server.get("/b/who", field)[::2] == (200, f"{told} ann".encode())
 
 
 def test_a_wish_for_a_websocket_is_reported_once(serve, tmp_path):
@@ -319,7 +319,7 @@ def test_a_wish_for_a_websocket_is_reported_once(serve, tmp_path):
     server = serve(route='script = { kind = "asgi", application = "hop:asgi" }')
     fields = ("Upgrade: websocket", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13")
     for _ in range(3):
-        assert get(server, "/", *fields)[0] == 200
+        assert server.get("/", *fields)[0] == 200
     server.logged("WebSocket")
     server.stop()
     assert server.log.count("WebSocket") == 1
@@ -332,6 +332,6 @@ def test_a_normal_stop_reports_no_error_of_warm_hosts(serve, tmp_path):
     for _ in range(3):
         server = serve(more=f'[[site.route]]\npath = "/b/*"\nscript = {{ kind = "warm", directory = "{directory}" }}')
         for number in range(6):
-            assert get(server, f"/b/p{number}")[2] == b"hello"
+            assert server.get(f"/b/p{number}")[2] == b"hello"
         server.stop()
         assert "ERROR" not in server.log and "has ended" not in server.log, server.log

@@ -1,6 +1,5 @@
 """ASGI applications: what they are told, what becomes of what they say, their life."""
 
-import hashlib
 import json
 import os
 import signal
@@ -9,9 +8,9 @@ import threading
 
 import pytest
 
-from support.http import get, parse, post, read_all
+from support.http import parse, post, read_all, read_until_cut
 from support.processes import is_alive, workers
-from support.scripts import assert_events_arrive_as_they_are_sent
+from support.scripts import assert_an_upload_arrives, assert_events_arrive_as_they_are_sent
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("orderly_stop")
@@ -185,13 +184,13 @@ def test_requests_are_worked_on_at_once(asgi, tmp_path):
     gate = tmp_path / "gate"
     answers = []
     threads = [
-        threading.Thread(target=lambda: answers.append(get(server, f"/app/wait?{gate}")[2]))
+        threading.Thread(target=lambda: answers.append(server.get(f"/app/wait?{gate}")[2]))
         for _ in range(20)
     ]
     for thread in threads:
         thread.start()
     for _ in range(20):
-        assert get(server, "/app/")[2] == b"hello"
+        assert server.get("/app/")[2] == b"hello"
     assert not answers
     gate.touch()
     for thread in threads:
@@ -202,20 +201,18 @@ def test_requests_are_worked_on_at_once(asgi, tmp_path):
 @pytest.mark.parametrize("chunked, megabytes", [(False, 200), (True, 20)])
 def test_a_large_upload_arrives_whole(asgi, chunked, megabytes):
     server = asgi(route='body_size = "300MB"')
-    body = os.urandom(1 << 20) * megabytes
-    digest = hashlib.sha256(body).hexdigest().encode()
-    assert post(server, "/app/total", body, chunked=chunked)[2] == digest
+    assert_an_upload_arrives(server, "/app/total", megabytes, chunked)
 
 
 def test_a_large_answer_arrives_whole_while_others_are_served(asgi):
     server = asgi()
     wanted = b"".join(bytes([65 + at % 26]) * 10_000 for at in range(300))
-    assert get(server, "/app/one")[2] == b"o" * 3_000_000
+    assert server.get("/app/one")[2] == b"o" * 3_000_000
     with server.connect() as connection:
         connection.sendall(b"GET /app/large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         # While its client does not read, the others are served.
         for _ in range(20):
-            assert get(server, "/app/")[2] == b"hello"
+            assert server.get("/app/")[2] == b"hello"
         status, fields, body = parse(read_all(connection))
     assert body == wanted
 
@@ -227,21 +224,13 @@ def test_events_arrive_as_they_are_sent(asgi, tmp_path):
 
 def test_what_fails_is_told_and_seen_to_fail(asgi):
     server = asgi()
-    assert get(server, "/app/fails")[0] == 500
+    assert server.get("/app/fails")[0] == 500
     wait_until(lambda: "RuntimeError: on purpose" in server.log, "the traceback")
-    assert get(server, "/app/silent")[0] == 500
-    status, fields, _ = get(server, "/app/split")
+    assert server.get("/app/silent")[0] == 500
+    status, fields, _ = server.get("/app/split")
     assert status == 500 and "set-cookie" not in fields
-    with server.connect() as connection:
-        connection.sendall(b"GET /app/fails_late HTTP/1.1\r\nHost: x\r\n\r\n")
-        data = b""
-        try:
-            while part := connection.recv(1 << 16):
-                data += part
-        except ConnectionResetError:
-            pass
-    assert not data.endswith(b"0\r\n\r\n")
-    assert get(server, "/app/")[2] == b"hello"
+    assert not read_until_cut(server, "/app/fails_late").endswith(b"0\r\n\r\n")
+    assert server.get("/app/")[2] == b"hello"
 
 
 def test_a_client_that_leaves_is_told_of(asgi, tmp_path):
@@ -250,21 +239,21 @@ def test_a_client_that_leaves_is_told_of(asgi, tmp_path):
         connection.sendall(f"GET /app/endless?{tmp_path}/left HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         assert connection.recv(100)
     wait_until((tmp_path / "left").exists, "http.disconnect")
-    assert get(server, "/app/")[2] == b"hello"
+    assert server.get("/app/")[2] == b"hello"
 
 
 def test_a_killed_host_is_replaced(asgi):
     server = asgi('processes = 1, backoff = "5ms"')
-    before = get(server, "/app/pid")[2]
+    before = server.get("/app/pid")[2]
     os.kill(int(before), signal.SIGKILL)
     wait_until(lambda: not is_alive(int(before)), "it is gone")
-    status, _, after = get(server, "/app/pid")
+    status, _, after = server.get("/app/pid")
     assert status == 200 and after != before
     assert len(workers(server)) == 1
 
 
 def test_a_host_does_not_outlive_a_server_that_was_killed(asgi):
     server = asgi()
-    pid = int(get(server, "/app/pid")[2])
+    pid = int(server.get("/app/pid")[2])
     server.process.kill()
     wait_until(lambda: not is_alive(pid), "the host is gone")

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from support.files import write
-from support.http import get, parse, read_all
+from support.http import parse, read_all
 from support.server import DUNLIN
 from support.waiting import wait_until
 
@@ -175,7 +175,7 @@ def test_scripts_know_the_user_and_routes_may_leave_the_question_out(serve, site
         respond = {{ body = "free" }}
         """
     )
-    assert get(server, "/who", basic("md5", "m"))[2] == b"md5 Basic ."
+    assert server.get("/who", basic("md5", "m"))[2] == b"md5 Basic ."
     assert server.get("/free")[2] == b"free"
     # The body waits for the answer to who it is.
     head = f"POST /who HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 4\r\n{basic('argon', 'a')}\r\n\r\n"
@@ -273,7 +273,7 @@ def test_a_script_of_the_same_site_decides(serve, site):
         """
     )
     assert server.get("/files/x.txt", "Cookie: in=bob")[2] == b"x"
-    assert get(server, "/bin/who", "Cookie: in=bob")[2] == b"bob"
+    assert server.get("/bin/who", "Cookie: in=bob")[2] == b"bob"
     assert server.get("/files/x.txt")[0] == 403
     # Not from the cache either.
     assert server.get("/files/x.txt")[0] == 403

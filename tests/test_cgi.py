@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from support.http import get, parse, read_all, read_response
+from support.http import parse, read_all, read_response
 from support.files import lines
 from support.processes import children, is_alive, none_left, rss
 from support.scripts import HELLO, IDENTITY, PRINT, script
@@ -84,14 +84,14 @@ def test_a_script_inherits_no_descriptor_of_the_server(cgi, site):
     (site / "a.txt").write_bytes(b"x" * 500_000)
     server = cgi({"fds": "echo; ls -l /proc/self/fd/", "fds.py": PRINT}, more="")
     server.get("/a.txt")
-    status, fields, body = get(server, "/cgi-bin/fds.py")
+    status, fields, body = server.get("/cgi-bin/fds.py")
     # The three streams, and what looks at them.
     assert json.loads(body)["fds"] == ["0", "1", "2", "3"]
 
 
 def test_variables_that_do_not_apply_are_not_set(cgi):
     server = cgi({"print.py": PRINT}, "authorization = true")
-    _, _, body = get(server, "/cgi-bin/print.py", "Authorization: Basic eDp5")
+    _, _, body = server.get("/cgi-bin/print.py", "Authorization: Basic eDp5")
     env = json.loads(body)["env"]
     absent = {"PATH_INFO", "PATH_TRANSLATED", "CONTENT_LENGTH", "CONTENT_TYPE", "AUTH_TYPE",
               "REMOTE_USER", "REMOTE_IDENT", "HTTP_PROXY", "HTTP_CONNECTION"}
@@ -104,7 +104,7 @@ def test_an_indexed_query_becomes_arguments_unless_it_could_be_an_option(cgi):
     server = cgi({"print.py": PRINT})
 
     def arguments(query, method="GET"):
-        return json.loads(get(server, f"/cgi-bin/print.py?{query}", method=method)[2])["args"]
+        return json.loads(server.get(f"/cgi-bin/print.py?{query}", method=method)[2])["args"]
 
     assert arguments("one+t%77o+%26$(x)") == ["one", "two", "&$(x)"]
     assert arguments("a%3Db") == ["a=b"]
@@ -116,9 +116,9 @@ def test_an_indexed_query_becomes_arguments_unless_it_could_be_an_option(cgi):
 def test_the_script_is_the_first_file_on_the_way_and_the_rest_is_path_info(cgi):
     show = 'printf "Content-Type: text/plain\\n\\n$SCRIPT_NAME|$PATH_INFO"'
     server = cgi({"a": show, "b/c.d": show, ".hidden": show})
-    assert get(server, "/cgi-bin/a")[2] == b"/cgi-bin/a|"
-    assert get(server, "/cgi-bin/a/")[2] == b"/cgi-bin/a|/"
-    assert get(server, "/cgi-bin/b/c.d/e/f")[2] == b"/cgi-bin/b/c.d|/e/f"
+    assert server.get("/cgi-bin/a")[2] == b"/cgi-bin/a|"
+    assert server.get("/cgi-bin/a/")[2] == b"/cgi-bin/a|/"
+    assert server.get("/cgi-bin/b/c.d/e/f")[2] == b"/cgi-bin/b/c.d|/e/f"
     for missing in ("x", "b", "b/", "", "b/x", ".hidden"):
         assert server.get(f"/cgi-bin/{missing}")[0] == 404, missing
 
@@ -136,7 +136,7 @@ def test_what_cannot_be_run_is_refused_and_the_log_says_why(cgi):
     assert server.get("/cgi-bin/a", method="TRACE")[0] == 405
     server.logged("not executable")
     server.logged("its interpreter")
-    assert get(server, "/cgi-bin/a")[2] == b"hello"
+    assert server.get("/cgi-bin/a")[2] == b"hello"
 
 
 def test_every_kind_of_answer(cgi, site):
@@ -157,18 +157,18 @@ def test_every_kind_of_answer(cgi, site):
         "fields": "printf 'Content-Type: a/b\\nX-A: 1\\nX-A: 2\\nConnection: close\\n"
                   "Date: never\\nServer: evil\\n\\nx'",
     })
-    status, fields, body = get(server, "/cgi-bin/status")
+    status, fields, body = server.get("/cgi-bin/status")
     assert (status, body) == (404, b"no")
-    status, fields, body = get(server, "/cgi-bin/client")
+    status, fields, body = server.get("/cgi-bin/client")
     assert (status, fields["location"], body) == (302, "http://a.example/x", b"")
-    status, fields, body = get(server, "/cgi-bin/client-body")
+    status, fields, body = server.get("/cgi-bin/client-body")
     assert (status, fields["location"], body) == (301, "http://a.example/", b"<p>there")
-    status, fields, body = get(server, "/cgi-bin/cookie")
+    status, fields, body = server.get("/cgi-bin/cookie")
     assert (status, fields["location"], fields["set-cookie"]) == (302, "/page.txt", "a=b")
     for method in ("GET", "POST"):
-        status, fields, body = get(server, "/cgi-bin/local", "Content-Length: 0", method=method)
+        status, fields, body = server.get("/cgi-bin/local", "Content-Length: 0", method=method)
         assert (status, body) == (200, b"a page")
-    _, _, body = get(server, "/cgi-bin/local-script", "X-A: kept", "Content-Length: 0", method="POST")
+    _, _, body = server.get("/cgi-bin/local-script", "X-A: kept", "Content-Length: 0", method="POST")
     assert body == b"GET /i q=%20x  kept\n"
     assert server.get("/cgi-bin/loop")[0] == 502
     assert server.get("/cgi-bin/empty")[0] == 204
@@ -289,7 +289,7 @@ def test_a_script_that_closes_stdout_early_goes_on_in_the_background(cgi, tmp_pa
         "bg": f"printf 'Content-Type: a/b\\n\\nhello'; exec 1>&-; sleep 0.5; touch {tmp_path}/done",
     }, 'idle_timeout = "200ms"')
     began = time.monotonic()
-    assert get(server, "/cgi-bin/bg")[2] == b"hello"
+    assert server.get("/cgi-bin/bg")[2] == b"hello"
     assert not (tmp_path / "done").exists() or time.monotonic() - began > 0.5
     wait_until((tmp_path / "done").exists, "it was not killed")
     none_left(server)
@@ -373,7 +373,7 @@ def test_a_body_that_does_not_come_ends_the_script(cgi, length):
         assert parse(read_all(connection))[0] == 408
     none_left(server)
     # The handler's own time does not count.
-    assert get(server, "/cgi-bin/hello")[2] == b"hello"
+    assert server.get("/cgi-bin/hello")[2] == b"hello"
 
 
 def test_a_body_that_trickles_is_not_waited_for_without_end(cgi):
@@ -539,11 +539,11 @@ def test_stderr_is_told_line_by_line_and_bounded(cgi):
         "two": f"printf 'first\\nse\\033cond' >&2; {HELLO}",
         "endless": "yes complaint >&2 & sleep 0.3; kill $!; " + HELLO,
     })
-    assert get(server, "/cgi-bin/two")[2] == b"hello"
+    assert server.get("/cgi-bin/two")[2] == b"hello"
     wait_until(lambda: "cond" in server.log, "both lines are there")
     lines = [line for line in server.log.splitlines() if "/two" in line]
     assert len(lines) == 2 and "stderr: first" in lines[0] and "se\\u{1b}cond" in lines[1]
-    assert get(server, "/cgi-bin/endless")[2] == b"hello"
+    assert server.get("/cgi-bin/endless")[2] == b"hello"
     wait_until(lambda: "were left out" in server.log, "the end is told")
     assert server.log.count("complaint") < 10_000
 
@@ -552,7 +552,7 @@ def test_a_grandchild_that_keeps_stderr_does_not_keep_the_process(cgi, tmp_path)
     pids = tmp_path / "pids"
     server = cgi({"daemon": f"{HELLO} setsid sleep 60 >/dev/null </dev/null & echo $! >> {pids}"}, "processes = 1")
     for _ in range(3):
-        assert get(server, "/cgi-bin/daemon")[2] == b"hello"
+        assert server.get("/cgi-bin/daemon")[2] == b"hello"
     none_left(server)
     daemons = [int(pid) for pid in wait_until(lambda: len(lines(pids)) == 3 and lines(pids), "all have started")]
     assert all(map(is_alive, daemons)), "no request has waited for the end of a daemon"
@@ -675,7 +675,7 @@ def test_limits_hold_for_processes(cgi):
     server = cgi({"limits": "sleep 0.1; printf 'Content-Type: a/b\\n\\n'; ulimit -v; ulimit -t; nice"},
                  'memory = "512MiB", cpu = "7s", nice = 5')
     own = os.getpriority(os.PRIO_PROCESS, server.pid)
-    assert get(server, "/cgi-bin/limits")[2].split() == [b"524288", b"7", b"%d" % min(own + 5, 19)]
+    assert server.get("/cgi-bin/limits")[2].split() == [b"524288", b"7", b"%d" % min(own + 5, 19)]
 
 
 def test_programs_in_perl_and_c_run(cgi):
@@ -683,8 +683,8 @@ def test_programs_in_perl_and_c_run(cgi):
     source = cgi.directory.parent / "hello.c"
     source.write_text('#include <stdio.h>\nint main(void) { puts("Content-Type: a/b\\n\\nfrom c"); }\n')
     subprocess.run(["gcc", "-o", cgi.directory / "c", source], check=True)
-    assert get(server, "/cgi-bin/p.pl/x")[2] == b"perl /x"
-    assert get(server, "/cgi-bin/c")[2] == b"from c\n"
+    assert server.get("/cgi-bin/p.pl/x")[2] == b"perl /x"
+    assert server.get("/cgi-bin/c")[2] == b"from c\n"
 
 
 def test_the_access_log_and_server_timing_tell_of_scripts(cgi, tmp_path):
@@ -713,7 +713,7 @@ def test_several_loops_share_the_places_and_leave_no_zombie(cgi, tmp_path):
 
     def ask():
         for _ in range(20):
-            results.append(get(server, "/cgi-bin/hello")[2])
+            results.append(server.get("/cgi-bin/hello")[2])
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
@@ -753,7 +753,7 @@ def test_a_script_that_was_just_run_is_looked_for_again_when_its_name_changes(cg
     assert server.get("/cgi-bin/a")[0] == 404
     (cgi.directory / "a").mkdir()
     script(cgi.directory, "a/below", "printf 'Content-Type: text/plain\\n\\nbelow'\n")
-    assert get(server, "/cgi-bin/a/below")[2] == b"below"
+    assert server.get("/cgi-bin/a/below")[2] == b"below"
     (cgi.directory / "other").rename(cgi.directory / "another")
     assert server.get("/cgi-bin/other/b")[0] == 404
     assert server.get("/cgi-bin/another/b")[0] == 200
@@ -763,6 +763,6 @@ def test_a_script_behind_a_symlink_is_looked_for_each_time(cgi, tmp_path):
     server = cgi({"first": HELLO})
     beside = script(tmp_path, "cgi-bin/second", "printf 'Content-Type: text/plain\\n\\nsecond'\n")
     (cgi.directory / "current").symlink_to("first")
-    assert [get(server, "/cgi-bin/current")[2] for _ in range(2)] == [b"hello"] * 2
+    assert [server.get("/cgi-bin/current")[2] for _ in range(2)] == [b"hello"] * 2
     beside.rename(cgi.directory / "first")
-    assert get(server, "/cgi-bin/current")[2] == b"second"
+    assert server.get("/cgi-bin/current")[2] == b"second"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.http import get, parse, read_all, read_response
+from support.http import parse, read_all, read_response, read_until_cut
 from support.processes import is_alive, workers
 from support.scripts import assert_events_arrive_as_they_are_sent, IDENTITY, script
 from support.waiting import wait_until
@@ -107,7 +107,7 @@ def post(server, path, body, *fields, chunked=False):
 def test_a_script_is_told_what_a_cgi_program_is_told(plus, name, mode):
     server = plus(settings='processes = 1, env = { OWN = "yes" }')
     if mode == "struct":
-        assert get(server, f"/cgiplus/{name}?struct")[0] == 200
+        assert server.get(f"/cgiplus/{name}?struct")[0] == 200
     fields = ["Cookie: a=b", "X-Own: 1", "Content-Type: text/x", "Accept: */*"]
     found = []
     for kind in ["cgi", "cgiplus"]:
@@ -140,7 +140,7 @@ def test_one_process_answers_a_thousand_requests(plus):
             assert (status, body) == (200, b"hello %d\n" % number)
     assert len(workers(server)) == 1
     # The same program under plain CGI.
-    assert [get(server, "/cgi/hello-c")[2] for _ in range(2)] == [b"hello 1\n"] * 2
+    assert [server.get("/cgi/hello-c")[2] for _ in range(2)] == [b"hello 1\n"] * 2
 
 
 @pytest.mark.parametrize("name", ECHOES)
@@ -217,7 +217,7 @@ def test_struct_mode_and_callouts(plus, name):
     path = f"/cgiplus/{name}"
     pids = []
     for query in ["ask", "struct", "plain", "ask"]:
-        status, _, body = get(server, f"{path}?{query}", "X-Long: " + "y" * 20_000)
+        status, _, body = server.get(f"{path}?{query}", "X-Long: " + "y" * 20_000)
         variables, _ = told(body)
         assert status == 200 and variables[b"QUERY_STRING"] == query.encode()
         assert variables.get(b"answer") == (b"400 unknown callout" if query == "ask" else None)
@@ -241,8 +241,8 @@ send(b"A: b\\n\\n" + line + data + e[b"CGIPLUSEOF"])
 stream.readline()
 """
     server = plus({"raw.py": text}, "processes = 1")
-    assert get(server, "/cgiplus/raw.py")[2] == b"first"
-    line, _, data = get(server, "/cgiplus/raw.py?%0a=1")[2].partition(b"\n")
+    assert server.get("/cgiplus/raw.py")[2] == b"first"
+    line, _, data = server.get("/cgiplus/raw.py?%0a=1")[2].partition(b"\n")
     assert line == b"!!%d" % len(data)
     entries = []
     while length := int.from_bytes(data[:2], "little"):
@@ -255,7 +255,7 @@ stream.readline()
 
 def test_a_path_cannot_add_variables_in_record_mode(plus):
     server = plus(settings="processes = 1")
-    variables, _ = told(get(server, "/cgiplus/echo-c/a%0aREMOTE_USER=root%0a%0ab")[2])
+    variables, _ = told(server.get("/cgiplus/echo-c/a%0aREMOTE_USER=root%0a%0ab")[2])
     assert b"REMOTE_USER" not in variables
     assert variables[b"PATH_INFO"] == b"/a REMOTE_USER=root  b"
 
@@ -273,7 +273,7 @@ continue
     )
     server = plus({"cut": text}, "processes = 1")
     for cut in range(1, 48, 5):
-        assert get(server, f"/cgiplus/cut?cut={cut}")[::2] == (200, b"x" * 100)
+        assert server.get(f"/cgiplus/cut?cut={cut}")[::2] == (200, b"x" * 100)
     assert len(workers(server)) == 1
 
 
@@ -299,7 +299,7 @@ else: send(head + b"%d %d" % (os.getpid(), count))
 
 def test_what_fails_is_told_and_its_worker_is_replaced(plus):
     server = plus({"raw": MISBEHAVE}, 'processes = 1, backoff = "5ms", idle_timeout = "1s"')
-    ask = lambda query: get(server, f"/cgiplus/raw?{query}")  # noqa: E731
+    ask = lambda query: server.get(f"/cgiplus/raw?{query}")  # noqa: E731
 
     def pid():
         status, _, body = ask("")
@@ -327,47 +327,40 @@ def test_what_fails_is_told_and_its_worker_is_replaced(plus):
 
 def test_an_answer_that_is_cut_is_seen_to_be_cut(plus):
     server = plus({"raw": MISBEHAVE}, 'processes = 1, backoff = "5ms"')
-    with server.connect() as connection:
-        connection.sendall(b"GET /cgiplus/raw?cut HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
-        data = b""
-        try:
-            while part := connection.recv(65536):
-                data += part
-        except ConnectionResetError:
-            pass
+    data = read_until_cut(server, "/cgiplus/raw?cut")
     assert data.startswith(b"HTTP/1.1 200") and not data.endswith(b"0\r\n\r\n")
-    assert get(server, "/cgiplus/raw")[0] == 200
+    assert server.get("/cgiplus/raw")[0] == 200
 
 
 def test_a_body_that_is_not_read_does_not_reach_the_next_request(plus):
     server = plus({"raw": MISBEHAVE}, "processes = 1")
-    first = get(server, "/cgiplus/raw")[2].split()[0]
+    first = server.get("/cgiplus/raw")[2].split()[0]
     for size in [10, 1_000_000]:
         status, _, body = post(server, "/cgiplus/raw?unread", b"!" * size)
         assert (status, body) == (200, b"unread")
-        then = get(server, "/cgiplus/raw")[2].split()[0]
+        then = server.get("/cgiplus/raw")[2].split()[0]
         assert then != first
         first = then
 
 
 def test_a_client_that_leaves_frees_its_worker(plus):
     server = plus({"raw": MISBEHAVE}, "processes = 1")
-    first = int(get(server, "/cgiplus/raw")[2].split()[0])
+    first = int(server.get("/cgiplus/raw")[2].split()[0])
     with server.connect() as connection:
         connection.sendall(b"GET /cgiplus/raw?hang HTTP/1.1\r\nHost: h\r\n\r\n")
         wait_until(lambda: workers(server), "it runs")
     wait_until(lambda: not is_alive(first), "the worker is ended")
-    assert int(get(server, "/cgiplus/raw")[2].split()[0]) != first
+    assert int(server.get("/cgiplus/raw")[2].split()[0]) != first
 
 
 def test_a_changed_program_replaces_its_workers(plus):
     server = plus({"raw": raw('send(head + b"old")')}, "processes = 1")
-    assert [get(server, "/cgiplus/raw")[2] for _ in range(2)] == [b"old"] * 2
+    assert [server.get("/cgiplus/raw")[2] for _ in range(2)] == [b"old"] * 2
     new = server.directory / "new"
     new.write_text(raw('send(head + b"new")'))
     new.chmod(0o755)
     new.rename(server.directory / "raw")
-    assert get(server, "/cgiplus/raw")[2] == b"new"
+    assert server.get("/cgiplus/raw")[2] == b"new"
 
 
 @pytest.mark.parametrize("setting", ["requests = 10", 'max_age = "30ms"', 'max_resident = "1MB"'])
@@ -375,7 +368,7 @@ def test_workers_are_replaced_and_no_request_is_lost(plus, setting):
     server = plus({"raw": MISBEHAVE}, f"processes = 2, {setting}")
     pids = set()
     while len(pids) < 3:
-        status, _, body = get(server, "/cgiplus/raw")
+        status, _, body = server.get("/cgiplus/raw")
         assert status == 200
         pid, count = body.split()
         pids.add(pid)
@@ -384,10 +377,10 @@ def test_workers_are_replaced_and_no_request_is_lost(plus, setting):
 
 def test_each_program_has_workers_of_its_own_that_retire(plus):
     server = plus({"raw": MISBEHAVE}, 'processes = 2, retire_idle = "200ms"')
-    assert get(server, "/cgiplus/raw")[0] == 200
-    assert get(server, "/cgiplus/hello-c")[2] == b"hello 1\n"
+    assert server.get("/cgiplus/raw")[0] == 200
+    assert server.get("/cgiplus/hello-c")[2] == b"hello 1\n"
     wait_until(lambda: not workers(server), "idle workers are ended")
-    assert get(server, "/cgiplus/hello-c")[2] == b"hello 1\n", server.log
+    assert server.get("/cgiplus/hello-c")[2] == b"hello 1\n", server.log
 
 
 def test_many_at_once_are_answered_each_with_its_own(plus):
@@ -414,7 +407,7 @@ def test_many_at_once_are_answered_each_with_its_own(plus):
 
 def test_the_servers_end_is_its_workers_end(plus):
     server = plus({"raw": MISBEHAVE}, "processes = 1")
-    pid = int(get(server, "/cgiplus/raw")[2].split()[0])
+    pid = int(server.get("/cgiplus/raw")[2].split()[0])
     server.stop()
     assert not is_alive(pid)
 
@@ -525,19 +518,19 @@ def test_uploads_and_events_pass_through_an_interpreter(rte, tmp_path):
 
 
 def test_an_interpreter_keeps_the_state_of_its_scripts(rte):
-    ask = lambda: get(rte, f"/rte/count.{rte.language}")[2].split()  # noqa: E731
+    ask = lambda: rte.get(f"/rte/count.{rte.language}")[2].split()  # noqa: E731
     answers = [ask() for _ in range(200)]
     assert [int(answer[0]) for answer in answers] == list(range(1, 201))
     assert len({answer[1] for answer in answers}) == len(workers(rte)) == 1
     assert answers[0][2:] == [b"scripts", b"True"]
     # Another script in between, and one that changes.
-    assert get(rte, f"/rte/echo.{rte.language}")[0] == 200
+    assert rte.get(f"/rte/echo.{rte.language}")[0] == 200
     path = rte.directory / f"count.{rte.language}"
     path.write_text(path.read_text().replace("text/plain", "text/changed"))
-    status, fields, body = get(rte, f"/rte/count.{rte.language}")
+    status, fields, body = rte.get(f"/rte/count.{rte.language}")
     assert (status, fields["content-type"]) == (200, "text/changed")
     assert body.split()[:2] == [b"1", answers[0][1]]
-    assert get(rte, f"/rte/none.{rte.language}")[0] == 404
+    assert rte.get(f"/rte/none.{rte.language}")[0] == 404
 
 
 def test_an_interpreters_script_is_told_what_a_cgi_program_is_told(rte):
@@ -557,7 +550,7 @@ def test_an_interpreters_script_is_told_what_a_cgi_program_is_told(rte):
             found.append(variables)
         assert found[0] == found[1]
     # The next request has none of these.
-    variables, _ = told(get(rte, f"/rte/echo.{rte.language}")[2])
+    variables, _ = told(rte.get(f"/rte/echo.{rte.language}")[2])
     assert not {b"HTTP_COOKIE", b"CONTENT_LENGTH", b"PATH_INFO"} & set(variables)
 
 
@@ -571,23 +564,15 @@ def test_bodies_reach_an_interpreters_script(rte, chunked):
 
 
 def test_what_fails_in_an_interpreter_is_told(rte):
-    pid = get(rte, f"/rte/count.{rte.language}")[2].split()[1]
+    pid = rte.get(f"/rte/count.{rte.language}")[2].split()[1]
     fail = f"/rte/fail.{rte.language}"
-    assert get(rte, f"{fail}?exit")[::2] == (200, b"left\n")
-    status, _, body = get(rte, f"{fail}?early")
+    assert rte.get(f"{fail}?exit")[::2] == (200, b"left\n")
+    status, _, body = rte.get(f"{fail}?early")
     assert status == 500 and b"<h1>500</h1>" in body
     wait_until(lambda: "a complaint" in rte.log, "why")
     for size in [10, 1_000_000]:
         status, _, body = post(rte, f"{fail}?unread", b"!" * size)
         assert (status, body) == (200, b"unread\n")
-    assert get(rte, f"/rte/count.{rte.language}")[2].split()[1] == pid
-    with rte.connect() as connection:
-        connection.sendall(f"GET {fail}?late HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n".encode())
-        data = b""
-        try:
-            while part := connection.recv(65536):
-                data += part
-        except ConnectionResetError:
-            pass
-    assert not data.endswith(b"0\r\n\r\n")
-    assert get(rte, f"/rte/count.{rte.language}")[2].split()[1] != pid
+    assert rte.get(f"/rte/count.{rte.language}")[2].split()[1] == pid
+    assert not read_until_cut(rte, f"{fail}?late").endswith(b"0\r\n\r\n")
+    assert rte.get(f"/rte/count.{rte.language}")[2].split()[1] != pid

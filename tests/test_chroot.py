@@ -15,7 +15,6 @@ import pytest
 from support.admin import ask, pid_of, run
 from support.confinement import outside_of
 from support.files import write
-from support.http import get
 from support.processes import end
 from support.server import DUNLIN
 from support.tls import certificate
@@ -111,7 +110,7 @@ def test_nothing_outside_can_be_reached(begin, place, jail):
     assert server.get("/a")[2] == b"x" * 1000
     assert server.get("/in")[2] == b"x" * 1000, "what links call by a whole path is meant as inside"
     assert server.get("/out")[0] == 404 and server.get("/up")[0] == 404
-    status, _, body = get(server, "/cgi/probe")
+    status, _, body = server.get("/cgi/probe")
     said = body.decode()
     daemon = re.search(r"daemon:x:(\d+)", open("/etc/passwd").read())[1]
     assert status == 200 and said.endswith("done\n"), said
@@ -246,7 +245,7 @@ def test_limits_hold_for_the_process_and_its_scripts(serve, site, tmp_path):
         "address space": (str(3 << 30), str(3 << 30)),
     }
     assert limits_of(server.pid) == wanted
-    body = get(server, "/limits")[2].decode()
+    body = server.get("/limits")[2].decode()
     assert re.search(r"Max core file size +0 +0", body) and re.search(r"Max processes +20000 +20000", body)
     assert server.stop() == 0
 

@@ -127,7 +127,7 @@ def test_a_report_shows_failures_and_escapes_what_servers_say(tmp_path):
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<script>alert" not in page and "&lt;script&gt;alert" in page and "&lt;b&gt;" in page
     assert "failed: it died" in page and "not available: it is not installed" in page
-    assert "cannot be told apart" in page and "then: 7.00" in page
+    assert "cannot be distinguished" in page and "then: 7.00" in page
     check_page(tmp_path / "out" / "report.html", tmp_path)
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from support.admin import ask, pid_of, run
 from support.confinement import configuration, outside_of, without_scripts
-from support.http import get
 from support.processes import end
 from support.server import DUNLIN, Server
 from support.users import only_root, ordinary
@@ -31,7 +30,7 @@ def test_the_server_becomes_another_user_in_every_thread(serve, place):
         assert ids["Groups"] in ([], [str(nobody.pw_gid)])
         assert int(ids["CapEff"][0], 16) == 0
     assert server.get("/a")[0] == 200
-    said = get(server, "/cgi/probe")[2].decode()
+    said = server.get("/cgi/probe")[2].decode()
     assert f"user={nobody.pw_uid} group={nobody.pw_gid}" in said and "read /etc/shadow" not in said
     line = wait_until(lambda: (place / "log" / "access.log").read_text(), "the log, which root opened")
     assert "GET /a" in line
@@ -47,14 +46,14 @@ def test_files_that_nobody_named_are_out_of_reach(serve, place, user):
     (link / "secret").symlink_to(outside / "secret")
     free = serve(text=configuration(place, "", outside))
     assert free.get("/link/secret")[2] == b"secret"
-    said = get(free, "/cgi/probe")[2].decode()
+    said = free.get("/cgi/probe")[2].decode()
     assert f"read {outside}/secret" in said and f"wrote {outside}" in said and "done" in said
     assert free.stop() == 0
     who = f'user = "{user}"\n' if user else ""
     server = serve(text=configuration(place, who + "seccomp = true\n[server.landlock]\n", outside))
     assert server.get("/a")[0] == 200
     assert server.get("/link/secret")[0] in (403, 404), "by a symlink that the server would follow"
-    said = get(server, "/cgi/probe")[2].decode()
+    said = server.get("/cgi/probe")[2].decode()
     assert "done" in said and "NoNewPrivs:\t1" in said, said
     for forbidden in ("read", "wrote", "mounted", "ptrace 0"):
         assert forbidden not in said, said
@@ -156,7 +155,7 @@ def test_a_reload_to_a_script_user_that_cannot_be_had_is_refused(begin, place, w
         file.write_text(with_script_user(place, server_user, 'user = "daemon"', outside))
         code, out, error = run("reload", "--admin", str(place / "admin.sock"))
         assert code == 1 and "not reloaded, the running configuration stays in force" in error and why in error, error
-        assert get(server, "/cgi/probe")[0] == 200
+        assert server.get("/cgi/probe")[0] == 200
     assert server.stop() == 0
 
 

@@ -1,30 +1,15 @@
 """Errors and redirects of the server's own: their fields, their pages, and what the log says."""
 
-import shutil
-
 import httpx
 import pytest
 
+from support.fastcgi import PHP_CGI
 from support.files import write
-from support.http import get
 from support.scripts import script
 
-PHP_CGI = shutil.which("php-cgi")
+pytestmark = pytest.mark.usefixtures("orderly_stop")
+
 ALWAYS = 'set_fields = { X-Frame-Options = "DENY", Content-Type = "text/x" }'
-
-
-@pytest.fixture
-def serve(serve):
-    """As elsewhere; the servers end in order, so that their workers do."""
-    running = []
-
-    def start(*arguments, **settings):
-        running.append(serve(*arguments, **settings))
-        return running[-1]
-
-    yield start
-    for server in running:
-        server.stop()
 
 
 def test_errors_and_redirects_have_the_fields_of_their_route(serve, site, tmp_path):
@@ -267,7 +252,7 @@ def test_an_error_page_of_any_other_route(serve, site, tmp_path):
         try = ["=410"]
         """,
     )
-    assert get(server, "/none")[::2] == (404, b"page 404 /none\n")
+    assert server.get("/none")[::2] == (404, b"page 404 /none\n")
     assert server.get("/denied")[::2] == (403, b"fixed")
     status, _, body = server.get("/gone")
     assert status == 410 and b"<h1>410</h1>" in body

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from support.fastcgi import end_request, PHP_CGI, record
-from support.http import dechunk, get, parse, read_all, read_response
+from support.http import dechunk, parse, read_all, read_response
 from support.processes import children, is_alive, workers
 from support.scripts import assert_events_arrive_as_they_are_sent, IDENTITY, PRINT, script
+from support.stub import StubServer
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("orderly_stop")
@@ -56,9 +57,9 @@ ENV = 'header("Content-Type: application/json"); echo json_encode($_SERVER);'
 
 def test_a_php_script_answers_and_its_worker_stays(fastcgi):
     server = fastcgi({"hello.php": HELLO, "pid.php": PID})
-    status, fields, body = get(server, "/hello.php")
+    status, fields, body = server.get("/hello.php")
     assert (status, body, fields["content-type"]) == (200, b"hello", "text/plain;charset=UTF-8")
-    pids = {get(server, "/pid.php")[2] for _ in range(10)}
+    pids = {server.get("/pid.php")[2] for _ in range(10)}
     assert len(pids) == 1
     assert [str(pid).encode() for pid in workers(server)] == list(pids)
 
@@ -121,19 +122,19 @@ def test_paths_name_scripts_files_directories_and_a_front_controller(fastcgi, si
         "/style.css": b"a{}",
     }.items():
         for _ in range(2):
-            assert get(server, path)[::2] == (200, answer), path
-    status, fields, _ = get(server, "/sub?a=b")
+            assert server.get(path)[::2] == (200, answer), path
+    status, fields, _ = server.get("/sub?a=b")
     assert (status, fields["location"]) == (301, "/sub/?a=b")
     for path in ("/image.jpg/x.php", "/none.php", "/none/", "/.hidden.php", "/style.css/x"):
-        assert get(server, path)[0] == 404, path
+        assert server.get(path)[0] == 404, path
     assert server.get("/style.css", method="POST")[0] == 405
     front = fastcgi((), "processes = 1", 'try = ["{path}", "/index.php"]')
-    assert get(front, "/2024/05/post?x")[::2] == (200, b"/index.php -")
-    assert get(front, "/style.css")[::2] == (200, b"a{}")
+    assert front.get("/2024/05/post?x")[::2] == (200, b"/index.php -")
+    assert front.get("/style.css")[::2] == (200, b"a{}")
     (site / "style.css").unlink()
-    wait_until(lambda: get(front, "/style.css")[2] == b"/index.php -", "the file is seen to be gone")
+    wait_until(lambda: front.get("/style.css")[2] == b"/index.php -", "the file is seen to be gone")
     ended = fastcgi((), "processes = 1", 'try = ["{path}", "=410"]')
-    assert get(ended, "/nothing")[0] == 410
+    assert ended.get("/nothing")[0] == 410
 
 
 @pytest.mark.parametrize("length, megabytes", [("Content-Length", 200), ("chunked", 20)])
@@ -163,7 +164,7 @@ def test_a_large_answer_arrives_whole(fastcgi):
     server = fastcgi(
         {"large.php": "for ($i = 0; $i < 2000; $i++) echo str_repeat(chr(65 + $i % 26), 10000);"},
     )
-    body = get(server, "/large.php")[2]
+    body = server.get("/large.php")[2]
     assert body == b"".join(bytes([65 + i % 26]) * 10000 for i in range(2000))
 
 
@@ -188,7 +189,7 @@ def test_workers_grow_with_demand_and_retire_when_idle(fastcgi, tmp_path):
     )
     answers = []
     threads = [
-        threading.Thread(target=lambda: answers.append(get(server, "/wait.php"))) for _ in range(6)
+        threading.Thread(target=lambda: answers.append(server.get("/wait.php"))) for _ in range(6)
     ]
     for thread in threads:
         thread.start()
@@ -211,7 +212,7 @@ def test_what_exceeds_the_queue_is_refused_and_the_log_tells_who_holds_the_worke
     )
     answers = []
     threads = [
-        threading.Thread(target=lambda: answers.append(get(server, "/wait.php")[0])) for _ in range(4)
+        threading.Thread(target=lambda: answers.append(server.get("/wait.php")[0])) for _ in range(4)
     ]
     threads[0].start()
     wait_until(lambda: workers(server), "a worker")
@@ -235,7 +236,7 @@ def test_workers_are_replaced_and_no_request_is_lost(fastcgi, setting):
     pids = set()
 
     def replaced():
-        status, _, body = get(server, "/pid.php")
+        status, _, body = server.get("/pid.php")
         assert status == 200, server.log
         pids.add(body)
         return len(pids) >= 4
@@ -289,9 +290,9 @@ def test_a_worker_that_hangs_is_ended_with_504_and_replaced(fastcgi):
         {"hang.php": "while (true) {}", "pid.php": PID},
         'processes = 1, first_byte_timeout = "300ms"',
     )
-    first = get(server, "/pid.php")[2]
-    assert get(server, "/hang.php")[0] == 504
-    status, _, second = get(server, "/pid.php")
+    first = server.get("/pid.php")[2]
+    assert server.get("/hang.php")[0] == 504
+    status, _, second = server.get("/pid.php")
     assert status == 200 and second != first
     wait_until(lambda: "first_byte_timeout" in server.log, "the warning")
     assert "hang.php" in server.log
@@ -306,11 +307,11 @@ def test_a_client_that_leaves_frees_its_worker(fastcgi, tmp_path):
         },
         "processes = 1",
     )
-    pid = get(server, "/pid.php")[2]
+    pid = server.get("/pid.php")[2]
     with server.connect() as connection:
         connection.sendall(b"GET /endless.php HTTP/1.1\r\nHost: x\r\n\r\n")
         assert connection.recv(100)
-    assert get(server, "/pid.php")[::2] == (200, pid)
+    assert server.get("/pid.php")[::2] == (200, pid)
 
 
 def test_a_worker_that_goes_on_without_its_client_is_ended_in_the_end(fastcgi):
@@ -318,11 +319,11 @@ def test_a_worker_that_goes_on_without_its_client_is_ended_in_the_end(fastcgi):
         {"endless.php": "ignore_user_abort(true); echo 'x'; flush(); while (true) {}", "pid.php": PID},
         'processes = 1, timeout = "2s"',
     )
-    pid = get(server, "/pid.php")[2]
+    pid = server.get("/pid.php")[2]
     with server.connect() as connection:
         connection.sendall(b"GET /endless.php HTTP/1.1\r\nHost: x\r\n\r\n")
         wait_until(lambda: children(server)[int(pid)] == "R", "the worker runs the script")
-    status, _, body = get(server, "/pid.php")
+    status, _, body = server.get("/pid.php")
     assert status == 200 and body != pid
     server.logged("still works on an abandoned request")
 
@@ -335,11 +336,11 @@ def test_what_a_worker_writes_to_stderr_is_told_and_bounded(fastcgi):
         },
         "processes = 1",
     )
-    assert get(server, "/log.php")[2] == b"fine"
+    assert server.get("/log.php")[2] == b"fine"
     wait_until(lambda: "one line" in server.log, "the line is told")
     line = next(line for line in server.log.splitlines() if "one line" in line)
     assert "log.php" in line
-    assert get(server, "/flood.php")[2] == b"done"
+    assert server.get("/flood.php")[2] == b"done"
     server.stop()
     assert server.log.count("flood flood") < 7000
     assert "more bytes were left out" in server.log
@@ -351,7 +352,7 @@ def test_the_servers_end_is_its_workers_end(fastcgi, tmp_path):
         server = fastcgi({"pid.php": PID}, "processes = 2, min_processes = 2")
     finally:
         del os.environ["TMPDIR"]
-    get(server, "/pid.php")
+    server.get("/pid.php")
     pids = wait_until(lambda: len(workers(server)) == 2 and list(workers(server)), "two workers")
     sockets = list(tmp_path.glob("dunlin-*/*"))
     assert len(sockets) == 2 and (sockets[0].parent.stat().st_mode & 0o777) == 0o700
@@ -365,7 +366,7 @@ def test_a_command_that_cannot_be_started_gives_502_at_once(serve, site):
         route=f'script = {{ kind = "fastcgi", command = ["no-such-program"], root = "{site}" }}'
     )
     php(site, "a.php", HELLO)
-    assert get(server, "/a.php")[0] == 502
+    assert server.get("/a.php")[0] == 502
     wait_until(lambda: "no-such-program" in server.log, "the reason")
 
 
@@ -376,7 +377,7 @@ def test_a_worker_that_dies_at_its_start_is_replaced_ever_more_slowly(serve, tmp
         route=f'script = {{ kind = "fastcgi", command = ["{die}"], processes = 1, '
         f'queue_timeout = "1500ms", backoff = "100ms" }}'
     )
-    assert get(server, "/")[0] in (502, 503)
+    assert server.get("/")[0] in (502, 503)
     wait_until(lambda: "with exit status 3" in server.log and "stderr: dying" in server.log, "told")
     # At 0, 100, 300, 700 and 1500 ms; not again and again.
     assert 2 <= len(count.read_text()) <= 6
@@ -404,7 +405,7 @@ def test_perls_library_serves_all_of_a_route(serve, tmp_path):
     )
     data = b"POST /app/a/b?log HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 4\r\n\r\nbody"
     assert parse(server.exchange(data))[::2] == (200, b"1 /app /a/b body"), server.log
-    assert get(server, "/app/")[2] == b"2 /app / "
+    assert server.get("/app/")[2] == b"2 /app / "
     wait_until(lambda: "perl says 1" in server.log, "its STDERR is told")
 
 
@@ -440,12 +441,12 @@ def test_cs_library_serves_and_its_failures_are_seen(serve, program_in_c):
     server = serve(
         route=f'script = {{ kind = "fastcgi", command = ["{program_in_c}"], processes = 1, backoff = "5ms" }}'
     )
-    assert [get(server, "/")[2] for _ in range(3)] == [b"1", b"2", b"3"]
-    assert get(server, "/?status")[::2] == (418, b"4")
-    assert get(server, "/?head")[0] == 502
+    assert [server.get("/")[2] for _ in range(3)] == [b"1", b"2", b"3"]
+    assert server.get("/?status")[::2] == (418, b"4")
+    assert server.get("/?head")[0] == 502
     wait_until(lambda: "its header has more than" in server.log, "the reason")
-    assert get(server, "/?exit")[0] == 502
-    wait_until(lambda: get(server, "/")[::2] == (200, b"1"), "its successor answers")
+    assert server.get("/?exit")[0] == 502
+    wait_until(lambda: server.get("/")[::2] == (200, b"1"), "its successor answers")
 
 
 @pytest.fixture
@@ -489,7 +490,7 @@ def test_a_pool_elsewhere_is_used(serve, site, fpm, keep_alive):
     settings = f"processes = 2, keep_alive = {keep_alive}"
     server = remote(serve, [f"unix:{path}"], settings, root=f'root = "{site}",')
     for _ in range(20):
-        assert get(server, "/hello.php")[::2] == (200, b"hello"), server.log
+        assert server.get("/hello.php")[::2] == (200, b"hello"), server.log
     body = os.urandom(500_000)
     head = f"POST /sum.php HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
     status, fields, answer = parse(server.exchange(head.encode() + body))
@@ -504,33 +505,25 @@ def test_what_cannot_be_reached_is_left_alone_and_used_again(serve, site, fpm, t
         serve, [f"unix:{gone}", f"unix:{path}"], 'cool_down = "200ms"', root=f'root = "{site}",'
     )
     for _ in range(10):
-        assert get(server, "/hello.php")[0] == 200
+        assert server.get("/hello.php")[0] == 200
     assert server.log.count("could not be reached") == 1
     process.terminate()
     process.wait(10)
-    wait_until(lambda: get(server, "/hello.php")[0] == 502, "none can be reached")
+    wait_until(lambda: server.get("/hello.php")[0] == 502, "none can be reached")
     second, _ = fpm(1)
     gone.symlink_to(second)
-    wait_until(lambda: get(server, "/hello.php")[0] == 200, "one can be reached again")
+    wait_until(lambda: server.get("/hello.php")[0] == 200, "one can be reached again")
 
 
-class HandMade:
-    """A FastCGI worker that reads one request and answers with given bytes, in given pieces."""
+class StubWorker(StubServer):
+    """A FastCGI worker that reads one request and sends given bytes, in given pieces."""
 
-    def __init__(self, path, answers, pause=0.0):
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(str(path))
-        self.listener.listen(64)
-        self.answers, self.pause, self.requests = answers, pause, []
-        threading.Thread(target=self.run, daemon=True).start()
-
-    def run(self):
-        while True:
-            try:
-                connection, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
+    def __init__(self, path, responses, pause=0.0):
+        self.responses, self.pause, self.requests = responses, pause, []
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(path))
+        listener.listen(64)
+        super().__init__(listener)
 
     def serve(self, connection):
         with connection, connection.makefile("rb") as stream:
@@ -547,7 +540,7 @@ class HandMade:
                 if kind == 5 and not data:
                     break
             self.requests.append((seen, "whole"))
-            answer = self.answers(len(self.requests))
+            answer = self.responses(len(self.requests))
             for piece in answer:
                 connection.sendall(piece)
                 if self.pause:
@@ -580,9 +573,9 @@ def test_records_however_cut_padded_and_mixed_are_read(serve, tmp_path):
         + record(7)
         + end_request(0)
     )
-    HandMade(tmp_path / "a.sock", lambda _: single_bytes(parts))
+    StubWorker(tmp_path / "a.sock", lambda _: single_bytes(parts))
     server = remote(serve, [f"unix:{tmp_path}/a.sock"])
-    assert get(server, "/")[::2] == (200, b"hello")
+    assert server.get("/")[::2] == (200, b"hello")
     wait_until(lambda: "stderr: some error" in server.log, "its stderr is told")
 
 
@@ -600,7 +593,7 @@ def test_records_however_cut_padded_and_mixed_are_read(serve, tmp_path):
     ],
 )
 def test_what_is_no_answer_is_told(serve, tmp_path, answer, status, told):
-    class Closing(HandMade):
+    class Closing(StubWorker):
         def serve(self, connection):
             super().serve(connection) if answer.endswith(end_request()) else self.close(connection)
 
@@ -611,23 +604,23 @@ def test_what_is_no_answer_is_told(serve, tmp_path, answer, status, told):
 
     Closing(tmp_path / "a.sock", lambda _: [answer])
     server = remote(serve, [f"unix:{tmp_path}/a.sock"])
-    assert get(server, "/")[0] == status
+    assert server.get("/")[0] == status
     wait_until(lambda: told in server.log, told)
 
 
 def test_a_lost_worker_is_replaced_by_another_only_for_what_may_be_repeated(serve, tmp_path):
     """The first worker reads the request and closes; the second answers."""
 
-    class Lost(HandMade):
+    class Lost(StubWorker):
         def serve(self, connection):
             with connection:
                 self.requests.append(connection.recv(1 << 16))
 
     lost = Lost(tmp_path / "lost.sock", None)
-    HandMade(tmp_path / "good.sock", lambda _: [record(6, PLAIN + b"good") + end_request()])
+    StubWorker(tmp_path / "good.sock", lambda _: [record(6, PLAIN + b"good") + end_request()])
     server = remote(serve, [f"unix:{tmp_path}/lost.sock", f"unix:{tmp_path}/good.sock"])
     for _ in range(5):
-        assert get(server, "/")[::2] == (200, b"good")
+        assert server.get("/")[::2] == (200, b"good")
     assert lost.requests
     before = len(lost.requests)
     statuses = []
@@ -635,7 +628,7 @@ def test_a_lost_worker_is_replaced_by_another_only_for_what_may_be_repeated(serv
         data = b"POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx"
         statuses.append(parse(server.exchange(data))[0])
     assert statuses.count(502) == len(lost.requests) - before > 0
-    overloaded = HandMade(tmp_path / "full.sock", lambda _: [end_request(0, 2)])
+    overloaded = StubWorker(tmp_path / "full.sock", lambda _: [end_request(0, 2)])
     server = remote(serve, [f"unix:{tmp_path}/full.sock", f"unix:{tmp_path}/good.sock"])
     for _ in range(5):
         assert parse(server.exchange(data))[0] == 200
@@ -649,7 +642,7 @@ def test_a_client_that_leaves_is_told_to_the_worker(serve, tmp_path):
         yield record(6, PLAIN + b"begin")
         gate.wait(10)
 
-    worker = HandMade(tmp_path / "a.sock", answers)
+    worker = StubWorker(tmp_path / "a.sock", answers)
     server = remote(serve, [f"unix:{tmp_path}/a.sock"])
     with server.connect() as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -664,9 +657,9 @@ def test_a_client_that_leaves_is_told_to_the_worker(serve, tmp_path):
 
 
 def test_long_values_and_long_lists_of_variables_arrive(serve, tmp_path):
-    worker = HandMade(tmp_path / "a.sock", lambda _: [record(6, PLAIN) + end_request()])
+    worker = StubWorker(tmp_path / "a.sock", lambda _: [record(6, PLAIN) + end_request()])
     server = remote(serve, [f"unix:{tmp_path}/a.sock"])
-    assert get(server, "/", "X-Long: " + "v" * 20_000)[0] == 200
+    assert server.get("/", "X-Long: " + "v" * 20_000)[0] == 200
     data = b"".join(data for kind, data in worker.requests[0][0] if kind == 4)
     variables = {}
     while data:
@@ -714,7 +707,7 @@ def uwsgi_head(stream):
 def test_other_protocols_carry_request_and_answer(serve, tmp_path, kind, read):
     seen = []
 
-    class Worker(HandMade):
+    class Worker(StubWorker):
         def serve(self, connection):
             with connection, connection.makefile("rb") as stream:
                 variables = read(stream)
@@ -734,7 +727,7 @@ def test_other_protocols_carry_request_and_answer(serve, tmp_path, kind, read):
     assert (variables[b"SCRIPT_NAME"], variables[b"PATH_INFO"]) == (b"", b"/a/b")
     if kind == "scgi":
         assert seen[0][0][0] == (b"CONTENT_LENGTH", b"700000") and variables[b"SCGI"] == b"1"
-    assert get(server, "/")[0] == 201
+    assert server.get("/")[0] == 201
 
 
 def test_keep_alive_of_the_client_and_phases(fastcgi):

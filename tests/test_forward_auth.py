@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from support.files import write
-from support.http import get, parse, read_all
+from support.http import parse, read_all
 from support.http2 import Client, request
 from support.server import DUNLIN
 from support.tls import certificate
@@ -137,7 +137,7 @@ def test_scripts_get_the_user_of_the_endpoint_and_none_of_the_client(serve, site
     spoofed = ["X-User: eve", "X_User: eve", "X.User: eve", "x-user: eve"]
 
     def variables(path, *fields):
-        status, _, body = get(server, path, *fields)
+        status, _, body = server.get(path, *fields)
         assert status == 200
         return dict(line.split("=", 1) for line in body.decode().splitlines())
 

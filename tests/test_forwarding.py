@@ -5,7 +5,6 @@ import subprocess
 import pytest
 
 from support.files import write
-from support.http import get
 from support.server import DUNLIN
 
 # Fields by which proxies name clients. Of these scripts get only what a trusted proxy sets.
@@ -35,7 +34,7 @@ def environment(serve, site):
         running = serve(route=f'script = {{ kind = "cgi", directory = "{site}" }}', server=server)
 
         def ask(*fields):
-            status, _, body = get(running, "/env", *fields)
+            status, _, body = running.get("/env", *fields)
             assert status == 200
             return dict(line.split("=", 1) for line in body.decode().splitlines())
 

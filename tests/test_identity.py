@@ -8,7 +8,6 @@ import pytest
 
 from support.fastcgi import PHP_CGI
 from support.files import lines
-from support.http import get
 from support.scripts import HELLO, PRINT
 from support.waiting import wait_until
 
@@ -18,7 +17,7 @@ FAILS = "echo 'line <one>' >&2; echo 'line two' >&2; exit 3\n"
 
 
 def told(server, *fields, path="/cgi-bin/print.py"):
-    status, answer, body = get(server, path, *fields)
+    status, answer, body = server.get(path, *fields)
     assert status == 200
     return json.loads(body)["env"], answer
 

@@ -9,7 +9,6 @@ import pytest
 
 from support.admin import ask, pid_of, run
 from support.confinement import configuration, outside_of, without_scripts
-from support.http import get
 from support.processes import end
 from support.users import only_root, ordinary
 from support.waiting import wait_until
@@ -210,7 +209,7 @@ attempt("clone3", 435, 0, 0)
 @pytest.mark.parametrize("how", [pytest.param("root", marks=only_root), "ordinary"])
 def test_scripts_of_a_confined_server_get_no_user_namespace(begin, place, how, kind):
     def results(server):
-        body = get(server, "/cgi/probe")[2].decode()
+        body = server.get("/cgi/probe")[2].decode()
         return dict(line.split() for line in body.splitlines())
 
     def start(keys):

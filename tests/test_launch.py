@@ -9,7 +9,6 @@ import subprocess
 import pytest
 
 from support.fastcgi import PHP_CGI
-from support.http import get
 from support.processes import is_alive, none_left, workers
 from support.scripts import script
 from support.server import DUNLIN, ROOT
@@ -38,7 +37,7 @@ def test_a_process_belongs_to_the_user_of_its_route(cgi, reachable, kind):
         f'user = "nobody", nice = 3, memory = "1GiB", {cpu} env = {{ LD_BIND_NOW = "1" }}',
     )
     for _ in range(2):
-        status, _, body = get(server, "/cgi-bin/show.py?a+b")
+        status, _, body = server.get("/cgi-bin/show.py?a+b")
         assert status == 200, server.log
         told = json.loads(body)
         assert told["uid"] == [str(NOBODY.pw_uid)] * 4 and told["gid"] == [str(NOBODY.pw_gid)] * 4
@@ -57,11 +56,11 @@ def test_a_process_belongs_to_the_user_of_its_route(cgi, reachable, kind):
 def test_a_group_alone_can_be_given(cgi, reachable):
     group = next(entry for entry in grp.getgrall() if entry.gr_gid not in (0, NOBODY.pw_gid))
     server = cgi({"show.py": SHOW}, f'group = "{group.gr_name}"')
-    told = json.loads(get(server, "/cgi-bin/show.py")[2])
+    told = json.loads(server.get("/cgi-bin/show.py")[2])
     assert told["uid"] == ["0"] * 4 and told["gid"] == [str(group.gr_gid)] * 4 and told["groups"] == []
     # What it may not do, it cannot.
     server = cgi({"write.sh": "printf 'Content-Type: text/plain\\n\\n'; id -u; touch /root/x 2>&1; setpriv --reuid 0 id 2>&1"}, 'user = "nobody"')
-    body = get(server, "/cgi-bin/write.sh")[2].decode()
+    body = server.get("/cgi-bin/write.sh")[2].decode()
     assert body.startswith(f"{NOBODY.pw_uid}\n") and "Permission denied" in body
     assert not os.path.exists("/root/x")
 
@@ -75,7 +74,7 @@ def test_one_that_belongs_to_another_is_ended_as_any(cgi, reachable):
         {"hangs": f"echo $$ > {pid}; trap '' TERM; sleep 60 & wait; sleep 60"},
         'user = "nobody", timeout = "300ms"',
     )
-    assert get(server, "/cgi-bin/hangs")[0] == 504
+    assert server.get("/cgi-bin/hangs")[0] == 504
     none_left(server)
     assert not is_alive(int(pid.read_text()))
 
@@ -84,13 +83,13 @@ def test_a_limit_holds_before_the_program_begins(cgi):
     # A constructor of a library of its own would already run beyond one that is set afterwards.
     server = cgi({"show.py": SHOW, "limit.sh": "printf 'Content-Type: text/plain\\n\\n'; ulimit -v; ulimit -t"}, 'memory = "512MiB", cpu = "3s"')
     for _ in range(5):
-        assert get(server, "/cgi-bin/limit.sh")[2] == b"524288\n3\n"
-    assert json.loads(get(server, "/cgi-bin/show.py")[2])["memory"] == [512 << 20] * 2
+        assert server.get("/cgi-bin/limit.sh")[2] == b"524288\n3\n"
+    assert json.loads(server.get("/cgi-bin/show.py")[2])["memory"] == [512 << 20] * 2
 
 
 def test_what_cannot_be_run_is_told(cgi):
     server = cgi({"none": "#!/nowhere/at/all\n"}, 'cpu = "3s"')
-    assert get(server, "/cgi-bin/none")[0] == 502
+    assert server.get("/cgi-bin/none")[0] == 502
     server.logged("it was not run")
     for words in (["launch-script"], ["launch-script", "user=x,", "a", "/bin/true"], ["launch-script", "x", "a", "b"]):
         done = subprocess.run([DUNLIN, *words], capture_output=True, text=True)
@@ -131,7 +130,7 @@ def test_workers_belong_to_the_user_of_their_route(serve, site, reachable, kind)
         f'user = "nobody", processes = 1, {own} }}'
     )
     for _ in range(2):
-        status, _, body = get(server, path)
+        status, _, body = server.get(path)
         assert (status, body.strip()) == (200, str(NOBODY.pw_uid).encode()), server.log
     assert len(workers(server)) == 1
     if kind == "wsgi":

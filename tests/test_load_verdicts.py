@@ -9,6 +9,7 @@ import time
 import pytest
 
 from support.server import DUNLIN
+from support.stub import StubServer
 
 RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -24,23 +25,15 @@ def text(*arguments):
     return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
 
 
-class Stub:
+class Stub(StubServer):
     """A server of one thread for each connection; `respond(connection, number)` handles one request."""
 
     def __init__(self, respond):
         self.respond = respond
-        self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}/"
         self.closed = threading.Event()
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            try:
-                connection, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
+        listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        super().__init__(listener)
 
     def serve(self, connection):
         number, unread = 0, b""

@@ -1,15 +1,14 @@
 """PSGI applications: what they are told, what becomes of what they say, their processes."""
 
-import hashlib
 import json
 import os
 import signal
 
 import pytest
 
-from support.http import get, post, read_response
+from support.http import post, read_response, read_until_cut
 from support.processes import is_alive, workers
-from support.scripts import assert_events_arrive_as_they_are_sent, IDENTITY, PRINT, script
+from support.scripts import assert_an_upload_arrives, assert_events_arrive_as_they_are_sent, IDENTITY, PRINT, script
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("orderly_stop")
@@ -45,11 +44,11 @@ def test_an_application_is_told_what_a_cgi_program_is_told(psgi, tmp_path):
 
 def test_answers_of_every_form_arrive(psgi):
     server = psgi()
-    assert get(server, "/app/")[2] == b"hello"
-    assert get(server, "/app/later")[::2] == (202, b"later")
-    assert get(server, "/app/file")[2] == (psgi.directory / "app.psgi").read_bytes()
-    assert get(server, "/app/large")[2] == b"".join(bytes([65 + at % 26]) * 10_000 for at in range(300))
-    assert get(server, "/app/cookies")[1]["set-cookie"] == "a=1, b=2"
+    assert server.get("/app/")[2] == b"hello"
+    assert server.get("/app/later")[::2] == (202, b"later")
+    assert server.get("/app/file")[2] == (psgi.directory / "app.psgi").read_bytes()
+    assert server.get("/app/large")[2] == b"".join(bytes([65 + at % 26]) * 10_000 for at in range(300))
+    assert server.get("/app/cookies")[1]["set-cookie"] == "a=1, b=2"
     assert post(server, "/app/lines", b"one\ntwo\nthree")[2] == b"one|two|three"
     with server.connect() as connection:
         connection.sendall(b"GET /app/ HTTP/1.1\r\nHost: x\r\n\r\n" * 20)
@@ -65,11 +64,9 @@ def test_answers_of_every_form_arrive(psgi):
 @pytest.mark.parametrize("chunked, megabytes", [(False, 200), (True, 20)])
 def test_a_large_upload_arrives_whole(psgi, chunked, megabytes):
     server = psgi(route='body_size = "300MB"')
-    body = os.urandom(1 << 20) * megabytes
-    digest = hashlib.sha256(body).hexdigest().encode()
-    assert post(server, "/app/total", body, chunked=chunked)[2] == digest
-    assert post(server, "/app/ignore", body[:200_000], chunked=chunked)[2] == b"ignored"
-    assert get(server, "/app/")[2] == b"hello"
+    assert_an_upload_arrives(server, "/app/total", megabytes, chunked)
+    assert post(server, "/app/ignore", os.urandom(200_000), chunked=chunked)[2] == b"ignored"
+    assert server.get("/app/")[2] == b"hello"
 
 
 def test_events_arrive_as_they_are_sent(psgi, tmp_path):
@@ -80,29 +77,17 @@ def test_events_arrive_as_they_are_sent(psgi, tmp_path):
 def test_what_fails_is_told_and_seen_to_fail(psgi):
     server = psgi()
     for name in ("fails", "nothing", "split", "wide"):
-        status, fields, _ = get(server, f"/app/{name}")
+        status, fields, _ = server.get(f"/app/{name}")
         assert status == 500 and "set-cookie" not in fields, name
     for reason in ("on purpose", "gave no answer", "a line break", "beyond a byte"):
         server.logged(reason)
-    assert not cut(server, "fails_late").endswith(b"0\r\n\r\n")
+    assert not read_until_cut(server, "/app/fails_late").endswith(b"0\r\n\r\n")
     # It is small enough to be held back until its end, which is none.
-    assert get(server, "/app/unfinished")[0] == 502
+    assert server.get("/app/unfinished")[0] == 502
     server.logged("late on purpose")
-    assert get(server, "/app/says")[2] == b"ok"
+    assert server.get("/app/says")[2] == b"ok"
     server.logged("said to the log")
-    assert get(server, "/app/")[2] == b"hello"
-
-
-def cut(server, name):
-    with server.connect() as connection:
-        connection.sendall(f"GET /app/{name} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-        data = b""
-        try:
-            while part := connection.recv(1 << 16):
-                data += part
-        except ConnectionResetError:
-            pass
-    return data
+    assert server.get("/app/")[2] == b"hello"
 
 
 @pytest.mark.parametrize("application, reason", [
@@ -114,7 +99,7 @@ def test_an_application_that_cannot_be_loaded_is_told_of(psgi, application, reas
     (psgi.directory / "bad.psgi").write_text("sub {")
     (psgi.directory / "number.psgi").write_text("42;")
     server = psgi('processes = 1, queue_timeout = "1s"', application=application)
-    assert get(server, "/app/")[0] in (502, 503)
+    assert server.get("/app/")[0] in (502, 503)
     server.logged(reason)
 
 
@@ -124,30 +109,30 @@ def test_a_client_that_leaves_ends_the_answer(psgi, tmp_path):
         connection.sendall(f"GET /app/endless?{tmp_path}/left HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         connection.recv(1 << 16)
     wait_until(lambda: (tmp_path / "left").exists(), "the application hears of it")
-    assert get(server, "/app/")[2] == b"hello"
+    assert server.get("/app/")[2] == b"hello"
 
 
 def test_a_host_that_hangs_is_ended_and_replaced(psgi):
     server = psgi('processes = 1, timeout = "2s"')
-    before = get(server, "/app/pid")[2]
-    assert get(server, "/app/spin")[0] == 504
+    before = server.get("/app/pid")[2]
+    assert server.get("/app/spin")[0] == 504
     wait_until(lambda: not is_alive(int(before)), "it is gone")
-    status, _, after = get(server, "/app/pid")
+    status, _, after = server.get("/app/pid")
     assert status == 200 and after != before
 
 
 def test_hosts_that_die_or_have_done_enough_are_replaced(psgi):
     server = psgi('processes = 1, requests = 5, backoff = "5ms"')
-    pids = [get(server, "/app/pid")[2] for _ in range(12)]
+    pids = [server.get("/app/pid")[2] for _ in range(12)]
     assert len(set(pids)) == 3 and pids[0] == pids[4] != pids[5]
     os.kill(int(pids[-1]), signal.SIGKILL)
     wait_until(lambda: not is_alive(int(pids[-1])), "it is gone")
-    status, _, body = get(server, "/app/pid")
+    status, _, body = server.get("/app/pid")
     assert status == 200 and body not in pids
 
 
 def test_a_host_does_not_outlive_a_server_that_was_killed(psgi):
     server = psgi()
-    pid = int(get(server, "/app/pid")[2])
+    pid = int(server.get("/app/pid")[2])
     server.process.kill()
     wait_until(lambda: not is_alive(pid), "the host is gone")

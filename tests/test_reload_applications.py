@@ -10,7 +10,6 @@ import threading
 
 import pytest
 
-from support.http import get
 from support.scripts import script
 from support.server import DUNLIN
 from support.waiting import wait_until
@@ -101,7 +100,7 @@ def reload(server, tmp_path, *words, code=0):
 
 def told(server, path="/app/"):
     """The version and the process that answer."""
-    status, _, body = get(server, path)
+    status, _, body = server.get(path)
     assert status == 200, server.log
     version, pid = body.split()
     return version.decode(), int(pid)
@@ -115,7 +114,7 @@ def test_an_application_that_cannot_start_is_answered_at_once(serve, application
     # With the pause between attempts far longer than the test may take.
     server = serve(more=application.route(', backoff = "200s", queue_timeout = "100s"') if application.kind in HOSTED
                    else application.route(), server=ADMIN)  # fmt: skip
-    statuses = [get(server, "/app/")[0] for _ in range(10)]
+    statuses = [server.get("/app/")[0] for _ in range(10)]
     assert set(statuses) <= {502, 503}, statuses
     log = server.logged("cannot be started")
     reasons = len(re.findall("no_such_module|No/Such/Module.pm in", log))
@@ -133,7 +132,7 @@ def test_requests_at_once_are_all_answered_when_an_application_cannot_start(serv
     hosted.write()
     server = serve(more=hosted.route(', processes = 4, backoff = "200s", queue_timeout = "100s"'), server=ADMIN)
     statuses = []
-    threads = [threading.Thread(target=lambda: statuses.append(get(server, "/app/")[0])) for _ in range(20)]
+    threads = [threading.Thread(target=lambda: statuses.append(server.get("/app/")[0])) for _ in range(20)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -143,15 +142,15 @@ def test_requests_at_once_are_all_answered_when_an_application_cannot_start(serv
     hosted.write("one")
     server.process.send_signal(signal.SIGHUP)
     server.logged("reloaded")
-    wait_until(lambda: get(server, "/app/")[0] == 200, "the application runs")
+    wait_until(lambda: server.get("/app/")[0] == 200, "the application runs")
 
 
 def test_an_application_is_tried_again_without_a_reload(serve, hosted):
     hosted.write()
     server = serve(more=hosted.route())
-    assert get(server, "/app/")[0] in (502, 503)
+    assert server.get("/app/")[0] in (502, 503)
     hosted.write("one")
-    wait_until(lambda: get(server, "/app/")[0] == 200, "it is tried again")
+    wait_until(lambda: server.get("/app/")[0] == 200, "it is tried again")
 
 
 @pytest.mark.parametrize("settings", [
@@ -169,7 +168,7 @@ def test_a_missing_program_or_socket_is_answered_at_once_and_reported_once(serve
         more=f'[[site.route]]\npath = "/app/*"\nscript = {{ {settings} }}',
     )
     for _ in range(6):
-        assert get(server, "/app/x.py")[0] in (502, 503)
+        assert server.get("/app/x.py")[0] in (502, 503)
     server.stop()
     lines = [line for line in server.log.splitlines() if '"ERROR"' in line]
     assert len(lines) == 1, server.log
@@ -181,7 +180,7 @@ def test_a_socket_that_comes_to_be_is_used_at_once(serve, tmp_path):
     path = tmp_path / "fcgi.sock"
     (tmp_path / "app.fcgi").write_text(FASTCGI.replace("VERSION", "one"))
     server = serve(more=f'[[site.route]]\npath = "/app/*"\nscript = {{ kind = "fastcgi", connect = ["unix:{path}"] }}')
-    assert get(server, "/app/")[0] in (502, 503)
+    assert server.get("/app/")[0] in (502, 503)
     program = (
         "import os, socket, sys\ns = socket.socket(socket.AF_UNIX)\n"
         f"s.bind({str(path)!r})\ns.listen()\nos.dup2(s.fileno(), 0)\n"
@@ -190,7 +189,7 @@ def test_a_socket_that_comes_to_be_is_used_at_once(serve, tmp_path):
     worker = subprocess.Popen(["python3", "-c", program])
     try:
         wait_until(path.exists, "it listens")
-        wait_until(lambda: get(server, "/app/")[0] == 200, "it is used")
+        wait_until(lambda: server.get("/app/")[0] == 200, "it is used")
     finally:
         worker.kill()
         worker.wait()
@@ -242,7 +241,7 @@ def test_a_worker_that_refuses_requests_and_does_not_end_holds_up_none(serve, tm
     )
 
     def has_tried_again():
-        assert get(server, "/app/")[0] == 502, server.log
+        assert server.get("/app/")[0] == 502, server.log
         return len(starts.read_text()) > 6
 
     # The first four workers end at once, so that the pool is given up. A request that then waits for a worker that is
@@ -262,10 +261,10 @@ def test_a_reload_notices_a_module_that_was_loaded_late(serve, tmp_path):
         server=ADMIN, more='[[site.route]]\npath = "/app/*"\n'
         f'script = {{ kind = "wsgi", application = "app:application", directory = "{directory}", processes = 1 }}',
     )  # fmt: skip
-    assert get(server, "/app/")[2] == b"one"
+    assert server.get("/app/")[2] == b"one"
     (directory / "late.py").write_text("text = b'three'")
     reload(server, tmp_path)
-    assert get(server, "/app/")[2] == b"three"
+    assert server.get("/app/")[2] == b"three"
 
 
 def test_a_reload_follows_a_release_that_was_switched_by_a_symlink(serve, hosted, tmp_path):
@@ -319,7 +318,7 @@ def test_a_request_under_way_ends_on_the_old_code(serve, tmp_path):
     pid = told(server)[1]
     answers = []
     gate = tmp_path / "gate"
-    slow = threading.Thread(target=lambda: answers.append(get(server, f"/app/?{gate}")))
+    slow = threading.Thread(target=lambda: answers.append(server.get(f"/app/?{gate}")))
     slow.start()
     wait_until((tmp_path / "gate.began").exists, "the request is under way")
     application.write("two")
@@ -338,7 +337,7 @@ def test_no_request_fails_while_workers_are_replaced(serve, hosted, tmp_path):
 
     def ask():
         while not stop.is_set():
-            status, _, body = get(server, "/app/")
+            status, _, body = server.get("/app/")
             count[0] += 1
             if status != 200:
                 wrong.append((status, body))
@@ -384,9 +383,9 @@ def test_new_code_of_a_module_for_scripts_of_an_interpreter(serve, tmp_path):
 def test_a_reload_replaces_warm_hosts(serve, tmp_path, words):
     program = script(tmp_path / "bin", "p", "#!/usr/bin/python3\nimport json\nprint('Content-Type: text/plain\\n\\none', end='')")
     server = serve(server=ADMIN, more=f'[[site.route]]\npath = "/b/*"\nscript = {{ kind = "warm", directory = "{tmp_path}/bin" }}')
-    assert get(server, "/b/p")[2] == b"one"
+    assert server.get("/b/p")[2] == b"one"
     program.write_text(program.read_text().replace("one", "two"))
     reload(server, tmp_path, *words)
-    assert get(server, "/b/p")[2] == b"two"
+    assert server.get("/b/p")[2] == b"two"
     server.stop()
     assert "ERROR" not in server.log, server.log

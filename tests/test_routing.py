@@ -1,16 +1,17 @@
 """`try`, mounts and redirects: which route responds in the end, and to what."""
 
 import json
-import shutil
 import subprocess
 
 import httpx
 import pytest
 
+from support.fastcgi import php_route
 from support.files import write
 from support.server import DUNLIN
 
-PHP_CGI = shutil.which("php-cgi")
+pytestmark = pytest.mark.usefixtures("orderly_stop")
+
 TELL = """<?php
 header('Content-Type: application/json');
 $names = ['REQUEST_METHOD', 'SCRIPT_NAME', 'PATH_INFO', 'QUERY_STRING', 'REQUEST_URI', 'REMOTE_USER'];
@@ -19,24 +20,6 @@ foreach ($names as $name) $told[$name] = $_SERVER[$name] ?? null;
 $told['body'] = file_get_contents('php://input');
 echo json_encode($told);
 """
-
-
-@pytest.fixture
-def serve(serve):
-    """As elsewhere; the servers end in order, so that their workers do."""
-    running = []
-
-    def start(*arguments, **settings):
-        running.append(serve(*arguments, **settings))
-        return running[-1]
-
-    yield start
-    for server in running:
-        server.stop()
-
-
-def fastcgi(directory):
-    return f'script = {{ kind = "fastcgi", command = ["php-cgi"], root = "{directory}", processes = 1 }}'
 
 
 def told(server, path, *fields, method="GET"):
@@ -58,9 +41,9 @@ def test_queries_in_try(serve, site, elsewhere):
     write(site / "index.php", TELL)
     tries = 'try = ["{path}", "/index.php?q={path}&{query}"]'
     if elsewhere:
-        server = serve(route=tries, more=f'[[site.route]]\npath = "*.php"\n{fastcgi(site)}')
+        server = serve(route=tries, more=f'[[site.route]]\npath = "*.php"\n{php_route(site)}')
     else:
-        server = serve(route=f"{fastcgi(site)}\n{tries}")
+        server = serve(route=f"{php_route(site)}\n{tries}")
     answer = told(server, "/a%20b/%26c?x=1&y=%20")
     assert answer["QUERY_STRING"] == "q=/a%20b/%26c&x=1&y=%20"
     assert answer["SCRIPT_NAME"] == "/index.php" and not answer["PATH_INFO"]
@@ -79,14 +62,14 @@ def test_queries_in_try(serve, site, elsewhere):
 def test_the_rewriting_of_dokuwiki_can_be_said(serve, site):
     write(site / "wiki" / "doku.php", TELL)
     server = serve(
-        route=fastcgi(site),
+        route=php_route(site),
         more='[[site.route]]\npath = "/wiki/*"\ntry = ["{path}", "/wiki/doku.php?id={rest}&{query}"]',
     )
     assert told(server, "/wiki/playground:start?do=edit")["QUERY_STRING"] == "id=playground:start&do=edit"
     assert told(server, "/wiki/a&b")["QUERY_STRING"] == "id=a%26b"
     assert told(server, "/wiki/doku.php?id=x")["QUERY_STRING"] == "id=x"
     only = serve(
-        route=fastcgi(site),
+        route=php_route(site),
         more='[[site.route]]\npath = "/wiki/*"\ntry = ["/wiki/doku.php?id={rest}&{query}"]',
     )
     assert told(only, "/wiki/start?x=y")["QUERY_STRING"] == "id=start&x=y"
@@ -98,7 +81,7 @@ def test_a_directory_that_try_finds_is_redirected_to_its_slash(serve, site, scri
     write(site / "front.html", "front")
     write(site / "wp-admin" / "index.php", TELL)
     (site / "empty").mkdir()
-    extra = fastcgi(site) if script_too else ""
+    extra = php_route(site) if script_too else ""
     server = serve(route=f'try = ["{{path}}", "{{path}}/", "/front.html"]\n{extra}')
     for _ in range(2):
         status, fields, _ = server.get("/docs?x=%20")

@@ -8,7 +8,6 @@ import subprocess
 import pytest
 
 from support.files import write
-from support.http import get
 from support.scripts import script
 from support.server import DUNLIN
 
@@ -39,11 +38,11 @@ def test_one_program_answers_for_a_prefix(serve, tmp_path, kind):
         + route("/one", f'script = {{ kind = "{kind}", file = "{program}" }}')
         + route("/relative/*", f'script = {{ kind = "{kind}", file = "lib/backend" }}')
     )
-    told = lambda path: get(server, path)[2].decode()
+    told = lambda path: server.get(path)[2].decode()
     assert told("/git/") == f"/git|/|{program}"
     assert told("/git/r/big.git/info/refs?x") == f"/git|/r/big.git/info/refs|{program}"
     assert told("/git/backend") == f"/git|/backend|{program}"
-    assert get(server, "/git/a/receive")[1]["x-inner"] == "1"
+    assert server.get("/git/a/receive")[1]["x-inner"] == "1"
     assert told("/git/a/receive") == f"/git|/a/receive|{program}"
     assert told("/link/x") == f"/link|/x|{link}"
     assert told("/one") == f"/one||{program}"
@@ -58,7 +57,7 @@ for request in cgiplus.requests():
 """
     program = script(tmp_path / "lib", "stays", text)
     server = serve(more=route("/s/*", f'script = {{ kind = "cgiplus", file = "{program}" }}'))
-    assert get(server, "/s/a/b")[::2] == (200, b"/s|/a/b")
+    assert server.get("/s/a/b")[::2] == (200, b"/s|/a/b")
 
 
 def test_git_serves_a_repository_by_its_program(serve, tmp_path, kind):
@@ -89,7 +88,7 @@ def test_scripts_are_known_by_extension_among_files(serve, tmp_path, site, kind,
     write(site / "e/f", "file")
     own = f', root = "{site}"' if named == "with a root" else ""
     server = serve(route=f'script = {{ kind = "{kind}", extensions = ["cgi"]{own} }}')
-    told = lambda path: get(server, path)[::2]
+    told = lambda path: server.get(path)[::2]
     assert told("/x.cgi") == (200, f"/x.cgi||{site}/x.cgi".encode())
     assert told("/d/x.cgi/pi/y?q") == (200, f"/d/x.cgi|/pi/y|{site}/d/x.cgi".encode())
     assert told("/d/x.cgi/") == (200, f"/d/x.cgi|/|{site}/d/x.cgi".encode())
@@ -108,8 +107,8 @@ def test_scripts_are_known_by_extension_among_files(serve, tmp_path, site, kind,
     status, fields, _ = server.get("/d")
     assert (status, fields["location"]) == (301, "/d/")
     # Other methods than GET and HEAD are for scripts.
-    assert get(server, "/x.cgi", method="POST")[0] == 200
-    assert get(server, "/d/page.html", method="POST")[0] == 405
+    assert server.get("/x.cgi", method="POST")[0] == 200
+    assert server.get("/d/page.html", method="POST")[0] == 405
 
 
 def test_an_index_program_answers_for_its_directory(serve, tmp_path, kind):
@@ -121,23 +120,23 @@ def test_an_index_program_answers_for_its_directory(serve, tmp_path, kind):
         more=route("/gitweb/*", f'index = ["gitweb.cgi"]\nscript = {{ kind = "{kind}", directory = "{directory}" }}')
         + route("/plain/*", f'script = {{ kind = "{kind}", directory = "{directory}" }}')
     )
-    assert get(server, "/gitweb/")[::2] == (200, f"/gitweb/gitweb.cgi||{directory}/gitweb.cgi".encode())
-    assert get(server, "/gitweb/?a=b")[0] == 200
-    assert get(server, "/gitweb/sub/")[::2] == (200, f"/gitweb/sub/gitweb.cgi||{directory}/sub/gitweb.cgi".encode())
+    assert server.get("/gitweb/")[::2] == (200, f"/gitweb/gitweb.cgi||{directory}/gitweb.cgi".encode())
+    assert server.get("/gitweb/?a=b")[0] == 200
+    assert server.get("/gitweb/sub/")[::2] == (200, f"/gitweb/sub/gitweb.cgi||{directory}/sub/gitweb.cgi".encode())
     status, fields, _ = server.get("/gitweb/sub?a=b")
     assert (status, fields["location"]) == (301, "/gitweb/sub/?a=b")
-    assert get(server, "/gitweb/page/")[0] == 404
-    assert get(server, "/gitweb/page")[0] == 404
-    assert get(server, "/plain/")[0] == 404
-    assert get(server, "/plain/page/")[0] == 404
+    assert server.get("/gitweb/page/")[0] == 404
+    assert server.get("/gitweb/page")[0] == 404
+    assert server.get("/plain/")[0] == 404
+    assert server.get("/plain/page/")[0] == 404
 
 
 def test_the_index_of_scripts_by_extension(serve, site, kind):
     script(site, "d/index.cgi", ENVIRONMENT)
     write(site / "e/index.html", "page")
     server = serve(route=f'script = {{ kind = "{kind}", extensions = [".cgi"] }}')
-    assert get(server, "/d/")[2] == f"/d/index.cgi||{site}/d/index.cgi".encode()
-    assert get(server, "/e/")[2] == b"page"
+    assert server.get("/d/")[2] == f"/d/index.cgi||{site}/d/index.cgi".encode()
+    assert server.get("/e/")[2] == b"page"
 
 
 REFUSED = {
@@ -157,7 +156,7 @@ def test_the_log_says_why_a_script_is_not_run(serve, tmp_path, kind, name):
         server='error_log = { format = "json" }',
         more=route("/b/*", f'script = {{ kind = "{kind}", directory = "{tmp_path}/bin" }}'),
     )
-    assert get(server, f"/b/{name}")[0] == expected
+    assert server.get(f"/b/{name}")[0] == expected
     server.stop()
     lines = [line for line in server.log.splitlines() if "was not run" in line]
     assert len(lines) == 1 and reason in lines[0], server.log
@@ -178,14 +177,14 @@ def test_the_log_names_a_symlink_and_the_key_for_it(serve, tmp_path, kind):
         + route("/follow/*", f'symlinks = "follow"\n{rules}')
         + route("/deny/*", f'symlinks = "deny"\n{rules}')
     )
-    assert get(server, "/b/link.cgi")[0] == 403
+    assert server.get("/b/link.cgi")[0] == 403
     log = server.logged(f"{directory}/link.cgi")
     assert "symlink" in log and 'symlinks = \\"follow\\"' in log or 'symlinks = "follow"' in log
-    assert get(server, "/b/folder/real.cgi")[0] == 403
+    assert server.get("/b/folder/real.cgi")[0] == 403
     server.logged(f"{directory}/folder")
-    assert get(server, "/b/near.cgi")[0] == 200
-    assert get(server, "/follow/link.cgi")[0] == 200
-    assert get(server, "/deny/near.cgi")[0] == 403
+    assert server.get("/b/near.cgi")[0] == 200
+    assert server.get("/follow/link.cgi")[0] == 200
+    assert server.get("/deny/near.cgi")[0] == 403
     server.logged("deny")
 
 
@@ -224,14 +223,14 @@ def test_a_reload_keeps_the_workers_of_unchanged_scripts(serve, site, tmp_path):
     first = route("/a/*", 'script = { kind = "wsgi", application = "app:application", processes = 1 }')
     second = route("/b/*", 'script = { kind = "wsgi", application = "app:application", processes = 1 }')
     server = serve(more=first + second)
-    a, b = get(server, "/a/")[2], get(server, "/b/")[2]
+    a, b = server.get("/a/")[2], server.get("/b/")[2]
     assert a != b
     file = tmp_path / "dunlin-0.toml"
     file.write_text(file.read_text().replace(second, second.replace("processes = 1", "processes = 2")))
     server.process.send_signal(1)
     server.logged("reloaded")
-    assert get(server, "/a/")[2] == a
-    assert get(server, "/b/")[2] != b
+    assert server.get("/a/")[2] == a
+    assert server.get("/b/")[2] != b
 
 
 LIBRARY_USERS = {
@@ -254,10 +253,10 @@ def test_cgiplus_programs_find_their_library(serve, tmp_path):
         more=route("/p/*", f'script = {{ kind = "cgiplus", directory = "{directory}" }}')
         + route("/own/*", f'script = {{ kind = "cgiplus", directory = "{directory}", env = {{ PYTHONPATH = "/mine" }} }}')
     )
-    assert get(server, "/p/python.py")[0] == 200
-    assert get(server, "/own/python.py")[::2] == (200, b"hello /mine")
-    assert get(server, "/p/echo.pl")[0] == 200
-    assert get(server, "/p/echo.php")[0] == 200
+    assert server.get("/p/python.py")[0] == 200
+    assert server.get("/own/python.py")[::2] == (200, b"hello /mine")
+    assert server.get("/p/echo.pl")[0] == 200
+    assert server.get("/p/echo.php")[0] == 200
 
 
 def test_a_cgiplus_program_that_cannot_be_run_is_named(serve, tmp_path):
@@ -265,8 +264,8 @@ def test_a_cgiplus_program_that_cannot_be_run_is_named(serve, tmp_path):
     path = write(tmp_path / "bin/nothing.py", "import cgiplus\n")
     path.chmod(0o755)
     server = serve(more=route("/p/*", f'script = {{ kind = "cgiplus", directory = "{tmp_path}/bin" }}'))
-    assert get(server, "/p/plain.py")[0] == 403
+    assert server.get("/p/plain.py")[0] == 403
     server.logged("chmod +x")
-    assert get(server, "/p/nothing.py")[0] in (500, 502, 503)
+    assert server.get("/p/nothing.py")[0] in (500, 502, 503)
     server.logged("no first line")
     assert str(path) in server.log

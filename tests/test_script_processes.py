@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from support.fastcgi import end_request, record
-from support.http import get, read_all, read_response
+from support.http import read_all, read_response
 from support.http2 import Client, END_STREAM, HEADERS, request
 from support.kinds import KINDS, Programs, STARTED
 from support.scripts import script
@@ -30,7 +30,7 @@ def signals(body):
 
 def assert_signals_are_unchanged(server, path, kind):
     for _ in range(3):
-        status, _, body = get(server, f"{path}?mask")
+        status, _, body = server.get(f"{path}?mask")
         assert status == 200, server.log
         blocked, ignored = signals(body)
         assert blocked == 0, kind
@@ -77,10 +77,10 @@ def test_a_program_has_an_empty_mask_and_default_actions(serve, reachable, progr
     script(programs.directory / kind, "children.pl", PERL_CHILDREN)
     server = serve(more=programs.route(kind, settings))
     for _ in range(3):
-        blocked, ignored = signals(get(server, f"/{kind}/signals.pl")[2])
+        blocked, ignored = signals(server.get(f"/{kind}/signals.pl")[2])
         # Perl ignores SIGFPE itself.
         assert (blocked, ignored & ~(1 << signal.SIGFPE - 1)) == (0, 0), server.log
-        assert get(server, f"/{kind}/children.pl")[2] == b"1"
+        assert server.get(f"/{kind}/children.pl")[2] == b"1"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -189,7 +189,7 @@ def test_an_idle_connection_is_not_used_after_something_arrived_on_it(serve, tmp
         route=f'script = {{ kind = "fastcgi", connect = ["unix:{tmp_path}/w.sock"], keep_alive = true, '
         f'first_byte_timeout = "5s" }}'
     )
-    assert get(server, "/")[2] == b"answer 1"
+    assert server.get("/")[2] == b"answer 1"
     worker.go.set()
     assert worker.sent.wait(15)
     for method in ("GET", "POST"):
@@ -210,7 +210,7 @@ def test_a_silent_idle_connection_is_used_again(serve, tmp_path):
     )
     for number in range(1, 6):
         worker.go.set()
-        assert get(server, "/")[2] == b"answer %d" % number
+        assert server.get("/")[2] == b"answer %d" % number
     assert worker.accepted == 1
 
 
@@ -248,11 +248,11 @@ while True:
 ''')
     program.chmod(0o755)
     server = serve(route=f'script = {{ kind = "fastcgi", command = ["{program}"], processes = 1 }}')
-    assert get(server, "/")[2] == b"1 1"
+    assert server.get("/")[2] == b"1 1"
     go.touch()
     wait_until(sent.exists, "the worker has sent more")
-    assert get(server, "/")[2] == b"2 2", server.log
-    assert get(server, "/")[2] == b"3 2", server.log
+    assert server.get("/")[2] == b"2 2", server.log
+    assert server.get("/")[2] == b"3 2", server.log
 
 
 STRAY = '''

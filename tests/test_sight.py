@@ -18,7 +18,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
 from support.files import write
-from support.http import get, read_response
+from support.http import read_response
 from support.http2 import Client, DATA, frame, request
 from support.server import DUNLIN
 from support.tls import certificate
@@ -645,7 +645,7 @@ def test_traces_reach_a_collector_and_join_those_of_clients_and_scripts(serve, s
     server.get("/a.txt", f"traceparent: 00-{trace}-{parent}-00")
     traced = f"GET /a.txt?token=hunter2 HTTP/1.1\r\nHost: localhost:{server.port}\r\ntraceparent: 00-{trace}-{parent}-01\r\n"
     server.exchange(f"{traced}Connection: close\r\n\r\n".encode())
-    own = get(server, "/cgi/parent", f"traceparent: 00-{trace}-{parent}-01")[2].decode()
+    own = server.get("/cgi/parent", f"traceparent: 00-{trace}-{parent}-01")[2].decode()
     assert re.fullmatch(rf"00-{trace}-[0-9a-f]{{16}}-01", own) and parent not in own
     wait_until(lambda: len(collector.spans) == 2, "two spans")
     assert collector.services == {"shop"}

@@ -2,39 +2,22 @@
 
 import gzip
 import os
-import shutil
 import subprocess
 
 import httpx
 import pytest
 
+from support.fastcgi import PHP_CGI, php_route
 from support.files import write
 from support.scripts import script
 from support.server import DUNLIN
 from support.waiting import wait_until
 
+pytestmark = pytest.mark.usefixtures("orderly_stop")
+
 SECRET = "secret-of-the-script"
 CGI = f"#!/bin/sh\n# {SECRET}\nprintf 'Content-Type: text/plain\\n\\nran'\n"
 PHP = f"<?php // {SECRET}\necho 'ran ', $_SERVER['REQUEST_METHOD'], ' ', $_SERVER['SCRIPT_NAME'];\n"
-PHP_CGI = shutil.which("php-cgi")
-
-
-@pytest.fixture
-def serve(serve):
-    """As elsewhere; the servers end in order, so that their workers do."""
-    running = []
-
-    def start(*arguments, **settings):
-        running.append(serve(*arguments, **settings))
-        return running[-1]
-
-    yield start
-    for server in running:
-        server.stop()
-
-
-def fastcgi(directory, more=""):
-    return f'script = {{ kind = "fastcgi", command = ["php-cgi"], root = "{directory}", processes = 1, {more} }}'
 
 
 def ask(server, path):
@@ -205,7 +188,7 @@ def test_php_beneath_the_root_of_another_route(serve, site, tmp_path):
     write(site / "lib" / "x.PHP.br", PHP)
     os.symlink("../index.php", site / "lib" / "text.txt")
     server = serve(
-        route=fastcgi(site),
+        route=php_route(site),
         more=f"""
         [[site.route]]
         path = "/static/*"
@@ -231,7 +214,7 @@ def test_the_front_controller_of_the_book_runs_for_missing_uploads(serve, site):
     write(site / "wp-content" / "uploads" / "here.jpg", "image")
     (site / "wp-content" / "uploads" / "2024").mkdir()
     server = serve(
-        route=f'{fastcgi(site)}\ntry = ["{{path}}", "{{path}}/", "/index.php"]',
+        route=f'{php_route(site)}\ntry = ["{{path}}", "{{path}}/", "/index.php"]',
         more=f'[[site.route]]\npath = "/wp-content/uploads/*"\nroot = "{site}"',
     )
     assert server.get("/wp-content/uploads/here.jpg")[::2] == (200, b"image")
@@ -247,7 +230,7 @@ def test_an_index_is_run_by_the_route_of_its_own_path(serve, site):
     write(site / "sub" / "index.php", PHP)
     server = serve(
         route='index = ["index.php", "index.html"]',
-        more=f'[[site.route]]\npath = "*.php"\n{fastcgi(site)}',
+        more=f'[[site.route]]\npath = "*.php"\n{php_route(site)}',
     )
     assert server.get("/")[2] == b"ran GET /index.php"
     assert server.get("/", "Content-Length: 0", method="POST")[2] == b"ran POST /index.php"

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from support.http import chunks, get, read_any, upload
+from support.http import chunks, read_any, upload
 from support.kinds import expected, Programs
 from support.server import DUNLIN
 
@@ -83,7 +83,7 @@ def test_files_that_the_cache_keeps_open_leave_descriptors_for_scripts(serve, pr
         for number in range(200):
             assert server.get(f"/{number}.txt")[0] == 200
         for _ in range(2):
-            status, _, answer = get(server, f"{programs.path(kind)}?hello")
+            status, _, answer = server.get(f"{programs.path(kind)}?hello")
             assert (status, answer) == (200, b"hello"), server.log
         with server.connect() as connection:
             connection.sendall(upload(f"{programs.path(kind)}?total", len(body)) + body)

@@ -9,7 +9,7 @@ import pytest
 
 from support.fastcgi import PHP_CGI
 from support.files import write
-from support.http import get, post
+from support.http import post
 from support.server import ROOT
 
 pytestmark = pytest.mark.usefixtures("orderly_stop")
@@ -42,7 +42,7 @@ def page(serve, tmp_path):
 
 
 def assert_static(server, path="/static/style.css", content=CSS.encode()):
-    status, fields, body = get(server, path)
+    status, fields, body = server.get(path)
     assert status == 200 and body == content
     assert fields["content-type"].startswith("text/css") and "etag" in fields
 
@@ -54,35 +54,35 @@ def test_django(page):
     settings.write_text(settings.read_text() + f'\nSTATIC_ROOT = "{folder}/static"\nALLOWED_HOSTS = ["*"]\n')
     subprocess.run([sys.executable, "manage.py", "collectstatic", "-v0", "--noinput"], cwd=folder, check=True)
     server = page("Django")
-    status, fields, body = get(server, "/admin/login/")
+    status, fields, body = server.get("/admin/login/")
     assert status == 200 and b"Django administration" in body, server.log
     assert "csrftoken=" in fields["set-cookie"]
     css = "admin/css/base.css"
     assert f"/static/{css}".encode() in body
     assert_static(server, f"/static/{css}", (folder / "static" / css).read_bytes())
-    assert "max-age=3600" in get(server, f"/static/{css}")[1]["cache-control"]
-    assert get(server, "/nothing/")[0] == 404 and get(server, "/static/nothing")[0] == 404
+    assert "max-age=3600" in server.get(f"/static/{css}")[1]["cache-control"]
+    assert server.get("/nothing/")[0] == 404 and server.get("/static/nothing")[0] == 404
     # It is not there as a file.
-    assert get(server, "/manage.py")[0] == 404
+    assert server.get("/manage.py")[0] == 404
 
 
 def test_flask(page):
     write(page.folder / "app.py", example("Flask")["python"])
     write(page.folder / "static" / "style.css", CSS)
     server = page("Flask")
-    assert get(server, "/")[2].endswith(b"<h1>Flask</h1>")
+    assert server.get("/")[2].endswith(b"<h1>Flask</h1>")
     assert json.loads(post(server, "/echo", b"x" * 100_000)[2]) == {"length": 100_000}
     assert_static(server)
-    assert get(server, "/app.py")[0] == 404
+    assert server.get("/app.py")[0] == 404
 
 
 def test_fastapi(page):
     write(page.folder / "main.py", example("FastAPI")["python"])
     write(page.folder / "static" / "style.css", CSS)
     server = page("FastAPI")
-    assert json.loads(get(server, "/items/7")[2]) == {"number": 7, "ready": True}
-    assert get(server, "/items/x")[0] == 422
-    assert json.loads(get(server, "/openapi.json")[2])["info"]["title"] == "FastAPI"
+    assert json.loads(server.get("/items/7")[2]) == {"number": 7, "ready": True}
+    assert server.get("/items/x")[0] == 422
+    assert json.loads(server.get("/openapi.json")[2])["info"]["title"] == "FastAPI"
     assert_static(server)
 
 
@@ -93,9 +93,9 @@ def test_php_with_a_front_controller(page):
     write(page.folder / "wp-content" / "uploads" / "evil.php", "<?php echo 'run';")
     server = page("PHP with a front controller")
     for path in ("/", "/2026/05/a-post/?page=2", "/index.php"):
-        status, fields, body = get(server, path)
+        status, fields, body = server.get(path)
         assert (status, json.loads(body)["path"]) == (200, path), server.log
-    assert json.loads(get(server, "/a?page=2")[2])["page"] == "2"
+    assert json.loads(server.get("/a?page=2")[2])["page"] == "2"
     assert_static(server, "/style.css")
-    body = get(server, "/wp-content/uploads/evil.php")[2]
+    body = server.get("/wp-content/uploads/evil.php")[2]
     assert body != b"run"

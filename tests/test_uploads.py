@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from support.http import chunks, get, parse, read_all, read_any, read_response, slow_uploads, upload
+from support.http import chunks, parse, read_all, read_any, read_response, slow_uploads, upload
 from support.http2 import Client, DATA, END_STREAM, frame, HEADERS, request, WINDOW_UPDATE
 from support.kinds import expected, KINDS
 from support.processes import rss
@@ -23,10 +23,10 @@ def test_slow_uploads_hold_no_process(serve, programs, kind, length):
         settings = 'processes = 2, queue = 2, queue_timeout = "30s"'
     server = serve(more=programs.route(kind, settings))
     path = programs.path(kind)
-    assert get(server, f"{path}?hello")[0] == 200
+    assert server.get(f"{path}?hello")[0] == 200
     with slow_uploads(server, f"{path}?total", 8, length) as connections:
         for _ in range(6):
-            status, _, body = get(server, f"{path}?hello")
+            status, _, body = server.get(f"{path}?hello")
             assert (status, body) == (200, b"hello"), server.log
         # Each upload that goes on to its end is answered.
         for connection in connections:
@@ -41,13 +41,13 @@ def test_slow_uploads_hold_no_process(serve, programs, kind, length):
 def test_slow_uploads_over_http2_hold_no_process(serve, programs, kind):
     server = serve(more=programs.route(kind, "processes = 2, queue = 16"))
     path = programs.path(kind)
-    assert get(server, f"{path}?hello")[0] == 200
+    assert server.get(f"{path}?hello")[0] == 200
     with Client(server) as client:
         streams = range(1, 17, 2)
         for stream in streams:
             client.send(request(stream, f"{path}?total", "POST", ended=False) + frame(DATA, 0, stream, b"x" * 100))
         for _ in range(4):
-            assert get(server, f"{path}?hello")[2] == b"hello", server.log
+            assert server.get(f"{path}?hello")[2] == b"hello", server.log
         for stream in streams:
             client.send(frame(DATA, END_STREAM, stream, b"y" * 1000))
         bodies, open_streams = {}, set(streams)
@@ -110,7 +110,7 @@ def test_a_body_over_http2_is_larger_than_its_windows(serve, programs):
 def test_with_stream_a_script_begins_before_its_body_has_arrived(serve, programs, tmp_path, kind):
     server = serve(more=programs.route(kind, "processes = 1, queue = 1", 'body = "stream"'))
     path, body = programs.path(kind), b"x" * 50_000
-    assert get(server, f"{path}?hello")[0] == 200
+    assert server.get(f"{path}?hello")[0] == 200
     with slow_uploads(server, f"{path}?total", 1, len(body)) as [connection]:
         with server.connect() as waiting:
             waiting.settimeout(0.5)
@@ -123,7 +123,7 @@ def test_with_stream_a_script_begins_before_its_body_has_arrived(serve, programs
             assert read_any(waiting)[2] == b"hello"
     # A chunked body is received first all the same: its length is not known.
     with slow_uploads(server, f"{path}?total", 3, None) as connections:
-        assert get(server, f"{path}?hello")[2] == b"hello"
+        assert server.get(f"{path}?hello")[2] == b"hello"
         connections[0].sendall(b"0\r\n\r\n")
         assert read_any(connections[0])[2] == expected(b"x" * 100)
 
@@ -193,7 +193,7 @@ def test_a_slow_upload_holds_no_place_of_the_throttle(serve, programs):
     path = programs.path("wsgi")
     with slow_uploads(server, f"{path}?total", 4, 1_000) as connections:
         for _ in range(3):
-            assert get(server, f"{path}?hello")[2] == b"hello"
+            assert server.get(f"{path}?hello")[2] == b"hello"
         for connection in connections:
             connection.sendall(b"x" * 900)
             assert read_any(connection)[::2][0] == 200
@@ -232,7 +232,7 @@ def test_the_body_is_asked_for_when_the_server_reads_it(serve, programs, kind):
 def test_clients_that_leave_within_an_upload_leave_nothing_behind(serve, programs):
     server = serve(more=programs.route("cgi", route='body_size = "10MB"') + programs.route("wsgi", route='body_size = "10MB"'))
     for kind in ("cgi", "wsgi"):
-        assert get(server, f"{programs.path(kind)}?hello")[0] == 200
+        assert server.get(f"{programs.path(kind)}?hello")[0] == 200
     count = lambda: len(os.listdir(f"/proc/{server.pid}/fd"))  # noqa: E731
     before = count()
     for kind in ("cgi", "wsgi"):
@@ -266,7 +266,7 @@ def test_memory_of_many_slow_bodies_is_bounded(serve, programs):
     path = f"{programs.path('cgi')}?total"
     before = rss(server)
     with slow_uploads(server, path, 1500, 100_000, b"x" * 60_000) as connections:
-        assert get(server, f"{programs.path('cgi')}?hello")[2] == b"hello"
+        assert server.get(f"{programs.path('cgi')}?hello")[2] == b"hello"
         # 90 MB have come; 32 MiB of them may be in memory, besides buffers.
         assert rss(server) - before < 70 << 20
         for connection in (connections[0], connections[-1]):

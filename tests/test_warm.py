@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from support.http import get, parse, read_all
+from support.http import parse, read_all
 from support.processes import is_alive, none_left, warm_hosts, warm_socket
 from support.scripts import HELLO, IDENTITY, PRINT, script
 from support.server import DUNLIN
@@ -139,7 +139,7 @@ def test_of_what_a_host_is_started_with_only_the_routes_own_is_seen(cgi, given):
     server = cgi(ENVIRONMENTS, f'env = {{ APP = "blue"{env} }}')
     for name in ENVIRONMENTS:
         for _ in range(2):
-            seen = dict(line.split("=", 1) for line in get(server, f"/cgi-bin/{name}")[2].decode().splitlines())
+            seen = dict(line.split("=", 1) for line in server.get(f"/cgi-bin/{name}")[2].decode().splitlines())
             assert seen["APP"] == "blue" and seen.get("LD_BIND_NOW") == given
             assert "LD_PRELOAD" not in seen and not [key for key in seen if "WARM" in key], seen
     assert len(warm_hosts(server)) == len(ENVIRONMENTS)
@@ -157,7 +157,7 @@ def test_a_program_that_names_what_does_not_exist_runs_all_the_same(cgi, tmp_pat
                       ' return n > 99 ? gone() : 0; }\n', library, "-Wl,-z,lazy")
     server = cgi(settings=settings)
     for _ in range(2):
-        assert get(server, "/cgi-bin/lacks")[2] == b"ok\n"
+        assert server.get("/cgi-bin/lacks")[2] == b"ok\n"
     assert len(warm_hosts(server)) == number
 
 
@@ -170,7 +170,7 @@ def test_nothing_of_one_request_is_there_in_the_next(cgi):
                 "' ', $ENV{LEFT} // 'None', \" @ARGV\\n\", rand;\n$Cwd::left = $ENV{LEFT} = 'left';\n",
     })
     for name in ("s.py", "s.pl"):
-        answers = [get(server, f"/cgi-bin/{name}")[2].decode().splitlines() for _ in range(4)]
+        answers = [server.get(f"/cgi-bin/{name}")[2].decode().splitlines() for _ in range(4)]
         assert all(answer[0].startswith("None None ") for answer in answers), answers
         # Nor the next random number.
         assert len({answer[1] for answer in answers}) == 4
@@ -240,7 +240,7 @@ def test_what_is_written_before_a_script_begins_is_of_every_request(beginning):
     """Standard output is buffered in the host, and no rehearsal may flush it."""
     server = beginning("import sys\nsys.stdout.write('Content-Type: a/b\\n\\nbegins ')\n", "print('ends')\n")
     for _ in range(3):
-        assert get(server, "/cgi-bin/s.py")[2] == b"begins ends\n"
+        assert server.get("/cgi-bin/s.py")[2] == b"begins ends\n"
     assert len(warm_hosts(server)) == 1
 
 
@@ -249,7 +249,7 @@ def test_code_that_follows_what_runs_hears_of_no_rehearsal(beginning):
         "import sys\nheard = []\nsys.setprofile(lambda frame, *_: heard.append(frame.f_code.co_name))\n",
         "import sys, sitecustomize\nsys.setprofile(None)\nprint('Content-Type: a/b\\n')\n"
         "print('prepare' in sitecustomize.heard, 'rehearse_once' in sitecustomize.heard)\n")
-    assert get(server, "/cgi-bin/s.py")[2] == b"True False\n"
+    assert server.get("/cgi-bin/s.py")[2] == b"True False\n"
 
 
 def test_what_modules_of_the_script_hold_is_let_go_of(cgi, tmp_path):
@@ -263,7 +263,7 @@ def test_what_modules_of_the_script_hold_is_let_go_of(cgi, tmp_path):
                           "print('Content-Type: a/b\\n\\nok')\n"})
     for number in range(1, 4):
         (tmp_path / "beside").unlink(missing_ok=True)
-        assert get(server, "/cgi-bin/m.py")[2] == b"ok\n"
+        assert server.get("/cgi-bin/m.py")[2] == b"ok\n"
         wait_until(lambda: (tmp_path / "gone").read_text() == "xx" * number, "both are gone")
         assert (tmp_path / "beside").read_text() == "written"
 
@@ -314,7 +314,7 @@ def writing(cgi, tmp_path):
     server = cgi({"w.py": WRITES}, f'preload = ["heavy"], env = {{ PYTHONPATH = "{modules}" }}')
 
     def ask():
-        return tuple(map(int, get(server, "/cgi-bin/w.py")[2].split()))
+        return tuple(map(int, server.get("/cgi-bin/w.py")[2].split()))
 
     return server, ask
 
@@ -368,7 +368,7 @@ def test_files_that_python_would_close_are_closed(cgi, tmp_path):
                           "f.write('written')\nclass C:\n    def __del__(self):\n"
                           "        sys.stdout.write('gone')\nc = C()\nc.c = c\n"
                           "print('Content-Type: a/b\\n')\n"})
-    assert get(server, "/cgi-bin/w.py")[2] == b"gone"
+    assert server.get("/cgi-bin/w.py")[2] == b"gone"
     wait_until(lambda: (tmp_path / "w").read_text() == "written", "the file is written")
 
 
@@ -386,7 +386,7 @@ def test_perl_ends_as_it_does_otherwise(cgi):
         for name, status in (("die.pl", 255), ("exit.pl", 4), ("syntax.pl", 255)):
             assert server.get(f"/cgi-bin/{name}")[0] == 502
             wait_until(lambda: f"exit status is {status}" in server.log, "it is told")
-        assert get(server, "/cgi-bin/state.pl?a=b")[2].decode() == (
+        assert server.get("/cgi-bin/state.pl?a=b")[2].decode() == (
             f"0 0 1 {cgi.directory}/state.pl 2\ntaintedmore\n")
     wait_until(lambda: server.log.count("a reason at") == 2, "both are told")
     assert f"stderr: a reason at {cgi.directory}/die.pl line 2. script" in server.log
@@ -396,8 +396,8 @@ def test_other_interpreters_are_stopped_before_they_begin(cgi):
     server = cgi({"a": "printf 'Content-Type: a/b\\n\\n%s %s %s' \"$0\" \"$#\" \"$1\"",
                   "env": "#!/usr/bin/env perl\nprint \"Content-Type: a/b\\n\\n$0 @ARGV\";\n"})
     for _ in range(2):
-        assert get(server, "/cgi-bin/a?b")[2].decode() == f"{cgi.directory}/a 1 b"
-        assert get(server, "/cgi-bin/env?b+c")[2].decode() == f"{cgi.directory}/env b c"
+        assert server.get("/cgi-bin/a?b")[2].decode() == f"{cgi.directory}/a 1 b"
+        assert server.get("/cgi-bin/env?b+c")[2].decode() == f"{cgi.directory}/env b c"
     assert set(warm_hosts(server)) == {"sh", "env"}
 
 
@@ -418,7 +418,7 @@ def test_a_changed_program_takes_effect_at_the_next_request(cgi, language):
     for number in range(4):
         write(number)
         for _ in range(3):
-            assert get(server, "/cgi-bin/x")[2] == b"%d\n" % number
+            assert server.get("/cgi-bin/x")[2] == b"%d\n" % number
     wait_until(lambda: len(warm_hosts(server)) == 1, "the hosts of what is gone have ended")
 
 
@@ -430,17 +430,17 @@ def test_a_preloaded_module_that_changes_is_loaded_anew(cgi, tmp_path):
                           "print('Content-Type: a/b\\n')\nprint(early, heavy.value)\n"},
                  f'preload = ["heavy"], env = {{ PYTHONPATH = "{module.parent}", '
                  'PYTHONDONTWRITEBYTECODE = "1" }')
-    assert get(server, "/cgi-bin/m.py")[2] == b"True 1\n"
+    assert server.get("/cgi-bin/m.py")[2] == b"True 1\n"
     module.write_text("value = 1000\n")
-    wait_until(lambda: get(server, "/cgi-bin/m.py")[2] == b"True 1000\n", "the host is another")
+    wait_until(lambda: server.get("/cgi-bin/m.py")[2] == b"True 1000\n", "the host is another")
 
 
 def test_modules_that_cannot_be_preloaded_are_told(cgi):
     server = cgi({"m.py": "#!/usr/bin/python3\nprint('Content-Type: a/b\\n\\nok')\n",
                   "m.pl": "#!/usr/bin/perl\nprint \"Content-Type: a/b\\n\\nok\\n\";\n"},
                  'preload = ["missing_module"]')
-    assert get(server, "/cgi-bin/m.py")[2] == b"ok\n"
-    assert get(server, "/cgi-bin/m.pl")[2] == b"ok\n"
+    assert server.get("/cgi-bin/m.py")[2] == b"ok\n"
+    assert server.get("/cgi-bin/m.pl")[2] == b"ok\n"
     wait_until(lambda: server.log.count("preload: missing_module") == 2, "it is told")
 
 
@@ -448,7 +448,7 @@ def test_a_module_beside_the_script_comes_before_the_standard_one(cgi):
     (cgi.directory / "json.py").write_text("mine = True\n")
     server = cgi({"m.py": "#!/usr/bin/python3\nimport json\nprint('Content-Type: a/b\\n')\nprint(json.mine)\n"})
     for _ in range(2):
-        assert get(server, "/cgi-bin/m.py")[2] == b"True\n"
+        assert server.get("/cgi-bin/m.py")[2] == b"True\n"
 
 
 def test_modules_that_look_around_when_they_are_loaded_see_the_request(cgi):
@@ -457,13 +457,13 @@ def test_modules_that_look_around_when_they_are_loaded_see_the_request(cgi):
                           "print(wsgiref.handlers.BaseHandler.os_environ['QUERY_STRING'])\n"
                           "print(multiprocessing.process.ORIGINAL_DIR)\n"})
     for number in range(3):
-        said = get(server, f"/cgi-bin/m.py?n={number}")[2].decode()
+        said = server.get(f"/cgi-bin/m.py?n={number}")[2].decode()
         assert said == f"n={number}\n{cgi.directory}\n"
 
 
 def test_a_host_that_hangs_is_ended_and_costs_no_request(cgi):
     server = cgi({"k.py": "#!/usr/bin/python3\nprint('Content-Type: a/b\\n\\nok')\n"})
-    assert get(server, "/cgi-bin/k.py")[2] == b"ok\n"
+    assert server.get("/cgi-bin/k.py")[2] == b"ok\n"
     [host] = warm_hosts(server).values()
     os.kill(host, signal.SIGSTOP)
     with server.connect(30) as connection:
@@ -482,19 +482,19 @@ def test_the_script_does_not_run_without_a_request(cgi, tmp_path):
     for name in ("r.py", "r.pl"):
         (tmp_path / "ran").unlink(missing_ok=True)
         for _ in range(3):
-            assert get(server, f"/cgi-bin/{name}")[0] == 200
+            assert server.get(f"/cgi-bin/{name}")[0] == 200
         assert (tmp_path / "ran").read_text() == "xxx"
 
 
 def test_a_host_that_is_killed_costs_no_request(cgi):
     server = cgi({"k.py": "#!/usr/bin/python3\nprint('Content-Type: a/b\\n\\nok')\n"}, "processes = 8")
-    assert get(server, "/cgi-bin/k.py")[2] == b"ok\n"
+    assert server.get("/cgi-bin/k.py")[2] == b"ok\n"
     done = threading.Event()
     answers = []
 
     def ask():
         while not done.is_set():
-            answers.append(get(server, "/cgi-bin/k.py")[2])
+            answers.append(server.get("/cgi-bin/k.py")[2])
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
@@ -524,8 +524,8 @@ def test_what_hangs_is_no_matter_of_the_host(cgi):
                           "    time.sleep(1000)\nprint('Content-Type: a/b\\n\\nok')\n"},
                  'timeout = "300ms"')
     for _ in range(3):
-        assert get(server, "/cgi-bin/h.py?hang=1")[0] == 504
-        assert get(server, "/cgi-bin/h.py")[2] == b"ok\n"
+        assert server.get("/cgi-bin/h.py?hang=1")[0] == 504
+        assert server.get("/cgi-bin/h.py")[2] == b"ok\n"
     assert len(warm_hosts(server)) == 1
     none_left(server)
 
@@ -552,7 +552,7 @@ def test_a_program_of_its_own_kind_runs_as_plain_cgi_and_the_log_says_so_once(cg
     server = cgi()
     for name in ("static", "setuid"):
         for _ in range(3):
-            assert get(server, f"/cgi-bin/{name}")[2] == b"ok\n"
+            assert server.get(f"/cgi-bin/{name}")[2] == b"ok\n"
     wait_until(lambda: server.log.count("runs as plain CGI") == 2, "it is told")
     assert "not dynamically linked" in server.log and "privileges of its own" in server.log
     assert not warm_hosts(server)
@@ -585,7 +585,7 @@ def test_constructors_of_the_program_see_the_request(cgi):
               ' pthread_join(t, 0); return 0; }\n')
     server = cgi()
     for number in range(3):
-        assert get(server, f"/cgi-bin/early?n={number}")[2] == b"n=%d" % number
+        assert server.get(f"/cgi-bin/early?n={number}")[2] == b"n=%d" % number
 
 
 def test_an_end_by_a_signal_is_told(cgi):
@@ -601,7 +601,7 @@ def test_an_end_by_a_signal_is_told(cgi):
 def test_hosts_end_with_the_server(cgi):
     server = cgi({"a.py": "#!/usr/bin/python3\nprint('Content-Type: a/b\\n\\nok')\n", "b": HELLO})
     for name in ("a.py", "b"):
-        assert get(server, f"/cgi-bin/{name}")[0] == 200
+        assert server.get(f"/cgi-bin/{name}")[0] == 200
     numbers = warm_hosts(server).values()
     assert len(numbers) == 2
     server.stop(signal.SIGKILL)
@@ -614,5 +614,5 @@ def test_a_host_without_a_reader_of_its_answer_goes_on(cgi):
         connection = server.connect()
         connection.sendall(b"GET /cgi-bin/a.py HTTP/1.1\r\nHost: x\r\n\r\n")
         connection.close()
-    assert get(server, "/cgi-bin/a.py")[0] == 200
+    assert server.get("/cgi-bin/a.py")[0] == 200
     none_left(server)

@@ -1,6 +1,5 @@
 """WSGI applications (PEP 3333): what they are told, what becomes of what they say, their processes."""
 
-import hashlib
 import json
 import os
 import signal
@@ -10,9 +9,9 @@ import time
 
 import pytest
 
-from support.http import dechunk, get, parse, post, read_all, read_response
+from support.http import dechunk, parse, post, read_all, read_response, read_until_cut
 from support.processes import is_alive, workers
-from support.scripts import assert_events_arrive_as_they_are_sent, IDENTITY, PRINT, script
+from support.scripts import assert_an_upload_arrives, assert_events_arrive_as_they_are_sent, IDENTITY, PRINT, script
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("orderly_stop")
@@ -265,11 +264,9 @@ def test_what_is_kept_from_one_request_is_not_taken_for_another_ones(wsgi, threa
 @pytest.mark.parametrize("threads, chunked, megabytes", [(1, False, 200), (1, True, 20), (3, False, 20), (3, True, 20)])
 def test_a_large_upload_arrives_whole(wsgi, threads, chunked, megabytes):
     server = wsgi(f"processes = 1, threads = {threads}", 'body_size = "300MB"')
-    body = os.urandom(1 << 20) * megabytes
-    digest = hashlib.sha256(body).hexdigest().encode()
-    assert post(server, "/app/total", body, chunked=chunked)[2] == digest
-    assert post(server, "/app/ignore", body[:20_000], chunked=chunked)[2] == b"ignored"
-    assert get(server, "/app/")[2] == b"hello"
+    assert_an_upload_arrives(server, "/app/total", megabytes, chunked)
+    assert post(server, "/app/ignore", os.urandom(20_000), chunked=chunked)[2] == b"ignored"
+    assert server.get("/app/")[2] == b"hello"
 
 
 @both
@@ -277,15 +274,15 @@ def test_a_large_upload_arrives_whole(wsgi, threads, chunked, megabytes):
 def test_a_large_answer_arrives_whole_and_holds_no_memory(wsgi, threads):
     server = wsgi(f"processes = 1, threads = {threads}")
     wanted = b"".join(bytes([65 + at % 26]) * 10_000 for at in range(300))
-    assert get(server, "/app/large")[2] == wanted
-    assert get(server, "/app/one")[2] == b"o" * 3_000_000
-    assert get(server, "/app/file")[2] == (wsgi.directory / "app.py").read_bytes()
+    assert server.get("/app/large")[2] == wanted
+    assert server.get("/app/one")[2] == b"o" * 3_000_000
+    assert server.get("/app/file")[2] == (wsgi.directory / "app.py").read_bytes()
     if threads > 1:
         with server.connect() as connection:
             connection.sendall(b"GET /app/large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             # While its client does not read, the others are served.
             for _ in range(50):
-                assert get(server, "/app/")[2] == b"hello"
+                assert server.get("/app/")[2] == b"hello"
             status, fields, body = parse(read_all(connection))
         assert body == wanted
 
@@ -299,36 +296,28 @@ def test_events_arrive_as_they_are_sent(wsgi, tmp_path):
 @both
 def test_what_the_standard_allows_works(wsgi, tmp_path):
     server = wsgi()
-    assert get(server, "/app/old")[2] == b"one two three"
-    assert get(server, f"/app/closing?{tmp_path}/closed")[2] == b"part"
+    assert server.get("/app/old")[2] == b"one two three"
+    assert server.get(f"/app/closing?{tmp_path}/closed")[2] == b"part"
     assert (tmp_path / "closed").exists()
-    assert get(server, "/app/replaced")[::2] == (500, b"replaced")
+    assert server.get("/app/replaced")[::2] == (500, b"replaced")
 
 
 @both
 def test_what_fails_is_told_and_seen_to_fail(wsgi):
     server = wsgi()
-    assert get(server, "/app/fails")[0] == 500
+    assert server.get("/app/fails")[0] == 500
     wait_until(lambda: "RuntimeError: on purpose" in server.log, "the traceback")
-    assert get(server, "/app/nothing")[0] == 500
-    status, fields, _ = get(server, "/app/split")
+    assert server.get("/app/nothing")[0] == 500
+    status, fields, _ = server.get("/app/split")
     assert status == 500 and "set-cookie" not in fields
-    with server.connect() as connection:
-        connection.sendall(b"GET /app/fails_late HTTP/1.1\r\nHost: x\r\n\r\n")
-        data = b""
-        try:
-            while part := connection.recv(1 << 16):
-                data += part
-        except ConnectionResetError:
-            pass
-    assert not data.endswith(b"0\r\n\r\n")
+    assert not read_until_cut(server, "/app/fails_late").endswith(b"0\r\n\r\n")
     wait_until(lambda: "the application failed while it wrote" in server.log, "it is told")
-    assert get(server, "/app/")[2] == b"hello"
+    assert server.get("/app/")[2] == b"hello"
 
 
 def test_an_application_that_cannot_be_loaded_is_told_of(wsgi):
     server = wsgi('processes = 1, queue_timeout = "1s"', application="nothing_of_that_name:app")
-    assert get(server, "/app/")[0] in (502, 503)
+    assert server.get("/app/")[0] in (502, 503)
     wait_until(lambda: "ModuleNotFoundError" in server.log, "the reason")
 
 
@@ -336,16 +325,16 @@ def test_an_application_that_cannot_be_loaded_is_told_of(wsgi):
 def test_a_slow_request_holds_up_neither_answers_that_are_ready_nor_other_processes(wsgi, tmp_path):
     server = wsgi("processes = 2")
     for _ in range(50):
-        get(server, "/app/")
+        server.get("/app/")
     gate = tmp_path / "gate"
-    slow = threading.Thread(target=lambda: get(server, f"/app/wait?{gate}"))
+    slow = threading.Thread(target=lambda: server.get(f"/app/wait?{gate}"))
     slow.start()
     began = tmp_path / "gate.began"
     # Those that come within five milliseconds may have been given ahead, and wait behind it.
     wait_until(lambda: began.exists() and time.time() > began.stat().st_mtime + 0.1, "it is slow")
     answers = []
     threads = [
-        threading.Thread(target=lambda: answers.append(get(server, "/app/")[2])) for _ in range(8)
+        threading.Thread(target=lambda: answers.append(server.get("/app/")[2])) for _ in range(8)
     ]
     wait_until(lambda: workers(server), "workers")
     for thread in threads:
@@ -362,25 +351,25 @@ def test_threads_work_at_once(wsgi, tmp_path):
     gate = tmp_path / "gate"
     answers = []
     threads = [
-        threading.Thread(target=lambda: answers.append(get(server, f"/app/wait?{gate}")[0]))
+        threading.Thread(target=lambda: answers.append(server.get(f"/app/wait?{gate}")[0]))
         for _ in range(2)
     ]
     for thread in threads:
         thread.start()
-    assert get(server, "/app/")[2] == b"hello"
+    assert server.get("/app/")[2] == b"hello"
     assert not answers
     gate.touch()
     for thread in threads:
         thread.join()
     assert answers == [200, 200] and len(workers(server)) == 1
-    assert json.loads(get(server, "/app/env")[2])["wsgi"]["wsgi.multithread"] == "True"
+    assert json.loads(server.get("/app/env")[2])["wsgi"]["wsgi.multithread"] == "True"
 
 
 def test_a_host_that_hangs_is_ended_and_replaced(wsgi):
     server = wsgi('processes = 1, first_byte_timeout = "300ms"')
-    before = get(server, "/app/pid")[2]
-    assert get(server, "/app/spin")[0] == 504
-    status, _, after = get(server, "/app/pid")
+    before = server.get("/app/pid")[2]
+    assert server.get("/app/spin")[0] == 504
+    status, _, after = server.get("/app/pid")
     assert status == 200 and after != before
     assert not is_alive(int(before))
 
@@ -395,7 +384,7 @@ def test_a_client_that_leaves_ends_the_answer(wsgi, tmp_path, threads):
         )
         assert connection.recv(100)
     wait_until((tmp_path / "left").exists, "the application hears of it")
-    assert get(server, "/app/")[2] == b"hello"
+    assert server.get("/app/")[2] == b"hello"
 
 
 def test_killed_hosts_are_replaced_and_every_answer_is_right_or_visibly_failed(wsgi):
@@ -443,7 +432,7 @@ def test_hosts_are_replaced_after_their_requests_and_none_is_lost(wsgi):
 
     def ask():
         for _ in range(100):
-            status, _, body = get(server, "/app/pid")
+            status, _, body = server.get("/app/pid")
             pids.add(body)
             if status != 200:
                 bad.append(status)
@@ -464,7 +453,7 @@ def test_hosts_are_replaced_after_their_requests_and_none_is_lost(wsgi):
 )
 def test_the_library_is_used_where_it_can_be(wsgi, threads, wanted):
     server = wsgi(f"processes = 1, threads = {threads}")
-    pid = int(get(server, "/app/pid")[2])
+    pid = int(server.get("/app/pid")[2])
     with open(f"/proc/{pid}/maps") as maps:
         assert ("dunlin_wsgi.abi3.so" in maps.read()) == wanted
     lines = [line for line in server.log.splitlines() if "scripts run as root" not in line]
@@ -475,7 +464,7 @@ def test_the_loops_share_the_hosts(wsgi, serve, tmp_path):
     wsgi().stop()
     text = (tmp_path / "dunlin-0.toml").read_text().replace("threads = 1", "threads = 3", 1)
     server = serve(text=text)
-    pids = {get(server, "/app/pid")[2] for _ in range(40)}
+    pids = {server.get("/app/pid")[2] for _ in range(40)}
     assert len(pids) == 1
     assert server.stop() == 0
     assert not is_alive(int(pids.pop()))
@@ -483,6 +472,6 @@ def test_the_loops_share_the_hosts(wsgi, serve, tmp_path):
 
 def test_a_host_does_not_outlive_a_server_that_was_killed(wsgi):
     server = wsgi()
-    pid = int(get(server, "/app/pid")[2])
+    pid = int(server.get("/app/pid")[2])
     server.process.kill()
     wait_until(lambda: not is_alive(pid), "the host is gone")

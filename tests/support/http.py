@@ -6,11 +6,6 @@ import re
 GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-def get(server, path, *fields, method="GET"):
-    """One request on a connection of its own: status, fields (lower case), body."""
-    return server.get(path, *fields, method=method)
-
-
 def post(server, path, body, *fields, chunked=False):
     """One request with a body: status, fields (lower case), body of the response."""
     head = "".join(f"{field}\r\n" for field in fields)
@@ -21,8 +16,8 @@ def post(server, path, body, *fields, chunked=False):
     return parse(server.exchange(data.encode() + body, 60))
 
 
-def ask(connection):
-    """Requests /a: the status."""
+def request_a(connection):
+    """Requests /a, and returns the status."""
     connection.sendall(GET)
     return read_response(connection)[0]
 
@@ -35,6 +30,17 @@ def read_all(connection):
         if not part:
             return b"".join(parts)
         parts.append(part)
+
+
+def read_until_cut(server, path):
+    """Requests a path: every byte until the server closes or resets the connection."""
+    with server.connect() as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        data = b""
+        with contextlib.suppress(ConnectionResetError):
+            while part := connection.recv(1 << 16):
+                data += part
+    return data
 
 
 def read_response(connection, buffer=b""):

@@ -7,9 +7,9 @@
 import hashlib
 import socket
 import struct
-import threading
 
 from support.scripts import script
+from support.stub import StubServer
 
 KINDS = ["cgi", "warm", "rte", "cgiplus", "fastcgi", "scgi", "uwsgi", "wsgi", "asgi", "psgi"]
 # The kinds whose processes the server starts.
@@ -135,22 +135,17 @@ if ($query === 'mask') {
 '''
 
 
-class Worker:
+class Worker(StubServer):
     """An SCGI or uWSGI server that takes any number of connections at once."""
 
     def __init__(self, path, kind):
         self.kind = kind
         self.answer = {}
         exec(ANSWER, self.answer)
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(str(path))
-        self.listener.listen(256)
-        threading.Thread(target=self.run, daemon=True).start()
-
-    def run(self):
-        while True:
-            connection, _ = self.listener.accept()
-            threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(path))
+        listener.listen(256)
+        super().__init__(listener)
 
     def variables(self, stream):
         if self.kind == "uwsgi":

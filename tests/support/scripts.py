@@ -1,6 +1,9 @@
 """Scripts that several tests use."""
 
-from support.http import dechunk, read_all
+import hashlib
+import os
+
+from support.http import dechunk, post, read_all
 
 HELLO = "printf 'Content-Type: text/plain\\n\\nhello'\n"
 
@@ -26,8 +29,15 @@ def script(directory, name, text):
     return path
 
 
+def assert_an_upload_arrives(server, path, megabytes, chunked):
+    """Sends a body of random bytes to a script that responds with its SHA-256."""
+    body = os.urandom(1 << 20) * megabytes
+    digest = hashlib.sha256(body).hexdigest().encode()
+    assert post(server, path, body, chunked=chunked)[2] == digest
+
+
 def assert_events_arrive_as_they_are_sent(server, path, folder):
-    """Of a script that sends event 0, 1 and 2, each once `gate0` and so on stands in the folder."""
+    """Requests a script that sends event 0, event 1 once the file `gate0` exists in the folder, and so on."""
     with server.connect() as connection:
         connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
         seen = b""
