@@ -28,5 +28,6 @@ pub mod self_test;
 pub mod show;
 pub mod silence;
 pub mod time;
+pub mod units;
 pub mod verdict;
 pub mod verify;

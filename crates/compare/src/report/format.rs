@@ -1,5 +1,7 @@
 //! Formatting of figures.
 
+use dunlin_load::units::{scale_bytes, thousands};
+
 use crate::statistics::Estimate;
 
 /// Formats a value in its unit with three significant digits.
@@ -19,7 +21,7 @@ pub(super) fn unit(unit: &str) -> String {
 fn number(value: f64) -> String {
     let size = value.abs();
     match size {
-        _ if size >= 1000.0 => thousands(value),
+        _ if size >= 1000.0 => thousands(&format!("{value:.0}")),
         _ if size >= 100.0 => format!("{value:.0}"),
         _ if size >= 10.0 => format!("{value:.1}"),
         _ if size >= 1.0 => format!("{value:.2}"),
@@ -28,26 +30,9 @@ fn number(value: f64) -> String {
     }
 }
 
-fn thousands(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) && !text.ends_with('-') {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 fn bytes(value: f64) -> String {
-    let units = ["B", "kB", "MB", "GB", "TB"];
-    let (mut value, mut unit) = (value, 0);
-    while value >= 1000.0 && unit + 1 < units.len() {
-        value /= 1000.0;
-        unit += 1;
-    }
-    format!("{} {}", number(value), units[unit])
+    let (value, unit) = scale_bytes(value);
+    format!("{} {unit}", number(value))
 }
 
 /// Formats the interval of an estimate.

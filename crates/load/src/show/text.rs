@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use crate::outcome::{ErrorKind, Latency, Outcome, ProcessUse, Search, Unfinished};
 use crate::plan::Model;
+use crate::units::{scale_bytes, thousands};
 
 /// Formats an outcome as text.
 #[must_use]
@@ -157,8 +158,13 @@ fn process(text: &mut String, name: &str, p: &ProcessUse) -> std::fmt::Result {
     let share = p.cpu_share * 100.0;
     let memory = bytes(p.memory_bytes as f64);
     row(text, name, &cpu, &format!("{name_of}, {share:.0} % of its processors, {memory}"))?;
-    let (asked, forced) = (count(p.voluntary_switches), count(p.involuntary_switches));
-    row(text, "", "", &format!("context switches: {asked} voluntary, {forced} involuntary"))
+    let (voluntary, involuntary) = (count(p.voluntary_switches), count(p.involuntary_switches));
+    row(
+        text,
+        "",
+        "",
+        &format!("context switches: {voluntary} voluntary, {involuntary} involuntary"),
+    )
 }
 
 fn found(text: &mut String, search: &Search) -> std::fmt::Result {
@@ -247,26 +253,15 @@ fn number(value: f64) -> String {
 
 /// Formats a number with thousands separators.
 fn count(value: u64) -> String {
-    let digits = value.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    thousands(&value.to_string())
 }
 
 /// Formats bytes in decimal units: 1 MB is a million bytes.
 fn bytes(value: f64) -> String {
-    let units = ["B", "kB", "MB", "GB", "TB"];
-    let (mut value, mut unit) = (value, 0);
-    while value >= 1000.0 && unit + 1 < units.len() {
-        value /= 1000.0;
-        unit += 1;
+    match scale_bytes(value) {
+        (value, "B") => format!("{value:.0} B"),
+        (value, unit) => format!("{value:.1} {unit}"),
     }
-    if unit == 0 { format!("{value:.0} B") } else { format!("{value:.1} {}", units[unit]) }
 }
 
 #[cfg(test)]
