@@ -5,12 +5,12 @@ use dunlin_http::http1::{BodyEvent, Connection, Persistence, leading_empty_lines
 use dunlin_http::{FieldName, Head, Limits, Request};
 use proptest::prelude::*;
 
-/// What a connection made of its input.
+/// Requests and the error that a connection reads from its input.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct Read {
     /// Method, target, body and persistence of each request.
     requests: Vec<(String, String, String, Persistence)>,
-    refused: Option<u16>,
+    rejected: Option<u16>,
 }
 
 /// Feeds `input` in pieces that end at `cuts`.
@@ -27,8 +27,8 @@ fn read_in_pieces(input: &[u8], cuts: &[usize], limits: &Limits) -> Read {
         loop {
             if in_body {
                 match connection.body(&pending) {
-                    Err(refusal) => {
-                        read.refused = Some(refusal.status);
+                    Err(error) => {
+                        read.rejected = Some(error.status);
                         return read;
                     }
                     Ok((used, event)) => {
@@ -55,8 +55,8 @@ fn read_in_pieces(input: &[u8], cuts: &[usize], limits: &Limits) -> Read {
                 break;
             }
             match connection.head(&pending, limits, &mut head) {
-                Err(refusal) => {
-                    read.refused = Some(refusal.status);
+                Err(error) => {
+                    read.rejected = Some(error.status);
                     return read;
                 }
                 Ok(None) => break,
@@ -78,7 +78,7 @@ fn read_in_pieces(input: &[u8], cuts: &[usize], limits: &Limits) -> Read {
     read
 }
 
-/// In one piece, and the same whichever way it is split in two, and byte by byte.
+/// Reads the input in one piece, at every split in two, and byte by byte: the results must be equal.
 fn read(input: &[u8]) -> Read {
     let limits = Limits::default();
     let whole = read_in_pieces(input, &[], &limits);
@@ -92,17 +92,17 @@ fn read(input: &[u8]) -> Read {
 }
 
 #[track_caller]
-fn refused(input: &[u8], status: u16) {
+fn rejected(input: &[u8], status: u16) {
     let read = read(input);
     let text = String::from_utf8_lossy(input).into_owned();
-    assert_eq!(read.refused, Some(status), "{text:?}");
+    assert_eq!(read.rejected, Some(status), "{text:?}");
     assert!(read.requests.is_empty(), "{text:?} was served all the same");
 }
 
 #[track_caller]
 fn served(input: &[u8], expected: &[(&str, &str, &str)]) -> Vec<Persistence> {
     let read = read(input);
-    assert_eq!(read.refused, None, "{:?}", String::from_utf8_lossy(input));
+    assert_eq!(read.rejected, None, "{:?}", String::from_utf8_lossy(input));
     let got: Vec<_> =
         read.requests.iter().map(|r| (r.0.as_str(), r.1.as_str(), r.2.as_str())).collect();
     assert_eq!(got, expected);
@@ -162,7 +162,7 @@ fn empty_lines_before_a_request_are_dropped() {
 }
 
 #[test]
-fn what_could_be_read_in_two_ways_is_refused() {
+fn ambiguous_messages_are_rejected() {
     for fields in [
         "Content-Length: 3\r\nTransfer-Encoding: chunked",
         "Transfer-Encoding: chunked\r\nContent-Length: 3",
@@ -209,20 +209,20 @@ fn what_could_be_read_in_two_ways_is_refused() {
     ] {
         let message = format!("POST / HTTP/1.1\r\nHost: x\r\n{fields}\r\n\r\n");
         // \u{80} is two bytes in UTF-8, neither of which a name may hold.
-        refused(message.as_bytes(), 400);
+        rejected(message.as_bytes(), 400);
     }
-    refused(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", 501);
-    refused(b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", 400);
+    rejected(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", 501);
+    rejected(b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", 400);
 }
 
 #[test]
-fn a_host_is_needed_once_and_well_formed() {
-    refused(b"GET / HTTP/1.1\r\n\r\n", 400);
-    refused(b"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", 400);
-    refused(b"GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n", 400);
-    refused(b"GET / HTTP/1.1\r\nHost: u@a\r\n\r\n", 400);
-    refused(b"GET / HTTP/1.1\r\nHost: a b\r\n\r\n", 400);
-    refused(b"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", 400);
+fn exactly_one_well_formed_host_is_required() {
+    rejected(b"GET / HTTP/1.1\r\n\r\n", 400);
+    rejected(b"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", 400);
+    rejected(b"GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n", 400);
+    rejected(b"GET / HTTP/1.1\r\nHost: u@a\r\n\r\n", 400);
+    rejected(b"GET / HTTP/1.1\r\nHost: a b\r\n\r\n", 400);
+    rejected(b"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", 400);
     for version in ["1.0", "1.1"] {
         for host in [
             "",
@@ -251,7 +251,7 @@ fn a_host_is_needed_once_and_well_formed() {
             "a#b",
             "\u{e4}",
         ] {
-            refused(format!("GET / HTTP/{version}\r\nHost: {host}\r\n\r\n").as_bytes(), 400);
+            rejected(format!("GET / HTTP/{version}\r\nHost: {host}\r\n\r\n").as_bytes(), 400);
         }
         for host in [
             "a", "a.", "A:80", "a:", "a:00080", "[::1]", "[::1]:80", "[v1.a:b]", "a%20b", "%61:1",
@@ -280,7 +280,7 @@ fn fields_of(message: &str, head: &mut Head) -> String {
 }
 
 #[test]
-fn the_authority_of_an_absolute_target_takes_the_place_of_host() {
+fn the_authority_of_an_absolute_target_replaces_host() {
     let mut head = Head::default();
     for (message, fields) in [
         ("GET http://a.test/x HTTP/1.1\r\nHost: evil.test\r\nA: b\r\n\r\n", "Host=a.test A=b"),
@@ -302,9 +302,9 @@ fn the_authority_of_an_absolute_target_takes_the_place_of_host() {
         assert_eq!(fields_of(message, &mut head), fields, "{message:?} behind others");
     }
     // Host has to be there and well-formed all the same (RFC 9112 §3.2).
-    refused(b"GET http://a.test/ HTTP/1.1\r\n\r\n", 400);
-    refused(b"GET http://a.test/ HTTP/1.1\r\nHost: a b\r\n\r\n", 400);
-    refused(b"GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\nHost: a.test\r\n\r\n", 400);
+    rejected(b"GET http://a.test/ HTTP/1.1\r\n\r\n", 400);
+    rejected(b"GET http://a.test/ HTTP/1.1\r\nHost: a b\r\n\r\n", 400);
+    rejected(b"GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\nHost: a.test\r\n\r\n", 400);
 }
 
 #[test]
@@ -325,14 +325,14 @@ fn request_lines_have_one_form() {
         "HTTP/1.1",
         "GET HTTP/1.1",
     ] {
-        refused(format!("{line}\r\nHost: x\r\n\r\n").as_bytes(), 400);
+        rejected(format!("{line}\r\nHost: x\r\n\r\n").as_bytes(), 400);
     }
-    refused(b"GET / HTTP/2.0\r\nHost: x\r\n\r\n", 505);
-    refused(b"GET / HTTP/0.9\r\nHost: x\r\n\r\n", 505);
-    refused(b"GET / HTTP/1.1\nHost: x\n\n", 400);
-    refused(b"GET / HTTP/1.1\r\nHost: x\n\r\n", 400);
-    refused(b"\nGET / HTTP/1.1\r\nHost: x\r\n\r\n", 400);
-    refused(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400);
+    rejected(b"GET / HTTP/2.0\r\nHost: x\r\n\r\n", 505);
+    rejected(b"GET / HTTP/0.9\r\nHost: x\r\n\r\n", 505);
+    rejected(b"GET / HTTP/1.1\nHost: x\n\n", 400);
+    rejected(b"GET / HTTP/1.1\r\nHost: x\n\r\n", 400);
+    rejected(b"\nGET / HTTP/1.1\r\nHost: x\r\n\r\n", 400);
+    rejected(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400);
 }
 
 #[test]
@@ -370,14 +370,14 @@ fn chunks_are_strict() {
     ] {
         let message = format!("{head}{body}");
         let read = read(message.as_bytes());
-        assert_eq!(read.refused, Some(400), "{body:?}");
+        assert_eq!(read.rejected, Some(400), "{body:?}");
         assert_eq!(read.requests.len(), 1, "{body:?}");
     }
     for endless in ["1;", "1;a=", "1;a=\"", "1 "] {
         let filler = if endless == "1 " { " " } else { "x" };
         let endless = format!("{head}{endless}{}", filler.repeat(20_000));
         let read = read_in_pieces(endless.as_bytes(), &[], &Limits::default());
-        assert_eq!(read.refused, Some(431));
+        assert_eq!(read.rejected, Some(431));
     }
 }
 
@@ -460,17 +460,17 @@ fn chunk_extensions_keep_to_their_grammar() {
         for chunk in ["1{}\r\na\r\n0\r\n\r\n", "0{}\r\n\r\n"] {
             let body = chunk.replace("{}", extension);
             let read = read(format!("{head}{body}").as_bytes());
-            assert_eq!(read.refused, Some(400), "{body:?}");
+            assert_eq!(read.rejected, Some(400), "{body:?}");
             assert_eq!(read.requests.len(), 1, "{body:?}");
         }
     }
     let endless = format!("{head}1;{}", "x".repeat(20_000));
     let read = read_in_pieces(endless.as_bytes(), &[], &Limits::default());
-    assert_eq!(read.refused, Some(431));
+    assert_eq!(read.rejected, Some(431));
 }
 
 #[test]
-fn limits_hold_whether_or_not_the_message_ends() {
+fn limits_apply_to_complete_and_incomplete_messages() {
     let limits = Limits { head_size: 1024, target_size: 256, fields: 5 };
     let long_target = format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(300));
     let endless_target = format!("GET /{}", "a".repeat(400));
@@ -489,13 +489,13 @@ fn limits_hold_whether_or_not_the_message_ends() {
         let every: Vec<usize> = (0..message.len()).collect();
         for cuts in [&[][..], &every] {
             let read = read_in_pieces(message.as_bytes(), cuts, &limits);
-            assert_eq!(read.refused, status, "{message}");
+            assert_eq!(read.rejected, status, "{message}");
         }
     }
 }
 
 #[test]
-fn expectations_are_known_or_refused() {
+fn unknown_expectations_are_rejected() {
     let mut connection = Connection::default();
     let mut head = Head::default();
     let message =
@@ -504,21 +504,21 @@ fn expectations_are_known_or_refused() {
     assert_eq!(length, Some(message.len()));
     assert!(connection.expects_continue());
     assert_eq!(connection.body(b"abc"), Ok((3, BodyEvent::Data(b"abc"))));
-    assert!(!connection.expects_continue(), "the body came without being asked for");
-    refused(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: more\r\n\r\n", 417);
+    assert!(!connection.expects_continue(), "the body came before a 100 response");
+    rejected(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: more\r\n\r\n", 417);
 }
 
 #[test]
-fn what_is_not_http_is_refused_at_once_however_it_arrives() {
+fn input_that_is_not_http_is_rejected_at_every_split() {
     let limits = Limits::default();
     for cuts in [&[][..], &[1], &[1, 2, 3]] {
         let read = read_in_pieces(b"abc\0", cuts, &limits);
-        assert_eq!(read, Read { requests: Vec::new(), refused: Some(400) }, "cut at {cuts:?}");
+        assert_eq!(read, Read { requests: Vec::new(), rejected: Some(400) }, "cut at {cuts:?}");
     }
 }
 
 #[test]
-fn fields_are_found_by_name_in_any_case_and_all_lines() {
+fn fields_are_found_by_name_in_any_case_and_on_every_line() {
     let message = b"GET / HTTP/1.1\r\nhost: x\r\nACCEPT:\t text/html \r\nX: 1\r\naccept: b\r\n\r\n";
     let mut head = Head::default();
     Connection::default().head(message, &Limits::default(), &mut head).unwrap();
@@ -532,7 +532,7 @@ fn fields_are_found_by_name_in_any_case_and_all_lines() {
 
 proptest! {
     #[test]
-    fn how_the_bytes_are_split_never_matters(
+    fn every_split_gives_the_same_result(
         parts in proptest::collection::vec(prop_oneof![
             Just("GET /a HTTP/1.1\r\n"), Just("POST /b HTTP/1.1\r\n"), Just("Host: x\r\n"),
             Just("Content-Length: 3\r\n"), Just("Transfer-Encoding: chunked\r\n"), Just("\r\n"),
@@ -550,7 +550,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_read_before_never_matters(
+    fn earlier_requests_do_not_change_the_result(
         heads in proptest::collection::vec((
             prop_oneof![
                 Just("GET /a HTTP/1.1\r\n"), Just("POST /longer HTTP/1.0\r\n"), Just("GET  / HTTP/1.1\r\n"),
@@ -581,7 +581,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_do_harm(input: Vec<u8>) {
+    fn any_bytes_are_safe(input: Vec<u8>) {
         read_in_pieces(&input, &[], &Limits::default());
     }
 }

@@ -5,7 +5,7 @@ use dunlin_http::http1::client::{Connection, Event, Malformed};
 use dunlin_http::{BodySize, FieldLines, RequestHead};
 use proptest::prelude::*;
 
-/// What a client makes of the bytes that a server sends.
+/// Events that a client reads from the bytes of a server.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct Read {
     interim: Vec<u16>,
@@ -134,8 +134,8 @@ fn a_switch_of_protocols_leaves_the_bytes_to_the_other_one() {
     let tunnel = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nother";
     let read = read_always("CONNECT", tunnel, false).unwrap();
     assert_eq!((read.status, &*read.rest), (200, &b"other"[..]));
-    let refused = b"HTTP/1.1 403 No\r\nContent-Length: 2\r\n\r\nno";
-    assert_eq!(read_always("CONNECT", refused, false).unwrap().body, b"no");
+    let rejected = b"HTTP/1.1 403 No\r\nContent-Length: 2\r\n\r\nno";
+    assert_eq!(read_always("CONNECT", rejected, false).unwrap().body, b"no");
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn one_request_is_under_way_at_a_time() {
     let get = RequestHead::new("GET", "a", "/");
     connection.send_head(&get, BodySize::Empty, &mut Vec::new()).unwrap();
     assert!(connection.send_head(&get, BodySize::Empty, &mut Vec::new()).is_err());
-    // A response before the end of the request leaves a connection that is of no more use.
+    // A response before the end of the request leaves a connection that cannot be reused.
     let mut connection = Connection::default();
     connection.send_head(&get, BodySize::Known(9), &mut Vec::new()).unwrap();
     let input = b"HTTP/1.1 413 No\r\nContent-Length: 0\r\n\r\n";
@@ -233,7 +233,7 @@ fn one_request_is_under_way_at_a_time() {
 }
 
 proptest! {
-    /// Whatever a server sends, and however it arrives, the client neither panics nor reads it in two ways.
+    /// For any bytes at any split, the client does not panic and reads the same events.
     #[test]
     fn any_bytes_are_read_in_one_way(
         parts in proptest::collection::vec(

@@ -15,7 +15,7 @@ struct Server {
 }
 
 impl Server {
-    /// One that has sent its settings.
+    /// A server that has sent its settings.
     fn new(settings: &[(u16, u32)]) -> Self {
         let mut server = Self::default();
         frame::write_settings(settings, &mut server.bytes);
@@ -50,7 +50,7 @@ impl Server {
 const END: u8 = flag::END_STREAM;
 const OK: &[(&str, &str)] = &[(":status", "200")];
 
-/// What a client has seen, one line for each event; data of the same stream is joined.
+/// The events of a client, one line each; data of the same stream is joined.
 type Seen = Vec<String>;
 
 /// Feeds `input` in pieces of `size` bytes.
@@ -137,7 +137,7 @@ fn exchange(methods: &[&str], server: &Server) -> (Seen, Result<(), ConnectionEr
 }
 
 #[test]
-fn responses_of_several_streams_are_told_apart() {
+fn responses_of_several_streams_are_separated() {
     let mut server = Server::new(&[]);
     server
         .headers(1, &[(":status", "103"), ("link", "</a>")], 0)
@@ -235,7 +235,7 @@ fn bodies_have_the_announced_length() {
 }
 
 #[test]
-fn what_breaks_the_connection_ends_it() {
+fn connection_errors_end_the_connection() {
     let fails = |build: &dyn Fn(&mut Server)| {
         let mut server = Server::new(&[]);
         build(&mut server);
@@ -414,7 +414,7 @@ fn the_servers_limit_of_streams_and_its_goaway_hold() {
 }
 
 #[test]
-fn a_reset_stream_says_whether_it_was_processed() {
+fn a_reset_reports_whether_the_request_was_processed() {
     for (code, is_unprocessed) in [(ErrorCode::RefusedStream, true), (ErrorCode::Cancel, false)] {
         let mut server = Server::new(&[]);
         frame::write_reset(1, code, &mut server.bytes);
@@ -426,7 +426,7 @@ fn a_reset_stream_says_whether_it_was_processed() {
 }
 
 #[test]
-fn frames_of_a_stream_that_was_given_up_are_dropped() {
+fn frames_of_a_cancelled_stream_are_dropped() {
     let mut out = Vec::new();
     let mut connection = Connection::new(&mut out);
     let id = connection.open(&get(), "http", BodySize::Empty, &mut out).unwrap();

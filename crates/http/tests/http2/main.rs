@@ -1,0 +1,10 @@
+//! The HTTP/2 engine without sockets: any input, in one piece and split at every byte.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod errors;
+mod flow_control;
+mod limits;
+mod requests;
+mod responses;
+mod splitting;
+mod support;
