@@ -10,7 +10,7 @@ test *arguments:
     ./test {{arguments}}
 
 figures *rows="keepalive-1k":
-    cargo build --profile dist -p dunlin -p floor
+    cargo build --profile dist -p dunlin -p baseline
     benches/figures.py {{rows}}
 
 book:

@@ -1,18 +1,17 @@
 #!/usr/bin/env python3
-"""Takes the figures of the README side by side on this machine.
+"""Measures the figures of the README side by side on this machine.
 
     benches/figures.py ROW... [--rounds 5] [--seconds 2] [--json FILE]
 
 Rows: keepalive-1k random-1k pipeline-10 sizes churn cache-off access-log idle-memory first-byte
-scaling gates metrics slowloris http2 tls handshakes cgi cgiplus php wsgi load, or all. The server has processor 0,
-the load processor 1; rounds are interleaved in a random order; medians are printed. A run during which a virtual
-machine lost its processors to others is made again. What is served is compared with the file before anything is timed, and
-a run with any error counts as none.
+scaling checks metrics slowloris http2 tls handshakes cgi cgiplus php wsgi load, or all. The server has processor 0,
+the load processor 1; rounds are interleaved in a random order; medians are printed. A run during which the host of a
+virtual machine gave its processors to other guests is repeated. The responses are compared with the files before the first
+run. A run with an error does not count.
 """
 
 import argparse
 import hashlib
-import http.client
 import json
 import os
 import platform
@@ -35,13 +34,14 @@ SIZES = {"0": 0, "1k": 1024, "16k": 16384, "64k": 65536, "4m": 4 << 20}
 OTHERS = ["nginx", "h2o", "lighttpd", "apache2", "caddy"]
 
 
-# Of a second, what the host of a virtual machine may have taken for others before a run is made again, and how
-# often one is made at most.
-STOLEN, TRIES = 0.02, 5
+# The share of processor time that the host may give to other guests before a run is repeated.
+MAX_STOLEN = 0.02
+# The number of runs until the least disturbed one counts.
+TRIES = 5
 
 
 def stolen():
-    """Seconds that the host has taken from the processors, together."""
+    """Seconds that the host has given to other guests, of all processors."""
     return int(Path("/proc/stat").read_text().split(None, 9)[8]) / os.sysconf("SC_CLK_TCK")
 
 
@@ -74,10 +74,10 @@ class Bench:
         status, body = server.get(path)
         expected = (self.root / path.lstrip("/")).read_bytes()
         if status != 200 or hashlib.sha256(body).digest() != hashlib.sha256(expected).digest():
-            raise RuntimeError(f"{server.name} answers {path} wrongly: {status}")
+            raise RuntimeError(f"{server.name} sends a wrong response to {path}: {status}")
 
     def wrk(self, server, path, connections, script=None, fields=()):
-        """One run: requests a second, and server processor time per request in microseconds."""
+        """One run: requests per second, and processor time of the server per request in microseconds."""
         command = ["taskset", "-c", "1", "wrk", "-t1", f"-c{connections}", f"-d{self.options.seconds}s"]
         for field in fields:
             command += ["-H", field]
@@ -95,14 +95,14 @@ class Bench:
         rate = float(re.search(r"Requests/sec:\s+([\d.]+)", out)[1])
         return rate, cpu / requests * 1e6
 
-    def rounds(self, contestants, run):
-        """Runs every contestant in each round, in a random order; medians by name."""
-        samples = {name: [] for name in contestants}
+    def rounds(self, subjects, run):
+        """Runs every server in each round, in a random order. Returns medians by name."""
+        samples = {name: [] for name in subjects}
         for _ in range(self.options.rounds):
-            order = list(contestants)
+            order = list(subjects)
             self.random.shuffle(order)
             for name in order:
-                sample = self.undisturbed(lambda: run(name, contestants[name]))
+                sample = self.undisturbed(lambda: run(name, subjects[name]))
                 if sample:
                     samples[name].append(sample)
         return {
@@ -118,29 +118,28 @@ class Bench:
         }
 
     def undisturbed(self, run):
-        """One run, made again while another guest of a virtual machine's host took the processors meanwhile; of
-        those that were all disturbed, the one that was least."""
+        """Repeats a run while other guests of the host took processor time during it. Returns the least disturbed run."""
         least = None
         for _ in range(TRIES):
             before, began = stolen(), time.monotonic()
             sample = run()
             share = (stolen() - before) / (time.monotonic() - began)
-            self.disturbed += share > STOLEN
+            self.disturbed += share > MAX_STOLEN
             if sample and (least is None or share < least[0]):
                 least = share, sample
-            if share <= STOLEN:
+            if share <= MAX_STOLEN:
                 break
         return least and least[1]
 
     def race(self, title, names, path, connections, variants=None, **load):
-        """Races servers with wrk, all at one path."""
+        """Measures servers with wrk, all at one path."""
         variants = variants or {name: (name, {}) for name in names}
         call = {key: load[key] for key in ("script", "fields") if key in load}
         check = lambda _, server: self.verify(server, load.get("check", path))
         return self.compete(title, variants, check, lambda _, server: self.wrk(server, path, connections, **call))
 
     def compete(self, title, variants, check, run):
-        """Starts the servers, checks what they answer, lets each run in turn, and prints the table."""
+        """Starts the servers, checks their responses, measures each in turn, and prints the table."""
         running = {}
         try:
             for label, (name, variant) in variants.items():
@@ -168,27 +167,26 @@ class Bench:
         sys.stdout.flush()
         self.results[title] = result
 
-    def judge(self, what, value, good, target):
+    def assess(self, what, value, good, target):
         print(f"\n{what}: **{value:.3f}** ({'reached' if good else 'SHORT OF'} {target})")
-        self.results.setdefault("judged", {})[what] = {"value": value, "good": good, "target": target}
+        self.results.setdefault("assessed", {})[what] = {"value": value, "good": good, "target": target}
 
     # -- rows ---------------------------------------------------------------------------------
 
     def keepalive_1k(self):
-        r = self.race("1 KB, 32 connections kept", ["floor", "dunlin", *OTHERS], "/1k.bin", 32)
-        if "floor" in r:
-            ratio = r["dunlin"]["cpu_us"] / r["floor"]["cpu_us"]
-            self.judge("CPU against the floor", ratio, ratio <= 1.10, "≤ 1.10")
+        r = self.race("1 KB, 32 connections kept", ["baseline", "dunlin", *OTHERS], "/1k.bin", 32)
+        if "baseline" in r:
+            ratio = r["dunlin"]["cpu_us"] / r["baseline"]["cpu_us"]
+            self.assess("CPU against the baseline", ratio, ratio <= 1.10, "≤ 1.10")
         ratio = r["dunlin"]["cpu_us"] / r["nginx"]["cpu_us"]
-        self.judge("CPU against nginx", ratio, ratio <= 0.75, "≤ 0.75")
+        self.assess("CPU against nginx", ratio, ratio <= 0.75, "≤ 0.75")
         ratio = r["dunlin"]["rate"] / r["nginx"]["rate"]
-        self.judge("requests/s against nginx", ratio, ratio >= 1.25, "≥ 1.25")
+        self.assess("requests/s against nginx", ratio, ratio >= 1.25, "≥ 1.25")
 
     def random_1k(self):
-        """One file of 1 KB and 1,000 of them, and the same of the floor, which is what the processor's caches take.
+        """One file of 1 KB against 1,000 of them, and the same for the baseline, which shows the cost of cache misses.
 
-        The client has the same work in both cases: what it does not do for the server, the server would
-        seem to do in longer pauses."""
+        The client does the same work in both cases: with less of it, the server would have other pauses."""
         def script(name, path):
             file = self.folder / f"{name}.lua"
             file.write_text(
@@ -200,14 +198,14 @@ class Bench:
         one, many = script("one", '"/many/0.bin?" .. n'), script("many", '"/many/" .. n .. ".bin?0"')
         running = {
             "dunlin": self.start("dunlin"),
-            "floor": self.start("floor"),
-            "floor of many": self.start("floor", copies=1000),
+            "baseline": self.start("baseline"),
+            "baseline, copies": self.start("baseline", copies=1000),
         }
         kinds = {
             "dunlin, one file": (running["dunlin"], one),
             "dunlin, 1,000 files": (running["dunlin"], many),
-            "floor, one answer": (running["floor"], one),
-            "floor, 1,000 copies of it": (running["floor of many"], many),
+            "baseline, one response": (running["baseline"], one),
+            "baseline, 1,000 copies of it": (running["baseline, copies"], many),
         }
         try:
             self.verify(running["dunlin"], "/many/7.bin")
@@ -219,12 +217,12 @@ class Bench:
                 server.stop()
         self.table("1 KB, 1,000 files at random against one file", r)
         ratio = r["dunlin, 1,000 files"]["cpu_us"] / r["dunlin, one file"]["cpu_us"]
-        self.judge("CPU, 1,000 files against one", ratio, ratio <= 1.05, "≤ 1.05")
-        floor = r["floor, 1,000 copies of it"]["cpu_us"] / r["floor, one answer"]["cpu_us"]
-        self.judge("the same against what it is for the floor", ratio / floor, ratio / floor <= 1.05, "≤ 1.05")
+        self.assess("CPU, 1,000 files against one", ratio, ratio <= 1.05, "≤ 1.05")
+        baseline = r["baseline, 1,000 copies of it"]["cpu_us"] / r["baseline, one response"]["cpu_us"]
+        self.assess("the same relative to the baseline", ratio / baseline, ratio / baseline <= 1.05, "≤ 1.05")
 
     def ten_at_once(self):
-        """The script by which wrk sends ten requests at once."""
+        """A script that makes wrk send ten requests at once."""
         lua = self.folder / "pipeline.lua"
         lua.write_text(
             'init = function(args) local r = {} for i = 1, 10 do r[i] = wrk.format("GET", "/1k.bin") end '
@@ -234,10 +232,10 @@ class Bench:
 
     def pipeline_10(self):
         lua = self.ten_at_once()
-        names = ["floor", "dunlin", "h2o", "nginx", "lighttpd"]
+        names = ["baseline", "dunlin", "h2o", "nginx", "lighttpd"]
         r = self.race("10 pipelined requests, 1 KB, 32 connections", names, "/1k.bin", 32, script=lua)
         ratio = r["h2o"]["cpu_us"] / r["dunlin"]["cpu_us"]
-        self.judge("requests per CPU second against H2O, pipelined", ratio, ratio >= 4, "≥ 4")
+        self.assess("requests per CPU second against H2O, pipelined", ratio, ratio >= 4, "≥ 4")
 
     def sizes(self):
         for size in ("0", "16k", "64k", "4m"):
@@ -247,16 +245,16 @@ class Bench:
                 best = min(v["cpu_us"] for name, v in r.items() if name != "dunlin")
                 ratio = best / r["dunlin"]["cpu_us"]
                 what = f"requests per CPU second against the best other, {title}"
-                self.judge(what, ratio, ratio >= 1, "≥ 1")
+                self.assess(what, ratio, ratio >= 1, "≥ 1")
 
     def churn(self):
         close = {"fields": ["Connection: close"]}
         r = self.race("a connection for each request, 1 KB", ["dunlin", "nginx"], "/1k.bin", 32, **close)
         ratio = r["nginx"]["cpu_us"] / r["dunlin"]["cpu_us"]
-        self.judge("requests per CPU second against nginx, new connections", ratio, ratio >= 1, "≥ 1")
+        self.assess("requests per CPU second against nginx, new connections", ratio, ratio >= 1, "≥ 1")
 
     def cache_off(self):
-        """Beside nginx that does the same: sends the file's own pages, or a copy that cannot change."""
+        """Against nginx with the same setting: sendfile, or a copy of the file."""
         ways = {"copied": False, "sendfile": True}
         variants = {
             f"{name}, {way}": (name, {"cache": False, "sendfile": sendfile})
@@ -268,7 +266,7 @@ class Bench:
             for way in ways:
                 ratio = r[f"nginx, {way}"]["cpu_us"] / r[f"dunlin, {way}"]["cpu_us"]
                 what = f"requests per CPU second against nginx, cache off, {path}, {way}"
-                self.judge(what, ratio, ratio >= 1, "≥ 1")
+                self.assess(what, ratio, ratio >= 1, "≥ 1")
 
     def access_log(self):
         variants = {
@@ -279,9 +277,9 @@ class Bench:
         }
         r = self.race("access log, 1 KB, 32 connections", [], "/1k.bin", 32, variants)
         ratio = 1 - r["dunlin, log off"]["cpu_us"] / r["dunlin, log on"]["cpu_us"]
-        self.judge("loss of requests per CPU second by the log", ratio, ratio <= 0.08, "≤ 0.08")
+        self.assess("loss of requests per CPU second by the log", ratio, ratio <= 0.08, "≤ 0.08")
         ratio = 1 - r["dunlin, log on"]["rate"] / r["dunlin, log off"]["rate"]
-        self.judge("loss of requests/s by the log", ratio, ratio <= 0.08, "≤ 0.08")
+        self.assess("loss of requests/s by the log", ratio, ratio <= 0.08, "≤ 0.08")
 
     def idle_memory(self):
         resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
@@ -294,15 +292,15 @@ class Bench:
                 self.results[f"idle memory, {kind}, {name}"] = each
                 if name == "dunlin" and kind in targets:
                     target, bound = targets[kind]
-                    self.judge(f"bytes of an idle connection, {kind}", each, each <= bound, target)
+                    self.assess(f"bytes of an idle connection, {kind}", each, each <= bound, target)
 
     def idle_bytes(self, name, kind, count):
-        """Memory of each of so many connections that have had one answer."""
+        """Memory per idle connection, of `count` connections that have received one response."""
         server = self.start(name, tls=self.certificate())
         held = []
         try:
             self.verify(server, "/1k.bin")
-            # What is made once, and not for each, is there after the first few.
+            # The first connections include allocations that later ones share.
             for n in range(300):
                 held.append(idle.connect(server, kind, n))
             time.sleep(1.5)
@@ -335,10 +333,10 @@ class Bench:
             server.stop()
         median = statistics.median(times)
         print(f"\n### start to first byte\n\nmedian {median:.1f} ms, worst {max(times):.1f} ms of {len(times)}")
-        self.judge("milliseconds from start to first byte", median, median <= 20, "≤ 20")
+        self.assess("milliseconds from start to first byte", median, median <= 20, "≤ 20")
 
     def scaling(self):
-        """Futex calls while two loops serve: a lock on the way would show as waiting."""
+        """Futex calls while two workers serve: contention on a lock would appear as waiting."""
         server = self.start("dunlin", threads=2)
         try:
             for task in Path(f"/proc/{server.process.pid}/task").iterdir():
@@ -353,15 +351,15 @@ class Bench:
             calls = trace.communicate()[1]
             requests = int(re.search(r"(\d+) requests in", out)[1])
             futex = sum(int(m) for m in re.findall(r"(\d+)\s+(?:\d+\s+)?futex$", calls, re.M))
-            print(f"\n### two loops, system calls while {requests:,} requests were served\n\n```\n{calls.strip()}\n```")
-            self.judge("futex calls per request", futex / requests, futex / requests < 0.001, "< 0.001")
+            print(f"\n### two workers, system calls while {requests:,} requests were served\n\n```\n{calls.strip()}\n```")
+            self.assess("futex calls per request", futex / requests, futex / requests < 0.001, "< 0.001")
         finally:
             server.stop()
 
 
-    # -- gates and sight ----------------------------------------------------------------------
+    # -- checks and telemetry ----------------------------------------------------------------
 
-    def gates(self):
+    def checks(self):
         users = self.folder / "users"
         made = subprocess.run(
             [servers.Dunlin.binary, "passwd", str(users), "ann"], input="secret", text=True, capture_output=True
@@ -375,30 +373,30 @@ class Bench:
             'throttle = { concurrent = 10000, bandwidth = "100GB/s" }\n'
         )
         variants = {
-            "no gates": ("dunlin", {}),
-            "all gates": ("dunlin", {"gates": rules, "server": "connections_per_address = 10000"}),
+            "no checks": ("dunlin", {}),
+            "all checks": ("dunlin", {"rules": rules, "server": "connections_per_address = 10000"}),
         }
         fields = ["Authorization: Basic YW5uOnNlY3JldA=="]
         check = lambda _, server: None
         run = lambda _, server: self.wrk(server, "/1k.bin", 32, fields=fields)
-        r = self.compete("gates that let all pass, 1 KB, 32 connections", variants, check, run)
-        self.parts("all gates", r["no gates"], r["all gates"], 0.95)
+        r = self.compete("checks that allow every request, 1 KB, 32 connections", variants, check, run)
+        self.overhead("all checks", r["no checks"], r["all checks"], 0.95)
 
     def metrics(self):
         variants = {"off": ("dunlin", {}), "phases and metrics": ("dunlin", {"counted": True})}
         r = self.race("phases and metrics, 1 KB, 32 connections", [], "/1k.bin", 32, variants)
-        self.parts("phases and metrics", r["off"], r["phases and metrics"], 0.99)
+        self.overhead("phases and metrics", r["off"], r["phases and metrics"], 0.99)
 
-    def parts(self, what, without, having, least):
+    def overhead(self, what, without, having, least):
         ratio = having["rate"] / without["rate"]
-        self.judge(f"{what}: requests/s against none", ratio, ratio >= least, f"≥ {least}")
+        self.assess(f"{what}: requests/s against none", ratio, ratio >= least, f"≥ {least}")
         ratio = without["cpu_us"] / having["cpu_us"]
-        self.judge(f"{what}: requests per CPU second against none", ratio, ratio >= least, f"≥ {least}")
+        self.assess(f"{what}: requests per CPU second against none", ratio, ratio >= least, f"≥ {least}")
 
     def slowloris(self):
-        """A client that asks 500 times a second, alone and beside 5,000 connections that never end their heads.
+        """A client with 500 requests a second, alone and beside 5,000 connections that never complete their heads.
 
-        The slow clients have a processor of their own, so that the client, on the server's, waits for the server only."""
+        The slow clients have a processor of their own, and the client shares the server's, so that it waits for the server only."""
         print("\n### 500 requests a second beside slow clients\n")
         samples = {}
         for _ in range(self.options.rounds):
@@ -417,14 +415,14 @@ class Bench:
             p99[name, count] = most
             print(f"| {name} | {count} | {failed} | {half:.3f} | {most:.3f} |", flush=True)
         failed = sum(sample[0] for sample in samples["dunlin", 5000])
-        self.judge("failed requests beside 5,000 slow clients", failed, failed == 0, "0")
+        self.assess("failed requests beside 5,000 slow clients", failed, failed == 0, "0")
         ratio = p99["dunlin", 5000] / p99["dunlin", 0]
-        self.judge("p99 beside 5,000 slow clients against alone", ratio, ratio <= 2, "≤ 2")
+        self.assess("p99 beside 5,000 slow clients against alone", ratio, ratio <= 2, "≤ 2")
         ratio = p99["dunlin", 5000] / p99["nginx", 5000]
-        self.judge("p99 beside 5,000 slow clients against nginx's", ratio, ratio <= 1, "≤ 1")
+        self.assess("p99 beside 5,000 slow clients against nginx's", ratio, ratio <= 1, "≤ 1")
 
     def beside_slow_clients(self, server, count):
-        """Failed requests, and the median and the 99th percentile of the waits in ms."""
+        """Failed requests, and the median and the 99th percentile of the response times in ms."""
         url = f"http://127.0.0.1:{server.port}/1k.bin"
         slow = None
         if count:
@@ -443,7 +441,7 @@ class Bench:
         return result["errors"], latency["p50"], latency["p99"]
 
     def open(self, server):
-        """Connections that the server has."""
+        """The number of open connections of the server."""
         listed = ["ss", "-Htn", "state", "established", f"( sport = :{server.port} )"]
         return len(subprocess.check_output(listed).splitlines())
 
@@ -467,7 +465,7 @@ class Bench:
         return pair
 
     def counted(self, server, command, pattern):
-        """One run of a load that ends by itself: requests a second, and processor time for each."""
+        """One run of a load generator with a fixed number of requests: requests per second, and processor time per request."""
         before, began = server.cpu(), time.monotonic()
         done = subprocess.run(["taskset", "-c", "1", *map(str, command)], capture_output=True, text=True)
         seconds, cpu = time.monotonic() - began, server.cpu() - before
@@ -496,27 +494,27 @@ class Bench:
     def http2(self):
         r, _ = self.h2load("HTTP/2 in the clear, 1 KB, 16 connections of 32 streams", "http", "/1k.bin", 300_000, 16, 32)
         own = r["dunlin"]["cpu_us"]
-        self.judge("CPU against H2O, HTTP/2", own / r["h2o"]["cpu_us"], own / r["h2o"]["cpu_us"] <= 0.70, "≤ 0.70")
-        self.judge("CPU against nginx, HTTP/2", own / r["nginx"]["cpu_us"], own / r["nginx"]["cpu_us"] <= 0.15, "≤ 0.15")
+        self.assess("CPU against H2O, HTTP/2", own / r["h2o"]["cpu_us"], own / r["h2o"]["cpu_us"] <= 0.70, "≤ 0.70")
+        self.assess("CPU against nginx, HTTP/2", own / r["nginx"]["cpu_us"], own / r["nginx"]["cpu_us"] <= 0.15, "≤ 0.15")
 
     def tls(self):
         r, _ = self.h2load("HTTP/2 over TLS, 1 KB, 16 connections of 32 streams", "https", "/1k.bin", 200_000, 16, 32)
         own = r["dunlin"]["cpu_us"]
-        self.judge("CPU against H2O, HTTP/2 over TLS", own / r["h2o"]["cpu_us"], own / r["h2o"]["cpu_us"] <= 0.85, "≤ 0.85")
-        self.judge("CPU against nginx, HTTP/2 over TLS", own / r["nginx"]["cpu_us"], own / r["nginx"]["cpu_us"] <= 0.25, "≤ 0.25")
+        self.assess("CPU against H2O, HTTP/2 over TLS", own / r["h2o"]["cpu_us"], own / r["h2o"]["cpu_us"] <= 0.85, "≤ 0.85")
+        self.assess("CPU against nginx, HTTP/2 over TLS", own / r["nginx"]["cpu_us"], own / r["nginx"]["cpu_us"] <= 0.25, "≤ 0.25")
         for path, count in (("/64k.bin", 20_000), ("/4m.bin", 600)):
             _, ratio = self.h2load(f"HTTP/2 over TLS, {path}, 8 connections of 4 streams", "https", path, count, 8, 4)
-            self.judge(f"bytes per CPU second against the better, {path}", 1 / ratio, ratio <= 1, "≥ 1")
+            self.assess(f"bytes per CPU second against the better, {path}", 1 / ratio, ratio <= 1, "≥ 1")
         wrk = lambda server: ["wrk", "-t1", "-c32", f"-d{self.options.seconds}s", f"https://127.0.0.1:{server.tls_port}/1k.bin"]
         _, ratio = self.encrypted_race("HTTP/1.1 over TLS, 1 KB, 32 connections kept", wrk, r"(\d+) requests in")
-        self.judge("CPU against the better, HTTP/1.1 over TLS", ratio, ratio <= 0.90, "≤ 0.90")
+        self.assess("CPU against the better, HTTP/1.1 over TLS", ratio, ratio <= 0.90, "≤ 0.90")
 
     def handshakes(self):
         for kind, option in (("full", "-new"), ("resumed", "-reuse")):
             command = lambda server: ["openssl", "s_time", "-connect", f"127.0.0.1:{server.tls_port}", option,
                                       "-www", "/0.bin", "-time", self.options.seconds]
             _, ratio = self.encrypted_race(f"{kind} handshakes, TLS 1.3, P-256, each with a request", command, r"(\d+) connections in \d+ real")
-            self.judge(f"{kind} handshakes per CPU second against the better", 1 / ratio, ratio <= 1, "≥ 1")
+            self.assess(f"{kind} handshakes per CPU second against the better", 1 / ratio, ratio <= 1, "≥ 1")
 
     # -- scripts: the server and its scripts on one processor ------------------------------------
 
@@ -546,11 +544,11 @@ class Bench:
         return folder
 
     def script_race(self, title, variants, paths, connections):
-        """Like `race`, where each has a path of its own and what it answers is `hello`."""
+        """Like `race`, with a path for each server, where the body of every response is `hello`."""
         def check(label, server):
             status, body = server.get(paths[label])
             if (status, body.strip()) != (200, b"hello"):
-                raise RuntimeError(f"{label} answers wrongly: {status} {body[:80]}")
+                raise RuntimeError(f"{label} sends a wrong response: {status} {body[:80]}")
 
         def run(label, server):
             if isinstance(server, servers.SpawnLoop):
@@ -572,12 +570,12 @@ class Bench:
             rate = self.script_race(f"CGI, {name}, 4 connections", variants, dict.fromkeys(variants, f"/s/{name}"), 4)
             if "posix_spawn loop" in rate:
                 ratio = rate["posix_spawn loop"] / rate["dunlin, cgi"]
-                self.judge(f"time of {name}, cgi, against a bare posix_spawn loop", ratio, ratio <= 1.15, "≤ 1.15")
+                self.assess(f"time of {name}, cgi, against a bare posix_spawn loop", ratio, ratio <= 1.15, "≤ 1.15")
             for kind, other, target in (("cgi", "lighttpd", plain), ("warm", "lighttpd", warm),
                                         ("cgi", "apache2", plain_apache), ("warm", "apache2", warm_apache)):
                 if target and other in rate:
                     ratio = rate[f"dunlin, {kind}"] / rate[other]
-                    self.judge(f"requests/s, {name}, {kind} against {other}", ratio, ratio >= target, f"≥ {target}")
+                    self.assess(f"requests/s, {name}, {kind} against {other}", ratio, ratio >= target, f"≥ {target}")
 
     def php(self):
         folder = self.scripts_folder()
@@ -599,10 +597,10 @@ class Bench:
             manager.terminate()
             manager.wait()
         ratio = rate["dunlin, php-cgi"] / rate["nginx + php-fpm"]
-        self.judge("requests/s, PHP, against nginx + php-fpm", ratio, ratio >= 1, "≥ 1")
+        self.assess("requests/s, PHP, against nginx + php-fpm", ratio, ratio >= 1, "≥ 1")
 
     def cgiplus(self):
-        """A program that answers with as many bytes as the query says, by CGIplus and by FastCGI."""
+        """A program that sends as many bytes as the query states, by CGIplus and by FastCGI."""
         folder, library = self.scripts_folder(), Path("scripting/cgiplus")
         text = (
             '#include <string.h>\n#include <stdlib.h>\n#ifdef PLUS\n#include <stdio.h>\n#include "cgiplus.h"\n'
@@ -630,15 +628,15 @@ class Bench:
                 path = f"/s/plus?{size}"
                 for name, server in running.items():
                     if server.get(path) != (200, b"x" * size):
-                        raise RuntimeError(f"{name} answers wrongly")
+                        raise RuntimeError(f"{name} sends a wrong response")
                     self.wrk(server, path, 32)
                 r = self.rounds(running, lambda _, server: self.wrk(server, path, 32))
-                self.table(f"a program that stays, {size} bytes, 32 connections", r)
+                self.table(f"a persistent program, {size} bytes, 32 connections", r)
                 if size == 0:
                     rate = r["dunlin, CGIplus"]["rate"]
-                    self.judge("requests/s by CGIplus, header only", rate, rate >= 50_000, "≥ 50,000")
+                    self.assess("requests/s by CGIplus, header only", rate, rate >= 50_000, "≥ 50,000")
                 ratio = r["dunlin, CGIplus"]["rate"] / r["nginx, FastCGI"]["rate"]
-                self.judge(f"requests/s against nginx with FastCGI, {size} bytes", ratio, ratio >= 2, "≥ 2")
+                self.assess(f"requests/s against nginx with FastCGI, {size} bytes", ratio, ratio >= 2, "≥ 2")
         finally:
             for server in running.values():
                 server.stop()
@@ -657,16 +655,16 @@ class Bench:
             rate = self.script_race(f"{kind.upper()} hello, one process, 32 connections", variants, paths, 32)
             for name in rate.keys() - {"dunlin"}:
                 ratio = rate["dunlin"] / rate[name]
-                self.judge(f"requests/s, {kind}, against {name}", ratio, ratio >= 1, "≥ 1")
+                self.assess(f"requests/s, {kind}, against {name}", ratio, ratio >= 1, "≥ 1")
 
 
     def load(self):
-        """Generators against a bare responder: what a request costs them."""
+        """The cost of a request for load generators, against a bare responder."""
         verified = "bodies verified"
         for size, connections, pipeline, least, least_verified in (
             ("1k", 32, 1, 1.1, 1), ("1k", 32, 10, 2, None), ("1k", 128, 10, 2, None), ("64k", 10, 1, 1, None), ("4m", 10, 1, 1, None)
         ):
-            server = self.start("floor", file=self.root / f"{size}.bin")
+            server = self.start("baseline", file=self.root / f"{size}.bin")
             url = f"http://127.0.0.1:{server.port}/{size}.bin"
             own = [servers.Dunlin.binary, "load", "-c", connections, "--pipeline", pipeline, "-d", f"{self.options.seconds}s", "--json", "-", url]
             script = ["-s", self.ten_at_once()] if pipeline > 1 else []
@@ -676,7 +674,7 @@ class Bench:
             }
             if least_verified:
                 kinds[verified] = ([*own, f"--verify={self.root}"], kinds["dunlin"][1])
-            bare = [servers.Floor.binary, "--load", url, "--connections", connections, "--pipeline", pipeline, "--seconds", self.options.seconds]
+            bare = [servers.Baseline.binary, "--load", url, "--connections", connections, "--pipeline", pipeline, "--seconds", self.options.seconds]
             if size == "1k":
                 kinds["bare client"] = (bare, r"([\d.]+)")
             try:
@@ -691,12 +689,12 @@ class Bench:
                 ratio, cpu = r[name]["rate"] / r["wrk"]["rate"], r["wrk"]["cpu_us"] / r[name]["cpu_us"]
                 what = f"load, {title}, {name}, against wrk: requests per CPU second {cpu:.3f}, requests/s"
                 if aim:
-                    self.judge(what, ratio, ratio >= aim, f"≥ {aim}")
+                    self.assess(what, ratio, ratio >= aim, f"≥ {aim}")
                 else:
                     print(f"\n{what}: {ratio:.3f}")
 
     def generated(self, command, pattern):
-        """One run of a generator: requests a second, and its own processor time for each."""
+        """One run of a generator: requests per second, and its own processor time per request."""
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run(["taskset", "-c", "1", *map(str, command)], capture_output=True, text=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -709,7 +707,7 @@ class Bench:
         return rate, cpu / (rate * self.options.seconds) * 1e6
 
 
-ROWS = ["keepalive-1k", "random-1k", "pipeline-10", "sizes", "churn", "cache-off", "access-log", "idle-memory", "first-byte", "scaling", "gates", "metrics", "slowloris", "http2", "tls", "handshakes", "cgi", "cgiplus", "php", "wsgi", "load"]
+ROWS = ["keepalive-1k", "random-1k", "pipeline-10", "sizes", "churn", "cache-off", "access-log", "idle-memory", "first-byte", "scaling", "checks", "metrics", "slowloris", "http2", "tls", "handshakes", "cgi", "cgiplus", "php", "wsgi", "load"]
 
 
 def main():
@@ -719,11 +717,11 @@ def main():
     parser.add_argument("--seconds", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dunlin", default="target/dist/dunlin")
-    parser.add_argument("--floor", default="target/dist/floor")
+    parser.add_argument("--baseline", default="target/dist/baseline")
     parser.add_argument("--python", default=sys.executable, help="interpreter for the row wsgi")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    servers.Dunlin.binary, servers.Floor.binary = options.dunlin, options.floor
+    servers.Dunlin.binary, servers.Baseline.binary = options.dunlin, options.baseline
     for tool in ("wrk", "taskset"):
         if not shutil.which(tool):
             sys.exit(f"figures: {tool} is missing")
@@ -740,7 +738,7 @@ def main():
         if options.json:
             options.json.write_text(json.dumps(bench.results, indent=1))
     if bench.disturbed:
-        print(f"\n{bench.disturbed} runs were disturbed by other guests of this machine's host; they were made again.")
+        print(f"\n{bench.disturbed} runs were disturbed by other guests of this machine's host and repeated.")
     shutil.rmtree(bench.folder)
 
 

@@ -1,4 +1,4 @@
-"""Connections that have had one answer and then keep still."""
+"""Connections that receive one response and then stay idle."""
 
 import socket
 import ssl
@@ -11,17 +11,17 @@ END_HEADERS = 4
 
 
 def connect(server, kind, number):
-    """One more connection, with its answer read."""
+    """Opens a connection and reads one response on it."""
     http2, encrypted = kind.startswith("HTTP/2"), kind.endswith("TLS")
     port = server.tls_port if encrypted else server.http2_port if http2 else server.port
     connection = socket.socket()
-    # One address has too few ports for all.
+    # One address has too few ports for all connections.
     connection.bind((f"127.0.0.{2 + number % 8}", 0))
     connection.connect(("127.0.0.1", port))
     if encrypted:
         connection = context(http2).wrap_socket(connection)
-    ask = ask_http2 if http2 else ask_http1
-    ask(connection, encrypted)
+    request = request_http2 if http2 else request_http1
+    request(connection, encrypted)
     return connection
 
 
@@ -34,14 +34,14 @@ def context(http2, made={}):
     return made[http2]
 
 
-def ask_http1(connection, _):
+def request_http1(connection, _):
     connection.sendall(REQUEST)
     got = b""
     while len(got.partition(b"\r\n\r\n")[2]) < 1024:
-        got += some(connection)
+        got += receive(connection)
 
 
-def ask_http2(connection, encrypted):
+def request_http2(connection, encrypted):
     scheme = 0x87 if encrypted else 0x86
     path, host = b"/1k.bin", b"localhost"
     # GET and the scheme by their index, path and authority as they are (RFC 7541 §6).
@@ -49,7 +49,7 @@ def ask_http2(connection, encrypted):
     connection.sendall(PREFACE + frame(SETTINGS) + frame(HEADERS, END_STREAM | END_HEADERS, 1, block))
     got, at, ended, settled = b"", 0, False, 0
     while not ended:
-        got += some(connection)
+        got += receive(connection)
         while len(got) >= at + 9 + int.from_bytes(got[at : at + 3], "big"):
             kind, flags = got[at + 3], got[at + 4]
             ended |= kind == DATA and flags & END_STREAM != 0
@@ -62,8 +62,8 @@ def frame(kind, flags=0, stream=0, content=b""):
     return len(content).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + content
 
 
-def some(connection):
+def receive(connection):
     got = connection.recv(65536)
     if not got:
-        raise RuntimeError("the server has ended an idle connection")
+        raise RuntimeError("the server closed an idle connection")
     return got

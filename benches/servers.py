@@ -1,4 +1,4 @@
-"""The servers that figures are taken from: configuration, start, version, stop."""
+"""The measured servers: configuration, start, version, stop."""
 
 import http.client
 import os
@@ -27,8 +27,8 @@ class Server:
         self.root, self.folder, self.core, self.variant = Path(root), Path(folder), core, variant
         self.folder.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
-        # With `tls`, a certificate and its key: one more port; and one for HTTP/2 in the clear, where that
-        # is not spoken beside HTTP/1.
+        # The variant `tls` has a certificate and its key. It adds a port for TLS, and one for HTTP/2 in the clear where
+        # that needs a port of its own.
         self.tls_port, self.http2_port = free_port(), self.port
 
     @classmethod
@@ -121,9 +121,9 @@ class Server:
         self.process.wait()
 
 
-class Floor(Server):
-    name = "floor"
-    binary = "target/dist/floor"
+class Baseline(Server):
+    name = "baseline"
+    binary = "target/dist/baseline"
 
     @classmethod
     def version(cls):
@@ -135,8 +135,8 @@ class Floor(Server):
         return [self.binary, "--listen", f"127.0.0.1:{self.port}", "--file", str(file), "--copies", copies]
 
 
-class SpawnLoop(Floor):
-    """No server: the bare loop that starts a program over and over, beside servers that do so for requests."""
+class SpawnLoop(Baseline):
+    """No server: a bare loop that starts a program repeatedly, beside servers that start it for each request."""
 
     name = "posix_spawn loop"
 
@@ -152,8 +152,8 @@ class SpawnLoop(Floor):
         return 200, done.stdout.partition(b"\n\n")[2]
 
     def run(self, path, seconds):
-        """Starts a second."""
-        command = ["taskset", "-c", str(self.core), Floor.binary, "--spawn", self.root / path.lstrip("/")]
+        """Returns the number of runs per second."""
+        command = ["taskset", "-c", str(self.core), Baseline.binary, "--spawn", self.root / path.lstrip("/")]
         return float(subprocess.check_output([*command, "--seconds", str(seconds)]))
 
     def stop(self):
@@ -180,8 +180,8 @@ class Dunlin(Server):
             certificate, key = self.variant["tls"]
             listen = f'[[listen]]\naddress = "127.0.0.1:{self.tls_port}"\ntls = true\n'
             tls = f'tls = {{ certificate = "{certificate}", key = "{key}" }}\n'
-        if self.variant.get("gates"):
-            route = f'[[site.route]]\npath = "/*"\n{self.variant["gates"]}\n'
+        if self.variant.get("rules"):
+            route = f'[[site.route]]\npath = "/*"\n{self.variant["rules"]}\n'
         if self.variant.get("counted"):
             route += '[[site.route]]\npath = "/status/*"\nstatus = true\n'
         if self.variant.get("script"):
@@ -368,4 +368,4 @@ class Granian(Application):
         return [self.program(), *options, "--no-access-log", "--log-level", "warning", f"app:{callable}"]
 
 
-ALL = {server.name: server for server in (Floor, SpawnLoop, Dunlin, Nginx, H2o, Lighttpd, Apache, Caddy, Gunicorn, Uwsgi, Granian)}
+ALL = {server.name: server for server in (Baseline, SpawnLoop, Dunlin, Nginx, H2o, Lighttpd, Apache, Caddy, Gunicorn, Uwsgi, Granian)}

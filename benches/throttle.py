@@ -3,10 +3,10 @@
 
     benches/throttle.py [--seconds 10] [--rates 1000,...] [--connections 1,1000] [--per-connection]
 
-For each rate and number of connections the server (on processor 0) sends a large file to all of them
-by a ceiling of that rate, or with --per-connection by a rate for each; the client (on processor 1)
-reads whatever comes. Printed: bytes received over what the rate is worth, the most in any 100 ms over
-what that is worth, the smallest and largest share of a connection, and the server's processor time.
+For each rate and number of connections the server (on processor 0) sends a large file to all of them. The rate limits
+all connections together, or each of them with --per-connection. The client (on processor 1) reads all bytes. Printed:
+bytes received relative to the rate, the most in any 100 ms relative to the rate, the smallest and largest share of a
+connection, and the server's processor time.
 """
 
 import argparse
@@ -24,7 +24,7 @@ WINDOW = 0.1
 
 
 def receive(port, connections, seconds):
-    """Bytes of bodies of each connection, and of all by moments of 10 ms."""
+    """Received bytes of bodies: of each connection, and of all connections in each 10 ms."""
     poll, buffer = select.epoll(), bytearray(1 << 20)
     sockets = {}
     for _ in range(connections):
@@ -36,7 +36,7 @@ def receive(port, connections, seconds):
     begin = time.monotonic()
     for connection in sockets.values():
         connection.send(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n")
-    moments = [0] * int(seconds * 100 + 1)
+    intervals = [0] * int(seconds * 100 + 1)
     while (left := begin + seconds - time.monotonic()) > 0:
         for descriptor, _ in poll.poll(left):
             try:
@@ -46,14 +46,14 @@ def receive(port, connections, seconds):
             if received[descriptor] is None:
                 head, separator, _ = bytes(buffer[:size]).partition(b"\r\n\r\n")
                 if not separator or not head.startswith(b"HTTP/1.1 200"):
-                    raise SystemExit(f"the server answers {head[:80]}")
+                    raise SystemExit(f"the server responds with {head[:80]}")
                 size -= len(head) + 4
                 received[descriptor] = 0
             received[descriptor] += size
-            moments[min(int((time.monotonic() - begin) * 100), len(moments) - 1)] += size
+            intervals[min(int((time.monotonic() - begin) * 100), len(intervals) - 1)] += size
     for connection in sockets.values():
         connection.close()
-    return [bytes or 0 for bytes in received.values()], moments
+    return [bytes or 0 for bytes in received.values()], intervals
 
 
 def main():
@@ -74,15 +74,15 @@ def main():
             rule = "per_connection" if options.per_connection else "bandwidth"
             whole = rate * connections if options.per_connection else rate
             throttle = f'throttle = {{ {rule} = "{rate}B/s" }}'
-            server = servers.Dunlin(folder, folder / f"{rate}-{connections}", gates=throttle).start()
+            server = servers.Dunlin(folder, folder / f"{rate}-{connections}", rules=throttle).start()
             try:
                 before = server.cpu()
-                received, moments = receive(server.port, connections, options.seconds)
+                received, intervals = receive(server.port, connections, options.seconds)
                 spent = server.cpu() - before
             finally:
                 server.stop()
             share = whole * options.seconds / connections
-            most = max(sum(moments[at : at + 10]) for at in range(len(moments)))
+            most = max(sum(intervals[at : at + 10]) for at in range(len(intervals)))
             print(
                 f"| {rate:,} | {connections:,} | {sum(received) / (whole * options.seconds):.3f}"
                 f" | {most / (whole * WINDOW):.2f} | {min(received) / share:.2f}–{max(received) / share:.2f}"

@@ -1,4 +1,4 @@
-//! A bare client: what a generator's requests cost when nothing is done with the answers but counting their bytes.
+//! A bare client: the cost of a generator's requests if it only counts the bytes of the responses.
 
 use std::io::{Read, Write};
 use std::mem::MaybeUninit;
@@ -11,26 +11,26 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use crate::Failure;
 
-/// What is to be sent.
+/// The requests to send.
 pub(crate) struct Plan {
     /// `http://ADDRESS:PORT/PATH`.
     pub(crate) url: String,
     pub(crate) connections: usize,
-    /// Requests that leave together on a connection once those before them are answered.
+    /// Requests that a connection sends at once, when the responses to the previous ones are complete.
     pub(crate) pipeline: usize,
     pub(crate) time: Duration,
 }
 
 struct Connection {
     socket: TcpStream,
-    /// Bytes of the answers that have not come yet.
+    /// Bytes of the responses that have not arrived.
     missing: usize,
 }
 
-/// Sends for the plan's time, and says how many requests a second were answered. All answers have to be of the
-/// first one's length.
+/// Sends requests for the time of the plan. Returns the number of responses per second. All responses must have the
+/// length of the first one.
 pub(crate) fn load(plan: &Plan) -> Result<f64, Failure> {
-    let rest = plan.url.strip_prefix("http://").ok_or("the URL is not of http")?;
+    let rest = plan.url.strip_prefix("http://").ok_or("the URL has another scheme than http")?;
     let (host, path) = rest.split_once('/').ok_or("the URL has no path")?;
     let request = format!("GET /{path} HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes();
     let address: SocketAddr = host.parse()?;
@@ -55,13 +55,13 @@ pub(crate) fn load(plan: &Plan) -> Result<f64, Failure> {
         for event in ready.iter() {
             let connection = &mut connections[event.data.u64() as usize];
             let count = match recv(&connection.socket, &mut input[..], RecvFlags::empty()) {
-                Ok((0, _)) => return Err("the server has closed a connection".into()),
+                Ok((0, _)) => return Err("the server closed a connection".into()),
                 Ok((_, count)) => count,
                 Err(Errno::AGAIN) => continue,
                 Err(error) => return Err(error.into()),
             };
             connection.missing = match connection.missing.checked_sub(count) {
-                None => return Err("an answer is longer than the first".into()),
+                None => return Err("a response is longer than the first one".into()),
                 Some(0) => {
                     batches += 1;
                     if send(&connection.socket, &batch, SendFlags::NOSIGNAL)? < batch.len() {
@@ -76,18 +76,19 @@ pub(crate) fn load(plan: &Plan) -> Result<f64, Failure> {
     Ok((batches * plan.pipeline) as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Bytes of the answer to the request.
+/// Length of the response to the request, head and body.
 fn length(address: &SocketAddr, request: &[u8]) -> Result<usize, Failure> {
     let mut socket = TcpStream::connect(address)?;
     socket.write_all(request)?;
-    let (mut answer, mut byte) = (Vec::new(), [0]);
-    while !answer.ends_with(b"\r\n\r\n") {
+    let (mut response, mut byte) = (Vec::new(), [0]);
+    while !response.ends_with(b"\r\n\r\n") {
         socket.read_exact(&mut byte)?;
-        answer.push(byte[0]);
+        response.push(byte[0]);
     }
-    let head = String::from_utf8(answer)?.to_ascii_lowercase();
+    let head = String::from_utf8(response)?.to_ascii_lowercase();
     let mut fields = head.lines().filter_map(|line| line.split_once(':'));
-    let (_, body) = fields.find(|(name, _)| *name == "content-length").ok_or("no length")?;
+    let (_, body) =
+        fields.find(|(name, _)| *name == "content-length").ok_or("the response has no length")?;
     Ok(head.len() + body.trim().parse::<usize>()?)
 }
 
@@ -98,8 +99,8 @@ mod tests {
 
     use super::*;
 
-    /// Answers each batch of requests with what `answer` makes of its number.
-    fn serve(answer: impl Fn(usize) -> &'static str + Send + 'static) -> String {
+    /// Sends `response(number)` for each request of a batch.
+    fn serve(response: impl Fn(usize) -> &'static str + Send + 'static) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/x", listener.local_addr().unwrap());
         thread::spawn(move || {
@@ -110,8 +111,8 @@ mod tests {
                 while let Ok(count @ 1..) = socket.read(&mut input) {
                     let requests =
                         input[..count].windows(4).filter(|end| end == b"\r\n\r\n").count();
-                    // A client that has ended may be written to.
-                    let _ = socket.write_all(answer(number).repeat(requests).as_bytes());
+                    // The client may have closed the connection.
+                    let _ = socket.write_all(response(number).repeat(requests).as_bytes());
                     number += 1;
                 }
             }
@@ -120,12 +121,12 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_counted_and_one_that_is_too_long_ends_it() {
+    fn responses_are_counted_and_a_longer_one_is_an_error() {
         let short = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
         let long = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok!";
         let plan = |url| Plan { url, connections: 1, pipeline: 4, time: Duration::from_millis(20) };
         assert!(load(&plan(serve(move |_| short))).unwrap() > 0.0);
         let error = load(&plan(serve(move |number| if number < 3 { short } else { long })));
-        assert_eq!(error.unwrap_err().to_string(), "an answer is longer than the first");
+        assert_eq!(error.unwrap_err().to_string(), "a response is longer than the first one");
     }
 }

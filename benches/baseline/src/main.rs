@@ -1,19 +1,14 @@
-//! A bare epoll responder: what a request costs when next to nothing is done for it.
+//! The baselines of the benchmarks: the least processor time that a request, a process or a client can take.
 //!
-//! One thread, one buffer, one prepared answer. It is the yardstick for processor time: whatever a
-//! server takes beyond it is the server's own.
+//! `baseline [--listen ADDR] [--size BYTES | --file PATH] [--copies COUNT]` is a bare epoll responder: one thread, one
+//! buffer, one prepared response. Any processor time that a server takes beyond it is the server's own. `--copies` selects
+//! each response at random from this number of copies, to measure the effect of the processor's caches.
 //!
-//! With `--copies` it answers from so many copies of the body, chosen at random: what the processor's
-//! caches make of that is nobody's fault.
+//! `baseline --spawn PROGRAM [--seconds N]` is the baseline for scripts that are started for each request: a loop that
+//! starts the program by `posix_spawn`, reads its output and waits for its end. It prints the number of runs per second.
 //!
-//! `floor [--listen ADDR] [--size BYTES | --file PATH] [--copies COUNT]`
-//!
-//! `floor --spawn PROGRAM [--seconds N]` is the yardstick for scripts that are started for each request: a
-//! loop that starts the program by `posix_spawn`, reads what it writes and waits for its end. It prints how
-//! often that could be done in a second.
-//!
-//! `floor --load URL [--connections N] [--pipeline N] [--seconds N]` is the yardstick for a load generator: a client that
-//! only counts the bytes of the answers. It prints how many requests were answered in a second.
+//! `baseline --load URL [--connections N] [--pipeline N] [--seconds N]` is the baseline for a load generator: a client that
+//! only counts the bytes of the responses. It prints the number of responses per second.
 
 mod client;
 
@@ -40,7 +35,7 @@ fn main() -> Result<(), Failure> {
     let mut copies = 1;
     let mut arguments = std::env::args().skip(1);
     while let Some(name) = arguments.next() {
-        let value = arguments.next().ok_or("an option without its value")?;
+        let value = arguments.next().ok_or("the last option has no value")?;
         match name.as_str() {
             "--listen" => address = value,
             "--size" => body = vec![b'x'; value.parse()?],
@@ -51,7 +46,7 @@ fn main() -> Result<(), Failure> {
             "--connections" => connections = value.parse()?,
             "--pipeline" => pipeline = value.parse()?,
             "--seconds" => seconds = value.parse()?,
-            _ => return Err(format!("there is no option {name}").into()),
+            _ => return Err(format!("unknown option {name}").into()),
         }
     }
     if let Some(program) = program {
@@ -69,43 +64,43 @@ fn main() -> Result<(), Failure> {
     sockopt::set_tcp_nodelay(&listener, true)?;
     println!("http://{}/", listener.local_addr()?);
     std::io::stdout().flush()?;
-    serve(&listener, &Answers::new(&answer(&body), copies))
+    serve(&listener, &Responses::new(&response(&body), copies))
 }
 
-/// Starts the program over and over, and says how often in a second.
+/// Starts the program repeatedly. Returns the number of runs per second.
 fn spawn(program: &str, time: Duration) -> Result<f64, Failure> {
     let (began, mut count) = (Instant::now(), 0_u32);
     let mut output = Vec::new();
     while began.elapsed() < time {
-        // Without anything to be done between fork and exec, the standard library uses posix_spawn.
+        // The standard library uses posix_spawn, as there is nothing to do between fork and exec.
         let mut command = Command::new(program);
         let mut child = command.env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         output.clear();
-        child.stdout.take().ok_or("no output")?.read_to_end(&mut output)?;
+        child.stdout.take().ok_or("the program has no output")?.read_to_end(&mut output)?;
         if !child.wait()?.success() || output.is_empty() {
-            return Err(format!("{program} fails").into());
+            return Err(format!("{program} failed").into());
         }
         count += 1;
     }
     Ok(f64::from(count) / began.elapsed().as_secs_f64())
 }
 
-fn answer(body: &[u8]) -> Vec<u8> {
+fn response(body: &[u8]) -> Vec<u8> {
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
     [head.as_bytes(), body].concat()
 }
 
-/// The prepared answer, in as many copies as were asked for.
-struct Answers {
+/// The prepared response, in one or more copies.
+struct Responses {
     copies: Vec<Vec<u8>>,
     random: Cell<u64>,
-    /// For pipelined requests, by their number.
+    /// Responses to pipelined requests, by the number of requests.
     batches: RefCell<HashMap<usize, Rc<[u8]>>>,
 }
 
-impl Answers {
-    fn new(answer: &[u8], copies: usize) -> Self {
-        let copies = vec![answer.to_vec(); copies];
+impl Responses {
+    fn new(response: &[u8], copies: usize) -> Self {
+        let copies = vec![response.to_vec(); copies];
         Self { copies, random: Cell::new(0x9e37_79b9_7f4a_7c15), batches: RefCell::default() }
     }
 
@@ -113,7 +108,7 @@ impl Answers {
         if let [only] = &*self.copies {
             return only;
         }
-        // Xorshift, of which any bits will do.
+        // Xorshift. Any of its bits will do.
         let mut random = self.random.get();
         random ^= random << 13;
         random ^= random >> 7;
@@ -124,26 +119,26 @@ impl Answers {
 
     fn batch(&self, requests: usize) -> Rc<[u8]> {
         let mut batches = self.batches.borrow_mut();
-        let made =
+        let batch =
             batches.entry(requests).or_insert_with(|| self.copies[0].repeat(requests).into());
-        Rc::clone(made)
+        Rc::clone(batch)
     }
 }
 
-/// A connection, with what the socket had no room for.
+/// A connection, and the bytes that did not fit into the socket.
 struct Connection {
     socket: OwnedFd,
     unsent: Vec<u8>,
     at: usize,
-    /// The client wants no more answers than this one.
+    /// The connection closes after the current response.
     ends: bool,
 }
 
-fn serve(listener: &TcpListener, answers: &Answers) -> Result<(), Failure> {
+fn serve(listener: &TcpListener, responses: &Responses) -> Result<(), Failure> {
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let listening = listener.as_raw_fd() as u64;
     epoll::add(&poll, listener, epoll::EventData::new_u64(listening), epoll::EventFlags::IN)?;
-    // By descriptor, which the kernel keeps small: an index would do, a map costs little more.
+    // Indexed by descriptor, which the kernel keeps small.
     let mut connections: Vec<Option<Connection>> = Vec::new();
     let mut events = [MaybeUninit::uninit(); 256];
     let mut input = vec![0; 64 * 1024];
@@ -161,7 +156,7 @@ fn serve(listener: &TcpListener, answers: &Answers) -> Result<(), Failure> {
             }
             let Some(slot) = connections.get_mut(key as usize) else { continue };
             let Some(connection) = slot else { continue };
-            if !turn(connection, &poll, &mut input, answers)? {
+            if !serve_ready(connection, &poll, &mut input, responses)? {
                 *slot = None;
             }
         }
@@ -189,12 +184,12 @@ fn accept(
     }
 }
 
-/// Reads, answers what was asked, and says whether the connection goes on.
-fn turn(
+/// Reads requests and writes their responses. Returns whether the connection stays open.
+fn serve_ready(
     connection: &mut Connection,
     poll: &OwnedFd,
     input: &mut [u8],
-    answers: &Answers,
+    responses: &Responses,
 ) -> Result<bool, Failure> {
     if connection.at < connection.unsent.len() {
         return flush(connection, poll);
@@ -210,9 +205,9 @@ fn turn(
     let batch;
     let output = match requests {
         0 => return Ok(true),
-        1 => answers.one(),
+        1 => responses.one(),
         _ => {
-            batch = answers.batch(requests);
+            batch = responses.batch(requests);
             &*batch
         }
     };

@@ -10,7 +10,7 @@ pub(super) const ADAPTER: Adapter =
     Adapter { name: BASELINE, program, version: &[], lacks, launch };
 
 fn program() -> PathBuf {
-    std::env::current_exe().unwrap_or_default().with_file_name("floor")
+    std::env::current_exe().unwrap_or_default().with_file_name("baseline")
 }
 
 fn lacks(variant: &Variant) -> Option<&'static str> {

@@ -32,7 +32,7 @@ pub struct Adapter {
     pub launch: fn(&Site<'_>) -> io::Result<Launch>,
 }
 
-/// What a server has to serve, and where.
+/// The files that a server has to serve, and its address.
 pub struct Site<'a> {
     /// The program.
     pub program: PathBuf,
@@ -74,7 +74,7 @@ pub const ALL: [&Adapter; 9] = [
 ];
 
 /// Name of the baseline's adapter.
-pub(crate) const BASELINE: &str = "floor";
+pub(crate) const BASELINE: &str = "baseline";
 /// The file that the baseline serves, beneath the root.
 pub(crate) const BASELINE_FILE: &str = ".baseline";
 
