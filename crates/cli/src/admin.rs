@@ -68,10 +68,10 @@ impl Arguments {
     }
 }
 
-/// Gives the command at `path` to the server at `socket`: whether it was done, and what the server says.
+/// Sends the command at `path` to the server at `socket`. Returns whether it succeeded, and the message of the server.
 ///
 /// # Errors
-/// When there is no answer.
+/// If the server does not respond.
 fn command(socket: &Path, path: &str) -> Result<(bool, String), String> {
     let explain = |error: Error| {
         let hint = match error.io_kind() {

@@ -42,16 +42,16 @@ enum Kind {
 
 const EXAMPLES: &str = "\
 Examples:
-  dunlin passwd users ann                      ask for ann's password and set it
-  printf %s secret | dunlin passwd users ann   take it from a program
+  dunlin passwd users ann                      prompt for ann's password and set it
+  printf %s secret | dunlin passwd users ann   read it from a program
   dunlin passwd --delete users ann             remove ann
 
-The server takes a changed file over within a second.";
+The server applies a changed file within a second.";
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     match change(arguments) {
-        Ok(told) => {
-            println!("{told}");
+        Ok(message) => {
+            println!("{message}");
             ExitCode::SUCCESS
         }
         Err(what) => {

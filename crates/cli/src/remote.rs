@@ -41,7 +41,7 @@ impl Remote {
     /// The server at an admin socket.
     ///
     /// # Errors
-    /// If the system refuses what a client needs.
+    /// If the system lacks a resource that the client needs.
     pub(crate) fn at_socket(path: &Path) -> Result<Self, String> {
         Self::at(&Origin::unix(path), String::new())
     }
@@ -82,7 +82,7 @@ pub(crate) struct Admin {
 impl Admin {
     /// The server, and its address as text.
     pub(crate) fn server(&self) -> Result<(Remote, String), ExitCode> {
-        let refuse = |error: String| {
+        let fail = |error: String| {
             eprintln!("dunlin: {error}");
             ExitCode::from(2)
         };
@@ -97,7 +97,7 @@ impl Admin {
                 found?.display().to_string()
             }
         };
-        let server = Remote::new(&place).map_err(|error| refuse(format!("--admin {error}")))?;
+        let server = Remote::new(&place).map_err(|error| fail(format!("--admin {error}")))?;
         Ok((server, place))
     }
 }

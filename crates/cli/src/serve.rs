@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let refuse = |takeover: Option<Takeover>, lines: &[String]| {
+    let fail = |takeover: Option<Takeover>, lines: &[String]| {
         for line in lines {
             eprintln!("dunlin: {line}");
         }
@@ -72,13 +72,13 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         ExitCode::FAILURE
     };
     if let Some(what) = arguments.directory.as_deref().and_then(not_a_directory) {
-        return refuse(takeover, &[what]);
+        return fail(takeover, &[what]);
     }
     let source = source(arguments, certificate.as_ref());
     let found = arguments.config.is_none().then(|| source.config.clone()).flatten();
     let server = match start(source, takeover.as_mut()) {
         Ok(server) => server,
-        Err(lines) => return refuse(takeover, &lines),
+        Err(lines) => return fail(takeover, &lines),
     };
     // Errors are ignored: the server continues if standard output is closed.
     for url in server.urls() {

@@ -34,7 +34,7 @@ impl BlockingClient {
     /// A client of `origin`.
     ///
     /// # Errors
-    /// If the system refuses what a runtime needs.
+    /// If the system lacks a resource that the runtime needs.
     pub fn new(origin: &Origin) -> io::Result<Self> {
         Ok(Self {
             runtime: Arc::new(Builder::new_current_thread().enable_all().build()?),

@@ -16,7 +16,7 @@ pub trait Body: Unpin {
     /// An error aborts the exchange: the server sees an incomplete request.
     fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>>;
 
-    /// The trailer fields, asked for once after the last chunk of a body of unknown length.
+    /// The trailer fields, requested once after the last chunk of a body of unknown length.
     fn trailers(&mut self) -> FieldLines {
         FieldLines::default()
     }

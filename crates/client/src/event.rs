@@ -1,4 +1,4 @@
-//! What an exchange and its connection tell each other, for every version of HTTP.
+//! Events between an exchange and its connection, for every version of HTTP.
 
 use bytes::Bytes;
 use dunlin_http::{FieldLines, InvalidRequest, ResponseHead};

@@ -28,7 +28,7 @@ pub struct Exchange<B> {
     connection: Option<Active>,
     sending: Sending<B>,
     timer: Timer,
-    /// A head that arrived before the caller asked for it.
+    /// A head that arrived before the caller waited for it.
     head: Option<ResponseHead>,
     has_final_head: bool,
     trailers: FieldLines,
@@ -121,7 +121,7 @@ impl<B: Body> Exchange<B> {
         }
     }
 
-    /// The next piece of the response's body; `None` at its end. Heads that the caller did not ask for are dropped.
+    /// The next piece of the response's body; `None` at its end. Heads that the caller did not request are dropped.
     pub async fn data(&mut self) -> Option<Result<Bytes, Error>> {
         poll_fn(|context| self.poll_data(context)).await
     }

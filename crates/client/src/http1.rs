@@ -226,7 +226,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
         self.progress
     }
 
-    /// Whether the stream has not taken all that is to be sent.
+    /// Whether bytes wait for room in the stream.
     pub(crate) fn is_sending(&self) -> bool {
         !self.output.is_empty() || self.output.needs_flush
     }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What the other side does when all that was written so far has arrived.
+/// The action of the other side when all bytes written so far have arrived.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     /// Waits until it has received this number of bytes in total.

@@ -258,7 +258,7 @@ fn a_server_that_does_not_respond_or_does_not_speak_http2_is_an_error() {
 }
 
 #[test]
-fn by_tls_the_server_selects_the_protocol() {
+fn the_server_selects_the_protocol_in_the_tls_handshake() {
     let certificate = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let key = certificate.signing_key.serialize_der();
     let key = rustls::pki_types::PrivateKeyDer::try_from(key).unwrap();

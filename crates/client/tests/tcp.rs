@@ -313,7 +313,7 @@ fn a_response_before_the_end_of_a_large_request_is_received() {
 }
 
 #[test]
-fn a_switch_of_protocols_hands_over_the_byte_stream() {
+fn a_switch_of_protocols_returns_the_byte_stream() {
     let (origin, _seen) = server(|peer| {
         peer.serve(
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\nhi",

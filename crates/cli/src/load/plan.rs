@@ -185,7 +185,7 @@ fn replay(arguments: &Arguments) -> Result<Option<Replayed>, String> {
         return Err("--replay-speed is above 0".to_owned());
     }
     let [base] = &arguments.urls[..] else {
-        return Err("--replay needs one URL, which says what server is meant".to_owned());
+        return Err("--replay needs one URL, which names the server".to_owned());
     };
     let base = absolute(base.clone());
     let bytes = std::fs::read(log).map_err(|error| format!("{}: {error}", log.display()))?;
@@ -240,7 +240,7 @@ fn urls(arguments: &Arguments) -> Result<Vec<String>, String> {
                 }
             }
         }
-        // The first URL then only says which server is meant.
+        // The first URL then only names the server.
         if base.is_some() && urls.len() > 1 {
             urls.remove(0);
         }

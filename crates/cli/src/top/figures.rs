@@ -71,9 +71,9 @@ impl Figures {
         let seconds = (now.server.time - then.server.time).max(1e-3);
         // A restarted server counts from 0.
         let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
-        let asked = |report: &Report| report.cache.hits + report.cache.misses;
-        let newly_asked = asked(now).saturating_sub(asked(then));
-        let newly_hit = now.cache.hits.saturating_sub(then.cache.hits);
+        let lookups = |report: &Report| report.cache.hits + report.cache.misses;
+        let new_lookups = lookups(now).saturating_sub(lookups(then));
+        let new_hits = now.cache.hits.saturating_sub(then.cache.hits);
         let old: HashMap<_, _> =
             then.routes.iter().map(|route| ((&route.site, &route.route), route)).collect();
         let routes = now.routes.iter().map(|route| {
@@ -112,7 +112,7 @@ impl Figures {
             latency: Latency::of(&fresh(&now.requests.latency, &then.requests.latency)),
             cpu: (now.process.cpu - then.process.cpu).max(0.0) / seconds,
             accepted: rate(now.connections.accepted, then.connections.accepted),
-            hits: (newly_asked > 0).then(|| newly_hit as f64 / newly_asked as f64),
+            hits: (new_lookups > 0).then(|| new_hits as f64 / new_lookups as f64),
             routes: routes.collect(),
             clients: clients.collect(),
             report: now.clone(),

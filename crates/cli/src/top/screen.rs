@@ -165,7 +165,7 @@ impl Screen {
         connections.extend(open.map(|(state, count)| (format!("· {state}"), count.to_string())));
         let requests = &report.requests;
         let counted = |(name, count): &(String, u64)| (name.clone(), count.to_string());
-        let answers = requests.status.iter().chain(&requests.protocol).map(counted).collect();
+        let responses = requests.status.iter().chain(&requests.protocol).map(counted).collect();
         let cache = &report.cache;
         let share =
             self.figures.hits.map_or_else(|| "–".into(), |hits| format!("{:.1} %", hits * 100.0));
@@ -190,7 +190,7 @@ impl Screen {
         ];
         let columns = [
             ("Connections", connections),
-            ("Answers", answers),
+            ("Responses", responses),
             ("Cache", cache),
             ("Process", process),
         ];

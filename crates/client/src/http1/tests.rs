@@ -9,7 +9,7 @@ use super::*;
 use crate::body::{Empty, Full};
 use crate::test_stream::{Step, TestStream};
 
-/// What became of an exchange.
+/// Result of an exchange.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     interim: Vec<u16>,

@@ -13,7 +13,7 @@ use crate::ErrorKind;
 use crate::body::Body;
 use crate::event::{Event, Failure, SendState, Sending};
 
-/// What the connection keeps of a stream.
+/// The state that the connection keeps of a stream.
 #[derive(Debug, Default)]
 pub(super) struct StreamState {
     /// Parts of the response that the exchange has not taken. Flow control bounds their data.

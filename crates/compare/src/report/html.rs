@@ -76,18 +76,18 @@ fn head(page: &mut String, results: &Results) -> Result {
     }
     writeln!(page, "<ul class=\"key\">")?;
     for (index, server) in results.servers.iter().enumerate() {
-        let told = server.version.as_deref().or(server.missing.as_deref()).unwrap_or_default();
+        let version = server.version.as_deref().or(server.missing.as_deref()).unwrap_or_default();
         writeln!(
             page,
             "<li><span style=\"background:var(--c{})\"></span>{} <small>{}</small></li>",
             index % COLOURS.len(),
             escape(&server.name),
-            escape(told)
+            escape(version)
         )?;
     }
     writeln!(
         page,
-        "</ul>\n<p class=\"soft\">Shaded figures are the best tier: servers within one tier cannot be told apart by these rounds. Hatched figures may not be used; the reason stands in them.</p>\n</header>"
+        "</ul>\n<p class=\"soft\">Shaded figures are the best tier: these rounds cannot distinguish the servers within one tier. Hatched figures may not be used; each shows the reason.</p>\n</header>"
     )
 }
 
@@ -125,8 +125,8 @@ fn one(
     let curves = curves(results, scenario);
     if !curves.is_empty() {
         writeln!(page, "<h3>Curves</h3>\n<ul>")?;
-        for told in curves {
-            writeln!(page, "<li>{}</li>", escape(&told))?;
+        for curve in curves {
+            writeln!(page, "<li>{}</li>", escape(&curve))?;
         }
         writeln!(page, "</ul>")?;
     }
@@ -194,7 +194,7 @@ fn line(
     }
     if has_then {
         let then = row.then.iter().filter(|then| then.metric == metric.key);
-        let told: Vec<String> = then
+        let earlier: Vec<String> = then
             .map(|then| {
                 let note = if then.note.is_empty() {
                     String::new()
@@ -208,7 +208,7 @@ fn line(
                 )
             })
             .collect();
-        write!(page, "<td class=\"then\">{}</td>", told.join("<br>"))?;
+        write!(page, "<td class=\"then\">{}</td>", earlier.join("<br>"))?;
     }
     writeln!(page, "</tr>")
 }

@@ -37,8 +37,8 @@ fn write(text: &mut String, results: &Results) -> std::fmt::Result {
     }
     writeln!(text)?;
     for server in &results.servers {
-        let told = server.version.as_deref().or(server.missing.as_deref()).unwrap_or_default();
-        writeln!(text, "- {}: {told}", server.name)?;
+        let version = server.version.as_deref().or(server.missing.as_deref()).unwrap_or_default();
+        writeln!(text, "- {}: {version}", server.name)?;
     }
     for scenario in &results.scenarios {
         one(text, results, scenario)?;
@@ -63,8 +63,8 @@ fn one(text: &mut String, results: &Results, scenario: &ScenarioResults) -> std:
     if !scenario.notes.is_empty() {
         writeln!(text)?;
     }
-    for told in curves(results, scenario) {
-        writeln!(text, "- {told}")?;
+    for curve in curves(results, scenario) {
+        writeln!(text, "- {curve}")?;
     }
     for note in &scenario.notes {
         writeln!(text, "- {note}")?;

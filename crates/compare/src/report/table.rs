@@ -149,7 +149,7 @@ fn first(results: &Results, row: &Row, metric: &Metric, entries: &[Entry<'_>]) -
         return Some(format!("only {} was measured", name(*only)));
     }
     let Some(next) = second.first() else {
-        return Some(format!("{} cannot be told apart", names.join(", ")));
+        return Some(format!("{} cannot be distinguished", names.join(", ")));
     };
     let rounds = |index: usize| {
         row.cells.get(name(index)).map_or(Vec::new(), |cell| rounds_of(cell, &metric.key, true))

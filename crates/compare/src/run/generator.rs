@@ -14,7 +14,7 @@ use crate::server::spawn_on;
 /// Runs `command` on one processor for at most `limit`, or until `stop` is set.
 ///
 /// # Errors
-/// What the generator wrote to standard error, when it printed no outcome.
+/// The standard error of the generator, if it printed no outcome.
 pub(super) fn run(
     command: &[String],
     processor: u32,

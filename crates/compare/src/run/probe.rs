@@ -1,4 +1,4 @@
-//! What a server supports, determined by requests.
+//! Detection of what a server supports, by requests.
 
 use std::collections::BTreeMap;
 use std::fs;

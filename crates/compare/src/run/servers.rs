@@ -15,7 +15,7 @@ use crate::server::{Failure, Server, free_port};
 /// Name of a server, name of the file, and the configuration's text.
 pub(super) type Configuration = (String, String, String);
 
-/// What servers are started with.
+/// Settings that servers are started with.
 pub(super) struct Setup {
     /// Name of the scenario.
     pub(super) scenario: String,

@@ -32,12 +32,12 @@ pub fn parse(values: &[&[u8]], length: u64, max: usize) -> RangeOutcome {
         return RangeOutcome::Whole;
     }
     let mut ranges: SmallVec<[ByteRange; 1]> = SmallVec::new();
-    let mut asked = 0;
+    let mut count = 0;
     let mut has_suffix_of_empty = false;
     for spec in set.split(|&b| b == b',').map(<[u8]>::trim_ascii).filter(|spec| !spec.is_empty()) {
-        asked += 1;
+        count += 1;
         // Too many ranges, whether or not they can be joined.
-        if asked > max.saturating_mul(4) {
+        if count > max.saturating_mul(4) {
             return RangeOutcome::Whole;
         }
         match parse_spec(spec, length) {
@@ -47,7 +47,7 @@ pub fn parse(values: &[&[u8]], length: u64, max: usize) -> RangeOutcome {
             Some(Some(range)) => join(&mut ranges, range),
         }
     }
-    match (asked, ranges.len()) {
+    match (count, ranges.len()) {
         (0, _) => RangeOutcome::Whole,
         // A suffix of an empty representation is satisfiable (§14.1.2), but a 206 cannot state it.
         (_, 0) if has_suffix_of_empty => RangeOutcome::Whole,

@@ -28,7 +28,7 @@ pub struct Connection {
     interim_responses: u32,
 }
 
-/// What of the request is still to be sent.
+/// The unsent part of the request.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Send {
     #[default]
@@ -37,7 +37,7 @@ enum Send {
     Chunked,
 }
 
-/// What of the response comes next.
+/// The part of the response that is read next.
 #[derive(Debug, Default)]
 enum Receive {
     /// No request is under way.
@@ -116,7 +116,7 @@ impl Connection {
         Ok(())
     }
 
-    /// What stands behind a piece of the request's body.
+    /// The bytes that follow a part of the request's body.
     #[must_use]
     pub fn end_data(&self) -> &'static [u8] {
         if self.send == Send::Chunked { b"\r\n" } else { b"" }
@@ -249,7 +249,7 @@ impl Connection {
         Event::End(trailers)
     }
 
-    /// How many bytes of the response's body are still to come, if its head tells.
+    /// Remaining bytes of the response's body, if its head states the length.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
         match self.receive {

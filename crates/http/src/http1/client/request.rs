@@ -7,7 +7,7 @@ use crate::message::{BodySize, InvalidRequest, RequestHead};
 pub(super) struct Sent {
     pub(super) is_head: bool,
     pub(super) is_connect: bool,
-    /// The request has an `Upgrade` field, so that 101 may answer it.
+    /// The request has an `Upgrade` field, so that 101 is a valid response.
     pub(super) may_upgrade: bool,
     /// The request announces that the client closes the connection.
     pub(super) closes: bool,

@@ -73,7 +73,7 @@ pub struct Connection {
     /// The number of the next stream.
     pub(super) next: u32,
     pub(super) peer: Peer,
-    /// Bytes that the server lets be sent on all streams.
+    /// Bytes that the server permits on all streams together.
     pub(super) send: i64,
     /// Bytes that the server may still send on all streams.
     pub(super) receive: i64,
@@ -88,7 +88,7 @@ pub struct Connection {
     pub(super) unprocessed: Vec<u32>,
 }
 
-/// What the server's settings permit.
+/// Limits from the server's settings.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) max_streams: u32,
@@ -114,7 +114,7 @@ pub(super) struct PartialSection {
     pub(super) frames: u32,
 }
 
-/// What every window is at first (RFC 9113 §6.9.2).
+/// Initial size of every window (RFC 9113 §6.9.2).
 const DEFAULT_WINDOW: u32 = 65_535;
 /// Bytes that a stream may send before the caller has consumed any.
 pub(super) const STREAM_WINDOW: u32 = 256 * 1024;

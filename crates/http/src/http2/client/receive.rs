@@ -1,4 +1,4 @@
-//! What the frames of a server do (RFC 9113 §6).
+//! Processing of frames from the server (RFC 9113 §6).
 
 use super::connection::{Connection, Event, PartialSection, Phase};
 use super::response::{MAX_SECTION, Section};

@@ -18,7 +18,7 @@ pub(super) struct Section {
 
 /// Most bytes of a section, as RFC 9113 §6.5.2 counts them.
 pub(super) const MAX_SECTION: usize = 64 * 1024;
-/// What a field costs besides its text.
+/// Cost of a field besides its text.
 const OVERHEAD: usize = 32;
 
 impl Section {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 /// A stream that is not closed.
 #[derive(Debug)]
 pub(super) struct Stream {
-    /// Bytes that the server lets be sent.
+    /// Bytes that the server permits on the stream.
     pub(super) send: i64,
     /// Bytes that the server may still send.
     pub(super) receive: i64,
@@ -17,7 +17,7 @@ pub(super) struct Stream {
     pub(super) has_head: bool,
     pub(super) is_head_request: bool,
     pub(super) is_connect: bool,
-    /// Bytes of the body that are still to come, if the head told.
+    /// Remaining bytes of the body, if the head states its length.
     pub(super) left: Option<u64>,
 }
 

@@ -85,7 +85,7 @@ fn responses_of_appendix_c_evict_and_are_written_as_there() {
     encoder.limit_table(256);
     let sizes = [222, 222, 215];
     for (number, ((block, text), size)) in blocks.iter().zip(sections).zip(sizes).enumerate() {
-        // The table of this example is smaller, which a section has to say.
+        // The table of this example is smaller, which a section must announce.
         let mut block = bytes(block);
         if number == 0 {
             block.splice(..0, bytes("3f e1 01"));
