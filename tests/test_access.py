@@ -16,7 +16,7 @@ def statuses(server, paths, *fields, method="GET"):
     return [server.get(path, *fields, method=method)[0] for path in paths]
 
 
-def test_the_smallest_network_decides_for_files_scripts_and_answers_from_the_cache(serve, site):
+def test_the_smallest_network_decides_for_files_scripts_and_cached_responses(serve, site):
     write(site / "open.txt", "open")
     write(site / "a/closed.txt", "closed")
     write(site / "a/b/mine.txt", "mine")
@@ -48,7 +48,7 @@ def test_the_smallest_network_decides_for_files_scripts_and_answers_from_the_cac
     assert server.get("/a/closed.txt")[2] != b"closed"
 
 
-def test_an_index_or_try_file_has_the_gates_of_its_own_path_too(serve, site):
+def test_an_index_or_try_file_has_the_checks_of_its_own_path_too(serve, site):
     write(site / "index.html", "front")
     write(site / "hidden.html", "hidden")
     write(site / "d/index.html", "inner")
@@ -71,7 +71,7 @@ def test_an_index_or_try_file_has_the_gates_of_its_own_path_too(serve, site):
         ]
 
 
-def test_methods_that_a_route_does_not_allow_are_refused_with_those_that_it_does(serve, site):
+def test_disallowed_methods_get_405_with_the_allowed_ones(serve, site):
     write(site / "x.txt", "x")
     server = serve(route='methods = ["GET"]')
     assert statuses(server, ["/x.txt"]) == statuses(server, ["/x.txt"], method="HEAD") == [200]
@@ -102,7 +102,7 @@ def test_only_trusted_proxies_are_believed(serve, site, tmp_path):
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_the_proxy_protocol_tells_of_the_client_to_gates_scripts_and_log(serve, site, tmp_path, tls):
+def test_checks_scripts_and_log_use_the_address_of_the_proxy_protocol(serve, site, tmp_path, tls):
     script = write(site / "who", '#!/bin/sh\nprintf "Content-Type: text/plain\\n\\n$REMOTE_ADDR $REMOTE_PORT $SERVER_PORT"\n')
     script.chmod(0o755)
     log = tmp_path / "access.log"
@@ -130,7 +130,7 @@ def test_the_proxy_protocol_tells_of_the_client_to_gates_scripts_and_log(serve, 
         )
     server = serve(text=text)
 
-    def ask(header):
+    def fetch(header):
         import ssl
 
         with server.connect() as connection:
@@ -141,12 +141,12 @@ def test_the_proxy_protocol_tells_of_the_client_to_gates_scripts_and_log(serve, 
             connection.sendall(b"GET /who HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             return parse(read_all(connection))
 
-    assert ask(b"PROXY TCP4 192.0.2.9 192.0.2.1 4711 443\r\n")[2] == b"192.0.2.9 4711 443"
+    assert fetch(b"PROXY TCP4 192.0.2.9 192.0.2.1 4711 443\r\n")[2] == b"192.0.2.9 4711 443"
     address = socket.inet_pton(socket.AF_INET6, "2001:db8::9")
     body = address + address + struct.pack("!HH", 99, 8443)
     v6 = SIGNATURE + b"\x21\x21" + struct.pack("!H", len(body)) + body
-    assert ask(v6)[2] == b"2001:db8::9 99 8443"
-    assert ask(b"PROXY TCP4 198.51.100.1 192.0.2.1 4711 443\r\n")[0] == 403
+    assert fetch(v6)[2] == b"2001:db8::9 99 8443"
+    assert fetch(b"PROXY TCP4 198.51.100.1 192.0.2.1 4711 443\r\n")[0] == 403
     with server.connect() as connection:
         connection.sendall(b"GET /who HTTP/1.1\r\nHost: x\r\n\r\n")
         try:

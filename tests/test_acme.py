@@ -39,9 +39,9 @@ class Names(socketserver.StreamRequestHandler):
             end = query.index(b"\0", 12) + 5
             is_address = struct.unpack("!H", query[end - 4 : end - 2])[0] == 1
             record = b"\xc0\x0c" + struct.pack("!HHIH", 1, 1, 0, 4) + bytes([127, 0, 0, 1])
-            answer = query[:2] + struct.pack("!HHHHH", 0x8180, 1, int(is_address), 0, 0) + query[12:end]
-            answer += record if is_address else b""
-            self.wfile.write(struct.pack("!H", len(answer)) + answer)
+            response = query[:2] + struct.pack("!HHHHH", 0x8180, 1, int(is_address), 0, 0) + query[12:end]
+            response += record if is_address else b""
+            self.wfile.write(struct.pack("!H", len(response)) + response)
 
 
 class Authority:
@@ -81,8 +81,8 @@ class Authority:
         """The authority's own certificate; another after each start."""
         trusting = ssl.create_default_context(cafile=str(self.trust))
         try:
-            with urllib.request.urlopen(f"https://localhost:{self.management}/roots/0", context=trusting) as answer:
-                return answer.read().decode()
+            with urllib.request.urlopen(f"https://localhost:{self.management}/roots/0", context=trusting) as response:
+                return response.read().decode()
         except OSError:
             assert self.process.poll() is None, (self.folder / "pebble.log").read_text()
             return None
@@ -164,8 +164,8 @@ def test_a_certificate_is_obtained_and_kept_over_a_restart(tmp_path, start, auth
     assert handshake(server, "own.example", start.own.read_text())
     assert handshake(server, "a.example", start.own.read_text()) is None
     server.logged("TLS handshakes fail until a certificate is available")
-    told = check(tmp_path)
-    assert "not there yet" in told and "tried 1 time," in told and "next try" in told
+    reported = check(tmp_path)
+    assert "not there yet" in reported and "tried 1 time," in reported and "next try" in reported
     if challenge == "http-01":
         authority.start(http=server.plain)
     else:
@@ -176,8 +176,8 @@ def test_a_certificate_is_obtained_and_kept_over_a_restart(tmp_path, start, auth
     wait_until(lambda: list((tmp_path / "state").rglob("*.renewal")), "the authority is asked about renewal")
     files = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
     assert len(files) == 3 and all(path.stat().st_mode & 0o777 == 0o600 for path in files), files
-    told = check(tmp_path)
-    assert "for a.example, b.example: until" in told and "renewal on" in told and "tried" not in told
+    reported = check(tmp_path)
+    assert "for a.example, b.example: until" in reported and "renewal on" in reported and "tried" not in reported
     # It is kept: nobody is asked again.
     root = authority.root()
     server.stop()
@@ -211,20 +211,20 @@ def test_it_is_renewed_and_outlives_its_authority(tmp_path, start, authority):
 
     def status():
         done = subprocess.run(["curl", "-sS", "--unix-socket", tmp_path / "admin", "http://x/status.json"], capture_output=True)
-        told, own = json.loads(done.stdout)["certificates"]
+        reported, own = json.loads(done.stdout)["certificates"]
         assert own["names"] == ["own.example"] and (own["failures"], own["renewal"]) == (0, None)
-        return told if "Connection refused" in (told["error"] or "") else None
+        return reported if "Connection refused" in (reported["error"] or "") else None
 
-    told = wait_until(status, "the failure in the status")
-    assert told["failures"] and "Connection refused" in told["error"] and told["failed_at"] < told["next_try"] < time.time() + 3600
-    assert told["names"] == ["a.example", "b.example"] and told["expires"] and told["renewal"]
+    reported = wait_until(status, "the failure in the status")
+    assert reported["failures"] and "Connection refused" in reported["error"] and reported["failed_at"] < reported["next_try"] < time.time() + 3600
+    assert reported["names"] == ["a.example", "b.example"] and reported["expires"] and reported["renewal"]
     # It comes back without any memory: the account is made anew.
     authority.start(tls=first_port, life=3600)
     wait_until(lambda: handshake(server, "a.example", authority.root()), "a certificate of the new root", 25)
     assert "tried" not in check(tmp_path)
 
 
-def test_it_is_renewed_when_the_authority_says_so(tmp_path, start, authority):
+def test_a_certificate_is_renewed_when_the_authority_suggests(tmp_path, start, authority):
     port = free_port()
     authority.start(tls=port, life=300)
     server = start('challenge = "tls-alpn-01"', ports=(port, 0))
@@ -247,7 +247,7 @@ def test_it_is_renewed_when_the_authority_says_so(tmp_path, start, authority):
     assert "has been marked as replaced" in (tmp_path / "pebble.log").read_text()
 
 
-def test_an_account_is_bound_to_one_that_the_authority_knows(tmp_path, start, authority):
+def test_external_account_binding(tmp_path, start, authority):
     key = "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W"
     port = free_port()
     authority.start(tls=port, keys={"kid-1": key})

@@ -17,7 +17,7 @@ from support.waiting import wait_until
 pytestmark = pytest.mark.usefixtures("orderly_stop")
 
 @pytest.fixture
-def answering(tmp_path):
+def raw_server(tmp_path):
     """A worker elsewhere that answers each connection with the given bytes: `answering(data)` is its address."""
     listeners = []
 
@@ -56,8 +56,8 @@ def answering(tmp_path):
     ("HTTP/1.1 200 OK\r\nHTTP/1.1 200 OK", 502),
     ("HTTPS 200 OK", 502),
 ])
-def test_a_worker_may_begin_with_a_status_line(serve, answering, kind, line, status):
-    address = answering(f"{line}\r\nContent-Type: text/plain\r\nX-A: b\r\n\r\nhello".encode())
+def test_a_worker_may_begin_with_a_status_line(serve, raw_server, kind, line, status):
+    address = raw_server(f"{line}\r\nContent-Type: text/plain\r\nX-A: b\r\n\r\nhello".encode())
     server = serve(route=f'script = {{ kind = "{kind}", connect = ["{address}"] }}')
     got, fields, body = server.get("/")
     assert got == status
@@ -230,15 +230,15 @@ def nothing():
 
 
 @pytest.mark.parametrize("kind, factory", [("wsgi", "create_app"), ("asgi", "create_asgi"), ("wsgi", "made.create")])
-@pytest.mark.parametrize("arguments, told", [
+@pytest.mark.parametrize("arguments, wanted", [
     ("", ((), [])),
     ("'prod', 1, debug=True", (("prod", 1), [("debug", True)])),
     ("x={'a': [1, None]}", ((), [("x", {"a": [1, None]})])),
 ])
-def test_an_application_is_made_by_a_factory(serve, tmp_path, kind, factory, arguments, told):
+def test_an_application_is_made_by_a_factory(serve, tmp_path, kind, factory, arguments, wanted):
     (tmp_path / "fac.py").write_text(FACTORIES)
     server = serve(route=f'script = {{ kind = "{kind}", application = "fac:{factory}({arguments})" }}')
-    assert server.get("/")[::2] == (200, repr(told).encode())
+    assert server.get("/")[::2] == (200, repr(wanted).encode())
 
 
 @pytest.mark.parametrize("application, reason", [
@@ -247,7 +247,7 @@ def test_an_application_is_made_by_a_factory(serve, tmp_path, kind, factory, arg
     ("fac:FACTORY", "no attribute 'FACTORY'"),
     ("fac:__name__", "is no application"),
 ])
-def test_what_is_no_application_is_refused_with_the_reason(serve, tmp_path, application, reason):
+def test_an_invalid_application_is_rejected_with_the_reason(serve, tmp_path, application, reason):
     (tmp_path / "fac.py").write_text(FACTORIES)
     server = serve(route=f'script = {{ kind = "wsgi", application = "{application}" }}')
     assert server.get("/")[0] in (502, 503)
@@ -255,7 +255,7 @@ def test_what_is_no_application_is_refused_with_the_reason(serve, tmp_path, appl
 
 
 @pytest.mark.parametrize("application", ["app", "app:", ":app", "app:f(", "app:f()x", "app:f)(", "app:1f", "a-b:c", "app:f(1)\\u0000"])
-def test_a_malformed_name_of_an_application_is_refused(tmp_path, application):
+def test_a_malformed_name_of_an_application_is_rejected(tmp_path, application):
     file = tmp_path / "c.toml"
     file.write_text(
         f'[[listen]]\naddress = "127.0.0.1:0"\n[[site]]\n[[site.route]]\npath = "/*"\n'
@@ -292,12 +292,12 @@ def test_a_configuration_named_without_a_folder_stands_in_its_folder(tmp_path, k
         server.stop()
 
 
-@pytest.mark.parametrize("field, told", [
+@pytest.mark.parametrize("field, wanted", [
     ("Authorization: Bearer token", "Bearer"),
     ("Authorization: Basic YTpi", "Basic"),
     ("Cookie: session=1", "none"),
 ])
-def test_the_authentication_type_is_that_of_the_request(serve, tmp_path, answering, field, told):
+def test_the_authentication_type_is_that_of_the_request(serve, tmp_path, raw_server, field, wanted):
     directory = tmp_path / "bin"
     script(directory, "who", 'printf "Content-Type: text/plain\\n\\n${AUTH_TYPE-none} $REMOTE_USER"')
     script(directory, "decide", 'printf "Status: 204\\nRemote-User: ann\\n\\n"')
@@ -311,7 +311,7 @@ def test_the_authentication_type_is_that_of_the_request(serve, tmp_path, answeri
         auth = false
         script = {{ kind = "cgi", directory = "{directory}" }}
         """)
-    assert server.get("/b/who", field)[::2] == (200, f"{told} ann".encode())
+    assert server.get("/b/who", field)[::2] == (200, f"{wanted} ann".encode())
 
 
 def test_a_wish_for_a_websocket_is_reported_once(serve, tmp_path):

@@ -141,15 +141,15 @@ def asgi(serve, tmp_path):
     return start
 
 
-def test_the_scope_tells_of_the_request_and_the_lifespan(asgi, tmp_path):
+def test_the_scope_describes_the_request_and_the_lifespan(asgi, tmp_path):
     server = asgi()
-    status, _, answer = post(
+    status, _, response = post(
         server, "/app/env/%C3%A4%20b?x=%41", b"a=1", "Content-Type: text/x", "X-Two: 1", "X-Two: 2"
     )
     assert status == 201
-    told = json.loads(answer)
-    scope = told["scope"]
-    assert told["body"] == "a=1"
+    reported = json.loads(response)
+    scope = reported["scope"]
+    assert reported["body"] == "a=1"
     assert scope["client"][0] == "127.0.0.1" and scope["server"] == ["Example.org", server.port]
     for name, value in {
         "type": "http",
@@ -182,29 +182,29 @@ def test_the_scope_tells_of_the_request_and_the_lifespan(asgi, tmp_path):
 def test_requests_are_worked_on_at_once(asgi, tmp_path):
     server = asgi()
     gate = tmp_path / "gate"
-    answers = []
+    responses = []
     threads = [
-        threading.Thread(target=lambda: answers.append(server.get(f"/app/wait?{gate}")[2]))
+        threading.Thread(target=lambda: responses.append(server.get(f"/app/wait?{gate}")[2]))
         for _ in range(20)
     ]
     for thread in threads:
         thread.start()
     for _ in range(20):
         assert server.get("/app/")[2] == b"hello"
-    assert not answers
+    assert not responses
     gate.touch()
     for thread in threads:
         thread.join()
-    assert answers == [b"hello"] * 20 and len(workers(server)) == 1
+    assert responses == [b"hello"] * 20 and len(workers(server)) == 1
 
 
 @pytest.mark.parametrize("chunked, megabytes", [(False, 200), (True, 20)])
-def test_a_large_upload_arrives_whole(asgi, chunked, megabytes):
+def test_a_large_upload_arrives_complete(asgi, chunked, megabytes):
     server = asgi(route='body_size = "300MB"')
     assert_an_upload_arrives(server, "/app/total", megabytes, chunked)
 
 
-def test_a_large_answer_arrives_whole_while_others_are_served(asgi):
+def test_a_large_response_arrives_complete_while_others_are_served(asgi):
     server = asgi()
     wanted = b"".join(bytes([65 + at % 26]) * 10_000 for at in range(300))
     assert server.get("/app/one")[2] == b"o" * 3_000_000
@@ -222,7 +222,7 @@ def test_events_arrive_as_they_are_sent(asgi, tmp_path):
     assert_events_arrive_as_they_are_sent(server, f"/app/events?{tmp_path}/gate", tmp_path)
 
 
-def test_what_fails_is_told_and_seen_to_fail(asgi):
+def test_failures_are_logged_and_visible_to_the_client(asgi):
     server = asgi()
     assert server.get("/app/fails")[0] == 500
     wait_until(lambda: "RuntimeError: on purpose" in server.log, "the traceback")
@@ -233,7 +233,7 @@ def test_what_fails_is_told_and_seen_to_fail(asgi):
     assert server.get("/app/")[2] == b"hello"
 
 
-def test_a_client_that_leaves_is_told_of(asgi, tmp_path):
+def test_the_application_gets_an_event_when_its_client_disconnects(asgi, tmp_path):
     server = asgi()
     with server.connect() as connection:
         connection.sendall(f"GET /app/endless?{tmp_path}/left HTTP/1.1\r\nHost: x\r\n\r\n".encode())

@@ -40,7 +40,7 @@ def users(tmp_path):
     return file
 
 
-def test_every_kind_of_hash_lets_its_user_in_and_nobody_else(serve, site, users, tmp_path):
+def test_every_kind_of_hash_authenticates_its_user_and_no_other(serve, site, users, tmp_path):
     write(site / "x.txt", "x")
     log = tmp_path / "access.log"
     server = serve(
@@ -78,11 +78,11 @@ def test_a_changed_file_holds_without_a_restart_and_a_spoiled_one_does_not(serve
     assert "is not hashed" in server.log
     users.unlink()
 
-    def said():
+    def is_logged():
         assert server.get("/x.txt", basic("argon", "a"))[0] == 200
         return "the previous users stay in force" in server.log
 
-    wait_until(said, "that the file is gone")
+    wait_until(is_logged, "that the file is gone")
 
 
 def test_a_file_with_passwords_in_the_clear_stops_the_start_and_names_the_line(tmp_path, site):
@@ -115,7 +115,7 @@ def test_the_command_sets_tries_and_removes_passwords_that_apache_understands(tm
     assert len(file.read_text().splitlines()) == 1
 
 
-def test_whoever_guesses_waits_and_others_do_not(serve, site, users):
+def test_an_address_that_guesses_passwords_waits_and_others_do_not(serve, site, users):
     write(site / "x.txt", "x")
     server = serve(
         route=f'auth = {{ basic = "{users}", attempts = 5 }}', server='trusted_proxies = ["127.0.0.1"]'
@@ -131,7 +131,7 @@ def test_whoever_guesses_waits_and_others_do_not(serve, site, users):
     assert [server.get("/x.txt", ann)[0] for _ in range(8)] == [401] * 8
 
 
-def test_passwords_are_compared_where_they_hold_up_nobody(serve, site, users):
+def test_password_verification_does_not_delay_other_requests(serve, site, users):
     write(site / "x.txt", "x")
     write(site / "open/x.txt", "x")
     htpasswd(users, "slow", "s", "-B", "-C", "13")
@@ -160,7 +160,7 @@ def test_passwords_are_compared_where_they_hold_up_nobody(serve, site, users):
         connection.close()
 
 
-def test_scripts_know_the_user_and_routes_may_leave_the_question_out(serve, site, users):
+def test_scripts_get_the_user_and_routes_can_disable_authentication(serve, site, users):
     script = write(site / "who", '#!/bin/sh\nprintf "Content-Type: text/plain\\n\\n$REMOTE_USER $AUTH_TYPE $HTTP_AUTHORIZATION."\ncat\n')
     script.chmod(0o755)
     server = serve(
@@ -282,20 +282,20 @@ def test_a_script_of_the_same_site_decides(serve, site):
 def test_a_right_password_on_many_connections_at_once_lets_them_all_in(serve, site, users):
     write(site / "x.txt", "x")
     server = serve(route=f'auth = {{ basic = "{users}", attempts = 3 }}')
-    ask = f"GET /x.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{basic('argon', 'a')}\r\n\r\n"
-    wrong = ask.replace(basic("argon", "a"), basic("argon", "b"))
+    fetch = f"GET /x.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{basic('argon', 'a')}\r\n\r\n"
+    wrong = fetch.replace(basic("argon", "a"), basic("argon", "b"))
 
     def all_of(request):
         connections = [server.connect() for _ in range(32)]
         for connection in connections:
             connection.sendall(request.encode())
-        answers = [parse(read_all(connection))[0] for connection in connections]
+        responses = [parse(read_all(connection))[0] for connection in connections]
         for connection in connections:
             connection.close()
-        return set(answers)
+        return set(responses)
 
     # More than may fail, and none of them known yet.
-    assert all_of(ask) == {200}
+    assert all_of(fetch) == {200}
     # What is wrong is wrong for all, and counts: some may ask when the first are done.
     assert all_of(wrong) <= {401, 429}
     for number in range(4):

@@ -82,11 +82,11 @@ class Browser:
                 assert part, "the browser is gone"
                 self._rest += part
             text, _, self._rest = self._rest.partition(b"\0")
-            answer = json.loads(text)
-            if answer.get("id") == self._number:
-                assert "error" not in answer, answer
-                return answer["result"]
-            self.events.append(answer)
+            response = json.loads(text)
+            if response.get("id") == self._number:
+                assert "error" not in response, response
+                return response["result"]
+            self.events.append(response)
 
     def evaluate(self, expression):
         return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
@@ -97,7 +97,7 @@ class Browser:
             code = 9 if key == "Tab" else 0
             self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **text)
 
-    def complaints(self):
+    def console_errors(self):
         names = ("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled")
         return [event for event in self.events if event.get("method") in names]
 
@@ -106,7 +106,7 @@ class Browser:
 
 
 @pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
-def test_the_status_page_draws_what_happens(serve, site, tmp_path):
+def test_the_status_page_draws_live_charts(serve, site, tmp_path):
     write(site / "a.txt", "x" * 3000)
     limited = '[[site.route]]\npath = "/a.txt"\nlimit = { requests = "100000/s" }\nthrottle = { concurrent = 7 }\n'
     server = serve(more='[[site.route]]\npath = "/status/*"\nstatus = true\n' + limited)
@@ -144,7 +144,7 @@ def test_the_status_page_draws_what_happens(serve, site, tmp_path):
         # The server goes, and the page says so.
         stop.set()
         thread.join()
-        assert not browser.complaints(), browser.complaints()
+        assert not browser.console_errors(), browser.console_errors()
         server.stop()
         wait_until(lambda: "lost" in shown("link"), "the loss")
     finally:
@@ -153,7 +153,7 @@ def test_the_status_page_draws_what_happens(serve, site, tmp_path):
         browser.process.kill()
         browser.process.wait()
 @pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
-def test_a_browser_speaks_http2_and_says_so(serve, site, tmp_path):
+def test_a_browser_uses_http2(serve, site, tmp_path):
     own = certificate(tmp_path, "own")
     write(site / "a.css", "p { color: green }")
     write(

@@ -24,7 +24,7 @@ def kind(request):
     return request.param
 
 
-def test_a_script_is_told_everything_that_rfc_3875_names(cgi, site):
+def test_a_script_gets_every_variable_of_rfc_3875(cgi, site):
     server = cgi({"sub/print.py": PRINT}, 'env = { APP = "blue" }')
     body = "a=1&b=2"
     data = (
@@ -36,10 +36,10 @@ def test_a_script_is_told_everything_that_rfc_3875_names(cgi, site):
     with server.connect() as connection:
         address, port = connection.getsockname()
         connection.sendall(data.encode())
-        status, fields, answer = parse(read_all(connection))
+        status, fields, response = parse(read_all(connection))
     assert status == 200
-    told = json.loads(answer)
-    env = told["env"]
+    reported = json.loads(response)
+    env = reported["env"]
     path = env.pop("PATH")
     assert path
     env.pop("LC_CTYPE", None)  # Python's own
@@ -74,9 +74,9 @@ def test_a_script_is_told_everything_that_rfc_3875_names(cgi, site):
         "APP": "blue",
     }
     assert env["SERVER_SOFTWARE"].startswith("dunlin/")
-    assert told["body"] == body
-    assert told["cwd"] == str(directory / "sub")
-    assert told["group"]
+    assert reported["body"] == body
+    assert reported["cwd"] == str(directory / "sub")
+    assert reported["group"]
     none_left(server)
 
 
@@ -123,7 +123,7 @@ def test_the_script_is_the_first_file_on_the_way_and_the_rest_is_path_info(cgi):
         assert server.get(f"/cgi-bin/{missing}")[0] == 404, missing
 
 
-def test_what_cannot_be_run_is_refused_and_the_log_says_why(cgi):
+def test_programs_that_cannot_run_are_errors_with_a_logged_reason(cgi):
     server = cgi({"a": HELLO, "no-interpreter": "#!/does/not/exist\n"})
     (cgi.directory / "plain").write_text("data")
     (cgi.directory / "noexec").write_bytes(b"\x01\x02garbage")
@@ -139,7 +139,7 @@ def test_what_cannot_be_run_is_refused_and_the_log_says_why(cgi):
     assert server.get("/cgi-bin/a")[2] == b"hello"
 
 
-def test_every_kind_of_answer(cgi, site):
+def test_every_kind_of_response(cgi, site):
     (site / "page.txt").write_text("a page")
     server = cgi({
         "status": "printf 'Status: 404 Gone Fishing\\r\\nContent-Type: text/plain\\r\\n\\r\\nno'",
@@ -227,7 +227,7 @@ def test_an_nph_script_speaks_for_itself(cgi):
     ("kill -SEGV $$", "signal 11"),
     ("printf 'Content-Length: 10\\n\\nhello'", "it wrote 5 bytes"),
 ])
-def test_a_script_that_answers_wrongly_gives_502_and_one_line(cgi, text, reason):
+def test_an_invalid_response_gives_502_and_one_line(cgi, text, reason):
     server = cgi({"bad": text, "good": HELLO})
     with server.connect() as connection:
         connection.sendall(b"GET /cgi-bin/bad HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -247,7 +247,7 @@ def test_a_script_begins_with_no_signal_blocked(cgi):
     assert server.get("/cgi-bin/a")[2] == b"SigBlk:\t0000000000000000\n"
 
 
-def test_an_answer_that_is_cut_is_seen_to_be_cut(cgi, tmp_path):
+def test_a_truncated_response_is_visibly_truncated(cgi, tmp_path):
     go = tmp_path / "go"
     wait = f"while ! [ -e {go} ]; do sleep 0.02; done"
     server = cgi({
@@ -274,7 +274,7 @@ def test_an_answer_that_is_cut_is_seen_to_be_cut(cgi, tmp_path):
     none_left(server)
 
 
-def test_more_than_the_stated_length_is_dropped_and_the_connection_stays_good(cgi):
+def test_bytes_beyond_the_stated_length_are_discarded_and_the_connection_persists(cgi):
     server = cgi({"long": "printf 'Content-Length: 5\\n\\nhelloworld'"})
     with server.connect() as connection:
         for _ in range(3):
@@ -341,12 +341,12 @@ def test_a_chunked_body_has_a_content_length_for_the_script(cgi, body):
                       for part in (body[:3], body[3:]) if part)
     data = (b"POST /cgi-bin/sum.py HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
             b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n")
-    status, fields, answer = parse(server.exchange(data))
+    status, fields, response = parse(server.exchange(data))
     expected = f"{len(body)} {len(body)} {hashlib.sha256(body).hexdigest()}"
-    assert answer.decode().strip() == expected
+    assert response.decode().strip() == expected
 
 
-def test_a_body_goes_in_while_the_answer_comes_out(cgi):
+def test_a_request_body_is_sent_while_the_response_is_received(cgi):
     server = cgi({"cat": "printf 'Content-Type: a/b\\n\\n'; exec cat"}, route='body_size = "100MB"')
     block = os.urandom(1 << 20)
     blocks = 40
@@ -393,7 +393,7 @@ def test_a_body_that_trickles_is_not_waited_for_without_end(cgi):
     none_left(server)
 
 
-def test_bodies_over_the_limit_are_refused_before_a_script_runs(cgi, tmp_path):
+def test_bodies_over_the_limit_are_rejected_before_a_script_runs(cgi, tmp_path):
     server = cgi({"a": f"touch {tmp_path}/ran; {HELLO}"}, route='body_size = "100KB"')
     head = b"POST /cgi-bin/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
     data = server.exchange(head + b"Content-Length: 200000\r\n\r\n")
@@ -408,7 +408,7 @@ def test_bodies_over_the_limit_are_refused_before_a_script_runs(cgi, tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_the_body_is_asked_for_when_a_process_is_there(cgi):
+def test_100_continue_is_sent_when_the_body_is_read(cgi):
     server = cgi({"sum.py": SUM, "ignore": HELLO})
     with server.connect() as connection:
         connection.sendall(b"POST /cgi-bin/sum.py HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
@@ -438,7 +438,7 @@ def test_a_script_that_ignores_its_input_does_not_hold_the_connection_up(cgi):
     none_left(server)
 
 
-def test_requests_behind_a_script_are_answered_in_order(cgi, site):
+def test_responses_after_a_script_keep_the_order_of_requests(cgi, site):
     (site / "a.txt").write_text("a file")
     server = cgi({"sum.py": SUM, "hello": HELLO})
     data = server.exchange(
@@ -468,7 +468,7 @@ def test_events_arrive_one_by_one(cgi, tmp_path):
         assert (data + read_all(connection)).endswith(b"0\r\n\r\n")
 
 
-def test_a_slow_client_holds_little_of_what_a_script_writes(cgi):
+def test_a_slow_client_limits_how_much_of_a_scripts_output_is_buffered(cgi):
     server = cgi({"much": "printf 'Content-Type: a/b\\n\\n'; head -c 100000000 /dev/zero"})
     before = rss(server)
     with server.connect() as connection:
@@ -489,7 +489,7 @@ def hang(pids, more=""):
 
 
 @pytest.mark.parametrize("more", ["", "trap '' TERM"])
-def test_a_client_that_leaves_ends_the_script_and_what_it_has_started(cgi, tmp_path, more):
+def test_a_client_that_disconnects_ends_the_script_and_its_children(cgi, tmp_path, more):
     pids = tmp_path / "pids"
     server = cgi({"hang": hang(pids, more)})
     connection = server.connect()
@@ -523,7 +523,7 @@ def test_a_script_that_writes_without_end_and_without_a_reader_is_ended(cgi):
     none_left(server)
 
 
-def test_a_timeout_within_an_answer_cuts_it(cgi, tmp_path):
+def test_a_timeout_within_a_response_aborts_it(cgi, tmp_path):
     server = cgi({"hang": hang(tmp_path / "pids")}, 'idle_timeout = "300ms"')
     with server.connect() as connection:
         connection.sendall(b"GET /cgi-bin/hang HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -534,7 +534,7 @@ def test_a_timeout_within_an_answer_cuts_it(cgi, tmp_path):
     none_left(server)
 
 
-def test_stderr_is_told_line_by_line_and_bounded(cgi):
+def test_stderr_is_logged_line_by_line_and_bounded(cgi):
     server = cgi({
         "two": f"printf 'first\\nse\\033cond' >&2; {HELLO}",
         "endless": "yes complaint >&2 & sleep 0.3; kill $!; " + HELLO,
@@ -601,7 +601,7 @@ def test_a_full_queue_gives_503_with_retry_after(cgi, tmp_path):
         assert (status, body) == (200, b"hello")
 
 
-def test_who_leaves_the_queue_makes_room_in_it(cgi, tmp_path):
+def test_a_client_that_disconnects_leaves_the_queue(cgi, tmp_path):
     log, go = tmp_path / "access.log", tmp_path / "go"
     server = cgi({"wait": f"while ! [ -e {go} ]; do sleep 0.02; done; {HELLO}"},
                  "processes = 1, queue = 1",
@@ -687,7 +687,7 @@ def test_programs_in_perl_and_c_run(cgi):
     assert server.get("/cgi-bin/c")[2] == b"from c\n"
 
 
-def test_the_access_log_and_server_timing_tell_of_scripts(cgi, tmp_path):
+def test_the_access_log_and_server_timing_have_the_times_of_scripts(cgi, tmp_path):
     log = tmp_path / "access.log"
     server = cgi({"hello": HELLO, "hang": hang(tmp_path / "pids")}, route="server_timing = true",
                  server=f'access_log = {{ path = "{log}", format = "common" }}')
@@ -711,11 +711,11 @@ def test_several_loops_share_the_places_and_leave_no_zombie(cgi, tmp_path):
     server = start_again(cgi, text)
     results = []
 
-    def ask():
+    def fetch():
         for _ in range(20):
             results.append(server.get("/cgi-bin/hello")[2])
 
-    threads = [threading.Thread(target=ask) for _ in range(8)]
+    threads = [threading.Thread(target=fetch) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

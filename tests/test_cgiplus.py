@@ -86,7 +86,7 @@ def plus(serve, programs, tmp_path):
 ECHOES = ["echo-c", "echo.py", "echo.pl", "echo.php"]
 
 
-def told(body):
+def parse_echo(body):
     """The variables that an echo printed, and the body behind them."""
     head, _, rest = body.partition(b"\n\n")
     return dict(line.split(b"=", 1) for line in head.split(b"\n")), rest
@@ -98,13 +98,13 @@ def post(server, path, body, *fields, chunked=False):
     data = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body) if chunked else body
     with server.connect() as connection:
         connection.sendall(head.encode() + b"\r\n" + data)
-        status, answer, rest = parse(read_all(connection))
-    return status, answer, rest
+        status, response, rest = parse(read_all(connection))
+    return status, response, rest
 
 
 @pytest.mark.parametrize("name", ECHOES)
 @pytest.mark.parametrize("mode", ["record", "struct"])
-def test_a_script_is_told_what_a_cgi_program_is_told(plus, name, mode):
+def test_a_script_gets_the_variables_of_a_cgi_program(plus, name, mode):
     server = plus(settings='processes = 1, env = { OWN = "yes" }')
     if mode == "struct":
         assert server.get(f"/cgiplus/{name}?struct")[0] == 200
@@ -113,7 +113,7 @@ def test_a_script_is_told_what_a_cgi_program_is_told(plus, name, mode):
     for kind in ["cgi", "cgiplus"]:
         status, _, body = post(server, f"/{kind}/{name}/more/path?a=b%20c", b"the body\n", *fields)
         assert status == 200
-        variables, rest = told(body)
+        variables, rest = parse_echo(body)
         assert rest == b"the body\n"
         for variable in [b"SCRIPT_NAME", b"REQUEST_URI"]:
             assert variables[variable].startswith(f"/{kind}/{name}".encode())
@@ -130,7 +130,7 @@ def test_a_script_is_told_what_a_cgi_program_is_told(plus, name, mode):
     assert found[0][b"PATH_INFO"] == b"/more/path" and found[0][b"CONTENT_LENGTH"] == b"9"
 
 
-def test_one_process_answers_a_thousand_requests(plus):
+def test_one_process_handles_a_thousand_requests(plus):
     server = plus(settings="processes = 1")
     with server.connect() as connection:
         buffer = b""
@@ -149,9 +149,9 @@ def test_bodies_arrive_whole(plus, name, chunked):
     server = plus(settings="processes = 1")
     for size in [0, 1, 65_535, 65_536, 3_000_000]:
         body = random.Random(size).randbytes(size)
-        status, _, answer = post(server, f"/cgiplus/{name}", body, chunked=chunked)
+        status, _, response = post(server, f"/cgiplus/{name}", body, chunked=chunked)
         assert status == 200
-        assert told(answer)[1] == body
+        assert parse_echo(response)[1] == body
     assert len(workers(server)) == 1
 
 
@@ -218,7 +218,7 @@ def test_struct_mode_and_callouts(plus, name):
     pids = []
     for query in ["ask", "struct", "plain", "ask"]:
         status, _, body = server.get(f"{path}?{query}", "X-Long: " + "y" * 20_000)
-        variables, _ = told(body)
+        variables, _ = parse_echo(body)
         assert status == 200 and variables[b"QUERY_STRING"] == query.encode()
         assert variables.get(b"answer") == (b"400 unknown callout" if query == "ask" else None)
         assert variables[b"HTTP_X_LONG"] == b"y" * 20_000
@@ -226,7 +226,7 @@ def test_struct_mode_and_callouts(plus, name):
     assert pids == [pids[0]] * 4
 
 
-def test_struct_mode_is_what_a_script_reads(plus):
+def test_struct_mode_has_the_documented_form(plus):
     text = """#!/usr/bin/python3
 import os, sys
 e = os.environb
@@ -255,7 +255,7 @@ stream.readline()
 
 def test_a_path_cannot_add_variables_in_record_mode(plus):
     server = plus(settings="processes = 1")
-    variables, _ = told(server.get("/cgiplus/echo-c/a%0aREMOTE_USER=root%0a%0ab")[2])
+    variables, _ = parse_echo(server.get("/cgiplus/echo-c/a%0aREMOTE_USER=root%0a%0ab")[2])
     assert b"REMOTE_USER" not in variables
     assert variables[b"PATH_INFO"] == b"/a REMOTE_USER=root  b"
 
@@ -297,35 +297,35 @@ else: send(head + b"%d %d" % (os.getpid(), count))
 )
 
 
-def test_what_fails_is_told_and_its_worker_is_replaced(plus):
+def test_failures_are_logged_and_the_worker_is_replaced(plus):
     server = plus({"raw": MISBEHAVE}, 'processes = 1, backoff = "5ms", idle_timeout = "1s"')
-    ask = lambda query: server.get(f"/cgiplus/raw?{query}")  # noqa: E731
+    fetch = lambda query: server.get(f"/cgiplus/raw?{query}")  # noqa: E731
 
     def pid():
-        status, _, body = ask("")
+        status, _, body = fetch("")
         assert status == 200, server.log
         return int(body.split()[0])
 
     first = pid()
     # The worker has ended its answer as it should: it stays.
-    assert [ask(what)[0] for what in ["garbage", "nothing"]] == [502, 502]
-    assert ask("line")[2] == b"one"
-    assert ask("stderr")[0] == 200
+    assert [fetch(what)[0] for what in ["garbage", "nothing"]] == [502, 502]
+    assert fetch("line")[2] == b"one"
+    assert fetch("stderr")[0] == 200
     wait_until(lambda: "a complaint" in server.log, "what it wrote to stderr")
     assert pid() == first
     seen = {first}
     for what, status in [("stray", 502), ("open", 502), ("die", 502), ("hang", 504)]:
-        assert ask(what)[0] == status, what
+        assert fetch(what)[0] == status, what
         seen.add(pid())
-    assert ask("behind")[::2] == (200, b"one")
-    status, _, body = ask("")
+    assert fetch("behind")[::2] == (200, b"one")
+    status, _, body = fetch("")
     assert status == 200 and b"stray" not in body
     seen.add(int(body.split()[0]))
     assert len(seen) == 6
     assert "exit status 3" in server.log
 
 
-def test_an_answer_that_is_cut_is_seen_to_be_cut(plus):
+def test_a_truncated_response_is_visibly_truncated(plus):
     server = plus({"raw": MISBEHAVE}, 'processes = 1, backoff = "5ms"')
     data = read_until_cut(server, "/cgiplus/raw?cut")
     assert data.startswith(b"HTTP/1.1 200") and not data.endswith(b"0\r\n\r\n")
@@ -383,20 +383,20 @@ def test_each_program_has_workers_of_its_own_that_retire(plus):
     assert server.get("/cgiplus/hello-c")[2] == b"hello 1\n", server.log
 
 
-def test_many_at_once_are_answered_each_with_its_own(plus):
+def test_concurrent_requests_get_their_own_responses(plus):
     server = plus(settings="processes = 3")
     failures = []
 
-    def ask(number):
+    def fetch(number):
         try:
             for at in range(50):
                 query = f"q{number}-{at}".encode()
-                variables, rest = told(post(server, f"/cgiplus/echo-c?{query.decode()}", query)[2])
+                variables, rest = parse_echo(post(server, f"/cgiplus/echo-c?{query.decode()}", query)[2])
                 assert variables[b"QUERY_STRING"] == query == rest
         except Exception as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(12)]
+    threads = [threading.Thread(target=fetch, args=(number,)) for number in range(12)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -518,22 +518,22 @@ def test_uploads_and_events_pass_through_an_interpreter(rte, tmp_path):
 
 
 def test_an_interpreter_keeps_the_state_of_its_scripts(rte):
-    ask = lambda: rte.get(f"/rte/count.{rte.language}")[2].split()  # noqa: E731
-    answers = [ask() for _ in range(200)]
-    assert [int(answer[0]) for answer in answers] == list(range(1, 201))
-    assert len({answer[1] for answer in answers}) == len(workers(rte)) == 1
-    assert answers[0][2:] == [b"scripts", b"True"]
+    fetch = lambda: rte.get(f"/rte/count.{rte.language}")[2].split()  # noqa: E731
+    responses = [fetch() for _ in range(200)]
+    assert [int(response[0]) for response in responses] == list(range(1, 201))
+    assert len({response[1] for response in responses}) == len(workers(rte)) == 1
+    assert responses[0][2:] == [b"scripts", b"True"]
     # Another script in between, and one that changes.
     assert rte.get(f"/rte/echo.{rte.language}")[0] == 200
     path = rte.directory / f"count.{rte.language}"
     path.write_text(path.read_text().replace("text/plain", "text/changed"))
     status, fields, body = rte.get(f"/rte/count.{rte.language}")
     assert (status, fields["content-type"]) == (200, "text/changed")
-    assert body.split()[:2] == [b"1", answers[0][1]]
+    assert body.split()[:2] == [b"1", responses[0][1]]
     assert rte.get(f"/rte/none.{rte.language}")[0] == 404
 
 
-def test_an_interpreters_script_is_told_what_a_cgi_program_is_told(rte):
+def test_an_rte_script_gets_the_variables_of_a_cgi_program(rte):
     path = f"/echo.{rte.language}/more/path"
     fields = ["Cookie: a=b", "X-Own: 1", "Content-Type: text/x"]
     for _ in range(2):
@@ -541,7 +541,7 @@ def test_an_interpreters_script_is_told_what_a_cgi_program_is_told(rte):
         for kind in ["cgi", "rte"]:
             status, _, body = post(rte, f"/{kind}{path}?a=b%20c", b"the body\n", *fields)
             assert status == 200
-            variables, rest = told(body)
+            variables, rest = parse_echo(body)
             assert rest == b"the body\n"
             for variable in [b"SCRIPT_NAME", b"REQUEST_URI"]:
                 variables[variable] = variables[variable].removeprefix(f"/{kind}/".encode())
@@ -550,7 +550,7 @@ def test_an_interpreters_script_is_told_what_a_cgi_program_is_told(rte):
             found.append(variables)
         assert found[0] == found[1]
     # The next request has none of these.
-    variables, _ = told(rte.get(f"/rte/echo.{rte.language}")[2])
+    variables, _ = parse_echo(rte.get(f"/rte/echo.{rte.language}")[2])
     assert not {b"HTTP_COOKIE", b"CONTENT_LENGTH", b"PATH_INFO"} & set(variables)
 
 
@@ -558,12 +558,12 @@ def test_an_interpreters_script_is_told_what_a_cgi_program_is_told(rte):
 def test_bodies_reach_an_interpreters_script(rte, chunked):
     for size in [0, 1, 65_536, 3_000_000]:
         body = random.Random(size).randbytes(size)
-        status, _, answer = post(rte, f"/rte/echo.{rte.language}", body, chunked=chunked)
+        status, _, response = post(rte, f"/rte/echo.{rte.language}", body, chunked=chunked)
         assert status == 200
-        assert told(answer)[1] == body
+        assert parse_echo(response)[1] == body
 
 
-def test_what_fails_in_an_interpreter_is_told(rte):
+def test_failures_in_an_interpreter_are_logged(rte):
     pid = rte.get(f"/rte/count.{rte.language}")[2].split()[1]
     fail = f"/rte/fail.{rte.language}"
     assert rte.get(f"{fail}?exit")[::2] == (200, b"left\n")

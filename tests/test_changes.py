@@ -137,7 +137,7 @@ def test_changes_behind_symlinks_and_to_the_root_itself(serve, site, tmp_path):
     wait_until(lambda: server.get("/data/a.txt")[2] == b"two", "the new root", 5)
 
 
-def test_without_notification_the_disk_is_asked(serve, site):
+def test_without_notification_files_are_compared_with_the_disk(serve, site):
     file = write(site / "a.txt", "one")
     server = serve(server='[server.cache]\nnotify = false\nrevalidate = "200ms"')
     assert server.get("/a.txt")[2] == b"one"
@@ -217,7 +217,7 @@ def test_the_cache_has_bounds(serve, site):
 
 
 @pytest.mark.parametrize("folder", ["/var/tmp", "/nonexistent"])
-def test_what_is_asked_for_again_is_sent_from_a_copy_that_nobody_can_reach(serve, site, monkeypatch, folder):
+def test_a_second_request_is_served_from_a_copy_without_a_name(serve, site, monkeypatch, folder):
     monkeypatch.setenv("TMPDIR", folder)
     content = os.urandom(200_000)
     write(site / "a.bin", content)

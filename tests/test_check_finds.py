@@ -29,9 +29,9 @@ def check(folder, text, *arguments):
 
 def warned(folder, text):
     """The warnings: the configuration is fine otherwise."""
-    code, said = check(folder, text)
-    assert code == 0 and "is fine" in said, said
-    return "".join(line + "\n" for line in said.splitlines() if ": warning: " in line)
+    code, output = check(folder, text)
+    assert code == 0 and "is fine" in output, output
+    return "".join(line + "\n" for line in output.splitlines() if ": warning: " in line)
 
 
 def certificate(folder, names="DNS:localhost", days="2"):
@@ -44,14 +44,14 @@ def certificate(folder, names="DNS:localhost", days="2"):
 
 
 def test_a_file_without_flaws_has_no_warnings(tmp_path):
-    code, said = check(tmp_path, LISTEN + PLACE, "--strict")
-    assert code == 0 and "warning" not in said and "1 listener, 1 site" in said
+    code, output = check(tmp_path, LISTEN + PLACE, "--strict")
+    assert code == 0 and "warning" not in output and "1 listener, 1 site" in output
 
 
-def test_a_listener_with_tls_and_no_certificate_is_refused_by_check_and_start_alike(tmp_path):
+def test_check_and_start_reject_a_listener_with_tls_and_no_certificate(tmp_path):
     text = LISTEN + "tls = true\n" + PLACE
-    code, said = check(tmp_path, text)
-    assert code == 1 and said.startswith("dunlin.toml:3:7: a listener speaks TLS, and no site has a certificate")
+    code, output = check(tmp_path, text)
+    assert code == 1 and output.startswith("dunlin.toml:3:7: a listener speaks TLS, and no site has a certificate")
     done = subprocess.run([DUNLIN, "serve", "-c", tmp_path / "dunlin.toml"], capture_output=True, text=True)
     assert done.returncode == 1 and "dunlin.toml:3:7" in done.stderr
 
@@ -72,11 +72,11 @@ def test_a_listener_with_tls_and_no_certificate_is_refused_by_check_and_start_al
 def test_a_certificate_that_does_not_cover_a_host_is_warned_of(tmp_path, names, host, uncovered):
     certificate(tmp_path, names)
     text = f'{LISTEN}tls = true\n[[site]]\nhost = {host}\nroot = "."\ntls = {{ certificate = "cert.pem", key = "key.pem" }}\n'
-    said = warned(tmp_path, text)
+    output = warned(tmp_path, text)
     if uncovered is None:
-        assert said == ""
+        assert output == ""
     else:
-        assert said.startswith("dunlin.toml:7:7: warning: tls: certificate cert.pem: it does not cover " + uncovered + ";")
+        assert output.startswith("dunlin.toml:7:7: warning: tls: certificate cert.pem: it does not cover " + uncovered + ";")
 
 
 @pytest.mark.parametrize(
@@ -94,12 +94,12 @@ def test_a_certificate_that_does_not_cover_a_host_is_warned_of(tmp_path, names, 
         ('kind = "wsgi", application = "app:application", interpreter = "./app.py"', "is not executable; chmod +x"),
     ],
 )
-def test_what_a_script_needs_and_is_not_there_is_warned_of(tmp_path, script, what):
+def test_missing_files_of_scripts_are_warnings(tmp_path, script, what):
     write(tmp_path / "app.py", "application = None\n")
     write(tmp_path / "package" / "__init__.py", "")
     text = f'{LISTEN}{PLACE}[[site.route]]\npath = "/*"\nscript = {{ {script} }}\n'
-    said = warned(tmp_path, text)
-    assert what in said and "dunlin.toml:7:" in said, said
+    output = warned(tmp_path, text)
+    assert what in output and "dunlin.toml:7:" in output, output
 
 
 @pytest.mark.parametrize(
@@ -113,13 +113,13 @@ def test_what_a_script_needs_and_is_not_there_is_warned_of(tmp_path, script, wha
         'kind = "fastcgi", command = ["sh"]',
     ],
 )
-def test_what_a_script_needs_and_is_there_is_not_warned_of(tmp_path, script):
+def test_existing_files_of_scripts_are_no_warnings(tmp_path, script):
     for name in ("app.py", "app.psgi", "package/__init__.py", "package/app.py", "lib/elsewhere.py"):
         write(tmp_path / name, "")
     script = script.replace("LIB", str(tmp_path / "lib"))
     text = f'{LISTEN}{PLACE}[[site.route]]\npath = "/*"\nscript = {{ {script} }}\n'
-    said = [line for line in warned(tmp_path, text).splitlines() if "run as root" not in line]
-    assert said == []
+    output = [line for line in warned(tmp_path, text).splitlines() if "run as root" not in line]
+    assert output == []
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ def test_what_a_script_needs_and_is_there_is_not_warned_of(tmp_path, script):
 )
 def test_certificates_that_cannot_be_obtained_are_warned_of(tmp_path, listen, expected):
     text = f'[server]\nstate = "state"\n[[listen]]\n{listen}\n[[site]]\nhost = "example.com"\nroot = "."\ntls = {{ acme = {{}} }}\n'
-    code, said = check(tmp_path, text)
-    assert ("warning: acme: the authority connects to port" in said) == expected, said
+    code, output = check(tmp_path, text)
+    assert ("warning: acme: the authority connects to port" in output) == expected, output
 
 
 def test_a_missing_error_page_is_named(tmp_path):
@@ -166,7 +166,7 @@ def test_proxies_that_anyone_can_pretend_to_be_are_warned_of(tmp_path):
     assert warned(tmp_path, '[server]\ntrusted_proxies = ["127.0.0.1"]\n' + text) == ""
 
 
-def test_warnings_fail_only_where_that_is_asked_for(tmp_path):
+def test_warnings_fail_only_with_strict(tmp_path):
     text = LISTEN + "proxy_protocol = true\n" + PLACE
     assert check(tmp_path, text)[0] == 0 and check(tmp_path, text, "--strict")[0] == 1
 
@@ -174,9 +174,9 @@ def test_warnings_fail_only_where_that_is_asked_for(tmp_path):
 @pytest.mark.parametrize("key", ['access_log = "PATH/access.log"', 'admin = "PATH/admin.sock"', 'pid_file = "PATH/pid"'])
 def test_a_folder_that_systemd_makes_may_be_missing_and_others_may_not(tmp_path, key):
     for folder, expected in (("/run/dunlin-of-a-test", 0), ("/var/log/dunlin-of-a-test", 0), ("/nowhere/log", 1)):
-        code, said = check(tmp_path, f"[server]\n{key.replace('PATH', folder)}\n{LISTEN}{PLACE}")
-        assert code == expected and folder in said, said
-        assert ("systemd makes it" in said) == (expected == 0)
+        code, output = check(tmp_path, f"[server]\n{key.replace('PATH', folder)}\n{LISTEN}{PLACE}")
+        assert code == expected and folder in output, output
+        assert ("systemd makes it" in output) == (expected == 0)
 
 
 def test_a_start_logs_the_same_warnings(serve, tmp_path):
@@ -226,9 +226,9 @@ def test_users_that_the_server_cannot_read_as_its_user_stop_check_and_start(publ
         os.chmod(public, 0o755)
         os.chmod(public / "users", 0o644)
         how()
-        code, said = check(public, text)
-        assert code == 1 and "dunlin.toml:10:18: auth: users: user nobody cannot read it" in said, said
-        assert f"chgrp {group} users" in said and "chmod 640" in said
+        code, output = check(public, text)
+        assert code == 1 and "dunlin.toml:10:18: auth: users: user nobody cannot read it" in output, output
+        assert f"chgrp {group} users" in output and "chmod 640" in output
         done = subprocess.run([DUNLIN, "serve", "-c", public / "dunlin.toml"], capture_output=True, text=True)
         assert done.returncode == 1 and "user nobody cannot read it" in done.stderr
 
@@ -238,8 +238,8 @@ def test_users_of_the_servers_group_are_read_and_followed(public):
     nobody = pwd.getpwnam("nobody")
     text = with_users(public)
     os.chown(public / "users", 0, nobody.pw_gid)
-    code, said = check(public, text)
-    assert code == 0, said
+    code, output = check(public, text)
+    assert code == 0, output
     server = Server(["-c", str(public / "dunlin.toml")], public)
     try:
         def login(word):
@@ -257,17 +257,17 @@ def test_users_of_the_servers_group_are_read_and_followed(public):
 
 
 @root
-def test_in_a_chroot_only_what_is_inside_has_to_be_reachable(public):
+def test_in_a_chroot_only_files_inside_must_be_accessible(public):
     jail = public / "jail"
     jail.mkdir()
     text = with_users(jail).replace('user = "nobody"', f'user = "nobody"\nchroot = "{jail}"')
     os.chmod(jail / "users", 0o644)
     os.chmod(public, 0o700)
-    code, said = check(jail, text)
-    assert code == 0, said
+    code, output = check(jail, text)
+    assert code == 0, output
     os.chmod(jail / "users", 0o640)
-    code, said = check(jail, text)
-    assert code == 1 and "user nobody cannot read it" in said
+    code, output = check(jail, text)
+    assert code == 1 and "user nobody cannot read it" in output
 
 
 @root
@@ -280,9 +280,9 @@ def test_keys_and_logs_that_the_user_cannot_open_again_are_warned_of(public):
         f'[server]\nuser = "nobody"\naccess_log = "log/access.log"\n{LISTEN}tls = true\n[[site]]\nroot = "site"\n'
         f'tls = {{ certificate = "cert.pem", key = "key.pem" }}\n'
     )
-    said = warned(public, text)
-    assert "tls: key.pem: user nobody cannot read it" in said and "cert.pem: user" not in said
-    assert "log: user nobody cannot create files there" in said
+    output = warned(public, text)
+    assert "tls: key.pem: user nobody cannot read it" in output and "cert.pem: user" not in output
+    assert "log: user nobody cannot create files there" in output
     nobody = pwd.getpwnam("nobody")
     os.chown(public / "key.pem", -1, nobody.pw_gid)
     os.chmod(public / "key.pem", 0o640)

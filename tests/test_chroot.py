@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from support.admin import ask, pid_of, run
+from support.admin import fetch, pid_of, run
 from support.confinement import outside_of
 from support.files import write
 from support.processes import end
@@ -111,14 +111,14 @@ def test_nothing_outside_can_be_reached(begin, place, jail):
     assert server.get("/in")[2] == b"x" * 1000, "what links call by a whole path is meant as inside"
     assert server.get("/out")[0] == 404 and server.get("/up")[0] == 404
     status, _, body = server.get("/cgi/probe")
-    said = body.decode()
+    output = body.decode()
     daemon = re.search(r"daemon:x:(\d+)", open("/etc/passwd").read())[1]
-    assert status == 200 and said.endswith("done\n"), said
-    assert f"user={daemon} " in said and "pwd=/cgi root=/site" in said, said
-    assert "secret" not in said and "/etc" not in said, said
+    assert status == 200 and output.endswith("done\n"), output
+    assert f"user={daemon} " in output and "pwd=/cgi root=/site" in output, output
+    assert "secret" not in output and "/etc" not in output, output
     assert os.readlink(f"/proc/{server.pid}/root") == str(jail) and os.readlink(f"/proc/{server.pid}/cwd") == str(jail)
-    known = json.loads(ask(jail / "run" / "admin.sock", "/config")[2])
-    assert f"chroot {jail}" in known["confinement"] and known["file"] == str(file)
+    config = json.loads(fetch(jail / "run" / "admin.sock", "/config")[2])
+    assert f"chroot {jail}" in config["confinement"] and config["file"] == str(file)
     assert server.stop() == 0
 
 
@@ -198,7 +198,7 @@ def test_a_program_that_is_inside_can_be_upgraded(begin, place, jail):
             end(second)
 
 
-def test_what_is_outside_is_told_with_its_place(place, jail):
+def test_paths_outside_are_errors_with_their_location(place, jail):
     outside = outside_of(place)
     file = config_in(jail, configuration(jail, outside))
     code, out, error = run("check", "--config", str(file))

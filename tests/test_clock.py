@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from support.admin import ask, run
+from support.admin import fetch, run
 from support.files import write
 from support.tls import certificate
 from support.waiting import wait_until
@@ -122,8 +122,8 @@ def everything_works(server, tmp_path):
         assert https(tls, version) == 200
     code, out, error = run("reload", "--admin", str(tmp_path / "admin.sock"))
     assert code == 0, error
-    assert json.loads(ask(tmp_path / "admin.sock", "/config")[2])["pid"] == server.pid
-    assert ask(tmp_path / "admin.sock", "/metrics")[0] == 200
+    assert json.loads(fetch(tmp_path / "admin.sock", "/config")[2])["pid"] == server.pid
+    assert fetch(tmp_path / "admin.sock", "/metrics")[0] == 200
     for version in [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]:
         assert https(tls, version) == 200
     assert server.get("/a.txt")[0] == 200

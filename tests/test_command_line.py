@@ -37,7 +37,7 @@ def test_an_option_of_another_program_names_the_one_to_use(line, tip):
 
 
 @pytest.mark.parametrize("command", ["serve", "check", "load", "compare", "watch", "top", "reload", "passwd"])
-def test_an_unknown_option_is_never_said_to_be_a_value(command):
+def test_an_unknown_option_is_never_reported_as_a_value(command):
     code, _, error = run(command, "--frobnicate", "1")
     assert code == 2 and "--frobnicate" in error and "as a value" not in error, error
 
@@ -107,7 +107,7 @@ def test_top_and_watch_end_quietly_when_the_reader_leaves(serve, site, tmp_path,
     assert process.stderr.read() == b"" and process.returncode in (0, 141)
 
 
-def test_a_server_whose_output_is_not_read_goes_on(serve, tmp_path):
+def test_a_server_whose_output_is_not_read_keeps_running(serve, tmp_path):
     write(tmp_path / "site" / "x.txt", "x")
     reading, writing = os.pipe()
     os.close(reading)
@@ -139,7 +139,7 @@ def test_a_start_prints_an_address_that_can_be_opened(tmp_path, address, shown):
         process.communicate()
 
 
-def test_a_start_logs_what_runs(serve, tmp_path):
+def test_a_start_logs_version_and_configuration(serve, tmp_path):
     server = serve()
     log = server.logged("listening on 127.0.0.1:")
     line = next(line for line in log.splitlines() if "started" in line)

@@ -117,11 +117,11 @@ def test_statistics_are_those_of_scipy(tmp_path):
     ratio = re.search(r"a first: ([\d.]+) times b \[([\d.]+), ([\d.]+)\]", page)
     logs = [math.log(a / b) for a, b in zip(VALUES, OTHERS)]
     interval = bootstrap(logs)
-    for told, right in zip(ratio.groups(), (numpy.median(logs), interval.low, interval.high)):
-        assert math.isclose(float(told), math.exp(right), rel_tol=0.01), (told, math.exp(right))
+    for reported, right in zip(ratio.groups(), (numpy.median(logs), interval.low, interval.high)):
+        assert math.isclose(float(reported), math.exp(right), rel_tol=0.01), (reported, math.exp(right))
 
 
-def test_a_report_shows_failures_and_escapes_what_servers_say(tmp_path):
+def test_a_report_shows_failures_and_escapes_the_output_of_servers(tmp_path):
     (tmp_path / "results.json").write_text(json.dumps(results_of({"a": VALUES, "b": [v * 1.001 for v in VALUES[::-1]]})))
     compare("--report", tmp_path / "results.json", "--out", tmp_path / "out")
     page = (tmp_path / "out" / "report.html").read_text()
@@ -131,13 +131,13 @@ def test_a_report_shows_failures_and_escapes_what_servers_say(tmp_path):
     check_page(tmp_path / "out" / "report.html", tmp_path)
 
 
-def test_a_changed_figure_is_told_by_diff(tmp_path):
+def test_diff_reports_a_changed_figure(tmp_path):
     for name, factor in (("a", 1.0), ("b", 1.3)):
         (tmp_path / name).mkdir()
         made = results_of({"x": [value * factor for value in VALUES]})
         (tmp_path / name / "results.json").write_text(json.dumps(made))
-    told = compare("--diff", tmp_path / "a", tmp_path / "b").stdout
-    assert told.startswith("better  × 1.300 [1.300, 1.300]"), told
+    reported = compare("--diff", tmp_path / "a", tmp_path / "b").stdout
+    assert reported.startswith("better  × 1.300 [1.300, 1.300]"), reported
     assert "worse" in compare("--diff", tmp_path / "b", tmp_path / "a").stdout
     (tmp_path / "b" / "results.json").write_text('{\n "format": x')
     assert "results.json:2:" in compare("--diff", tmp_path / "a", tmp_path / "b", code=1).stderr
@@ -150,13 +150,13 @@ def test_a_scenario_of_ones_own_and_its_mistakes(tmp_path):
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert [cell["state"] for row in results["scenarios"][0]["rows"] for cell in row["cells"].values()] == ["measured"] * 3
     (tmp_path / "bad.toml").write_text(good.replace("paths =", "pahts =", 1))
-    told = compare(tmp_path / "bad.toml", code=2).stderr
-    assert re.search(r"bad\.toml:\d+:\d+: .*pahts", told), told
+    reported = compare(tmp_path / "bad.toml", code=2).stderr
+    assert re.search(r"bad\.toml:\d+:\d+: .*pahts", reported), reported
     assert "nearest is wasd-files" in compare("wasd-fils", code=2).stderr
     assert "nearest is nginx" in compare("wasd-files", "--servers", "ngnix", code=2).stderr
 
 
-def test_a_server_that_answers_wrongly_is_a_cell_and_the_rest_goes_on(tmp_path):
+def test_a_server_with_wrong_responses_is_a_cell_and_the_others_are_measured(tmp_path):
     scenario = tmp_path / "own.toml"
     scenario.write_text(
         'title = "t"\nsummary = "s"\ndocument = "d"\n'
@@ -171,7 +171,7 @@ def test_a_server_that_answers_wrongly_is_a_cell_and_the_rest_goes_on(tmp_path):
     assert rows["there"]["state"] == "measured" and rows["there"]["rounds"][0]["values"]["errors"] == 0
 
 
-def test_an_interrupted_comparison_keeps_what_it_has(tmp_path):
+def test_an_interrupted_comparison_keeps_its_results(tmp_path):
     process = subprocess.Popen(
         [DUNLIN, "compare", "wasd-files", "--servers", "dunlin", "--rounds", "50", "--out", tmp_path / "out"],
         stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
@@ -187,8 +187,8 @@ def test_an_interrupted_comparison_keeps_what_it_has(tmp_path):
     assert len(runs) >= 2
 
 
-def test_what_there_is_can_be_listed():
-    told = compare("--list").stdout
-    assert told.count("rows)") == 12
+def test_scenarios_and_servers_are_listed():
+    reported = compare("--list").stdout
+    assert reported.count("rows)") == 12
     for server in ("dunlin", "nginx", "apache2", "h2o", "lighttpd", "caddy", "merecat", "mini-httpd"):
-        assert f"  {server}" in told
+        assert f"  {server}" in reported

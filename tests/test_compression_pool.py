@@ -46,7 +46,7 @@ def test_a_flood_of_compressions_leaves_other_work_alone(serve, site, tmp_path):
     )
     requests = [(n, coding) for n in range(16) for coding in ("br", "gzip", "zstd")]
 
-    def ask(request):
+    def fetch(request):
         number, coding = request
         status, fields, body = server.get(f"/{number}.txt", f"Accept-Encoding: {coding}")
         assert status == 200 and fields["vary"] == "Accept-Encoding"
@@ -58,7 +58,7 @@ def test_a_flood_of_compressions_leaves_other_work_alone(serve, site, tmp_path):
         return coded
 
     with concurrent.futures.ThreadPoolExecutor(len(requests)) as executor:
-        flood = [executor.submit(ask, request) for request in requests]
+        flood = [executor.submit(fetch, request) for request in requests]
         # Scripts and listings are served while the flood is under way.
         for _ in range(5):
             assert b"hello" in server.get("/cgi/hello.sh")[2]

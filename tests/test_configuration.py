@@ -77,7 +77,7 @@ def test_the_admin_socket_is_not_counted_among_the_listeners(tmp_path):
         ("[[site]]", "[[site]", "8:", ""),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line_with_its_place(tmp_path, old, new, place, what):
+def test_an_error_is_one_line_with_its_location(tmp_path, old, new, place, what):
     code, text = check(tmp_path, GOOD.replace(old, new))
     assert code == 1
     line = text.strip().splitlines()[0]
@@ -86,13 +86,13 @@ def test_what_is_wrong_is_said_in_one_line_with_its_place(tmp_path, old, new, pl
     assert len(text.strip().splitlines()) == 1
 
 
-def test_every_problem_is_told_at_once(tmp_path):
+def test_all_errors_are_reported_at_once(tmp_path):
     text = GOOD.replace("127.0.0.1:8080", "x").replace('"/big/*"', '"big"').replace("threads = 2", "threads = 0")
-    code, said = check(tmp_path, text)
-    assert code == 1 and len(said.strip().splitlines()) == 3
+    code, output = check(tmp_path, text)
+    assert code == 1 and len(output.strip().splitlines()) == 3
 
 
-def test_what_a_url_gets_is_explained(tmp_path):
+def test_the_settings_of_a_url_are_explained(tmp_path):
     code, text = check(tmp_path, GOOD, "--explain", "http://a.example.com/big/x")
     assert code == 0
     assert "site      example.com" in text and "cache from /big/* (" in text and ":13)" in text
@@ -102,7 +102,7 @@ def test_what_a_url_gets_is_explained(tmp_path):
     assert code == 2
 
 
-def test_the_schema_and_the_book_know_every_key(tmp_path):
+def test_the_schema_and_the_book_have_every_key(tmp_path):
     schema = json.loads(subprocess.check_output([DUNLIN, "check", "--schema"]))
     book = (ROOT / "docs" / "src" / "configuration.md").read_text()
     keys = set()
@@ -142,8 +142,8 @@ def test_every_example_of_the_book_is_accepted(tmp_path, text):
         else:
             (tmp_path / path).mkdir(parents=True, exist_ok=True)
     text = text.replace('"/srv', f'"{tmp_path}/srv')
-    code, said = check(tmp_path, text)
-    assert code == 0, said
+    code, output = check(tmp_path, text)
+    assert code == 0, output
 
 
 def run(*arguments, **options):
@@ -164,7 +164,7 @@ def test_start_up_errors_are_one_line_that_helps(serve, site, tmp_path):
     write(site / "a", "x")
     server = serve()
     address = f"127.0.0.1:{server.port}"
-    for arguments, said in [
+    for arguments, output in [
         ([str(site), "--listen", address], "choose another port"),
         ([str(tmp_path / "none")], "No such file"),
         ([str(site), "--listen", "192.0.2.77:8080"], "does not have that address"),
@@ -172,7 +172,7 @@ def test_start_up_errors_are_one_line_that_helps(serve, site, tmp_path):
         (["--config", str(tmp_path / "none.toml")], "No such file"),
     ]:
         done = run("serve", *arguments)
-        assert done.returncode == 1 and said in done.stderr, done.stderr
+        assert done.returncode == 1 and output in done.stderr, done.stderr
         assert len(done.stderr.strip().splitlines()) == 1, done.stderr
 
 

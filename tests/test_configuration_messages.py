@@ -17,9 +17,9 @@ def check(folder, text, *arguments):
     file = folder / "dunlin.toml"
     file.write_text(text)
     done = subprocess.run([DUNLIN, "check", "-c", file, *arguments], capture_output=True, text=True)
-    said = done.stdout + done.stderr.replace(f"{folder}/", "")
-    assert not re.search(r"\bstruct\b|Table\b|expected (a )?(sequence|map|usize|u\d\d)", said), said
-    return done.returncode, said
+    output = done.stdout + done.stderr.replace(f"{folder}/", "")
+    assert not re.search(r"\bstruct\b|Table\b|expected (a )?(sequence|map|usize|u\d\d)", output), output
+    return done.returncode, output
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def check(folder, text, *arguments):
     ],
 )
 @pytest.mark.parametrize("where", ["server", "site", "route"])
-def test_a_directive_of_another_server_says_what_to_write(tmp_path, key, what, where):
+def test_a_directive_of_another_server_names_its_replacement(tmp_path, key, what, where):
     server, site, route = "[server]\n", SITE, ROUTE
     line = f'{key} = "x"\n'
     server, site, route = (
@@ -55,9 +55,9 @@ def test_a_directive_of_another_server_says_what_to_write(tmp_path, key, what, w
         site + (line if where == "site" else ""),
         route + (line if where == "route" else ""),
     )
-    code, said = check(tmp_path, server + LISTEN + site + route)
-    assert code == 1 and f"there is no key `{key}`" in said and what in said, said
-    assert "the keys are" not in said and len(said.splitlines()) == 1
+    code, output = check(tmp_path, server + LISTEN + site + route)
+    assert code == 1 and f"there is no key `{key}`" in output and what in output, output
+    assert "the keys are" not in output and len(output.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_a_directive_of_another_server_says_what_to_write(tmp_path, key, what, w
         ("hsts = { subdomains = true }", "7:", "age"),
     ],
 )
-def test_a_value_of_another_form_says_which_form_to_write(tmp_path, line, where, what):
-    code, said = check(tmp_path, LISTEN + SITE + ROUTE + line + "\n")
-    assert code == 1 and f"dunlin.toml:{where}" in said and what in said, said
+def test_a_value_of_another_form_names_the_valid_form(tmp_path, line, where, what):
+    code, output = check(tmp_path, LISTEN + SITE + ROUTE + line + "\n")
+    assert code == 1 and f"dunlin.toml:{where}" in output and what in output, output
 
 
 def test_a_redirect_may_be_a_text(tmp_path):
@@ -86,10 +86,10 @@ def test_a_redirect_may_be_a_text(tmp_path):
     for value, shown in (('"/new/"', "302 to /new/"), ('{ to = "/new/", status = 301 }', "301 to /new/")):
         assert check(tmp_path, text + f"redirect = {value}\n")[0] == 0
         assert shown in check(tmp_path, text + f"redirect = {value}\n", "--explain", "/x")[1]
-    code, said = check(tmp_path, text + 'redirect = ""\n')
-    assert code == 1 and "dunlin.toml:7:12" in said
-    code, said = check(tmp_path, text + 'redirect = { to = "/", statsu = 301 }\n')
-    assert code == 1 and "did you mean `status`?" in said
+    code, output = check(tmp_path, text + 'redirect = ""\n')
+    assert code == 1 and "dunlin.toml:7:12" in output
+    code, output = check(tmp_path, text + 'redirect = { to = "/", statsu = 301 }\n')
+    assert code == 1 and "did you mean `status`?" in output
 
 
 def test_workers_elsewhere_are_one_or_a_list(tmp_path):
@@ -97,8 +97,8 @@ def test_workers_elsewhere_are_one_or_a_list(tmp_path):
         text = f'{LISTEN}{SITE}{ROUTE}script = {{ kind = "scgi", connect = {value} }}\n'
         assert check(tmp_path, text)[0] == 0
     text = f'{LISTEN}{SITE}{ROUTE}script = {{ kind = "scgi", connect = "nonsense" }}\n'
-    code, said = check(tmp_path, text)
-    assert code == 1 and "dunlin.toml:7:37" in said and "is no address" in said, said
+    code, output = check(tmp_path, text)
+    assert code == 1 and "dunlin.toml:7:37" in output and "is no address" in output, output
 
 
 @pytest.mark.parametrize(
@@ -111,25 +111,25 @@ def test_workers_elsewhere_are_one_or_a_list(tmp_path):
     ],
 )
 def test_a_text_without_quotes_is_shown_with_them(tmp_path, line, quoted):
-    code, said = check(tmp_path, f"[[listen]]\n{line}\n{SITE}")
-    assert code == 1 and "put it in quotes" in said and quoted in said and "dunlin.toml:2:" in said, said
+    code, output = check(tmp_path, f"[[listen]]\n{line}\n{SITE}")
+    assert code == 1 and "put it in quotes" in output and quoted in output and "dunlin.toml:2:" in output, output
 
 
 def test_an_unknown_table_is_reported_once(tmp_path):
     routes = '[[site.routes]]\npath = "/a/*"\n[[site.routes]]\npath = "/b/*"\n'
-    code, said = check(tmp_path, LISTEN + SITE + routes)
-    assert code == 1 and len(said.splitlines()) == 1 and "did you mean `route`?" in said, said
+    code, output = check(tmp_path, LISTEN + SITE + routes)
+    assert code == 1 and len(output.splitlines()) == 1 and "did you mean `route`?" in output, output
 
 
 @pytest.mark.parametrize("site", ["[[site]]\n", '[[site]]\n[[site.route]]\npath = "/a/*"\nrespond = {}\n'])
 def test_a_site_without_root_is_named_by_its_line(tmp_path, site):
-    code, said = check(tmp_path, LISTEN + site)
-    assert code == 1 and "dunlin.toml:3:1: a site has no root" in said, said
+    code, output = check(tmp_path, LISTEN + site)
+    assert code == 1 and "dunlin.toml:3:1: a site has no root" in output, output
 
 
 def test_an_address_for_all_is_one_listener(tmp_path):
-    code, said = check(tmp_path, f'[[listen]]\naddress = ":8080"\n{SITE}')
-    assert code == 0 and "1 listener (2 sockets), 1 site" in said
+    code, output = check(tmp_path, f'[[listen]]\naddress = ":8080"\n{SITE}')
+    assert code == 0 and "1 listener (2 sockets), 1 site" in output
 
 
 @pytest.mark.parametrize(
@@ -143,12 +143,12 @@ def test_an_address_for_all_is_one_listener(tmp_path):
     ],
 )
 def test_an_explanation_is_for_people(tmp_path, url, what):
-    code, said = check(tmp_path, LISTEN + SITE + ROUTE + 'records = "variable"\n', "--explain", url)
-    assert code == 0 and what in said, said
-    assert not re.search(r"AboveRoot|Records|\{ |os error|Some\(", said), said
+    code, output = check(tmp_path, LISTEN + SITE + ROUTE + 'records = "variable"\n', "--explain", url)
+    assert code == 0 and what in output, output
+    assert not re.search(r"AboveRoot|Records|\{ |os error|Some\(", output), output
 
 
-def test_an_explanation_lists_defaults_only_when_asked(tmp_path):
+def test_an_explanation_lists_defaults_only_with_all(tmp_path):
     text = LISTEN + SITE + ROUTE + "listing = true\n"
     short = check(tmp_path, text, "--explain", "/")[1]
     assert "listing from /*" in short and "root from the site" in short and "by default" not in short
@@ -156,7 +156,7 @@ def test_an_explanation_lists_defaults_only_when_asked(tmp_path):
     assert "body_size by default: 1 MiB" in whole and "compress_size by default: 8 MiB" in whole
 
 
-def test_the_schema_refuses_what_check_refuses(tmp_path):
+def test_the_schema_rejects_the_same_values_as_check(tmp_path):
     schema = json.loads(subprocess.run([DUNLIN, "check", "--schema"], capture_output=True, check=True).stdout)
     assert schema["title"] == "Dunlin configuration" and schema["$id"]
     numbers = {

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from support.admin import ask, pid_of, run
+from support.admin import fetch, pid_of, run
 from support.confinement import configuration, outside_of, without_scripts
 from support.processes import end
 from support.server import DUNLIN, Server
@@ -30,34 +30,34 @@ def test_the_server_becomes_another_user_in_every_thread(serve, place):
         assert ids["Groups"] in ([], [str(nobody.pw_gid)])
         assert int(ids["CapEff"][0], 16) == 0
     assert server.get("/a")[0] == 200
-    said = server.get("/cgi/probe")[2].decode()
-    assert f"user={nobody.pw_uid} group={nobody.pw_gid}" in said and "read /etc/shadow" not in said
+    output = server.get("/cgi/probe")[2].decode()
+    assert f"user={nobody.pw_uid} group={nobody.pw_gid}" in output and "read /etc/shadow" not in output
     line = wait_until(lambda: (place / "log" / "access.log").read_text(), "the log, which root opened")
     assert "GET /a" in line
-    assert "user nobody" in json.loads(ask(place / "admin.sock", "/config")[2])["confinement"]
+    assert "user nobody" in json.loads(fetch(place / "admin.sock", "/config")[2])["confinement"]
     assert server.stop() == 0
 
 
 @pytest.mark.parametrize("user", [None, pytest.param("nobody", marks=only_root)])
-def test_files_that_nobody_named_are_out_of_reach(serve, place, user):
+def test_files_outside_the_configuration_are_inaccessible(serve, place, user):
     outside = outside_of(place)
     link = place / "site" / "link"
     link.mkdir(parents=True)
     (link / "secret").symlink_to(outside / "secret")
     free = serve(text=configuration(place, "", outside))
     assert free.get("/link/secret")[2] == b"secret"
-    said = free.get("/cgi/probe")[2].decode()
-    assert f"read {outside}/secret" in said and f"wrote {outside}" in said and "done" in said
+    output = free.get("/cgi/probe")[2].decode()
+    assert f"read {outside}/secret" in output and f"wrote {outside}" in output and "done" in output
     assert free.stop() == 0
     who = f'user = "{user}"\n' if user else ""
     server = serve(text=configuration(place, who + "seccomp = true\n[server.landlock]\n", outside))
     assert server.get("/a")[0] == 200
     assert server.get("/link/secret")[0] in (403, 404), "by a symlink that the server would follow"
-    said = server.get("/cgi/probe")[2].decode()
-    assert "done" in said and "NoNewPrivs:\t1" in said, said
+    output = server.get("/cgi/probe")[2].decode()
+    assert "done" in output and "NoNewPrivs:\t1" in output, output
     for forbidden in ("read", "wrote", "mounted", "ptrace 0"):
-        assert forbidden not in said, said
-    assert "ptrace -1 1" in said, said
+        assert forbidden not in output, output
+    assert "ptrace -1 1" in output, output
     wait_until(lambda: "GET /a" in (place / "log" / "access.log").read_text(), "the log")
     assert server.stop() == 0
 
@@ -79,7 +79,7 @@ def test_a_configuration_named_from_its_own_folder_is_in_reach(place, monkeypatc
         server.process.kill()
 
 
-def test_what_cannot_be_given_up_stops_the_start(serve, place):
+def test_privileges_that_cannot_be_dropped_prevent_the_start(serve, place):
     outside = outside_of(place)
     with pytest.raises(AssertionError, match="there is no user"):
         serve(text=configuration(place, 'user = "no-such-user"', outside))
@@ -109,7 +109,7 @@ def with_script_user(place, server, user, outside):
     return text.replace('kind = "cgi",', f'kind = "cgi", {user},', 1)
 
 
-def as_nobody(*arguments):
+def as_user_nobody(*arguments):
     """Runs the program as an ordinary user."""
     command = [DUNLIN, *map(str, arguments)]
     if os.geteuid() == 0:
@@ -126,24 +126,24 @@ def test_a_script_user_that_cannot_be_had_stops_the_start(serve, place, owner):
     file.write_text(text)
     os.chmod(file, 0o644)
     line = 1 + text[: text.index(owner)].count("\n")
-    told = f'script: `{key}` takes a server that stays root, and [server] has user = "nobody"'
+    message = f'script: `{key}` takes a server that stays root, and [server] has user = "nobody"'
     code, out, error = run("check", "--config", str(file))
-    assert code == 1 and re.search(rf":{line}:\d+: {re.escape(told)}", error), error
+    assert code == 1 and re.search(rf":{line}:\d+: {re.escape(message)}", error), error
     with pytest.raises(AssertionError, match="takes a server that stays root"):
         serve(text=text)
     # Who is going to start the server is not known to a check.
     file.write_text(with_script_user(place, "", owner, outside))
     why = "need a server that root has started"
-    checked = as_nobody("check", "--config", file)
+    checked = as_user_nobody("check", "--config", file)
     assert checked.returncode == 0 and "this user cannot start it: scripts default /cgi/* (cgi): " in checked.stdout
     os.chmod(place, 0o777)
     os.chmod(place / "log", 0o777)
-    started = as_nobody("serve", "--config", file)
+    started = as_user_nobody("serve", "--config", file)
     assert started.returncode == 1 and why in started.stderr, started.stderr
 
 
 @pytest.mark.parametrize("who", ["", pytest.param('user = "nobody"', marks=only_root)])
-def test_a_reload_to_a_script_user_that_cannot_be_had_is_refused(begin, place, who):
+def test_a_reload_to_an_unavailable_script_user_is_rejected(begin, place, who):
     outside = outside_of(place)
     file = place / "dunlin.toml"
     file.write_text(configuration(place, who, outside))
@@ -159,18 +159,18 @@ def test_a_reload_to_a_script_user_that_cannot_be_had_is_refused(begin, place, w
     assert server.stop() == 0
 
 
-def test_the_check_says_under_which_users_scripts_run(place):
+def test_check_lists_the_users_of_scripts(place):
     file = place / "check.toml"
     file.write_text(configuration(place, "", outside_of(place)))
     assert "\nscripts default /cgi/* (cgi): the server's user\n" in run("check", "--config", str(file))[1]
-    for owner, told in [
+    for owner, message in [
         ('user = "daemon"', "user daemon"),
         ('group = "daemon"', "the server's user, group daemon"),
         ('user = "daemon", group = "nogroup"', "user daemon, group nogroup"),
     ]:
         file.write_text(with_script_user(place, "", owner, outside_of(place)))
         code, out, error = run("check", "--config", str(file))
-        assert code == 0 and f"\nscripts default /cgi/* (cgi): {told}\n" in out, (out, error)
+        assert code == 0 and f"\nscripts default /cgi/* (cgi): {message}\n" in out, (out, error)
         assert ("cannot start" in out) == (os.geteuid() != 0)
 
 
@@ -193,11 +193,11 @@ def break_out(place):
     def attempt(user=None):
         victims.append(subprocess.Popen(["sleep", "60"], preexec_fn=user))
         query = f"outside={outside}&root={place}/site&victim={victims[-1].pid}"
-        status, _, body = ask(place / "admin.sock", f"/debug/break?{query}", "POST")
+        status, _, body = fetch(place / "admin.sock", f"/debug/break?{query}", "POST")
         assert status == 200, body
-        told = json.loads(body)
-        assert set(told) == {"loop", "blocking"} and all(set(tries) == TRIES for tries in told.values())
-        return told
+        message = json.loads(body)
+        assert set(message) == {"loop", "blocking"} and all(set(tries) == TRIES for tries in message.values())
+        return message
 
     yield attempt
     for victim in victims:
@@ -253,14 +253,14 @@ def test_a_confined_server_serves_and_is_held_to_its_confinement(begin, place, b
     assert server.stop() == 0
 
 
-def test_what_breaks_out_for_tests_is_there_only_where_it_is_asked_for(begin, place):
+def test_debug_commands_exist_only_with_their_feature(begin, place):
     server = begin(without_scripts(place, ""))
-    assert ask(place / "admin.sock", "/debug/break?outside=/&root=/&victim=1", "POST")[0] in (404, 405)
+    assert fetch(place / "admin.sock", "/debug/break?outside=/&root=/&victim=1", "POST")[0] in (404, 405)
     assert server.get("/debug/break", method="POST")[0] in (404, 405)
     assert server.stop() == 0
 
 
-def test_which_calls_are_allowed_is_told_with_the_reason(place):
+def test_check_prints_the_list_of_system_calls_and_its_reason(place):
     file = without_scripts(place, "seccomp = true\n")
     assert "seccomp: only the calls that the server needs are allowed, as it starts no programs\n" in run(
         "check", "--config", str(file)

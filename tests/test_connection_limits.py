@@ -6,7 +6,7 @@ import time
 import pytest
 
 from support.files import write
-from support.http import ask, GET, read_response
+from support.http import request_a, GET, read_response
 from support.http2 import Client, GOAWAY, request
 from support.waiting import wait_until
 
@@ -31,7 +31,7 @@ def is_closed(connection):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_the_idlest_connection_gives_way_to_a_newcomer(serve, page, threads):
+def test_the_most_idle_connection_is_closed_for_a_new_one(serve, page, threads):
     server = serve(
         text=f'[server]\nthreads = {threads}\nconnections = 40\nconnections_soft = 20\n'
         f'[[listen]]\naddress = "127.0.0.1:0"\n[[site]]\nroot = "{page.parent}"\n'
@@ -39,35 +39,35 @@ def test_the_idlest_connection_gives_way_to_a_newcomer(serve, page, threads):
     connections = []
     for _ in range(15):
         connections.append(server.connect())
-        assert ask(connections[-1]) == 200
+        assert request_a(connections[-1]) == 200
     # Deadlines are counted in ticks of 100 ms: what was used a tick later is less idle.
     time.sleep(0.25)
     for connection in connections[5:]:
-        assert ask(connection) == 200
+        assert request_a(connection) == 200
     time.sleep(0.25)
-    newcomers = []
+    new = []
     for _ in range(10):
-        newcomers.append(server.connect())
-        assert ask(newcomers[-1]) == 200
+        new.append(server.connect())
+        assert request_a(new[-1]) == 200
     wait_until(lambda: sum(map(is_closed, connections[:5])) >= 5, "the idlest are closed")
     assert sum(map(is_closed, connections[5:])) <= 2
-    assert not any(map(is_closed, newcomers))
-    for connection in connections[10:] + newcomers:
+    assert not any(map(is_closed, new))
+    for connection in connections[10:] + new:
         if not is_closed(connection):
-            assert ask(connection) == 200
+            assert request_a(connection) == 200
 
 
-def test_a_full_server_has_room_for_newcomers_as_long_as_some_are_idle(serve, page):
+def test_a_full_server_accepts_new_connections_while_others_are_idle(serve, page):
     server = serve(server="connections = 10\nconnections_soft = 10")
     held = []
     for _ in range(40):
         held.append(server.connect())
-        assert ask(held[-1]) == 200
+        assert request_a(held[-1]) == 200
     assert sum(map(is_closed, held)) >= 30
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_nobody_gives_way_while_nobody_waits(serve, page, threads):
+def test_no_connection_is_closed_while_none_waits(serve, page, threads):
     server = serve(
         text=f'[server]\nthreads = {threads}\nconnections = 10\nconnections_soft = 10\n'
         f'[[listen]]\naddress = "127.0.0.1:0"\n[[site]]\nroot = "{page.parent}"\n'
@@ -76,34 +76,34 @@ def test_nobody_gives_way_while_nobody_waits(serve, page, threads):
     # Longer than idle connections are looked for while somebody waits.
     end = time.monotonic() + 0.5
     while time.monotonic() < end:
-        assert [ask(connection) for connection in held] == [200] * 10
-    newcomer = server.connect()
-    assert ask(newcomer) == 200
+        assert [request_a(connection) for connection in held] == [200] * 10
+    new = server.connect()
+    assert request_a(new) == 200
     wait_until(lambda: sum(map(is_closed, held)) == 1, "one to give way")
 
 
-def test_who_is_busy_does_not_give_way(serve, page):
+def test_busy_connections_are_not_closed(serve, page):
     server = serve(server="connections = 12\nconnections_soft = 8")
     busy = [server.connect() for _ in range(8)]
     for connection in busy:
         connection.sendall(b"GET /a HTTP/1.1\r\n")
-    newcomers = []
+    new = []
     for _ in range(30):
-        newcomers.append(server.connect())
-        assert ask(newcomers[-1]) == 200
+        new.append(server.connect())
+        assert request_a(new[-1]) == 200
     for connection in busy:
         connection.sendall(b"Host: x\r\n\r\n")
         assert read_response(connection)[0] == 200
 
 
-def test_newcomers_do_not_take_the_places_of_each_other(serve, page):
+def test_new_connections_do_not_replace_each_other(serve, page):
     server = serve(server="connections = 40\nconnections_soft = 4")
     busy = [server.connect() for _ in range(4)]
     for connection in busy:
         connection.sendall(b"GET /a HTTP/1.1\r\n")
     # They are all there before the first of them asks.
-    newcomers = [server.connect() for _ in range(20)]
-    assert [ask(newcomer) for newcomer in newcomers] == [200] * 20
+    new = [server.connect() for _ in range(20)]
+    assert [request_a(new) for new in new] == [200] * 20
 
 
 def test_an_idle_http2_connection_gives_way_in_order(serve, page):
@@ -115,7 +115,7 @@ def test_an_idle_http2_connection_gives_way_in_order(serve, page):
 
         def closed():
             held.append(server.connect())
-            assert ask(held[-1]) == 200
+            assert request_a(held[-1]) == 200
             return is_closed(client.socket) or any(kind == GOAWAY for kind, *_ in pending(client))
 
         # It counts as idle when it has let go of what is only for speed, after a second.
@@ -136,16 +136,16 @@ def pending(client):
     return frames
 
 
-def test_an_address_has_so_many_connections(serve, page):
+def test_connections_per_address_are_limited(serve, page):
     server = serve(server="connections_per_address = 3")
     held = [server.connect() for _ in range(3)]
-    assert all(ask(connection) == 200 for connection in held)
+    assert all(request_a(connection) == 200 for connection in held)
     with server.connect() as refused:
         wait_until(lambda: is_closed(refused), "the fourth is closed")
     server.logged("an address has reached its limit of connections")
     # Another address has its own.
     other = socket.create_connection(server.address, timeout=15, source_address=("127.0.0.2", 0))
-    assert ask(other) == 200
+    assert request_a(other) == 200
     held.pop().close()
 
     def accepted():
@@ -159,7 +159,7 @@ def test_an_address_has_so_many_connections(serve, page):
     wait_until(accepted, "a place is free again")
 
 
-def test_limits_that_cannot_hold_are_refused(serve):
+def test_invalid_limits_are_rejected(serve):
     for server, what in [
         ("connections = 10\nconnections_soft = 11", "connections_soft is more than 10"),
         ("connections_soft = 0", "connections_soft is less than 1"),

@@ -24,7 +24,7 @@ def page(site):
     return write(site / "a", "x" * 1000)
 
 
-def test_pipelined_requests_are_answered_in_order_and_in_one_write(serve, site, page):
+def test_pipelined_responses_are_sent_in_order_and_in_one_write(serve, site, page):
     for n in range(50):
         write(site / f"f{n}", f"file {n}")
     server = serve()
@@ -55,7 +55,7 @@ def test_the_three_ways_to_use_a_connection(serve, page, use):
             assert status == 200 and "connection" not in fields
 
 
-def test_http_1_0_is_kept_only_when_asked(serve, page):
+def test_http_1_0_connections_persist_only_on_request(serve, page):
     server = serve()
     assert b"Connection: close" in server.exchange(b"GET /a HTTP/1.0\r\n\r\n")
     with server.connect() as connection:
@@ -122,7 +122,7 @@ def test_options_and_absolute_targets(serve, page):
 SINK = '[[site.route]]\npath = "/sink"\nrespond = { body = "taken" }\nbody_size = "100KB"\n'
 
 
-def test_bodies_are_read_before_the_answer_and_bounded(serve, page):
+def test_bodies_are_read_before_the_response_and_bounded(serve, page):
     server = serve(more=SINK)
     with server.connect() as connection:
         connection.sendall(b"POST /sink HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
@@ -149,7 +149,7 @@ def test_bodies_are_read_before_the_answer_and_bounded(serve, page):
 
 
 @pytest.mark.serial
-def test_nothing_takes_a_delayed_acknowledgement(serve, site, page):
+def test_no_response_waits_for_a_delayed_acknowledgement(serve, site, page):
     """The 200 ms of thttpd 2.00 and the 110 ms of a POST in two segments cannot come back."""
     write(site / "big", b"y" * 100_000)
     write(site / "huge", b"z" * 600_000)
@@ -181,7 +181,7 @@ def test_nothing_takes_a_delayed_acknowledgement(serve, site, page):
     connection.close()
 
 
-def test_what_takes_too_long_is_ended(serve, page):
+def test_timeouts_end_slow_connections(serve, page):
     server = serve(
         server='[server.http1]\nhead_timeout = "300ms"\nidle_timeout = "300ms"\nbody_timeout = "300ms"',
         more=SINK,
@@ -205,7 +205,7 @@ def test_what_takes_too_long_is_ended(serve, page):
                 time.sleep(0.01)
 
 
-def test_a_client_that_takes_nothing_is_dropped(serve, site):
+def test_a_client_that_reads_nothing_is_dropped(serve, site):
     write(site / "huge", b"z" * 30_000_000)
     server = serve(server='[server.http1]\nsend_timeout = "300ms"')
     with socket.socket() as connection:
@@ -218,7 +218,7 @@ def test_a_client_that_takes_nothing_is_dropped(serve, site):
 
 
 @pytest.mark.parametrize(("stopped", "confined"), [(False, ""), (True, ""), (False, "seccomp = true\n")])
-def test_a_client_that_takes_little_is_waited_for(serve, site, stopped, confined):
+def test_a_client_that_reads_slowly_is_kept(serve, site, stopped, confined):
     """The kernel, which took a megabyte ahead of it, tells of room only when half of that is gone."""
     write(site / "huge", b"z" * 30_000_000)
     server = serve(server=confined + '[server.http1]\nsend_timeout = "1s"')
@@ -240,7 +240,7 @@ def test_a_client_that_takes_little_is_waited_for(serve, site, stopped, confined
 HALF_BODY = b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n"
 
 
-def test_past_the_limit_newcomers_wait(serve, page):
+def test_new_connections_wait_beyond_the_limit(serve, page):
     server = serve(server="connections = 3")
     held = [server.connect() for _ in range(3)]
     for connection in held:
@@ -265,8 +265,8 @@ def queued(server):
     """Bytes that the kernel holds for each of the server's connections."""
     # Of /proc/net/tcp all would have to be read, with the thousands that other tests have left behind.
     only = ["state", "established", "sport", "=", f":{server.address[1]}"]
-    told = subprocess.run(["ss", "-Htn", *only], capture_output=True, check=True, text=True)
-    return [int(line.split()[1]) for line in told.stdout.splitlines()]
+    reported = subprocess.run(["ss", "-Htn", *only], capture_output=True, check=True, text=True)
+    return [int(line.split()[1]) for line in reported.stdout.splitlines()]
 
 
 @pytest.mark.parametrize(("others", "most"), [(0, 1280), (256, 256)])
@@ -371,7 +371,7 @@ def test_clients_that_vanish_leave_nothing_behind(serve, site, page):
     assert server.get("/a")[0] == 200
 
 
-def test_stopping_finishes_what_is_under_way(serve, site):
+def test_a_graceful_stop_completes_requests_in_progress(serve, site):
     write(site / "huge", b"z" * 20_000_000)
     server = serve()
     with server.connect() as connection, server.connect() as idle:

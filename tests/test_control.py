@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from support.admin import ask, pid_of, run
+from support.admin import fetch, pid_of, run
 from support.files import write
 from support.http import read_all, read_response
 from support.processes import end, is_alive
@@ -44,13 +44,13 @@ def test_a_unix_socket_serves_like_any_other(serve, site, tmp_path):
         more=f'[[site.route]]\npath = "/cgi/*"\n{text}\n' + listen_unix(path, 'mode = "0606"'),
     )
     assert stat.S_IMODE(path.stat().st_mode) == 0o606
-    assert ask(path, "/a")[2] == b"x" * 1000
-    assert ask(path, "/huge")[2] == b"z" * 3_000_000
+    assert fetch(path, "/a")[2] == b"x" * 1000
+    assert fetch(path, "/huge")[2] == b"z" * 3_000_000
     curl = ["curl", "-sS", "--unix-socket", str(path), "http://site.example:81/cgi/env"]
     plain = subprocess.run(curl, capture_output=True, check=True).stdout
     prior = subprocess.run([*curl, "--http2-prior-knowledge"], capture_output=True, check=True).stdout
-    for answer in (plain, prior):
-        variables = dict(line.split("=", 1) for line in answer.decode().splitlines())
+    for response in (plain, prior):
+        variables = dict(line.split("=", 1) for line in response.decode().splitlines())
         assert variables["REMOTE_ADDR"] == "unix:" and "REMOTE_PORT" not in variables
         assert variables["SERVER_NAME"] == "site.example" and variables["SERVER_PORT"] == "81"
     lines = wait_until(lambda: len(log.read_text().splitlines()) == 4 and log.read_text(), "the log")
@@ -64,10 +64,10 @@ def test_a_stale_socket_is_replaced_and_a_live_one_is_not(serve, site, tmp_path)
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
     first = serve(more=listen_unix(path))
-    assert ask(path, "/none")[0] == 404
+    assert fetch(path, "/none")[0] == 404
     with pytest.raises(AssertionError, match="listening on unix:.*another program listens on it"):
         serve(more=listen_unix(path))
-    assert ask(path, "/none")[0] == 404
+    assert fetch(path, "/none")[0] == 404
     file = write(tmp_path / "file.sock", "precious")
     with pytest.raises(AssertionError, match="listening on unix:"):
         serve(more=listen_unix(file))
@@ -75,20 +75,20 @@ def test_a_stale_socket_is_replaced_and_a_live_one_is_not(serve, site, tmp_path)
     assert first.stop() == 0
 
 
-def test_the_admin_socket_tells_and_takes_commands(serve, site, tmp_path, admin):
+def test_the_admin_socket_has_reports_and_commands(serve, site, tmp_path, admin):
     write(site / "a", "x")
     server = serve(server=f'admin = "{admin}"\nconnections = 2')
     assert stat.S_IMODE(admin.stat().st_mode) == 0o600
-    status, fields, body = ask(admin, "/config")
-    known = json.loads(body)
+    status, fields, body = fetch(admin, "/config")
+    config = json.loads(body)
     assert (status, fields["content-type"]) == (200, "application/json")
-    assert known["pid"] == server.pid and known["file"].endswith("dunlin-0.toml")
-    assert "connections = 2" in known["text"] and time.time() - known["loaded"] < 60
-    assert [listen["admin"] for listen in known["listeners"]] == [False, True]
-    assert ask(admin, "/a")[0] == 404, "sites are elsewhere"
+    assert config["pid"] == server.pid and config["file"].endswith("dunlin-0.toml")
+    assert "connections = 2" in config["text"] and time.time() - config["loaded"] < 60
+    assert [listen["admin"] for listen in config["listeners"]] == [False, True]
+    assert fetch(admin, "/a")[0] == 404, "sites are elsewhere"
     assert server.get("/config")[0] == 404, "and it is not on the sites"
-    assert ask(admin, "/reload")[0] == 405
-    assert ask(admin, "/reopen", "POST")[0] == 200
+    assert fetch(admin, "/reload")[0] == 405
+    assert fetch(admin, "/reopen", "POST")[0] == 200
     # Whoever has all places cannot keep the administrator out.
     held = [server.connect() for _ in range(3)]
     for connection in held:
@@ -127,7 +127,7 @@ def site_text(site, route="", listen='address = "127.0.0.1:0"'):
     return f'[[listen]]\n{listen}\n[[site]]\nroot = "{site}"\n[[site.route]]\npath = "/*"\n{route}\n'
 
 
-def test_a_reload_changes_what_holds_for_connections_that_stay(serve, site, tmp_path, admin):
+def test_a_reload_applies_to_open_connections(serve, site, tmp_path, admin):
     page = write(site / "a", "one")
     other = tmp_path / "other"
     write(other / "a", "two")
@@ -136,22 +136,22 @@ def test_a_reload_changes_what_holds_for_connections_that_stay(serve, site, tmp_
     get = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
     with here.server.connect() as connection:
 
-        def answer():
+        def response():
             connection.sendall(get)
             status, fields, body, _ = read_response(connection)
             return status, fields.get("cache-control"), body
 
         for _ in range(3):
-            assert answer() == (200, "no-cache", b"one")
+            assert response() == (200, "no-cache", b"one")
         assert "1 of 1 sites unchanged" in here.reload(site_text(site, 'cache_control = "no-cache"'))
-        assert answer() == (200, "no-cache", b"one")
+        assert response() == (200, "no-cache", b"one")
         here.reload(site_text(site, 'cache_control = "no-store"'))
-        assert answer() == (200, "no-store", b"one")
+        assert response() == (200, "no-store", b"one")
         here.reload(site_text(other))
-        assert answer() == (200, None, b"two")
+        assert response() == (200, None, b"two")
         here.head += f'access_log = "{log}"\n'
         here.reload(site_text(site))
-        assert answer() == (200, None, b"one")
+        assert response() == (200, None, b"one")
         wait_until(lambda: log.exists() and '"GET /a' in log.read_text(), "the line in the new log")
         # Whatever is wrong, the running configuration stays in force.
         for text, reason in [
@@ -161,19 +161,19 @@ def test_a_reload_changes_what_holds_for_connections_that_stay(serve, site, tmp_
             (site_text(site, listen='address = "127.0.0.1:0"\ntls = true'), "no site has a certificate"),
             ("[", "dunlin-0.toml:"),
         ]:
-            said = here.reload(text, fine=False)
-            assert reason in said and "the running configuration stays in force" in said, said
-            assert answer() == (200, None, b"one")
+            output = here.reload(text, fine=False)
+            assert reason in output and "the running configuration stays in force" in output, output
+            assert response() == (200, None, b"one")
         # By signal, and to the log.
         here.file.write_text(here.head + site_text(site, 'cache_control = "max-age=1"'))
         here.server.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: answer()[1] == "max-age=1", "the reload")
+        wait_until(lambda: response()[1] == "max-age=1", "the reload")
         here.file.write_text("[")
         here.server.process.send_signal(signal.SIGHUP)
         here.server.logged("not reloaded")
-        assert answer()[1] == "max-age=1"
+        assert response()[1] == "max-age=1"
         page.write_text("three")
-        wait_until(lambda: answer()[2] == b"three", "changes on disk are followed as before")
+        wait_until(lambda: response()[2] == b"three", "changes on disk are followed as before")
     here.head = here.head.replace("threads = 2", "threads = 1")
     assert "after a restart only: server.threads" in here.reload(site_text(site))
     assert here.server.stop() == 0
@@ -183,32 +183,32 @@ def test_listeners_are_added_kept_and_closed(serve, site, tmp_path, admin):
     write(site / "a", "x")
     here = Site(serve, tmp_path, admin, site_text(site))
     port, path = free_port(), tmp_path / "site.sock"
-    said = here.reload(site_text(site) + f'[[listen]]\naddress = "127.0.0.1:{port}"\n' + listen_unix(path))
-    assert f"added listeners 127.0.0.1:{port}, unix:{path}" in said
+    output = here.reload(site_text(site) + f'[[listen]]\naddress = "127.0.0.1:{port}"\n' + listen_unix(path))
+    assert f"added listeners 127.0.0.1:{port}, unix:{path}" in output
     kept = socket.create_connection(("127.0.0.1", port), timeout=15)
     for n in range(20):
         with socket.create_connection(("127.0.0.1", port), timeout=15) as connection:
             connection.sendall(b"GET /a HTTP/1.0\r\n\r\n")
             assert b"200 OK" in read_all(connection)
-    assert ask(path, "/a")[0] == 200 and here.server.get("/a")[0] == 200
-    said = here.reload(site_text(site))
-    assert f"removed listeners 127.0.0.1:{port}, unix:{path}" in said
+    assert fetch(path, "/a")[0] == 200 and here.server.get("/a")[0] == 200
+    output = here.reload(site_text(site))
+    assert f"removed listeners 127.0.0.1:{port}, unix:{path}" in output
     assert not path.exists()
 
-    def refused():
+    def is_closed():
         try:
             socket.create_connection(("127.0.0.1", port)).close()
         except ConnectionRefusedError:
             return True
 
-    wait_until(refused, "the listener to close")
+    wait_until(is_closed, "the listener to close")
     kept.sendall(b"GET /a HTTP/1.0\r\n\r\n")
     assert b"200 OK" in read_all(kept), "who has connected stays"
     kept.close()
     assert here.server.get("/a")[0] == 200
 
 
-def test_workers_stay_where_nothing_changed(serve, site, tmp_path, admin):
+def test_unchanged_workers_are_kept(serve, site, tmp_path, admin):
     app = tmp_path / "app"
     write(
         app / "app.py",
@@ -242,7 +242,7 @@ def test_workers_stay_where_nothing_changed(serve, site, tmp_path, admin):
     assert here.server.get("/app/")[0] == 200
 
 
-def test_check_tells_what_a_reload_would_change(serve, site, tmp_path, admin):
+def test_check_diff_lists_what_a_reload_would_change(serve, site, tmp_path, admin):
     app = tmp_path / "app"
     write(app / "app.py", "def application(environ, start):\n    start('200 OK', [])\n    return [b'x']\n")
     other = tmp_path / "other.sock"
@@ -266,8 +266,8 @@ def test_check_tells_what_a_reload_would_change(serve, site, tmp_path, admin):
         + text(2, '[[site.route]]\npath = "/new/*"\nlisting = true\n', route="cache_control = 'no-store'")
         + listen_unix(tmp_path / "third.sock") + f'[[site]]\nhost = "c.example"\nroot = "{site}"\n'
     )
-    told = diff()
-    assert told == [
+    reported = diff()
+    assert reported == [
         f"listener  unix:{tmp_path}/third.sock is opened",
         f"listener  unix:{other} is closed; who has connected stays",
         'setting   server.cache: absent -> { size = "1MiB" }',
@@ -282,14 +282,14 @@ def test_check_tells_what_a_reload_would_change(serve, site, tmp_path, admin):
         "scripts   default /app/* (wsgi) begin anew; those of before finish what they do",
     ]
     # The same as what a reload then does, and nothing is left to change.
-    said = run("reload", "--admin", str(admin))[1]
-    assert "0 of 3 sites unchanged" in said and "third.sock" in said and "only: server.threads" in said
+    output = run("reload", "--admin", str(admin))[1]
+    assert "0 of 3 sites unchanged" in output and "third.sock" in output and "only: server.threads" in output
     late = "setting   server.threads: differs from what is in force since the start; in force after a restart only"
     assert diff() == [late]
     old = tmp_path / "old.toml"
     old.write_text(here.head + site_text(site))
-    told = diff(str(old))
-    assert "scripts   default /app/* (wsgi) are added" in told and "site      b.example is added, with 0 routes" in told
+    reported = diff(str(old))
+    assert "scripts   default /app/* (wsgi) are added" in reported and "site      b.example is added, with 0 routes" in reported
     # What is wrong is told instead.
     here.file.write_text("[")
     code, out, error = run("check", "-c", str(here.file), "--diff", "--admin", str(admin))
@@ -298,7 +298,7 @@ def test_check_tells_what_a_reload_would_change(serve, site, tmp_path, admin):
     assert code == 1 and "not reached" in error
 
 
-def test_a_diff_knows_of_the_command_line(serve, site, tmp_path, admin):
+def test_a_diff_includes_the_command_line(serve, site, tmp_path, admin):
     text = f'[server]\nadmin = "{admin}"\nthreads = 1\n' + site_text(site)
     server = serve(text=text, arguments=["--listen", "127.0.0.1:0", "--threads", "1"])
     file = tmp_path / "dunlin-0.toml"
@@ -327,7 +327,7 @@ def test_limits_go_on_where_they_did_not_change(serve, site, tmp_path, admin):
 
     here = Site(serve, tmp_path, admin, text("one"))
 
-    def asks(path="/a", *fields):
+    def fetch(path="/a", *fields):
         return here.server.get(path, *fields)[0]
 
     def begin():
@@ -336,16 +336,16 @@ def test_limits_go_on_where_they_did_not_change(serve, site, tmp_path, admin):
         return connection
 
     def throttle():
-        routes = json.loads(ask(admin, "/status.json")[2])["limits"]
+        routes = json.loads(fetch(admin, "/status.json")[2])["limits"]
         return next(route["concurrency"] for route in routes if route["route"] == "/cgi/*")
 
     wrong = "Authorization: Basic " + base64.b64encode(b"ann:wrong").decode()
-    assert [asks() for _ in range(4)] == [200, 200, 200, 429]
-    assert [asks("/auth", wrong) for _ in range(3)] == [401, 401, 429]
+    assert [fetch() for _ in range(4)] == [200, 200, 200, 429]
+    assert [fetch("/auth", wrong) for _ in range(3)] == [401, 401, 429]
     held = [begin(), begin()]
     wait_until(lambda: throttle()["waiting"] == 1, "one that waits")
     assert "0 of 1 sites unchanged" in here.reload(text("two"))
-    assert asks() == 429 and asks("/auth", wrong) == 429
+    assert fetch() == 429 and fetch("/auth", wrong) == 429
     held.append(begin())
     found = wait_until(lambda: (now := throttle())["waiting"] == 2 and now, "two that wait")
     assert found["running"] == 1, "who runs under the old configuration counts under the new one"
@@ -356,13 +356,13 @@ def test_limits_go_on_where_they_did_not_change(serve, site, tmp_path, admin):
     assert throttle()["served"] == 3
     # Another limit begins anew; the other one stays as it is.
     here.reload(text("two", limit="4/h"))
-    assert [asks() for _ in range(5)] == [200, 200, 200, 200, 429]
+    assert [fetch() for _ in range(5)] == [200, 200, 200, 200, 429]
     assert throttle()["served"] == 3
     here.reload(text("two", limit="4/h", queue=6))
-    assert asks() == 429 and throttle()["served"] == 0
+    assert fetch() == 429 and throttle()["served"] == 0
 
 
-def test_another_process_takes_over_or_all_stays(serve, site, tmp_path, admin):
+def test_another_process_takes_over_or_the_old_one_continues(serve, site, tmp_path, admin):
     write(site / "a", "x")
     write(site / "huge", b"z" * 20_000_000)
     path, number = tmp_path / "site.sock", tmp_path / "pid"
@@ -379,13 +379,13 @@ def test_another_process_takes_over_or_all_stays(serve, site, tmp_path, admin):
         begun = connection.recv(1000)
         idle.sendall(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n")
         assert read_response(idle)[1].get("connection") is None
-        code, said, error = run("upgrade", "--admin", str(admin))
-        assert code == 0 and "handed over to process" in said, error
+        code, output, error = run("upgrade", "--admin", str(admin))
+        assert code == 0 and "handed over to process" in output, error
         second = wait_until(lambda: (pid := pid_of(admin)) != first and pid, "the new process")
         try:
             assert second != first and number.read_text() == f"{second}\n"
             for _ in range(20):
-                assert here.server.get("/a")[0] == 200 and ask(path, "/a")[0] == 200
+                assert here.server.get("/a")[0] == 200 and fetch(path, "/a")[0] == 200
             idle.sendall(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n")
             assert read_response(idle)[1]["connection"] == "close", "it is told of the end"
             data = begun
@@ -447,13 +447,13 @@ def test_no_request_fails_while_all_changes(serve, site, tmp_path, admin, kind):
                 here.reload(text(f'set_fields = {{ X-Generation = "{reloads}" }}', extra))
                 reloads += 1
             time.sleep(min(1, seconds / 20))
-        told = json.loads(outcome.read_text())
-        counts = {key: told[key] for key in ("requests", "errors", "errors_by_kind", "status", "connections")}
+        reported = json.loads(outcome.read_text())
+        counts = {key: reported[key] for key in ("requests", "errors", "errors_by_kind", "status", "connections")}
         print(json.dumps({"reloads": reloads, "upgrades": upgrades, **counts}))
         assert upgrades == 2 and reloads > 5
-        assert told["requests"] > 1000 and told["errors"] == 0, counts
-        assert set(told["status"]) == {"200"}, counts
-        assert told["connections"]["closed_by_server"] >= 16, "both upgrades ended all connections"
+        assert reported["requests"] > 1000 and reported["errors"] == 0, counts
+        assert set(reported["status"]) == {"200"}, counts
+        assert reported["connections"]["closed_by_server"] >= 16, "both upgrades ended all connections"
     finally:
         load.kill()
         if last != here.server.pid:

@@ -34,18 +34,18 @@ def test_a_line_that_was_cut_is_completed_when_there_is_space(serve, site, tmp_p
     server = serve(server=f'access_log = {{ path = "{log}", format = "{{method}} {{target}} {{status}}" }}', preexec=limited(most))
     asked = 0
 
-    def ask(count):
+    def fetch(count):
         nonlocal asked
         for _ in range(count):
             assert server.get(f"/a?number={asked:04}")[0] == 200
             asked += 1
 
-    ask(60)
+    fetch(60)
     wait_until(lambda: log.stat().st_size == most, "a full disk")
-    ask(3)
+    fetch(3)
     server.logged("lines are being lost")
     resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    ask(5)
+    fetch(5)
     assert server.stop() == 0
     lines = log.read_text().splitlines()
     assert log.read_text().endswith("\n")

@@ -68,8 +68,8 @@ def test_errors_and_redirects_have_the_fields_of_their_route(serve, site, tmp_pa
             assert fields["content-type"].startswith(kind), (path, fields)
             assert fields["x-content-type-options"] == "nosniff", (path, fields)
         with httpx.Client(http1=False, http2=True, base_url=server.url) as client:
-            answer = client.get(path)
-            assert answer.status_code == status and answer.headers["x-frame-options"] == "DENY", path
+            response = client.get(path)
+            assert response.status_code == status and response.headers["x-frame-options"] == "DENY", path
     status, fields, _ = server.get("/x.txt", "If-None-Match: *")
     assert status == 304 and fields["x-frame-options"] == "DENY"
     status, fields, _ = server.get("/x.txt", method="DELETE")
@@ -79,15 +79,15 @@ def test_errors_and_redirects_have_the_fields_of_their_route(serve, site, tmp_pa
     status, fields, _ = server.get("/a%")
     assert (status, fields["x-frame-options"]) == (400, "DENY")
     with httpx.Client(http1=False, http2=True, base_url=server.url) as client:
-        answer = client.request("GET", "/x.txt", content=b"x" * 11)
-        assert answer.status_code == 413 and answer.headers["x-frame-options"] == "DENY"
+        response = client.request("GET", "/x.txt", content=b"x" * 11)
+        assert response.status_code == 413 and response.headers["x-frame-options"] == "DENY"
 
 
 def test_hsts_is_on_errors_and_redirects(tls_site):
     server, client = tls_site
     for path in ("/", "/none", "/hidden", "/old", "/sub", "/a%2fb", "/denied"):
-        answer = client.get(path)
-        assert answer.headers["strict-transport-security"] == "max-age=86400", (path, answer)
+        response = client.get(path)
+        assert response.headers["strict-transport-security"] == "max-age=86400", (path, response)
 
 
 @pytest.fixture(params=[False, True])
@@ -125,8 +125,8 @@ def test_an_unknown_host_is_named_on_the_page_and_in_the_log(serve, site, tmp_pa
     assert status == 421 and b"This server has no site for x." in body
     assert 'no site for host "x"' in server.logged("no site for host")
     with httpx.Client(http1=False, http2=True, base_url=server.url) as client:
-        answer = client.get("/", headers={"Host": "b.example"})
-        assert answer.status_code == 421 and "no site for b.example." in answer.text
+        response = client.get("/", headers={"Host": "b.example"})
+        assert response.status_code == 421 and "no site for b.example." in response.text
 
 
 def test_a_directory_without_index_is_named_on_the_page_and_in_the_log(serve, site):
@@ -151,10 +151,10 @@ def test_a_failed_script_is_named_on_the_page_and_in_the_log(serve, tmp_path):
 PAGE = """<?php
 if (isset($_GET['status'])) http_response_code((int) $_GET['status']);
 header('X-Page: made');
-$told = [];
+$reported = [];
 foreach (['REDIRECT_STATUS', 'REDIRECT_URL', 'REDIRECT_QUERY_STRING', 'REQUEST_METHOD', 'REQUEST_URI', 'SCRIPT_NAME', 'QUERY_STRING'] as $name)
-    $told[$name] = $_SERVER[$name] ?? null;
-echo json_encode($told);
+    $reported[$name] = $_SERVER[$name] ?? null;
+echo json_encode($reported);
 """
 
 
@@ -197,22 +197,22 @@ def test_an_error_page_can_be_a_script(pages, version):
         for path in ("/none", "/files/none", "/none.php", "/files/a%20b"):
             for method in ("GET", "POST"):
                 # A page is made anew for each request, whatever its conditions are.
-                answer = client.request(method, path + "?a=b", headers={"If-None-Match": "*"}, content=b"x" * (method == "POST"))
+                response = client.request(method, path + "?a=b", headers={"If-None-Match": "*"}, content=b"x" * (method == "POST"))
                 if method == "POST" and path.startswith("/files"):
-                    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
+                    assert (response.status_code, response.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
                     continue
-                assert answer.status_code == 404 and answer.headers["x-page"] == "made", (path, method, answer)
-                told = answer.json()
-                assert told["REDIRECT_STATUS"] == "404" and told["REDIRECT_QUERY_STRING"] == "a=b"
-                assert told["REDIRECT_URL"] == path.replace("%20", " ") and told["REQUEST_URI"] == path + "?a=b"
-                assert told["REQUEST_METHOD"] == "GET" and told["SCRIPT_NAME"] == "/err.php"
-        answer = client.request("HEAD", "/none")
-        assert answer.status_code == 404 and answer.headers["x-page"] == "made" and not answer.content
+                assert response.status_code == 404 and response.headers["x-page"] == "made", (path, method, response)
+                reported = response.json()
+                assert reported["REDIRECT_STATUS"] == "404" and reported["REDIRECT_QUERY_STRING"] == "a=b"
+                assert reported["REDIRECT_URL"] == path.replace("%20", " ") and reported["REQUEST_URI"] == path + "?a=b"
+                assert reported["REQUEST_METHOD"] == "GET" and reported["SCRIPT_NAME"] == "/err.php"
+        response = client.request("HEAD", "/none")
+        assert response.status_code == 404 and response.headers["x-page"] == "made" and not response.content
         # A script may say another status.
         assert client.get("/denied").status_code == 410
         assert client.get("/law").status_code == 404
-        answer = client.get("/run/broken")
-        assert answer.status_code == 502 and answer.json()["REDIRECT_STATUS"] == "502"
+        response = client.get("/run/broken")
+        assert response.status_code == 502 and response.json()["REDIRECT_STATUS"] == "502"
         assert client.get("/x.txt").text == "x"
 
 

@@ -55,7 +55,7 @@ PID = 'header("Content-Type: text/plain"); echo getmypid();'
 ENV = 'header("Content-Type: application/json"); echo json_encode($_SERVER);'
 
 
-def test_a_php_script_answers_and_its_worker_stays(fastcgi):
+def test_a_php_script_responds_and_its_worker_persists(fastcgi):
     server = fastcgi({"hello.php": HELLO, "pid.php": PID})
     status, fields, body = server.get("/hello.php")
     assert (status, body, fields["content-type"]) == (200, b"hello", "text/plain;charset=UTF-8")
@@ -64,7 +64,7 @@ def test_a_php_script_answers_and_its_worker_stays(fastcgi):
     assert [str(pid).encode() for pid in workers(server)] == list(pids)
 
 
-def test_php_is_told_what_a_cgi_program_is_told(fastcgi, site, tmp_path):
+def test_php_gets_the_variables_of_a_cgi_program(fastcgi, site, tmp_path):
     directory = tmp_path / "cgi-bin"
     script(directory, "env.php", PRINT)
     (directory / "env.php").chmod(0o755)
@@ -79,7 +79,7 @@ def test_php_is_told_what_a_cgi_program_is_told(fastcgi, site, tmp_path):
         more=f'[[site.route]]\npath = "/cgi-bin/*"\n'
         f'script = {{ kind = "cgi", directory = "{directory}", env = {{ APP = "blue" }} }}',
     )
-    told = []
+    reported = []
     for one in (server, other):
         body = "a=1&b=2"
         data = (
@@ -88,10 +88,10 @@ def test_php_is_told_what_a_cgi_program_is_told(fastcgi, site, tmp_path):
             "Cookie: a=b\r\nCookie: c=d\r\nProxy: http://evil/\r\nX_Two: evil\r\n"
             f"Authorization: Basic eDp5\r\nContent-Length: {len(body)}\r\n\r\n{body}"
         )
-        status, fields, answer = parse(one.exchange(data.encode()))
+        status, fields, response = parse(one.exchange(data.encode()))
         assert status == 200, one.log
-        told.append(json.loads(answer))
-    seen, wanted = told[0], told[1]["env"]
+        reported.append(json.loads(response))
+    seen, wanted = reported[0], reported[1]["env"]
     # PHP's own, and what its worker was started with.
     for name in ("FCGI_ROLE", "PHP_SELF", "REQUEST_TIME", "REQUEST_TIME_FLOAT", "PATH", "argv", "argc"):
         seen.pop(name, None)
@@ -113,7 +113,7 @@ def test_paths_name_scripts_files_directories_and_a_front_controller(fastcgi, si
     (site / "image.jpg").write_text("<?php echo 'evil';")
     show = 'echo $_SERVER["SCRIPT_NAME"], " ", $_SERVER["PATH_INFO"] ?? "-";'
     server = fastcgi({"index.php": show, "sub/index.php": show, "sub/a.PHP": show})
-    for path, answer in {
+    for path, response in {
         "/": b"/index.php -",
         "/sub/": b"/sub/index.php -",
         "/sub/index.php/x/y": b"/sub/index.php /x/y",
@@ -122,7 +122,7 @@ def test_paths_name_scripts_files_directories_and_a_front_controller(fastcgi, si
         "/style.css": b"a{}",
     }.items():
         for _ in range(2):
-            assert server.get(path)[::2] == (200, answer), path
+            assert server.get(path)[::2] == (200, response), path
     status, fields, _ = server.get("/sub?a=b")
     assert (status, fields["location"]) == (301, "/sub/?a=b")
     for path in ("/image.jpg/x.php", "/none.php", "/none/", "/.hidden.php", "/style.css/x"):
@@ -138,7 +138,7 @@ def test_paths_name_scripts_files_directories_and_a_front_controller(fastcgi, si
 
 
 @pytest.mark.parametrize("length, megabytes", [("Content-Length", 200), ("chunked", 20)])
-def test_a_large_upload_arrives_whole(fastcgi, length, megabytes):
+def test_a_large_upload_arrives_complete(fastcgi, length, megabytes):
     server = fastcgi(
         {
             "sum.php": '$h = hash_init("sha256"); $in = fopen("php://input", "r");'
@@ -160,7 +160,7 @@ def test_a_large_upload_arrives_whole(fastcgi, length, megabytes):
     assert (status, body) == (200, digest), server.log
 
 
-def test_a_large_answer_arrives_whole(fastcgi):
+def test_a_large_response_arrives_complete(fastcgi):
     server = fastcgi(
         {"large.php": "for ($i = 0; $i < 2000; $i++) echo str_repeat(chr(65 + $i % 26), 10000);"},
     )
@@ -187,9 +187,9 @@ def test_workers_grow_with_demand_and_retire_when_idle(fastcgi, tmp_path):
         },
         'processes = 3, min_processes = 1, retire_idle = "300ms"',
     )
-    answers = []
+    responses = []
     threads = [
-        threading.Thread(target=lambda: answers.append(server.get("/wait.php"))) for _ in range(6)
+        threading.Thread(target=lambda: responses.append(server.get("/wait.php"))) for _ in range(6)
     ]
     for thread in threads:
         thread.start()
@@ -197,12 +197,12 @@ def test_workers_grow_with_demand_and_retire_when_idle(fastcgi, tmp_path):
     gate.touch()
     for thread in threads:
         thread.join()
-    assert [status for status, _, _ in answers] == [200] * 6
-    assert len({body for _, _, body in answers}) == 3
+    assert [status for status, _, _ in responses] == [200] * 6
+    assert len({body for _, _, body in responses}) == 3
     wait_until(lambda: len(workers(server)) == 1, "two have retired")
 
 
-def test_what_exceeds_the_queue_is_refused_and_the_log_tells_who_holds_the_worker(fastcgi, tmp_path):
+def test_requests_beyond_the_queue_are_rejected_and_the_log_names_the_busiest_script(fastcgi, tmp_path):
     gate = tmp_path / "gate"
     server = fastcgi(
         {
@@ -210,19 +210,19 @@ def test_what_exceeds_the_queue_is_refused_and_the_log_tells_who_holds_the_worke
         },
         'processes = 1, queue = 1, queue_timeout = "20s"',
     )
-    answers = []
+    responses = []
     threads = [
-        threading.Thread(target=lambda: answers.append(server.get("/wait.php")[0])) for _ in range(4)
+        threading.Thread(target=lambda: responses.append(server.get("/wait.php")[0])) for _ in range(4)
     ]
     threads[0].start()
     wait_until(lambda: workers(server), "a worker")
     for thread in threads[1:]:
         thread.start()
-    wait_until(lambda: answers.count(503) == 2, "two are refused")
+    wait_until(lambda: responses.count(503) == 2, "two are refused")
     gate.touch()
     for thread in threads:
         thread.join()
-    assert sorted(answers) == [200, 200, 503, 503]
+    assert sorted(responses) == [200, 200, 503, 503]
     wait_until(lambda: "all processes are busy" in server.log, "the warning")
     line = next(line for line in server.log.splitlines() if "all processes are busy" in line)
     assert "wait.php" in line and "longest_ms" in line and "waiting=1" in line
@@ -245,7 +245,7 @@ def test_workers_are_replaced_and_no_request_is_lost(fastcgi, setting):
     assert "ERROR" not in server.log
 
 
-def test_killed_workers_are_replaced_and_every_answer_is_right_or_visibly_failed(fastcgi):
+def test_killed_workers_are_replaced_and_every_response_is_correct_or_visibly_failed(fastcgi):
     server = fastcgi(
         {"big.php": 'for ($i = 0; $i < 40; $i++) { echo str_repeat("x", 10000); usleep(500); }'},
         'processes = 3, backoff = "5ms"',
@@ -253,7 +253,7 @@ def test_killed_workers_are_replaced_and_every_answer_is_right_or_visibly_failed
     right, failed, wrong = [], [], []
     stop = threading.Event()
 
-    def ask():
+    def fetch():
         while not stop.is_set():
             try:
                 data = server.exchange(b"GET /big.php HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -269,7 +269,7 @@ def test_killed_workers_are_replaced_and_every_answer_is_right_or_visibly_failed
             else:
                 failed.append("cut")
 
-    threads = [threading.Thread(target=ask) for _ in range(4)]
+    threads = [threading.Thread(target=fetch) for _ in range(4)]
     for thread in threads:
         thread.start()
     for _ in range(20):
@@ -328,7 +328,7 @@ def test_a_worker_that_goes_on_without_its_client_is_ended_in_the_end(fastcgi):
     server.logged("still works on an abandoned request")
 
 
-def test_what_a_worker_writes_to_stderr_is_told_and_bounded(fastcgi):
+def test_the_stderr_of_a_worker_is_logged_and_bounded(fastcgi):
     server = fastcgi(
         {
             "log.php": 'error_log("one line"); echo "fine";',
@@ -493,11 +493,11 @@ def test_a_pool_elsewhere_is_used(serve, site, fpm, keep_alive):
         assert server.get("/hello.php")[::2] == (200, b"hello"), server.log
     body = os.urandom(500_000)
     head = f"POST /sum.php HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
-    status, fields, answer = parse(server.exchange(head.encode() + body))
-    assert (status, answer) == (200, hashlib.md5(body).hexdigest().encode())
+    status, fields, response = parse(server.exchange(head.encode() + body))
+    assert (status, response) == (200, hashlib.md5(body).hexdigest().encode())
 
 
-def test_what_cannot_be_reached_is_left_alone_and_used_again(serve, site, fpm, tmp_path):
+def test_an_unreachable_worker_is_skipped_and_used_again(serve, site, fpm, tmp_path):
     path, process = fpm(2)
     php(site, "hello.php", HELLO)
     gone = tmp_path / "later.sock"
@@ -540,8 +540,8 @@ class StubWorker(StubServer):
                 if kind == 5 and not data:
                     break
             self.requests.append((seen, "whole"))
-            answer = self.responses(len(self.requests))
-            for piece in answer:
+            response = self.responses(len(self.requests))
+            for piece in response:
                 connection.sendall(piece)
                 if self.pause:
                     time.sleep(self.pause)
@@ -580,7 +580,7 @@ def test_records_however_cut_padded_and_mixed_are_read(serve, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "answer, status, told",
+    "response, status, reported",
     [
         (end_request(0), 502, "it wrote nothing"),
         (end_request(3), 502, "exit status is 3"),
@@ -592,23 +592,23 @@ def test_records_however_cut_padded_and_mixed_are_read(serve, tmp_path):
         (end_request(0, 3), 502, "no responder"),
     ],
 )
-def test_what_is_no_answer_is_told(serve, tmp_path, answer, status, told):
+def test_an_invalid_response_is_logged(serve, tmp_path, response, status, reported):
     class Closing(StubWorker):
         def serve(self, connection):
-            super().serve(connection) if answer.endswith(end_request()) else self.close(connection)
+            super().serve(connection) if response.endswith(end_request()) else self.close(connection)
 
         def close(self, connection):
             with connection:
                 connection.recv(1 << 16)
-                connection.sendall(answer)
+                connection.sendall(response)
 
-    Closing(tmp_path / "a.sock", lambda _: [answer])
+    Closing(tmp_path / "a.sock", lambda _: [response])
     server = remote(serve, [f"unix:{tmp_path}/a.sock"])
     assert server.get("/")[0] == status
-    wait_until(lambda: told in server.log, told)
+    wait_until(lambda: reported in server.log, reported)
 
 
-def test_a_lost_worker_is_replaced_by_another_only_for_what_may_be_repeated(serve, tmp_path):
+def test_only_repeatable_requests_go_to_another_worker(serve, tmp_path):
     """The first worker reads the request and closes; the second answers."""
 
     class Lost(StubWorker):
@@ -635,14 +635,14 @@ def test_a_lost_worker_is_replaced_by_another_only_for_what_may_be_repeated(serv
     assert overloaded.requests
 
 
-def test_a_client_that_leaves_is_told_to_the_worker(serve, tmp_path):
+def test_the_worker_is_notified_when_its_client_disconnects(serve, tmp_path):
     gate = threading.Event()
 
-    def answers(_):
+    def responses(_):
         yield record(6, PLAIN + b"begin")
         gate.wait(10)
 
-    worker = StubWorker(tmp_path / "a.sock", answers)
+    worker = StubWorker(tmp_path / "a.sock", responses)
     server = remote(serve, [f"unix:{tmp_path}/a.sock"])
     with server.connect() as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -704,7 +704,7 @@ def uwsgi_head(stream):
 
 
 @pytest.mark.parametrize("kind, read", [("scgi", scgi_head), ("uwsgi", uwsgi_head)])
-def test_other_protocols_carry_request_and_answer(serve, tmp_path, kind, read):
+def test_other_protocols_carry_request_and_response(serve, tmp_path, kind, read):
     seen = []
 
     class Worker(StubWorker):
@@ -720,8 +720,8 @@ def test_other_protocols_carry_request_and_answer(serve, tmp_path, kind, read):
     server = remote(serve, [f"unix:{tmp_path}/a.sock"], kind=kind)
     body = os.urandom(700_000)
     head = f"POST /a/b?c HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
-    status, fields, answer = parse(server.exchange(head.encode() + body))
-    assert (status, answer) == (201, hashlib.md5(body).hexdigest().encode())
+    status, fields, response = parse(server.exchange(head.encode() + body))
+    assert (status, response) == (201, hashlib.md5(body).hexdigest().encode())
     variables = dict(seen[0][0])
     assert variables[b"REQUEST_METHOD"] == b"POST" and variables[b"QUERY_STRING"] == b"c"
     assert (variables[b"SCRIPT_NAME"], variables[b"PATH_INFO"]) == (b"", b"/a/b")

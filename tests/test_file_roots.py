@@ -121,18 +121,18 @@ def test_a_notified_switch_is_seen_by_the_next_request(serve, releases):
 
 
 @pytest.mark.parametrize("notify", ["true", "false"])
-def test_a_reload_opens_the_roots_again_and_says_so(serve, releases, notify):
+def test_a_reload_reopens_and_reports_roots(serve, releases, notify):
     current = releases / "current"
     current.symlink_to("rel1")
     server = serve_root(serve, current, f'[server.cache]\nnotify = {notify}\nrevalidate = "1h"')
     assert contents(server) == {b"one"}
 
-    said = reload(releases / "admin")
-    assert "1 of 1 sites unchanged" in said
+    output = reload(releases / "admin")
+    assert "1 of 1 sites unchanged" in output
     switch(current, "rel2")
-    said = reload(releases / "admin")
+    output = reload(releases / "admin")
     assert contents(server) == {b"two"}
-    assert "0 of 1 sites unchanged" in said and f"{current} now leads to {releases}/rel2" in said
+    assert "0 of 1 sites unchanged" in output and f"{current} now leads to {releases}/rel2" in output
     assert "1 of 1 sites unchanged" in reload(releases / "admin")
 
 

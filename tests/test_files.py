@@ -14,7 +14,7 @@ from support.files import settle, write
 from support.waiting import wait_until
 
 
-def test_a_file_has_what_a_client_needs_to_keep_it(serve, site):
+def test_a_file_has_the_fields_that_caching_needs(serve, site):
     write(site / "a.html", "<p>hello")
     server = serve()
     status, fields, body = server.get("/a.html")
@@ -63,10 +63,10 @@ def test_conditional_requests(serve, site, cache):
         (f"If-Unmodified-Since: {past}", 412),
     ]:
         for method in ("GET", "HEAD"):
-            got, answer, body = server.get("/a.txt", field, method=method)
+            got, response, body = server.get("/a.txt", field, method=method)
             assert got == status, (method, field)
             if status == 304:
-                assert answer["etag"] == tag and body == b"" and "content-type" not in answer
+                assert response["etag"] == tag and body == b"" and "content-type" not in response
     got, _, _ = server.get("/a.txt", 'If-None-Match: "x"', f"If-Modified-Since: {date}")
     assert got == 200, "the tag counts, not the date"
 
@@ -201,7 +201,7 @@ def test_index_files_and_slashes(serve, site):
     assert server.get("//a%20b")[1]["location"] == "/a%20b/", "never another host"
 
 
-def test_try_lists_errors_redirects_and_fixed_answers(serve, site):
+def test_try_lists_errors_redirects_and_fixed_responses(serve, site):
     write(site / "app.html", "app")
     write(site / "page.html", "page")
     write(site / "404.html", "<h1>gone")
@@ -274,15 +274,15 @@ root = "{tmp_path}/two"
 """
     )
 
-    def ask(host, target="/"):
+    def fetch(host, target="/"):
         data = f"GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
         return server.exchange(data.encode())
 
-    assert ask("ONE.example:8080").endswith(b"one")
-    assert ask("a.b.one.example").endswith(b"one")
-    assert ask("two.example.").endswith(b"two")
-    assert ask("two.example", "http://one.example/").endswith(b"one")
-    assert ask("three.example").startswith(b"HTTP/1.1 421")
+    assert fetch("ONE.example:8080").endswith(b"one")
+    assert fetch("a.b.one.example").endswith(b"one")
+    assert fetch("two.example.").endswith(b"two")
+    assert fetch("two.example", "http://one.example/").endswith(b"one")
+    assert fetch("three.example").startswith(b"HTTP/1.1 421")
 
 
 def test_record_files_become_lines(serve, site):

@@ -171,9 +171,9 @@ def digits(value):
 
 
 @pytest.mark.parametrize("ask", [ask1, ask2])
-def test_expectations_mean_the_same_in_every_version(serve, page, ask):
+def test_expectations_mean_the_same_in_every_version(serve, page, fetch):
     server = serve(more=ROUTES)
-    for expect, body, length, answers in [
+    for expect, body, length, responses in [
         (["100-continue"], b"hello", True, [100, 200]),
         (["100-Continue"], b"hello", True, [100, 200]),
         (["100-continue, 100-continue"], b"hello", True, [100, 200]),
@@ -189,13 +189,13 @@ def test_expectations_mean_the_same_in_every_version(serve, page, ask):
         (["100-continue"], b"", True, [200]),
         (["100-continue"], b"", False, [200]),
     ]:
-        assert ask(server, "/sink", expect, body, length) == answers, expect
+        assert fetch(server, "/sink", expect, body, length) == responses, expect
     # What needs no body, or must not have this one, has its final response at once.
-    assert ask(server, "/a", ["100-continue"], b"hello")[0] == 405
-    assert ask(server, "/sink", ["100-continue"], b"x" * 100_001)[0] == 413
+    assert fetch(server, "/a", ["100-continue"], b"hello")[0] == 405
+    assert fetch(server, "/sink", ["100-continue"], b"x" * 100_001)[0] == 413
 
 
-def test_a_body_that_is_there_is_not_asked_for(serve, page):
+def test_no_100_continue_for_a_body_that_has_arrived(serve, page):
     server = serve(more=ROUTES)
     with server.connect() as connection:
         for path, status in (("/sink", 200), ("/a", 405)):
@@ -213,7 +213,7 @@ def test_a_body_that_is_there_is_not_asked_for(serve, page):
 
 @pytest.mark.parametrize("path", ["/sink", "/cgi/cat"])
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_slow_body_is_refused_in_every_version(serve, page, tmp_path, path, version):
+def test_a_slow_body_gets_408_in_every_version(serve, page, tmp_path, path, version):
     script = write(tmp_path / "cgi" / "cat", "#!/bin/sh\ncat > /dev/null\nprintf 'Content-Type: text/plain\\n\\nok'\n")
     script.chmod(0o755)
     routes = ROUTES + (
@@ -230,11 +230,11 @@ def test_a_slow_body_is_refused_in_every_version(serve, page, tmp_path, path, ve
         client.send(request(1, path, "POST", ended=False))
         client.socket.settimeout(0.05)
 
-        def answered():
+        def final_status():
             kind, _, stream, payload = client.read()
             return (kind, stream) == (HEADERS, 1) and str(status_of(payload))
 
-        assert drip(lambda: client.send(frame(DATA, 0, 1, b"x")), answered) == "408"
+        assert drip(lambda: client.send(frame(DATA, 0, 1, b"x")), final_status) == "408"
 
 
 def drip(send, receive):
@@ -248,7 +248,7 @@ def drip(send, receive):
     raise AssertionError("no response")
 
 
-def test_http2_answers_an_unfinished_body_once(serve, page):
+def test_http2_sends_one_response_to_an_unfinished_body(serve, page):
     server = serve(server=HASTY, more=ROUTES)
     for path, expected in (("/a", 405), ("/denied", 403), ("/sink", 408)):
         with Client(server) as client:

@@ -151,14 +151,14 @@ def test_scripts_get_the_user_of_the_endpoint_and_none_of_the_client(serve, site
     assert "REMOTE_USER" not in seen and "eve" not in seen.values()
 
 
-def refusal(fields):
+def rejection(fields):
     return b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n" + fields + b"\r\nno"
 
 
 def test_fields_of_the_endpoints_connection_do_not_reach_the_client(serve, site, endpoint):
     write(site / "x.txt", "x")
     server = serve(route=f'auth = {{ forward = "{endpoint.url}" }}')
-    endpoint.response = refusal(
+    endpoint.response = rejection(
         b"Connection: X-Hop, close\r\nX-Hop: 1\r\nconnection: x-other\r\nX-Other: 1\r\nUpgrade: h2c\r\nKeep-Alive: timeout=5\r\n"
         b"Proxy-Authenticate: Basic\r\nTE: trailers\r\nTrailer: a\r\nWWW-Authenticate: Bearer\r\nSet-Cookie: a=b\r\nSet-Cookie: c=d\r\n"
     )
@@ -202,7 +202,7 @@ esac
 """
 
 
-def test_a_path_of_the_same_site_is_asked_and_read_like_another_server(serve, site, tmp_path):
+def test_a_path_of_the_same_site_works_like_another_server(serve, site, tmp_path):
     write(site / "x.txt", "x")
     write(site / "bin/check", CHECK).chmod(0o755)
     probe = tmp_path / "probe"

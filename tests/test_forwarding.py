@@ -33,12 +33,12 @@ def environment(serve, site):
     def start(server=""):
         running = serve(route=f'script = {{ kind = "cgi", directory = "{site}" }}', server=server)
 
-        def ask(*fields):
+        def fetch(*fields):
             status, _, body = running.get("/env", *fields)
             assert status == 200
             return dict(line.split("=", 1) for line in body.decode().splitlines())
 
-        return ask
+        return fetch
 
     return start
 
@@ -47,18 +47,18 @@ def variable(name):
     return "HTTP_" + name.upper().replace("-", "_")
 
 
-def told(variables, names):
+def names_in(variables, names):
     return {name for name in names if variable(name) in variables}
 
 
 @pytest.mark.parametrize("field", FAMILIES)
 def test_scripts_get_only_the_field_that_trusted_proxies_set(environment, field):
-    ask = environment(TRUSTED + f'forwarded_field = "{field.lower()}"')
+    fetch = environment(TRUSTED + f'forwarded_field = "{field.lower()}"')
     names = sorted({*OTHERS, field})
     fields = [f"{name}: 6.6.6.6" for name in names if name != field] + [f"{field}: for=1.2.3.4" if field == "Forwarded" else f"{field}: 1.2.3.4"]
-    variables = ask(*fields)
+    variables = fetch(*fields)
     assert variables["REMOTE_ADDR"] == "1.2.3.4"
-    assert told(variables, names) == FAMILIES[field]
+    assert names_in(variables, names) == FAMILIES[field]
     # Nothing that a script could take for one of them.
     assert "6.6.6.6" not in {value for name, value in variables.items() if variable(name) not in map(variable, FAMILIES[field])
                              and name not in map(variable, FAMILIES[field])}
@@ -69,16 +69,16 @@ def test_without_a_trusted_proxy_no_forwarding_field_counts(environment, server)
     names = [*OTHERS, *(["X-My-Balancer"] if "Balancer" in server else [])]
     variables = environment(server)(*[f"{name}: 6.6.6.6" for name in names], "X_Forwarded_For: 6.6.6.6", "X-Requested-With: x")
     assert variables["REMOTE_ADDR"] == "127.0.0.1" and "HTTPS" not in variables
-    assert told(variables, names) == set() and "6.6.6.6" not in variables.values()
+    assert names_in(variables, names) == set() and "6.6.6.6" not in variables.values()
     assert variables["HTTP_X_REQUESTED_WITH"] == "x"
 
 
 def test_a_client_behind_a_proxy_cannot_choose_its_address_by_another_field(environment):
-    ask = environment(TRUSTED)
+    fetch = environment(TRUSTED)
     spoofed = ["Forwarded: for=10.1.2.3;proto=https", "X-Real-IP: 10.1.2.3", "X_Forwarded_For: 10.1.2.3", "X-Client-IP: 10.1.2.3"]
-    variables = ask(*spoofed, "X-Forwarded-For: 6.6.6.6")
+    variables = fetch(*spoofed, "X-Forwarded-For: 6.6.6.6")
     assert variables["REMOTE_ADDR"] == "6.6.6.6" and "HTTPS" not in variables
-    variables = ask(*spoofed)
+    variables = fetch(*spoofed)
     assert variables["REMOTE_ADDR"] == "127.0.0.1" and "HTTPS" not in variables
 
 
@@ -106,8 +106,8 @@ def test_a_client_behind_a_proxy_cannot_choose_its_address_by_another_field(envi
     ],
 )
 def test_forwarded_is_read_by_its_grammar(environment, lines, address, https):
-    ask = environment(TRUSTED + 'forwarded_field = "Forwarded"')
-    variables = ask(*[f"Forwarded: {line}" for line in lines], "X-Forwarded-For: 7.7.7.7", "X-Forwarded-Proto: https")
+    fetch = environment(TRUSTED + 'forwarded_field = "Forwarded"')
+    variables = fetch(*[f"Forwarded: {line}" for line in lines], "X-Forwarded-For: 7.7.7.7", "X-Forwarded-Proto: https")
     assert (variables["REMOTE_ADDR"], "HTTPS" in variables) == (address, https)
 
 
@@ -123,9 +123,9 @@ def test_forwarded_is_read_by_its_grammar(environment, lines, address, https):
     ],
 )
 def test_x_forwarded_for_is_read_from_its_end(environment, lines, address):
-    ask = environment(TRUSTED)
-    assert ask(*lines)["REMOTE_ADDR"] == address
-    assert ("HTTPS" in ask(*lines, "X-Forwarded-Proto: https")) == (address != "127.0.0.1")
+    fetch = environment(TRUSTED)
+    assert fetch(*lines)["REMOTE_ADDR"] == address
+    assert ("HTTPS" in fetch(*lines, "X-Forwarded-Proto: https")) == (address != "127.0.0.1")
 
 
 @pytest.mark.parametrize(

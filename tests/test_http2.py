@@ -111,7 +111,7 @@ def test_other_methods_and_errors(serve, files):
     assert curl(server, "/small")[0] == 200
 
 
-def test_many_streams_are_all_answered(serve, files):
+def test_many_streams_all_get_responses(serve, files):
     server = serve()
     # From the cache, every connection has the same fields from its first response on.
     assert curl(server, "/small")[0] == 200
@@ -158,7 +158,7 @@ def test_a_listener_may_be_without(serve, files):
     assert server.get("/small")[0] == 200
 
 
-def test_scripts_get_bodies_and_answer(cgi):
+def test_scripts_get_bodies_and_respond(cgi):
     server = cgi(
         {
             "hello": "printf 'Content-Type: text/plain\\n\\nhello'\n",
@@ -186,7 +186,7 @@ def test_scripts_get_bodies_and_answer(cgi):
     none_left(server)
 
 
-def test_a_streamed_answer_comes_as_it_is_made(cgi, tmp_path):
+def test_a_streamed_response_arrives_as_it_is_generated(cgi, tmp_path):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     server = cgi({"slow": f"printf 'Content-Type: text/plain\\n\\nfirst'; read x < {gate}; printf last\n"})
@@ -305,7 +305,7 @@ def test_parts_of_use_take_turns(serve, files):
         assert changes >= 3, streams
 
 
-def test_what_takes_too_long_is_ended(serve, cgi, files):
+def test_timeouts_end_slow_connections(serve, cgi, files):
     times = "idle_timeout = '1s'\nhead_timeout = '1s'\nbody_timeout = '1s'\nsend_timeout = '1s'"
     server = cgi({"sum": "sha256sum\n"}, server=f"[server.http1]\n{times}")
     with Client(server) as client:
@@ -327,7 +327,7 @@ def test_what_takes_too_long_is_ended(serve, cgi, files):
         assert frames[-1][3] == struct.pack(">I", CANCEL)
 
 
-def test_a_client_that_takes_nothing_is_dropped(serve, files):
+def test_a_client_that_reads_nothing_is_dropped(serve, files):
     server = serve(server="[server.http1]\nsend_timeout = '1s'")
     with Client(server, [(INITIAL_WINDOW_SIZE, 1 << 30)]) as client:
         client.send(window_update(0, 1 << 30))
@@ -343,7 +343,7 @@ def test_a_client_that_takes_nothing_is_dropped(serve, files):
         wait_until(is_gone, "the connection is reset", 30)
 
 
-def test_stopping_finishes_what_is_under_way(cgi, tmp_path):
+def test_a_graceful_stop_completes_requests_in_progress(cgi, tmp_path):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     server = cgi({"slow": f"printf 'Content-Type: text/plain\\n\\nfirst'; read x < {gate}; printf last\n"})

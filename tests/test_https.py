@@ -12,7 +12,7 @@ from support.early_data import early
 from support.files import write
 from support.http import read_response
 from support.server import DUNLIN
-from support.tls import ask, certificate, connect, context
+from support.tls import fetch, certificate, connect, context
 from support.waiting import wait_until
 
 
@@ -77,10 +77,10 @@ def test_cipher_suites_are_those_that_are_named(tls, tmp_path):
     only = tls(keys='ciphers = ["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"]')
     with connect(only, context(tls.own[0])) as connection:
         assert connection.cipher()[0] == "ECDHE-ECDSA-AES256-GCM-SHA384" and connection.version() == "TLSv1.2"
-    told = subprocess.run(
+    reported = subprocess.run(
         [DUNLIN, "check", "-c", tmp_path / "dunlin-0.toml", "--explain", "/"], capture_output=True, text=True
     ).stdout
-    assert "TLS13_CHACHA20_POLY1305_SHA256 TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256" in told
+    assert "TLS13_CHACHA20_POLY1305_SHA256 TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256" in reported
     file = tmp_path / "bad.toml"
     file.write_text(
         '[[listen]]\naddress = ":0"\ntls = true\n[[site]]\nroot = "."\n'
@@ -90,7 +90,7 @@ def test_cipher_suites_are_those_that_are_named(tls, tmp_path):
     assert ':7:1: ciphers: there is no cipher suite "TLS_AES_128_GCM_SHA265"; did you mean "TLS_AES_128_GCM_SHA256"?' in done.stderr
 
 
-def test_browsers_are_sent_to_https_and_told_to_stay(tls, tmp_path):
+def test_browsers_are_redirected_to_https_with_hsts(tls, tmp_path):
     server = tls(
         route='redirect_https = 8443\nhsts = { age = "365d", subdomains = true }',
         more='[[listen]]\naddress = "127.0.0.1:0"\n' + cgi(tmp_path) + f'[[site]]\nhost = "b.example"\nroot = "{tls.folder}/site"\n[[site.route]]\npath = "/*"\nredirect_https = true\n',
@@ -110,9 +110,9 @@ def test_browsers_are_sent_to_https_and_told_to_stay(tls, tmp_path):
     assert clear(b"GET / HTTP/1.0\r\n\r\n")[0] == 400
     with connect(server, context(tls.own[0])) as connection:
         for path in ("/hello.txt", "/hello.txt", "/nothing"):
-            fields = ask(connection, path)[1]
+            fields = fetch(connection, path)[1]
             assert fields["strict-transport-security"] == "max-age=31536000; includeSubDomains"
-        assert ask(connection)[2] == b"hello\n"
+        assert fetch(connection)[2] == b"hello\n"
         assert b"\r\nstrict-transport-security: " in read_chunked(connection)[1].lower()
     done = subprocess.run(
         ["curl", "-sS", "--http2", "-D-", "-o", "/dev/null", "--cacert", tls.own[0],
@@ -125,25 +125,25 @@ def test_browsers_are_sent_to_https_and_told_to_stay(tls, tmp_path):
 CLOSE_WAIT = 8
 
 
-def test_early_data_is_answered_where_it_does_no_harm(tls, tmp_path):
+def test_early_data_is_processed_only_for_safe_requests(tls, tmp_path):
     server = tls(keys="early_data = true", more=cgi(tmp_path))
     session = tmp_path / "session"
     hello = b"GET /hello.txt HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    answer = early(server, tls.own[0], session, hello)
-    assert b"HTTP/1.1 200" in answer and b"\nhello\n" in answer, answer.decode()
+    response = early(server, tls.own[0], session, hello)
+    assert b"HTTP/1.1 200" in response and b"\nhello\n" in response, response.decode()
     # The same session once more is a replay: it is answered when it is asked again, after the handshake.
     last = b"GET /cgi-bin/env?again HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    answer = early(server, tls.own[0], session, hello, last)
-    assert b"Early data was rejected" in answer and b"\nhello\n" not in answer
-    assert b"QUERY_STRING=again" in answer and b"HTTP_EARLY_DATA" not in answer
+    response = early(server, tls.own[0], session, hello, last)
+    assert b"Early data was rejected" in response and b"\nhello\n" not in response
+    assert b"QUERY_STRING=again" in response and b"HTTP_EARLY_DATA" not in response
     for request, wanted in (
         (b"POST /cgi-bin/env HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", b"HTTP/1.1 425"),
         (b"GET /cgi-bin/env HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", b"HTTP/1.1 425"),
         (b"GET /cgi-bin/env HTTP/1.1\r\nHost: x\r\n\r\n", b"HTTP_EARLY_DATA=1"),
     ):
         session.unlink()
-        answer = early(server, tls.own[0], session, request)
-        assert wanted in answer, answer.decode()
+        response = early(server, tls.own[0], session, request)
+        assert wanted in response, response.decode()
     with connect(server, context(tls.own[0])) as connection:
         assert "HTTP_EARLY_DATA" not in variables(connection)
 

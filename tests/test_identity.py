@@ -16,54 +16,54 @@ PARENT = f"00-{TRACE}-00f067aa0ba902b7-00"
 FAILS = "echo 'line <one>' >&2; echo 'line two' >&2; exit 3\n"
 
 
-def told(server, *fields, path="/cgi-bin/print.py"):
-    status, answer, body = server.get(path, *fields)
+def fetch_environment(server, *fields, path="/cgi-bin/print.py"):
+    status, response, body = server.get(path, *fields)
     assert status == 200
-    return json.loads(body)["env"], answer
+    return json.loads(body)["env"], response
 
 
 def test_each_request_has_a_number_and_a_trace_of_its_own(cgi):
     server = cgi({"print.py": PRINT})
-    seen = [told(server, "X-Request-Id: mine") for _ in range(3)]
+    seen = [fetch_environment(server, "X-Request-Id: mine") for _ in range(3)]
     ids = {env["HTTP_X_REQUEST_ID"] for env, _ in seen}
     assert len(ids) == 3 and all(re.fullmatch("[0-9a-f]{32}", id) for id in ids)
-    for env, answer in seen:
+    for env, response in seen:
         parent = re.fullmatch("00-([0-9a-f]{32})-([0-9a-f]{16})-01", env["TRACEPARENT"])
         assert parent[1] == env["HTTP_X_REQUEST_ID"] and env["HTTP_TRACEPARENT"] == parent[0]
-        assert "x-request-id" not in answer
+        assert "x-request-id" not in response
 
 
 def test_a_trace_of_the_client_is_continued(cgi):
     server = cgi({"print.py": PRINT})
-    env, _ = told(server, f"traceparent: {PARENT}", "tracestate: a=b")
+    env, _ = fetch_environment(server, f"traceparent: {PARENT}", "tracestate: a=b")
     found = re.fullmatch(f"00-{TRACE}-([0-9a-f]{{16}})-00", env["HTTP_TRACEPARENT"])
     assert found and found[1] != "00f067aa0ba902b7"
     assert env["HTTP_TRACESTATE"] == "a=b" and env["HTTP_X_REQUEST_ID"] != TRACE
-    env, _ = told(server, "traceparent: 00-nonsense")
+    env, _ = fetch_environment(server, "traceparent: 00-nonsense")
     assert env["TRACEPARENT"].startswith(f"00-{env['HTTP_X_REQUEST_ID']}-")
 
 
 def test_the_clients_number_counts_where_it_is_accepted(cgi):
     server = cgi({"print.py": PRINT}, 'request_id = "accept", tell_request_id = true')
-    env, answer = told(server, "X-Request-Id: a-1:b")
-    assert env["HTTP_X_REQUEST_ID"] == answer["x-request-id"] == "a-1:b"
+    env, response = fetch_environment(server, "X-Request-Id: a-1:b")
+    assert env["HTTP_X_REQUEST_ID"] == response["x-request-id"] == "a-1:b"
     assert env["TRACEPARENT"] == env["HTTP_TRACEPARENT"] and "a-1" not in env["TRACEPARENT"]
     for bad in ["a b", 'a"', "x" * 129, ""]:
-        env, answer = told(server, f"X-Request-Id: {bad}")
+        env, response = fetch_environment(server, f"X-Request-Id: {bad}")
         assert re.fullmatch("[0-9a-f]{32}", env["HTTP_X_REQUEST_ID"]), bad
-        assert answer["x-request-id"] == env["HTTP_X_REQUEST_ID"]
+        assert response["x-request-id"] == env["HTTP_X_REQUEST_ID"]
 
 
-def test_the_number_joins_script_error_log_access_log_and_answer(cgi, tmp_path):
+def test_the_request_id_is_in_script_error_log_access_log_and_response(cgi, tmp_path):
     log = tmp_path / "access.log"
     server = cgi(
         {"fails": FAILS, "hello": HELLO},
         "tell_request_id = true",
         server=f'access_log = {{ path = "{log}", format = "json" }}',
     )
-    status, answer, _ = server.get("/cgi-bin/fails")
+    status, response, _ = server.get("/cgi-bin/fails")
     assert status == 502
-    id = answer["x-request-id"]
+    id = response["x-request-id"]
     server.logged("line two")
     text = server.logged("exit status is 3")
     for part in ["stderr: line two", "its exit status is 3"]:
@@ -95,11 +95,11 @@ def test_a_log_template_has_the_number(cgi, tmp_path):
 
 
 @pytest.mark.parametrize("shown", [True, False])
-def test_a_failure_is_explained_only_where_that_is_asked_for(cgi, shown):
+def test_a_failure_is_explained_only_with_show_errors(cgi, shown):
     settings = f"show_errors = {str(shown).lower()}, first_byte_timeout = '300ms'"
     server = cgi({"fails": FAILS, "hangs": "echo waiting >&2; sleep 60\n"}, settings)
-    status, answer, body = server.get("/cgi-bin/fails")
-    assert status == 502 and answer["content-type"] == "text/html; charset=utf-8"
+    status, response, body = server.get("/cgi-bin/fails")
+    assert status == 502 and response["content-type"] == "text/html; charset=utf-8"
     parts = [b"line &lt;one&gt;\nline two", b"exit status is 3"]
     assert [part in body for part in parts] == [shown] * 2
     assert b"cgi-bin/fails" in body
@@ -141,7 +141,7 @@ FAILURES = {
 
 @pytest.mark.parametrize("shown", [True, False])
 @pytest.mark.parametrize("name", FAILURES)
-def test_what_fails_in_a_process_that_stays_is_explained_too(serve, tmp_path, name, shown):
+def test_a_failure_in_a_persistent_process_is_explained_too(serve, tmp_path, name, shown):
     file, content, path, settings, expected = FAILURES[name]
     folder = tmp_path / "scripts"
     folder.mkdir()
@@ -151,10 +151,10 @@ def test_what_fails_in_a_process_that_stays_is_explained_too(serve, tmp_path, na
     settings = settings.format(kind=name.partition(" ")[0], application=application, folder=folder)
     more = f'[[site.route]]\npath = "/s/*"\nscript = {{ {settings}, show_errors = {str(shown).lower()} }}\n'
     server = serve(more=more)
-    status, answer, body = server.get(path)
-    assert status == expected and answer["content-type"].startswith("text/html"), body
+    status, response, body = server.get(path)
+    assert status == expected and response["content-type"].startswith("text/html"), body
     assert (b"broken &lt;here&gt;" in body) == shown
     assert bool(re.search(b"[0-9a-f]{32}", body)) == shown
-    if "dunlin-failed" in answer:
+    if "dunlin-failed" in response:
         raise AssertionError("what the host tells the server has reached the client")
     server.logged("broken <here>")

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from support.admin import ask, pid_of, run
+from support.admin import fetch, pid_of, run
 from support.confinement import configuration, outside_of, without_scripts
 from support.processes import end
 from support.users import only_root, ordinary
@@ -16,8 +16,8 @@ from support.waiting import wait_until
 ONLY = "in force after a restart only"
 
 
-def said(place):
-    return json.loads(ask(place / "admin.sock", "/config")[2])["confinement"]
+def read_confinement(place):
+    return json.loads(fetch(place / "admin.sock", "/config")[2])["confinement"]
 
 
 def reload(place):
@@ -47,7 +47,7 @@ def test_a_reload_does_not_claim_a_confinement_that_is_not_there(begin, place):
     confined = configuration(place, CONFINED, outside_of(place))
     file.write_text(plain)
     server = begin(file)
-    before = said(place)
+    before = read_confinement(place)
     assert not [line for line in before if not line.startswith("scripts ")]
     file.write_text(confined)
     assert all(f"{key}" in diff(place) for key in KEYS)
@@ -55,14 +55,14 @@ def test_a_reload_does_not_claim_a_confinement_that_is_not_there(begin, place):
     for _ in range(3):
         out = reload(place)
         assert ONLY in out and all(key in out for key in KEYS), out
-        assert said(place) == before
+        assert read_confinement(place) == before
         assert all(f"{key}: differs from what is in force" in diff(place) for key in KEYS)
     facts = status(server.pid)
     assert facts["NoNewPrivs"] == "0" and facts["Seccomp"] == "0" and facts["Uid"].split()[0] == "0"
     # Back to what is in force: nothing differs.
     file.write_text(plain)
     assert ONLY not in diff(place)
-    assert ONLY not in reload(place) and said(place) == before
+    assert ONLY not in reload(place) and read_confinement(place) == before
     assert diff(place) == "nothing would change\n"
     assert server.stop() == 0
 
@@ -74,7 +74,7 @@ def test_a_reload_does_not_hide_a_confinement_that_is_there(begin, place):
     confined = configuration(place, CONFINED, outside_of(place))
     file.write_text(confined)
     server = begin(file)
-    before = said(place)
+    before = read_confinement(place)
     for line in ["user nobody", "no new privileges", "limits: core 0"]:
         assert line in before
     assert any(line.startswith("landlock: reads") for line in before) and any(line.startswith("seccomp:") for line in before)
@@ -82,7 +82,7 @@ def test_a_reload_does_not_hide_a_confinement_that_is_there(begin, place):
     for _ in range(2):
         out = reload(place)
         assert ONLY in out and all(key in out for key in KEYS), out
-        assert said(place) == before
+        assert read_confinement(place) == before
     second = None
     try:
         # A new process inherits it, and says so.
@@ -92,12 +92,12 @@ def test_a_reload_does_not_hide_a_confinement_that_is_there(begin, place):
         facts = status(second)
         assert facts["NoNewPrivs"] == "1" and facts["Seccomp"] == "2"
         assert facts["Uid"].split()[0] == str(pwd.getpwnam("nobody").pw_uid)
-        assert said(place) == before
+        assert read_confinement(place) == before
         out = reload(place)
         assert ONLY in out and all(key in out for key in KEYS), out
         assert all(f"{key}: differs from what is in force" in diff(place) for key in KEYS)
         file.write_text(confined)
-        assert ONLY not in reload(place) and said(place) == before
+        assert ONLY not in reload(place) and read_confinement(place) == before
         assert diff(place) == "nothing would change\n"
     finally:
         if second:
@@ -105,7 +105,7 @@ def test_a_reload_does_not_hide_a_confinement_that_is_there(begin, place):
 
 
 @pytest.mark.parametrize("how", [pytest.param("root", marks=only_root), "ordinary"])
-def test_what_else_is_fixed_is_told_with_each_reload(begin, place, how):
+def test_each_reload_reports_changed_fixed_settings(begin, place, how):
     file = without_scripts(place, "")
     plain = file.read_text()
     server = begin(file, ordinary if how == "ordinary" else None)
@@ -121,7 +121,7 @@ def test_what_else_is_fixed_is_told_with_each_reload(begin, place, how):
         file.write_text(text)
         for _ in range(2):
             assert f"{ONLY}: {key}" in reload(place)
-    assert json.loads(ask(place / "admin.sock", "/config")[2])["threads"] == 2
+    assert json.loads(fetch(place / "admin.sock", "/config")[2])["threads"] == 2
     assert not re.search(r"Max open files +300 ", open(f"/proc/{server.pid}/limits").read())
     file.write_text(plain)
     assert ONLY not in reload(place)

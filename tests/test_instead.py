@@ -42,55 +42,55 @@ def naming(request, serve, site, tmp_path):
             f'script = {{ kind = "{kind}", directory = "{folder}", {what}{"," if what else ""} {settings} }}\n'
             f'[[site.route]]\npath = "/internal/*"\ninternal = true\n{more}'
         )
-        server.say = lambda text: (folder / "fields").write_text(text)
-        server.ask = lambda *fields, method="GET": server.get("/s", *fields, method=method)
+        server.set_fields = lambda text: (folder / "fields").write_text(text)
+        server.fetch = lambda *fields, method="GET": server.get("/s", *fields, method=method)
         return server
 
     return start
 
 
-def test_a_path_that_clients_may_not_ask_for_is_sent_under_the_scripts_fields(naming):
+def test_an_internal_path_is_sent_with_the_fields_of_the_script(naming):
     server = naming()
     for _ in range(2):
         assert server.get("/internal/file.txt")[0] == 404
-        server.say(
+        server.set_fields(
             "X-Accel-Redirect: /internal/file.txt\\nContent-Type: text/x-own\\nCache-Control: private\\n"
             'Content-Disposition: attachment; filename="a.txt"\\nSet-Cookie: a=1\\nSet-Cookie: b=2\\n'
             'ETag: "own"\\nContent-Length: 3\\n\\n'
         )
-        status, fields, body = server.ask()
+        status, fields, body = server.fetch()
         assert (status, body.decode()) == (200, TEXT)
         assert fields["content-type"] == "text/x-own"
         assert fields["content-disposition"] == 'attachment; filename="a.txt"'
         assert (fields["cache-control"], fields["set-cookie"]) == ("private", "a=1, b=2")
         assert fields["content-length"] == "200" and fields["x-route"] == "yes"
         assert fields["etag"] != '"own"' and "x-accel-redirect" not in fields
-    status, part, body = server.ask("Range: bytes=3-5")
+    status, part, body = server.fetch("Range: bytes=3-5")
     assert (status, body) == (206, b"345") and part["content-range"] == "bytes 3-5/200"
-    status, parts, body = server.ask("Range: bytes=0-1,5-6")
+    status, parts, body = server.fetch("Range: bytes=0-1,5-6")
     assert status == 206 and parts["content-type"].startswith("multipart/byteranges")
     assert body.count(b"Content-Range: bytes ") == 2
-    status, same, body = server.ask(f"If-None-Match: {fields['etag']}")
+    status, same, body = server.fetch(f"If-None-Match: {fields['etag']}")
     assert (status, body) == (304, b"") and same["set-cookie"] == "a=1, b=2"
     assert "content-type" not in same and "content-disposition" not in same
-    status, head, body = server.ask(method="HEAD")
+    status, head, body = server.fetch(method="HEAD")
     assert (status, body, head["content-length"]) == (200, b"", "200")
     assert server.get("/internal/file.txt")[0] == 404
 
 
 def test_a_file_beneath_a_declared_directory_is_sent_and_no_other(naming, tmp_path):
     server = naming()
-    server.say(f"X-Sendfile: {tmp_path}/private/my report.txt\\nContent-Type: text/x-own\\n\\n")
-    status, fields, body = server.ask()
+    server.set_fields(f"X-Sendfile: {tmp_path}/private/my report.txt\\nContent-Type: text/x-own\\n\\n")
+    status, fields, body = server.fetch()
     assert (status, body.decode(), fields["content-type"]) == (200, TEXT, "text/x-own")
     assert fields["x-route"] == "yes" and "x-sendfile" not in fields
-    status, _, body = server.ask("Range: bytes=-3")
+    status, _, body = server.fetch("Range: bytes=-3")
     assert (status, body) == (206, b"789")
-    assert server.ask(f"If-None-Match: {fields['etag']}")[0] == 304
-    status, head, body = server.ask(method="HEAD")
+    assert server.fetch(f"If-None-Match: {fields['etag']}")[0] == 304
+    status, head, body = server.fetch(method="HEAD")
     assert (status, body, head["content-length"]) == (200, b"", "200")
     write(tmp_path / "private" / "my report.txt", "changed")
-    assert server.ask()[2] == b"changed"
+    assert server.fetch()[2] == b"changed"
     (tmp_path / "private" / "link").symlink_to(tmp_path / "elsewhere.txt")
     for path, expected in [
         ("elsewhere.txt", 502),
@@ -100,35 +100,35 @@ def test_a_file_beneath_a_declared_directory_is_sent_and_no_other(naming, tmp_pa
         ("private/missing", 404),
         ("private", 403),
     ]:
-        server.say(f"X-Sendfile: {tmp_path}/{path}\\nContent-Type: text/x-own\\nSet-Cookie: a=1\\n\\n")
-        status, fields, body = server.ask()
+        server.set_fields(f"X-Sendfile: {tmp_path}/{path}\\nContent-Type: text/x-own\\nSet-Cookie: a=1\\n\\n")
+        status, fields, body = server.fetch()
         assert status == expected and TEXT.encode() not in body, path
         assert fields.get("content-type") == "text/html; charset=utf-8", path
-    server.say(f"X-Sendfile: {tmp_path}/private/\\n\\n")
-    assert server.ask()[0] == 403
+    server.set_fields(f"X-Sendfile: {tmp_path}/private/\\n\\n")
+    assert server.fetch()[0] == 403
     server.logged("beneath no `sendfile_root`")
     server.logged("the resource that the script names cannot be sent")
 
 
 def test_without_a_declared_directory_no_file_is_sent(naming, tmp_path):
     server = naming(settings="")
-    server.say(f"X-Sendfile: {tmp_path}/private/my report.txt\\n\\n")
-    status, _, body = server.ask()
+    server.set_fields(f"X-Sendfile: {tmp_path}/private/my report.txt\\n\\n")
+    status, _, body = server.fetch()
     assert status == 502 and str(tmp_path).encode() not in body
     for bad in ["internal/file.txt", "http://x/internal/file.txt", "@name", "/a b", "/../x"]:
-        server.say(f"X-Accel-Redirect: {bad}\\n\\n")
-        assert server.ask()[0] == 502, bad
-    server.say("X-Accel-Redirect: /internal/missing\\n\\n")
-    assert server.ask()[0] == 404
+        server.set_fields(f"X-Accel-Redirect: {bad}\\n\\n")
+        assert server.fetch()[0] == 502, bad
+    server.set_fields("X-Accel-Redirect: /internal/missing\\n\\n")
+    assert server.fetch()[0] == 404
     # A script that leads to itself ends.
-    server.say("X-Accel-Redirect: /s\\n\\n")
-    assert server.ask()[0] == 502
+    server.set_fields("X-Accel-Redirect: /s\\n\\n")
+    assert server.fetch()[0] == 502
 
 
 def test_a_local_redirect_leads_only_where_clients_may_go(naming):
     server = naming()
-    server.say("Location: /internal/file.txt\\n\\n")
-    assert server.ask()[2] != TEXT.encode()
+    server.set_fields("Location: /internal/file.txt\\n\\n")
+    assert server.fetch()[2] != TEXT.encode()
 
 
 HINTS = """
@@ -145,7 +145,7 @@ EXPECTED = (
 )
 
 
-def test_early_hints_come_before_the_answer(cgi, tmp_path):
+def test_early_hints_precede_the_response(cgi, tmp_path):
     go = tmp_path / "go"
     server = cgi({"hints": HINTS}, route=ROUTE)
     with server.connect() as connection:
@@ -161,16 +161,16 @@ def test_early_hints_come_before_the_answer(cgi, tmp_path):
     assert (status, fields["x-own"], body) == (200, "1", b"hello")
     assert "link" not in fields
     # A client of HTTP/1.0 would take the first for the answer.
-    answer = server.exchange(f"GET /cgi-bin/hints?{go} HTTP/1.0\r\nHost: x\r\n\r\n".encode())
-    assert answer.startswith(b"HTTP/1.1 200 OK\r\n") and b"103" not in answer
+    response = server.exchange(f"GET /cgi-bin/hints?{go} HTTP/1.0\r\nHost: x\r\n\r\n".encode())
+    assert response.startswith(b"HTTP/1.1 200 OK\r\n") and b"103" not in response
     # Nor is a request hinted at that is no navigation; the script's own are its own affair.
-    answer = server.exchange(
+    response = server.exchange(
         f"POST /cgi-bin/hints?{go} HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx".encode()
     )
-    assert answer.count(b" 103 ") == 2 and b"route.css" not in answer
+    assert response.count(b" 103 ") == 2 and b"route.css" not in response
 
 
-def test_early_hints_come_before_the_answer_over_http2(cgi, tmp_path):
+def test_early_hints_precede_the_response_over_http2(cgi, tmp_path):
     go = tmp_path / "go"
     server = cgi({"hints": HINTS}, route=ROUTE)
     with Client(server) as client:
@@ -189,13 +189,13 @@ def test_early_hints_come_before_the_answer_over_http2(cgi, tmp_path):
         assert frames[0][3][:1] == b"\x88", "status 200"
 
 
-def test_a_script_that_only_hints_gives_no_answer(cgi):
+def test_a_script_that_only_sends_hints_has_no_response(cgi):
     hint = "printf 'Status: 103\\nLink: </a>\\n\\n'\n"
     server = cgi({"only": hint, "flood": hint * 9 + "printf 'Content-Type: a/b\\n\\n'"})
-    answer = server.exchange(b"GET /cgi-bin/only HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-    assert answer.count(b"HTTP/1.1 103") == 1 and answer.count(b"HTTP/1.1 502") == 1
-    answer = server.exchange(b"GET /cgi-bin/flood HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-    assert answer.count(b"HTTP/1.1 103") == 8 and answer.count(b"HTTP/1.1 502") == 1
+    response = server.exchange(b"GET /cgi-bin/only HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert response.count(b"HTTP/1.1 103") == 1 and response.count(b"HTTP/1.1 502") == 1
+    response = server.exchange(b"GET /cgi-bin/flood HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert response.count(b"HTTP/1.1 103") == 8 and response.count(b"HTTP/1.1 502") == 1
     server.logged("more than 8 Early Hints")
 
 
@@ -216,8 +216,8 @@ def test_an_asgi_application_sends_early_hints(serve, tmp_path):
         more=f'[[site.route]]\npath = "/*"\n'
         f'script = {{ kind = "asgi", application = "app:application", directory = "{tmp_path}", processes = 1 }}\n'
     )
-    answer = server.exchange(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-    first, _, rest = answer.partition(b"\r\n\r\n")
+    response = server.exchange(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    first, _, rest = response.partition(b"\r\n\r\n")
     assert first == b"HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\nlink: </b.css>"
     status, _, body = parse(rest)
     assert (status, body) == (200, b"hello")

@@ -39,15 +39,15 @@ def test_a_process_belongs_to_the_user_of_its_route(cgi, reachable, kind):
     for _ in range(2):
         status, _, body = server.get("/cgi-bin/show.py?a+b")
         assert status == 200, server.log
-        told = json.loads(body)
-        assert told["uid"] == [str(NOBODY.pw_uid)] * 4 and told["gid"] == [str(NOBODY.pw_gid)] * 4
-        assert "0" not in told["groups"]
-        assert told["nice"] == os.nice(0) + 3
-        assert told["memory"] == [1 << 30] * 2 and (told["cpu"] == [7] * 2) == (kind == "cgi")
-        assert told["args"] == ["a", "b"] and told["fds"] == ["0", "1", "2", "3"]
-        assert told["group"] and told["parent"] == server.pid
-        assert told["env"]["LD_BIND_NOW"] == "1"
-        assert not [name for name in told["env"] if name.startswith("DUNLIN")]
+        reported = json.loads(body)
+        assert reported["uid"] == [str(NOBODY.pw_uid)] * 4 and reported["gid"] == [str(NOBODY.pw_gid)] * 4
+        assert "0" not in reported["groups"]
+        assert reported["nice"] == os.nice(0) + 3
+        assert reported["memory"] == [1 << 30] * 2 and (reported["cpu"] == [7] * 2) == (kind == "cgi")
+        assert reported["args"] == ["a", "b"] and reported["fds"] == ["0", "1", "2", "3"]
+        assert reported["group"] and reported["parent"] == server.pid
+        assert reported["env"]["LD_BIND_NOW"] == "1"
+        assert not [name for name in reported["env"] if name.startswith("DUNLIN")]
     server.stop()
     none_left(server)
 
@@ -56,8 +56,8 @@ def test_a_process_belongs_to_the_user_of_its_route(cgi, reachable, kind):
 def test_a_group_alone_can_be_given(cgi, reachable):
     group = next(entry for entry in grp.getgrall() if entry.gr_gid not in (0, NOBODY.pw_gid))
     server = cgi({"show.py": SHOW}, f'group = "{group.gr_name}"')
-    told = json.loads(server.get("/cgi-bin/show.py")[2])
-    assert told["uid"] == ["0"] * 4 and told["gid"] == [str(group.gr_gid)] * 4 and told["groups"] == []
+    reported = json.loads(server.get("/cgi-bin/show.py")[2])
+    assert reported["uid"] == ["0"] * 4 and reported["gid"] == [str(group.gr_gid)] * 4 and reported["groups"] == []
     # What it may not do, it cannot.
     server = cgi({"write.sh": "printf 'Content-Type: text/plain\\n\\n'; id -u; touch /root/x 2>&1; setpriv --reuid 0 id 2>&1"}, 'user = "nobody"')
     body = server.get("/cgi-bin/write.sh")[2].decode()
@@ -87,7 +87,7 @@ def test_a_limit_holds_before_the_program_begins(cgi):
     assert json.loads(server.get("/cgi-bin/show.py")[2])["memory"] == [512 << 20] * 2
 
 
-def test_what_cannot_be_run_is_told(cgi):
+def test_programs_that_cannot_run_are_reported(cgi):
     server = cgi({"none": "#!/nowhere/at/all\n"}, 'cpu = "3s"')
     assert server.get("/cgi-bin/none")[0] == 502
     server.logged("it was not run")
@@ -139,7 +139,7 @@ def test_workers_belong_to_the_user_of_their_route(serve, site, reachable, kind)
             assert "dunlin_wsgi.abi3.so" in maps.read()
 
 
-def test_the_explanation_tells_whose_processes_they_are(tmp_path):
+def test_the_explanation_names_the_user_of_processes(tmp_path):
     (tmp_path / "dunlin.toml").write_text(
         '[[listen]]\naddress = "127.0.0.1:0"\n[[site]]\nroot = "."\n[[site.route]]\npath = "/x/*"\n'
         'early_hints = ["</a.css>; rel=preload"]\ninternal = true\n'

@@ -50,7 +50,7 @@ def test_every_request_is_counted_once(serve, files):
     assert o["server"]["cpu_seconds"] >= 0 and o["server"]["memory_bytes"] > 500_000
 
 
-def test_connections_are_used_as_often_as_asked(serve, files):
+def test_requests_per_connection_are_respected(serve, files):
     server = serve()
     once = outcome(f"{server.url}/1k.bin", "-c", 5, "-n", 200, "--no-keepalive")
     assert 200 <= once["connections"]["opened"] <= 204 and once["connection_ms"]["count"] == 200
@@ -115,7 +115,7 @@ def test_a_stall_of_the_server_shows_in_the_99th_percentile(serve, files):
 
 
 @pytest.mark.serial
-def test_a_modem_takes_its_time(serve, files):
+def test_a_modem_limits_the_rate(serve, files):
     server = serve()
     o = outcome(f"{server.url}/64k.bin", "--modem", "256", "-c", 3, "-n", 3, f"--verify={files}")
     assert o["errors"] == 0 and 1.8 < o["duration_seconds"] < 4
@@ -164,7 +164,7 @@ def test_conditions_fail_a_run(serve, files):
     load(f"{server.url}/1k.bin", "-n", 50, "--fail-if", "p99>10s")
 
 
-def test_wrong_answers_and_dead_servers_fail_the_run(serve, files, tmp_path):
+def test_wrong_responses_and_dead_servers_fail_the_run(serve, files, tmp_path):
     log = tmp_path / "access.log"
     server = serve(server=f'access_log = "{log}"')
     missing = outcome(f"{server.url}/none", "-n", 20, code=1)
@@ -205,11 +205,11 @@ def test_wrong_answers_and_dead_servers_fail_the_run(serve, files, tmp_path):
         (["http://127.0.0.1/", "--verify=/nonexistent"], "/nonexistent"),
     ],
 )
-def test_options_that_are_wrong_or_do_nothing_are_refused(arguments, told):
-    assert told in load(*arguments, code=2).stderr
+def test_wrong_or_ineffective_options_are_rejected(arguments, message):
+    assert message in load(*arguments, code=2).stderr
 
 
-def test_an_interrupted_run_reports_what_it_has(serve, files, tmp_path):
+def test_an_interrupted_run_reports_its_results(serve, files, tmp_path):
     log = tmp_path / "access.log"
     server = serve(server=f'access_log = "{log}"')
     process = subprocess.Popen(
@@ -289,8 +289,8 @@ class Leaver:
     """An HTTP/2 server by hand: on each connection it answers `answers` streams and then says that no
     other one is served, which is not the last word on what is under way."""
 
-    def __init__(self, answers, code=0):
-        self.answers, self.code, self.served = answers, code, 0
+    def __init__(self, responses, code=0):
+        self.responses, self.code, self.served = responses, code, 0
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}/a"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -315,23 +315,23 @@ class Leaver:
                 read.read(int.from_bytes(head[:3], "big"))
                 if kind != HEADERS:
                     continue
-                if stream < 2 * self.answers:
-                    self._answer(client, stream)
+                if stream < 2 * self.responses:
+                    self._respond(client, stream)
                     continue
                 # The end is told while two requests are under way, one of which is answered after it.
                 waiting.append(stream)
                 if len(waiting) == 2:
-                    last = waiting[0] if self.answers else 0
+                    last = waiting[0] if self.responses else 0
                     client.sendall(frame(GOAWAY, 0, 0, struct.pack(">II", last, self.code)))
-                    if self.answers:
-                        self._answer(client, last)
+                    if self.responses:
+                        self._respond(client, last)
 
-    def _answer(self, client, stream):
+    def _respond(self, client, stream):
         client.sendall(frame(HEADERS, END_HEADERS, stream, b"\x88") + frame(DATA, END_STREAM, stream, b"x"))
         self.served += 1
 
 
-def test_http2_requests_that_a_leaving_server_did_not_take_are_sent_anew():
+def test_http2_requests_that_a_closing_server_did_not_process_are_sent_again():
     server = Leaver(10)
     o = outcome(server.url, "--http2", "--streams", 2, "-c", 1, "-d", "1s")
     assert o["errors"] == 0 and o["requests"] > 50 and set(o["status"]) == {"200"}, o["errors_by_kind"]
@@ -342,7 +342,7 @@ def test_http2_requests_that_a_leaving_server_did_not_take_are_sent_anew():
     assert (count["requests"], count["errors"], count["connections"]["opened"]) == (101, 0, 10)
 
 
-def test_http2_servers_that_leave_in_anger_or_at_once_are_told_of():
+def test_http2_servers_that_close_with_an_error_or_at_once_are_reported():
     for server in (Leaver(10, code=11), Leaver(0)):
         o = outcome(server.url, "--http2", "--streams", 2, "-c", 1, "-d", "1s", code=1)
         assert o["errors_by_kind"].keys() == {"closed"} and o["errors"] > 1

@@ -125,7 +125,7 @@ def test_slow_responses_are_no_stall(stub):
     assert outcome["silence"] is None
 
 
-def test_a_status_failure_names_the_url_and_what_the_server_says(stub):
+def test_a_status_failure_has_the_url_and_the_beginning_of_the_body(stub):
     body = b"no such page here"
     response = b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
     server = stub(lambda connection, _: connection.sendall(response))

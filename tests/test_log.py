@@ -116,7 +116,7 @@ def test_a_dead_pipe_harms_nothing(site, tmp_path):
     assert process.wait(20) == 0
 
 
-def test_names_of_clients_never_hold_up_an_answer():
+def test_reverse_dns_never_delays_a_response():
     """In a network namespace, where clients have addresses that name servers are asked for."""
     inside = Path(__file__).parent / "namespace" / "dns_inside.py"
     script = "ip link set lo up && ip addr add 192.0.2.1/32 dev lo && exec \"$@\""

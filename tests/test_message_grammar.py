@@ -118,13 +118,13 @@ def test_redirects_log_and_forward_authentication_use_the_authority_of_the_targe
         """,
     )
 
-    def ask(path):
+    def fetch(path):
         message = f"GET http://a.test:81{path} HTTP/1.1\r\nHost: evil.test\r\nConnection: close\r\n\r\n"
         return parse(server.exchange(message.encode()))
 
-    assert ask("/old")[1]["location"] == "https://a.test:81/new"
-    assert ask("/secure")[1]["location"] == "https://a.test/secure"
-    assert ask("/closed.txt?q")[0] == 200, server.log
+    assert fetch("/old")[1]["location"] == "https://a.test:81/new"
+    assert fetch("/secure")[1]["location"] == "https://a.test/secure"
+    assert fetch("/closed.txt?q")[0] == 200, server.log
     assert asked.read_text().split() == ["a.test:81", "/closed.txt?q", "/closed.txt?q"]
     server.stop()
     assert {line.split()[0] for line in log.read_text().splitlines()} == {"a.test:81"}
@@ -139,9 +139,9 @@ def test_a_malformed_or_empty_host_gets_400(serve, site):
     for host in MALFORMED_HOSTS:
         for target in ["/small", "http://x/small"] if host != "" else ["/small"]:
             message = f"GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\nGET /small HTTP/1.1\r\nHost: x\r\n\r\n"
-            answer = server.exchange(message.encode())
-            assert answer.startswith(b"HTTP/1.1 400 "), (host, answer)
-            assert answer.count(b"HTTP/1.1 ") == 1, (host, answer)
+            response = server.exchange(message.encode())
+            assert response.startswith(b"HTTP/1.1 400 "), (host, response)
+            assert response.count(b"HTTP/1.1 ") == 1, (host, response)
     for host in ["x", "X.", "x:80", "x:", "[::1]:80", "[v1.a]", "a%20b", "a;b"]:
         message = f"GET /small HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
         assert parse(server.exchange(message.encode()))[0] == 200, host
@@ -164,15 +164,15 @@ def test_chunk_extensions_have_to_keep_to_their_grammar(serve, site):
     head = "POST /fixed HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     behind = "GET /small HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     for extension in [";a", ";a=b", ';a="b;\\"c"', " ; a = b", ";a;b=c\t;d"]:
-        answer = server.exchange(f"{head}5{extension}\r\nhello\r\n0{extension}\r\n\r\n{behind}".encode())
-        assert re.findall(rb"HTTP/1.1 (\d+) ", answer) == [b"200", b"200"], extension
+        response = server.exchange(f"{head}5{extension}\r\nhello\r\n0{extension}\r\n\r\n{behind}".encode())
+        assert re.findall(rb"HTTP/1.1 (\d+) ", response) == [b"200", b"200"], extension
     for extension in [
         ";", ";;", ";=", ";a=", ';a="b', ";[]", ";bad[=x", ";a b", ';a="b"c', ';a=b"c', " ", " a", ";a ", ";a=\x01",
         ';a="\\\x01"', ";a;", ";a/b",
     ]:
         for chunks in [f"5{extension}\r\nhello\r\n0\r\n\r\n", f"5\r\nhello\r\n0{extension}\r\n\r\n"]:
-            answer = server.exchange(f"{head}{chunks}{behind}".encode())
-            assert re.findall(rb"HTTP/1.1 (\d+) ", answer) == [b"400"], (extension, answer)
+            response = server.exchange(f"{head}{chunks}{behind}".encode())
+            assert re.findall(rb"HTTP/1.1 (\d+) ", response) == [b"400"], (extension, response)
 
 
 def test_other_protocols_get_400_whatever_their_method(serve):
@@ -181,8 +181,8 @@ def test_other_protocols_get_400_whatever_their_method(serve):
         "SOURCE / ICE/1.0", "OPTIONS / RTSP/1.0", "ANNOUNCE / RTSP/1.0", "GET / ICE/1.0", "A / B", "EHLO x/y z", "A B",
         "PRI * HTTP/1.2x",
     ]:
-        answer = server.exchange(f"{line}\r\nHost: x\r\n\r\n".encode())
-        assert answer.startswith(b"HTTP/1.1 400 "), (line, answer)
+        response = server.exchange(f"{line}\r\nHost: x\r\n\r\n".encode())
+        assert response.startswith(b"HTTP/1.1 400 "), (line, response)
 
 
 def test_malformed_requests_over_http_2_are_reset_and_the_next_is_served(serve, site):

@@ -23,7 +23,7 @@ def program(file, text=CGI):
     file.chmod(file.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
 
 
-def ask(server, path, *fields, host="example.com"):
+def fetch(server, path, *fields, host="example.com"):
     head = "".join(f"{field}\r\n" for field in fields)
     return parse(server.exchange(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{head}\r\n".encode()))
 
@@ -57,13 +57,13 @@ def test_nginx(page):
     write(page.srv / "www" / "404.html", b"lost")
     write(page.srv / "www" / "assets" / "a.css", b"a{}")
     server = page("nginx", **FPM)
-    assert ask(server, "/?a=1")[::2] == (200, b"php:1")
+    assert fetch(server, "/?a=1")[::2] == (200, b"php:1")
     # `try_files` with /index.php?$args.
-    assert ask(server, "/blog/entry?a=2")[::2] == (200, b"php:2")
-    status, fields, _ = ask(server, "/assets/a.css", host="www.example.com")
+    assert fetch(server, "/blog/entry?a=2")[::2] == (200, b"php:2")
+    status, fields, _ = fetch(server, "/assets/a.css", host="www.example.com")
     assert status == 200 and fields["cache-control"] == "public" and "expires" in fields
-    assert ask(server, "/old")[1]["location"] == "/new"
-    assert ask(server, "/", host="other.example")[0] == 421
+    assert fetch(server, "/old")[1]["location"] == "/new"
+    assert fetch(server, "/", host="other.example")[0] == 421
 
 
 def test_apache(page):
@@ -74,14 +74,14 @@ def test_apache(page):
     write(page.srv / "www" / "private" / "a.txt", b"private")
     write(page.srv / "www" / "404.html", b"lost")
     server = page("apache")
-    assert ask(server, "/cgi-bin/a/b")[::2] == (200, b"cgi:/b")
-    status, fields, _ = ask(server, "/private/a.txt")
+    assert fetch(server, "/cgi-bin/a/b")[::2] == (200, b"cgi:/b")
+    status, fields, _ = fetch(server, "/private/a.txt")
     assert status == 401 and 'realm="Members"' in fields["www-authenticate"]
     # me:secret
-    assert ask(server, "/private/a.txt", "Authorization: Basic bWU6c2VjcmV0")[::2] == (200, b"private")
-    status, fields, _ = ask(server, "/old")
+    assert fetch(server, "/private/a.txt", "Authorization: Basic bWU6c2VjcmV0")[::2] == (200, b"private")
+    status, fields, _ = fetch(server, "/old")
     assert (status, fields["location"]) == (301, "/new")
-    assert ask(server, "/none")[::2] == (404, b"lost")
+    assert fetch(server, "/none")[::2] == (404, b"lost")
 
 
 @pytest.mark.skipif(not PHP_CGI, reason="no php-cgi")
@@ -93,7 +93,7 @@ def test_caddy(page):
         '":443"': '"127.0.0.1:0"',
         'acme = { contact = "admin@example.com" }': 'acme = { directory = "https://127.0.0.1:1/", contact = "admin@example.com" }',
     })
-    status, fields, _ = ask(server, "/page?a=1")
+    status, fields, _ = fetch(server, "/page?a=1")
     assert (status, fields["location"]) == (308, "https://example.com/page?a=1")
 
 
@@ -103,10 +103,10 @@ def test_lighttpd(page):
     write(page.srv / "www" / "index.php", PHP)
     write(page.srv / "www" / "files" / "a.txt", b"text")
     server = page("lighttpd")
-    assert ask(server, "/?a=1")[::2] == (200, b"php:1")
-    assert ask(server, "/cgi-bin/a/b")[::2] == (200, b"cgi:/b")
-    assert b"a.txt" in ask(server, "/files/")[2]
-    assert ask(server, "/old")[0] == 301
+    assert fetch(server, "/?a=1")[::2] == (200, b"php:1")
+    assert fetch(server, "/cgi-bin/a/b")[::2] == (200, b"cgi:/b")
+    assert b"a.txt" in fetch(server, "/files/")[2]
+    assert fetch(server, "/old")[0] == 301
 
 
 def test_thttpd(page):
@@ -114,8 +114,8 @@ def test_thttpd(page):
     write(page.srv / "www" / "a.gif", b"GIF89a" * 100)
     # Another user has no access to the test's directory.
     server = page("thttpd", **{'user = "www-data"\n': ""})
-    assert ask(server, "/cgi-bin/a/b")[::2] == (200, b"cgi:/b")
-    assert ask(server, "/a.gif")[2] == b"GIF89a" * 100
+    assert fetch(server, "/cgi-bin/a/b")[::2] == (200, b"cgi:/b")
+    assert fetch(server, "/a.gif")[2] == b"GIF89a" * 100
     assert (page.srv / "log" / "access.log").exists()
 
 
@@ -125,10 +125,10 @@ def test_wasd(page):
     write(page.srv / "web" / "downloads" / "a.bin", b"file")
     write(page.srv / "web" / "private" / "a.txt", b"private")
     server = page("wasd")
-    assert ask(server, "/cgi-bin/a/b")[::2] == (200, b"cgi:/b")
-    assert ask(server, "/rte/b.py")[2].strip() == b"rte"
-    assert ask(server, "/downloads/a.bin")[::2] == (200, b"file")
-    assert ask(server, "/private/a.txt")[::2] == (200, b"private")
+    assert fetch(server, "/cgi-bin/a/b")[::2] == (200, b"cgi:/b")
+    assert fetch(server, "/rte/b.py")[2].strip() == b"rte"
+    assert fetch(server, "/downloads/a.bin")[::2] == (200, b"file")
+    assert fetch(server, "/private/a.txt")[::2] == (200, b"private")
 
 
 @pytest.mark.parametrize("name", ["nginx", "apache", "caddy", "lighttpd", "thttpd", "wasd"])

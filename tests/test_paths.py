@@ -104,7 +104,7 @@ def test_a_symlink_that_is_exchanged_never_leads_out(serve, site, secret):
         thread.join()
 
 
-def test_what_is_no_file_is_refused(serve, site):
+def test_paths_that_are_not_files_are_rejected(serve, site):
     os.mkfifo(site / "fifo")
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(site / "socket"))

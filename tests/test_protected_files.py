@@ -108,7 +108,7 @@ def test_a_file_that_a_reload_makes_a_users_file_is_not_sent_from_the_cache(begi
     assert server.get("/users")[0] == 404
 
 
-def test_a_listing_leaves_out_what_is_not_sent(begin, tmp_path):
+def test_a_listing_omits_protected_files(begin, tmp_path):
     file = configuration(tmp_path, "listing = true")
     write(tmp_path / "page.html", "page")
     server = begin("-c", file)

@@ -13,7 +13,7 @@ from support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("orderly_stop")
 
-def test_an_application_is_told_what_a_cgi_program_is_told(psgi, tmp_path):
+def test_an_application_gets_the_variables_of_a_cgi_program(psgi, tmp_path):
     directory = tmp_path / "cgi-bin"
     script(directory, "print", PRINT)
     server = psgi(
@@ -22,13 +22,13 @@ def test_an_application_is_told_what_a_cgi_program_is_told(psgi, tmp_path):
         f'script = {{ kind = "cgi", directory = "{directory}", env = {{ APP = "blue" }} }}',
     )
     fields = ("Content-Type: text/x", "X-Two: 1", "X-Two: 2", "Cookie: a=b", "Proxy: http://evil/")
-    told = []
+    reported = []
     for path in ("/app/env/%C3%A4%20b?x=%41&y", "/cgi/print/env/%C3%A4%20b?x=%41&y"):
         status, _, body = post(server, path, b"a=1&b=2", *fields)
         assert status == 200, server.log
-        told.append(json.loads(body.decode("latin-1") if path.startswith("/app") else body))
-    seen, wanted = told[0]["env"], told[1]["env"]
-    assert told[0]["body"] == told[1]["body"] == "a=1&b=2" and told[0]["version"] == "1.1"
+        reported.append(json.loads(body.decode("latin-1") if path.startswith("/app") else body))
+    seen, wanted = reported[0]["env"], reported[1]["env"]
+    assert reported[0]["body"] == reported[1]["body"] == "a=1&b=2" and reported[0]["version"] == "1.1"
     for name, value in {
         "url_scheme": "http", "multithread": "", "multiprocess": 1, "run_once": "", "nonblocking": "", "streaming": 1
     }.items():
@@ -42,7 +42,7 @@ def test_an_application_is_told_what_a_cgi_program_is_told(psgi, tmp_path):
     assert seen == wanted
 
 
-def test_answers_of_every_form_arrive(psgi):
+def test_responses_of_every_form_arrive(psgi):
     server = psgi()
     assert server.get("/app/")[2] == b"hello"
     assert server.get("/app/later")[::2] == (202, b"later")
@@ -62,7 +62,7 @@ def test_answers_of_every_form_arrive(psgi):
 
 
 @pytest.mark.parametrize("chunked, megabytes", [(False, 200), (True, 20)])
-def test_a_large_upload_arrives_whole(psgi, chunked, megabytes):
+def test_a_large_upload_arrives_complete(psgi, chunked, megabytes):
     server = psgi(route='body_size = "300MB"')
     assert_an_upload_arrives(server, "/app/total", megabytes, chunked)
     assert post(server, "/app/ignore", os.urandom(200_000), chunked=chunked)[2] == b"ignored"
@@ -74,7 +74,7 @@ def test_events_arrive_as_they_are_sent(psgi, tmp_path):
     assert_events_arrive_as_they_are_sent(server, f"/app/events?{tmp_path}/gate", tmp_path)
 
 
-def test_what_fails_is_told_and_seen_to_fail(psgi):
+def test_failures_are_logged_and_visible_to_the_client(psgi):
     server = psgi()
     for name in ("fails", "nothing", "split", "wide"):
         status, fields, _ = server.get(f"/app/{name}")
@@ -95,7 +95,7 @@ def test_what_fails_is_told_and_seen_to_fail(psgi):
     ("bad.psgi", "syntax error"),
     ("number.psgi", "does not end with a PSGI application"),
 ])
-def test_an_application_that_cannot_be_loaded_is_told_of(psgi, application, reason):
+def test_an_application_that_cannot_be_loaded_is_reported(psgi, application, reason):
     (psgi.directory / "bad.psgi").write_text("sub {")
     (psgi.directory / "number.psgi").write_text("42;")
     server = psgi('processes = 1, queue_timeout = "1s"', application=application)
@@ -103,7 +103,7 @@ def test_an_application_that_cannot_be_loaded_is_told_of(psgi, application, reas
     server.logged(reason)
 
 
-def test_a_client_that_leaves_ends_the_answer(psgi, tmp_path):
+def test_a_client_that_disconnects_ends_the_response(psgi, tmp_path):
     server = psgi()
     with server.connect() as connection:
         connection.sendall(f"GET /app/endless?{tmp_path}/left HTTP/1.1\r\nHost: x\r\n\r\n".encode())

@@ -74,7 +74,7 @@ def pause(server):
     wait_until(lambda: states() == {"T"}, "all threads are stopped")
 
 
-def ask_and_leave(server, connection, data):
+def request_and_disconnect(server, connection, data):
     """Has the server find requests of a client that is gone."""
     pause(server)
     try:
@@ -90,7 +90,7 @@ def test_a_client_that_is_gone_before_the_write(logging, path):
     connection = server.connect()
     connection.sendall(GET)
     assert read_response(connection)[0] == 200
-    ask_and_leave(server, connection, GET.replace(b"/a", path.encode()))
+    request_and_disconnect(server, connection, GET.replace(b"/a", path.encode()))
     assert server.lines(2) == [("/a", 200, 1000), (path, 499, 0)]
 
 
@@ -100,16 +100,16 @@ def test_requests_of_one_write_are_all_recorded_as_not_sent(logging):
     connection.sendall(GET)
     assert read_response(connection)[0] == 200
     others = [b"/respond", b"/a", b"/moved", b"/a"]
-    ask_and_leave(server, connection, b"".join(GET.replace(b"/a", path) for path in others))
+    request_and_disconnect(server, connection, b"".join(GET.replace(b"/a", path) for path in others))
     assert server.lines(5) == [("/a", 200, 1000)] + [(path.decode(), 499, 0) for path in others]
 
 
-def test_metrics_count_what_was_not_sent_as_such(logging):
+def test_metrics_count_unsent_responses_as_499(logging):
     server = logging()
     connection = server.connect()
     connection.sendall(GET)
     assert read_response(connection)[0] == 200
-    ask_and_leave(server, connection, GET * 3)
+    request_and_disconnect(server, connection, GET * 3)
 
     def counted():
         text = server.get("/status/metrics")[2].decode()
@@ -122,12 +122,12 @@ def test_metrics_count_what_was_not_sent_as_such(logging):
     wait_until(lambda: counted() == {200: 1, 499: 3}, "the counts")
 
 
-def test_without_a_log_metrics_count_what_was_not_sent(serve, page):
+def test_without_a_log_metrics_count_unsent_responses(serve, page):
     server = serve(more=STATUS)
     connection = server.connect()
     connection.sendall(GET)
     assert read_response(connection)[0] == 200
-    ask_and_leave(server, connection, GET * 2)
+    request_and_disconnect(server, connection, GET * 2)
 
     def counted():
         text = server.get("/status/metrics")[2].decode()
@@ -142,7 +142,7 @@ def waits_for_room(server):
     return 'dunlin_connections{state="send"} 1' in text
 
 
-def test_pipelined_responses_that_are_cut_are_recorded_by_what_was_sent(logging, site):
+def test_aborted_pipelined_responses_are_recorded_by_their_sent_bytes(logging, site):
     size = 8000
     write(site / "large", b"y" * size)
     server = logging()
@@ -176,7 +176,7 @@ def test_over_http2_a_client_that_is_gone(logging):
     client.send(request(1, "/a"))
     client.body(1)
     requests = request(3, "/a") + request(5, "/respond") + request(7, "/none") + request(9, "/a", "HEAD")
-    ask_and_leave(server, client.socket, requests)
+    request_and_disconnect(server, client.socket, requests)
     found = server.lines(5)
     assert found[0] == ("/a", 200, 1000)
     assert sorted(found[1:]) == sorted([("/a", 499, 0), ("/respond", 499, 0), ("/none", 499, 0), ("/a", 499, 0)])
@@ -213,7 +213,7 @@ def test_over_tls_a_client_that_is_gone(logging, tmp_path):
     assert server.lines(2) == [("/a", 200, 1000), ("/a", 499, 0)]
 
 
-def test_what_was_sent_is_recorded_as_before(logging, site):
+def test_sent_responses_are_recorded(logging, site):
     write(site / "big", b"z" * 300_000)
     server = logging()
     data = server.exchange(
@@ -226,13 +226,13 @@ def test_what_was_sent_is_recorded_as_before(logging, site):
     assert [size for *_, size in found[:4]] == [1000, 0, 300_000, 5]
 
 
-def test_watchers_see_what_was_not_sent(logging):
+def test_subscribers_see_unsent_responses(logging):
     server = logging()
     with server.connect() as watcher:
         watcher.sendall(b"GET /status/watch?level=line HTTP/1.1\r\nHost: x\r\n\r\n")
         wait_until(lambda: b"\n\r\n" in watcher.recv(1 << 16, socket.MSG_PEEK), "the head")
         connection = server.connect()
-        ask_and_leave(server, connection, GET)
+        request_and_disconnect(server, connection, GET)
         seen = b""
         while b'"/a"' not in seen:
             seen += watcher.recv(1 << 16)

@@ -98,7 +98,7 @@ def reload(server, tmp_path, *words, code=0):
     return done.stdout + done.stderr
 
 
-def told(server, path="/app/"):
+def version_and_pid(server, path="/app/"):
     """The version and the process that answer."""
     status, _, body = server.get(path)
     assert status == 200, server.log
@@ -109,7 +109,7 @@ def told(server, path="/app/"):
 ADMIN = 'admin = "admin.sock"'
 
 
-def test_an_application_that_cannot_start_is_answered_at_once(serve, application, tmp_path):
+def test_an_application_that_cannot_start_gives_502_at_once(serve, application, tmp_path):
     application.write()
     # With the pause between attempts far longer than the test may take.
     server = serve(more=application.route(', backoff = "200s", queue_timeout = "100s"') if application.kind in HOSTED
@@ -125,10 +125,10 @@ def test_an_application_that_cannot_start_is_answered_at_once(serve, application
     application.write("one")
     text = reload(server, tmp_path)
     assert "reloaded" in text
-    assert told(server)[0] == "one"
+    assert version_and_pid(server)[0] == "one"
 
 
-def test_requests_at_once_are_all_answered_when_an_application_cannot_start(serve, hosted, tmp_path):
+def test_concurrent_requests_all_get_502_when_an_application_cannot_start(serve, hosted, tmp_path):
     hosted.write()
     server = serve(more=hosted.route(', processes = 4, backoff = "200s", queue_timeout = "100s"'), server=ADMIN)
     statuses = []
@@ -161,7 +161,7 @@ def test_an_application_is_tried_again_without_a_reload(serve, hosted):
     'kind = "fastcgi", connect = ["unix:/no/such.sock"]',
     'kind = "scgi", connect = ["127.0.0.1:1"]',
 ])
-def test_a_missing_program_or_socket_is_answered_at_once_and_reported_once(serve, tmp_path, settings):
+def test_a_missing_program_or_socket_gives_502_at_once_and_is_reported_once(serve, tmp_path, settings):
     (tmp_path / "x.py").write_text("")
     server = serve(
         server='error_log = { format = "json" }',
@@ -201,20 +201,20 @@ def test_a_reload_gives_an_application_its_new_code(serve, application, tmp_path
     other.write("same")
     one = ", processes = 1"
     server = serve(more=application.route(one) + other.route(one, path="/other/*"), server=ADMIN)
-    version, pid = told(server)
-    unchanged = told(server, "/other/")
+    version, pid = version_and_pid(server)
+    unchanged = version_and_pid(server, "/other/")
     assert version == "one"
     reload(server, tmp_path)
-    assert told(server) == (version, pid), "without a change the worker stays"
+    assert version_and_pid(server) == (version, pid), "without a change the worker stays"
     application.write("two")
     reload(server, tmp_path)
-    now = told(server)
+    now = version_and_pid(server)
     assert now[0] == "two" and now[1] != pid
-    assert told(server, "/other/") == unchanged
+    assert version_and_pid(server, "/other/") == unchanged
     reload(server, tmp_path)
-    assert told(server) == now
+    assert version_and_pid(server) == now
     text = reload(server, tmp_path, "--workers")
-    assert told(server)[1] != now[1] and told(server, "/other/")[1] != unchanged[1]
+    assert version_and_pid(server)[1] != now[1] and version_and_pid(server, "/other/")[1] != unchanged[1]
     assert "replaced" in text
     server.stop()
     assert "ERROR" not in server.log, server.log
@@ -232,7 +232,7 @@ time.sleep(1000)
 """
 
 
-def test_a_worker_that_refuses_requests_and_does_not_end_holds_up_none(serve, tmp_path):
+def test_a_worker_that_rejects_requests_and_does_not_end_delays_none(serve, tmp_path):
     program, starts = tmp_path / "app.py", tmp_path / "starts"
     program.write_text(LINGERS)
     server = serve(
@@ -278,24 +278,24 @@ def test_a_reload_follows_a_release_that_was_switched_by_a_symlink(serve, hosted
     current.symlink_to("one")
     hosted.directory = current
     server = serve(more=hosted.route(), server=ADMIN)
-    assert told(server)[0] == "one"
+    assert version_and_pid(server)[0] == "one"
     (tmp_path / "next").symlink_to("two")
     (tmp_path / "next").rename(current)
     reload(server, tmp_path)
-    assert told(server)[0] == "two"
+    assert version_and_pid(server)[0] == "two"
 
 
 def test_a_reload_with_broken_code_keeps_the_old_workers(serve, hosted, tmp_path):
     hosted.write("one")
     server = serve(more=hosted.route(", processes = 1"), server=ADMIN)
-    before = told(server)
+    before = version_and_pid(server)
     hosted.write()
     text = reload(server, tmp_path, code=1)
     assert "not replaced" in text
-    assert told(server) == before
+    assert version_and_pid(server) == before
     hosted.write("two")
     reload(server, tmp_path)
-    assert told(server)[0] == "two"
+    assert version_and_pid(server)[0] == "two"
 
 
 SLOW = """
@@ -315,18 +315,18 @@ def test_a_request_under_way_ends_on_the_old_code(serve, tmp_path):
     application.good = SLOW
     application.write("one")
     server = serve(more=application.route(", processes = 2"), server=ADMIN)
-    pid = told(server)[1]
-    answers = []
+    pid = version_and_pid(server)[1]
+    responses = []
     gate = tmp_path / "gate"
-    slow = threading.Thread(target=lambda: answers.append(server.get(f"/app/?{gate}")))
+    slow = threading.Thread(target=lambda: responses.append(server.get(f"/app/?{gate}")))
     slow.start()
     wait_until((tmp_path / "gate.began").exists, "the request is under way")
     application.write("two")
     reload(server, tmp_path)
-    assert told(server)[0] == "two"
+    assert version_and_pid(server)[0] == "two"
     gate.touch()
     slow.join()
-    assert answers[0][0] == 200 and answers[0][2].startswith(b"one")
+    assert responses[0][0] == 200 and responses[0][2].startswith(b"one")
     wait_until(lambda: not os.path.exists(f"/proc/{pid}"), "the old worker ends")
 
 
@@ -335,14 +335,14 @@ def test_no_request_fails_while_workers_are_replaced(serve, hosted, tmp_path):
     server = serve(more=hosted.route(", processes = 2"), server=ADMIN)
     wrong, count, stop = [], [0], threading.Event()
 
-    def ask():
+    def fetch():
         while not stop.is_set():
             status, _, body = server.get("/app/")
             count[0] += 1
             if status != 200:
                 wrong.append((status, body))
 
-    threads = [threading.Thread(target=ask) for _ in range(3)]
+    threads = [threading.Thread(target=fetch) for _ in range(3)]
     for thread in threads:
         thread.start()
     for number in range(1, 4):
@@ -350,7 +350,7 @@ def test_no_request_fails_while_workers_are_replaced(serve, hosted, tmp_path):
         reload(server, tmp_path)
         before = count[0]
         wait_until(lambda: count[0] > before + 10, "more requests")
-        assert told(server)[0] == f"v{number}"
+        assert version_and_pid(server)[0] == f"v{number}"
     reload(server, tmp_path, "--workers")
     stop.set()
     for thread in threads:
@@ -368,15 +368,15 @@ def test_new_code_of_a_module_for_scripts_of_an_interpreter(serve, tmp_path):
     server = serve(
         server=ADMIN, more=f'[[site.route]]\npath = "/app/*"\nscript = {{ kind = "rte", directory = "{directory}", processes = 1 }}'
     )
-    first = told(server, "/app/x.py")
-    assert first[0] == "one" and told(server, "/app/x.py") == first
+    first = version_and_pid(server, "/app/x.py")
+    assert first[0] == "one" and version_and_pid(server, "/app/x.py") == first
     reload(server, tmp_path)
-    assert told(server, "/app/x.py") == first
+    assert version_and_pid(server, "/app/x.py") == first
     (directory / "part.py").write_text("text = 'three'")
     reload(server, tmp_path)
-    assert told(server, "/app/x.py")[0] == "three"
+    assert version_and_pid(server, "/app/x.py")[0] == "three"
     reload(server, tmp_path, "--workers")
-    assert told(server, "/app/x.py")[0] == "three"
+    assert version_and_pid(server, "/app/x.py")[0] == "three"
 
 
 @pytest.mark.parametrize("words", [[], ["--workers"]])

@@ -12,17 +12,17 @@ from support.server import DUNLIN
 
 pytestmark = pytest.mark.usefixtures("orderly_stop")
 
-TELL = """<?php
+PRINT_VARIABLES = """<?php
 header('Content-Type: application/json');
 $names = ['REQUEST_METHOD', 'SCRIPT_NAME', 'PATH_INFO', 'QUERY_STRING', 'REQUEST_URI', 'REMOTE_USER'];
-$told = [];
-foreach ($names as $name) $told[$name] = $_SERVER[$name] ?? null;
-$told['body'] = file_get_contents('php://input');
-echo json_encode($told);
+$fetch_variables = [];
+foreach ($names as $name) $fetch_variables[$name] = $_SERVER[$name] ?? null;
+$fetch_variables['body'] = file_get_contents('php://input');
+echo json_encode($fetch_variables);
 """
 
 
-def told(server, path, *fields, method="GET"):
+def fetch_variables(server, path, *fields, method="GET"):
     status, _, body = server.get(path, *fields, method=method)
     assert status == 200, (path, status, body)
     return json.loads(body)
@@ -38,48 +38,48 @@ def check(tmp_path, site, route):
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_queries_in_try(serve, site, elsewhere):
     """The script is of the same route, or of another."""
-    write(site / "index.php", TELL)
+    write(site / "index.php", PRINT_VARIABLES)
     tries = 'try = ["{path}", "/index.php?q={path}&{query}"]'
     if elsewhere:
         server = serve(route=tries, more=f'[[site.route]]\npath = "*.php"\n{php_route(site)}')
     else:
         server = serve(route=f"{php_route(site)}\n{tries}")
-    answer = told(server, "/a%20b/%26c?x=1&y=%20")
-    assert answer["QUERY_STRING"] == "q=/a%20b/%26c&x=1&y=%20"
-    assert answer["SCRIPT_NAME"] == "/index.php" and not answer["PATH_INFO"]
-    assert answer["REQUEST_URI"] == "/a%20b/%26c?x=1&y=%20"
-    assert told(server, "/a")["QUERY_STRING"] == "q=/a"
-    assert told(server, "/index.php?z")["QUERY_STRING"] == "z"
+    response = fetch_variables(server, "/a%20b/%26c?x=1&y=%20")
+    assert response["QUERY_STRING"] == "q=/a%20b/%26c&x=1&y=%20"
+    assert response["SCRIPT_NAME"] == "/index.php" and not response["PATH_INFO"]
+    assert response["REQUEST_URI"] == "/a%20b/%26c?x=1&y=%20"
+    assert fetch_variables(server, "/a")["QUERY_STRING"] == "q=/a"
+    assert fetch_variables(server, "/index.php?z")["QUERY_STRING"] == "z"
     status, _, body = server.get("/post?x", "Content-Length: 0", method="POST")
     assert status == 200 and json.loads(body)["REQUEST_METHOD"] == "POST"
     upload = b"POST /pretty HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello"
     assert b'"body":"hello"' in server.exchange(upload)
     with httpx.Client(http1=False, http2=True, base_url=server.url) as client:
-        answer = client.post("/pretty?a=b", content=b"hello").json()
-        assert answer["body"] == "hello" and answer["QUERY_STRING"] == "q=/pretty&a=b"
+        response = client.post("/pretty?a=b", content=b"hello").json()
+        assert response["body"] == "hello" and response["QUERY_STRING"] == "q=/pretty&a=b"
 
 
-def test_the_rewriting_of_dokuwiki_can_be_said(serve, site):
-    write(site / "wiki" / "doku.php", TELL)
+def test_the_rewriting_of_dokuwiki_is_possible(serve, site):
+    write(site / "wiki" / "doku.php", PRINT_VARIABLES)
     server = serve(
         route=php_route(site),
         more='[[site.route]]\npath = "/wiki/*"\ntry = ["{path}", "/wiki/doku.php?id={rest}&{query}"]',
     )
-    assert told(server, "/wiki/playground:start?do=edit")["QUERY_STRING"] == "id=playground:start&do=edit"
-    assert told(server, "/wiki/a&b")["QUERY_STRING"] == "id=a%26b"
-    assert told(server, "/wiki/doku.php?id=x")["QUERY_STRING"] == "id=x"
+    assert fetch_variables(server, "/wiki/playground:start?do=edit")["QUERY_STRING"] == "id=playground:start&do=edit"
+    assert fetch_variables(server, "/wiki/a&b")["QUERY_STRING"] == "id=a%26b"
+    assert fetch_variables(server, "/wiki/doku.php?id=x")["QUERY_STRING"] == "id=x"
     only = serve(
         route=php_route(site),
         more='[[site.route]]\npath = "/wiki/*"\ntry = ["/wiki/doku.php?id={rest}&{query}"]',
     )
-    assert told(only, "/wiki/start?x=y")["QUERY_STRING"] == "id=start&x=y"
+    assert fetch_variables(only, "/wiki/start?x=y")["QUERY_STRING"] == "id=start&x=y"
 
 
 @pytest.mark.parametrize("script_too", [False, True])
 def test_a_directory_that_try_finds_is_redirected_to_its_slash(serve, site, script_too):
     write(site / "docs" / "index.html", "docs")
     write(site / "front.html", "front")
-    write(site / "wp-admin" / "index.php", TELL)
+    write(site / "wp-admin" / "index.php", PRINT_VARIABLES)
     (site / "empty").mkdir()
     extra = php_route(site) if script_too else ""
     server = serve(route=f'try = ["{{path}}", "{{path}}/", "/front.html"]\n{extra}')
@@ -91,11 +91,11 @@ def test_a_directory_that_try_finds_is_redirected_to_its_slash(serve, site, scri
     if script_too:
         status, fields, _ = server.get("/wp-admin?a=b")
         assert (status, fields["location"]) == (301, "/wp-admin/?a=b")
-        assert told(server, "/wp-admin/")["SCRIPT_NAME"] == "/wp-admin/index.php"
+        assert fetch_variables(server, "/wp-admin/")["SCRIPT_NAME"] == "/wp-admin/index.php"
         assert server.get("/wp-admin", "Content-Length: 0", method="POST")[0] == 308
 
 
-def test_the_last_of_try_has_the_settings_and_gates_of_its_own_route(serve, site):
+def test_the_last_path_of_try_has_the_settings_and_checks_of_its_own_route(serve, site):
     write(site / "app.html", "app")
     write(site / "closed.html", "closed")
     server = serve(
@@ -138,7 +138,7 @@ def test_the_last_of_try_has_the_settings_and_gates_of_its_own_route(serve, site
     server.logged("internal redirects")
 
 
-def test_the_first_route_guards_what_try_leads_to(serve, site):
+def test_the_checks_of_the_first_route_apply_to_the_paths_of_try(serve, site):
     write(site / "app.html", "app")
     server = serve(
         more="""
@@ -216,7 +216,7 @@ def test_limits_of_the_route_that_try_leads_to_hold_once(serve, site):
         ('error_pages = { 404 = "/e.php?$args" }', "$args"),
     ],
 )
-def test_variables_of_nginx_are_errors_that_say_what_to_write(tmp_path, site, route, right):
+def test_variables_of_nginx_are_errors_that_name_the_replacement(tmp_path, site, route, right):
     code, text = check(tmp_path, site, f'[[site.route]]\npath = "/*"\n{route}')
     assert code == 1 and "no variables" in text and right in text, text
 
@@ -228,7 +228,7 @@ def test_clients_cannot_choose_where_a_redirect_leads(tmp_path, site, to):
 
 
 @pytest.mark.parametrize("to", ["/{rest}", "{path}/", "https://{host}{path}{query}", "https://example.com/{rest}", "https://example.com{path}", "mailto:x@example.com"])
-def test_redirects_that_say_where_they_lead(tmp_path, site, to):
+def test_redirects_with_placeholders(tmp_path, site, to):
     code, text = check(tmp_path, site, f'[[site.route]]\npath = "/old/*"\nredirect = {{ to = "{to}" }}')
     assert code == 0, text
 
@@ -289,7 +289,7 @@ def test_an_application_beneath_another_is_redirected_to_its_own_slash(serve, tm
     assert server.get("/inner/x")[2] == b"/inner|/x" and server.get("/other")[2] == b"|/other"
 
 
-def test_explain_says_which_route_responds_in_the_end(tmp_path, site):
+def test_explain_names_the_route_that_responds(tmp_path, site):
     write(site / "app.html", "app")
     file = tmp_path / "explain.toml"
     file.write_text(
@@ -306,7 +306,7 @@ def test_explain_says_which_route_responds_in_the_end(tmp_path, site):
     assert "the route of /app.html" in explain("/a/x") and "301 to /status/" in explain("/status")
 
 
-def test_allow_names_what_is_really_allowed(serve, site):
+def test_allow_lists_the_methods_that_are_allowed(serve, site):
     write(site / "x.txt", "x")
     server = serve(
         route='methods = ["GET", "POST"]',

@@ -27,7 +27,7 @@ def route(path, settings):
     return f'[[site.route]]\npath = "{path}"\n{settings}\n'
 
 
-def test_one_program_answers_for_a_prefix(serve, tmp_path, kind):
+def test_one_program_serves_a_prefix(serve, tmp_path, kind):
     program = script(tmp_path / "lib", "backend", ENVIRONMENT)
     link = tmp_path / "link"
     link.symlink_to(program)
@@ -38,18 +38,18 @@ def test_one_program_answers_for_a_prefix(serve, tmp_path, kind):
         + route("/one", f'script = {{ kind = "{kind}", file = "{program}" }}')
         + route("/relative/*", f'script = {{ kind = "{kind}", file = "lib/backend" }}')
     )
-    told = lambda path: server.get(path)[2].decode()
-    assert told("/git/") == f"/git|/|{program}"
-    assert told("/git/r/big.git/info/refs?x") == f"/git|/r/big.git/info/refs|{program}"
-    assert told("/git/backend") == f"/git|/backend|{program}"
+    reported = lambda path: server.get(path)[2].decode()
+    assert reported("/git/") == f"/git|/|{program}"
+    assert reported("/git/r/big.git/info/refs?x") == f"/git|/r/big.git/info/refs|{program}"
+    assert reported("/git/backend") == f"/git|/backend|{program}"
     assert server.get("/git/a/receive")[1]["x-inner"] == "1"
-    assert told("/git/a/receive") == f"/git|/a/receive|{program}"
-    assert told("/link/x") == f"/link|/x|{link}"
-    assert told("/one") == f"/one||{program}"
-    assert told("/relative/x") == f"/relative|/x|{program}"
+    assert reported("/git/a/receive") == f"/git|/a/receive|{program}"
+    assert reported("/link/x") == f"/link|/x|{link}"
+    assert reported("/one") == f"/one||{program}"
+    assert reported("/relative/x") == f"/relative|/x|{program}"
 
 
-def test_one_program_that_stays_answers_for_a_prefix(serve, tmp_path):
+def test_one_persistent_program_serves_a_prefix(serve, tmp_path):
     text = """#!/usr/bin/python3
 import cgiplus
 for request in cgiplus.requests():
@@ -78,7 +78,7 @@ def test_git_serves_a_repository_by_its_program(serve, tmp_path, kind):
 
 
 @pytest.mark.parametrize("named", ["alone", "with a root"])
-def test_scripts_are_known_by_extension_among_files(serve, tmp_path, site, kind, named):
+def test_scripts_among_files_are_found_by_extension(serve, tmp_path, site, kind, named):
     for name in ["x.cgi", "d/x.cgi", "d/UP.CGI"]:
         script(site, name, ENVIRONMENT)
     write(site / "d/page.html", "page")
@@ -88,22 +88,22 @@ def test_scripts_are_known_by_extension_among_files(serve, tmp_path, site, kind,
     write(site / "e/f", "file")
     own = f', root = "{site}"' if named == "with a root" else ""
     server = serve(route=f'script = {{ kind = "{kind}", extensions = ["cgi"]{own} }}')
-    told = lambda path: server.get(path)[::2]
-    assert told("/x.cgi") == (200, f"/x.cgi||{site}/x.cgi".encode())
-    assert told("/d/x.cgi/pi/y?q") == (200, f"/d/x.cgi|/pi/y|{site}/d/x.cgi".encode())
-    assert told("/d/x.cgi/") == (200, f"/d/x.cgi|/|{site}/d/x.cgi".encode())
-    assert told("/d/%78.cgi") == (200, f"/d/x.cgi||{site}/d/x.cgi".encode())
-    assert told("/d/UP.CGI") == (200, f"/d/UP.CGI||{site}/d/UP.CGI".encode())
-    assert told("/d/page.html") == (200, b"page")
+    reported = lambda path: server.get(path)[::2]
+    assert reported("/x.cgi") == (200, f"/x.cgi||{site}/x.cgi".encode())
+    assert reported("/d/x.cgi/pi/y?q") == (200, f"/d/x.cgi|/pi/y|{site}/d/x.cgi".encode())
+    assert reported("/d/x.cgi/") == (200, f"/d/x.cgi|/|{site}/d/x.cgi".encode())
+    assert reported("/d/%78.cgi") == (200, f"/d/x.cgi||{site}/d/x.cgi".encode())
+    assert reported("/d/UP.CGI") == (200, f"/d/UP.CGI||{site}/d/UP.CGI".encode())
+    assert reported("/d/page.html") == (200, b"page")
     # A file that is not executable is neither run nor sent.
-    status, body = told("/d/plain.cgi")
+    status, body = reported("/d/plain.cgi")
     assert status == 403 and b"secret" not in body
     server.logged(f"{site}/d/plain.cgi")
     # An executable of another name is a file.
-    assert told("/d/tool")[0] == 200
-    assert told("/d/page.html/x.cgi")[0] == 404
-    assert told("/d/.hidden.cgi")[0] == 404
-    assert told("/none.cgi")[0] == 404
+    assert reported("/d/tool")[0] == 200
+    assert reported("/d/page.html/x.cgi")[0] == 404
+    assert reported("/d/.hidden.cgi")[0] == 404
+    assert reported("/none.cgi")[0] == 404
     status, fields, _ = server.get("/d")
     assert (status, fields["location"]) == (301, "/d/")
     # Other methods than GET and HEAD are for scripts.
@@ -111,7 +111,7 @@ def test_scripts_are_known_by_extension_among_files(serve, tmp_path, site, kind,
     assert server.get("/d/page.html", method="POST")[0] == 405
 
 
-def test_an_index_program_answers_for_its_directory(serve, tmp_path, kind):
+def test_an_index_program_serves_its_directory(serve, tmp_path, kind):
     directory = tmp_path / "bin"
     script(directory, "gitweb.cgi", ENVIRONMENT)
     script(directory, "sub/gitweb.cgi", ENVIRONMENT)
@@ -139,7 +139,7 @@ def test_the_index_of_scripts_by_extension(serve, site, kind):
     assert server.get("/e/")[2] == b"page"
 
 
-REFUSED = {
+REJECTED = {
     "plain": ("text", 0o644, 403, "it is not executable"),
     "crlf": ("#!/bin/sh\r\necho\r\n", 0o755, 500, '\\"/bin/sh\\\\r\\"'),
     "missing": ("#!/usr/bin/nope\n", 0o755, 500, "its interpreter /usr/bin/nope does not exist"),
@@ -147,9 +147,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_the_log_says_why_a_script_is_not_run(serve, tmp_path, kind, name):
-    text, mode, expected, reason = REFUSED[name]
+@pytest.mark.parametrize("name", REJECTED)
+def test_the_log_has_the_reason_why_a_script_does_not_run(serve, tmp_path, kind, name):
+    text, mode, expected, reason = REJECTED[name]
     path = write(tmp_path / "bin" / name, text)
     path.chmod(mode)
     server = serve(

@@ -170,7 +170,7 @@ def test_requests_are_watched_as_they_happen(serve, site):
     assert "\x1b[33m404\x1b[0m" in errors.lines()[0]
 
 
-def test_requests_are_watched_as_they_begin_where_that_is_asked_for(serve, site, tmp_path):
+def test_requests_are_reported_at_their_start_with_begins(serve, site, tmp_path):
     go = tmp_path / "go"
     script = write(tmp_path / "cgi" / "wait", f"#!/bin/sh\nwhile [ ! -e {go} ]; do sleep 0.02; done\necho Content-Type: text/plain\necho\necho done\n")
     script.chmod(0o755)
@@ -204,7 +204,7 @@ def test_requests_are_watched_as_they_begin_where_that_is_asked_for(serve, site,
 def test_secrets_in_fields_are_not_watched(serve, site, protocol):
     write(site / "a.txt", "x")
     server = serve(server='redact_query = ["k"]', more=STATUS)
-    told = [Watch(server, "-n", "1", "--level", "heads", *more, "path~.txt") for more in (["--json"], [])]
+    reported = [Watch(server, "-n", "1", "--level", "heads", *more, "path~.txt") for more in (["--json"], [])]
     watched(server, 2)
     fields = [
         "Referer: http://u:hunter@h/?k=hunter&a=b", "X-Original-URL: /b?k=hunter", "Origin: http://h",
@@ -212,7 +212,7 @@ def test_secrets_in_fields_are_not_watched(serve, site, protocol):
     ]
     command = ["curl", "-s", protocol, f"{server.url}/a.txt?k=hunter", *(part for field in fields for part in ("-H", field))]
     assert subprocess.run(command, capture_output=True).stdout == b"x"
-    lines = [watch.lines() for watch in told]
+    lines = [watch.lines() for watch in reported]
     assert "hunter" not in str(lines), lines
     shown = {name.lower(): value for name, value in json.loads(lines[0][0])["fields"]}
     for name in ("cookie", "authorization", "proxy-authorization"):
@@ -230,7 +230,7 @@ def broken_off(server, url, protocol):
     client.communicate()
 
 
-def test_answers_that_are_broken_off_are_among_the_errors(serve, site, tmp_path):
+def test_aborted_responses_are_errors(serve, site, tmp_path):
     write(site / "a.txt", "x" * 20_000)
     write(site / "big", "x" * 10_000_000)
     for name, rest in {"endless": "while echo more; do sleep 0.02; done", "cut": "head -c 300000 /dev/zero; kill -9 $$"}.items():
@@ -241,7 +241,7 @@ def test_answers_that_are_broken_off_are_among_the_errors(serve, site, tmp_path)
         + '[[site.route]]\npath = "/big"\nthrottle = { bandwidth = "100KB/s" }\n'
         + f'[[site.route]]\npath = "/cgi/*"\nscript = {{ kind = "cgi", directory = "{tmp_path}/cgi" }}\n'
     )
-    told = Watch(server, "-n", "7", "--json", "--level", "errors")
+    reported = Watch(server, "-n", "7", "--json", "--level", "errors")
     shown = Watch(server, "-n", "7", "--level", "errors")
     watched(server, 2)
     for protocol in ("--http1.1", "--http2-prior-knowledge"):
@@ -253,7 +253,7 @@ def test_answers_that_are_broken_off_are_among_the_errors(serve, site, tmp_path)
             broken_off(server, path, protocol)
         assert subprocess.run(["curl", "-s", protocol, f"{server.url}/cgi/cut"], capture_output=True).returncode != 0
     assert server.get("/none")[0] == 404
-    events = [json.loads(line) for line in told.lines()]
+    events = [json.loads(line) for line in reported.lines()]
     seen = sorted((event["protocol"], event["target"], event["status"], event.get("broken_off")) for event in events)
     expected = [("HTTP/1.1", "/none", 404, None)] + [
         (protocol, path, 200, True) for protocol in ("HTTP/1.1", "HTTP/2.0") for path in ("/big", "/cgi/cut", "/cgi/endless")
@@ -264,7 +264,7 @@ def test_answers_that_are_broken_off_are_among_the_errors(serve, site, tmp_path)
     assert len(lines) == 7 and sum(line.endswith("  broken off") for line in lines) == 6, lines
 
 
-def test_requests_are_recorded_whose_client_leaves_in_their_middle(serve, site, tmp_path):
+def test_requests_whose_client_disconnects_are_recorded(serve, site, tmp_path):
     write(site / "big", "x" * 1_000_000)
     log = tmp_path / "access.log"
     server = serve(
@@ -273,7 +273,7 @@ def test_requests_are_recorded_whose_client_leaves_in_their_middle(serve, site, 
         + '[[site.route]]\npath = "/fixed"\nrespond = { status = 200, body = "x" }\n'
         + '[[site.route]]\npath = "/big"\nthrottle = { bandwidth = "10KB/s" }\n',
     )
-    told = Watch(server, "-n", "3", "--json", "--level", "errors")
+    reported = Watch(server, "-n", "3", "--json", "--level", "errors")
     watched(server, 1)
     # The answer waits for the rest of the request's body.
     with server.connect() as connection:
@@ -287,7 +287,7 @@ def test_requests_are_recorded_whose_client_leaves_in_their_middle(serve, site, 
         client.send(frame(DATA, 0, 0, b"x"))
         client.read_rest()
     expected = [("HTTP/1.1", "/fixed", 499), ("HTTP/2.0", "/big", 200), ("HTTP/2.0", "/fixed", 499)]
-    events = [json.loads(line) for line in told.lines()]
+    events = [json.loads(line) for line in reported.lines()]
     assert all(event["broken_off"] for event in events), events
 
 
@@ -298,7 +298,7 @@ def test_requests_are_recorded_whose_client_leaves_in_their_middle(serve, site, 
     wait_until(lambda: seen(map(json.loads, log.read_text().splitlines())) == expected, "the same in the log")
 
 
-def test_a_slow_watcher_loses_lines_and_holds_up_nobody(serve, site):
+def test_a_slow_subscriber_loses_lines_and_delays_no_request(serve, site):
     write(site / "a.txt", "x")
     server = serve(more=STATUS)
     with server.connect() as watcher:
@@ -324,7 +324,7 @@ def test_a_slow_watcher_loses_lines_and_holds_up_nobody(serve, site):
         assert lost > 0 and kept > 0 and kept + lost == sent
 
 
-def test_the_admin_socket_tells_the_same_without_a_status_route(serve, site, tmp_path):
+def test_the_admin_socket_has_the_same_status_without_a_route(serve, site, tmp_path):
     write(site / "a.txt", "x" * 1500)
     socket = tmp_path / "admin.sock"
     log = tmp_path / "access.log"
@@ -395,7 +395,7 @@ def terminal():
 
 
 @pytest.mark.skipif(not shutil.which("tmux"), reason="there is no tmux here")
-def test_top_shows_what_happens(serve, site, terminal):
+def test_top_shows_the_current_load(serve, site, terminal):
     write(site / "a.txt", "x" * 1000)
     server = serve(more=STATUS)
     screen, keys = terminal(DUNLIN, "top", "--interval", "0.3", "--admin", f"{server.url}/status/")
@@ -521,7 +521,7 @@ def test_phases_are_in_the_log_and_in_server_timing(serve, site, tmp_path):
     assert sum(last["phases"].values()) - last["phases"]["idle_us"] <= last["duration_us"] + 3
 
 
-def test_every_request_has_its_phases_also_what_the_cache_answers(serve, site, tmp_path):
+def test_every_request_has_its_phases_even_from_the_cache(serve, site, tmp_path):
     write(site / "a.txt", "x")
     log = tmp_path / "access.log"
     script = write(tmp_path / "cgi" / "slow", "#!/bin/sh\nsleep 0.2\nprintf 'Content-Type: text/plain\\n\\nslow'\n")
@@ -565,7 +565,7 @@ def test_pools_of_the_same_scripts_are_one_series(serve, site, tmp_path):
     assert total(metrics(server), "dunlin_scripts_processes_limit") == 6
 
 
-def test_secrets_stay_out_of_the_log(serve, site, tmp_path):
+def test_the_log_contains_no_secrets(serve, site, tmp_path):
     write(site / "a.txt", "x")
     log = tmp_path / "access.log"
     server = serve(server=f'access_log = "{log}"')
@@ -707,7 +707,7 @@ def test_the_error_log_is_a_file_that_can_be_rotated(serve, site, tmp_path):
     assert server.log == "" and server.stop() == 0
 
 
-def test_what_repeats_is_summed(serve, site, tmp_path):
+def test_repeated_messages_are_summed_up(serve, site, tmp_path):
     scripts = tmp_path / "cgi"
     script = write(scripts / "broken", "#!/bin/sh\nexit 1\n")
     script.chmod(0o755)
@@ -716,9 +716,9 @@ def test_what_repeats_is_summed(serve, site, tmp_path):
     for _ in range(30):
         assert server.get("/cgi/broken")[0] == 502
     assert server.stop() == 0
-    told = [line for line in server.log.splitlines() if "the response is invalid" in line]
-    assert len(told) == 2, server.log
-    assert "repeated: the response is invalid" in told[1] and "times=29" in told[1]
+    reported = [line for line in server.log.splitlines() if "the response is invalid" in line]
+    assert len(reported) == 2, server.log
+    assert "repeated: the response is invalid" in reported[1] and "times=29" in reported[1]
 
 
 @pytest.mark.skipif(not shutil.which("unshare"), reason="there is no unshare here")
@@ -753,7 +753,7 @@ print("told")
     assert done.stdout == "told\n", done.stdout + done.stderr
 
 
-def test_limits_tell_what_they_do(serve, site, tmp_path):
+def test_limits_report_their_counters(serve, site, tmp_path):
     write(site / "big", "x" * 3_000_000)
     write(site / "a", "x")
     go = tmp_path / "go"
@@ -768,26 +768,26 @@ def test_limits_tell_what_they_do(serve, site, tmp_path):
         + '[[site.route]]\npath = "/big"\nthrottle = { bandwidth = "400KB/s", minimum = "300KB/s" }\n'
         + '[[site.route]]\npath = "/a"\nlimit = { requests = "3/h" }\n',
     )
-    answers = {server.get("/a")[0] for _ in range(5)}
-    assert answers == {200, 429}
+    responses = {server.get("/a")[0] for _ in range(5)}
+    assert responses == {200, 429}
 
     def report():
-        told = json.loads(server.get("/status/status.json")[2])
-        return told, {limits["route"]: limits for limits in told["limits"]}
+        reported = json.loads(server.get("/status/status.json")[2])
+        return reported, {limits["route"]: limits for limits in reported["limits"]}
 
-    def ask(path):
+    def fetch(path):
         connection = server.connect()
         connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
         return connection
 
-    held = [ask("/one/wait") for _ in range(2)]
+    held = [fetch("/one/wait") for _ in range(2)]
     wait_until(lambda: report()[1]["/one/*"]["concurrency"]["waiting"] == 1, "one that waits")
     assert server.get("/one/wait")[0] == 503
-    held += [ask("/dry/wait") for _ in range(3)] + [ask("/big")]
+    held += [fetch("/dry/wait") for _ in range(3)] + [fetch("/big")]
     held[-1].recv(100)
     assert server.get("/big")[0] == 503
     wait_until(lambda: report()[1]["/dry/*"]["concurrency"]["running"] == 3, "all to run")
-    told, routes = report()
+    reported, routes = report()
     throttle = routes["/one/*"]["concurrency"]
     assert (throttle["running"], throttle["waiting"], throttle["refused"], throttle["dry_run"]) == (1, 1, 1, False)
     dry = routes["/dry/*"]["concurrency"]
@@ -822,11 +822,11 @@ def test_limits_tell_what_they_do(serve, site, tmp_path):
 
     def after():
         try:
-            told, routes = report()
+            reported, routes = report()
         except (ConnectionError, IndexError):
             return None
         at_rest = routes["/one/*"]["concurrency"]["running"] == 0
-        return at_rest and told["connections"]["refused"] >= 1 and told
+        return at_rest and reported["connections"]["refused"] >= 1 and reported
 
     wait_until(after, "the end of all")
     assert total(metrics(server), "dunlin_connections_closed_total", limit="address") >= 1

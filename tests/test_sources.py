@@ -20,24 +20,24 @@ CGI = f"#!/bin/sh\n# {SECRET}\nprintf 'Content-Type: text/plain\\n\\nran'\n"
 PHP = f"<?php // {SECRET}\necho 'ran ', $_SERVER['REQUEST_METHOD'], ' ', $_SERVER['SCRIPT_NAME'];\n"
 
 
-def ask(server, path):
+def fetch(server, path):
     """The path by every kind of request, several times, so that caches come into it: statuses and bodies."""
-    answers = set()
+    responses = set()
     for _ in range(3):
-        answers.add(server.get(path)[::2])
-        answers.add(server.get(path, "Range: bytes=0-99")[::2])
-        answers.add(server.get(path, "Accept-Encoding: gzip")[::2])
+        responses.add(server.get(path)[::2])
+        responses.add(server.get(path, "Range: bytes=0-99")[::2])
+        responses.add(server.get(path, "Accept-Encoding: gzip")[::2])
         assert SECRET.encode() not in server.get(path, method="HEAD")[2]
     with httpx.Client(http1=False, http2=True) as client:
         for _ in range(2):
-            answer = client.get(server.url + path)
-            answers.add((answer.status_code, answer.content))
-    return answers
+            response = client.get(server.url + path)
+            responses.add((response.status_code, response.content))
+    return responses
 
 
 def never_shown(server, *paths, statuses=(404,)):
     for path in paths:
-        for status, body in ask(server, path):
+        for status, body in fetch(server, path):
             assert SECRET.encode() not in body and status in statuses, (path, status, body)
 
 
@@ -219,7 +219,7 @@ def test_the_front_controller_of_the_book_runs_for_missing_uploads(serve, site):
     )
     assert server.get("/wp-content/uploads/here.jpg")[::2] == (200, b"image")
     for path in ("/wp-content/uploads/missing.jpg", "/wp-content/uploads/2024/", "/wp-content/uploads/2024", "/a/b"):
-        assert ask(server, path) == {(200, b"ran GET /index.php")}, path
+        assert fetch(server, path) == {(200, b"ran GET /index.php")}, path
     assert server.get("/wp-content/uploads/missing.jpg", method="POST")[2] == b"ran POST /index.php"
     assert server.get("/wp-content/uploads/here.jpg", method="POST")[0] == 405
 

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from support.admin import ask, pid_of, run
+from support.admin import fetch, pid_of, run
 from support.files import write
 from support.http import parse, read_all
 from support.processes import end
@@ -50,11 +50,11 @@ def get(connection):
         return parse(read_all(connection))
 
 
-def test_the_manager_hears_of_start_reload_and_stop(manager, tmp_path, site):
+def test_the_manager_is_notified_of_start_reload_and_stop(manager, tmp_path, site):
     write(site / "a", "x")
     process = manager.start(configuration(tmp_path, site, "127.0.0.1:0"))
     assert manager.next() == {"READY": "1"}
-    assert ask(tmp_path / "admin.sock", "/config")[0] == 200, "it serves when it says so"
+    assert fetch(tmp_path / "admin.sock", "/config")[0] == 200, "it serves when it says so"
     for reload in (lambda: process.send_signal(signal.SIGHUP), lambda: run("reload", "--admin", f"{tmp_path}/admin.sock")):
         before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         reload()
@@ -117,21 +117,21 @@ def test_the_manager_keeps_the_file_of_its_socket(manager, tmp_path, site):
     held.listen()
     file = configuration(tmp_path, site, f"unix:{path}")
 
-    def asks():
+    def fetch():
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(path))
             return get(connection)[2]
 
     for stop in ("in the first process", "after an upgrade"):
         process = manager.start(file, held)
-        assert manager.next() == {"READY": "1"} and asks() == b"x"
+        assert manager.next() == {"READY": "1"} and fetch() == b"x"
         pid = process.pid
         if stop == "after an upgrade":
             code, out, error = run("upgrade", "--admin", str(admin))
             assert code == 0, error
             pid = int(re.search(r"process (\d+)", out)[1])
             assert manager.next() == {"MAINPID": str(pid), "READY": "1"}
-            assert process.wait(20) == 0 and asks() == b"x"
+            assert process.wait(20) == 0 and fetch() == b"x"
         os.kill(pid, signal.SIGTERM)
         assert manager.next() == {"STOPPING": "1"}
         wait_until(lambda: not admin.exists(), "the end")
@@ -151,7 +151,7 @@ def test_sockets_for_another_process_are_left_alone(manager, tmp_path, site):
     tcp.close()
 
 
-def test_scripts_hear_nothing_of_the_manager(manager, tmp_path, site):
+def test_scripts_do_not_get_the_socket_of_the_manager(manager, tmp_path, site):
     script = write(tmp_path / "cgi" / "env", "#!/bin/sh\necho Content-Type: text/plain\necho\nenv\nls -l /proc/self/fd\n")
     script.chmod(0o755)
     tcp = socket.create_server(("127.0.0.1", 0))
@@ -163,15 +163,15 @@ def test_scripts_hear_nothing_of_the_manager(manager, tmp_path, site):
     assert manager.next() == {"READY": "1"}
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(b"GET /env HTTP/1.0\r\n\r\n")
-        said = read_all(connection).decode()
-    assert "200 OK" in said and "REQUEST_METHOD=GET" in said
+        output = read_all(connection).decode()
+    assert "200 OK" in output and "REQUEST_METHOD=GET" in output
     for word in ("NOTIFY_SOCKET", "LISTEN_", "WATCHDOG", "socket:"):
-        assert word not in said, said
+        assert word not in output, output
 
 
 @pytest.mark.serial
 @pytest.mark.parametrize("kind", ["path", "abstract"])
-def test_the_watchdog_hears_that_every_loop_is_alive(tmp_path, site, kind):
+def test_the_watchdog_is_notified_while_every_worker_responds(tmp_path, site, kind):
     manager = Manager(tmp_path / "n.sock" if kind == "path" else f"@dunlin-test-{os.getpid()}")
     environment = {"WATCHDOG_USEC": "400000"}
     process = manager.start(configuration(tmp_path, site, "127.0.0.1:0"), environment=environment)
@@ -180,7 +180,7 @@ def test_the_watchdog_hears_that_every_loop_is_alive(tmp_path, site, kind):
         while len(times) < 6:
             if manager.next() == {"WATCHDOG": "1"}:
                 times.append(time.monotonic())
-        assert {"READY": "1"} in manager.told
+        assert {"READY": "1"} in manager.messages
         gaps = [b - a for a, b in zip(times, times[1:])]
         assert max(gaps) < 0.4 and sum(gaps) > 0.5, gaps
         # A process that does nothing any more says nothing either.
@@ -223,7 +223,7 @@ def test_the_manager_follows_an_upgrade(manager, tmp_path, site):
         assert manager.next_but_alive() == {"MAINPID": str(second), "READY": "1"}
         assert process.wait(20) == 0
         assert get(socket.create_connection(("127.0.0.1", port)))[0] == 200
-        manager.told.clear()
+        manager.messages.clear()
         wait_until(lambda: manager.next() == {"WATCHDOG": "1"}, "the new process's sign of life")
         assert pid_of(admin) == second
         os.kill(second, signal.SIGTERM)
@@ -254,11 +254,11 @@ def test_the_units_of_the_book_are_understood_by_systemd(tmp_path):
     for unit in units:
         unit.write_text(chapter()[unit.name].replace("/usr/bin/dunlin", str(program)))
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True)
-    told = [line for line in done.stderr.splitlines() if "dunlin" in line]
-    assert done.returncode == 0 and not told, done.stderr
+    messages = [line for line in done.stderr.splitlines() if "dunlin" in line]
+    assert done.returncode == 0 and not messages, done.stderr
 
 
-def test_the_units_of_the_book_have_what_the_configuration_needs():
+def test_the_units_of_the_book_match_the_configuration():
     text = chapter()["dunlin.toml"]
     paths = dict(re.findall(r'^(admin|access_log) = "(.*)"$', text, re.M))
     assert paths["admin"] == f"/run/{settings('dunlin.service', 'RuntimeDirectory')[0]}/admin.sock"

@@ -83,14 +83,14 @@ def test_files_that_the_cache_keeps_open_leave_descriptors_for_scripts(serve, pr
         for number in range(200):
             assert server.get(f"/{number}.txt")[0] == 200
         for _ in range(2):
-            status, _, answer = server.get(f"{programs.path(kind)}?hello")
-            assert (status, answer) == (200, b"hello"), server.log
+            status, _, response = server.get(f"{programs.path(kind)}?hello")
+            assert (status, response) == (200, b"hello"), server.log
         with server.connect() as connection:
             connection.sendall(upload(f"{programs.path(kind)}?total", len(body)) + body)
             assert read_any(connection)[2] == expected(body), server.log
 
 
-def test_a_limit_that_leaves_no_descriptors_is_refused_at_the_start(programs, tmp_path, site):
+def test_a_limit_that_leaves_no_descriptors_prevents_the_start(programs, tmp_path, site):
     config = tmp_path / "few.toml"
     config.write_text(
         f'[server]\nthreads = 4\nlimits = {{ open_files = 32 }}\n[[listen]]\naddress = "127.0.0.1:0"\n'

@@ -79,7 +79,7 @@ def test_one_connection_is_sent_at_the_rate_and_smoothly(serve, big, rate, sendf
 
 
 @pytest.mark.serial
-def test_a_connection_has_a_rate_of_its_own_over_all_its_answers(serve, big):
+def test_a_connection_has_its_own_rate_over_all_its_responses(serve, big):
     server = serve('throttle = { per_connection = "100KB/s" }')
     with server.connect() as one, server.connect() as other:
         results = {}
@@ -147,7 +147,7 @@ async def read_many(address, count, seconds):
 
 
 @pytest.mark.serial
-def test_a_client_that_takes_its_bytes_slowly_leaves_its_share_to_others(serve, big):
+def test_a_client_that_reads_slowly_leaves_its_share_to_others(serve, big):
     server = serve('throttle = { bandwidth = "4MB/s" }')
     slow = socket.socket()
     slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -259,7 +259,7 @@ def test_a_script_is_slowed_down(serve, script, over):
     assert "copied" not in (marks / "out").read_text() or b"65536000" not in (marks / "out").read_bytes()
 
 
-def test_a_newcomer_whose_share_would_be_too_small_is_refused(serve, big):
+def test_a_request_whose_share_would_be_too_small_is_rejected(serve, big):
     server = serve('throttle = { bandwidth = "100KB/s", minimum = "40KB/s" }')
     first, second = server.connect(), server.connect()
     receive(first, "/big", 0.2)
@@ -382,7 +382,7 @@ def test_a_client_that_goes_away_leaves_the_queue(gate):
 
 
 @pytest.mark.serial
-def test_who_has_waited_long_enough_runs_anyway_or_is_refused(gate):
+def test_a_request_that_has_waited_runs_or_is_rejected(gate):
     server = gate('concurrent = 1, queue = 5, wait = "300ms", most = 2, refuse_after = "1s"')
     first = begin(server, "a")
     wait_until(lambda: gate.began() == ["a"], "the first runs")
@@ -412,7 +412,7 @@ def test_a_client_has_its_share_and_others_pass_it(gate):
     assert [status_of(connection) for connection in [*greedy, other]] == [200] * 3
 
 
-def test_a_dry_run_holds_up_nobody(gate):
+def test_a_dry_run_delays_no_request(gate):
     server = gate("concurrent = 1, queue = 1, dry_run = true")
     connections = [begin(server, name) for name in "abc"]
     wait_until(lambda: sorted(gate.began()) == ["a", "b", "c"], "all run")
@@ -440,7 +440,7 @@ def test_files_wait_their_turn_also_over_http2(serve, site, big):
 
 
 @pytest.mark.serial
-def test_requests_beyond_the_rate_are_refused_with_fields_that_say_how_much(serve, site, big):
+def test_requests_beyond_the_rate_are_rejected_with_ratelimit_fields(serve, site, big):
     server = serve('limit = { requests = "5/s", burst = 3 }')
     with server.connect() as connection:
         seen = []
@@ -481,7 +481,7 @@ def test_limits_by_field_and_route_hold_together(serve, site, big):
     assert last == 429 and fields["ratelimit-policy"].startswith('"1000/d by route";q=5')
 
 
-def test_what_is_left_is_told_on_every_answer_when_asked_for(serve, site, big):
+def test_every_response_has_ratelimit_fields_with_tell(serve, site, big):
     server = serve('limit = { requests = "10/m", burst = 4, tell = true }')
     left = [server.get("/small")[1]["ratelimit"] for _ in range(3)]
     assert [re.search(r"r=(\d+)", value)[1] for value in left] == ["3", "2", "1"]
@@ -492,7 +492,7 @@ def test_what_is_left_is_told_on_every_answer_when_asked_for(serve, site, big):
     assert status == 429 and fields["ratelimit"].startswith('"10/m by address";r=0;t=')
 
 
-def test_a_dry_run_of_a_limit_refuses_nobody(serve, site, big):
+def test_a_dry_run_of_a_limit_rejects_no_request(serve, site, big):
     server = serve('limit = { requests = "1/h", dry_run = true }')
     assert [server.get("/small")[0] for _ in range(4)] == [200] * 4
     server.stop()
@@ -515,7 +515,7 @@ def test_a_dry_run_of_a_limit_refuses_nobody(serve, site, big):
         ('limit = { requests = "1/s", burst = 0 }', "burst is 0"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_place(serve, route, what):
+def test_contradictory_settings_are_errors_with_their_location(serve, route, what):
     with pytest.raises(AssertionError, match=what) as error:
         serve(route)
     assert re.search(r"toml:\d+:\d+", str(error.value))

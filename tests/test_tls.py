@@ -18,7 +18,7 @@ from support.files import settle, write
 from support.http import read_all, read_response
 from support.http2 import h2spec
 from support.server import DUNLIN
-from support.tls import ask, certificate, connect, context, openssl
+from support.tls import fetch, certificate, connect, context, openssl
 from support.waiting import wait_until
 
 
@@ -28,7 +28,7 @@ def test_both_versions_serve_files_and_keep_the_connection(tls, site, version):
     assert server.url.startswith("https://")
     with connect(server, context(tls.own[0], version)) as connection:
         for _ in range(3):
-            status, fields, body, _ = ask(connection)
+            status, fields, body, _ = fetch(connection)
             assert (status, body) == (200, b"hello\n")
         tag = fields["etag"]
         connection.sendall(b"GET /hello.txt HTTP/1.1\r\nHost: x\r\nIf-None-Match: " + tag.encode() + b"\r\n\r\n")
@@ -79,8 +79,8 @@ def test_pipelined_requests_and_uploads(tls, tmp_path):
         data = os.urandom(20_000_000)
         head = f"POST /cgi-bin/sum HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\nConnection: close\r\n\r\n"
         connection.sendall(head.encode() + data)
-        answer = read_all(connection)
-        assert b"on https\n" in answer and hashlib.sha256(data).hexdigest().encode() in answer
+        response = read_all(connection)
+        assert b"on https\n" in response and hashlib.sha256(data).hexdigest().encode() in response
 
 
 def test_the_certificate_is_chosen_by_name(tls, site):
@@ -88,9 +88,9 @@ def test_the_certificate_is_chosen_by_name(tls, site):
     server = tls(more=f'[[site]]\nhost = ["a.example", "*.b.example"]\nroot = "{site}"\ntls = {{ certificate = "{other[0]}", key = "{other[1]}" }}\n[[site]]\nhost = "none.example"\nroot = "{site}"\n')
     for name in ("a.example", "x.b.example"):
         with connect(server, context(other[0]), name) as connection:
-            assert ask(connection)[0] == 200
+            assert fetch(connection)[0] == 200
     with connect(server, context(tls.own[0])) as connection:
-        assert ask(connection)[0] == 200
+        assert fetch(connection)[0] == 200
     with pytest.raises(ssl.SSLError, match="(?i)unrecognized"):
         connect(server, context(tls.own[0]), "none.example")
 
@@ -113,11 +113,11 @@ def test_sessions_are_resumed_by_tickets(tls):
     for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
         made = context(tls.own[0], version)
         with connect(server, made) as connection:
-            ask(connection)
+            fetch(connection)
             session = connection.session
             assert not connection.session_reused
         with connect(server, made, session=session) as connection:
-            ask(connection)
+            fetch(connection)
             assert connection.session_reused
 
 
@@ -134,7 +134,7 @@ def test_certificates_are_renewed_without_losing_a_connection(tls):
     first = tls.own[0].read_text()
     made = context(tls.own[0])
     kept = connect(server, made)
-    assert ask(kept)[0] == 200
+    assert fetch(kept)[0] == 200
     failed = []
     stop = threading.Event()
     trust = ssl.create_default_context()
@@ -144,7 +144,7 @@ def test_certificates_are_renewed_without_losing_a_connection(tls):
         while not stop.is_set():
             try:
                 with connect(server, trust) as connection:
-                    assert ask(connection)[0] == 200
+                    assert fetch(connection)[0] == 200
             except Exception as error:
                 failed.append(error)
 
@@ -158,17 +158,17 @@ def test_certificates_are_renewed_without_losing_a_connection(tls):
 
     wait_until(lambda: shown().strip() == tls.own[0].read_text().strip(), "the new certificate")
     assert shown() != first
-    assert ask(kept)[0] == 200
+    assert fetch(kept)[0] == 200
     good = tls.own[0].read_text()
     tls.own[0].write_text("nonsense")
     server.logged("the previous one stays in use")
     assert shown().strip() == good.strip()
     # The status tells of the one in use, and of what should have taken its place.
     with connect(server, trust) as connection:
-        told = json.loads(ask(connection, "/status/status.json")[2])["certificates"]
-        [series] = re.findall(rb"^dunlin_tls_certificate_failures{.*} (\d+)$", ask(connection, "/status/metrics")[2], re.M)
-    assert [(one["names"], one["failures"], one["next_try"]) for one in told] == [(["localhost"], 1, None)]
-    assert "own.pem" in told[0]["error"] and 59.9 < (told[0]["expires"] - time.time()) / 86400 < 60
+        reported = json.loads(fetch(connection, "/status/status.json")[2])["certificates"]
+        [series] = re.findall(rb"^dunlin_tls_certificate_failures{.*} (\d+)$", fetch(connection, "/status/metrics")[2], re.M)
+    assert [(one["names"], one["failures"], one["next_try"]) for one in reported] == [(["localhost"], 1, None)]
+    assert "own.pem" in reported[0]["error"] and 59.9 < (reported[0]["expires"] - time.time()) / 86400 < 60
     assert series == b"1"
     done = subprocess.run(
         [DUNLIN, "top", "--once", "--interval", "0.1", "--admin", str(tls.folder / "admin")], capture_output=True, text=True
@@ -184,34 +184,34 @@ def test_certificates_are_renewed_without_losing_a_connection(tls):
 
 def failures(server, trust):
     with connect(server, trust) as connection:
-        return [one["failures"] for one in json.loads(ask(connection, "/status/status.json")[2])["certificates"]]
+        return [one["failures"] for one in json.loads(fetch(connection, "/status/status.json")[2])["certificates"]]
 
 
-def test_what_expires_is_told_of(tls):
+def test_expiring_certificates_are_reported(tls):
     file, key, request = (tls.folder / name for name in ("old.pem", "old.key", "old.csr"))
     openssl("req", "-new", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", request, "-subj", "/CN=old")
     extensions = write(tls.folder / "old.ext", "subjectAltName=DNS:old.example")
     openssl("x509", "-req", "-in", request, "-signkey", key, "-days", "0", "-extfile", extensions, "-out", file)
     server = tls(pair=(file, key))
-    told = server.logged("for old.example: until")
-    assert re.search(r"ERROR.*certificate .*old.pem for old.example: until .*, it has expired", told), told
+    reported = server.logged("for old.example: until")
+    assert re.search(r"ERROR.*certificate .*old.pem for old.example: until .*, it has expired", reported), reported
 
 
-def test_clients_can_be_asked_for_a_certificate(tls):
+def test_client_certificates_can_be_required(tls):
     authority = certificate(tls.folder, "authority")
     client = certificate(tls.folder, "client", issuer=authority)
     stranger = certificate(tls.folder, "stranger")
     server = tls(f'client_authority = "{authority[0]}"')
     with connect(server, context(tls.own[0], client=client)) as connection:
-        assert ask(connection)[0] == 200
+        assert fetch(connection)[0] == 200
     for wrong in (None, stranger):
         with pytest.raises((ssl.SSLError, ConnectionError)):
             with connect(server, context(tls.own[0], client=wrong)) as connection:
-                ask(connection)
+                fetch(connection)
     server.stop()
     server = tls(f'client_authority = "{authority[0]}", client_required = false')
     with connect(server, context(tls.own[0])) as connection:
-        assert ask(connection)[0] == 200
+        assert fetch(connection)[0] == 200
 
 
 def test_curl_and_http_client(tls):
@@ -240,7 +240,7 @@ def ocsp_response(folder, authority, leaf):
     return made
 
 
-def test_what_openssl_says(tls):
+def test_openssl_can_connect(tls):
     authority = certificate(tls.folder, "authority")
     leaf = certificate(tls.folder, "leaf", issuer=authority)
     client = certificate(tls.folder, "client", ("client.example",), issuer=authority)
@@ -251,27 +251,27 @@ def test_what_openssl_says(tls):
         "-CAfile", authority[0], "-verify_return_error", "-ign_eof",
     ]
 
-    def say(*more):
-        asked = b"GET /hello.txt HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-        done = subprocess.run([*base, *map(str, more)], input=asked, capture_output=True, timeout=30)
-        said = done.stdout.decode(errors="replace")
-        assert "HTTP/1.1 200 OK" in said and "Verify return code: 0 (ok)" in said, said + done.stderr.decode()
-        return said
+    def openssl_output(*more):
+        http_request = b"GET /hello.txt HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        done = subprocess.run([*base, *map(str, more)], input=http_request, capture_output=True, timeout=30)
+        output = done.stdout.decode(errors="replace")
+        assert "HTTP/1.1 200 OK" in output and "Verify return code: 0 (ok)" in output, output + done.stderr.decode()
+        return output
 
     for option, version in [("-tls1_2", "TLSv1.2"), ("-tls1_3", "TLSv1.3")]:
-        said = say(option, "-status", "-cert", client[0], "-key", client[1])
-        assert re.search(rf"New, {version}, Cipher is", said), said
-        assert "OCSP Response Status: successful" in said and "Cert Status: good" in said, said
+        output = openssl_output(option, "-status", "-cert", client[0], "-key", client[1])
+        assert re.search(rf"New, {version}, Cipher is", output), output
+        assert "OCSP Response Status: successful" in output and "Cert Status: good" in output, output
         # A ticket is kept, and resumes the session; one of TLS 1.2 comes with the handshake.
         session = tls.folder / f"session{option}"
-        say(option, "-sess_out", session)
-        assert f"Reused, {version}, Cipher is" in say(option, "-sess_in", session)
+        openssl_output(option, "-sess_out", session)
+        assert f"Reused, {version}, Cipher is" in openssl_output(option, "-sess_in", session)
     refused = subprocess.run([*base, "-tls1_1"], input=b"", capture_output=True, timeout=30)
     assert refused.returncode != 0 and b"Cipher is (NONE)" in refused.stdout
 
 
 @pytest.mark.parametrize("version", ["HTTP/1.1", "HTTP/2"])
-def test_httpx_asks_for_many_at_once(tls, site, version):
+def test_httpx_sends_concurrent_requests(tls, site, version):
     httpx = pytest.importorskip("httpx")
     files = {f"/{n}.bin": os.urandom(n * 10_007) for n in range(20)}
     for name, data in files.items():
@@ -284,17 +284,17 @@ def test_httpx_asks_for_many_at_once(tls, site, version):
         ) as client:
             return await asyncio.gather(*(client.get(name) for name in [*files] * 5))
 
-    answers = asyncio.run(everything())
-    assert {answer.http_version for answer in answers} == {version}
-    assert all(answer.content == files[answer.url.path] for answer in answers)
+    responses = asyncio.run(everything())
+    assert {response.http_version for response in responses} == {version}
+    assert all(response.content == files[response.url.path] for response in responses)
 
 
-def test_who_speaks_without_tls_is_told(tls):
+def test_a_request_without_tls_gets_400_with_an_explanation(tls):
     server = tls()
     with server.connect() as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        answer = read_all(connection)
-        assert answer.startswith(b"HTTP/1.1 400 ") and b"https" in answer
+        response = read_all(connection)
+        assert response.startswith(b"HTTP/1.1 400 ") and b"https" in response
     for junk in (b"\x16\x03\x01\xff\xff" + b"x" * 100, b"\x00" * 50, b""):
         with server.connect() as connection:
             connection.sendall(junk)
@@ -304,7 +304,7 @@ def test_who_speaks_without_tls_is_told(tls):
             except ConnectionError:
                 pass
     with connect(server, context(tls.own[0])) as connection:
-        assert ask(connection)[0] == 200
+        assert fetch(connection)[0] == 200
 
 
 def test_handshakes_that_stop_are_ended(tls):
@@ -316,7 +316,7 @@ def test_handshakes_that_stop_are_ended(tls):
         assert connection.recv(10) == b""
 
 
-def test_mistakes_are_told_with_their_place(tls, tmp_path, site):
+def test_errors_are_reported_with_their_location(tls, tmp_path, site):
     own, key = tls.own
     other = certificate(tmp_path, "other")[1]
     file = tmp_path / "check.toml"
@@ -346,8 +346,8 @@ def test_a_certificate_for_development_is_made_and_kept(tmp_path, site):
         )
         url = process.stdout.readline().strip()
         file = tmp_path / "data" / "dunlin" / "localhost.pem"
-        told = process.stdout.readline()
-        assert url.startswith("https://") and str(file) in told, (url, told, process.stderr.read() if process.poll() else "")
+        reported = process.stdout.readline()
+        assert url.startswith("https://") and str(file) in reported, (url, reported, process.stderr.read() if process.poll() else "")
         port = url.rsplit(":", 1)[1].strip("/")
         done = subprocess.run(
             ["curl", "-sS", "--cacert", file, f"https://localhost:{port}/", "--resolve", f"localhost:{port}:127.0.0.1"],
@@ -380,7 +380,7 @@ def test_http2_is_agreed_upon_and_large_bodies_arrive(tls, site):
     made = context(tls.own[0])
     made.set_alpn_protocols(["http/1.1"])
     with connect(server, made) as connection:
-        assert connection.selected_alpn_protocol() == "http/1.1" and ask(connection)[0] == 200
+        assert connection.selected_alpn_protocol() == "http/1.1" and fetch(connection)[0] == 200
     other = int(server.process.stdout.readline().decode().rsplit(":", 1)[1].strip().strip("/"))
     made.set_alpn_protocols(["h2", "http/1.1"])
     with made.wrap_socket(socket.create_connection(("127.0.0.1", other)), server_hostname="localhost") as connection:

@@ -88,7 +88,7 @@ def sites(tmp_path, serve):
     return Sites(tmp_path, serve)
 
 
-def ask(connection, host, path="/own.txt", more=""):
+def fetch(connection, host, path="/own.txt", more=""):
     """Status and body of one request on a connection that stays; `host` is None for a request of HTTP/1.0."""
     line = f"GET {path} HTTP/1.{1 if host else 0}\r\n" + (f"Host: {host}\r\n" if host else "")
     connection.sendall(f"{line}Connection: keep-alive\r\n{more}\r\n".encode())
@@ -116,7 +116,7 @@ class Http2(Client):
         self.stream = -1
         super().__init__(Open())
 
-    def ask(self, host, path="/own.txt", field=":authority"):
+    def fetch(self, host, path="/own.txt", field=":authority"):
         """Status and body of one request."""
         self.stream += 2
         fields = [(":method", "GET"), (":scheme", "https"), (":path", path), (field, host)]
@@ -148,28 +148,28 @@ def test_a_site_with_clients_certificates_is_not_reached_through_another(sites, 
     # Its file is in the caches.
     for _ in range(3):
         with sites.connect(server, "b.test", "b") as connection:
-            assert ask(connection, "b.test") == (200, "secret of b.test")
+            assert fetch(connection, "b.test") == (200, "secret of b.test")
     own = {None: "a.test", "a.test": "a.test"}.get(name, name)
     with sites.connect(server, name, client) as connection:
-        assert ask(connection, own) == (200, f"secret of {own}")
+        assert fetch(connection, own) == (200, f"secret of {own}")
         for host in OF_B:
             for path in ["/own.txt", f"https://{host}/own.txt", "/cgi-bin/env", "/nothing", "/cgi-bin/jump"]:
                 # The connection stays, and serves what it may serve.
-                status, body = ask(connection, host if path[0] == "/" else own, path)
+                status, body = fetch(connection, host if path[0] == "/" else own, path)
                 assert status == 421 and "secret" not in body, (host, path, status)
-        assert ask(connection, own) == (200, f"secret of {own}")
+        assert fetch(connection, own) == (200, f"secret of {own}")
     for host in OF_B:
         with sites.connect(server, name, client) as connection:
-            assert ask(connection, host)[0] == 421, host
+            assert fetch(connection, host)[0] == 421, host
         with sites.connect(server, name, client) as connection:
             assert "421" in env(connection, host)[1], host
     with Http2(sites.connect(server, name, client, protocol="h2")) as connection:
-        assert connection.ask(own) == (200, f"secret of {own}")
+        assert connection.fetch(own) == (200, f"secret of {own}")
         for host in OF_B:
             for field in [":authority", "host"]:
-                assert connection.ask(host, field=field)[0] == 421, (host, field)
-                assert connection.ask(host, "/cgi-bin/env", field)[0] == 421, (host, field)
-        assert connection.ask(own) == (200, f"secret of {own}")
+                assert connection.fetch(host, field=field)[0] == 421, (host, field)
+                assert connection.fetch(host, "/cgi-bin/env", field)[0] == 421, (host, field)
+        assert connection.fetch(own) == (200, f"secret of {own}")
 
 
 def test_a_misdirected_request_gets_421_whatever_its_method_and_body(sites):
@@ -194,7 +194,7 @@ def test_a_misdirected_request_gets_421_whatever_its_method_and_body(sites):
                 assert status == 421, (method, fields)
         connection.sendall(b"OPTIONS * HTTP/1.1\r\nHost: b.test\r\n\r\n")
         assert read_response(connection)[0] == 421
-        assert ask(connection, "a.test") == (200, "secret of a.test")
+        assert fetch(connection, "a.test") == (200, "secret of a.test")
 
 
 def test_sites_of_one_policy_share_connections(sites):
@@ -208,7 +208,7 @@ def test_sites_of_one_policy_share_connections(sites):
             connection = sites.connect(server, name, client, protocol=protocol)
             with Http2(connection) if protocol == "h2" else connection as shared:
                 for host in [*hosts, *others, *hosts]:
-                    status = shared.ask(host)[0] if protocol == "h2" else ask(shared, host)[0]
+                    status = shared.fetch(host)[0] if protocol == "h2" else fetch(shared, host)[0]
                     assert status == (200 if host in hosts else 421), (protocol, name, host)
 
 
@@ -228,7 +228,7 @@ def test_scripts_see_only_certificates_that_their_own_site_verified(sites):
             found = env(connection, host)
             assert found == seen if seen else found[0] == 421 and "CN=" not in found[1], (name, host, found)
     with sites.connect(server, "b.test", "b") as connection:
-        assert ask(connection, "b.test", "/cgi-bin/jump") == (200, "secret of b.test")
+        assert fetch(connection, "b.test", "/cgi-bin/jump") == (200, "secret of b.test")
 
 
 def test_versions_and_cipher_suites_hold_for_the_site_of_the_request(sites):
@@ -240,11 +240,11 @@ def test_versions_and_cipher_suites_hold_for_the_site_of_the_request(sites):
         sites.site("same.test", 'ciphers = ["ECDHE-ECDSA-AES128-GCM-SHA256", "TLS_AES_128_GCM_SHA256"]'),
     )
     with sites.connect(server, "a.test", version=ssl.TLSVersion.TLSv1_2) as connection:
-        assert [ask(connection, host)[0] for host in ["a.test", "new.test", "suite.test", "a.test"]] == [200, 421, 421, 200]
+        assert [fetch(connection, host)[0] for host in ["a.test", "new.test", "suite.test", "a.test"]] == [200, 421, 421, 200]
     with sites.connect(server, "suite.test") as connection:
-        assert [ask(connection, host)[0] for host in ["suite.test", "same.test", "a.test"]] == [200, 200, 421]
+        assert [fetch(connection, host)[0] for host in ["suite.test", "same.test", "a.test"]] == [200, 200, 421]
     with sites.connect(server, "new.test") as connection:
-        assert ask(connection, "new.test")[0] == 200
+        assert fetch(connection, "new.test")[0] == 200
 
 
 def test_a_site_without_tls_is_not_served_over_tls(sites, tmp_path):
@@ -253,10 +253,10 @@ def test_a_site_without_tls_is_not_served_over_tls(sites, tmp_path):
     plain = int(server.process.stdout.readline().decode().rsplit(":", 1)[1].strip().strip("/"))
     with sites.connect(server, "a.test") as connection:
         for host in ["plain.test", "Plain.test:80", "unknown.test", None]:
-            assert ask(connection, host)[0] == 421, host
-        assert ask(connection, "a.test") == (200, "secret of a.test")
+            assert fetch(connection, host)[0] == 421, host
+        assert fetch(connection, "a.test") == (200, "secret of a.test")
     with Http2(sites.connect(server, "a.test", protocol="h2")) as connection:
-        assert [connection.ask(host)[0] for host in ["plain.test", "unknown.test", "a.test"]] == [421, 421, 200]
+        assert [connection.fetch(host)[0] for host in ["plain.test", "unknown.test", "a.test"]] == [421, 421, 200]
     # Without TLS there is no handshake to compare with.
     server.address = (server.host, plain)
     for host, name in [("plain.test", "plain.test"), ("unknown.test", "default"), ("a.test", "a.test")]:
@@ -278,14 +278,14 @@ def test_a_site_that_requires_certificates_is_not_served_without_tls(sites):
     server.address = (server.host, secure)
     with sites.connect(server, "b.test", "b") as connection:
         for _ in range(3):
-            assert ask(connection, "b.test")[0] == 200
+            assert fetch(connection, "b.test")[0] == 200
     server.address = plain
     with server.connect() as connection:
         for host in ["b.test", "B.test.", "b.test:80"]:
             for target in ["/own.txt", f"http://{host}/own.txt", "/cgi-bin/env", "/nothing"]:
-                status, body = ask(connection, host, target)
+                status, body = fetch(connection, host, target)
                 assert status == 421 and "secret" not in body, (host, target)
-        assert [ask(connection, host)[0] for host in ["a.test", "optional-b.test"]] == [200, 200]
+        assert [fetch(connection, host)[0] for host in ["a.test", "optional-b.test"]] == [200, 200]
     status, fields, _ = parse(server.exchange(b"GET /moved/x?y HTTP/1.1\r\nHost: b.test\r\nConnection: close\r\n\r\n"))
     assert (status, fields["location"]) == (308, "https://b.test/moved/x?y")
     with Client(server) as connection:
@@ -315,12 +315,12 @@ def test_check_warns_of_sites_that_no_listener_serves(sites):
 def test_a_handshake_without_a_name_meets_the_policy_of_the_default_site(sites):
     server = sites.start(sites.site("b.test", sites.verified_by("b")), sites.site("a.test"), sites.site(""))
     with sites.connect(server, None) as connection:
-        statuses = {host: ask(connection, host)[0] for host in ["a.test", "x.test", None, "b.test"]}
+        statuses = {host: fetch(connection, host)[0] for host in ["a.test", "x.test", None, "b.test"]}
         assert statuses == {"a.test": 200, "x.test": 200, None: 200, "b.test": 421}
     server.stop()
     server = sites.start(sites.site("b.test", sites.verified_by("b")), sites.site("a.test"))
     with sites.connect(server, None, "b") as connection:
-        assert [ask(connection, host)[0] for host in ["b.test", "a.test", "x.test", None]] == [200, 421, 421, 421]
+        assert [fetch(connection, host)[0] for host in ["b.test", "a.test", "x.test", None]] == [200, 421, 421, 421]
 
 
 def test_early_data_is_for_sites_of_the_same_policy_that_take_it(sites, tmp_path):
@@ -337,9 +337,9 @@ def test_early_data_is_for_sites_of_the_same_policy_that_take_it(sites, tmp_path
     for host, status in expected.items():
         session.unlink(missing_ok=True)
         request = f"GET /own.txt HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
-        answer = early(server, sites.own[0], session, request)
-        assert f"HTTP/1.1 {status} ".encode() in answer, answer.decode()
-        assert (b"secret" in answer) == (status == 200)
+        response = early(server, sites.own[0], session, request)
+        assert f"HTTP/1.1 {status} ".encode() in response, response.decode()
+        assert (b"secret" in response) == (status == 200)
 
 
 def test_a_resumed_session_is_for_the_site_that_it_began_with(sites):
@@ -349,22 +349,22 @@ def test_a_resumed_session_is_for_the_site_that_it_began_with(sites):
         made.check_hostname = False
         made.minimum_version = made.maximum_version = version
         with connect(server, made, "a.test") as connection:
-            assert ask(connection, "a.test")[0] == 200
+            assert fetch(connection, "a.test")[0] == 200
             of_a = connection.session
         with connect(server, made, "a.test", session=of_a) as connection:
             assert connection.session_reused
-            assert [ask(connection, host)[0] for host in ["b.test", "a.test"]] == [421, 200]
+            assert [fetch(connection, host)[0] for host in ["b.test", "a.test"]] == [421, 200]
         # With another site's ticket the handshake is a full one, for which a certificate is missing.
         with pytest.raises((ssl.SSLError, ConnectionError, AssertionError)):
             with connect(server, made, "b.test", session=of_a) as connection:
-                ask(connection, "b.test")
+                fetch(connection, "b.test")
         made.load_cert_chain(*map(str, sites.clients["b"]))
         with connect(server, made, "b.test") as connection:
-            assert ask(connection, "b.test")[0] == 200
+            assert fetch(connection, "b.test")[0] == 200
             of_b = connection.session
         with connect(server, made, "b.test", session=of_b) as connection:
             assert connection.session_reused
-            assert [ask(connection, host)[0] for host in ["b.test", "a.test", "b.test"]] == [200, 421, 200]
+            assert [fetch(connection, host)[0] for host in ["b.test", "a.test", "b.test"]] == [200, 421, 200]
         with connect(server, made, "b.test", session=of_b) as connection:
             assert env(connection, "b.test") == "SUCCESS|CN=client-b|b.test"
 
@@ -383,20 +383,20 @@ def test_a_policy_that_a_reload_brings_holds_for_open_connections(sites):
     kept = sites.connect(server, "a.test")
     other = sites.connect(server, "c.test")
     http2 = Http2(sites.connect(server, "a.test", protocol="h2"))
-    assert ask(kept, "a.test")[0] == ask(other, "c.test")[0] == http2.ask("a.test")[0] == 200
+    assert fetch(kept, "a.test")[0] == fetch(other, "c.test")[0] == http2.fetch("a.test")[0] == 200
     sites.reload(server, a, c)
-    assert ask(kept, "a.test")[0] == ask(other, "c.test")[0] == http2.ask("a.test")[0] == 200
+    assert fetch(kept, "a.test")[0] == fetch(other, "c.test")[0] == http2.fetch("a.test")[0] == 200
     guarded = sites.site("a.test", sites.verified_by("a"))
     sites.reload(server, guarded, c)
-    status, body = ask(kept, "a.test")
+    status, body = fetch(kept, "a.test")
     assert status == 421 and "secret" not in body and is_closed(kept)
-    assert [ask(other, host)[0] for host in ["c.test", "a.test", "c.test"]] == [200, 421, 200]
-    assert http2.ask("a.test")[0] == 421
+    assert [fetch(other, host)[0] for host in ["c.test", "a.test", "c.test"]] == [200, 421, 200]
+    assert http2.fetch("a.test")[0] == 421
     assert GOAWAY in [found[0] for found in http2.read_rest()]
     with sites.connect(server, "a.test", "a") as verified:
-        assert ask(verified, "a.test")[0] == 200
+        assert fetch(verified, "a.test")[0] == 200
         sites.reload(server, sites.site("a.test", sites.verified_by("b")), c)
-        assert ask(verified, "a.test")[0] == 421 and is_closed(verified)
+        assert fetch(verified, "a.test")[0] == 421 and is_closed(verified)
 
 
 def test_a_connection_that_meets_the_new_policy_goes_on(sites):
@@ -404,13 +404,13 @@ def test_a_connection_that_meets_the_new_policy_goes_on(sites):
     new = sites.connect(server, "a.test", version=ssl.TLSVersion.TLSv1_3)
     old = sites.connect(server, "a.test", version=ssl.TLSVersion.TLSv1_2)
     client = sites.connect(server, "b.test", "b")
-    assert ask(new, "a.test")[0] == ask(old, "a.test")[0] == ask(client, "b.test")[0] == 200
+    assert fetch(new, "a.test")[0] == fetch(old, "a.test")[0] == fetch(client, "b.test")[0] == 200
     sites.reload(server, sites.site("a.test", 'min_version = "1.3"'), sites.site("b.test"))
-    assert ask(new, "a.test")[0] == 200
-    assert ask(old, "a.test")[0] == 421 and is_closed(old)
+    assert fetch(new, "a.test")[0] == 200
+    assert fetch(old, "a.test")[0] == 421 and is_closed(old)
     assert env(client, "b.test") == "NONE||b.test", "the site verifies no clients any more"
     sites.reload(server, sites.site("a.test", tls=False), sites.site("b.test"))
-    assert ask(new, "a.test")[0] == 421 and is_closed(new)
+    assert fetch(new, "a.test")[0] == 421 and is_closed(new)
 
 
 def revocation_list(sites, file, *revoked):
@@ -441,12 +441,12 @@ def test_a_revoked_certificate_ends_an_open_connection(sites):
     keys = sites.verified_by("b", f'client_revoked = "{lists}"')
     server = sites.start(sites.site("b.test", keys), sites.site("also-b.test", keys), sites.site("a.test", sites.verified_by("b")))
     bad, good = sites.connect(server, "b.test", "b"), sites.connect(server, "b.test", "c")
-    assert [ask(one, host)[0] for one in [bad, good] for host in ["b.test", "also-b.test", "a.test"]] == [200, 200, 421] * 2
+    assert [fetch(one, host)[0] for one in [bad, good] for host in ["b.test", "also-b.test", "a.test"]] == [200, 200, 421] * 2
     revocation_list(sites, lists, sites.clients["b"])
     wait_until(lambda: server.log.count("reloaded from its files") >= 2, "the new list")
-    assert ask(good, "b.test")[0] == 200
-    assert ask(bad, "b.test")[0] == 421 and is_closed(bad)
-    assert [ask(good, host)[0] for host in ["also-b.test", "a.test"]] == [200, 421]
+    assert fetch(good, "b.test")[0] == 200
+    assert fetch(bad, "b.test")[0] == 421 and is_closed(bad)
+    assert [fetch(good, host)[0] for host in ["also-b.test", "a.test"]] == [200, 421]
     with pytest.raises((ssl.SSLError, ConnectionError, AssertionError)):
         with sites.connect(server, "b.test", "b") as connection:
-            ask(connection, "b.test")
+            fetch(connection, "b.test")

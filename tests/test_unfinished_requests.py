@@ -8,7 +8,7 @@ import time
 import pytest
 
 from support.files import write
-from support.http import ask, GET, read_response
+from support.http import request_a, GET, read_response
 from support.tls import certificate
 from support.waiting import wait_until
 
@@ -86,7 +86,7 @@ def test_half_heads_do_not_keep_a_new_client_out(limited):
         server = limited()
         held = flood(server, 3 * 60, data)
         with server.connect() as client:
-            assert ask(client) == 200, data
+            assert request_a(client) == 200, data
         assert sum(map(is_closed, held)) >= 2 * 60
         # What is new is kept, what is old gives way.
         assert sum(map(is_closed, held[-20:])) <= 2
@@ -100,7 +100,7 @@ def test_half_heads_over_several_loops_do_not_keep_a_new_client_out(limited):
     held = flood(server, 3 * 60, b"GET /a HTTP/1.1\r\nHost: x\r\nA: ")
     for _ in range(10):
         with server.connect() as client:
-            assert ask(client) == 200
+            assert request_a(client) == 200
     for connection in held:
         connection.close()
 
@@ -128,7 +128,7 @@ def test_half_proxy_headers_do_not_keep_a_new_client_out(limited):
         held = flood(server, 3 * 60, data)
         with server.connect() as client:
             client.sendall(line.replace(b"2.1 ", b"2.9 "))
-            assert ask(client) == 200
+            assert request_a(client) == 200
         assert sum(map(is_closed, held)) >= 2 * 60
         for connection in held:
             connection.close()
@@ -138,13 +138,13 @@ def test_past_the_soft_limit_the_oldest_half_head_is_closed(limited):
     server = limited(connections=100, soft=20)
     held = flood(server, 40, b"GET /a HTTP/1.1\r\nA: ")
 
-    def asked():
+    def complete():
         with server.connect() as client:
-            assert ask(client) == 200
+            assert request_a(client) == 200
         return is_closed(held[0])
 
     # They have a second to be completed.
-    wait_until(asked, "the oldest half head is closed")
+    wait_until(complete, "the oldest half head is closed")
     assert not is_closed(held[-1])
     held[-1].sendall(b"\r\nHost: x\r\n\r\n")
     assert read_response(held[-1])[0] == 200
@@ -153,7 +153,7 @@ def test_past_the_soft_limit_the_oldest_half_head_is_closed(limited):
 def test_half_heads_of_one_address_go_before_idle_connections_of_others(limited):
     server = limited(connections=100, soft=40)
     idle = [server.connect() for _ in range(5)]
-    assert [ask(connection) for connection in idle] == [200] * 5
+    assert [request_a(connection) for connection in idle] == [200] * 5
     held = []
     for _ in range(30):
         source = ("127.0.0.2", 0)
@@ -161,17 +161,17 @@ def test_half_heads_of_one_address_go_before_idle_connections_of_others(limited)
         held[-1].sendall(b"GET /a HTTP/1.1\r\nA: ")
     # They have a second in which nothing takes their places.
     time.sleep(1.3)
-    newcomers = []
+    new = []
 
     def enough():
-        newcomers.append(server.connect())
-        newcomers[-1].sendall(b"GET /a HTTP/1.1\r\n")
+        new.append(server.connect())
+        new[-1].sendall(b"GET /a HTTP/1.1\r\n")
         return sum(map(is_closed, held)) >= 10
 
     wait_until(enough, "half heads are closed")
     assert not any(map(is_closed, idle))
-    assert [ask(connection) for connection in idle] == [200] * 5
-    for connection in newcomers:
+    assert [request_a(connection) for connection in idle] == [200] * 5
+    for connection in new:
         connection.close()
 
 
@@ -182,7 +182,7 @@ def test_a_body_that_is_being_read_is_not_closed_for_others(limited):
         assert read_response(busy)[0] == 405
         held = flood(server, 60, b"GET /a HTTP/1.1\r\nA: ")
         with server.connect() as client:
-            assert ask(client) == 200
+            assert request_a(client) == 200
         busy.sendall(b"5" + GET)
         assert read_response(busy)[0] == 200
         for connection in held:

@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-from support.admin import ask, pid_of, run
+from support.admin import fetch, pid_of, run
 from support.files import write
 from support.processes import end, is_alive, workers
 from support.server import DUNLIN
@@ -83,7 +83,7 @@ def test_a_new_process_that_does_not_come_up_is_ended_after_the_limit(upgradable
     here.goes_on()
 
 
-def test_the_server_takes_signals_and_commands_while_a_new_process_starts(upgradable, tmp_path):
+def test_the_server_accepts_signals_and_commands_while_a_new_process_starts(upgradable, tmp_path):
     here = upgradable(f'upgrade_timeout = "300s"\naccess_log = "{tmp_path}/access.log"')
     here.replace(SLEEPS)
     os.kill(here.pid, signal.SIGUSR2)
@@ -92,8 +92,8 @@ def test_the_server_takes_signals_and_commands_while_a_new_process_starts(upgrad
     here.server.logged("reloaded")
     code, out, _ = run("reload", "--admin", str(here.admin))
     assert code == 0 and out.startswith("reloaded")
-    assert json.loads(ask(here.admin, "/config")[2])["pid"] == here.pid
-    assert ask(here.admin, "/")[0] == 200 and here.server.get("/a")[0] == 200
+    assert json.loads(fetch(here.admin, "/config")[2])["pid"] == here.pid
+    assert fetch(here.admin, "/")[0] == 200 and here.server.get("/a")[0] == 200
     (tmp_path / "access.log").rename(tmp_path / "old.log")
     os.kill(here.pid, signal.SIGUSR1)
     wait_until((tmp_path / "access.log").exists, "the new log")
@@ -115,8 +115,8 @@ def test_the_watchdog_is_served_while_a_new_process_starts(upgradable, tmp_path,
     here.replace(SLEEPS)
     os.kill(here.pid, signal.SIGUSR2)
     here.started("sleep")
-    manager.told.clear()
-    while manager.told.count({"WATCHDOG": "1"}) < 5:
+    manager.messages.clear()
+    while manager.messages.count({"WATCHDOG": "1"}) < 5:
         manager.next()
     assert here.server.stop() == 0
     manager.socket.close()
@@ -163,7 +163,7 @@ def test_a_program_that_is_gone_is_named(upgradable):
     here.goes_on()
 
 
-def test_of_several_upgrades_at_once_one_is_done_and_the_others_are_refused(upgradable, tmp_path):
+def test_of_concurrent_upgrades_one_runs_and_the_others_are_rejected(upgradable, tmp_path):
     here = upgradable()
     shutil.copy(here.program, tmp_path / "real")
     here.replace(f'#!/bin/sh\nwhile [ ! -e {tmp_path}/go ]; do sleep 0.05; done\nexec {tmp_path}/real "$@"\n')
@@ -215,7 +215,7 @@ def test_a_reload_while_the_new_process_starts_is_not_lost(upgradable, tmp_path)
         end(second)
 
 
-def test_a_process_whose_parent_is_gone_does_not_serve(tmp_path, site):
+def test_a_process_whose_parent_has_ended_does_not_serve(tmp_path, site):
     """The server may end while its new process is started; that must not become a server of its own."""
     import socket
 

@@ -33,8 +33,8 @@ def test_slow_uploads_hold_no_process(serve, programs, kind, length):
             body = b"x" * (length or 100)
             connection.sendall(body[100:] if length else b"0\r\n\r\n")
             connection.settimeout(30)
-            status, fields, answer, _ = read_any(connection)
-            assert (status, answer) == (200, expected(body)), server.log
+            status, fields, response, _ = read_any(connection)
+            assert (status, response) == (200, expected(body)), server.log
 
 
 @pytest.mark.parametrize("kind", ["cgi", "wsgi", "fastcgi", "asgi"])
@@ -75,8 +75,8 @@ def test_bodies_of_every_size_arrive_unchanged(serve, programs, kind, size):
                 for at in range(0 if pieces > 1 else step, len(data), step):
                     time.sleep(0.01)
                     connection.sendall(data[at : at + step])
-                status, _, answer, _ = read_any(connection)
-                assert (status, answer) == (200, expected(body)), (length, pieces, server.log)
+                status, _, response, _ = read_any(connection)
+                assert (status, response) == (200, expected(body)), (length, pieces, server.log)
 
 
 def test_a_body_over_http2_is_larger_than_its_windows(serve, programs):
@@ -85,7 +85,7 @@ def test_a_body_over_http2_is_larger_than_its_windows(serve, programs):
     for kind in ("cgi", "wsgi"):
         with Client(server) as client:
             client.send(request(1, f"{programs.path(kind)}?total", "POST", ended=False))
-            at, window, answer = 0, 65_535, b""
+            at, window, response = 0, 65_535, b""
             stream_window = 65_535
             while True:
                 while at < len(body) and min(window, stream_window) > 0:
@@ -100,10 +100,10 @@ def test_a_body_over_http2_is_larger_than_its_windows(serve, programs):
                     window += 0 if stream else more
                     stream_window += more if stream else 0
                 if stream == 1 and found == DATA:
-                    answer += payload
+                    response += payload
                 if stream == 1 and found in (DATA, HEADERS) and flags & END_STREAM:
                     break
-            assert answer == expected(body), kind
+            assert response == expected(body), kind
 
 
 @pytest.mark.parametrize("kind", ["cgi", "wsgi", "fastcgi"])
@@ -183,8 +183,8 @@ def test_an_asgi_application_reads_a_buffered_body_in_parts(serve, programs):
         with server.connect() as connection:
             connection.sendall(upload("/asgi/run", length, "POST", "Connection: close"))
             connection.sendall(body if length else chunks(body))
-            status, fields, answer = parse(read_all(connection))
-            assert answer == b"with length\n" + body
+            status, fields, response = parse(read_all(connection))
+            assert response == b"with length\n" + body
 
 
 def test_a_slow_upload_holds_no_place_of_the_throttle(serve, programs):
@@ -218,7 +218,7 @@ def test_early_responses_come_before_the_body(serve, programs):
 
 
 @pytest.mark.parametrize("kind", ["cgi", "wsgi", "scgi"])
-def test_the_body_is_asked_for_when_the_server_reads_it(serve, programs, kind):
+def test_100_continue_is_sent_when_the_server_reads_the_body(serve, programs, kind):
     server = serve(more=programs.route(kind))
     path, body = f"{programs.path(kind)}?total", b"x" * 100_000
     for length in (len(body), None):
@@ -241,7 +241,7 @@ def test_clients_that_leave_within_an_upload_leave_nothing_behind(serve, program
     wait_until(lambda: count() <= before, "all files are closed")
 
 
-def test_what_bodies_take_in_files_is_bounded(serve, programs):
+def test_the_size_of_spooled_bodies_is_bounded(serve, programs):
     route = 'body_size = "10MB"'
     server = serve(more=programs.route("cgi", route=route), server='spool_size = "1MB"')
     path = f"{programs.path('cgi')}?total"

@@ -89,7 +89,7 @@ print(json.dumps({"env": dict(os.environ), "args": sys.argv[1:], "cwd": os.getcw
 
 
 @pytest.mark.parametrize("name", ["p.py", "u.py", "p.pl", "c"])
-def test_what_a_program_sees_is_what_it_sees_as_plain_cgi(tmp_path, serve, name):
+def test_a_program_observes_the_same_as_with_plain_cgi(tmp_path, serve, name):
     directory = tmp_path / "cgi-bin"
     directory.mkdir()
     script(directory, "p.py", PRINT_PYTHON)
@@ -101,26 +101,26 @@ def test_what_a_program_sees_is_what_it_sees_as_plain_cgi(tmp_path, serve, name)
         f'[[site.route]]\npath = "/{kind}/*"\nscript = {{ kind = "{kind}", {settings} }}\n'
         for kind in ("warm", "cgi")))
 
-    def ask(kind, query):
+    def fetch(kind, query):
         body = "some text"
         data = (f"POST /{kind}/{name}/in/fo?{query} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
                 f"X-A: b=c\r\nX-Empty:\r\nContent-Length: {len(body)}\r\n\r\n{body}")
         if query == "one+two":
             data = (f"GET /{kind}/{name}?{query} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        status, fields, answer = parse(server.exchange(data.encode()))
+        status, fields, response = parse(server.exchange(data.encode()))
         assert status == 200, server.log
-        told = json.loads(answer)
-        assert told["group"] and told.pop("parent") == server.pid
+        reported = json.loads(response)
+        assert reported["group"] and reported.pop("parent") == server.pid
         for key in ("REMOTE_PORT", "REQUEST_URI", "SCRIPT_NAME"):
-            told["env"][key] = told["env"][key].replace("/cgi/", "/warm/")
+            reported["env"][key] = reported["env"][key].replace("/cgi/", "/warm/")
         for key in ("REMOTE_PORT", *IDENTITY):
-            told["env"].pop(key)
-        return told
+            reported["env"].pop(key)
+        return reported
 
     for query in ("x=1", "one+two"):
-        plain = ask("cgi", query)
+        plain = fetch("cgi", query)
         for _ in range(3):
-            assert ask("warm", query) == plain
+            assert fetch("warm", query) == plain
     assert plain["args"] == ["one", "two"]
     assert len(warm_hosts(server)) == 1
 
@@ -134,7 +134,7 @@ ENVIRONMENTS = {
 
 
 @pytest.mark.parametrize("given", [None, "", "1"])
-def test_of_what_a_host_is_started_with_only_the_routes_own_is_seen(cgi, given):
+def test_a_fork_server_has_only_the_environment_of_the_route(cgi, given):
     env = "" if given is None else f', LD_BIND_NOW = "{given}"'
     server = cgi(ENVIRONMENTS, f'env = {{ APP = "blue"{env} }}')
     for name in ENVIRONMENTS:
@@ -146,7 +146,7 @@ def test_of_what_a_host_is_started_with_only_the_routes_own_is_seen(cgi, given):
 
 
 @pytest.mark.parametrize("settings, number", [("", 0), ('env = { LD_BIND_NOW = "" }', 1)])
-def test_a_program_that_names_what_does_not_exist_runs_all_the_same(cgi, tmp_path, settings, number):
+def test_a_program_that_references_missing_functions_runs(cgi, tmp_path, settings, number):
     library = tmp_path / "lib.so"
     for source in ("int gone(void) { return 0; }", "int other;"):
         (tmp_path / "lib.c").write_text(source)
@@ -170,10 +170,10 @@ def test_nothing_of_one_request_is_there_in_the_next(cgi):
                 "' ', $ENV{LEFT} // 'None', \" @ARGV\\n\", rand;\n$Cwd::left = $ENV{LEFT} = 'left';\n",
     })
     for name in ("s.py", "s.pl"):
-        answers = [server.get(f"/cgi-bin/{name}")[2].decode().splitlines() for _ in range(4)]
-        assert all(answer[0].startswith("None None ") for answer in answers), answers
+        responses = [server.get(f"/cgi-bin/{name}")[2].decode().splitlines() for _ in range(4)]
+        assert all(response[0].startswith("None None ") for response in responses), responses
         # Nor the next random number.
-        assert len({answer[1] for answer in answers}) == 4
+        assert len({response[1] for response in responses}) == 4
 
 
 STATE = r"""#!/usr/bin/python3
@@ -197,7 +197,7 @@ print(json.dumps({
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_what_a_host_has_rehearsed_leaves_no_trace(tmp_path, serve, method):
+def test_rehearsals_of_a_fork_server_leave_no_trace(tmp_path, serve, method):
     directory = tmp_path / "cgi-bin"
     directory.mkdir()
     script(directory, "s.py", STATE)
@@ -206,21 +206,21 @@ def test_what_a_host_has_rehearsed_leaves_no_trace(tmp_path, serve, method):
         for kind in ("warm", "cgi")))
     body = "Content-Length: 1\r\n\r\nx" if method == "POST" else "\r\n"
 
-    def ask(kind):
+    def fetch(kind):
         data = f"{method} /{kind}/s.py?a+b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{body}"
-        status, fields, answer = parse(server.exchange(data.encode()))
+        status, fields, response = parse(server.exchange(data.encode()))
         assert status == 200, server.log
-        told = json.loads(answer.decode().replace("/warm/", "/cgi/"))
+        reported = json.loads(response.decode().replace("/warm/", "/cgi/"))
         for key in ("REMOTE_PORT", *IDENTITY):
-            told["environment"].pop(key)
-        told["handed on"] = [line for line in told["handed on"]
+            reported["environment"].pop(key)
+        reported["handed on"] = [line for line in reported["handed on"]
                              if not line.startswith(("REMOTE_PORT=", *(f"{key}=" for key in IDENTITY)))]
-        return told
+        return reported
 
-    plain = ask("cgi")
+    plain = fetch("cgi")
     assert all(plain["few"]) and not plain["modules"]
     for _ in range(3):
-        assert ask("warm") == plain
+        assert fetch("warm") == plain
     assert len(warm_hosts(server)) == 1
 
 
@@ -236,7 +236,7 @@ def beginning(cgi, tmp_path):
     return make
 
 
-def test_what_is_written_before_a_script_begins_is_of_every_request(beginning):
+def test_output_before_a_script_starts_is_part_of_every_response(beginning):
     """Standard output is buffered in the host, and no rehearsal may flush it."""
     server = beginning("import sys\nsys.stdout.write('Content-Type: a/b\\n\\nbegins ')\n", "print('ends')\n")
     for _ in range(3):
@@ -244,7 +244,7 @@ def test_what_is_written_before_a_script_begins_is_of_every_request(beginning):
     assert len(warm_hosts(server)) == 1
 
 
-def test_code_that_follows_what_runs_hears_of_no_rehearsal(beginning):
+def test_profilers_get_no_events_of_a_rehearsal(beginning):
     server = beginning(
         "import sys\nheard = []\nsys.setprofile(lambda frame, *_: heard.append(frame.f_code.co_name))\n",
         "import sys, sitecustomize\nsys.setprofile(None)\nprint('Content-Type: a/b\\n')\n"
@@ -252,7 +252,7 @@ def test_code_that_follows_what_runs_hears_of_no_rehearsal(beginning):
     assert server.get("/cgi-bin/s.py")[2] == b"True False\n"
 
 
-def test_what_modules_of_the_script_hold_is_let_go_of(cgi, tmp_path):
+def test_modules_of_the_script_are_released(cgi, tmp_path):
     """Also when the script has changed the order in which modules were loaded."""
     (cgi.directory / "beside.py").write_text(
         f"file = open('{tmp_path}/' + __name__, 'w')\nfile.write('written')\nclass C:\n"
@@ -313,21 +313,21 @@ def writing(cgi, tmp_path):
     (modules / "heavy.py").write_text("blocks = [bytearray(4096) for _ in range(300)]\n")
     server = cgi({"w.py": WRITES}, f'preload = ["heavy"], env = {{ PYTHONPATH = "{modules}" }}')
 
-    def ask():
+    def fetch():
         return tuple(map(int, server.get("/cgi-bin/w.py")[2].split()))
 
-    return server, ask
+    return server, fetch
 
 
 @pytest.mark.parametrize("before", ["", "kill", "exec", "large"])
 def test_pages_that_processes_write_to_are_copied_before_they_begin(writing, before):
-    server, ask = writing
-    _, first = ask()
+    server, fetch = writing
+    _, first = fetch()
     for _ in range(20 if before else 0):
         server.get(f"/cgi-bin/w.py?{before}")
-    wait_until(lambda: ask()[1] > first + 250, "they are copied")
+    wait_until(lambda: fetch()[1] > first + 250, "they are copied")
     # They are the host's, whatever others have written to theirs.
-    assert {ask()[0] for _ in range(5)} == {0}
+    assert {fetch()[0] for _ in range(5)} == {0}
     none_left(server)
 
 
@@ -358,9 +358,9 @@ def test_a_traceback_is_the_one_of_python_itself(cgi):
     plain = subprocess.run([path], capture_output=True, text=True).stderr.splitlines()
     assert server.get("/cgi-bin/t.py")[0] == 502
     wait_until(lambda: "stderr: ValueError" in server.log, "all of it is told")
-    told = [line.partition("stderr: ")[2].rpartition(" script=")[0].rstrip()
+    reported = [line.partition("stderr: ")[2].rpartition(" script=")[0].rstrip()
             for line in server.log.splitlines() if "stderr: " in line]
-    assert told == [line.rstrip() for line in plain if line]
+    assert reported == [line.rstrip() for line in plain if line]
 
 
 def test_files_that_python_would_close_are_closed(cgi, tmp_path):
@@ -402,7 +402,7 @@ def test_other_interpreters_are_stopped_before_they_begin(cgi):
 
 
 @pytest.mark.parametrize("language", ["python", "perl", "c"])
-def test_a_changed_program_takes_effect_at_the_next_request(cgi, language):
+def test_a_changed_program_is_used_by_the_next_request(cgi, language):
     server = cgi()
 
     def write(text):
@@ -422,7 +422,7 @@ def test_a_changed_program_takes_effect_at_the_next_request(cgi, language):
     wait_until(lambda: len(warm_hosts(server)) == 1, "the hosts of what is gone have ended")
 
 
-def test_a_preloaded_module_that_changes_is_loaded_anew(cgi, tmp_path):
+def test_a_changed_preloaded_module_is_loaded_again(cgi, tmp_path):
     module = tmp_path / "modules" / "heavy.py"
     module.parent.mkdir()
     module.write_text("value = 1\n")
@@ -435,7 +435,7 @@ def test_a_preloaded_module_that_changes_is_loaded_anew(cgi, tmp_path):
     wait_until(lambda: server.get("/cgi-bin/m.py")[2] == b"True 1000\n", "the host is another")
 
 
-def test_modules_that_cannot_be_preloaded_are_told(cgi):
+def test_modules_that_cannot_be_preloaded_are_reported(cgi):
     server = cgi({"m.py": "#!/usr/bin/python3\nprint('Content-Type: a/b\\n\\nok')\n",
                   "m.pl": "#!/usr/bin/perl\nprint \"Content-Type: a/b\\n\\nok\\n\";\n"},
                  'preload = ["missing_module"]')
@@ -457,8 +457,8 @@ def test_modules_that_look_around_when_they_are_loaded_see_the_request(cgi):
                           "print(wsgiref.handlers.BaseHandler.os_environ['QUERY_STRING'])\n"
                           "print(multiprocessing.process.ORIGINAL_DIR)\n"})
     for number in range(3):
-        said = server.get(f"/cgi-bin/m.py?n={number}")[2].decode()
-        assert said == f"n={number}\n{cgi.directory}\n"
+        output = server.get(f"/cgi-bin/m.py?n={number}")[2].decode()
+        assert output == f"n={number}\n{cgi.directory}\n"
 
 
 def test_a_host_that_hangs_is_ended_and_costs_no_request(cgi):
@@ -490,13 +490,13 @@ def test_a_host_that_is_killed_costs_no_request(cgi):
     server = cgi({"k.py": "#!/usr/bin/python3\nprint('Content-Type: a/b\\n\\nok')\n"}, "processes = 8")
     assert server.get("/cgi-bin/k.py")[2] == b"ok\n"
     done = threading.Event()
-    answers = []
+    responses = []
 
-    def ask():
+    def fetch():
         while not done.is_set():
-            answers.append(server.get("/cgi-bin/k.py")[2])
+            responses.append(server.get("/cgi-bin/k.py")[2])
 
-    threads = [threading.Thread(target=ask) for _ in range(4)]
+    threads = [threading.Thread(target=fetch) for _ in range(4)]
     for thread in threads:
         thread.start()
     ended = set()
@@ -515,11 +515,11 @@ def test_a_host_that_is_killed_costs_no_request(cgi):
     done.set()
     for thread in threads:
         thread.join()
-    assert answers and set(answers) == {b"ok\n"}
+    assert responses and set(responses) == {b"ok\n"}
     none_left(server)
 
 
-def test_what_hangs_is_no_matter_of_the_host(cgi):
+def test_a_hanging_script_does_not_block_the_fork_server(cgi):
     server = cgi({"h.py": "#!/usr/bin/python3\nimport os, time\nif os.environ['QUERY_STRING']:\n"
                           "    time.sleep(1000)\nprint('Content-Type: a/b\\n\\nok')\n"},
                  'timeout = "300ms"')
@@ -544,7 +544,7 @@ def test_200_requests_at_once(cgi):
     none_left(server)
 
 
-def test_a_program_of_its_own_kind_runs_as_plain_cgi_and_the_log_says_so_once(cgi):
+def test_unsupported_programs_run_as_plain_cgi_and_are_reported_once(cgi):
     source = '#include <stdio.h>\nint main(void) { puts("Content-Type: a/b\\n\\nok"); }\n'
     compile_c(cgi.directory, "static", source, "-static")
     compile_c(cgi.directory, "setuid", source)
@@ -558,7 +558,7 @@ def test_a_program_of_its_own_kind_runs_as_plain_cgi_and_the_log_says_so_once(cg
     assert not warm_hosts(server)
 
 
-def test_check_tells_of_programs_that_cannot_be_kept_warm(tmp_path):
+def test_check_reports_programs_that_cannot_be_kept_warm(tmp_path):
     directory = tmp_path / "bin"
     (directory / "sub").mkdir(parents=True)
     compile_c(directory, "static", "int main(void) { return 0; }\n", "-static")
@@ -567,12 +567,12 @@ def test_check_tells_of_programs_that_cannot_be_kept_warm(tmp_path):
     file = tmp_path / "dunlin.toml"
     file.write_text('[[listen]]\naddress = "127.0.0.1:0"\n[[site]]\nroot = "."\n[[site.route]]\n'
                     f'path = "/x/*"\nscript = {{ kind = "warm", directory = "{directory}" }}\n')
-    said = subprocess.check_output([DUNLIN, "check", "--config", file], text=True).splitlines()[1:]
+    output = subprocess.check_output([DUNLIN, "check", "--config", file], text=True).splitlines()[1:]
     # Before them stands whom the scripts run as.
-    assert said.pop(0).startswith("scripts default /x/* (warm): ")
-    assert len(said) == 2
-    assert said[0] == f"{directory}/static runs as plain CGI: it is not dynamically linked"
-    assert said[1].startswith(f"{directory}/sub/lost runs as plain CGI: ")
+    assert output.pop(0).startswith("scripts default /x/* (warm): ")
+    assert len(output) == 2
+    assert output[0] == f"{directory}/static runs as plain CGI: it is not dynamically linked"
+    assert output[1].startswith(f"{directory}/sub/lost runs as plain CGI: ")
 
 
 def test_constructors_of_the_program_see_the_request(cgi):
@@ -588,7 +588,7 @@ def test_constructors_of_the_program_see_the_request(cgi):
         assert server.get(f"/cgi-bin/early?n={number}")[2] == b"n=%d" % number
 
 
-def test_an_end_by_a_signal_is_told(cgi):
+def test_an_end_by_a_signal_is_logged(cgi):
     compile_c(cgi.directory, "abort", '#include <stdlib.h>\nint main(void) { abort(); }\n')
     server = cgi()
     for _ in range(2):
@@ -608,7 +608,7 @@ def test_hosts_end_with_the_server(cgi):
     wait_until(lambda: not any(is_alive(pid) for pid in numbers), "they are gone")
 
 
-def test_a_host_without_a_reader_of_its_answer_goes_on(cgi):
+def test_a_fork_server_whose_response_is_not_read_continues(cgi):
     server = cgi({"a.py": PRINT})
     for _ in range(20):
         connection = server.connect()

@@ -182,7 +182,7 @@ def wsgi(serve, tmp_path, request):
 
 
 @both
-def test_an_application_is_told_what_a_cgi_program_is_told(wsgi, tmp_path, site):
+def test_an_application_gets_the_variables_of_a_cgi_program(wsgi, tmp_path, site):
     directory = tmp_path / "cgi-bin"
     script(directory, "print", PRINT)
     server = wsgi(
@@ -191,15 +191,15 @@ def test_an_application_is_told_what_a_cgi_program_is_told(wsgi, tmp_path, site)
         f'script = {{ kind = "cgi", directory = "{directory}", env = {{ APP = "blue" }} }}',
     )
     fields = ("Content-Type: text/x", "X-Two: 1", "X-Two: 2", "Cookie: a=b", "Proxy: http://evil/")
-    told = [
+    reported = [
         json.loads(post(server, path, b"a=1&b=2", *fields)[2])
         for path in ("/app/env/%C3%A4%20b?x=%41&y", "/cgi/print/env/%C3%A4%20b?x=%41&y")
     ]
-    seen, wanted = told[0]["env"], told[1]["env"]
-    assert told[0]["body"] == told[1]["body"] == "a=1&b=2"
-    assert told[0]["path"] == str(wsgi.directory)
-    assert told[0]["wsgi"]["wsgi.version"] == "(1, 0)"
-    assert told[0]["wsgi"]["wsgi.multithread"] == "False"
+    seen, wanted = reported[0]["env"], reported[1]["env"]
+    assert reported[0]["body"] == reported[1]["body"] == "a=1&b=2"
+    assert reported[0]["path"] == str(wsgi.directory)
+    assert reported[0]["wsgi"]["wsgi.version"] == "(1, 0)"
+    assert reported[0]["wsgi"]["wsgi.multithread"] == "False"
     assert seen.pop("wsgi.url_scheme") == "http"
     for name in ("PATH", "LC_CTYPE", "SCRIPT_FILENAME"):
         wanted.pop(name, None)
@@ -212,17 +212,17 @@ def test_an_application_is_told_what_a_cgi_program_is_told(wsgi, tmp_path, site)
 
 
 @both
-def test_many_requests_at_once_are_answered_each_with_its_own(wsgi):
+def test_concurrent_requests_get_their_own_responses(wsgi):
     server = wsgi()
     wrong = []
 
-    def ask(number):
+    def fetch(number):
         for at in range(50):
             body = b"%d-%d\nsecond" % (number, at)
             if post(server, "/app/lines", body)[2] != body.replace(b"\n", b"|"):
                 wrong.append(body)
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(16)]
+    threads = [threading.Thread(target=fetch, args=(number,)) for number in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -231,7 +231,7 @@ def test_many_requests_at_once_are_answered_each_with_its_own(wsgi):
 
 
 @both
-def test_pipelined_requests_and_head_are_answered(wsgi):
+def test_pipelined_requests_and_head(wsgi):
     server = wsgi()
     with server.connect() as connection:
         connection.sendall(b"GET /app/ HTTP/1.1\r\nHost: x\r\n\r\n" * 20)
@@ -245,7 +245,7 @@ def test_pipelined_requests_and_head_are_answered(wsgi):
 
 @both
 @pytest.mark.parametrize("threads", [1, 3])
-def test_what_is_kept_from_one_request_is_not_taken_for_another_ones(wsgi, threads):
+def test_state_of_one_request_is_not_used_for_another(wsgi, threads):
     server = wsgi(f"processes = 1, threads = {threads}")
     with server.connect() as connection:
         rest = b""
@@ -256,13 +256,13 @@ def test_what_is_kept_from_one_request_is_not_taken_for_another_ones(wsgi, threa
             head = f"GET /app/{path}?{number // 2} HTTP/1.1\r\nHost: x\r\n{field}\r\n"
             connection.sendall(head.encode())
             status, fields, body, rest = read_response(connection, rest)
-            told = {"shared": ("X-One", b"a"), "special": ("X-Two", b"b")}[path]
-            wanted = told[1] if field.startswith(told[0]) else b"-"
+            reported = {"shared": ("X-One", b"a"), "special": ("X-Two", b"b")}[path]
+            wanted = reported[1] if field.startswith(reported[0]) else b"-"
             assert (status, fields["x-n"], body) == (200, str(number // 2), wanted), number
 
 
 @pytest.mark.parametrize("threads, chunked, megabytes", [(1, False, 200), (1, True, 20), (3, False, 20), (3, True, 20)])
-def test_a_large_upload_arrives_whole(wsgi, threads, chunked, megabytes):
+def test_a_large_upload_arrives_complete(wsgi, threads, chunked, megabytes):
     server = wsgi(f"processes = 1, threads = {threads}", 'body_size = "300MB"')
     assert_an_upload_arrives(server, "/app/total", megabytes, chunked)
     assert post(server, "/app/ignore", os.urandom(20_000), chunked=chunked)[2] == b"ignored"
@@ -271,7 +271,7 @@ def test_a_large_upload_arrives_whole(wsgi, threads, chunked, megabytes):
 
 @both
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_large_answer_arrives_whole_and_holds_no_memory(wsgi, threads):
+def test_a_large_response_arrives_complete_in_bounded_memory(wsgi, threads):
     server = wsgi(f"processes = 1, threads = {threads}")
     wanted = b"".join(bytes([65 + at % 26]) * 10_000 for at in range(300))
     assert server.get("/app/large")[2] == wanted
@@ -294,7 +294,7 @@ def test_events_arrive_as_they_are_sent(wsgi, tmp_path):
 
 
 @both
-def test_what_the_standard_allows_works(wsgi, tmp_path):
+def test_optional_features_of_the_standard_work(wsgi, tmp_path):
     server = wsgi()
     assert server.get("/app/old")[2] == b"one two three"
     assert server.get(f"/app/closing?{tmp_path}/closed")[2] == b"part"
@@ -303,7 +303,7 @@ def test_what_the_standard_allows_works(wsgi, tmp_path):
 
 
 @both
-def test_what_fails_is_told_and_seen_to_fail(wsgi):
+def test_failures_are_logged_and_visible_to_the_client(wsgi):
     server = wsgi()
     assert server.get("/app/fails")[0] == 500
     wait_until(lambda: "RuntimeError: on purpose" in server.log, "the traceback")
@@ -315,14 +315,14 @@ def test_what_fails_is_told_and_seen_to_fail(wsgi):
     assert server.get("/app/")[2] == b"hello"
 
 
-def test_an_application_that_cannot_be_loaded_is_told_of(wsgi):
+def test_an_application_that_cannot_be_loaded_is_reported(wsgi):
     server = wsgi('processes = 1, queue_timeout = "1s"', application="nothing_of_that_name:app")
     assert server.get("/app/")[0] in (502, 503)
     wait_until(lambda: "ModuleNotFoundError" in server.log, "the reason")
 
 
 @both
-def test_a_slow_request_holds_up_neither_answers_that_are_ready_nor_other_processes(wsgi, tmp_path):
+def test_a_slow_request_delays_neither_ready_responses_nor_other_processes(wsgi, tmp_path):
     server = wsgi("processes = 2")
     for _ in range(50):
         server.get("/app/")
@@ -332,36 +332,36 @@ def test_a_slow_request_holds_up_neither_answers_that_are_ready_nor_other_proces
     began = tmp_path / "gate.began"
     # Those that come within five milliseconds may have been given ahead, and wait behind it.
     wait_until(lambda: began.exists() and time.time() > began.stat().st_mtime + 0.1, "it is slow")
-    answers = []
+    responses = []
     threads = [
-        threading.Thread(target=lambda: answers.append(server.get("/app/")[2])) for _ in range(8)
+        threading.Thread(target=lambda: responses.append(server.get("/app/")[2])) for _ in range(8)
     ]
     wait_until(lambda: workers(server), "workers")
     for thread in threads:
         thread.start()
-    wait_until(lambda: len(workers(server)) == 2 or len(answers) == 8, "another, or all")
+    wait_until(lambda: len(workers(server)) == 2 or len(responses) == 8, "another, or all")
     gate.touch()
     for thread in [slow, *threads]:
         thread.join()
-    assert answers == [b"hello"] * 8
+    assert responses == [b"hello"] * 8
 
 
 def test_threads_work_at_once(wsgi, tmp_path):
     server = wsgi("processes = 1, threads = 3")
     gate = tmp_path / "gate"
-    answers = []
+    responses = []
     threads = [
-        threading.Thread(target=lambda: answers.append(server.get(f"/app/wait?{gate}")[0]))
+        threading.Thread(target=lambda: responses.append(server.get(f"/app/wait?{gate}")[0]))
         for _ in range(2)
     ]
     for thread in threads:
         thread.start()
     assert server.get("/app/")[2] == b"hello"
-    assert not answers
+    assert not responses
     gate.touch()
     for thread in threads:
         thread.join()
-    assert answers == [200, 200] and len(workers(server)) == 1
+    assert responses == [200, 200] and len(workers(server)) == 1
     assert json.loads(server.get("/app/env")[2])["wsgi"]["wsgi.multithread"] == "True"
 
 
@@ -376,7 +376,7 @@ def test_a_host_that_hangs_is_ended_and_replaced(wsgi):
 
 @both
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_client_that_leaves_ends_the_answer(wsgi, tmp_path, threads):
+def test_a_client_that_disconnects_ends_the_response(wsgi, tmp_path, threads):
     server = wsgi(f"processes = 1, threads = {threads}")
     with server.connect() as connection:
         connection.sendall(
@@ -387,13 +387,13 @@ def test_a_client_that_leaves_ends_the_answer(wsgi, tmp_path, threads):
     assert server.get("/app/")[2] == b"hello"
 
 
-def test_killed_hosts_are_replaced_and_every_answer_is_right_or_visibly_failed(wsgi):
+def test_killed_processes_are_replaced_and_every_response_is_correct_or_visibly_failed(wsgi):
     server = wsgi('processes = 2, backoff = "5ms"')
     wanted = b"".join(bytes([65 + at % 26]) * 10_000 for at in range(300))
     right, failed, wrong = [], [], []
     stop = threading.Event()
 
-    def ask():
+    def fetch():
         while not stop.is_set():
             try:
                 data = server.exchange(
@@ -410,7 +410,7 @@ def test_killed_hosts_are_replaced_and_every_answer_is_right_or_visibly_failed(w
                 body = b"".join(dechunk(data.partition(b"\r\n\r\n")[2]))
                 (right if body == wanted else wrong).append(len(body))
 
-    threads = [threading.Thread(target=ask) for _ in range(3)]
+    threads = [threading.Thread(target=fetch) for _ in range(3)]
     for thread in threads:
         thread.start()
     for _ in range(10):
@@ -430,14 +430,14 @@ def test_hosts_are_replaced_after_their_requests_and_none_is_lost(wsgi):
     server = wsgi("processes = 2, requests = 20")
     pids, bad = set(), []
 
-    def ask():
+    def fetch():
         for _ in range(100):
             status, _, body = server.get("/app/pid")
             pids.add(body)
             if status != 200:
                 bad.append(status)
 
-    threads = [threading.Thread(target=ask) for _ in range(4)]
+    threads = [threading.Thread(target=fetch) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

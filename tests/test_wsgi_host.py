@@ -179,7 +179,7 @@ HEAD = b"Status: 200 OK\r\nX-A: b\r\n\r\n"
 FAILED = "500"
 
 # What the applications' answers are: the head and the body, or a failure.
-ANSWERS = {
+RESPONSES = {
     "plain": HEAD + b"body",
     "in_a_tuple": HEAD + b"body",
     "empty": HEAD,
@@ -269,7 +269,7 @@ class Host:
         payload = self.stream.read(length)
         return self.receive() if kind == LOADED else (number, kind, payload)
 
-    def answer(self, number):
+    def response(self, number):
         """All of an answer, and how it ended: None when well."""
         parts = []
         while True:
@@ -281,9 +281,9 @@ class Host:
             if kind == WHOLE:
                 return b"".join(parts), None
 
-    def ask(self, path, query="", **more):
+    def fetch(self, path, query="", **more):
         self.send(request(7, path, query, **more))
-        return self.answer(7)
+        return self.response(7)
 
     def stop(self):
         self.connection.close()
@@ -308,42 +308,42 @@ def host(request, tmp_path, library):
     host.stop()
 
 
-def test_every_answer_is_what_the_application_says(host):
+def test_every_response_is_what_the_application_returns(host):
     # Each twice, and each after one that is plain: nothing of one is taken for another's.
-    for path, wanted in ANSWERS.items():
+    for path, wanted in RESPONSES.items():
         for _ in range(2):
             if wanted is FAILED:
                 wanted = b"Status: 500 Internal Server Error\r\nDunlin-Failed: 1\r\n\r\n"
-            assert host.ask(path) == (wanted, None), (path, host.errors.read_text())
-            assert host.ask("plain") == (HEAD + b"body", None), path
+            assert host.fetch(path) == (wanted, None), (path, host.errors.read_text())
+            assert host.fetch("plain") == (HEAD + b"body", None), path
     assert "line break" in host.errors.read_text()
     assert "RuntimeError: on purpose" in host.errors.read_text()
 
 
 def test_texts_of_an_applications_own_kind_are_taken_as_they_read(host):
-    assert host.ask("own_text")[0] == b"Status: 200 OK\r\nX-A: other\r\n\r\nbody"
-    assert host.ask("own_status")[0] == b"Status: 404 Other\r\nX-A: b\r\n\r\nbody"
-    assert host.ask("plain")[0] == HEAD + b"body"
+    assert host.fetch("own_text")[0] == b"Status: 200 OK\r\nX-A: other\r\n\r\nbody"
+    assert host.fetch("own_status")[0] == b"Status: 404 Other\r\nX-A: b\r\n\r\nbody"
+    assert host.fetch("plain")[0] == HEAD + b"body"
 
 
-def test_what_fails_after_its_beginning_is_cut(host):
-    assert host.ask("writes_and_raises") == (HEAD + b"a", b"the application failed")
-    assert host.ask("writes_text") == (b"", b"the application failed")
-    assert host.ask("closing") == (HEAD + b"body", b"the application failed")
+def test_a_failure_after_the_start_aborts_the_response(host):
+    assert host.fetch("writes_and_raises") == (HEAD + b"a", b"the application failed")
+    assert host.fetch("writes_text") == (b"", b"the application failed")
+    assert host.fetch("closing") == (HEAD + b"body", b"the application failed")
     assert "RuntimeError: closed" in host.errors.read_text()
-    assert host.ask("plain") == (HEAD + b"body", None)
+    assert host.fetch("plain") == (HEAD + b"body", None)
 
 
-def test_start_response_of_an_earlier_request_says_nothing_in_a_later_one(host):
-    assert host.ask("keeps") == (HEAD + b"body", None)
+def test_start_response_of_an_earlier_request_does_not_affect_a_later_one(host):
+    assert host.fetch("keeps") == (HEAD + b"body", None)
     host.send(request(8, "uses_kept"))
     # What it writes goes to the request that it was made for, which the server knows to be over.
     assert host.receive() == (7, PART, HEAD + b"too late")
-    assert host.answer(8) == (HEAD + b"refused", None)
+    assert host.response(8) == (HEAD + b"refused", None)
 
 
 def test_each_request_has_an_environment_of_its_own(host):
-    def told(path, query, *common):
+    def environment_of(path, query, *common):
         return repr(
             sorted([("PATH_INFO", path), ("QUERY_STRING", query), ("wsgi.url_scheme", "http"), *common])
         )
@@ -351,14 +351,14 @@ def test_each_request_has_an_environment_of_its_own(host):
     for query in ("", "a=1", "\xe9", "x" * 5000, "a=1", ""):
         for common in ((("A", "1"),), (("A", "2"), ("B", "")), (("A", "x" * 5000),)):
             for _ in range(2):
-                answer, _ = host.ask("environment", query, common=common)
-                assert answer.decode() == HEAD.decode() + told("environment", query, *common)
+                response, _ = host.fetch("environment", query, common=common)
+                assert response.decode() == HEAD.decode() + environment_of("environment", query, *common)
     # Values that are missing are empty, and those that nobody asked for are left out.
     whole = variables("environment", "a=1", common=(("A", "1"),))
     host.send(frame(7, REQUEST, whole[: -len("\0a=1")]))
-    assert host.answer(7)[0].decode().endswith(told("environment", "", ("A", "1")))
+    assert host.response(7)[0].decode().endswith(environment_of("environment", "", ("A", "1")))
     host.send(frame(7, REQUEST, whole + b"\0more\0"))
-    assert host.answer(7)[0].decode().endswith(told("environment", "a=1", ("A", "1")))
+    assert host.response(7)[0].decode().endswith(environment_of("environment", "a=1", ("A", "1")))
 
 
 def test_frames_are_read_however_they_are_cut(host):
@@ -380,26 +380,26 @@ def test_frames_are_read_however_they_are_cut(host):
         size = size * 5 % 1009 + 1
     for number in wanted:
         path = paths[number % len(paths)]
-        answer, reason = host.answer(number)
+        response, reason = host.response(number)
         assert reason is None
         if path == "reads":
-            assert answer == HEAD + b"%d" % number * (number % 7)
+            assert response == HEAD + b"%d" % number * (number % 7)
         elif path == "environment":
-            assert b"('QUERY_STRING', '%d')" % number in answer
+            assert b"('QUERY_STRING', '%d')" % number in response
         elif path != "raises":
-            assert answer == ANSWERS[path]
+            assert response == RESPONSES[path]
 
 
-def test_what_comes_while_a_body_is_waited_for_has_its_turn_after_it(host):
+def test_requests_that_arrive_during_a_body_are_handled_after_it(host):
     host.send(frame(1, REQUEST_WITH_BODY, variables("reads")) + request(2, "plain") + frame(1, BODY, b"a"))
     host.send(request(3, "raises") + frame(1, BODY, b"b") + request(4, "plain") + frame(1, BODY_END))
-    assert host.answer(1) == (HEAD + b"ab", None)
-    assert host.answer(2) == (HEAD + b"body", None)
-    assert host.answer(3)[0].startswith(b"Status: 500")
-    assert host.answer(4) == (HEAD + b"body", None)
+    assert host.response(1) == (HEAD + b"ab", None)
+    assert host.response(2) == (HEAD + b"body", None)
+    assert host.response(3)[0].startswith(b"Status: 500")
+    assert host.response(4) == (HEAD + b"body", None)
 
 
-def test_answers_that_are_ready_leave_while_the_application_works_on_another(host, tmp_path):
+def test_ready_responses_are_sent_while_the_application_works_on_another(host, tmp_path):
     for _ in range(3):
         gates = [tmp_path / "one", tmp_path / "two"]
         host.send(
@@ -408,7 +408,7 @@ def test_answers_that_are_ready_leave_while_the_application_works_on_another(hos
         )
         for numbers, gate in zip(((1, 2), (3, 4), (5, 6)), (*gates, None)):
             for number in numbers:
-                assert host.answer(number) == (HEAD + b"body", None)
+                assert host.response(number) == (HEAD + b"body", None)
             if gate:
                 gate.touch()
         for gate in gates:
@@ -425,17 +425,17 @@ def test_no_memory_is_lost(host):
         status = open(f"/proc/{host.process.pid}/status").read()
         return int(status.split("VmRSS:")[1].split()[0])
 
-    def ask(times):
+    def fetch(times):
         rare = ("raises", "writes", "pieces", "twice", "line_break", "number_in_header", "too_few")
         for _ in range(times):
             numbers = range(60)
             host.send(b"".join(request(n, rare[n] if n < len(rare) else "plain", str(n)) for n in numbers))
             for number in numbers:
-                host.answer(number)
+                host.response(number)
 
-    ask(100)
+    fetch(100)
     before = resident()
-    ask(200)
+    fetch(200)
     # Each of these 12,000 requests has a kilobyte or more while it is worked on.
     assert resident() < before + 1500
 
@@ -444,7 +444,7 @@ def test_a_library_that_cannot_be_loaded_is_done_without(tmp_path):
     broken = tmp_path / "broken.so"
     broken.write_bytes(b"no library")
     host = Host(tmp_path, broken)
-    assert host.ask("plain") == (HEAD + b"body", None)
+    assert host.fetch("plain") == (HEAD + b"body", None)
     assert "dunlin_wsgi" not in open(f"/proc/{host.process.pid}/maps").read()
     host.stop()
     assert host.errors.read_bytes() == b""
@@ -452,6 +452,6 @@ def test_a_library_that_cannot_be_loaded_is_done_without(tmp_path):
 
 def test_the_library_is_used_where_it_can_be(tmp_path, library):
     host = Host(tmp_path, library)
-    assert host.ask("plain") == (HEAD + b"body", None)
+    assert host.fetch("plain") == (HEAD + b"body", None)
     assert "dunlin_wsgi" in open(f"/proc/{host.process.pid}/maps").read()
     host.stop()

@@ -33,9 +33,9 @@ class Resolver:
                 continue
             end = query.index(b"\0", 12) + 5
             encoded = b"".join(bytes([len(p)]) + p.encode() for p in self.name.split(".")) + b"\0"
-            answer = b"\xc0\x0c\0\x0c\0\x01\0\0\0\x3c" + struct.pack("!H", len(encoded)) + encoded
+            response = b"\xc0\x0c\0\x0c\0\x01\0\0\0\x3c" + struct.pack("!H", len(encoded)) + encoded
             head = query[:2] + b"\x81\x80\0\x01\0\x01\0\0\0\0"
-            self.socket.sendto(head + query[12:end] + answer, client)
+            self.socket.sendto(head + query[12:end] + response, client)
 
 
 def start(serve, site, server):

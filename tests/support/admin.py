@@ -14,10 +14,10 @@ def run(*arguments, cwd=None):
 
 
 def pid_of(admin):
-    return json.loads(ask(admin, "/config")[2])["pid"]
+    return json.loads(fetch(admin, "/config")[2])["pid"]
 
 
-def ask(path, target, method="GET"):
+def fetch(path, target, method="GET"):
     head = f"{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     return parse(by_unix(path, head.encode()), method)
 

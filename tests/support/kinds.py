@@ -15,9 +15,9 @@ KINDS = ["cgi", "warm", "rte", "cgiplus", "fastcgi", "scgi", "uwsgi", "wsgi", "a
 # The kinds whose processes the server starts.
 STARTED = [kind for kind in KINDS if kind not in ("scgi", "uwsgi")]
 
-ANSWER = '''
+RESPOND = '''
 import hashlib
-def answer(query, length, read):
+def respond(query, length, read):
     """Status and body; `read` returns the next bytes of the request body."""
     if query == "mask":
         lines = [line for line in open("/proc/self/status") if line.startswith(("SigBlk", "SigIgn"))]
@@ -35,15 +35,15 @@ def answer(query, length, read):
 
 CGI = f'''#!/usr/bin/python3
 import os, sys
-{ANSWER}
-status, body = answer(os.environ.get("QUERY_STRING", ""), os.environ.get("CONTENT_LENGTH"), sys.stdin.buffer.read)
+{RESPOND}
+status, body = respond(os.environ.get("QUERY_STRING", ""), os.environ.get("CONTENT_LENGTH"), sys.stdin.buffer.read)
 sys.stdout.buffer.write(f"Status: {{status}}\\nContent-Type: text/plain\\n\\n".encode() + body)
 sys.stdout.flush()
 '''
 
 CGIPLUS = f'''#!/usr/bin/python3
 import os, sys
-{ANSWER}
+{RESPOND}
 out, end, variables = sys.stdout.buffer, os.environb[b"CGIPLUSEOF"], {{}}
 for line in open(os.environ["CGIPLUSIN"]):
     if line == "!\\n":
@@ -58,7 +58,7 @@ for line in open(os.environ["CGIPLUSIN"]):
             part = os.read(0, min(size, left)) if left else b""
             left -= len(part)
             return part
-        status, body = answer(variables.get("QUERY_STRING", ""), variables.get("CONTENT_LENGTH"), read)
+        status, body = respond(variables.get("QUERY_STRING", ""), variables.get("CONTENT_LENGTH"), read)
         out.write(f"Status: {{status}}\\nContent-Type: text/plain\\n\\n".encode() + body)
         out.flush()
         out.write(end)
@@ -66,15 +66,15 @@ for line in open(os.environ["CGIPLUSIN"]):
 '''
 
 WSGI = f'''
-{ANSWER}
+{RESPOND}
 def application(environ, start_response):
-    status, body = answer(environ["QUERY_STRING"], environ.get("CONTENT_LENGTH"), environ["wsgi.input"].read)
+    status, body = respond(environ["QUERY_STRING"], environ.get("CONTENT_LENGTH"), environ["wsgi.input"].read)
     start_response(status, [("Content-Type", "text/plain")])
     return [body]
 '''
 
 ASGI = f'''
-{ANSWER}
+{RESPOND}
 async def application(scope, receive, send):
     if scope["type"] != "http":
         return
@@ -89,7 +89,7 @@ async def application(scope, receive, send):
                 break
     length = dict(scope["headers"]).get(b"content-length")
     rest = [b"".join(parts)]
-    status, body = answer(query, length and length.decode(), lambda size: rest.pop() if rest else b"")
+    status, body = respond(query, length and length.decode(), lambda size: rest.pop() if rest else b"")
     await send({{"type": "http.response.start", "status": int(status[:3]), "headers": [(b"content-type", b"text/plain")]}})
     await send({{"type": "http.response.body", "body": body}})
 '''
@@ -140,8 +140,8 @@ class Worker(StubServer):
 
     def __init__(self, path, kind):
         self.kind = kind
-        self.answer = {}
-        exec(ANSWER, self.answer)
+        self.respond = {}
+        exec(RESPOND, self.respond)
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(path))
         listener.listen(256)
@@ -179,7 +179,7 @@ class Worker(StubServer):
                 return part
 
             length = variables.get("CONTENT_LENGTH")
-            status, body = self.answer["answer"](variables.get("QUERY_STRING", ""), length, read)
+            status, body = self.respond["respond"](variables.get("QUERY_STRING", ""), length, read)
             connection.sendall(f"Status: {status}\nContent-Type: text/plain\n\n".encode() + body)
 
 

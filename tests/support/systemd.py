@@ -19,12 +19,12 @@ class Manager:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind("\0" + self.address[1:] if self.address.startswith("@") else self.address)
         self.socket.settimeout(15)
-        self.told = []
+        self.messages = []
 
     def next(self):
         """The next message, as its assignments."""
         message = dict(line.split("=", 1) for line in self.socket.recv(4096).decode().splitlines())
-        self.told.append(message)
+        self.messages.append(message)
         return message
 
     def next_but_alive(self):

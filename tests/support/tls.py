@@ -63,6 +63,6 @@ def connect(server, made, name="localhost", session=None):
     return made.wrap_socket(plain, server_hostname=name, session=session)
 
 
-def ask(connection, path="/hello.txt", more=""):
+def fetch(connection, path="/hello.txt", more=""):
     connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{more}\r\n".encode())
     return read_response(connection)
