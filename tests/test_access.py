@@ -38,7 +38,7 @@ def test_the_smallest_network_decides_for_files_scripts_and_cached_responses(ser
         """
     )
     write(site / "secret.txt", "secret")
-    # The second time the answers come from the cache.
+    # From the second time on, the responses come from the cache.
     for _ in range(3):
         paths = ["/open.txt", "/a/closed.txt", "/a/b/mine.txt", "/fixed", "/secret.txt"]
         assert statuses(server, paths) == [200, 403, 200, 403, 403]

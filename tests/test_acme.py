@@ -45,7 +45,7 @@ class Names(socketserver.StreamRequestHandler):
 
 
 class Authority:
-    """Pebble, which comes to the given ports for its proofs."""
+    """Pebble, which connects to the given ports for its challenges."""
 
     def __init__(self, folder):
         self.folder, self.process = folder, None
@@ -178,7 +178,7 @@ def test_a_certificate_is_obtained_and_kept_over_a_restart(tmp_path, start, auth
     assert len(files) == 3 and all(path.stat().st_mode & 0o777 == 0o600 for path in files), files
     reported = check(tmp_path)
     assert "for a.example, b.example: until" in reported and "renewal on" in reported and "tried" not in reported
-    # It is kept: nobody is asked again.
+    # It is stored: the authority gets no further request.
     root = authority.root()
     server.stop()
     authority.stop()
@@ -189,7 +189,7 @@ def test_a_certificate_is_obtained_and_kept_over_a_restart(tmp_path, start, auth
 
 def test_it_is_renewed_and_outlives_its_authority(tmp_path, start, authority):
     first_port = free_port()
-    # A busy machine needs some of what is left of it when it is not renewed.
+    # A busy machine needs a part of the remaining lifetime.
     authority.start(tls=first_port, life=12)
     server = start('challenge = "tls-alpn-01"', ports=(first_port, 0))
     first = wait_until(lambda: handshake(server, "a.example", authority.root()), "a certificate")
@@ -198,7 +198,7 @@ def test_it_is_renewed_and_outlives_its_authority(tmp_path, start, authority):
     second = wait_until(
         lambda: (shown := handshake(server, "a.example", authority.root())) not in (None, first) and shown, "renewal"
     )
-    # Who was connected goes on.
+    # Open connections continue.
     kept.sendall(b"GET /hello.txt HTTP/1.1\r\nHost: a.example\r\n\r\n")
     assert read_response(kept)[2] == b"hello\n"
     assert second
@@ -218,7 +218,7 @@ def test_it_is_renewed_and_outlives_its_authority(tmp_path, start, authority):
     reported = wait_until(status, "the failure in the status")
     assert reported["failures"] and "Connection refused" in reported["error"] and reported["failed_at"] < reported["next_try"] < time.time() + 3600
     assert reported["names"] == ["a.example", "b.example"] and reported["expires"] and reported["renewal"]
-    # It comes back without any memory: the account is made anew.
+    # It restarts without any state: the account is created again.
     authority.start(tls=first_port, life=3600)
     wait_until(lambda: handshake(server, "a.example", authority.root()), "a certificate of the new root", 25)
     assert "tried" not in check(tmp_path)
@@ -241,9 +241,9 @@ def test_a_certificate_is_renewed_when_the_authority_suggests(tmp_path, start, a
     wait_until(
         lambda: (shown := handshake(again, "a.example", authority.root())) not in (None, first) and shown, "renewal", 25
     )
-    # What was said of the old one is not held against the new one.
+    # The result of the old certificate does not apply to the new one.
     wait_until(lambda: json.loads(kept.read_text())["certificate"] != planned["certificate"], "it is asked anew")
-    # The order has said what it replaces.
+    # The order names the certificate that it replaces.
     assert "has been marked as replaced" in (tmp_path / "pebble.log").read_text()
 
 

@@ -1,4 +1,4 @@
-"""Real application servers and frameworks, and how applications are named and answered."""
+"""Real application servers and frameworks, and names and responses of applications."""
 
 import contextlib
 import shutil
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("orderly_stop")
 
 @pytest.fixture
 def raw_server(tmp_path):
-    """A worker elsewhere that answers each connection with the given bytes: `answering(data)` is its address."""
+    """An external worker that sends the given bytes on each connection: `raw_server(data)` is its address."""
     listeners = []
 
     def start(data):
@@ -161,16 +161,16 @@ def test_a_chunked_body_of_a_script_is_decoded(serve, tmp_path, kind):
         if expected is not None:
             assert server.get(f"/b/{name}")[::2] == (200, expected), name
             continue
-        # A response that has begun when the script ends is cut.
+        # A response that has begun when the script ends is aborted.
         with contextlib.suppress(ConnectionResetError):
             assert server.get(f"/b/{name}")[0] == 502, name
     assert server.get("/b/both")[0] == 502
     assert server.get("/b/gzip")[0] == 502
     assert server.get("/b/whole", method="HEAD")[0] == 200
-    # To a client of HTTP/1.0, which knows no chunks.
+    # A client of HTTP/1.0 does not support chunks.
     data = server.exchange(b"GET /b/whole HTTP/1.0\r\n\r\n")
     assert data.endswith(b"\r\n\r\nhello world") and b"chunked" not in data.lower()
-    # What comes in time is sent in time.
+    # Chunks are forwarded as they arrive.
     with server.connect() as connection:
         connection.sendall(b"GET /b/slow HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         seen = b""

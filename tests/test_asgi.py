@@ -1,4 +1,4 @@
-"""ASGI applications: what they are told, what becomes of what they say, their life."""
+"""ASGI applications: scope and events, responses, lifespan."""
 
 import json
 import os

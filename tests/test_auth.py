@@ -1,4 +1,4 @@
-"""Who asks: files of users, and servers and scripts that decide."""
+"""Authentication: password files, and servers and scripts that decide."""
 
 import base64
 import http.server
@@ -127,7 +127,7 @@ def test_an_address_that_guesses_passwords_waits_and_others_do_not(serve, site, 
     assert status == 429 and 0 < int(fields["retry-after"]) <= 60
     for _ in range(8):
         assert server.get("/x.txt", ann, basic("md5", "m"))[0] == 200
-    # Who asks without a password guesses nothing.
+    # A request without a password is not a guess.
     assert [server.get("/x.txt", ann)[0] for _ in range(8)] == [401] * 8
 
 
@@ -177,7 +177,7 @@ def test_scripts_get_the_user_and_routes_can_disable_authentication(serve, site,
     )
     assert server.get("/who", basic("md5", "m"))[2] == b"md5 Basic ."
     assert server.get("/free")[2] == b"free"
-    # The body waits for the answer to who it is.
+    # The body is read after authentication.
     head = f"POST /who HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 4\r\n{basic('argon', 'a')}\r\n\r\n"
     _, fields, body = parse(server.exchange(head.encode() + b"body"))
     assert body == b"argon Basic .body"
@@ -187,7 +187,7 @@ def test_scripts_get_the_user_and_routes_can_disable_authentication(serve, site,
 
 class Decides(http.server.BaseHTTPRequestHandler):
     seen = []
-    # Set when the server has given up waiting.
+    # Set when the server has stopped waiting.
     late = threading.Event()
 
     def do_GET(self):
@@ -294,9 +294,9 @@ def test_a_right_password_on_many_connections_at_once_lets_them_all_in(serve, si
             connection.close()
         return set(responses)
 
-    # More than may fail, and none of them known yet.
+    # More than the allowed failures, and none of them is cached.
     assert all_of(fetch) == {200}
-    # What is wrong is wrong for all, and counts: some may ask when the first are done.
+    # Each wrong password counts; some requests may start when the first are complete.
     assert all_of(wrong) <= {401, 429}
     for number in range(4):
         status, _, _ = server.get("/x.txt", basic("argon", f"guess {number}"))

@@ -45,7 +45,7 @@ def test_the_demonstration_has_no_errors(serve, tmp_path):
 
 
 class Browser:
-    """A browser that goes on, steered through its debugging pipe."""
+    """A running browser, controlled by its debugging pipe."""
 
     def __init__(self, profile):
         to_browser, self._out = os.pipe()
@@ -131,7 +131,7 @@ def test_the_status_page_draws_live_charts(serve, site, tmp_path):
         assert "7 concurrent" in shown("limits") and "100000/s" in shown("limits"), shown("limits")
         drawn = "[...document.getElementById('rate-chart').getContext('2d').getImageData(0, 20, 9999, 60).data].some((v) => v)"
         assert browser.evaluate(drawn), "the chart has a line"
-        # By keyboard: the key of its own, and the way through the page.
+        # By keyboard: its own key, and navigation through the page.
         browser.press("p")
         wait_until(lambda: shown("pause") == "Paused", "the pause")
         browser.press("p")
@@ -141,7 +141,7 @@ def test_the_status_page_draws_live_charts(serve, site, tmp_path):
             browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
             browser.picture(tmp_path / f"{scheme}.png")
         assert (tmp_path / "light.png").read_bytes() != (tmp_path / "dark.png").read_bytes()
-        # The server goes, and the page says so.
+        # The server stops, and the page shows it.
         stop.set()
         thread.join()
         assert not browser.console_errors(), browser.console_errors()

@@ -1,4 +1,4 @@
-"""CGI (RFC 3875): what scripts are told, what becomes of what they say, and their limits."""
+"""CGI (RFC 3875): variables, responses and limits of scripts."""
 
 import hashlib
 import json
@@ -85,7 +85,7 @@ def test_a_script_inherits_no_descriptor_of_the_server(cgi, site):
     server = cgi({"fds": "echo; ls -l /proc/self/fd/", "fds.py": PRINT}, more="")
     server.get("/a.txt")
     status, fields, body = server.get("/cgi-bin/fds.py")
-    # The three streams, and what looks at them.
+    # The three standard streams, and the program that lists them.
     assert json.loads(body)["fds"] == ["0", "1", "2", "3"]
 
 
@@ -311,7 +311,7 @@ def test_a_large_upload_arrives_unchanged_in_bounded_memory(cgi, kind, chunked):
     server = cgi({"sum.py": SUM}, route='body_size = "300MB"')
     block = os.urandom(1 << 20)
     before = rss(server)
-    # The server carries bodies of both kinds in the same way.
+    # The server handles the bodies of both kinds in the same way.
     total, checksum = 200 if kind == "cgi" and not chunked else 20, hashlib.sha256()
     with server.connect(120) as connection:
         length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {total << 20}"
@@ -483,7 +483,7 @@ def test_a_slow_client_limits_how_much_of_a_scripts_output_is_buffered(cgi):
 
 
 def hang(pids, more=""):
-    """A script that tells its number and that of a child of its own, and hangs."""
+    """A script that prints its process ID and that of a child, and hangs."""
     return (f"{more}\nsleep 1000 & echo $$ $! > {pids}.new; mv {pids}.new {pids}\n"
             "printf 'Content-Type: a/b\\n\\nhello'; wait")
 
@@ -591,7 +591,7 @@ def test_a_full_queue_gives_503_with_retry_after(cgi, tmp_path):
     second.sendall(request)
     third = server.connect()
     third.sendall(request)
-    # Two wait for the one place in the queue, and either may have it.
+    # Two wait for the one free place in the queue, and either may get it.
     [refused] = select.select([second, third], [], [], 15)[0]
     status, fields, _ = parse(read_all(refused))
     assert (status, fields["retry-after"]) == (503, "1")
@@ -722,7 +722,7 @@ def test_several_loops_share_the_places_and_leave_no_zombie(cgi, tmp_path):
         thread.join()
     assert results == [b"hello"] * 160
     none_left(server)
-    # Nor a descriptor: what is open now is open later.
+    # No descriptor either: the same ones are open later.
     count = lambda: len(os.listdir(f"/proc/{server.pid}/fd"))
     wait_until(lambda: count() < 60, "every pipe and pidfd is closed")
 

@@ -1,4 +1,4 @@
-"""Programs that stay (CGIplus) and interpreters that run many scripts (the run-time environment)."""
+"""Persistent programs (CGIplus) and interpreters that run many scripts (the run-time environment)."""
 
 import hashlib
 import os
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("orderly_stop")
 
 SCRIPTING = Path(__file__).parent.parent / "scripting/cgiplus"
 
-# Reads requests by hand, and does what the query says.
+# Reads requests without a library, and does what the query selects.
 RAW = """#!/usr/bin/python3
 import os, sys, time
 out = sys.stdout.buffer
@@ -56,7 +56,7 @@ def programs(tmp_path_factory):
         subprocess.run([*command, source, SCRIPTING / "cgiplus.c"], cwd=directory, check=True)
     for path in [*SCRIPTING.glob("examples/*.p*"), SCRIPTING / "cgiplus.py", SCRIPTING / "CGIplus.pm", SCRIPTING / "Cgiplus.php"]:
         copy = Path(shutil.copy(path, directory))
-        # What a wrapper of the interpreter adds to the environment is not of interest here.
+        # A wrapper of the interpreter may add variables to the environment.
         copy.write_text(copy.read_text().replace("/usr/bin/env python3", "/usr/bin/python3"))
     return directory
 
@@ -307,7 +307,7 @@ def test_failures_are_logged_and_the_worker_is_replaced(plus):
         return int(body.split()[0])
 
     first = pid()
-    # The worker has ended its answer as it should: it stays.
+    # The worker has completed its response: it is kept.
     assert [fetch(what)[0] for what in ["garbage", "nothing"]] == [502, 502]
     assert fetch("line")[2] == b"one"
     assert fetch("stderr")[0] == 200

@@ -107,7 +107,7 @@ def test_every_change_is_seen_by_the_next_request(serve, site, size):
         assert get()[0] == 404
         file.write_bytes(b"back")
         assert get() == (200, b"back")
-        # A folder on the way is exchanged.
+        # A directory on the path is exchanged.
         assert get("/dir/b.txt")[0] == 200
         write(site / "other" / "b.txt", b"other")
         (site / "dir").rename(site / "old")
@@ -148,7 +148,7 @@ def test_without_notification_files_are_compared_with_the_disk(serve, site):
 @pytest.mark.parametrize("how", ["replaced", "rewritten", "truncated"])
 @pytest.mark.parametrize("size", [3_000, 120_000, 3_000_000])
 def test_every_body_is_of_one_version_or_visibly_cut(serve, site, how, size):
-    """1,000 changes in all; each body is known by its hash, or its length is not the stated one."""
+    """Many changes; each body has the hash of a version, or not the stated length."""
     versions = [bytes([65 + n]) * size for n in range(4)]
     known = {hashlib.md5(version).digest() for version in versions}
     file = write(site / "a.bin", versions[0])
@@ -171,7 +171,7 @@ def test_every_body_is_of_one_version_or_visibly_cut(serve, site, how, size):
             if len(body) != stated:
                 counts["cut"] += 1
             elif hashlib.md5(body).digest() in known or (how != "replaced" and stated < size):
-                # What somebody wrote half is a version of its own, if it is not mixed.
+                # A half-written file is a version of its own, if it is not mixed.
                 counts["whole"] += 1
                 if len(set(body)) > 1:
                     wrong.append(f"mixed: {set(body)}")

@@ -1,4 +1,4 @@
-"""`dunlin check` finds what a start would refuse, and warns of what would fail later."""
+"""`dunlin check` finds errors that prevent a start, and warns about those that would appear later."""
 
 import base64
 import grp

@@ -34,7 +34,7 @@ echo done
 
 
 def put_in(jail, *programs):
-    """Copies programs with the libraries that they need to the same places beneath `jail`."""
+    """Copies programs and their libraries to the same paths beneath `jail`."""
     for program in programs:
         path = program if "/" in program else shutil.which(program)
         shown = subprocess.run(["ldd", path], capture_output=True, text=True).stdout
@@ -185,7 +185,7 @@ def test_a_program_that_is_inside_can_be_upgraded(begin, place, jail):
         file.write_text(file.read_text() + 'cache_control = "no-store"\n')
         code, out, error = run("upgrade", "--admin", str(admin))
         assert code == 0, error
-        # The old process may have accepted who comes right after its answer.
+        # The old process may have accepted connections right after its response.
         second = wait_until(lambda: (pid := pid_of(admin)) != process.pid and pid, "the new process")
         assert process.wait(20) == 0
         assert os.readlink(f"/proc/{second}/root") == str(jail)

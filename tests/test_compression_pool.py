@@ -59,7 +59,7 @@ def test_a_flood_of_compressions_leaves_other_work_alone(serve, site, tmp_path):
 
     with concurrent.futures.ThreadPoolExecutor(len(requests)) as executor:
         flood = [executor.submit(fetch, request) for request in requests]
-        # Scripts and listings are served while the flood is under way.
+        # Scripts and listings are served during the flood.
         for _ in range(5):
             assert b"hello" in server.get("/cgi/hello.sh")[2]
             assert server.get("/list/")[0] == 200

@@ -1,4 +1,4 @@
-"""The configuration: what it takes, and what it says of what it does not take."""
+"""The configuration: valid settings, and messages about invalid ones."""
 
 import json
 import re
@@ -134,7 +134,7 @@ def blocks():
 
 @pytest.mark.parametrize("text", list(blocks()))
 def test_every_example_of_the_book_is_accepted(tmp_path, text):
-    # The directories of the examples are made beneath the test's own.
+    # The directories of the examples are created beneath the test's own.
     for path in re.findall(r'"/(srv[^"]*)"', text):
         if Path(path).suffix:
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Messages about mistakes in the configuration: they say what to write, in the file's own terms."""
+"""Messages about errors in the configuration: they name the correction, in the file's own terms."""
 
 import json
 import re

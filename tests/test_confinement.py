@@ -1,4 +1,4 @@
-"""What the server gives up, shown by trying to use it all the same."""
+"""Dropped privileges, verified by trying to use them."""
 
 import json
 import os
@@ -97,7 +97,7 @@ def test_privileges_that_cannot_be_dropped_prevent_the_start(serve, place):
         command = ["setpriv", "--reuid=nobody", "--clear-groups", DUNLIN, "serve", "--config", str(file)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=30)
         assert done.returncode == 1 and "only root can switch users" in done.stderr, done.stderr
-        # Which a check by that user says beforehand, and root's does not.
+        # A check by that user reports it beforehand, and root's does not.
         command[command.index("serve")] = "check"
         done = subprocess.run(command, capture_output=True, text=True, timeout=30)
         assert done.returncode == 0 and "this user cannot start it: it switches to user daemon\n" in done.stdout, done
@@ -131,7 +131,7 @@ def test_a_script_user_that_cannot_be_had_stops_the_start(serve, place, owner):
     assert code == 1 and re.search(rf":{line}:\d+: {re.escape(message)}", error), error
     with pytest.raises(AssertionError, match="takes a server that stays root"):
         serve(text=text)
-    # Who is going to start the server is not known to a check.
+    # A check does not know the user who will start the server.
     file.write_text(with_script_user(place, "", owner, outside))
     why = "need a server that root has started"
     checked = as_user_nobody("check", "--config", file)
@@ -150,7 +150,7 @@ def test_a_reload_to_an_unavailable_script_user_is_rejected(begin, place, who):
     for folder in (place, place / "log"):
         os.chmod(folder, 0o777)
     server = begin(file, None if who else ordinary)
-    # One that has become another user cannot, either, where its file does not say so any more.
+    # Neither can one that has changed its user, if its file no longer has that setting.
     for server_user, why in [('user = "nobody"', "stays root"), ("", "a server that root has started")]:
         file.write_text(with_script_user(place, server_user, 'user = "daemon"', outside))
         code, out, error = run("reload", "--admin", str(place / "admin.sock"))
@@ -174,19 +174,19 @@ def test_check_lists_the_users_of_scripts(place):
         assert ("cannot start" in out) == (os.geteuid() != 0)
 
 
-# What a handler that was taken over would try: see crates/server/src/handler/break_out.rs.
+# What an exploited handler would try: see break_out.rs of the server.
 TRIES = {
     "shadow", "read", "create", "write", "overwrite", "execute", "ptrace", "memory", "mount", "unshare", "netlink",
     "packet", "raw",
 }  # fmt: skip
-# Of these, what an ordinary user may do without any confinement.
+# The subset that an ordinary user may do without any confinement.
 ORDINARY = TRIES - {"shadow", "mount", "packet", "raw"}
 CONFINED = "seccomp = true\nlimits = { open_files = 500, core = 0 }\n[server.landlock]\n"
 
 
 @pytest.fixture
 def break_out(place):
-    """Has a server try to break out, and tells what came of it by thread: a number of an error, or 0, for each try."""
+    """Makes a server try to break out. Returns an error number, or 0, for each try by thread."""
     outside = outside_of(place)
     victims = []
 
@@ -288,7 +288,7 @@ def test_a_confined_server_changes_but_for_its_first_scripts(begin, place, break
             assert f"refused   {why}\n" in run("check", "-c", str(file), "--diff", "--admin", str(admin))[1]
             code, out, error = run("reload", "--admin", str(admin))
             assert code == 1 and f"not reloaded, the running configuration stays in force: {why}" in error, error
-            # Not even where the file says that nothing is to be refused.
+            # Not even if the file disables the filter.
             file.write_text(plain.replace("seccomp = true\n", "") + scripts)
             assert why in run("reload", "--admin", str(admin))[2]
             code, out, error = run("upgrade", "--admin", str(admin))

@@ -1,4 +1,4 @@
-"""What the server says of its confinement is what is in force, whatever the file has come to say."""
+"""The server reports the confinement in force, even if the file has changed since."""
 
 import json
 import os
@@ -59,7 +59,7 @@ def test_a_reload_does_not_claim_a_confinement_that_is_not_there(begin, place):
         assert all(f"{key}: differs from what is in force" in diff(place) for key in KEYS)
     facts = status(server.pid)
     assert facts["NoNewPrivs"] == "0" and facts["Seccomp"] == "0" and facts["Uid"].split()[0] == "0"
-    # Back to what is in force: nothing differs.
+    # Equal to the settings in force again: nothing differs.
     file.write_text(plain)
     assert ONLY not in diff(place)
     assert ONLY not in reload(place) and read_confinement(place) == before
@@ -85,7 +85,7 @@ def test_a_reload_does_not_hide_a_confinement_that_is_there(begin, place):
         assert read_confinement(place) == before
     second = None
     try:
-        # A new process inherits it, and says so.
+        # A new process inherits it, and reports it.
         code, _, error = run("upgrade", "--admin", str(place / "admin.sock"))
         assert code == 0, error
         second = wait_until(lambda: (pid := pid_of(place / "admin.sock")) != server.pid and pid, "the new process")
@@ -150,7 +150,7 @@ def test_the_pid_file_may_be_in_a_folder_of_root(begin, place):
         if second:
             end(second)
     assert number.read_text() == "", "no process is named that has ended"
-    # The next start takes it over.
+    # The next start applies it.
     third = begin(file)
     assert number.read_text() == f"{third.pid}\n"
     assert third.stop() == 0
@@ -164,7 +164,7 @@ def test_a_pid_file_that_cannot_be_written_stops_the_start(begin, place, how):
     number = folder / "pid"
     who = ""
     if how == "root":
-        # What is there is no file of its own.
+        # The existing file is not its own.
         who = 'user = "nobody"\n'
         (folder / "other").write_text("precious")
         os.link(folder / "other", number)

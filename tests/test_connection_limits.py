@@ -1,4 +1,4 @@
-"""Limits of connections: how many there may be, of whom, and who gives way."""
+"""Limits of connections: total, per address, and which connection is closed for a new one."""
 
 import socket
 import time
@@ -40,7 +40,7 @@ def test_the_most_idle_connection_is_closed_for_a_new_one(serve, page, threads):
     for _ in range(15):
         connections.append(server.connect())
         assert request_a(connections[-1]) == 200
-    # Deadlines are counted in ticks of 100 ms: what was used a tick later is less idle.
+    # Deadlines have a resolution of 100 ms: a connection that was used a tick later is less idle.
     time.sleep(0.25)
     for connection in connections[5:]:
         assert request_a(connection) == 200
@@ -73,7 +73,7 @@ def test_no_connection_is_closed_while_none_waits(serve, page, threads):
         f'[[listen]]\naddress = "127.0.0.1:0"\n[[site]]\nroot = "{page.parent}"\n'
     )
     held = [server.connect() for _ in range(10)]
-    # Longer than idle connections are looked for while somebody waits.
+    # Longer than the server searches for idle connections while one waits.
     end = time.monotonic() + 0.5
     while time.monotonic() < end:
         assert [request_a(connection) for connection in held] == [200] * 10
@@ -101,7 +101,7 @@ def test_new_connections_do_not_replace_each_other(serve, page):
     busy = [server.connect() for _ in range(4)]
     for connection in busy:
         connection.sendall(b"GET /a HTTP/1.1\r\n")
-    # They are all there before the first of them asks.
+    # All are open before the first of them sends a request.
     new = [server.connect() for _ in range(20)]
     assert [request_a(new) for new in new] == [200] * 20
 
@@ -118,12 +118,12 @@ def test_an_idle_http2_connection_gives_way_in_order(serve, page):
             assert request_a(held[-1]) == 200
             return is_closed(client.socket) or any(kind == GOAWAY for kind, *_ in pending(client))
 
-        # It counts as idle when it has let go of what is only for speed, after a second.
+        # It counts as idle when it has released its buffers, after a second.
         wait_until(closed, "the end of the HTTP/2 connection")
 
 
 def pending(client):
-    """The frames that have come, without waiting for more."""
+    """The frames that have arrived, without waiting for more."""
     frames = []
     client.socket.settimeout(0.02)
     try:

@@ -1,4 +1,4 @@
-"""Connections: how they are kept, refused, timed and ended, byte for byte."""
+"""Connections: persistence, rejection, timeouts and the end, byte for byte."""
 
 import http.client
 import re
@@ -34,7 +34,7 @@ def test_pipelined_responses_are_sent_in_order_and_in_one_write(serve, site, pag
         for n in range(50):
             status, _, body, rest = read_response(connection, rest)
             assert (status, body) == (200, b"file %d" % n)
-        # Warm now: all answers are there, so that they come as one.
+        # Now cached: all responses are ready, so that they arrive together.
         connection.sendall(GET * 10)
         wait_until(lambda: len(connection.recv(1 << 20, socket.MSG_PEEK)) > 10_000, "ten answers")
         assert len(connection.recv(1 << 20)) > 10_000
@@ -94,7 +94,7 @@ def test_a_connection_has_a_most_of_requests(serve, page):
 )
 def test_errors_have_their_status_and_arrive_whole(serve, page, request_text, status):
     server = serve(more='[[site.route]]\npath = "/sink"\nrespond = { body = "taken" }\n')
-    # A client that goes on sending must not lose the answer to a reset.
+    # A client that still sends must not lose the response to a reset.
     with server.connect() as connection:
         connection.sendall(request_text + b"x" * 100_000 if status in (400, 413, 431) else request_text)
         got, fields, body, _ = read_response(connection)
@@ -132,7 +132,7 @@ def test_bodies_are_read_before_the_response_and_bounded(serve, page):
         status, _, body, rest = read_response(connection)
         assert (status, body) == (200, b"taken")
         assert read_response(connection, rest)[0] == 200
-        # A file has no use for a body: the final answer comes at once, and ends the connection.
+        # A file needs no body: the final response is sent at once, and ends the connection.
         connection.sendall(b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
         status, fields, _, _ = read_response(connection)
         assert (status, fields["connection"]) == (405, "close")
@@ -150,7 +150,7 @@ def test_bodies_are_read_before_the_response_and_bounded(serve, page):
 
 @pytest.mark.serial
 def test_no_response_waits_for_a_delayed_acknowledgement(serve, site, page):
-    """The 200 ms of thttpd 2.00 and the 110 ms of a POST in two segments cannot come back."""
+    """The 200 ms of thttpd 2.00 and the 110 ms of a POST in two segments do not occur."""
     write(site / "big", b"y" * 100_000)
     write(site / "huge", b"z" * 600_000)
     server = serve(more=SINK)
@@ -197,7 +197,7 @@ def test_timeouts_end_slow_connections(serve, page):
             data = read_all(connection)
             assert time.monotonic() - began > 0.2
             assert (data[9:12] == status) if status else data == b""
-    # A head that comes byte by byte has the same limit as one that does not come.
+    # A head that arrives byte by byte has the same limit as one that does not arrive.
     with server.connect() as connection:
         with pytest.raises(OSError):
             for byte in (b"GET /a HTTP/1.1\r\nX: " + b"a" * 1000):
@@ -219,7 +219,7 @@ def test_a_client_that_reads_nothing_is_dropped(serve, site):
 
 @pytest.mark.parametrize(("stopped", "confined"), [(False, ""), (True, ""), (False, "seccomp = true\n")])
 def test_a_client_that_reads_slowly_is_kept(serve, site, stopped, confined):
-    """The kernel, which took a megabyte ahead of it, tells of room only when half of that is gone."""
+    """The kernel, which has buffered a megabyte, reports room only when half of that is sent."""
     write(site / "huge", b"z" * 30_000_000)
     server = serve(server=confined + '[server.http1]\nsend_timeout = "1s"')
     with socket.socket() as connection:
@@ -271,7 +271,7 @@ def queued(server):
 
 @pytest.mark.parametrize(("others", "most"), [(0, 1280), (256, 256)])
 def test_the_kernel_holds_little_for_a_client_that_reads_slowly(serve, site, page, others, most):
-    """Left to itself it takes megabytes for each, whatever the client has room for."""
+    """By default it buffers megabytes per connection, independent of the client's window."""
     with open(site / "big", "wb") as file:
         file.truncate(64 << 20)
     server = serve()

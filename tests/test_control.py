@@ -89,10 +89,10 @@ def test_the_admin_socket_has_reports_and_commands(serve, site, tmp_path, admin)
     assert server.get("/config")[0] == 404, "and it is not on the sites"
     assert fetch(admin, "/reload")[0] == 405
     assert fetch(admin, "/reopen", "POST")[0] == 200
-    # Whoever has all places cannot keep the administrator out.
+    # A client with all connections cannot lock out the administrator.
     held = [server.connect() for _ in range(3)]
     for connection in held:
-        # Those who wait for nothing would have to give way.
+        # Idle connections would be closed.
         connection.sendall(b"GET /a HTTP/1.1\r\n")
     assert run("reload", "--admin", str(admin))[0] == 0
     for connection in held:
@@ -116,7 +116,7 @@ class Site:
         self.server = serve(text=self.head + text)
 
     def reload(self, text, fine=True):
-        """Has the server go by `text`; what it said."""
+        """Makes the server reload `text`. Returns its output."""
         self.file.write_text(self.head + text)
         code, out, error = run("reload", "--admin", str(self.admin))
         assert (code == 0) == fine, (out, error, self.server.log)
@@ -153,7 +153,7 @@ def test_a_reload_applies_to_open_connections(serve, site, tmp_path, admin):
         here.reload(site_text(site))
         assert response() == (200, None, b"one")
         wait_until(lambda: log.exists() and '"GET /a' in log.read_text(), "the line in the new log")
-        # Whatever is wrong, the running configuration stays in force.
+        # After any error, the running configuration stays in force.
         for text, reason in [
             (site_text(site, "listin = true"), "did you mean"),
             (site_text(tmp_path / "none"), "No such file"),
@@ -281,7 +281,7 @@ def test_check_diff_lists_what_a_reload_would_change(serve, site, tmp_path, admi
         "site      c.example is added, with 0 routes",
         "scripts   default /app/* (wsgi) begin anew; those of before finish what they do",
     ]
-    # The same as what a reload then does, and nothing is left to change.
+    # The reload then makes the same changes, and no difference is left.
     output = run("reload", "--admin", str(admin))[1]
     assert "0 of 3 sites unchanged" in output and "third.sock" in output and "only: server.threads" in output
     late = "setting   server.threads: differs from what is in force since the start; in force after a restart only"
@@ -290,7 +290,7 @@ def test_check_diff_lists_what_a_reload_would_change(serve, site, tmp_path, admi
     old.write_text(here.head + site_text(site))
     reported = diff(str(old))
     assert "scripts   default /app/* (wsgi) are added" in reported and "site      b.example is added, with 0 routes" in reported
-    # What is wrong is told instead.
+    # Errors are reported instead.
     here.file.write_text("[")
     code, out, error = run("check", "-c", str(here.file), "--diff", "--admin", str(admin))
     assert code == 1 and not out and "dunlin-0.toml:1:" in error
@@ -354,7 +354,7 @@ def test_limits_go_on_where_they_did_not_change(serve, site, tmp_path, admin):
         assert b"200 OK" in read_all(connection)
         connection.close()
     assert throttle()["served"] == 3
-    # Another limit begins anew; the other one stays as it is.
+    # A changed limit starts again; the other one is kept.
     here.reload(text("two", limit="4/h"))
     assert [fetch() for _ in range(5)] == [200, 200, 200, 200, 429]
     assert throttle()["served"] == 3

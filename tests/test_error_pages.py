@@ -1,4 +1,4 @@
-"""Errors and redirects of the server's own: their fields, their pages, and what the log says."""
+"""Errors and redirects of the server: fields, pages and log messages."""
 
 import httpx
 import pytest
@@ -196,7 +196,7 @@ def test_an_error_page_can_be_a_script(pages, version):
     with httpx.Client(http1=version == "HTTP/1.1", http2=version == "HTTP/2", base_url=pages.url) as client:
         for path in ("/none", "/files/none", "/none.php", "/files/a%20b"):
             for method in ("GET", "POST"):
-                # A page is made anew for each request, whatever its conditions are.
+                # A page is generated for each request, independent of its conditions.
                 response = client.request(method, path + "?a=b", headers={"If-None-Match": "*"}, content=b"x" * (method == "POST"))
                 if method == "POST" and path.startswith("/files"):
                     assert (response.status_code, response.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
@@ -208,7 +208,7 @@ def test_an_error_page_can_be_a_script(pages, version):
                 assert reported["REQUEST_METHOD"] == "GET" and reported["SCRIPT_NAME"] == "/err.php"
         response = client.request("HEAD", "/none")
         assert response.status_code == 404 and response.headers["x-page"] == "made" and not response.content
-        # A script may say another status.
+        # A script may set another status.
         assert client.get("/denied").status_code == 410
         assert client.get("/law").status_code == 404
         response = client.get("/run/broken")

@@ -1,4 +1,4 @@
-"""Workers that stay: FastCGI with PHP, Perl, C and hand-made ones, their pool and its failures."""
+"""Persistent workers: FastCGI with PHP, Perl, C and stubs, their pool and its failures."""
 
 import hashlib
 import json
@@ -92,7 +92,7 @@ def test_php_gets_the_variables_of_a_cgi_program(fastcgi, site, tmp_path):
         assert status == 200, one.log
         reported.append(json.loads(response))
     seen, wanted = reported[0], reported[1]["env"]
-    # PHP's own, and what its worker was started with.
+    # PHP's own variables, and those that its worker was started with.
     for name in ("FCGI_ROLE", "PHP_SELF", "REQUEST_TIME", "REQUEST_TIME_FLOAT", "PATH", "argv", "argc"):
         seen.pop(name, None)
         wanted.pop(name, None)
@@ -451,7 +451,7 @@ def test_cs_library_serves_and_its_failures_are_seen(serve, program_in_c):
 
 @pytest.fixture
 def fpm(tmp_path, site):
-    """Starts php-fpm: `fpm(children)` gives the path of its socket."""
+    """Starts php-fpm: `fpm(children)` returns the path of its socket."""
     assert PHP_FPM, "php-fpm is missing"
     running = []
 
@@ -609,7 +609,7 @@ def test_an_invalid_response_is_logged(serve, tmp_path, response, status, report
 
 
 def test_only_repeatable_requests_go_to_another_worker(serve, tmp_path):
-    """The first worker reads the request and closes; the second answers."""
+    """The first worker reads the request and closes; the second one responds."""
 
     class Lost(StubWorker):
         def serve(self, connection):

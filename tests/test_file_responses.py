@@ -23,7 +23,7 @@ def test_a_date_field_with_two_lines_is_ignored(serve, site, cache):
         ([f"If-Unmodified-Since: {PAST}", f"If-Unmodified-Since: {PAST}"], 200),
         (["Range: bytes=0-1", f"If-Range: {date}"], 206),
         (["Range: bytes=0-1", f"If-Range: {date}", f"If-Range: {date}"], 200),
-        # RFC 9110 makes no exception for a date that is still to come.
+        # RFC 9110 makes no exception for a date in the future.
         (["If-Modified-Since: Sat, 06 Nov 2094 08:49:37 GMT"], 304),
     ]:
         assert server.get("/a.txt", *fields)[0] == expected, fields

@@ -1,4 +1,4 @@
-"""Directories, symlinks and mounts on the way to files and scripts that come to lead elsewhere."""
+"""Changed directories, symlinks and mounts on the paths of files and scripts."""
 
 import os
 import subprocess

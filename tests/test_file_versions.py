@@ -24,7 +24,7 @@ def seconds(date):
 
 
 def put(path, content, modified=OLD):
-    """Writes in place and sets the time of modification back."""
+    """Writes in place and restores the time of modification."""
     path.parent.mkdir(parents=True, exist_ok=True)
     flags = os.O_RDWR | os.O_CREAT
     file = os.open(path, flags, 0o644)
@@ -251,7 +251,7 @@ def test_no_date_is_later_than_the_response(serve, site, options, ahead):
     date = fields["last-modified"]
     assert seconds(date) <= seconds(fields["date"])
     assert server.get("/a", f"If-Modified-Since: {date}")[0] == 304
-    # The tag need not wait until that date has come.
+    # The tag does not wait for that date.
     tag = strong(server, "/a")[1]["etag"]
     assert server.get("/a", "Range: bytes=0-1", f"If-Range: {tag}")[0] == 206
 

@@ -30,7 +30,7 @@ def test_a_file_has_the_fields_that_caching_needs(serve, site):
 
 def test_a_young_file_has_a_weak_tag_that_becomes_strong(serve, site):
     (site / "young").write_bytes(b"1")
-    # Whole seconds: a file system whose clock has no finer grain.
+    # Whole seconds: a file system with a resolution of one second.
     now = int(time.time())
     os.utime(site / "young", (now, now))
     server = serve()

@@ -47,7 +47,7 @@ def test_an_unfinished_body_has_no_second_response(serve, site, page, chunked):
         framing = "Transfer-Encoding: chunked" if chunked else "Content-Length: 100"
         body = b"5\r\nhel" if chunked else b"hel"
         head = f"{method} {path} HTTP/1.1\r\nHost: x\r\n{framing}\r\n\r\n".encode()
-        # The server ends the connection, which says whether there is a second response.
+        # The server ends the connection, which shows that there is no second response.
         data = server.exchange(head + body)
         assert statuses(data) == [status], (method, path)
         # A body that is wrong after the response is no reason for another one either.
@@ -185,12 +185,12 @@ def test_expectations_mean_the_same_in_every_version(serve, page, fetch):
         (["100-continue, tea"], b"hello", True, [417]),
         (["100-continue=1"], b"hello", True, [417]),
         (["tea"], b"", False, [417]),
-        # There is nothing to be asked for.
+        # There is no body to wait for.
         (["100-continue"], b"", True, [200]),
         (["100-continue"], b"", False, [200]),
     ]:
         assert fetch(server, "/sink", expect, body, length) == responses, expect
-    # What needs no body, or must not have this one, has its final response at once.
+    # A request whose body is not needed, or too large, gets its final response at once.
     assert fetch(server, "/a", ["100-continue"], b"hello")[0] == 405
     assert fetch(server, "/sink", ["100-continue"], b"x" * 100_001)[0] == 413
 

@@ -1,4 +1,4 @@
-"""Forward authentication: what the endpoint gets, and what of its response counts."""
+"""Forward authentication: requests to the endpoint, and the use of its responses."""
 
 import re
 import socket
@@ -21,7 +21,7 @@ ALWAYS = {
 
 
 class Endpoint:
-    """Another server: keeps the requests that it gets, and responds with the bytes that it is given. Each connection serves one request."""
+    """Another server: records requests, and responds with given bytes. Each connection serves one request."""
 
     def __init__(self, response=b"HTTP/1.1 204 No Content\r\n\r\n", tls=None):
         self.response, self.requests, self.tls = response, [], tls
@@ -94,7 +94,7 @@ def test_the_configuration_names_the_fields_that_the_endpoint_gets(serve, site, 
     assert server.get("/x.txt", *fields)[0] == 200
     assert {name.lower() for name in endpoint.names()} == ALWAYS | {"x-token", "cookie"}
     assert endpoint.value("X-Token") == "1, 3" and endpoint.value("Cookie") == "a=b; c=d"
-    # What the client's own connection is said to have stays there.
+    # Fields about the client's own connection are not forwarded.
     assert server.get("/x.txt", "Connection: X-Token", "X-Token: 1", "Cookie: a=b")[0] == 200
     assert endpoint.value("X-Token") is None and endpoint.value("Cookie") == "a=b"
     client = Client(server)

@@ -7,7 +7,7 @@ import pytest
 from support.files import write
 from support.server import DUNLIN
 
-# Fields by which proxies name clients. Of these scripts get only what a trusted proxy sets.
+# Fields by which proxies name clients. Scripts get only those of a trusted proxy.
 OTHERS = [
     "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port", "X-Forwarded-Prefix",
     "X-Forwarded-Server", "X-Forwarded-Ssl", "X-Forwarded-User", "X-Forwarded-Uri", "X-Forwarded", "Forwarded",
@@ -100,7 +100,7 @@ def test_a_client_behind_a_proxy_cannot_choose_its_address_by_another_field(envi
         (["for=_hidden;proto=https"], "127.0.0.1", False),
         (["proto=https"], "127.0.0.1", False),
         (['for="192.0.2.9'], "127.0.0.1", False),
-        # What a client sends before its proxy's element changes nothing.
+        # Elements that a client sends before its proxy's have no effect.
         (['for="x, for=192.0.2.9'], "192.0.2.9", False),
         (["for=7.7.7.7;for=6.6.6.6, for=192.0.2.9"], "192.0.2.9", False),
     ],

@@ -82,7 +82,7 @@ def test_files_are_the_same_as_over_http_1(serve, files):
         ("/small", ["If-Match: \"x\""]),
     ]:
         for method in ["GET", "HEAD"]:
-            # The second time it comes from the cache.
+            # From the second time on, it comes from the cache.
             for _ in range(2):
                 status, expected, body = server.get(path, *fields, method=method)
                 arguments = [argument for field in fields for argument in ("-H", field)]
@@ -209,7 +209,7 @@ def test_a_reset_ends_the_script(cgi):
         assert children(server)
         client.send(frame(RST_STREAM, 0, 1, struct.pack(">I", CANCEL)))
         none_left(server)
-        # The connection goes on.
+        # The connection continues.
         client.send(frame(PING, 0, 0, b"12345678"))
         client.read_until(lambda kind, flags, _, payload: (kind, flags, payload) == (PING, ACK, b"12345678"))
 
@@ -226,7 +226,7 @@ def test_a_closed_window_holds_the_script_and_not_the_memory(cgi, tmp_path):
         client.send(request(1, "/cgi-bin/much"))
         frames = client.read_until(lambda kind, *_: kind == DATA)
         assert len(frames[-1][3]) == 100
-        # It stands still after what pipe, stream and frame hold.
+        # It stops when pipe, stream and frame are full.
         def still():
             before = count.read_text()
             client.send(frame(PING, 0, 0, b"12345678"))
@@ -254,7 +254,7 @@ def test_uploads_are_held_by_a_slow_script(cgi, tmp_path):
             client.send(frame(DATA, 0, 1, bytes(size)))
             window, sent = window - size, sent + size
         client.send(frame(PING, 0, 0, b"12345678"))
-        # What the script's pipe has taken is given back at once, perhaps before the answer.
+        # The window for the bytes in the script's pipe is restored at once, perhaps before the response.
         unread = client.read_until(lambda kind, *_: kind == PING)
         gate.write_text("go\n")
         while sent < left:
@@ -274,7 +274,7 @@ def test_the_more_urgent_comes_first(serve, files):
         client.send(request(1, "/64k") + request(3, "/64k", "GET", ("priority", "u=5")))
         client.send(request(5, "/64k", "GET", ("priority", "u=0")) + request(7, "/64k"))
         client.send(frame(PRIORITY_UPDATE, 0, 0, struct.pack(">I", 7) + b"u=1"))
-        # A file that is not known yet may be answered later than those who ask after it.
+        # The response for an uncached file may be later than those of later requests.
         begun = set()
         while len(begun) < 4:
             kind, _, stream, _ = client.read()
@@ -332,7 +332,7 @@ def test_a_client_that_reads_nothing_is_dropped(serve, files):
     with Client(server, [(INITIAL_WINDOW_SIZE, 1 << 30)]) as client:
         client.send(window_update(0, 1 << 30))
         client.send(b"".join(request(stream, "/big") for stream in range(1, 200, 2)))
-        # Nothing is read; the connection has to be gone all the same.
+        # Nothing is read; the connection must end nevertheless.
         def is_gone():
             try:
                 client.send(frame(PING, 0, 0, bytes(8)))
@@ -351,7 +351,7 @@ def test_a_graceful_stop_completes_requests_in_progress(cgi, tmp_path):
         client.send(request(1, "/cgi-bin/slow"))
         client.read_until(lambda kind, *_: kind == DATA)
         server.process.send_signal(signal.SIGTERM)
-        # First the announcement, and when the client has heard of it, the last stream.
+        # First the announcement, and when the client has acknowledged it, the last stream.
         for each in (client, idle):
             frames = each.read_until(lambda kind, *_: kind == PING)
             assert goaways(frames) == [(0x7FFFFFFF, 0, "")]

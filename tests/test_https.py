@@ -1,4 +1,4 @@
-"""What a site says by TLS and of it: clients' names, cipher suites, redirects, early data, sizes of records."""
+"""TLS of a site: client names, cipher suites, redirects, early data, sizes of records."""
 
 import os
 import socket
@@ -131,7 +131,7 @@ def test_early_data_is_processed_only_for_safe_requests(tls, tmp_path):
     hello = b"GET /hello.txt HTTP/1.1\r\nHost: localhost\r\n\r\n"
     response = early(server, tls.own[0], session, hello)
     assert b"HTTP/1.1 200" in response and b"\nhello\n" in response, response.decode()
-    # The same session once more is a replay: it is answered when it is asked again, after the handshake.
+    # The same session again is a replay: the request is processed when it is repeated after the handshake.
     last = b"GET /cgi-bin/env?again HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     response = early(server, tls.own[0], session, hello, last)
     assert b"Early data was rejected" in response and b"\nhello\n" not in response
@@ -183,7 +183,7 @@ class Records:
         first, body = len(self.lengths), b""
         while len(body.partition(b"\r\n\r\n")[2]) < size:
             body += self.run(self.tls.read, 1 << 16)
-        # The ticket comes in a record of its own.
+        # The ticket has a record of its own.
         return self.lengths[first + (1 if first < 8 and self.lengths[first] < 300 else 0) :]
 
 
@@ -196,6 +196,6 @@ def test_records_are_small_at_first_and_then_full(tls, site, size):
     assert max(lengths) > 16_384 and sum(length <= 1400 for length in lengths) <= 9, lengths[:20]
     again = client.get("/data.bin", size)
     assert max(again[:4]) > 16_384 and sum(length <= 1400 for length in again) <= 3, again[:20]
-    time.sleep(1.3)  # That is what idle means.
+    time.sleep(1.3)  # Then the connection is idle.
     lengths = client.get("/data.bin", size)
     assert all(length <= 1400 for length in lengths[:8]), lengths[:20]

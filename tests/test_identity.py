@@ -1,5 +1,5 @@
-"""By what a request to a script is known: its number and its trace, in the script, the logs and the answer;
-where its time went; and what those who write a script are shown of its failure."""
+"""The request ID and trace of a request to a script, in the script, the logs and the response;
+its phases; and the failures that `show_errors` shows."""
 
 import json
 import re
@@ -106,7 +106,7 @@ def test_a_failure_is_explained_only_with_show_errors(cgi, shown):
     assert bool(re.search(b"[0-9a-f]{32}", body)) == shown
     status, _, body = server.get("/cgi-bin/hangs")
     assert status == 504 and (b"waiting" in body) == shown
-    # What is not there is nobody's failure.
+    # A missing script is not a failure.
     assert b"cgi-bin/none" not in server.get("/cgi-bin/none")[2]
 
 
@@ -125,7 +125,7 @@ def test_lines_that_come_by_fastcgi_have_the_number_too(serve, site):
 
 APP = 'kind = "{kind}", application = "{application}", directory = "{folder}", processes = 1'
 WRITES = "#!/bin/sh\nread line < $CGIPLUSIN\necho 'broken <here>' >&2\nexit 3\n"
-# What fails under each kind whose processes stay: file, content, path, settings of the script, status.
+# A failing script for each persistent kind: file, content, path, settings of the script, status.
 FAILURES = {
     "wsgi": ("app.py", "def application(environ, start):\n    raise RuntimeError('broken <here>')\n", "/s/", APP, 500),
     "asgi": ("app.py", "async def application(scope, receive, send):\n    raise RuntimeError('broken <here>')\n", "/s/", APP, 500),

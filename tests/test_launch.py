@@ -58,7 +58,7 @@ def test_a_group_alone_can_be_given(cgi, reachable):
     server = cgi({"show.py": SHOW}, f'group = "{group.gr_name}"')
     reported = json.loads(server.get("/cgi-bin/show.py")[2])
     assert reported["uid"] == ["0"] * 4 and reported["gid"] == [str(group.gr_gid)] * 4 and reported["groups"] == []
-    # What it may not do, it cannot.
+    # Forbidden actions fail.
     server = cgi({"write.sh": "printf 'Content-Type: text/plain\\n\\n'; id -u; touch /root/x 2>&1; setpriv --reuid 0 id 2>&1"}, 'user = "nobody"')
     body = server.get("/cgi-bin/write.sh")[2].decode()
     assert body.startswith(f"{NOBODY.pw_uid}\n") and "Permission denied" in body
@@ -134,7 +134,7 @@ def test_workers_belong_to_the_user_of_their_route(serve, site, reachable, kind)
         assert (status, body.strip()) == (200, str(NOBODY.pw_uid).encode()), server.log
     assert len(workers(server)) == 1
     if kind == "wsgi":
-        # They can read what the host consists of.
+        # They can read the files of the host.
         with open(f"/proc/{next(iter(workers(server)))}/maps") as maps:
             assert "dunlin_wsgi.abi3.so" in maps.read()
 

@@ -1,4 +1,4 @@
-"""The load generator against real servers: what it counts, how it fails, what it refuses."""
+"""The load generator against real servers: counters, failures and rejected options."""
 
 import base64
 import contextlib
@@ -20,7 +20,7 @@ from support.waiting import wait_until
 
 
 def load(*arguments, code=0, **options):
-    """Runs a load that ends with `code`; its JSON where there is one."""
+    """Runs a load that ends with `code`. Returns its JSON, if any."""
     done = subprocess.run(
         [DUNLIN, "load", *map(str, arguments)], capture_output=True, text=True, timeout=120, **options
     )
@@ -286,8 +286,8 @@ def test_http2_counts_like_http1(serve, files, tmp_path):
 
 
 class Leaver:
-    """An HTTP/2 server by hand: on each connection it answers `answers` streams and then says that no
-    other one is served, which is not the last word on what is under way."""
+    """A handwritten HTTP/2 server: on each connection it responds to `responses` streams and then announces that no
+    other one is served, while some are in progress."""
 
     def __init__(self, responses, code=0):
         self.responses, self.code, self.served = responses, code, 0
@@ -304,7 +304,7 @@ class Leaver:
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client):
-        # A client that has what it wants leaves without reading the rest.
+        # A client that is done disconnects without reading the rest.
         with contextlib.suppress(OSError), client, client.makefile("rb") as read:
             if read.read(len(PREFACE)) != PREFACE:
                 return
@@ -318,7 +318,7 @@ class Leaver:
                 if stream < 2 * self.responses:
                     self._respond(client, stream)
                     continue
-                # The end is told while two requests are under way, one of which is answered after it.
+                # The shutdown is announced while two requests are in progress, one of which gets a response after it.
                 waiting.append(stream)
                 if len(waiting) == 2:
                     last = waiting[0] if self.responses else 0
@@ -335,7 +335,7 @@ def test_http2_requests_that_a_closing_server_did_not_process_are_sent_again():
     server = Leaver(10)
     o = outcome(server.url, "--http2", "--streams", 2, "-c", 1, "-d", "1s")
     assert o["errors"] == 0 and o["requests"] > 50 and set(o["status"]) == {"200"}, o["errors_by_kind"]
-    # The two requests in flight at the end of the time are answered or not.
+    # The two requests in flight at the end may get responses.
     assert server.served - 2 <= o["requests"] <= server.served
     assert o["connections"]["opened"] > 3 and o["requests"] / o["connections"]["opened"] <= 11
     count = outcome(server.url, "--http2", "--streams", 2, "-c", 1, "-n", 101)

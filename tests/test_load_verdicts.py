@@ -1,4 +1,4 @@
-"""What `dunlin load` reports of servers that stall, fall silent, or respond with errors."""
+"""Reports of `dunlin load` about servers that stall, fall silent, or respond with errors."""
 
 import json
 import socket
@@ -176,7 +176,7 @@ def test_short_runs_can_be_noisy(stub):
     began = time.monotonic()
 
     def uneven(connection, _):
-        # Two and a half of the client's intervals of 100 ms: wherever they begin, some are slow and some fast as a whole.
+        # 2.5 intervals of the client (100 ms): at any offset, some intervals are entirely slow and some entirely fast.
         if int((time.monotonic() - began) / 0.25) % 2:
             time.sleep(0.01)
         connection.sendall(RESPONSE)
@@ -187,7 +187,7 @@ def test_short_runs_can_be_noisy(stub):
 
 @pytest.mark.serial
 def test_the_rate_of_a_fast_server_is_found(serve, site):
-    """Lateness of the generator counts against the limit that was given, not against the response time."""
+    """The delay of the generator counts against the given limit, not against the response time."""
     (site / "a.txt").write_text("hello")
     server = serve()
     _, outcome = load(f"{server.url}/a.txt", "--find-rate", "--p99", "200ms", "--most", "4000", "-d", "1s", "-c", 16)

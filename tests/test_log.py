@@ -117,7 +117,7 @@ def test_a_dead_pipe_harms_nothing(site, tmp_path):
 
 
 def test_reverse_dns_never_delays_a_response():
-    """In a network namespace, where clients have addresses that name servers are asked for."""
+    """In a network namespace, where clients have addresses that are looked up."""
     inside = Path(__file__).parent / "namespace" / "dns_inside.py"
     script = "ip link set lo up && ip addr add 192.0.2.1/32 dev lo && exec \"$@\""
     pytest_command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(inside)]

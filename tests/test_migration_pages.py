@@ -1,4 +1,4 @@
-"""The book's pages for users of other servers: each of the configurations serves what the page says."""
+"""The book's pages for users of other servers: each configuration works as the page describes."""
 
 import re
 import stat
@@ -47,7 +47,7 @@ def page(serve, tmp_path):
     return start
 
 
-# What connects to PHP-FPM in the page has processes of the server's here.
+# Routes that connect to PHP-FPM in the page use processes of the server here.
 FPM = {'connect = "unix:/run/php/php8.2-fpm.sock"': 'command = ["php-cgi"]'}
 
 
@@ -88,7 +88,7 @@ def test_apache(page):
 def test_caddy(page):
     write(page.srv / "www" / "index.php", PHP)
     write(page.srv / "www" / "assets" / "a.css", b"a{}")
-    # Without an authority that can be reached the certificate stays away; what is served without TLS is tested.
+    # Without a reachable authority there is no certificate; the routes without TLS are tested.
     server = page("caddy", **FPM, **{
         '":443"': '"127.0.0.1:0"',
         'acme = { contact = "admin@example.com" }': 'acme = { directory = "https://127.0.0.1:1/", contact = "admin@example.com" }',
@@ -133,7 +133,7 @@ def test_wasd(page):
 
 @pytest.mark.parametrize("name", ["nginx", "apache", "caddy", "lighttpd", "thttpd", "wasd"])
 def test_the_tables_name_keys_that_exist(name):
-    """Every key in the second column of a table is one of the schema's, or a value or command that is known."""
+    """Every key in the second column of a table is in the schema, or a known value or command."""
     text = (ROOT / "docs" / "src" / f"from-{name}.md").read_text()
     schema = subprocess.check_output([DUNLIN, "check", "--schema"], text=True)
     keys = set(re.findall(r'"([a-z0-9_]+)": \{', schema)) | set(re.findall(r'"([a-z0-9_]+)"', schema))

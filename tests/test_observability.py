@@ -1,4 +1,4 @@
-"""What the server tells of itself: metrics, status, live requests, phases, traces, the error log."""
+"""Observability: metrics, status, live requests, phases, traces, the error log."""
 
 import json
 import re
@@ -84,7 +84,7 @@ def test_metrics_add_up_and_real_parsers_read_them(serve, site):
     assert found["process_open_fds", ()] > 5 and found["process_resident_memory_bytes", ()] > 1e6
     with server.connect(), server.connect():
         wait_until(lambda: total(metrics(server), "dunlin_connections", state="idle") >= 2, "two connections")
-    # The other form, for those who ask for it.
+    # The other format, on request.
     status, fields, body = server.get("/status/metrics", "Accept: application/openmetrics-text;version=1.0.0")
     assert status == 200 and fields["content-type"].startswith("application/openmetrics-text")
     assert total(samples(body.decode(), openmetrics), name, http_response_status_code="200", **files) == 8
@@ -141,7 +141,7 @@ class Watch:
 
 
 def watched(server, count):
-    """Waits until so many watch: each has a request that goes on."""
+    """Waits for a number of subscribers: each has a request in progress."""
     def waiting():
         report = json.loads(server.get("/status/status.json")[2])
         return dict(report["connections"]["open"])["handler"] >= count
@@ -223,7 +223,7 @@ def test_secrets_in_fields_are_not_watched(serve, site, protocol):
 
 
 def broken_off(server, url, protocol):
-    """Asks for something, and leaves with its first bytes."""
+    """Sends a request, and disconnects after the first bytes of the response."""
     client = subprocess.Popen(["curl", "-sN", protocol, f"{server.url}{url}"], stdout=subprocess.PIPE)
     assert client.stdout.read(1)
     client.kill()
@@ -245,7 +245,7 @@ def test_aborted_responses_are_errors(serve, site, tmp_path):
     shown = Watch(server, "-n", "7", "--level", "errors")
     watched(server, 2)
     for protocol in ("--http1.1", "--http2-prior-knowledge"):
-        # What comes to its end is no error.
+        # A complete response is no error.
         for path in ("/a.txt", "/big?head"):
             done = subprocess.run(["curl", "-s", protocol, *(["-I"] if "head" in path else []), server.url + path], capture_output=True)
             assert done.returncode == 0
@@ -275,12 +275,12 @@ def test_requests_whose_client_disconnects_are_recorded(serve, site, tmp_path):
     )
     reported = Watch(server, "-n", "3", "--json", "--level", "errors")
     watched(server, 1)
-    # The answer waits for the rest of the request's body.
+    # The response waits for the rest of the request's body.
     with server.connect() as connection:
         connection.sendall(b"POST /fixed HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc")
     with Client(server) as client:
         client.send(request(1, "/fixed", "POST", ended=False) + frame(DATA, 0, 1, b"abc"))
-    # The connection ends because of what is wrong about it.
+    # The connection ends because of the error.
     with Client(server) as client:
         client.send(request(1, "/big"))
         client.read_until(lambda kind, _, of, __: (kind, of) == (DATA, 1))
@@ -313,7 +313,7 @@ def test_a_slow_subscriber_loses_lines_and_delays_no_request(serve, site):
                 for _ in range(100):
                     status, _, _, rest = read_response(connection, rest)
                     assert status == 200
-        # Now it reads: what was kept, and how many were not.
+        # Now it reads: the buffered lines, and the number of lost ones.
         seen, lost, kept = b"", 0, 0
         while kept + lost < sent:
             part = watcher.recv(1 << 16)
@@ -351,7 +351,7 @@ def test_the_admin_socket_has_the_same_status_without_a_route(serve, site, tmp_p
     curl = ["curl", "-s", "--unix-socket", str(socket), "http://x/metrics"]
     found = samples(subprocess.run(curl, capture_output=True, text=True).stdout)
     assert total(found, "http_server_request_duration_seconds_count", http_response_status_code="200") > 0
-    # What was counted stays when the configuration is read anew.
+    # The counters survive a reload.
     before = total(found, "http_server_request_duration_seconds_count", http_route="", dunlin_site="default")
     assert subprocess.run([DUNLIN, "reload", *arguments], capture_output=True).returncode == 0
     found = samples(subprocess.run(curl, capture_output=True, text=True).stdout)
@@ -459,7 +459,7 @@ def test_top_has_a_piece_of_everything_on_a_small_terminal(serve, site, tmp_path
     assert re.search(r"┌Scripts─+┐\n│/", text), text
     assert re.search(r"┌Routes[^┐]*┐\n│ +req/s.*\n│default ", text), text
     assert re.search(r"┌Clients─+┐\n│ +req/s.*\n│127\.0\.0\.1 ", text), text
-    # What there is no room for is not passed over in silence.
+    # Omitted lines are announced.
     assert "call" not in text
     assert [server.get("/b")[0] for _ in range(2)] == [404, 429]
     wait_until(lambda: "limits or certificates: see --once" in screen(), "the hint")
@@ -471,7 +471,7 @@ def test_top_has_a_piece_of_everything_on_a_small_terminal(serve, site, tmp_path
 def test_watch_shows_requests_on_a_terminal_until_it_is_interrupted(serve, site, tmp_path, terminal):
     write(site / "a.txt", "x" * 1000)
     server = serve(more=STATUS)
-    # A shell that stays tells how the command ended.
+    # A shell that remains prints the exit status of the command.
     shell = (
         'trap : INT; "$0" watch --level phases --admin "$1/status/" "path!~status"; echo "ended with $?"; '
         'while [ ! -e "$2" ]; do sleep 0.02; done'
@@ -509,7 +509,7 @@ def test_phases_are_in_the_log_and_in_server_timing(serve, site, tmp_path):
     assert server.get("/a.txt", "Range: bytes=0-0")[1]["server-timing"]
     with server.connect() as connection:
         connection.sendall(b"GET /a.txt HT")
-        time.sleep(0.2)  # What is measured is a time.
+        time.sleep(0.2)  # The value is a duration.
         connection.sendall(b"TP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         while connection.recv(1 << 16):
             pass
@@ -537,7 +537,7 @@ def test_every_request_has_its_phases_even_from_the_cache(serve, site, tmp_path)
     assert [list(entry["phases"]) for entry in entries] == [["idle_us", *every], *[every] * 4]
     assert [entry["cache"] for entry in entries] == ["miss", "hit", "hit", "-", "hit"]
     assert entries[3]["phases"]["handler_us"] > 190_000 and entries[3]["phases"]["route_us"] < 100_000
-    # What comes behind a slow request on its connection waits for its turn.
+    # A request after a slow one on the same connection waits.
     behind = entries[4]["phases"]
     assert behind["route_us"] > 190_000 and behind["handler_us"] < 100_000
 

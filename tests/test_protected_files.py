@@ -143,7 +143,7 @@ def test_the_configuration_here_is_used_without_a_directory_and_never_with_one(b
     status, fields, _ = plain.get("/page.html")
     assert status == 200 and "x-by" not in fields
     assert plain.get("/dunlin.toml")[0] == 404
-    # One that comes later is not sent either.
+    # A later one is not sent either.
     empty = tmp_path / "empty"
     empty.mkdir()
     third = begin("--listen", "127.0.0.1:0", cwd=empty)

@@ -25,7 +25,7 @@ GET = b"GET /who HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 @pytest.fixture
 def proxied(serve, site, tmp_path):
-    """Starts a server behind a proxy with a script that says who the client is."""
+    """Starts a server behind a proxy with a script that prints the client's address."""
     script = write(site / "who", '#!/bin/sh\nprintf "Content-Type: text/plain\\n\\n$REMOTE_ADDR $REMOTE_PORT"\n')
     script.chmod(0o755)
 

@@ -1,4 +1,4 @@
-"""PSGI applications: what they are told, what becomes of what they say, their processes."""
+"""PSGI applications: environment, responses, processes."""
 
 import json
 import os
@@ -82,7 +82,7 @@ def test_failures_are_logged_and_visible_to_the_client(psgi):
     for reason in ("on purpose", "gave no answer", "a line break", "beyond a byte"):
         server.logged(reason)
     assert not read_until_cut(server, "/app/fails_late").endswith(b"0\r\n\r\n")
-    # It is small enough to be held back until its end, which is none.
+    # It is small enough to be buffered until its end, which never comes.
     assert server.get("/app/unfinished")[0] == 502
     server.logged("late on purpose")
     assert server.get("/app/says")[2] == b"ok"

@@ -67,12 +67,12 @@ class Application:
     def write(self, version=None):
         """Writes the application; without a version one that cannot be loaded."""
         text = self.bad if version is None else self.good.replace("VERSION", version)
-        # As a deployment does it: a new file takes the place of the old one.
+        # Like a deployment: a new file replaces the old one.
         new = self.directory / "new"
         new.write_text(text)
         new.chmod(0o755)
         new.rename(self.directory / self.name)
-        # What Python has compiled goes by the second.
+        # Python's compiled files have a resolution of one second.
         shutil.rmtree(self.directory / "__pycache__", ignore_errors=True)
 
     def route(self, more="", path="/app/*"):
@@ -99,7 +99,7 @@ def reload(server, tmp_path, *words, code=0):
 
 
 def version_and_pid(server, path="/app/"):
-    """The version and the process that answer."""
+    """The version and the process that respond."""
     status, _, body = server.get(path)
     assert status == 200, server.log
     version, pid = body.split()

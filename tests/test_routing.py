@@ -1,4 +1,4 @@
-"""`try`, mounts and redirects: which route responds in the end, and to what."""
+"""`try`, mounts and redirects: the route that responds, and its request."""
 
 import json
 import subprocess

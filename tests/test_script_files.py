@@ -1,5 +1,5 @@
-"""Which file a path runs: one program for a prefix, scripts by extension, index programs, and what the log says
-when none can be run."""
+"""Script lookup: one program for a prefix, scripts by extension, index programs, and log messages
+about scripts that cannot run."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What every kind of script has in common: its signals, responses without content, idle connections."""
+"""Behaviour of every kind of script: signals, responses without content, idle connections."""
 
 import signal
 import socket

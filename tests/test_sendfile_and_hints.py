@@ -1,5 +1,5 @@
-"""What scripts only name to be sent: X-Accel-Redirect and X-Sendfile; and what is sent before an answer:
-Early Hints."""
+"""Files that scripts name for sending (X-Accel-Redirect, X-Sendfile), and interim responses
+(Early Hints)."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def application(environ, start_response):
 
 @pytest.fixture(params=["cgi", "warm", "wsgi"])
 def naming(request, serve, site, tmp_path):
-    """A server with a script at /s that says the fields that it is told to."""
+    """A server with a script at /s that sends the given fields."""
     kind = request.param
     folder = tmp_path / "scripts"
     folder.mkdir()
@@ -160,10 +160,10 @@ def test_early_hints_precede_the_response(cgi, tmp_path):
         status, fields, body = parse(read_all(connection))
     assert (status, fields["x-own"], body) == (200, "1", b"hello")
     assert "link" not in fields
-    # A client of HTTP/1.0 would take the first for the answer.
+    # A client of HTTP/1.0 would take the interim response for the final one.
     response = server.exchange(f"GET /cgi-bin/hints?{go} HTTP/1.0\r\nHost: x\r\n\r\n".encode())
     assert response.startswith(b"HTTP/1.1 200 OK\r\n") and b"103" not in response
-    # Nor is a request hinted at that is no navigation; the script's own are its own affair.
+    # Only GET and HEAD get the hints of the route; a script may send its own.
     response = server.exchange(
         f"POST /cgi-bin/hints?{go} HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx".encode()
     )

@@ -21,7 +21,7 @@ PHP = f"<?php // {SECRET}\necho 'ran ', $_SERVER['REQUEST_METHOD'], ' ', $_SERVE
 
 
 def fetch(server, path):
-    """The path by every kind of request, several times, so that caches come into it: statuses and bodies."""
+    """Requests the path in every way, several times, so that caches are used: statuses and bodies."""
     responses = set()
     for _ in range(3):
         responses.add(server.get(path)[::2])

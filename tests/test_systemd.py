@@ -1,4 +1,4 @@
-"""The service manager: sockets that it opens, what it is told, its watchdog. The tests play its part."""
+"""The service manager: its sockets, notifications and watchdog. The tests take its role."""
 
 import os
 import re
@@ -63,7 +63,7 @@ def test_the_manager_is_notified_of_start_reload_and_stop(manager, tmp_path, sit
         assert message.keys() == {"RELOADING", "MONOTONIC_USEC"} and message["RELOADING"] == "1"
         assert before <= int(message["MONOTONIC_USEC"]) <= after
         assert manager.next() == {"READY": "1"}
-    # Also when the new configuration is bad: the running configuration stays in force.
+    # Also after an error in the new configuration: the running configuration stays in force.
     (tmp_path / "dunlin.toml").write_text("[")
     process.send_signal(signal.SIGHUP)
     assert [manager.next().keys() >= {"RELOADING"}, manager.next()] == [True, {"READY": "1"}]
@@ -89,7 +89,7 @@ def test_sockets_are_taken_where_a_listener_has_their_address(manager, tmp_path,
     unix.bind(str(path))
     unix.listen()
     stranger = socket.create_server(("127.0.0.1", 0))
-    # Who comes before the server is there waits for it.
+    # A connection before the start of the server waits.
     early = socket.create_connection(("127.0.0.1", port))
     file = configuration(tmp_path, site, f"127.0.0.1:{port}", f"unix:{path}")
     process = manager.start(file, tcp, unix, stranger, names=["web", "local", "other"])
@@ -183,7 +183,7 @@ def test_the_watchdog_is_notified_while_every_worker_responds(tmp_path, site, ki
         assert {"READY": "1"} in manager.messages
         gaps = [b - a for a, b in zip(times, times[1:])]
         assert max(gaps) < 0.4 and sum(gaps) > 0.5, gaps
-        # A process that does nothing any more says nothing either.
+        # A stopped process sends no notification.
         process.send_signal(signal.SIGSTOP)
         manager.socket.settimeout(1)
         with pytest.raises(TimeoutError):
@@ -235,7 +235,7 @@ def test_the_manager_follows_an_upgrade(manager, tmp_path, site):
 
 
 def chapter():
-    """What the book says of systemd: files by their names."""
+    """The files in the book's chapter about systemd, by name."""
     text = (ROOT / "docs" / "src" / "running.md").read_text().split("## systemd\n")[1]
     files = re.findall(r"`/\S+/([a-z.]+)` [^`]*:\n\n```\w+\n(.*?)```", text, re.S)
     assert [name for name, _ in files] == ["dunlin.socket", "dunlin.service", "dunlin.toml"]
@@ -263,7 +263,7 @@ def test_the_units_of_the_book_match_the_configuration():
     paths = dict(re.findall(r'^(admin|access_log) = "(.*)"$', text, re.M))
     assert paths["admin"] == f"/run/{settings('dunlin.service', 'RuntimeDirectory')[0]}/admin.sock"
     assert paths["access_log"] == f"/var/log/{settings('dunlin.service', 'LogsDirectory')[0]}/access.log"
-    # Where ACME keeps what it obtains when the configuration does not say.
+    # The default directory of ACME.
     state = f"/var/lib/{settings('dunlin.service', 'StateDirectory')[0]}"
     assert "acme" in text and "state" not in text
     assert f"`{state}` when absent" in (ROOT / "docs" / "src" / "configuration.md").read_text()

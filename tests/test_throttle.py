@@ -22,7 +22,7 @@ MEGA = 1 << 20
 
 
 def receive(connection, path, seconds, receive_size=1 << 16):
-    """Bytes of the body that come in so long, and when each part came."""
+    """Bytes of the body that arrive within a time, and the arrival of each part."""
     connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     start = time.monotonic()
     parts, head = [], b""
@@ -47,7 +47,7 @@ def total(parts):
 
 
 def most_within(parts, span):
-    """The most bytes that came within any stretch of that many seconds."""
+    """The most bytes that arrived within any interval of that length."""
     most = 0
     for at, (begin, _) in enumerate(parts):
         most = max(most, sum(size for moment, size in parts[at:] if moment < begin + span))
@@ -93,7 +93,7 @@ def test_a_connection_has_its_own_rate_over_all_its_responses(serve, big):
             thread.join()
         for parts in results.values():
             assert total(parts) == pytest.approx(200_000, rel=0.06)
-    # Small answers, one after the other, are no way around it; nor are many sent for at once.
+    # Neither small responses in sequence nor pipelined ones bypass the limit.
     for pipelined in (1, 20):
         with server.connect() as connection:
             start, count, rest = time.monotonic(), 0, b""
@@ -125,7 +125,7 @@ def test_many_connections_share_a_ceiling_fairly(serve, site, big, threads):
 
 
 async def read_many(address, count, seconds):
-    """Bytes of bodies that each of so many connections gets."""
+    """Bytes of bodies that each connection gets."""
     received = [0] * count
     pairs = [await asyncio.open_connection(*address) for _ in range(count)]
     end = asyncio.get_running_loop().time() + seconds
@@ -154,7 +154,7 @@ def test_a_client_that_reads_slowly_leaves_its_share_to_others(serve, big):
     slow.connect(server.address)
     slow.sendall(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n")
     with server.connect() as connection:
-        # Whatever the kernel takes for the slow one is gone soon.
+        # The kernel's buffer for the slow one is full soon.
         receive(connection, "/big", 3)
     with server.connect() as connection:
         assert total(receive(connection, "/big", 2)) >= 6_800_000
@@ -184,7 +184,7 @@ def test_tls_keeps_to_the_rate(tmp_path, serve, site, big):
     made = ssl.create_default_context(cafile=str(pair[0]))
     with made.wrap_socket(server.connect(), server_hostname="localhost") as connection:
         assert total(receive(connection, "/big", 2)) == pytest.approx(1_000_000, rel=0.06)
-        # An answer that is complete is whole.
+        # A complete response is intact.
     with made.wrap_socket(server.connect(), server_hostname="localhost") as connection:
         connection.sendall(b"GET /medium HTTP/1.1\r\nHost: x\r\n\r\n")
         assert read_response(connection)[2] == (site / "medium").read_bytes()
@@ -219,7 +219,7 @@ def test_http2_streams_share_the_rate(serve, site, big, rule):
 
 @pytest.fixture
 def script(tmp_path):
-    """Writes a script: `script(name, text)`; gives the directory."""
+    """Writes a script: `script(name, text)`. Returns the directory."""
     folder = tmp_path / "scripts"
     folder.mkdir()
 
@@ -297,7 +297,7 @@ def test_other_routes_are_not_slowed_down(serve, site, big):
 
 @pytest.fixture
 def gate(serve, script, tmp_path):
-    """A route whose requests run until they are let go: `gate(throttle)`."""
+    """A route whose requests run until they are released: `gate(throttle)`."""
     folder = script(
         "hold",
         "#!/bin/sh\n"
@@ -361,7 +361,7 @@ def test_a_client_that_goes_away_leaves_the_queue(gate):
     wait_until(lambda: status_of(begin(server, "x")) == 503, "the queue is full")
     leaving.close()
 
-    # There is a place in the queue again, which this one takes.
+    # The queue has a free place again, which this one gets.
     connections = []
 
     def waits():
@@ -373,7 +373,7 @@ def test_a_client_that_goes_away_leaves_the_queue(gate):
         gate.go(name)
     assert [status_of(connection) for connection in (first, last, connections[-1])] == [200] * 3
     assert "b" not in gate.began()
-    # A running one that leaves gives its place back, too.
+    # A running request whose client disconnects returns its permit, too.
     running = begin(server, "e")
     wait_until(lambda: "e" in gate.began(), "it runs")
     running.close()

@@ -34,7 +34,7 @@ def test_both_versions_serve_files_and_keep_the_connection(tls, site, version):
         connection.sendall(b"GET /hello.txt HTTP/1.1\r\nHost: x\r\nIf-None-Match: " + tag.encode() + b"\r\n\r\n")
         assert connection.recv(1 << 16).startswith(b"HTTP/1.1 304")
         connection.sendall(b"GET /hello.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        # The end is announced, so that it cannot be taken for a cut.
+        # The end is announced (close_notify), so that it is no truncation.
         assert read_all(connection).endswith(b"hello\n")
 
 
@@ -163,7 +163,7 @@ def test_certificates_are_renewed_without_losing_a_connection(tls):
     tls.own[0].write_text("nonsense")
     server.logged("the previous one stays in use")
     assert shown().strip() == good.strip()
-    # The status tells of the one in use, and of what should have taken its place.
+    # The status has the certificate in use, and the failure of its replacement.
     with connect(server, trust) as connection:
         reported = json.loads(fetch(connection, "/status/status.json")[2])["certificates"]
         [series] = re.findall(rb"^dunlin_tls_certificate_failures{.*} (\d+)$", fetch(connection, "/status/metrics")[2], re.M)
@@ -229,7 +229,7 @@ def test_curl_and_http_client(tls):
 
 
 def ocsp_response(folder, authority, leaf):
-    """What the authority says of its certificate: that it is good."""
+    """The authority's response about its certificate: that it is good."""
     serial = openssl("x509", "-in", leaf[0], "-noout", "-serial").strip().partition("=")[2]
     index = write(folder / "index.txt", f"V\t400101000000Z\t\t{serial}\tunknown\t/CN=leaf\n")
     made = folder / "leaf.ocsp"
@@ -262,7 +262,7 @@ def test_openssl_can_connect(tls):
         output = openssl_output(option, "-status", "-cert", client[0], "-key", client[1])
         assert re.search(rf"New, {version}, Cipher is", output), output
         assert "OCSP Response Status: successful" in output and "Cert Status: good" in output, output
-        # A ticket is kept, and resumes the session; one of TLS 1.2 comes with the handshake.
+        # A ticket is stored, and resumes the session; one of TLS 1.2 is part of the handshake.
         session = tls.folder / f"session{option}"
         openssl_output(option, "-sess_out", session)
         assert f"Reused, {version}, Cipher is" in openssl_output(option, "-sess_in", session)

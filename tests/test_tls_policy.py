@@ -1,4 +1,4 @@
-"""A site is served only on connections whose TLS handshake met what the site requires of clients."""
+"""A site is served only on connections whose TLS handshake met the site's policy."""
 
 import ssl
 import subprocess
@@ -89,7 +89,7 @@ def sites(tmp_path, serve):
 
 
 def fetch(connection, host, path="/own.txt", more=""):
-    """Status and body of one request on a connection that stays; `host` is None for a request of HTTP/1.0."""
+    """Status and body of one request on a persistent connection; `host` is None for a request of HTTP/1.0."""
     line = f"GET {path} HTTP/1.{1 if host else 0}\r\n" + (f"Host: {host}\r\n" if host else "")
     connection.sendall(f"{line}Connection: keep-alive\r\n{more}\r\n".encode())
     status, fields, body, rest = read_response(connection)
@@ -98,7 +98,7 @@ def fetch(connection, host, path="/own.txt", more=""):
 
 
 def env(connection, host):
-    """What a script of that host sees of the client's certificate; the connection ends with it."""
+    """The client certificate that a script of that host gets; then the connection ends."""
     connection.sendall(f"GET /cgi-bin/env HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
     data = read_all(connection)
     status, fields, body = parse(data)
@@ -154,7 +154,7 @@ def test_a_site_with_clients_certificates_is_not_reached_through_another(sites, 
         assert fetch(connection, own) == (200, f"secret of {own}")
         for host in OF_B:
             for path in ["/own.txt", f"https://{host}/own.txt", "/cgi-bin/env", "/nothing", "/cgi-bin/jump"]:
-                # The connection stays, and serves what it may serve.
+                # The connection persists, and serves allowed sites.
                 status, body = fetch(connection, host if path[0] == "/" else own, path)
                 assert status == 421 and "secret" not in body, (host, path, status)
         assert fetch(connection, own) == (200, f"secret of {own}")

@@ -1,4 +1,4 @@
-"""An access log whose disk is full: no half of a line stays as a line of its own."""
+"""An access log on a full disk: no truncated line remains as a line of its own."""
 
 import re
 import resource
@@ -13,7 +13,7 @@ LINE = re.compile(r"GET /a\?number=\d{4} 200")
 
 
 def limited(most):
-    """A file cannot grow beyond that: as on a full disk, a write takes what fits and the next one fails."""
+    """Limits the size of files: as on a full disk, a write is short and the next one fails."""
 
     def prepare():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -88,7 +88,7 @@ def test_half_heads_do_not_keep_a_new_client_out(limited):
         with server.connect() as client:
             assert request_a(client) == 200, data
         assert sum(map(is_closed, held)) >= 2 * 60
-        # What is new is kept, what is old gives way.
+        # New connections are kept, old ones are closed.
         assert sum(map(is_closed, held[-20:])) <= 2
         for connection in held:
             connection.close()
@@ -159,7 +159,7 @@ def test_half_heads_of_one_address_go_before_idle_connections_of_others(limited)
         source = ("127.0.0.2", 0)
         held.append(socket.create_connection(server.address, timeout=15, source_address=source))
         held[-1].sendall(b"GET /a HTTP/1.1\r\nA: ")
-    # They have a second in which nothing takes their places.
+    # They are not closed within their first second.
     time.sleep(1.3)
     new = []
 

@@ -1,4 +1,4 @@
-"""The book's page for those who come from NGINX Unit: each of its configurations serves what it says."""
+"""The book's page for users of NGINX Unit: each configuration works as the page describes."""
 
 import json
 import re
@@ -19,7 +19,7 @@ CSS = "body { margin: 0 }"
 
 
 def example(title):
-    """What the section of that title has, by language."""
+    """The code blocks of the section with that title, by language."""
     section = PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
     return dict(re.findall(r"```(\w+)\n(.*?)```", section, re.S))
 

@@ -1,4 +1,4 @@
-"""What could not be sent is not logged or counted as sent."""
+"""Unsent responses are not logged or counted as sent."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def page(site):
 
 @pytest.fixture
 def logging(serve, page, tmp_path):
-    """Starts a server, and gives what its log says of each request: path, status and bytes."""
+    """Starts a server whose log has path, status and bytes of each request."""
     log = tmp_path / "access.log"
 
     def start(listen="", keys="", more=ROUTES + STATUS):
@@ -75,7 +75,7 @@ def pause(server):
 
 
 def request_and_disconnect(server, connection, data):
-    """Has the server find requests of a client that is gone."""
+    """Sends requests and disconnects before the server reads them."""
     pause(server)
     try:
         connection.sendall(data)
@@ -161,7 +161,7 @@ def test_aborted_pipelined_responses_are_recorded_by_their_sent_bytes(logging, s
 
     wait_until(cut, "the record of what was cut")
     found = server.lines(2)
-    # In order: those that were sent whole, at most one that was cut, and then those of which nothing was.
+    # In order: complete responses, at most one truncated one, and then those of which nothing was sent.
     statuses = [status for _, status, _ in found]
     assert statuses == sorted(statuses) and set(statuses) <= {200, 499}
     whole = [size_ for _, status, size_ in found if status == 200]

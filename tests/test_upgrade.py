@@ -1,4 +1,4 @@
-"""Upgrades whose new process does not serve: they are ended, reported, and hold up nothing meanwhile."""
+"""Upgrades whose new process does not become ready: they end, are reported, and delay nothing."""
 
 import json
 import os
@@ -35,7 +35,7 @@ class Upgradable:
         self.pid = self.server.pid
 
     def replace(self, content):
-        """Puts another program in the place of this one, as an installation does."""
+        """Replaces the program, like an installation."""
         new = self.program.with_suffix(".new")
         new.write_bytes(content if isinstance(content, bytes) else content.encode())
         new.chmod(0o755)

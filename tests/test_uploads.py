@@ -1,4 +1,4 @@
-"""Uploads to scripts: slow ones occupy no process, and what they take is bounded."""
+"""Uploads to scripts: slow ones occupy no process, and their resources are bounded."""
 
 import os
 import resource
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("orderly_stop")
 @pytest.mark.parametrize("length", [200_000, 1_000, None], ids=["long", "short", "chunked"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_slow_uploads_hold_no_process(serve, programs, kind, length):
-    # With two processes and no queue, a request that found both taken would have 503.
+    # With two processes and no queue, a request that found both busy would get 503.
     settings = "processes = 2, queue = 0"
     if kind in ("wsgi", "psgi", "asgi", "fastcgi", "cgiplus", "rte"):
         settings = 'processes = 2, queue = 2, queue_timeout = "30s"'
@@ -28,7 +28,7 @@ def test_slow_uploads_hold_no_process(serve, programs, kind, length):
         for _ in range(6):
             status, _, body = server.get(f"{path}?hello")
             assert (status, body) == (200, b"hello"), server.log
-        # Each upload that goes on to its end is answered.
+        # Each upload that is completed gets a response.
         for connection in connections:
             body = b"x" * (length or 100)
             connection.sendall(body[100:] if length else b"0\r\n\r\n")
@@ -121,7 +121,7 @@ def test_with_stream_a_script_begins_before_its_body_has_arrived(serve, programs
             assert read_any(connection)[2] == expected(body)
             waiting.settimeout(15)
             assert read_any(waiting)[2] == b"hello"
-    # A chunked body is received first all the same: its length is not known.
+    # A chunked body is received first nevertheless: its length is unknown.
     with slow_uploads(server, f"{path}?total", 3, None) as connections:
         assert server.get(f"{path}?hello")[2] == b"hello"
         connections[0].sendall(b"0\r\n\r\n")
@@ -245,7 +245,7 @@ def test_the_size_of_spooled_bodies_is_bounded(serve, programs):
     route = 'body_size = "10MB"'
     server = serve(more=programs.route("cgi", route=route), server='spool_size = "1MB"')
     path = f"{programs.path('cgi')}?total"
-    # One that states its length is refused before its body is read.
+    # An upload with a stated length is rejected before its body is read.
     with server.connect() as connection:
         connection.sendall(upload(path, 2_000_000))
         status, fields, _, _ = read_response(connection)
@@ -254,7 +254,7 @@ def test_the_size_of_spooled_bodies_is_bounded(serve, programs):
     status, _, _ = parse(server.exchange(upload(path, None, "POST", "Connection: close") + chunks(body)))
     assert status == 503
     assert server.logged("spool_size").count("request bodies are refused") == 1
-    # Short ones need no file, and there is room again.
+    # Short ones need no file, and there is space again.
     for size in (1000, 900_000, 900_000):
         with server.connect() as connection:
             connection.sendall(upload(path, size) + b"x" * size)
@@ -267,7 +267,7 @@ def test_memory_of_many_slow_bodies_is_bounded(serve, programs):
     before = rss(server)
     with slow_uploads(server, path, 1500, 100_000, b"x" * 60_000) as connections:
         assert server.get(f"{programs.path('cgi')}?hello")[2] == b"hello"
-        # 90 MB have come; 32 MiB of them may be in memory, besides buffers.
+        # 90 MB have arrived; 32 MiB of them may be in memory, besides buffers.
         assert rss(server) - before < 70 << 20
         for connection in (connections[0], connections[-1]):
             connection.sendall(b"x" * 40_000)

@@ -1,4 +1,4 @@
-"""Warm CGI: what differs from plain CGI. `test_cgi` runs its tests with both kinds."""
+"""Warm CGI: differences to plain CGI. `test_cgi` runs its tests with both kinds."""
 
 import json
 import os
@@ -304,8 +304,8 @@ print(left, own)
 
 @pytest.fixture
 def writing(cgi, tmp_path):
-    """Asks a script that writes to 300 pages of a module that its host has; what it found there, and
-    how many pages it had of its own when it began."""
+    """Requests a script that writes to 300 pages of a module that its fork server has loaded: what it found there, and
+    the number of its own pages when it began."""
     if tuple(map(int, os.uname().release.split(".")[:2])) < (5, 14):
         pytest.skip("the kernel cannot copy pages beforehand")
     modules = tmp_path / "modules"
@@ -502,7 +502,7 @@ def test_a_host_that_is_killed_costs_no_request(cgi):
     ended = set()
 
     def other_host():
-        """A host whose socket is not one of `ended`: a process that one of those has made may still have that."""
+        """A fork server whose socket is not one of `ended`: a process of one of those may still have that socket."""
         found = ((pid, warm_socket(pid)) for pid in warm_hosts(server).values())
         return next(((pid, end) for pid, end in found if end and end not in ended), None)
 
@@ -568,7 +568,7 @@ def test_check_reports_programs_that_cannot_be_kept_warm(tmp_path):
     file.write_text('[[listen]]\naddress = "127.0.0.1:0"\n[[site]]\nroot = "."\n[[site.route]]\n'
                     f'path = "/x/*"\nscript = {{ kind = "warm", directory = "{directory}" }}\n')
     output = subprocess.check_output([DUNLIN, "check", "--config", file], text=True).splitlines()[1:]
-    # Before them stands whom the scripts run as.
+    # The first line has the user of the scripts.
     assert output.pop(0).startswith("scripts default /x/* (warm): ")
     assert len(output) == 2
     assert output[0] == f"{directory}/static runs as plain CGI: it is not dynamically linked"

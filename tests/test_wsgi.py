@@ -1,4 +1,4 @@
-"""WSGI applications (PEP 3333): what they are told, what becomes of what they say, their processes."""
+"""WSGI applications (PEP 3333): environment, responses, processes."""
 
 import json
 import os
@@ -330,7 +330,7 @@ def test_a_slow_request_delays_neither_ready_responses_nor_other_processes(wsgi,
     slow = threading.Thread(target=lambda: server.get(f"/app/wait?{gate}"))
     slow.start()
     began = tmp_path / "gate.began"
-    # Those that come within five milliseconds may have been given ahead, and wait behind it.
+    # Requests within five milliseconds may have been sent ahead, and wait after it.
     wait_until(lambda: began.exists() and time.time() > began.stat().st_mtime + 0.1, "it is slow")
     responses = []
     threads = [

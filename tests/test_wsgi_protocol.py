@@ -1,4 +1,4 @@
-"""The host of WSGI applications alone: what it makes of frames, with its library in C and without."""
+"""The application server of WSGI alone: its handling of frames, with its library in C and without."""
 
 import shutil
 import signal
@@ -178,7 +178,7 @@ PART, END, WHOLE, LOADED = 1, 2, 3, 5
 HEAD = b"Status: 200 OK\r\nX-A: b\r\n\r\n"
 FAILED = "500"
 
-# What the applications' answers are: the head and the body, or a failure.
+# The responses of the applications: head and body, or a failure.
 RESPONSES = {
     "plain": HEAD + b"body",
     "in_a_tuple": HEAD + b"body",
@@ -270,7 +270,7 @@ class Host:
         return self.receive() if kind == LOADED else (number, kind, payload)
 
     def response(self, number):
-        """All of an answer, and how it ended: None when well."""
+        """A complete response, and its failure, or None."""
         parts = []
         while True:
             found, kind, payload = self.receive()
@@ -309,7 +309,7 @@ def host(request, tmp_path, library):
 
 
 def test_every_response_is_what_the_application_returns(host):
-    # Each twice, and each after one that is plain: nothing of one is taken for another's.
+    # Each twice, and each after a plain one: no state passes from one to another.
     for path, wanted in RESPONSES.items():
         for _ in range(2):
             if wanted is FAILED:
@@ -337,7 +337,7 @@ def test_a_failure_after_the_start_aborts_the_response(host):
 def test_start_response_of_an_earlier_request_does_not_affect_a_later_one(host):
     assert host.fetch("keeps") == (HEAD + b"body", None)
     host.send(request(8, "uses_kept"))
-    # What it writes goes to the request that it was made for, which the server knows to be over.
+    # Its output belongs to the request that it was created for, which the server knows to be complete.
     assert host.receive() == (7, PART, HEAD + b"too late")
     assert host.response(8) == (HEAD + b"refused", None)
 
@@ -353,7 +353,7 @@ def test_each_request_has_an_environment_of_its_own(host):
             for _ in range(2):
                 response, _ = host.fetch("environment", query, common=common)
                 assert response.decode() == HEAD.decode() + environment_of("environment", query, *common)
-    # Values that are missing are empty, and those that nobody asked for are left out.
+    # Missing values are empty, and unrequested ones are omitted.
     whole = variables("environment", "a=1", common=(("A", "1"),))
     host.send(frame(7, REQUEST, whole[: -len("\0a=1")]))
     assert host.response(7)[0].decode().endswith(environment_of("environment", "", ("A", "1")))

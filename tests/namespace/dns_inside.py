@@ -1,5 +1,5 @@
 """Run within a network namespace of its own, where 192.0.2.1 is an address of the loopback
-interface: names of 127.0.0.1 are never asked for, as RFC 6761 wants."""
+interface: names of 127.0.0.1 are never looked up (RFC 6761)."""
 
 import re
 import socket
@@ -15,7 +15,7 @@ ADDRESS = "192.0.2.1"
 
 
 class Resolver:
-    """A name server that knows every address by one name, or one that never answers."""
+    """A name server that has one name for every address, or one that never responds."""
 
     def __init__(self, name):
         self.name = name

@@ -1,1 +1,1 @@
-"""What the tests share: servers, clients, certificates, scripts and their processes."""
+"""Shared helpers: servers, clients, certificates, scripts and their processes."""

@@ -15,7 +15,7 @@ FLAGS = [
 
 
 def dom(url, profile):
-    """The page after its scripts have run, and what the console said."""
+    """The page after its scripts have run, and the console's messages."""
     done = subprocess.run(
         [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", "--dump-dom", url],
         capture_output=True, text=True, timeout=120,

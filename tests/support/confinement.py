@@ -1,4 +1,4 @@
-"""Servers that give up privileges, and a script that tries to use them."""
+"""Servers that drop privileges, and a script that tries to use them."""
 
 import os
 import pwd
@@ -27,7 +27,7 @@ def place(tmp_path):
 
 @pytest.fixture
 def begin(tmp_path):
-    """Starts a server by a configuration that stays where it is; `preexec` is called in its process before."""
+    """Starts a server with a configuration file in place; `preexec` runs in its process before."""
     running = []
 
     def start(file, preexec=None):
@@ -65,7 +65,7 @@ symlinks = "follow"
 
 
 def without_scripts(place, server):
-    """A configuration by which no programs are started, in a place that an ordinary user may use."""
+    """A configuration without programs to start, in a directory that an ordinary user can access."""
     text = configuration(place, server, place)
     text = re.sub(r'\[\[site.route\]\]\npath = "/cgi/\*"\nscript = .*\n', "", text)
     for path in [place, place / "log", place / "site", place / "site" / "a"]:
@@ -85,7 +85,7 @@ def outside_of(place):
     return directory
 
 
-# Tells what it can do that it should not be able to.
+# Prints the restricted actions that succeed.
 PROBE = """#!/bin/sh
 echo "Content-Type: text/plain"
 echo

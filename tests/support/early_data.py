@@ -10,7 +10,7 @@ CLOSE_WAIT = 8
 
 
 def early(server, trust, session, request, again=b""):
-    """What a client that comes again and asks with its first message gets; `again` is sent after the handshake."""
+    """The response to early data of a client that resumes its session; `again` is sent after the handshake."""
     def base(port):
         return ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-servername", "localhost", "-CAfile", trust, "-tls1_3", "-ign_eof"]
 
@@ -29,9 +29,9 @@ def early(server, trust, session, request, again=b""):
 
 
 def withholding(server, resets):
-    """A port that leads to the server, but hands over nothing that a client sends after its early data until the
-    server has ended: whatever is answered is answered before the end of the handshake. `resets` gets whether the
-    server then refuses what comes, which could overtake its answer."""
+    """A port that leads to the server, but forwards nothing that a client sends after its early data until the
+    server has ended: every response is sent before the end of the handshake. `resets` gets whether the
+    server then resets the connection, which could overtake its response."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def carry():

@@ -78,7 +78,7 @@ def read_any(connection):
 
 
 def parse(data, method="GET"):
-    """One whole response: status, fields (lower case), body. A chunked body that is cut stays as it is."""
+    """One complete response: status, fields (lower case), body. A truncated chunked body is not decoded."""
     head, _, body = data.partition(b"\r\n\r\n")
     lines = head.decode("latin-1").split("\r\n")
     status = int(lines[0].split(" ")[1])
@@ -123,7 +123,7 @@ def chunks(data, size=30_000):
 
 @contextlib.contextmanager
 def slow_uploads(server, path, count, length=200_000, begin=b"x" * 100):
-    """Uploads that have begun and do not go on while the block runs."""
+    """Uploads that have begun and pause while the block runs."""
     connections = []
     try:
         for _ in range(count):

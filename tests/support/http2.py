@@ -1,4 +1,4 @@
-"""Frames by hand: a client that does what real ones do not."""
+"""Handwritten frames: a client that does what real ones do not."""
 
 import re
 import struct

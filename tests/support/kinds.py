@@ -1,6 +1,6 @@
 """One small program for every kind of script. The query string selects what it does:
 
-`hello` answers with text, `total` with CONTENT_LENGTH and the length and SHA-256 of the request body,
+`hello` responds with text, `total` with CONTENT_LENGTH and the length and SHA-256 of the request body,
 `mask` with the blocked and the ignored signals of its process, `status=NNN` with that status and a body.
 """
 
@@ -136,7 +136,7 @@ if ($query === 'mask') {
 
 
 class Worker(StubServer):
-    """An SCGI or uWSGI server that takes any number of connections at once."""
+    """An SCGI or uWSGI server for any number of concurrent connections."""
 
     def __init__(self, path, kind):
         self.kind = kind
@@ -184,7 +184,7 @@ class Worker(StubServer):
 
 
 def expected(body, length="same"):
-    """What `total` answers for this body."""
+    """The response of `total` to this body."""
     length = len(body) if length == "same" else length
     return f"{length} {len(body)} {hashlib.sha256(body).hexdigest()}".encode()
 

@@ -25,7 +25,7 @@ def none_left(server):
 
 
 def warm_hosts(server):
-    """The warm hosts of the server by the name of what they run."""
+    """The fork servers of the server by the name of their program."""
     found = family(server)
     return {found[pid][0]: pid for pid in host_pids(found)}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from _pytest.runner import runtestprotocol
 
-# The share of the processors' time that others may use without being taken for the cause of a failure.
+# The share of processor time that other programs may use without counting as the cause of a failure.
 TOLERATED = 0.1
 ATTEMPTS = 3
 TICK = 1 / os.sysconf("SC_CLK_TCK")

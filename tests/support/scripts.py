@@ -17,7 +17,7 @@ print(json.dumps({"env": dict(os.environ), "args": sys.argv[1:], "cwd": os.getcw
 """
 
 
-# By what a request is known, which is another for each.
+# Variables that identify a request, which differ between requests.
 IDENTITY = ("HTTP_X_REQUEST_ID", "HTTP_TRACEPARENT", "TRACEPARENT")
 
 

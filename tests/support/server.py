@@ -48,7 +48,7 @@ class Server:
         return "".join(self._log)
 
     def logged(self, text):
-        """Waits until the error log, which a thread reads, contains `text`: the whole log."""
+        """Waits until the error log, which a thread reads, contains `text`. Returns the log."""
         wait_until(lambda: text in self.log, f"{text!r} in the log")
         return self.log
 

@@ -21,7 +21,7 @@ def reachable(tmp_path):
 
 
 def ordinary():
-    """What a process does to become an ordinary user, where it is root."""
+    """Makes a process that is root become an ordinary user."""
     if os.geteuid() == 0:
         nobody = pwd.getpwnam("nobody")
         os.setgroups([])

@@ -4,7 +4,7 @@ import time
 
 
 def wait_until(condition, what, seconds=15.0):
-    """Waits for a condition, and fails when it does not come to hold."""
+    """Waits for a condition, and fails if it does not become true."""
     end = time.monotonic() + seconds
     while True:
         value = condition()
