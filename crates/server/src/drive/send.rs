@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use rustix::io::Errno;
@@ -11,6 +13,7 @@ use rustix::net::SendFlags;
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::blocking::Pool;
 use crate::exchange::{Body, Piece};
 use crate::fs::content::ContentFile;
 use crate::tls::Session;
@@ -362,12 +365,22 @@ fn is_resident(file: &ContentFile, stretch: Range<u64>, step: u64) -> bool {
     true
 }
 
-/// Reads that stretch of the file so that it is in memory. For the blocking pool.
-pub(super) fn warm(file: &ContentFile, offset: u64, length: u64) {
+/// Reads a range of a file into the page cache.
+pub(super) type Warming = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Reads a range of a file into the page cache on a thread of `pool`, where waiting for the disk blocks no worker.
+pub(super) fn warm(pool: &Pool, file: &Arc<ContentFile>, offset: u64, length: u64) -> Warming {
+    let (pool, file) = (pool.clone(), Arc::clone(file));
+    Box::pin(async move {
+        // A failed read fails again when the bytes are sent.
+        let _ = pool.run(move || read_range(&file, offset, length)).await;
+    })
+}
+
+fn read_range(file: &ContentFile, offset: u64, length: u64) {
     let mut buffer = vec![0; 128 << 10];
     let (mut at, end) = (offset, offset + length);
     while at < end {
-        // An error or an early end is found by the sender, which knows what to do about it.
         match rustix::io::pread(file, &mut buffer, at) {
             Ok(count) if count > 0 => at += count as u64,
             _ => return,

@@ -55,13 +55,13 @@ pub(crate) struct Plan {
 /// How the handler responds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// At once. The response waits for the request's body.
+    /// Responds at once. The response is sent after the request body was received.
     #[default]
     Ready,
-    /// Later, without a look at the request's body.
-    ResponseFuture,
-    /// Later, and it reads the request's body.
-    Exchange,
+    /// Responds later, and does not read the request body.
+    Future,
+    /// Reads the request body, and may stream its response.
+    Streaming,
 }
 
 impl Plan {
@@ -84,8 +84,8 @@ impl Plan {
             id: id as u64,
             kind: match kind {
                 0 => Kind::Ready,
-                1 => Kind::ResponseFuture,
-                _ => Kind::Exchange,
+                1 => Kind::Future,
+                _ => Kind::Streaming,
             },
             size: size as usize,
             chunk: chunk as usize,
@@ -135,7 +135,7 @@ pub(crate) fn reply(path: &[u8], request: &Request<'_>) -> Option<Reply> {
     let plan = Plan::parse(target.split_once('?')?.1)?;
     Some(match plan.kind {
         Kind::Ready => ready(&plan, 0).into(),
-        Kind::ResponseFuture => {
+        Kind::Future => {
             let running = Running::begin();
             Reply::Future(Box::pin(async move {
                 let _running = running;
@@ -143,7 +143,7 @@ pub(crate) fn reply(path: &[u8], request: &Request<'_>) -> Option<Reply> {
                 ready(&plan, 0)
             }))
         }
-        Kind::Exchange => {
+        Kind::Streaming => {
             let running = Running::begin();
             let begin =
                 move |incoming| -> ResponseFuture { Box::pin(exchange(plan, incoming, running)) };

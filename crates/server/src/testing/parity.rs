@@ -233,9 +233,9 @@ fn requests() -> Vec<Message> {
         get("/a.txt").with("x-large", "x".repeat(12_000)).with("x-larger", "x".repeat(24_000)),
     );
     // Handlers.
-    for kind in [Kind::Ready, Kind::ResponseFuture, Kind::Exchange] {
+    for kind in [Kind::Ready, Kind::Future, Kind::Streaming] {
         for (size, chunk) in [(0, 0), (10, 0), (10, 3), (50_000, 0), (50_000, 4_000)] {
-            if chunk > 0 && kind != Kind::Exchange {
+            if chunk > 0 && kind != Kind::Streaming {
                 continue;
             }
             for states_length in [false, true] {
@@ -246,7 +246,7 @@ fn requests() -> Vec<Message> {
             for length in [0, 1, 900, 5_000] {
                 // A handler that responds without the body may respond before the body is too large, which depends on the
                 // protocol's frames.
-                if kind == Kind::ResponseFuture && length == 5_000 {
+                if kind == Kind::Future && length == 5_000 {
                     continue;
                 }
                 let (read, hints) = (length, length == 900);

@@ -1,13 +1,9 @@
 //! Writing what was collected, and going on with it when the client takes it.
 
 use std::io;
-use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use tokio::task::JoinHandle;
-
-use super::super::send::{self, Outgoing, Sent};
+use super::super::send::{self, Outgoing, Sent, Warming};
 use super::{Connection, Next, Stage, Step};
 use crate::checks::Pacer;
 use crate::connections::Waiting;
@@ -23,7 +19,8 @@ pub(super) struct Sending {
     /// Of responses that end before the body.
     pending: Pending,
     last: Option<LastResponse>,
-    warming: Option<JoinHandle<()>>,
+    /// Reads the next bytes of the body into the page cache.
+    warming: Option<Warming>,
     paced: Option<Box<Paced>>,
 }
 
@@ -120,7 +117,7 @@ impl Connection {
                     last.start -= at as i64;
                 }
                 let mut sending = Sending { outgoing, pending, last, ..Sending::default() };
-                sending.begin_warming(&state);
+                sending.begin_warming(&self.ctx, &state);
                 Next::Send(Box::new(sending))
             }
             (result, _) => self.after_sending(&result, (at, sent), &mut output.pending, last),
@@ -155,8 +152,7 @@ impl Connection {
         loop {
             let Stage::Send(sending) = &mut self.stage else { return Poll::Ready(Step::Again) };
             if let Some(warming) = &mut sending.warming {
-                // A failed reading shows itself when the bytes are sent.
-                let _ = ready!(Pin::new(warming).poll(cx));
+                ready!(warming.as_mut().poll(cx));
                 sending.warming = None;
             }
             if let Some(granted) = ready!(sending.poll_turn(&self.ctx, self.slot, cx)) {
@@ -177,7 +173,7 @@ impl Connection {
             let Stage::Send(sending) = &mut self.stage else { continue };
             let sent = &sending.outgoing.sent;
             match result {
-                Ok(state @ Sent::Cold { .. }) => sending.begin_warming(&state),
+                Ok(state @ Sent::Cold { .. }) => sending.begin_warming(&self.ctx, &state),
                 Ok(Sent::Blocked) => {
                     if progress {
                         self.await_client();
@@ -272,15 +268,12 @@ impl Sending {
         Poll::Ready(Some(paced.rest.split_to(bytes)))
     }
 
-    /// Reads what is not in memory where waiting for the disk holds up nobody.
-    fn begin_warming(&mut self, state: &Sent) {
+    /// Reads the next bytes of the body into the page cache.
+    fn begin_warming(&mut self, ctx: &WorkerContext, state: &Sent) {
         if let (Sent::Cold { offset, length }, Some(Piece::File(file, _))) =
             (state, self.outgoing.body.first_mut())
         {
-            let (file, offset, length) = (Arc::clone(file), *offset, *length);
-            self.warming = Some(tokio::task::spawn_blocking(move || {
-                send::warm(&file, offset, length);
-            }));
+            self.warming = Some(send::warm(&ctx.shared.blocking.files, file, *offset, *length));
         }
     }
 }

@@ -3,8 +3,10 @@
 use dunlin_http::http2::ErrorCode;
 use rustix::io::Errno;
 
-use super::stream::{Sending, Stream, warm};
+use super::super::send;
+use super::stream::{Sending, Stream};
 use super::{BATCH, Connection, Link};
+use crate::blocking::Pool;
 use crate::exchange::{Body, Piece};
 use crate::fs::content::ContentFile;
 use crate::worker::Completion;
@@ -37,7 +39,7 @@ impl Connection {
             let allowed = stream.pacer.as_ref().map_or(usize::MAX, |pacer| {
                 usize::try_from(pacer.allowance()).unwrap_or(usize::MAX)
             });
-            let filled = stream.fill(allowance.min(allowed), out);
+            let filled = stream.fill(&link.ctx.shared.blocking.files, allowance.min(allowed), out);
             stream.note_sent(out.len() - before, self.flushes);
             if let Some(pacer) = &mut stream.pacer {
                 pacer.spend((out.len() - before) as u64);
@@ -70,12 +72,12 @@ impl Connection {
 
 impl Stream {
     /// Appends up to `room` bytes of the body.
-    fn fill(&mut self, room: usize, out: &mut Vec<u8>) -> Filled {
+    fn fill(&mut self, pool: &Pool, room: usize, out: &mut Vec<u8>) -> Filled {
         match &mut self.sending {
             Sending::Pieces { body, warming } => {
                 let (filled, cold) = fill_from(body, room, out);
                 if let Some((file, offset, length)) = cold {
-                    *warming = Some(warm(&file, offset, length));
+                    *warming = Some(send::warm(pool, &file, offset, length));
                 }
                 filled
             }

@@ -1,19 +1,15 @@
 //! A stream whose response is not complete.
 
-use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use tokio::task::JoinHandle;
 
 use super::super::exchange::{Chunk, Exchange, RequestBody, StreamBody};
-use super::super::send;
+use super::super::send::Warming;
 use super::message::MessageHead;
 use super::streams::WakerHandle;
 use crate::checks::Pacer;
 use crate::exchange::{Body, stream};
-use crate::fs::content::ContentFile;
 
 /// A stream with its exchange.
 pub(super) struct Stream {
@@ -44,7 +40,7 @@ pub(super) enum Sending {
     Pieces {
         body: Body,
         /// Reads the next bytes from disk into the page cache.
-        warming: Option<JoinHandle<()>>,
+        warming: Option<Warming>,
     },
     Stream {
         body: StreamBody,
@@ -133,10 +129,9 @@ impl Stream {
         match &mut self.sending {
             Sending::Pieces { warming, .. } => {
                 let Some(task) = warming else { return false };
-                if Pin::new(task).poll(cx).is_pending() {
+                if task.as_mut().poll(cx).is_pending() {
                     return false;
                 }
-                // A failed read fails again when the bytes are sent.
                 *warming = None;
             }
             Sending::Stream { body, chunk, is_at_end } if chunk.is_empty() && !*is_at_end => {
@@ -175,10 +170,4 @@ impl Stream {
         }
         is_allowed
     }
-}
-
-/// Reads a range of a file into the page cache, where waiting for the disk blocks no worker.
-pub(super) fn warm(file: &Arc<ContentFile>, offset: u64, length: u64) -> JoinHandle<()> {
-    let file = Arc::clone(file);
-    tokio::task::spawn_blocking(move || send::warm(&file, offset, length))
 }

@@ -12,9 +12,9 @@ const FILES: &[(&str, &[u8])] = &[("a.txt", b"the content of a"), ("b.txt", b"an
 /// request's body, one that is made later, a streamed one.
 fn requests() -> Vec<Message> {
     let exchange =
-        Plan { id: 4, kind: Kind::Exchange, read: 100, size: 40, chunk: 7, ..Plan::default() };
+        Plan { id: 4, kind: Kind::Streaming, read: 100, size: 40, chunk: 7, ..Plan::default() };
     let ready = Plan { id: 2, size: 30, ..Plan::default() };
-    let job = Plan { id: 3, kind: Kind::ResponseFuture, size: 30, ..Plan::default() };
+    let job = Plan { id: 3, kind: Kind::Future, size: 30, ..Plan::default() };
     let content = |id, length| handler::content(id, 0..length);
     vec![
         Message::get("/a.txt"),
@@ -165,7 +165,7 @@ fn a_streamed_response_that_fails_is_seen_to_be_incomplete() {
         for states_length in [false, true] {
             let plan = Plan {
                 id: 5,
-                kind: Kind::Exchange,
+                kind: Kind::Streaming,
                 size: 1000,
                 chunk: 100,
                 states_length,

@@ -11,9 +11,9 @@ const WINDOW: u32 = 65_535;
 
 fn requests() -> Vec<Message> {
     let exchange =
-        Plan { id: 4, kind: Kind::Exchange, read: 100, size: 40, chunk: 7, ..Plan::default() };
+        Plan { id: 4, kind: Kind::Streaming, read: 100, size: 40, chunk: 7, ..Plan::default() };
     let ready = Plan { id: 2, size: 30, ..Plan::default() };
-    let job = Plan { id: 3, kind: Kind::ResponseFuture, size: 30, ..Plan::default() };
+    let job = Plan { id: 3, kind: Kind::Future, size: 30, ..Plan::default() };
     vec![
         Message::get("/a.txt"),
         Message::get("/missing.txt"),
@@ -109,7 +109,7 @@ fn responses_are_alike_when_each_read_and_write_has_few_bytes() {
 
 #[test]
 fn a_body_is_sent_as_the_window_opens_byte_by_byte() {
-    let streamed = Plan { id: 7, kind: Kind::Exchange, size: 50, chunk: 9, ..Plan::default() };
+    let streamed = Plan { id: 7, kind: Kind::Streaming, size: 50, chunk: 9, ..Plan::default() };
     let whole = Plan { id: 8, size: 50, ..Plan::default() };
     run("", &[("a.txt", &[b'x'; 50])], async |server| {
         for target in [streamed.target(), whole.target(), "/a.txt".to_owned(), "/a.txt".to_owned()]
@@ -163,12 +163,12 @@ fn a_client_that_resets_at_each_byte_leaves_at_most_one_record_for_each_request(
 #[test]
 fn a_cancelled_stream_is_recorded_once_and_ends_its_handler() {
     let plans = [
-        Plan { id: 1, kind: Kind::ResponseFuture, delay: 1000, ..Plan::default() },
-        Plan { id: 2, kind: Kind::Exchange, delay: 1000, ..Plan::default() },
-        Plan { id: 3, kind: Kind::Exchange, read: 10, ..Plan::default() },
+        Plan { id: 1, kind: Kind::Future, delay: 1000, ..Plan::default() },
+        Plan { id: 2, kind: Kind::Streaming, delay: 1000, ..Plan::default() },
+        Plan { id: 3, kind: Kind::Streaming, read: 10, ..Plan::default() },
         Plan {
             id: 4,
-            kind: Kind::Exchange,
+            kind: Kind::Streaming,
             size: 100_000,
             chunk: 10,
             pause: 10,
@@ -227,7 +227,7 @@ fn a_window_that_stays_closed_ends_the_stream_and_not_the_connection() {
 #[test]
 fn early_hints_wait_for_room_in_the_socket_without_running_the_task() {
     let plan =
-        Plan { id: 6, kind: Kind::Exchange, delay: 1000, size: 5, hints: true, ..Plan::default() };
+        Plan { id: 6, kind: Kind::Streaming, delay: 1000, size: 5, hints: true, ..Plan::default() };
     run("", FILES, async |server| {
         let mut client = Http2::new(server.connect(), WINDOW);
         server.settle().await;

@@ -52,9 +52,9 @@ fn within_the_grace_another_request_is_answered_and_told_of_the_end() {
 #[test]
 fn a_request_under_way_is_answered_to_its_end() {
     let plans = [
-        Plan { id: 1, kind: Kind::ResponseFuture, delay: 3000, size: 10, ..Plan::default() },
-        Plan { id: 2, kind: Kind::Exchange, delay: 3000, size: 10, ..Plan::default() },
-        Plan { id: 3, kind: Kind::Exchange, size: 30, chunk: 1, pause: 100, ..Plan::default() },
+        Plan { id: 1, kind: Kind::Future, delay: 3000, size: 10, ..Plan::default() },
+        Plan { id: 2, kind: Kind::Streaming, delay: 3000, size: 10, ..Plan::default() },
+        Plan { id: 3, kind: Kind::Streaming, size: 30, chunk: 1, pause: 100, ..Plan::default() },
     ];
     for plan in plans {
         run("", FILES, async |server| {
@@ -85,7 +85,7 @@ fn a_request_under_way_is_answered_to_its_end() {
 
 #[test]
 fn what_has_begun_to_arrive_is_answered() {
-    let plan = Plan { id: 4, kind: Kind::Exchange, read: 100, size: 5, ..Plan::default() };
+    let plan = Plan { id: 4, kind: Kind::Streaming, read: 100, size: 5, ..Plan::default() };
     let message = Message::new("POST", plan.target()).body(content(4, 0..50));
     let length = crate::testing::http1::encode(&message).len();
     for cut in [10, length - 30] {

@@ -86,7 +86,7 @@ fn a_head_that_is_complete_in_time_is_answered_although_a_tick_was_between_its_r
 #[test]
 fn a_body_that_stalls_is_rejected_whoever_waits_for_it() {
     let ready = Plan { id: 1, ..Plan::default() };
-    let reads = Plan { id: 2, kind: Kind::Exchange, read: 100, ..Plan::default() };
+    let reads = Plan { id: 2, kind: Kind::Streaming, read: 100, ..Plan::default() };
     run_with(LIMITS, "", FILES, async |server| {
         for plan in [ready, reads] {
             let message = Message::new("POST", plan.target())
@@ -122,7 +122,7 @@ fn a_body_that_stalls_is_rejected_whoever_waits_for_it() {
 fn a_client_that_takes_nothing_is_given_up() {
     let plans = [
         Plan { id: 1, size: 100_000, ..Plan::default() },
-        Plan { id: 2, kind: Kind::Exchange, size: 100_000, chunk: 1000, ..Plan::default() },
+        Plan { id: 2, kind: Kind::Streaming, size: 100_000, chunk: 1000, ..Plan::default() },
     ];
     run_with(LIMITS, "", FILES, async |server| {
         for plan in plans {
@@ -149,8 +149,8 @@ fn a_client_that_takes_nothing_is_given_up() {
 
 #[test]
 fn a_handler_may_take_longer_than_any_timeout_of_the_client() {
-    let plan = Plan { id: 3, kind: Kind::Exchange, delay: 60_000, size: 5, ..Plan::default() };
-    let job = Plan { kind: Kind::ResponseFuture, ..plan.clone() };
+    let plan = Plan { id: 3, kind: Kind::Streaming, delay: 60_000, size: 5, ..Plan::default() };
+    let job = Plan { kind: Kind::Future, ..plan.clone() };
     run_with(LIMITS, "", FILES, async |server| {
         let mut first = Http1::new(server.connect());
         first.send(&Message::get(plan.target()));

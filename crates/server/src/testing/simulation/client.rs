@@ -214,7 +214,7 @@ impl Sent {
                         );
                         let received: Option<usize> = own.1.and_then(|text| text.parse().ok());
                         let received = received.unwrap_or_else(|| panic!("request {id}: {own:?}"));
-                        let read = if plan.kind == Kind::Exchange { plan.read } else { 0 };
+                        let read = if plan.kind == Kind::Streaming { plan.read } else { 0 };
                         let least = read.min(self.upload);
                         assert!(
                             (least..=self.upload).contains(&received),
@@ -279,9 +279,9 @@ fn message(id: u64, random: &mut Random) -> (Message, Option<Plan>, Option<Vec<u
         };
         return (Message::new(method, format!("/{name}?{id}")), None, content);
     }
-    let kind = random.one_of(&[Kind::Ready, Kind::ResponseFuture, Kind::Exchange, Kind::Exchange]);
+    let kind = random.one_of(&[Kind::Ready, Kind::Future, Kind::Streaming, Kind::Streaming]);
     let size = random.size(120_000);
-    let is_streamed = kind == Kind::Exchange && random.once_in(2);
+    let is_streamed = kind == Kind::Streaming && random.once_in(2);
     let upload = if is_head || random.once_in(2) { 0 } else { random.size(60_000) };
     let plan = Plan {
         id,
