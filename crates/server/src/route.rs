@@ -26,9 +26,9 @@ pub(crate) use self::reroute::{MOST_REDIRECTS, complete, reroute};
 pub(crate) use self::route_match::{Origin, OwnedRouteMatch, RouteMatch, Via};
 pub(crate) use self::sites::{Route, Site, Sites};
 use crate::cache::worker_cache::CacheEntry;
-use crate::checks::{Client, RequestContext};
+use crate::checks::resolve_client;
 use crate::config::Handler;
-use crate::exchange::Response;
+use crate::exchange::{Client, RequestContext, Response};
 use crate::handler::file::apply_to_message;
 use crate::handler::{errors, file, redirect, respond, script, status};
 use crate::telemetry::RouteTelemetry;
@@ -263,7 +263,7 @@ fn routed(
         body_limit: settings.body_size,
         reads_body,
         log: settings.access_log,
-        route_telemetry: RouteTelemetry::of(settings),
+        route_telemetry: settings.telemetry(),
         context,
         direction: Direction::Right,
     }
@@ -318,7 +318,7 @@ fn not_found(
     settings: &Arc<Route>,
     client: Client,
 ) -> (Reply, Rc<RequestContext>) {
-    let client = client.behind(request, &ctx.shared.config.server);
+    let client = resolve_client(client, request, &ctx.shared.config.server);
     let context = Rc::new(RequestContext::new(client));
     if let Some(https) = settings.checks.as_ref().and_then(|checks| checks.https.as_ref()) {
         https.add_strict(&context);

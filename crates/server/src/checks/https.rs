@@ -4,7 +4,8 @@ use dunlin_http::semantics::host;
 use dunlin_http::semantics::target;
 use dunlin_http::{FieldName, Request};
 
-use super::{CheckInput, Decision, Rejection, RequestContext};
+use super::{CheckInput, Decision, Rejection};
+use crate::exchange::RequestContext;
 
 /// TLS requirements of a route: redirect to `https` and `Strict-Transport-Security`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 
 mod access;
 mod auth;
-mod bandwidth;
-mod concurrency;
-mod context;
+pub(crate) mod bandwidth;
+mod client;
+pub(crate) mod concurrency;
 mod forwarding;
 mod https;
 mod methods;
@@ -27,15 +27,15 @@ pub(crate) use self::auth::{
 };
 pub(crate) use self::auth::{DEFAULT_FIELDS, check_passed_field};
 pub(crate) use self::bandwidth::{BandwidthCounts, BandwidthRules, ConnectionPace, Pacer};
+pub(crate) use self::client::resolve_client;
 pub(crate) use self::concurrency::{ConcurrencyCounts, ConcurrencyRules};
-pub(crate) use self::context::{Client, RequestContext, Scheme};
 pub(crate) use self::forwarding::{ForwardedField, is_forwarding, is_plain_name};
 pub(crate) use self::https::{Https, to_https};
 pub(crate) use self::methods::Methods;
 pub(crate) use self::network::Network;
 pub(crate) use self::rate::{RateCounts, RateKey, RateLimit, RateRules};
 pub(crate) use self::throttle::{Limited, RouteCounts, Share, Throttle, ThrottleRules};
-use crate::exchange::Response;
+use crate::exchange::{RequestContext, Response};
 use crate::worker::WorkerContext;
 
 /// The checks of a route. A check that the route does not configure is absent.

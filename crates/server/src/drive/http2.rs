@@ -22,6 +22,7 @@ use tokio::io::ReadBuf;
 
 use self::stream::Stream;
 use self::streams::Streams;
+use super::exchange::Arrival;
 use super::patience::Patience;
 use crate::checks::ConnectionPace;
 use crate::telemetry::{ConnectionStart, ReadTimes};
@@ -89,6 +90,13 @@ impl Link<'_> {
     /// Where its requests come from.
     fn connection_info(&self) -> ConnectionInfo<'_> {
         ConnectionInfo { peer: self.peer, serial: self.serial, stream: self.stream }
+    }
+
+    /// The connection of a request, and its arrival.
+    fn arrival(&mut self, read_times: Option<ReadTimes>) -> (ConnectionInfo<'_>, Arrival<'_>) {
+        let connection =
+            ConnectionInfo { peer: self.peer, serial: self.serial, stream: self.stream };
+        (connection, Arrival { read_times, connection_start: self.connection_start })
     }
 
     /// The addresses of client and server.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use dunlin_http::BodyLength;
 
 use super::{EarlyHints, Response, stream};
-use crate::checks::Client;
+use crate::exchange::Client;
 use crate::handler::script;
 use crate::telemetry::ScriptContext;
 use crate::tls::{Policy, TlsInfo};

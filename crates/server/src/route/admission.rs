@@ -7,7 +7,8 @@ use dunlin_http::semantics::path;
 use dunlin_http::{FieldName, Request, RequestError};
 
 use super::{Origin, RouteMatch, Routed, Site, Via, dispatch, refuse, routed, unrouted};
-use crate::checks::{Client, to_https};
+use crate::checks::to_https;
+use crate::exchange::Client;
 use crate::handler::file::apply_to_message;
 use crate::handler::{error_page, errors};
 use crate::log_limiter::LogLimiter;

@@ -6,11 +6,9 @@ use dunlin_http::Request;
 use dunlin_http::semantics::path;
 
 use super::{Reply, RouteMatch, Routed, complete, error_response, handle, routed};
-use crate::checks::{
-    CheckInput, Client, Decision, PendingDecision, Rejection, RequestContext, Selection,
-};
+use crate::checks::{CheckInput, Decision, PendingDecision, Rejection, Selection, resolve_client};
 use crate::clock;
-use crate::exchange::Incoming;
+use crate::exchange::{Client, Incoming, RequestContext};
 use crate::handler::file::apply_to_message;
 use crate::handler::{file, redirect, script};
 use crate::worker::WorkerContext;
@@ -32,7 +30,7 @@ pub(super) fn enter(
         let is_timed = matched.settings.server_timing || ctx.needs_timings();
         return Ok(is_timed.then(|| Rc::new(RequestContext::new(client))));
     }
-    ask(ctx, client.behind(request, server), request, matched, at_once).map(Some)
+    ask(ctx, resolve_client(client, request, server), request, matched, at_once).map(Some)
 }
 
 fn ask(

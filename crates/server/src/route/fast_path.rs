@@ -11,7 +11,7 @@ use super::{
     CachedResponse, Reply, RouteMatch, Routed, Site, Via, enter, find_site, is_admitted, routed,
 };
 use crate::cache::worker_cache::{CacheEntry, WorkerCache};
-use crate::checks::{Client, RequestContext};
+use crate::exchange::{Client, RequestContext};
 use crate::handler::file;
 use crate::worker::{SharedState, WorkerContext};
 

@@ -8,8 +8,7 @@ use dunlin_http::semantics::ContentCoding;
 use super::Direction;
 use crate::cache::Representation;
 use crate::cache::worker_cache::{CacheEntry, Prebuilt};
-use crate::checks::RequestContext;
-use crate::exchange::{Incoming, Response, ResponseFuture};
+use crate::exchange::{Incoming, RequestContext, Response, ResponseFuture};
 use crate::fs::content::StoredContent;
 use crate::telemetry::RouteTelemetry;
 

@@ -6,9 +6,9 @@ use dunlin_http::Request;
 
 use super::admit::Waiting;
 use super::{Reply, RouteMatch, Via, handle, refusal, refuse};
-use crate::checks::{CheckInput, Decision, RequestContext, Selection};
+use crate::checks::{CheckInput, Decision, Selection};
 use crate::config::Candidate;
-use crate::exchange::{Incoming, Response};
+use crate::exchange::{Incoming, RequestContext, Response};
 use crate::handler::file;
 use crate::worker::WorkerContext;
 

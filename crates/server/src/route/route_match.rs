@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::{Route, Site};
-use crate::checks::{Client, RequestContext};
+use crate::exchange::{Client, RequestContext};
 
 /// The site, the route and the path of a request.
 pub(crate) struct RouteMatch<'a> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::registry::{Builder, Registry};
 use crate::checks::{Checks, RouteCounts};
 use crate::config::{self, Config, Handler, Origins, Settings};
+use crate::telemetry::RouteTelemetry;
 use crate::telemetry::metrics::{Label, label};
 
 /// All sites of one generation of the configuration.
@@ -129,6 +130,12 @@ impl Deref for Site {
 }
 
 impl Route {
+    /// Returns the telemetry settings of the route.
+    #[inline]
+    pub(crate) fn telemetry(&self) -> RouteTelemetry {
+        RouteTelemetry { label: self.label, server_timing: self.server_timing }
+    }
+
     fn new(site: &str, settings: &Settings, builder: &mut Builder<'_>) -> Self {
         Self::of(site, settings, &settings.origins, builder)
     }

@@ -1,16 +1,17 @@
 //! Access records of responses that are in an output buffer. They are made once the socket has accepted the bytes, so
 //! that only bytes that were sent are counted and logged.
 
+use std::rc::Rc;
 use std::time::Instant;
 
 use dunlin_http::semantics::Method;
 use dunlin_http::{OwnedRequest, Request, Version};
 
 use super::{Completion, ConnectionInfo, ResponseOutcome, WorkerContext};
-use crate::checks::Client;
 use crate::clock;
+use crate::exchange::{Client, RequestContext};
+use crate::telemetry::ReadTimes;
 use crate::telemetry::metrics::Label;
-use crate::telemetry::{ReadTimes, RequestTelemetry};
 
 /// Bytes of one write, and the pending records of the responses that end in them.
 #[derive(Default)]
@@ -56,7 +57,7 @@ pub(crate) struct CountedResponse {
 /// Data for an access record that is made later.
 pub(crate) struct DeferredRecord {
     pub(crate) request: OwnedRequest,
-    pub(crate) telemetry: RequestTelemetry,
+    pub(crate) context: Rc<RequestContext>,
     pub(crate) outcome: ResponseOutcome,
 }
 
@@ -64,7 +65,7 @@ enum Tracked {
     /// The request is `copies[number]`.
     Copied {
         number: usize,
-        telemetry: RequestTelemetry,
+        context: Rc<RequestContext>,
         outcome: ResponseOutcome,
     },
     Owned(Box<DeferredRecord>),
@@ -105,7 +106,7 @@ impl Pending {
         &mut self,
         range: OutputRange,
         request: &Request<'_>,
-        telemetry: RequestTelemetry,
+        context: Rc<RequestContext>,
         outcome: ResponseOutcome,
     ) {
         let number = self.copied;
@@ -114,7 +115,7 @@ impl Pending {
             None => self.copies.push(request.to_owned()),
         }
         self.copied += 1;
-        self.tracked.push((range, Tracked::Copied { number, telemetry, outcome }));
+        self.tracked.push((range, Tracked::Copied { number, context, outcome }));
     }
 
     /// Records a response when it is sent.
@@ -157,10 +158,10 @@ impl Pending {
         }
         for (range, tracked) in self.tracked.drain(..) {
             match tracked {
-                Tracked::Copied { number, telemetry, outcome } => {
+                Tracked::Copied { number, context, outcome } => {
                     if let Some(copy) = self.copies.get(number) {
                         let outcome = range.outcome(outcome, at);
-                        ctx.record_at(&copy.as_request(), connection, &telemetry, &outcome, end);
+                        ctx.record_at(&copy.as_request(), connection, &context, &outcome, end);
                     }
                 }
                 Tracked::Owned(log) => {
@@ -168,7 +169,7 @@ impl Pending {
                     ctx.record_at(
                         &log.request.as_request(),
                         connection,
-                        &log.telemetry,
+                        &log.context,
                         &outcome,
                         end,
                     );
@@ -187,9 +188,9 @@ impl Pending {
         rest.tracked.extend(tracked.filter_map(|(range, tracked)| {
             let owned = match tracked {
                 Tracked::Owned(log) => log,
-                Tracked::Copied { number, telemetry, outcome } => {
+                Tracked::Copied { number, context, outcome } => {
                     let request = copies.get(number)?.clone();
-                    Box::new(DeferredRecord { request, telemetry, outcome })
+                    Box::new(DeferredRecord { request, context, outcome })
                 }
             };
             Some((range, Tracked::Owned(owned)))
@@ -233,8 +234,8 @@ impl Pending {
 }
 
 impl DeferredRecord {
-    pub(crate) fn new(request: &Request<'_>, telemetry: RequestTelemetry) -> Box<Self> {
-        Box::new(Self { request: request.to_owned(), telemetry, outcome: ResponseOutcome::NONE })
+    pub(crate) fn new(request: &Request<'_>, context: Rc<RequestContext>) -> Box<Self> {
+        Box::new(Self { request: request.to_owned(), context, outcome: ResponseOutcome::NONE })
     }
 }
 

@@ -1,16 +1,17 @@
 //! Telemetry of a worker: from a request to its metrics, access record, live events and span.
 
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use dunlin_http::semantics::Method;
 use dunlin_http::{FieldName, Request, Version};
 
 use super::{CountedResponse, SharedState, WorkerContext};
-use crate::checks::Client;
 use crate::clock;
+use crate::exchange::{Client, RequestContext};
 use crate::telemetry::live::{LiveEvent, RequestHead};
 use crate::telemetry::metrics::{Finished, Key, Label, named};
-use crate::telemetry::{AccessRecord, ConnectionStart, ReadTimes, RequestTelemetry, Timings};
+use crate::telemetry::{AccessRecord, ConnectionStart, ReadTimes, Timings};
 use crate::transport::{Peer, Transport};
 
 /// The connection of a request.
@@ -102,22 +103,31 @@ impl WorkerContext {
         self.shared.tracer.is_some() || self.shared.live.has_subscribers()
     }
 
-    /// Creates the telemetry of a request whose head is complete, if it is needed.
+    /// Prepares the context of a request for context, if that is needed. Creates the context if the router has not.
     #[inline]
     pub(crate) fn begin_telemetry(
         &self,
         request: &Request<'_>,
+        connection: &ConnectionInfo<'_>,
+        context: Option<Rc<RequestContext>>,
         read_times: Option<ReadTimes>,
         connection_start: &mut Option<ConnectionStart>,
-    ) -> Option<RequestTelemetry> {
+    ) -> Option<Rc<RequestContext>> {
         if !self.has_telemetry() {
-            return None;
+            return context;
         }
-        let mut telemetry = RequestTelemetry::new(read_times, connection_start.take());
-        if let Some(tracer) = &self.shared.tracer {
-            telemetry.span = tracer.begin(request);
+        let read_times = read_times.unwrap_or_else(|| ReadTimes::at(clock::now()));
+        let context = context.unwrap_or_else(|| {
+            let client = Client::of(connection.peer, connection.stream);
+            Rc::new(RequestContext::unmeasured(client, read_times.last_read()))
+        });
+        context.set_times(read_times, connection_start.take());
+        if let Some(tracer) = &self.shared.tracer
+            && let Some(span) = tracer.begin(request)
+        {
+            context.set_span(span);
         }
-        Some(telemetry)
+        Some(context)
     }
 
     /// Publishes the start of a request after routing, if a subscriber wants it.
@@ -126,15 +136,15 @@ impl WorkerContext {
         &self,
         request: &Request<'_>,
         connection: &ConnectionInfo<'_>,
-        telemetry: &RequestTelemetry,
+        context: &RequestContext,
     ) {
         if self.shared.live.wants_starts() {
             let now = clock::now();
-            let timings = telemetry.timings(now).begun();
+            let timings = context.timings(now).begun();
             self.emit(
                 request,
                 connection,
-                telemetry,
+                context,
                 &ResponseOutcome::NONE,
                 (now, timings),
                 Moment::Begin,
@@ -161,10 +171,10 @@ impl WorkerContext {
         &self,
         request: &Request<'_>,
         connection: &ConnectionInfo<'_>,
-        telemetry: &RequestTelemetry,
+        context: &RequestContext,
         outcome: &ResponseOutcome,
     ) {
-        self.record_at(request, connection, telemetry, outcome, clock::now());
+        self.record_at(request, connection, context, outcome, clock::now());
     }
 
     /// Like [`Self::record`], for an exchange that ended at `end`.
@@ -172,18 +182,18 @@ impl WorkerContext {
         &self,
         request: &Request<'_>,
         connection: &ConnectionInfo<'_>,
-        telemetry: &RequestTelemetry,
+        context: &RequestContext,
         outcome: &ResponseOutcome,
         end: Instant,
     ) {
         if !self.has_telemetry() {
             return;
         }
-        let timings = telemetry.timings(end);
+        let timings = context.timings(end);
         if self.shared.is_counting {
-            let duration = end.saturating_duration_since(telemetry.timestamps.first_byte);
-            let client = telemetry.client(connection.peer, connection.stream);
-            let kind = (telemetry.route_telemetry.label, outcome.status);
+            let duration = end.saturating_duration_since(context.first_byte());
+            let client = context.client;
+            let kind = (context.route().label, outcome.status);
             let what = (request.method(), request.version());
             let finished = finished(what, client, kind, (duration, timings), outcome.bytes);
             if outcome.is_endless {
@@ -192,11 +202,11 @@ impl WorkerContext {
                 self.metrics.count(&finished);
             }
         }
-        let is_logged = telemetry.is_logged && self.is_logging;
+        let is_logged = context.is_logged() && self.is_logging;
         let has_subscribers = self.shared.live.has_subscribers();
-        if is_logged || has_subscribers || telemetry.span.is_some() {
+        if is_logged || has_subscribers || context.span().is_some() {
             let moment = Moment::End { is_logged, has_subscribers };
-            self.emit(request, connection, telemetry, outcome, (end, timings), moment);
+            self.emit(request, connection, context, outcome, (end, timings), moment);
         }
     }
 
@@ -205,26 +215,21 @@ impl WorkerContext {
         &self,
         request: &Request<'_>,
         connection: &ConnectionInfo<'_>,
-        telemetry: &RequestTelemetry,
+        context: &RequestContext,
         outcome: &ResponseOutcome,
         (end, timings): (Instant, Timings),
         moment: Moment,
     ) {
         let SharedState { reverse_dns, redactor, config, .. } = &*self.shared;
-        let Client { address: peer, encrypted, .. } =
-            telemetry.client(connection.peer, connection.stream);
+        let Client { address: peer, encrypted, .. } = context.client;
         let name = reverse_dns.as_ref().and_then(|dns| dns.name(peer.ip()?));
-        let duration = end.saturating_duration_since(telemetry.timestamps.first_byte);
-        let began = self.clock.since_1970(telemetry.timestamps.first_byte);
+        let duration = end.saturating_duration_since(context.first_byte());
+        let began = self.clock.since_1970(context.first_byte());
         let referer = request.field(FieldName::Referer).map(|referer| redactor.target(referer));
         let record = AccessRecord {
             peer,
             peer_name: name.as_deref(),
-            user: telemetry
-                .context
-                .as_deref()
-                .and_then(|context| context.user())
-                .map(str::as_bytes),
+            user: context.user().map(str::as_bytes),
             started_secs: began.as_secs(),
             started_nanos: began.subsec_nanos(),
             duration_ns: duration.as_nanos() as u64,
@@ -236,14 +241,14 @@ impl WorkerContext {
             referer: referer.as_deref(),
             user_agent: request.field(FieldName::UserAgent),
             host: request.field(FieldName::Host),
-            site: config.sites.name(telemetry.site),
+            site: config.sites.name(context.site()),
             cache: outcome.cache,
             coding: outcome.coding,
             connection: connection.serial,
             encrypted,
             timings,
             tls: connection.stream.tls(),
-            script_context: telemetry.script_context.as_deref(),
+            script_context: context.script(),
         };
         let is_start = moment == Moment::Begin;
         let is_logged = matches!(moment, Moment::End { is_logged: true, .. });
@@ -252,11 +257,11 @@ impl WorkerContext {
         if is_logged && let Some(log) = &mut *self.log.borrow_mut() {
             log.record(&record);
         }
-        if !has_subscribers && telemetry.span.is_none() {
+        if !has_subscribers && context.span().is_none() {
             return;
         }
         if has_subscribers {
-            let (_, route) = named(telemetry.route_telemetry.label);
+            let (_, route) = named(context.route().label);
             let head = Some(RequestHead { request, redactor });
             let broken_off = outcome.completion == Completion::Aborted;
             let event = LiveEvent { is_start, broken_off, record: &record, route: &route, head };
@@ -265,8 +270,8 @@ impl WorkerContext {
         if is_start {
             return;
         }
-        if let (Some(tracer), Some(span)) = (&self.shared.tracer, &telemetry.span) {
-            tracer.end(span, &record, &record.timings, telemetry.route_telemetry.label);
+        if let (Some(tracer), Some(span)) = (&self.shared.tracer, context.span()) {
+            tracer.end(span, &record, &record.timings, context.route().label);
         }
     }
 }

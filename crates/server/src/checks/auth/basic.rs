@@ -11,7 +11,8 @@ use dunlin_http::FieldName;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 use super::{Attempts, UserFile};
-use crate::checks::{CheckInput, Decision, Rejection, Scheme};
+use crate::checks::{CheckInput, Decision, Rejection};
+use crate::exchange::Scheme;
 
 /// Basic authentication as it is configured.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,8 +18,10 @@ use dunlin_http::semantics::target;
 use dunlin_http::{BodyLength, FieldLines, FieldName, Head, Request};
 
 use super::fields;
-use crate::checks::{CheckInput, Client, Decision, Rejection, RequestContext, Scheme};
-use crate::exchange::{EarlyHints, Incoming, Piece, Response, stream};
+use crate::checks::{CheckInput, Decision, Rejection};
+use crate::exchange::{
+    Client, EarlyHints, Incoming, Piece, RequestContext, Response, Scheme, stream,
+};
 use crate::handler::file;
 use crate::route::{self, Origin, Reply};
 use crate::telemetry::ScriptContext;

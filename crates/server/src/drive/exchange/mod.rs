@@ -20,7 +20,7 @@ pub(super) use self::cached::CachedParts;
 pub(super) use self::reject::reject;
 pub(super) use self::request_body::RequestBody;
 pub(super) use self::response::{ResponseBody, StartedResponse, start_response};
-pub(super) use self::start::{Started, start};
+pub(super) use self::start::{Arrival, Started, begin, start};
 pub(super) use self::stream_body::{Chunk, StreamBody};
 use crate::clock;
 use crate::exchange::{EarlyHints, Incoming, Response, ResponseFuture, stream};
@@ -103,7 +103,7 @@ impl Exchange {
         begin: StreamingHandler,
         (length, limit, now): (BodyLength, u64, u64),
         connection: ConnectionView,
-        mut log: Option<Box<DeferredRecord>>,
+        log: Option<Box<DeferredRecord>>,
         is_head: bool,
     ) -> Self {
         let (request_body, body) = match length {
@@ -113,10 +113,11 @@ impl Exchange {
                 (Some(request_body), receiver)
             }
         };
-        let traceparent = log.as_ref().and_then(|log| log.telemetry.traceparent());
+        let context = log.as_ref().map(|log| &log.context);
+        let traceparent = context.and_then(|context| context.traceparent());
         let script_context = Rc::new(ScriptContext::new(clock::now(), traceparent));
-        if let Some(log) = &mut log {
-            log.telemetry.script_context = Some(Rc::clone(&script_context));
+        if let Some(context) = context {
+            context.set_script(Rc::clone(&script_context));
         }
         let early_hints = EarlyHints::new(connection.has_interim_responses);
         let handler = begin(Incoming {

@@ -7,6 +7,7 @@ use dunlin_http::semantics::status;
 use super::super::INLINE_BODY;
 use super::StreamBody;
 use crate::checks::{ConnectionPace, Pacer};
+use crate::clock;
 use crate::exchange::{Body, Response, StreamKind, stream};
 use crate::worker::{DeferredRecord, ResponseOutcome, WorkerContext};
 
@@ -49,7 +50,7 @@ pub(in super::super) fn start_response(
         let is_endless = stream.as_ref().is_some_and(|stream| stream.kind == StreamKind::Endless);
         log.outcome =
             ResponseOutcome { status, cache, coding, is_endless, ..ResponseOutcome::NONE };
-        log.telemetry.append_fields(&mut fields);
+        log.context.append_fields(&mut fields);
     }
     let length = match &stream {
         Some(stream) => stream.length,
@@ -82,6 +83,6 @@ pub(in super::super) fn start_response(
         _ => None,
     };
     let short = short.filter(|&length| length <= INLINE_BODY);
-    let pacer = log.and_then(|log| log.telemetry.pacer(pace, short));
+    let pacer = log.and_then(|log| log.context.pacer(pace, short, clock::now));
     StartedResponse { status, fields, body, pacer }
 }

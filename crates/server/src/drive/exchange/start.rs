@@ -4,37 +4,68 @@ use std::rc::Rc;
 
 use dunlin_http::Request;
 
+use crate::exchange::{Client, RequestContext};
 use crate::handler::file;
 use crate::route::{Reply, Routed};
-use crate::telemetry::RequestTelemetry;
+use crate::telemetry::{ConnectionStart, ReadTimes};
 use crate::worker::{ConnectionInfo, WorkerContext};
 
 /// A routed request.
 pub(in super::super) struct Started {
     pub(in super::super) reply: Reply,
-    pub(in super::super) telemetry: Option<RequestTelemetry>,
+    /// `None` if neither the checks nor telemetry need a context.
+    pub(in super::super) context: Option<Rc<RequestContext>>,
     /// Maximum size of the request body in bytes.
     pub(in super::super) body_limit: u64,
     /// The response is sent after the request body was received.
     pub(in super::super) reads_body: bool,
 }
 
-/// Starts the exchange of a routed request: completes its telemetry and publishes its start.
+/// When a request was read, and the start of its connection.
+pub(in super::super) struct Arrival<'a> {
+    pub(in super::super) read_times: Option<ReadTimes>,
+    /// Until the first request of the connection.
+    pub(in super::super) connection_start: &'a mut Option<ConnectionStart>,
+}
+
+/// Starts the exchange of a routed request: completes its context and publishes its start. Without `arrival` it is not
+/// recorded, unless the checks need a context.
 pub(in super::super) fn start(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     connection: &ConnectionInfo<'_>,
     routed: Routed,
-    telemetry: Option<RequestTelemetry>,
+    arrival: Option<Arrival<'_>>,
 ) -> Started {
     let Routed { reply, site, body_limit, reads_body, log, route_telemetry, context, .. } = routed;
-    let telemetry = RequestTelemetry::routed(telemetry, site, context, log, route_telemetry);
-    if let Some(telemetry) = &telemetry {
-        ctx.publish_start(request, connection, telemetry);
+    let context = match arrival {
+        Some(arrival) => begin(ctx, request, connection, context, arrival),
+        None => context,
+    };
+    let context = context.or_else(|| {
+        let client = || Client::of(connection.peer, connection.stream);
+        route_telemetry.server_timing.then(|| Rc::new(RequestContext::new(client())))
+    });
+    if let Some(context) = &context {
+        context.set_route(site, log, route_telemetry);
+        ctx.publish_start(request, connection, context);
     }
-    let reply = match &telemetry {
-        Some(telemetry) if telemetry.has_fields() => file::unprepared(request, reply),
+    let reply = match &context {
+        Some(context) if context.changes_response() => file::unprepared(request, reply),
         _ => reply,
     };
-    Started { reply, telemetry, body_limit, reads_body }
+    Started { reply, context, body_limit, reads_body }
+}
+
+/// Prepares the context of a request for telemetry, if that is needed.
+#[inline]
+pub(in super::super) fn begin(
+    ctx: &WorkerContext,
+    request: &Request<'_>,
+    connection: &ConnectionInfo<'_>,
+    context: Option<Rc<RequestContext>>,
+    arrival: Arrival<'_>,
+) -> Option<Rc<RequestContext>> {
+    let Arrival { read_times, connection_start } = arrival;
+    ctx.begin_telemetry(request, connection, context, read_times, connection_start)
 }

@@ -8,19 +8,18 @@ use dunlin_http::{BodyLength, Head, Request, RequestError, Version};
 
 use super::super::INLINE_BODY;
 use super::super::exchange::{
-    CachedParts, ConnectionView, Exchange, ResponseBody, Started, StartedResponse, TOO_LARGE,
-    reject, start, start_response,
+    Arrival, CachedParts, ConnectionView, Exchange, ResponseBody, Started, StartedResponse,
+    TOO_LARGE, begin, reject, start, start_response,
 };
 use super::sending::LastResponse;
 use super::{Connection, Next, Parts};
 use crate::cache::worker_cache::{CacheEntry, Prebuilt};
-use crate::checks::{Client, Pacer, RequestContext};
+use crate::checks::Pacer;
 use crate::config::Persistence as Personality;
-use crate::exchange::{Body, Piece, Response};
+use crate::exchange::{Body, Client, Piece, RequestContext, Response};
 use crate::fs::content::StoredContent;
 use crate::handler::admin;
 use crate::route::{self, CachedResponse, Direction, FastPath, FastResponse, Reply};
-use crate::telemetry::{RequestTelemetry, RouteTelemetry};
 use crate::worker::{
     Completion, ConnectionInfo, CountedResponse, DeferredRecord, Output, OutputRange,
     ResponseOutcome,
@@ -36,7 +35,7 @@ impl Connection {
         self.decide_persistence(&request);
         if self.is_admin {
             let routed = admin::answer(&self.ctx, &request);
-            return self.reply(&request, routed, None, output);
+            return self.reply(&request, routed, output);
         }
         let client = Client::of(self.peer, &self.stream);
         if !self.engine.has_body() {
@@ -47,20 +46,32 @@ impl Connection {
                     return self.send_fast(&request, answer, output);
                 }
                 Some(FastPath::Routed(routed)) => {
-                    let telemetry =
-                        ctx.begin_telemetry(&request, self.read_times, &mut self.connection_start);
-                    return self.reply(&request, *routed, telemetry, output);
+                    return self.reply(&request, *routed, output);
                 }
                 None => {}
             }
         }
-        let telemetry =
-            self.ctx.begin_telemetry(&request, self.read_times, &mut self.connection_start);
         let connection = (self.peer, &mut self.stream);
         match route::dispatch_client(&self.ctx, connection, &request, path) {
-            Ok(routed) => self.reply(&request, routed, telemetry, output),
-            Err(refusal) => Some(self.refuse(refusal, (&request, telemetry), output)),
+            Ok(routed) => self.reply(&request, routed, output),
+            Err(refusal) => {
+                let context = self.begin(&request, None);
+                Some(self.refuse(refusal, (&request, context), output))
+            }
         }
+    }
+
+    /// Prepares the context of a request for telemetry, if that is needed.
+    fn begin(
+        &mut self,
+        request: &Request<'_>,
+        context: Option<Rc<RequestContext>>,
+    ) -> Option<Rc<RequestContext>> {
+        let connection =
+            ConnectionInfo { peer: self.peer, serial: self.serial, stream: &self.stream };
+        let connection_start = &mut self.connection_start;
+        let arrival = Arrival { read_times: self.read_times, connection_start };
+        begin(&self.ctx, request, &connection, context, arrival)
     }
 
     /// Sends an answer that the router had at hand.
@@ -100,15 +111,12 @@ impl Connection {
             }
             return self.after_answer(output);
         }
-        let telemetry =
-            self.ctx.begin_telemetry(request, self.read_times, &mut self.connection_start);
-        let (is_logged, route_telemetry) = (settings.access_log, RouteTelemetry::of(settings));
-        let telemetry =
-            RequestTelemetry::routed(telemetry, site, context, is_logged, route_telemetry);
-        if let Some(telemetry) = &telemetry {
-            self.ctx.publish_start(request, &self.connection_info(), telemetry);
+        let context = self.begin(request, context);
+        if let Some(context) = &context {
+            context.set_route(site, settings.access_log, settings.telemetry());
+            self.ctx.publish_start(request, &self.connection_info(), context);
         }
-        self.send_cached(request, cached, telemetry, pacer, output)
+        self.send_cached(request, cached, context, pacer, output)
     }
 
     /// What slows the answer down: nothing, when all of it may be sent at once.
@@ -143,21 +151,27 @@ impl Connection {
         &mut self,
         request: &Request<'_>,
         routed: route::Routed,
-        telemetry: Option<RequestTelemetry>,
         output: &mut Output,
     ) -> Option<Next> {
         if routed.direction == Direction::Ended {
             self.engine.close();
             self.linger = true;
         }
-        let started = start(&self.ctx, request, &self.connection_info(), routed, telemetry);
-        let Started { reply, telemetry, body_limit, reads_body } = started;
+        // Commands to the server are not recorded.
+        let arrival = (!self.is_admin).then_some(Arrival {
+            read_times: self.read_times,
+            connection_start: &mut self.connection_start,
+        });
+        let connection =
+            ConnectionInfo { peer: self.peer, serial: self.serial, stream: &self.stream };
+        let started = start(&self.ctx, request, &connection, routed, arrival);
+        let Started { reply, context, body_limit, reads_body } = started;
         let is_head = request.method() == Method::Head;
         if self.engine.has_body() {
             if let BodyLength::Known(length) = self.engine.body_length()
                 && length > body_limit
             {
-                return Some(self.refuse(TOO_LARGE, (request, telemetry), output));
+                return Some(self.refuse(TOO_LARGE, (request, context), output));
             }
             match reply {
                 Reply::Response(response) if reads_body => {
@@ -165,7 +179,7 @@ impl Connection {
                         output.bytes.extend_from_slice(response::CONTINUE);
                         self.engine.continue_sent();
                     }
-                    let log = deferred_record(request, telemetry);
+                    let log = deferred_record(request, context);
                     self.defer(body_limit, *response, log, is_head);
                     return None;
                 }
@@ -187,16 +201,15 @@ impl Connection {
             Reply::Cached(CachedResponse { entry, coding, not_modified, cache, content }) => {
                 let cached =
                     CachedResponse { entry: &*entry, coding, not_modified, cache, content };
-                let context = telemetry.as_ref().and_then(|telemetry| telemetry.context.as_deref());
-                let pacer = self.pacer(context, &cached, request.method());
-                return self.send_cached(request, cached, telemetry, pacer, output);
+                let pacer = self.pacer(context.as_deref(), &cached, request.method());
+                return self.send_cached(request, cached, context, pacer, output);
             }
             Reply::Response(response) => {
-                let log = deferred_record(request, telemetry);
+                let log = deferred_record(request, context);
                 return self.send_response(*response, is_head, log, output);
             }
             Reply::Future(future) => {
-                let log = deferred_record(request, telemetry);
+                let log = deferred_record(request, context);
                 (Exchange::with_future(future, log, is_head), false)
             }
             Reply::Streaming(begin) => {
@@ -207,7 +220,7 @@ impl Connection {
                     tls: self.stream.tls(),
                     has_interim_responses: request.version() != Version::Http10,
                 };
-                let log = deferred_record(request, telemetry);
+                let log = deferred_record(request, context);
                 let body = (self.engine.body_length(), body_limit, self.ctx.clock.now());
                 let exchange =
                     Exchange::with_streaming_handler(begin, body, connection, log, is_head);
@@ -234,12 +247,12 @@ impl Connection {
     pub(super) fn refuse(
         &mut self,
         refusal: RequestError,
-        (request, telemetry): (&Request<'_>, Option<RequestTelemetry>),
+        (request, context): (&Request<'_>, Option<Rc<RequestContext>>),
         output: &mut Output,
     ) -> Next {
         let is_head = request.method() == Method::Head;
         let response = reject(&self.ctx, self.peer, &refusal, Some(request), is_head);
-        let log = deferred_record(request, telemetry);
+        let log = deferred_record(request, context);
         self.send_rejection(response, is_head, log, output)
     }
 
@@ -254,9 +267,8 @@ impl Connection {
         if self.engine.has_read_head() {
             let request = Request::new(message, head);
             self.requests += 1;
-            let telemetry =
-                self.ctx.begin_telemetry(&request, self.read_times, &mut self.connection_start);
-            return self.refuse(refusal, (&request, telemetry), output);
+            let context = self.begin(&request, None);
+            return self.refuse(refusal, (&request, context), output);
         }
         // A client that asks for a head alone takes a body for the next response.
         let is_head = message.starts_with(b"HEAD ");
@@ -269,9 +281,8 @@ impl Connection {
     fn log_unread(&mut self) -> Option<Box<DeferredRecord>> {
         let head = Head::default();
         let request = Request::new(b"", &head);
-        let telemetry =
-            self.ctx.begin_telemetry(&request, self.read_times, &mut self.connection_start);
-        deferred_record(&request, telemetry)
+        let context = self.begin(&request, None);
+        deferred_record(&request, context)
     }
 
     /// Sends the last response of the connection.
@@ -294,7 +305,7 @@ impl Connection {
         &mut self,
         request: &Request<'_>,
         cached: CachedResponse<&CacheEntry>,
-        telemetry: Option<RequestTelemetry>,
+        context: Option<Rc<RequestContext>>,
         pacer: Option<Pacer>,
         output: &mut Output,
     ) -> Option<Next> {
@@ -304,11 +315,11 @@ impl Connection {
         {
             let start = output.bytes.len();
             let bytes = self.send_short(request.method(), prebuilt, &mut output.bytes);
-            if let Some(telemetry) = telemetry {
+            if let Some(context) = context {
                 let outcome =
                     ResponseOutcome { status: 200, bytes, cache, ..ResponseOutcome::NONE };
                 let range = OutputRange::new(start, output.bytes.len(), bytes);
-                output.pending.record(range, request, telemetry, outcome);
+                output.pending.record(range, request, context, outcome);
             }
             return self.after_answer(output);
         }
@@ -328,17 +339,17 @@ impl Connection {
             body => body,
         };
         let Some(stored) = stored else {
-            if let Some(telemetry) = telemetry {
+            if let Some(context) = context {
                 let range = OutputRange::new(start, output.bytes.len(), outcome.bytes);
-                output.pending.record(range, request, telemetry, outcome);
+                output.pending.record(range, request, context, outcome);
             }
             return self.after_answer(output);
         };
         let mut body = Body::default();
         body.push(Piece::of(stored, 0..length));
-        let mut log = deferred_record(request, telemetry);
+        let mut log = deferred_record(request, context);
         if let Some(log) = &mut log {
-            log.telemetry.begin_response();
+            log.context.begin_response();
             log.outcome = outcome;
         }
         let last = log.map(|log| LastResponse { log, start: start as i64 });
@@ -408,16 +419,16 @@ impl Connection {
 
     pub(super) fn record_later(&self, log: &DeferredRecord, bytes: u64, completion: Completion) {
         let outcome = log.outcome.finish(bytes, completion).or_client_closed();
-        self.record(&log.request.as_request(), &log.telemetry, &outcome);
+        self.record(&log.request.as_request(), &log.context, &outcome);
     }
 
     pub(super) fn record(
         &self,
         request: &Request<'_>,
-        telemetry: &RequestTelemetry,
+        context: &RequestContext,
         outcome: &ResponseOutcome,
     ) {
-        self.ctx.record(request, &self.connection_info(), telemetry, outcome);
+        self.ctx.record(request, &self.connection_info(), context, outcome);
     }
 
     /// Where its requests come from.
@@ -428,7 +439,7 @@ impl Connection {
 
 fn deferred_record(
     request: &Request<'_>,
-    telemetry: Option<RequestTelemetry>,
+    context: Option<Rc<RequestContext>>,
 ) -> Option<Box<DeferredRecord>> {
-    telemetry.map(|telemetry| DeferredRecord::new(request, telemetry))
+    context.map(|context| DeferredRecord::new(request, context))
 }

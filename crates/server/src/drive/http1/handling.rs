@@ -450,7 +450,7 @@ impl Connection {
             outcome.status = 0;
         }
         let outcome = outcome.or_client_closed();
-        self.record(&log.request.as_request(), &log.telemetry, &outcome);
+        self.record(&log.request.as_request(), &log.context, &outcome);
     }
 }
 

@@ -90,7 +90,7 @@ impl Connection {
         };
         if let Some(log) = &mut stream.exchange.log {
             log.outcome.status = status;
-            log.telemetry.begin_response();
+            log.context.begin_response();
         }
         stream.start = self.position(out);
         let is_bodiless = stream.exchange.is_head || !status::has_body(status) || length == Some(0);

@@ -183,12 +183,7 @@ impl Connection {
     pub(super) fn record(&self, link: &Link<'_>, stream: &mut Stream, completion: Completion) {
         let Some(log) = stream.exchange.log.take() else { return };
         let outcome = log.outcome.finish(stream.sent, completion).or_client_closed();
-        link.ctx.record(
-            &log.request.as_request(),
-            &link.connection_info(),
-            &log.telemetry,
-            &outcome,
-        );
+        link.ctx.record(&log.request.as_request(), &link.connection_info(), &log.context, &outcome);
     }
 }
 

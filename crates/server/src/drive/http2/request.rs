@@ -1,5 +1,7 @@
 //! Starts of exchanges and of responses.
 
+use std::rc::Rc;
+
 use dunlin_http::http2::ResponseHead;
 use dunlin_http::semantics::{Method, expect};
 use dunlin_http::{BodyLength, Head, Request, RequestError};
@@ -7,15 +9,15 @@ use dunlin_http::{BodyLength, Head, Request, RequestError};
 use super::super::INLINE_BODY;
 use super::super::exchange::{
     CachedParts, ConnectionView, Exchange, ResponseBody, Started, StartedResponse, TOO_LARGE,
-    reject, start, start_response,
+    begin, reject, start, start_response,
 };
 use super::message::MessageHead;
 use super::stream::{Sending, Stream};
 use super::{Connection, Link, Parts};
-use crate::exchange::{Body, Piece, Response};
+use crate::clock;
+use crate::exchange::{Body, Piece, RequestContext, Response};
 use crate::fs::content::StoredContent;
 use crate::route::{self, CachedResponse, Direction, Reply};
-use crate::telemetry::RequestTelemetry;
 use crate::worker::{DeferredRecord, OutputRange, ResponseOutcome};
 
 impl Connection {
@@ -30,32 +32,33 @@ impl Connection {
     ) {
         let Parts { out, head, text, path } = parts;
         let request = Request::new(text, head);
-        let telemetry = link.ctx.begin_telemetry(&request, self.read_times, link.connection_start);
         let expects_continue = match expect::wants_continue(&request) {
             Ok(expects) => expects && !has_ended && length != Some(0),
-            Err(error) => return self.reject(link, id, error, (&request, telemetry), out),
+            Err(error) => return self.reject_request(link, id, error, &request, out),
         };
         let connection = (link.peer, &mut *link.stream);
         let routed = match route::dispatch_client(link.ctx, connection, &request, path) {
             Ok(routed) => routed,
-            Err(error) => return self.reject(link, id, error, (&request, telemetry), out),
+            Err(error) => return self.reject_request(link, id, error, &request, out),
         };
         if routed.direction == Direction::Ended {
             self.drain(link.ctx.clock.now(), out);
         }
-        let started = start(link.ctx, &request, &link.connection_info(), routed, telemetry);
-        let Started { reply, telemetry, body_limit, reads_body } = started;
+        let ctx = link.ctx;
+        let (connection, arrival) = link.arrival(self.read_times);
+        let started = start(ctx, &request, &connection, routed, Some(arrival));
+        let Started { reply, context, body_limit, reads_body } = started;
         if length.is_some_and(|length| length > body_limit) {
-            return self.reject(link, id, TOO_LARGE, (&request, telemetry), out);
+            return self.reject(link, id, TOO_LARGE, (&request, context), out);
         }
         let (now, is_head) = (link.ctx.clock.now(), request.method() == Method::Head);
         let reply = match reply {
             Reply::Cached(cached) => {
-                return self.send_cached(link, id, cached, (&request, telemetry), out);
+                return self.send_cached(link, id, cached, (&request, context), out);
             }
             reply => reply,
         };
-        let log = deferred_record(&request, telemetry);
+        let log = deferred_record(&request, context);
         let mut exchange = match reply {
             Reply::Response(response) if !reads_body || has_ended => {
                 let stream = Stream::new(id, now, Exchange::responding(log, is_head));
@@ -101,8 +104,22 @@ impl Connection {
     ) {
         let head = Head::default();
         let request = Request::new(b"", &head);
-        let telemetry = link.ctx.begin_telemetry(&request, self.read_times, link.connection_start);
-        self.reject(link, id, error, (&request, telemetry), parts.out);
+        self.reject_request(link, id, error, &request, parts.out);
+    }
+
+    /// Rejects a request that was not routed.
+    fn reject_request(
+        &mut self,
+        link: &mut Link<'_>,
+        id: u32,
+        error: RequestError,
+        request: &Request<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        let ctx = link.ctx;
+        let (connection, arrival) = link.arrival(self.read_times);
+        let context = begin(ctx, request, &connection, None, arrival);
+        self.reject(link, id, error, (request, context), out);
     }
 
     /// Responds with an error.
@@ -111,12 +128,12 @@ impl Connection {
         link: &Link<'_>,
         id: u32,
         error: RequestError,
-        (request, telemetry): (&Request<'_>, Option<RequestTelemetry>),
+        (request, context): (&Request<'_>, Option<Rc<RequestContext>>),
         out: &mut Vec<u8>,
     ) {
         let is_head = request.method() == Method::Head;
         let response = reject(link.ctx, link.peer, &error, Some(request), is_head);
-        let exchange = Exchange::responding(deferred_record(request, telemetry), is_head);
+        let exchange = Exchange::responding(deferred_record(request, context), is_head);
         self.respond(link, Stream::new(id, link.ctx.clock.now(), exchange), response, out);
     }
 
@@ -127,13 +144,14 @@ impl Connection {
         link: &Link<'_>,
         id: u32,
         cached: CachedResponse,
-        (request, telemetry): (&Request<'_>, Option<RequestTelemetry>),
+        (request, context): (&Request<'_>, Option<Rc<RequestContext>>),
         out: &mut Vec<u8>,
     ) {
         let method = request.method();
         let start = self.position(out);
         let short = cached.prebuilt(INLINE_BODY).map(|prebuilt| prebuilt.sent(method).len());
-        let pacer = telemetry.as_ref().and_then(|telemetry| telemetry.pacer(&mut self.pace, short));
+        let pacer =
+            context.as_ref().and_then(|context| context.pacer(&mut self.pace, short, clock::now));
         let CachedParts { status, lines, serial, body, length, mut outcome } =
             CachedParts::new(&cached, method);
         self.send_head(link, id, status, lines, serial, body.is_none(), out);
@@ -147,11 +165,11 @@ impl Connection {
         };
         let Some(stored) = stored else {
             outcome.bytes = length;
-            return self.record_sent(start, (request, telemetry), outcome, out);
+            return self.record_sent(start, (request, context), outcome, out);
         };
-        let mut log = deferred_record(request, telemetry);
+        let mut log = deferred_record(request, context);
         if let Some(log) = &mut log {
-            log.telemetry.begin_response();
+            log.context.begin_response();
             log.outcome = outcome;
         }
         let mut body = Body::default();
@@ -167,13 +185,13 @@ impl Connection {
     fn record_sent(
         &mut self,
         start: i64,
-        (request, telemetry): (&Request<'_>, Option<RequestTelemetry>),
+        (request, context): (&Request<'_>, Option<Rc<RequestContext>>),
         outcome: ResponseOutcome,
         out: &[u8],
     ) {
-        if let Some(telemetry) = telemetry {
+        if let Some(context) = context {
             let range = OutputRange { start, end: self.position(out), body: outcome.bytes };
-            self.pending.record(range, request, telemetry, outcome);
+            self.pending.record(range, request, context, outcome);
         }
     }
 
@@ -244,7 +262,7 @@ impl Connection {
 
 fn deferred_record(
     request: &Request<'_>,
-    telemetry: Option<RequestTelemetry>,
+    context: Option<Rc<RequestContext>>,
 ) -> Option<Box<DeferredRecord>> {
-    telemetry.map(|telemetry| DeferredRecord::new(request, telemetry))
+    context.map(|context| DeferredRecord::new(request, context))
 }

@@ -54,11 +54,10 @@ pub use self::stderr::SCRIPTS;
 pub use self::warm::cold_programs;
 pub(crate) use self::workers::Renewal;
 use self::workers::Worker;
-use crate::checks::{Client, RequestContext};
 use crate::config::{Interface, Script};
+use crate::exchange::{Client, Incoming, RequestContext, Response};
 use crate::handler::file;
 
-use crate::exchange::{Incoming, Response};
 use crate::handler::redirect::to_slash;
 use crate::route::{self, OwnedRouteMatch, Reply, RouteMatch};
 use crate::telemetry::ScriptContext;

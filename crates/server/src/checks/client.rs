@@ -1,0 +1,30 @@
+//! The client behind trusted proxies.
+
+use dunlin_http::Request;
+
+use super::forwarding::Forwarded;
+use crate::config::Server;
+use crate::exchange::Client;
+use crate::transport::Peer;
+
+/// Resolves the client behind trusted proxies. Does nothing when it is resolved already.
+pub(crate) fn resolve_client(client: Client, request: &Request<'_>, server: &Server) -> Client {
+    let trusted = &server.trusted_proxies;
+    let is_trusted = match client.address {
+        _ if client.via_proxy || client.is_subrequest => false,
+        Peer::Ip(address) => trusted.iter().any(|network| network.contains(address)),
+        // The permissions of the socket file decide which processes can connect.
+        Peer::Unix => !trusted.is_empty(),
+    };
+    if !is_trusted {
+        return client;
+    }
+    let proxy = Client { via_proxy: true, ..client };
+    match server.forwarded_field.read(request, trusted) {
+        Some(Forwarded { address, encrypted }) => {
+            let encrypted = encrypted.unwrap_or(client.encrypted);
+            Client { address: Peer::Ip(address), encrypted, ..proxy }
+        }
+        None => proxy,
+    }
+}

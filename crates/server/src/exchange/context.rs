@@ -1,0 +1,276 @@
+//! The context of one request, from its first byte to its access record.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use dunlin_http::FieldLines;
+
+use super::Client;
+use crate::checks::bandwidth::{ConnectionPace, Pacer, Sender};
+use crate::checks::concurrency::Permit;
+use crate::clock;
+use crate::telemetry::traces::Span;
+use crate::telemetry::{ConnectionStart, ReadTimes, RouteTelemetry, ScriptContext, Timings, nanos};
+use crate::transport::Ends;
+
+/// How a user was authenticated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    /// Basic authentication (RFC 7617).
+    Basic,
+    /// By another service, with any scheme.
+    Forward,
+}
+
+/// The context of one request: what the server knows about it and has granted to it. The exchange owns it; dropping it
+/// returns the permits, for whatever reason the exchange ends.
+#[derive(Debug)]
+pub(crate) struct RequestContext {
+    /// The client, resolved through trusted proxies.
+    pub(crate) client: Client,
+    /// When routing was done and the first check ran.
+    pub(crate) routed_at: Instant,
+    /// `routed_at` is the end of a phase of its own.
+    measures_routing: bool,
+    /// Start of the connection, for its first request.
+    connection_start: Cell<Option<ConnectionStart>>,
+    read_times: Cell<ReadTimes>,
+    admitted_at: Cell<Option<Instant>>,
+    /// When the first byte of the response was written.
+    response_at: Cell<Option<Instant>>,
+    /// Index of the site.
+    site: Cell<usize>,
+    /// Whether the request is logged.
+    is_logged: Cell<bool>,
+    route: Cell<RouteTelemetry>,
+    /// Span of a traced request.
+    span: OnceCell<Box<Span>>,
+    /// Context of the script, if one runs.
+    script: OnceCell<Rc<ScriptContext>>,
+    user: OnceCell<(Arc<str>, Scheme)>,
+    /// Remote and local address of the connection; set for requests that wait.
+    ends: OnceCell<Option<Ends>>,
+    /// Response fields that checks add to the handler's.
+    fields: RefCell<FieldLines>,
+    /// Permit of the concurrency limit.
+    permit: OnceCell<Permit>,
+    /// Share of the bandwidth limit; `None` when the response was sent without pacing.
+    sender: OnceCell<Option<Sender>>,
+}
+
+impl RequestContext {
+    /// Creates the context of a request that is routed now.
+    pub(crate) fn new(client: Client) -> Self {
+        Self { measures_routing: true, ..Self::unmeasured(client, clock::now()) }
+    }
+
+    /// Creates the context of a request whose routing is not measured.
+    pub(crate) fn unmeasured(client: Client, now: Instant) -> Self {
+        Self {
+            client,
+            routed_at: now,
+            measures_routing: false,
+            connection_start: Cell::new(None),
+            read_times: Cell::new(ReadTimes::at(now)),
+            admitted_at: Cell::new(None),
+            response_at: Cell::new(None),
+            site: Cell::new(0),
+            is_logged: Cell::new(true),
+            route: Cell::default(),
+            span: OnceCell::new(),
+            script: OnceCell::new(),
+            user: OnceCell::new(),
+            ends: OnceCell::new(),
+            fields: RefCell::default(),
+            permit: OnceCell::new(),
+            sender: OnceCell::new(),
+        }
+    }
+
+    /// Sets when the request and its connection have begun.
+    pub(crate) fn set_times(
+        &self,
+        read_times: ReadTimes,
+        connection_start: Option<ConnectionStart>,
+    ) {
+        self.read_times.set(read_times);
+        self.connection_start.set(connection_start);
+    }
+
+    /// Sets the span of a traced request.
+    pub(crate) fn set_span(&self, span: Box<Span>) {
+        // A request has one span.
+        let _ = self.span.set(span);
+    }
+
+    pub(crate) fn span(&self) -> Option<&Span> {
+        self.span.get().map(|span| &**span)
+    }
+
+    /// Sets the site and the telemetry settings of the route.
+    pub(crate) fn set_route(&self, site: usize, is_logged: bool, route: RouteTelemetry) {
+        self.site.set(site);
+        self.is_logged.set(is_logged);
+        self.route.set(route);
+    }
+
+    /// Index of the site.
+    pub(crate) fn site(&self) -> usize {
+        self.site.get()
+    }
+
+    /// Whether the request is logged.
+    pub(crate) fn is_logged(&self) -> bool {
+        self.is_logged.get()
+    }
+
+    /// Telemetry settings of the route.
+    pub(crate) fn route(&self) -> RouteTelemetry {
+        self.route.get()
+    }
+
+    /// Sets the context of the script that runs.
+    pub(crate) fn set_script(&self, script: Rc<ScriptContext>) {
+        // Internal redirects to other scripts keep the context.
+        let _ = self.script.set(script);
+    }
+
+    /// Returns the context of the script, if one runs.
+    pub(crate) fn script(&self) -> Option<&ScriptContext> {
+        self.script.get().map(|script| &**script)
+    }
+
+    /// Returns when the first byte of the request was read.
+    pub(crate) fn first_byte(&self) -> Instant {
+        self.read_times.get().first_byte()
+    }
+
+    /// Returns the value of `traceparent` for handlers, if the request is traced.
+    pub(crate) fn traceparent(&self) -> Option<Box<str>> {
+        self.span().map(|span| span.traceparent().into())
+    }
+
+    /// Sets the time of the first byte of the response.
+    pub(crate) fn begin_response(&self) {
+        self.response_at.set(Some(clock::now()));
+    }
+
+    /// Starts the response: appends the fields of the checks and `Server-Timing`.
+    pub(crate) fn append_fields(&self, fields: &mut FieldLines) {
+        self.begin_response();
+        fields.extend(&self.fields.borrow());
+        if self.route().server_timing {
+            fields.push("Server-Timing", self.server_timing());
+        }
+    }
+
+    /// Returns the phases so far as a value of `Server-Timing`, in milliseconds.
+    fn server_timing(&self) -> String {
+        // The duration of sending is unknown when the head is written.
+        let timings = Timings { send: None, ..self.timings(clock::now()) };
+        let phases = timings
+            .iter()
+            .map(|(name, micros)| format!("{name};dur={:.3}", micros as f64 / 1000.0));
+        phases.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns the durations of all phases. The last one ends at `end`.
+    pub(crate) fn timings(&self, end: Instant) -> Timings {
+        let (read_times, start) = (self.read_times.get(), self.connection_start.get());
+        let (first_byte, head) = (read_times.first_byte(), read_times.last_read());
+        let routed = self.measures_routing.then_some(self.routed_at);
+        let admitted = self.admitted_at();
+        let response_at = self.response_at.get().unwrap_or(end);
+        Timings {
+            tls: start.and_then(|start| Some(nanos(start.accepted, start.secured?))),
+            idle: start.map(|start| nanos(start.secured.unwrap_or(start.accepted), first_byte)),
+            head: nanos(first_byte, head),
+            route: routed.map(|routed| nanos(head, routed)),
+            gate: admitted.map(|admitted| nanos(routed.unwrap_or(head), admitted)),
+            handler: Some(nanos(admitted.or(routed).unwrap_or(head), response_at)),
+            send: Some(nanos(response_at, end)),
+        }
+    }
+
+    /// Returns the authenticated user.
+    pub(crate) fn user(&self) -> Option<&str> {
+        self.user.get().map(|(user, _)| &**user)
+    }
+
+    /// Returns how the user was authenticated.
+    pub(crate) fn scheme(&self) -> Option<Scheme> {
+        self.user.get().map(|(_, scheme)| *scheme)
+    }
+
+    /// Sets the authenticated user. The first call wins.
+    pub(crate) fn set_user(&self, user: impl Into<Arc<str>>, scheme: Scheme) {
+        // A second authentication check does not replace the user.
+        let _ = self.user.set((user.into(), scheme));
+    }
+
+    /// Returns when the request was admitted, if it had to wait.
+    pub(crate) fn admitted_at(&self) -> Option<Instant> {
+        self.admitted_at.get()
+    }
+
+    pub(crate) fn set_admitted_at(&self, now: Instant) {
+        self.admitted_at.set(Some(now));
+    }
+
+    /// Returns the remote and local address of the connection; `None` when they are unknown.
+    pub(crate) fn ends(&self) -> Option<Ends> {
+        self.ends.get().copied().flatten()
+    }
+
+    pub(crate) fn set_ends(&self, ends: Option<Ends>) {
+        // The addresses do not change during a request.
+        let _ = self.ends.set(ends);
+    }
+
+    /// Adds a response field.
+    pub(crate) fn add_field(&self, name: &str, value: impl AsRef<[u8]>) {
+        self.fields.borrow_mut().push(name, value);
+    }
+
+    /// Returns `true` if checks have added response fields.
+    pub(crate) fn has_fields(&self) -> bool {
+        !self.fields.borrow().as_bytes().is_empty()
+    }
+
+    /// Returns `true` if the response has fields that depend on this request.
+    #[inline]
+    pub(crate) fn changes_response(&self) -> bool {
+        self.route().server_timing || self.has_fields()
+    }
+
+    /// Sets the bandwidth share that paces the response; `None` when it is sent without pacing.
+    pub(crate) fn throttle(&self, sender: Option<Sender>) {
+        // A route has one throttle.
+        let _ = self.sender.set(sender);
+    }
+
+    /// Returns `true` if the bandwidth limit has decided about this request.
+    pub(crate) fn is_throttled(&self) -> bool {
+        self.sender.get().is_some()
+    }
+
+    /// Returns the pacer of the response body. `None` if the route has no bandwidth limit, or if the limit allows to
+    /// send all `short` bytes of a body that is in memory now.
+    pub(crate) fn pacer(
+        &self,
+        connection: &mut Option<ConnectionPace>,
+        short: Option<usize>,
+        now: impl FnOnce() -> Instant,
+    ) -> Option<Pacer> {
+        let sender = self.sender.get()?.as_ref()?;
+        sender.pacer(connection.get_or_insert_default(), short.map(|bytes| (bytes, now())))
+    }
+
+    /// Holds the permit until the exchange ends.
+    pub(crate) fn hold_permit(&self, permit: Permit) {
+        // A route has one throttle.
+        let _ = self.permit.set(permit);
+    }
+}
