@@ -9,8 +9,9 @@ use dunlin_http::semantics::{Method, host, path, target};
 use crate::config::{
     Candidate, Config, Handler, Mapping, Script, Settings, Site, explain_settings,
 };
+use crate::files::explain::{Explained, explain as explain_files};
+use crate::files::search::{Found, Wanted};
 use crate::fs::failure::Failure;
-use crate::handler::file::{self, Explained, Found, Wanted};
 use crate::handler::redirect;
 use crate::route::{MOST_REDIRECTS, path_rejection};
 
@@ -95,8 +96,8 @@ impl Explanation<'_> {
         self.add(format_args!("the script that {name:?} names in {label}"));
     }
 
-    fn files(&mut self, wanted: &Wanted<'_, Site>) {
-        let Explained { result, tried } = file::explain(self.config, wanted);
+    fn files(&mut self, wanted: &Wanted<'_>) {
+        let Explained { result, tried } = explain_files(self.config, wanted);
         for tried in tried {
             let _ = writeln!(self.text, "tried     {tried}");
         }
@@ -112,10 +113,10 @@ impl Explanation<'_> {
         }
     }
 
-    fn failure(&mut self, wanted: &Wanted<'_, Site>, failure: Failure) {
+    fn failure(&mut self, wanted: &Wanted<'_>, failure: Failure) {
         let status = failure.status();
         if failure == Failure::Missing
-            && !wanted.settings().hidden
+            && !wanted.route.hidden
             && path::has_hidden_segment(wanted.path)
         {
             return self

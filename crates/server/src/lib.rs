@@ -1,6 +1,5 @@
 //! Dunlin's server. A request flows one way: listener, transport, engine, router, checks, handler, telemetry.
 
-mod cache;
 mod checks;
 pub mod config;
 mod control;
@@ -8,6 +7,8 @@ mod drive;
 pub mod error_log;
 mod exchange;
 mod explain;
+mod field_edits;
+mod files;
 mod fs;
 mod handler;
 mod listen;

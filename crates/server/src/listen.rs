@@ -322,7 +322,7 @@ async fn wait_for_room(ctx: &WorkerContext, why: &dyn std::fmt::Display, listene
     if !limiter.set_paused(true) {
         tracing::error!("accepting pauses until there is room: {why}");
         // Cached files give their descriptors up.
-        ctx.shared.cache.clear();
+        ctx.shared.files.cache.clear();
         ctx.sweep();
     }
     loop {

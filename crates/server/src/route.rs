@@ -24,13 +24,13 @@ pub(crate) use self::fast_path::{FastPath, FastPathConditions, FastResponse, fas
 pub(crate) use self::reply::{CachedResponse, Reply, Routed, StreamingHandler};
 pub(crate) use self::reroute::{MOST_REDIRECTS, complete, reroute};
 pub(crate) use self::route_match::{Origin, OwnedRouteMatch, RouteMatch, Via};
-pub(crate) use self::sites::{Route, Site, Sites};
-use crate::cache::worker_cache::CacheEntry;
+pub(crate) use self::sites::{CacheEntry, Route, Site, Sites, WorkerCache};
 use crate::checks::resolve_client;
 use crate::config::Handler;
 use crate::exchange::{Client, RequestContext, Response};
-use crate::handler::file::apply_to_message;
-use crate::handler::{errors, file, redirect, respond, script, status};
+use crate::field_edits::apply_to_message;
+use crate::files::select::has_changed;
+use crate::handler::{errors, files, redirect, respond, script, status};
 use crate::telemetry::RouteTelemetry;
 use crate::worker::WorkerContext;
 
@@ -81,7 +81,7 @@ pub(crate) fn dispatch(
     }
     let method = request.method();
     if matches!(method, Method::Get | Method::Head) {
-        let entry = ctx.cache.borrow().get(site.serial, raw_path, ctx.clock.now()).cloned();
+        let entry = ctx.files.cache.borrow().get(site.serial, raw_path, ctx.clock.now()).cloned();
         if let Some(entry) = entry
             && let Some(routed) =
                 dispatch_cached(ctx, client, request, site, (raw_path, query), &entry)
@@ -162,19 +162,19 @@ fn dispatch_cached(
     (raw_path, query): (&[u8], Option<&[u8]>),
     entry: &Rc<CacheEntry>,
 ) -> Option<Routed> {
-    if entry.checks.is_some() {
+    if entry.owner.is_some() {
         return None;
     }
     if entry.prebuilt.is_none() {
-        if file::has_changed(entry) {
+        if has_changed(entry) {
             entry.validity.invalidate();
             return None;
         }
-        if ctx.is_worth_a_copy(&entry.resource) {
+        if ctx.files.shared.is_worth_a_copy(&entry.resource) {
             return None;
         }
     }
-    let (settings, via) = (&entry.settings, Via::default());
+    let (settings, via) = (&entry.route, Via::default());
     let matched =
         RouteMatch { site, settings, raw_path, path: b"", query, client, context: None, via };
     let context = match enter(ctx, client, request, &matched, None) {
@@ -183,7 +183,7 @@ fn dispatch_cached(
     };
     ctx.count_hit();
     let matched = matched.with(context.as_ref());
-    let reply = file::answer_from_cache(ctx, request, &matched, entry, "hit");
+    let reply = files::respond_from_cache(ctx, request, &matched, entry, "hit");
     Some(routed(site, settings, reply, false, context))
 }
 
@@ -225,10 +225,10 @@ pub(crate) fn handle(
 /// The response for the route's files.
 fn files(ctx: &Rc<WorkerContext>, request: &Request<'_>, matched: &RouteMatch<'_>) -> Reply {
     match request.method() {
-        Method::Get | Method::Head => file::answer(ctx, request, matched),
+        Method::Get | Method::Head => files::respond(ctx, request, matched),
         Method::Trace | Method::Connect => not_for_files(ctx, request, matched),
         // A script may respond in the end, to any method.
-        _ if matched.settings.reroutes => file::answer(ctx, request, matched),
+        _ if matched.settings.reroutes => files::respond(ctx, request, matched),
         _ => not_for_files(ctx, request, matched),
     }
 }
@@ -339,7 +339,7 @@ pub(crate) fn refusal(
     if status == 405 {
         fields.push("Allow", allowed(matched.settings));
     }
-    file::error_reply(ctx, request, matched, status, fields)
+    errors::reply_with_fields(ctx, request, matched, status, fields)
 }
 
 /// The response to a message that the engine, the router or a limit refuses, with the fields that the request's

@@ -25,19 +25,15 @@ pub(crate) use self::pending::{CountedResponse, DeferredRecord, Output, OutputRa
 pub(crate) use self::record::{Completion, ConnectionInfo, ResponseOutcome};
 pub(crate) use self::thread::Worker;
 use crate::blocking;
-use crate::cache::worker_cache::WorkerCache;
-use crate::cache::{Resource, SharedCache};
 use crate::clock::Clock;
 use crate::config::{Config, Persistence, Server, StartupSettings};
 use crate::connections::Connections;
 use crate::control::Commands;
-use crate::fs::protected::Protected;
-use crate::fs::roots::{Lookup, Root, Roots};
-use crate::fs::watch::Watch;
-use crate::handler::file::{Reported, uncached};
+use crate::files;
+use crate::fs::roots::Root;
 use crate::handler::script::{AppConnections, LocationCache, Pools, Storage};
 use crate::listen::ConnectionLimiter;
-use crate::route::{FastPathConditions, Sites};
+use crate::route::{FastPathConditions, Route, Sites};
 use crate::telemetry::live::LiveTap;
 use crate::telemetry::metrics::{Metrics, WorkerMetrics};
 use crate::telemetry::redact::Redactor;
@@ -50,14 +46,8 @@ pub(crate) struct SharedState {
     pub(crate) config: Arc<Config>,
     /// The sites of the configuration, with the runtime objects of their routes.
     pub(crate) sites: Sites,
-    /// The sources of scripts that were kept from being sent.
-    pub(crate) sources: Reported,
-    pub(crate) cache: Arc<SharedCache>,
-    /// Absent when notification is switched off or the kernel has none.
-    pub(crate) watch: Option<Arc<Watch>>,
-    pub(crate) roots: Arc<Roots>,
-    /// Files that are never sent.
-    pub(crate) protected: Arc<Protected>,
+    /// The file cache, the root directories and change notification.
+    pub(crate) files: Arc<files::shared::Shared>,
     pub(crate) pools: Arc<Pools>,
     /// Threads for work that may block.
     pub(crate) blocking: Arc<blocking::Pools>,
@@ -93,9 +83,8 @@ pub(crate) struct WorkerContext {
     pub(crate) deadlines: Rc<Deadlines>,
     pub(crate) http1: Http1Settings,
     pub(crate) fast_path: FastPathConditions,
-    pub(crate) cache: RefCell<WorkerCache>,
-    /// Of files whose content is not kept.
-    pub(crate) head_cache: RefCell<WorkerCache>,
+    /// The worker's cache of files.
+    pub(crate) files: files::worker::Worker<Route>,
     /// Connections to application servers.
     pub(crate) app_connections: Rc<AppConnections>,
     /// Requests to other servers.
@@ -111,9 +100,6 @@ pub(crate) struct WorkerContext {
     worker: Rc<Worker>,
     /// There is a newer one.
     superseded: Cell<bool>,
-    /// Answers from the cache and others, since they were last added to the store's counters.
-    hits: Cell<u64>,
-    misses: Cell<u64>,
     /// Whether something else than a program or a file was asked for since the last tick, and whether
     /// anything but a program was in the tick before.
     others: Cell<bool>,
@@ -163,44 +149,18 @@ impl Default for Buffers {
 }
 
 impl SharedState {
-    pub(crate) fn server_field(&self) -> bool {
-        self.config.server.server_field
-    }
-
-    /// The directory that `path`, one that the configuration names, leads to now.
+    /// The directory to which `path`, a path of the configuration, resolves.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// When the directory cannot be opened.
     pub(crate) fn root(&self, path: &Path) -> io::Result<Arc<Root>> {
-        let trusted = self.config.server.cache.revalidate.as_millis().min(1000) as u64;
-        let Lookup { root, has_moved } = self.roots.get(path, self.watch.as_deref(), trusted);
-        if has_moved {
-            self.forget_files();
-        }
-        root
+        self.files.root(path)
     }
 
     /// Closes the descriptors of cached files on all workers, because another part of the server needs them.
     pub(crate) fn release_descriptors(&self) {
-        self.cache.release_descriptors();
+        self.files.cache.release_descriptors();
         self.limiter.request_release();
-    }
-
-    /// Looks whether the paths of the configuration still lead where they led.
-    pub(crate) fn look_at_roots(&self) {
-        for path in self.roots.paths() {
-            // An error is reported with the request that meets it.
-            let _ = self.root(&path);
-        }
-    }
-
-    /// Has every file and script looked for again, from its root on.
-    pub(crate) fn forget_files(&self) {
-        self.roots.revalidate();
-        if let Some(watch) = &self.watch {
-            watch.clear();
-        }
-        self.cache.clear();
     }
 }
 
@@ -235,8 +195,11 @@ impl WorkerContext {
             deadlines: Rc::clone(&worker.deadlines),
             http1: Http1Settings::new(server),
             fast_path: FastPathConditions::new(&shared),
-            cache: RefCell::new(WorkerCache::new(server.cache.entries)),
-            head_cache: RefCell::new(WorkerCache::new(uncached::MAX_ENTRIES)),
+            files: files::worker::Worker::new(
+                Arc::clone(&shared.files),
+                Rc::clone(&worker.clock),
+                server.cache.entries,
+            ),
             client: worker.client.clone(),
             app_connections: Rc::clone(&worker.app_connections),
             scripts: RefCell::default(),
@@ -247,8 +210,6 @@ impl WorkerContext {
             log: RefCell::new(log.map(AccessLog::worker_log)),
             worker: Rc::clone(worker),
             superseded: Cell::new(false),
-            hits: Cell::new(0),
-            misses: Cell::new(0),
             others: Cell::new(false),
             had_others: Cell::new(false),
             shared,
@@ -300,27 +261,19 @@ impl WorkerContext {
         self.worker.closes_idle.get()
     }
 
-    /// Whether a copy of the resource should be kept that cannot change.
-    pub(crate) fn is_worth_a_copy(&self, resource: &Resource) -> bool {
-        resource.is_worth_a_copy(self.shared.cache.largest_copy())
-    }
-
+    /// Counts a response from the file cache.
     #[inline]
     pub(crate) fn count_hit(&self) {
-        self.hits.set(self.hits.get() + 1);
+        self.files.count_hit();
     }
 
-    pub(crate) fn count_miss(&self) {
-        self.misses.set(self.misses.get() + 1);
-    }
-
-    /// Lets go of everything that is kept only to be fast and is not to be used any more.
+    /// Publishes the counts of the cache, and drops invalidated entries.
     pub(crate) fn sweep(&self) {
-        self.show_counts();
-        self.cache.borrow_mut().sweep();
+        self.files.publish_counts();
+        self.files.cache.borrow_mut().sweep();
     }
 
-    /// Closes the descriptors that the cache keeps, because none is left for something else.
+    /// Closes the descriptors of cached files, because no descriptor is left for another purpose.
     pub(crate) fn release_descriptors(&self) {
         self.shared.release_descriptors();
         self.sweep();
@@ -337,20 +290,13 @@ impl WorkerContext {
     }
 
     fn has_others(&self) -> bool {
-        self.others.get() || self.hits.get() > 0 || self.misses.get() > 0
+        self.others.get() || self.files.has_counts()
     }
 
     /// A tick has gone by.
     fn look_back(&self) {
         self.had_others.set(self.has_others());
         self.others.set(false);
-    }
-
-    /// Adds what the cache did to the store's counters.
-    fn show_counts(&self) {
-        let counters = &self.shared.cache.counters;
-        counters.hits.fetch_add(self.hits.take(), Ordering::Relaxed);
-        counters.misses.fetch_add(self.misses.take(), Ordering::Relaxed);
     }
 
     /// Lines of the access log that were lost since it was opened.
@@ -366,25 +312,16 @@ impl WorkerContext {
         }
     }
 
-    /// Reads notifications now rather than in their turn. The kernel reports descriptors in the
-    /// order in which they became ready, so that a change is seen before a request that came
-    /// after it; but a socket that became ready for another reason (it was accepted, it has room
-    /// again) keeps its place when a request arrives later, and would overtake the change.
+    /// Reads pending change notifications now. The kernel reports descriptors in the order in which they became ready, so
+    /// that a worker sees a change before a request that came after it. But a socket that became ready for another reason
+    /// (it was accepted, or has room again) keeps its place when a request arrives later, and would overtake the change.
     pub(crate) fn look_for_changes(&self) {
-        if let Some(watch) = &self.shared.watch
-            && watch.read()
-        {
-            self.shared.forget_files();
-        }
+        self.shared.files.read_changes();
     }
 
     /// The same for mounts and unmounts.
     pub(crate) fn look_for_mounts(&self) {
-        if let Some(watch) = &self.shared.watch
-            && watch.read_mounts()
-        {
-            self.shared.forget_files();
-        }
+        self.shared.files.read_mounts();
     }
 
     pub(crate) fn flush_log(&self) {

@@ -7,7 +7,7 @@ use super::error::Source;
 use super::merge::merge;
 use super::sites::{Site, SiteRoute};
 use super::{Config, Handler, Records, Script, Settings};
-use crate::handler::records::RecordFormat;
+use crate::files::records::format::RecordFormat;
 
 /// Adds the routes of the site to `text`, and the settings that hold for the decoded path with their places in the file.
 /// `all`: those at their defaults, too.

@@ -88,7 +88,7 @@ impl<T> RouteTable<T> {
     }
 
     /// The same table of what `make` makes of each of the settings, once.
-    pub(crate) fn map<U>(&self, mut make: impl FnMut(&T) -> U) -> RouteTable<U> {
+    pub(crate) fn map<U>(&self, mut make: impl FnMut(&Arc<T>) -> U) -> RouteTable<U> {
         let mut made: HashMap<*const T, Arc<U>> = HashMap::new();
         let mut map = |settings: &Arc<T>| {
             let made = made.entry(Arc::as_ptr(settings));

@@ -17,7 +17,7 @@ use super::pattern::Pattern;
 use super::sources::Sources;
 use super::template::refuse_variables;
 use super::tries::TryStep;
-use crate::handler::records;
+use crate::files::records::format as records;
 
 /// The settings of a path: those of every route that matches it, merged.
 #[derive(Debug, Clone, PartialEq)]

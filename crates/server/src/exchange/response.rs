@@ -1,14 +1,13 @@
 //! Responses of handlers.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_http::FieldLines;
 
 use crate::exchange::stream;
-use crate::fs::content::{ContentFile, StoredContent};
+pub(crate) use crate::fs::content::Piece;
 
 /// A response: head and body.
 #[derive(Debug)]
@@ -53,14 +52,6 @@ pub(crate) enum StreamKind {
     Message,
 }
 
-/// A part of a body.
-#[derive(Debug, Clone)]
-pub(crate) enum Piece {
-    Memory(Bytes),
-    /// A byte range of an open file.
-    File(Arc<ContentFile>, Range<u64>),
-}
-
 impl Response {
     pub(crate) fn new(status: u16) -> Self {
         Self {
@@ -95,6 +86,11 @@ impl Body {
         if piece.length() > 0 {
             self.pieces.push_back(piece);
         }
+    }
+
+    /// A body of pieces, none of which is empty.
+    pub(crate) fn of(pieces: VecDeque<Piece>) -> Self {
+        Self { pieces, stream: None }
     }
 
     /// A body that is produced while it is sent.
@@ -168,25 +164,6 @@ impl Body {
         match (self.pieces.front(), self.pieces.len()) {
             (Some(Piece::Memory(bytes)), 1) => Some(bytes),
             _ => None,
-        }
-    }
-}
-
-impl Piece {
-    /// The byte range `range` of stored content.
-    pub(crate) fn of(stored: &StoredContent, range: Range<u64>) -> Self {
-        match stored {
-            StoredContent::Memory(bytes) => {
-                Self::Memory(bytes.slice(range.start as usize..range.end as usize))
-            }
-            StoredContent::File(file) => Self::File(Arc::clone(file), range),
-        }
-    }
-
-    pub(crate) fn length(&self) -> u64 {
-        match self {
-            Self::Memory(bytes) => bytes.len() as u64,
-            Self::File(_, range) => range.end - range.start,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -117,21 +118,25 @@ impl ContentFile {
     }
 
     /// Whether `sendfile` may pass the file's pages to the socket.
+    #[inline]
     pub(crate) fn may_be_sent_directly(&self) -> bool {
         !matches!(self.kind, Kind::Live { direct: false, .. })
     }
 
     /// Whether another process can change the file while it is sent.
+    #[inline]
     pub(crate) fn is_live(&self) -> bool {
         matches!(self.kind, Kind::Live { .. })
     }
 
     /// Whether its pages may be absent from memory.
+    #[inline]
     pub(crate) fn may_be_cold(&self) -> bool {
         !matches!(self.kind, Kind::Sealed { .. })
     }
 
     /// Whether a copy made by [`StoredContent::on_disk`] is cheaper to send.
+    #[inline]
     pub(crate) fn is_worth_copying(&self) -> bool {
         matches!(self.kind, Kind::Live { .. } | Kind::Sealed { is_final: false })
     }
@@ -168,7 +173,37 @@ impl ContentFile {
 }
 
 impl AsFd for ContentFile {
+    #[inline]
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// A part of a body.
+#[derive(Debug, Clone)]
+pub(crate) enum Piece {
+    Memory(Bytes),
+    /// A byte range of an open file.
+    File(Arc<ContentFile>, Range<u64>),
+}
+
+impl Piece {
+    /// The byte range `range` of stored content.
+    #[inline]
+    pub(crate) fn of(stored: &StoredContent, range: Range<u64>) -> Self {
+        match stored {
+            StoredContent::Memory(bytes) => {
+                Self::Memory(bytes.slice(range.start as usize..range.end as usize))
+            }
+            StoredContent::File(file) => Self::File(Arc::clone(file), range),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn length(&self) -> u64 {
+        match self {
+            Self::Memory(bytes) => bytes.len() as u64,
+            Self::File(_, range) => range.end - range.start,
+        }
     }
 }

@@ -1,7 +1,8 @@
-//! Error responses: the page that the route names for a status, a file or whatever the page's own route makes, or
-//! the plain page.
+//! Error responses: the page that the route configures for a status (a file, or the response of another route), or the
+//! plain page.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use dunlin_http::http1::Connection;
 use dunlin_http::semantics::status::reason;
@@ -9,29 +10,33 @@ use dunlin_http::semantics::{ContentCoding, Method};
 use dunlin_http::{BodyLength, FieldLines, Head, Request};
 
 use super::error_page;
-use super::file::{apply_to_message, find_page};
-use super::media_type::ContentType;
 use super::script::rewritten;
-use crate::cache::Resource;
 use crate::config::{Handler, Mapping, Settings};
 use crate::exchange::{Body, Incoming, Piece, Response, stream};
-use crate::route::{Reply, RouteMatch, Via, complete, handle};
+use crate::field_edits::apply_to_message;
+use crate::files::cache::resource::Resource;
+use crate::files::cache::shared_cache::Key;
+use crate::files::media_type::ContentType;
+use crate::files::resolve::{Resolver, resolve};
+use crate::files::search::{Found, Wanted};
+use crate::fs::mode::Mode;
+use crate::route::{Reply, RouteMatch, Site, Via, complete, handle};
 use crate::worker::WorkerContext;
 
-/// What an error response says besides its status.
+/// The parts of an error response besides its status.
 #[derive(Debug, Default)]
 pub(crate) struct Details {
-    /// Fields that it has besides.
+    /// Additional fields.
     pub(crate) fields: FieldLines,
-    /// A sentence for the plain page. It names nothing that clients do not know.
+    /// A sentence for the plain page. It contains only what the client knows.
     pub(crate) text: Option<String>,
 }
 
-/// Fields of a request that make the response another than the whole page.
+/// Request fields that can make the response differ from the complete page.
 const CONDITIONS: [&str; 6] =
     ["if-match", "if-modified-since", "if-none-match", "if-range", "if-unmodified-since", "range"];
 
-/// The response with that status.
+/// The error response with this status: the page that the route configures, or the plain page.
 pub(crate) fn reply(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
@@ -47,7 +52,7 @@ pub(crate) fn reply(
         None => (&**page, None),
     };
     let owner = matched.site.route(path.as_bytes());
-    if is_made(owner, path.as_bytes()) {
+    if is_generated(owner, path.as_bytes()) {
         return by_route(ctx, request, matched, (path, query), status, details)
             .unwrap_or_else(|details| plain(settings, status, request, &details).into());
     }
@@ -68,8 +73,19 @@ pub(crate) fn reply(
     }))
 }
 
-/// Whether the route makes the response for that path by something else than a file.
-fn is_made(settings: &Settings, path: &[u8]) -> bool {
+/// The same with additional fields.
+pub(crate) fn reply_with_fields(
+    ctx: &Rc<WorkerContext>,
+    request: &Request<'_>,
+    matched: &RouteMatch<'_>,
+    status: u16,
+    fields: FieldLines,
+) -> Reply {
+    reply(ctx, request, matched, status, Details { fields, text: None })
+}
+
+/// Whether the route responds to the path with something other than a file.
+fn is_generated(settings: &Settings, path: &[u8]) -> bool {
     match &settings.handler {
         Handler::Files | Handler::AddSlash => false,
         Handler::Script(script) => {
@@ -80,7 +96,10 @@ fn is_made(settings: &Settings, path: &[u8]) -> bool {
     }
 }
 
-/// Has the route of the page respond. The status stays the error's, unless the route says another than 200.
+/// The response of the route of the page. Its status is that of the error unless the route responds with another than 200.
+///
+/// # Errors
+/// Returns `details` if the request for the page would exceed a limit.
 fn by_route(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
@@ -132,6 +151,30 @@ fn by_route(
     })))
 }
 
+/// The file of an error page; `None` if there is none that may be sent.
+async fn find_page(
+    ctx: &Rc<WorkerContext>,
+    site: &Arc<Site>,
+    path: &[u8],
+) -> Option<Arc<Resource>> {
+    let (serial, site, page) = (site.serial, Arc::clone(site.config()), path.to_vec());
+    let (shared, now) = (Arc::clone(&ctx.files.shared), ctx.clock.now());
+    let found = ctx.files.shared.pools.files.run(move || {
+        let key = Key { site: serial, path: page.as_slice().into() };
+        let previous = shared.cache.get(&key);
+        if let Some(resource) = previous.as_ref().filter(|r| r.validity.is_fresh(now)) {
+            return Ok(Found::File(Arc::clone(resource)));
+        }
+        let wanted = Wanted { site: &site, route: site.route(&page), path: &page, query: None };
+        let (shared, site, mode) = (&shared, serial, Mode::Blocking);
+        resolve(&wanted, &Resolver { shared, site, previous, copy: false, now, mode })
+    });
+    match found.await {
+        Ok(Ok(Found::File(resource))) => Some(resource),
+        _ => None,
+    }
+}
+
 fn log_missing(matched: &RouteMatch<'_>, page: &str, status: u16) {
     tracing::warn!(
         status,
@@ -142,7 +185,7 @@ fn log_missing(matched: &RouteMatch<'_>, page: &str, status: u16) {
     );
 }
 
-/// The content of a file under the error's own status.
+/// The content of a file, with the status of the error.
 fn with_content(settings: &Settings, status: u16, resource: &Resource) -> Response {
     let mut response = Response::new(status);
     let form = &resource.identity;
@@ -160,7 +203,7 @@ fn with_content(settings: &Settings, status: u16, resource: &Resource) -> Respon
     response
 }
 
-/// The server's own page.
+/// The plain error response of the server.
 fn plain(settings: &Settings, status: u16, request: &Request<'_>, details: &Details) -> Response {
     let text = details.text.as_deref();
     let mut response = plain_page(status, text, true);

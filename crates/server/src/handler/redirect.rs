@@ -7,8 +7,8 @@ use dunlin_http::{FieldName, Request};
 
 use crate::config::{Redirect, Settings, push_query};
 use crate::exchange::Response;
+use crate::field_edits::apply_to_message;
 use crate::handler::error_page;
-use crate::handler::file::apply_to_message;
 use crate::route::RouteMatch;
 
 /// Redirects the client to the target of the route.

@@ -2,7 +2,7 @@
 
 use crate::config::{Respond, Settings};
 use crate::exchange::Response;
-use crate::handler::file::apply_edits;
+use crate::field_edits::apply_edits;
 
 /// The fixed response of a route, for every method.
 pub(crate) fn respond(settings: &Settings, fixed: &Respond) -> Response {

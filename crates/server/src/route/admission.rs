@@ -9,7 +9,7 @@ use dunlin_http::{FieldName, Request, RequestError};
 use super::{Origin, RouteMatch, Routed, Site, Via, dispatch, refuse, routed, unrouted};
 use crate::checks::to_https;
 use crate::exchange::Client;
-use crate::handler::file::apply_to_message;
+use crate::field_edits::apply_to_message;
 use crate::handler::{error_page, errors};
 use crate::log_limiter::LogLimiter;
 use crate::tls::{Policy, Standing};

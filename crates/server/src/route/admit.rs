@@ -9,8 +9,8 @@ use super::{Reply, RouteMatch, Routed, complete, error_response, handle, routed}
 use crate::checks::{CheckInput, Decision, PendingDecision, Rejection, Selection, resolve_client};
 use crate::clock;
 use crate::exchange::{Client, Incoming, RequestContext};
-use crate::handler::file::apply_to_message;
-use crate::handler::{file, redirect, script};
+use crate::field_edits::apply_to_message;
+use crate::handler::{errors, redirect, script};
 use crate::worker::WorkerContext;
 
 /// Runs the checks of the route. Returns `None` if it has none, the client is not behind a trusted proxy, and the time of
@@ -105,7 +105,7 @@ pub(crate) fn refuse(
     if let (300..400, Some(location)) = (refused.status, refused.fields.get("Location")) {
         return redirect::redirect(matched.settings, refused.status, location).into();
     }
-    file::error_reply(ctx, request, matched, refused.status, refused.fields)
+    errors::reply_with_fields(ctx, request, matched, refused.status, refused.fields)
 }
 
 /// A request that waits at a check.

@@ -8,11 +8,11 @@ use dunlin_http::semantics::target::{self, Target};
 use dunlin_http::{FieldName, Request};
 
 use super::{
-    CachedResponse, Reply, RouteMatch, Routed, Site, Via, enter, find_site, is_admitted, routed,
+    CacheEntry, CachedResponse, Reply, RouteMatch, Routed, Site, Via, WorkerCache, enter,
+    find_site, is_admitted, routed,
 };
-use crate::cache::worker_cache::{CacheEntry, WorkerCache};
 use crate::exchange::{Client, RequestContext};
-use crate::handler::file;
+use crate::files::select::plain_coding;
 use crate::worker::{SharedState, WorkerContext};
 
 /// What is known of a request without asking further.
@@ -60,7 +60,7 @@ pub(crate) fn fast_path<'f>(
     }
     let entry =
         worker_cache.get(site.serial, path, ctx.clock.now()).filter(|entry| entry.is_ready())?;
-    let coding = file::plain_coding(request, entry)?;
+    let coding = plain_coding(request, entry)?;
     let cached = CachedResponse {
         entry: &**entry,
         coding,
@@ -68,8 +68,8 @@ pub(crate) fn fast_path<'f>(
         cache: "hit",
         content: None,
     };
-    if entry.settings.checks.is_some() || ctx.needs_timings() {
-        let (settings, raw_path, via) = (&entry.settings, path, Via::default());
+    if entry.route.checks.is_some() || ctx.needs_timings() {
+        let (settings, raw_path, via) = (&entry.route, path, Via::default());
         let matched =
             RouteMatch { site, settings, raw_path, path: b"", query, client, context: None, via };
         let at_once = cached.prebuilt(short).map(|prebuilt| prebuilt.sent(method).len() as u64);

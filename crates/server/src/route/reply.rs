@@ -5,10 +5,11 @@ use std::rc::Rc;
 
 use dunlin_http::semantics::ContentCoding;
 
+use super::CacheEntry;
 use super::Direction;
-use crate::cache::Representation;
-use crate::cache::worker_cache::{CacheEntry, Prebuilt};
 use crate::exchange::{Incoming, RequestContext, Response, ResponseFuture};
+use crate::files::cache::resource::Representation;
+use crate::files::cache::worker_cache::Prebuilt;
 use crate::fs::content::StoredContent;
 use crate::telemetry::RouteTelemetry;
 

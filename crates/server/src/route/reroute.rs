@@ -9,7 +9,7 @@ use super::{Reply, RouteMatch, Via, handle, refusal, refuse};
 use crate::checks::{CheckInput, Decision, Selection};
 use crate::config::Candidate;
 use crate::exchange::{Incoming, RequestContext, Response};
-use crate::handler::file;
+use crate::handler::reply::into_response;
 use crate::worker::WorkerContext;
 
 /// The most internal redirects of one request: more are a loop in the configuration.
@@ -74,6 +74,6 @@ pub(crate) fn reroute(
 pub(crate) async fn complete(request: &Request<'_>, reply: Reply, incoming: Incoming) -> Response {
     match reply {
         Reply::Streaming(begin) => begin(incoming).await,
-        reply => Box::pin(file::into_response(request, reply)).await,
+        reply => Box::pin(into_response(request, reply)).await,
     }
 }

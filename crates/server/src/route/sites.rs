@@ -1,6 +1,5 @@
 //! The sites and routes that serve requests: their configuration, and the runtime objects that belong to it.
 
-use std::borrow::Borrow;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,6 +7,7 @@ use std::sync::Arc;
 use super::registry::{Builder, Registry};
 use crate::checks::{Checks, RouteCounts};
 use crate::config::{self, Config, Handler, Origins, Settings};
+use crate::files::cache::worker_cache;
 use crate::telemetry::RouteTelemetry;
 use crate::telemetry::metrics::{Label, label};
 
@@ -36,6 +36,8 @@ pub(crate) struct Site {
 #[derive(Debug)]
 pub(crate) struct Route {
     settings: Settings,
+    /// The settings as the configuration has them: without the numbers of the scripts' pools.
+    configured: Arc<Settings>,
     /// The checks before the handler; `None` when there are none.
     pub(crate) checks: Option<Arc<Checks>>,
     /// The site and the route, by which requests are counted.
@@ -43,6 +45,12 @@ pub(crate) struct Route {
     /// How files are served that a script names by `X-Sendfile`, for each of its directories.
     pub(crate) sendfile_routes: Vec<Arc<Route>>,
 }
+
+/// An entry of a worker's cache, with its route.
+pub(crate) type CacheEntry = worker_cache::CacheEntry<Route>;
+
+/// The cache of a worker.
+pub(crate) type WorkerCache = worker_cache::WorkerCache<Route>;
 
 impl Sites {
     /// The sites of `config`. Those that did not change since `before` are kept as they are, and the objects of tables
@@ -109,6 +117,11 @@ impl Site {
         self.table.find(path)
     }
 
+    /// The configuration of the site.
+    pub(crate) fn config(&self) -> &Arc<config::Site> {
+        &self.config
+    }
+
     /// The numbers of its scripts' pools; see [`config::Script::id`].
     pub(crate) fn script_ids(&self) -> impl Iterator<Item = usize> {
         self.table.values().filter_map(|route| Some(route.handler.script()?.id))
@@ -136,13 +149,18 @@ impl Route {
         RouteTelemetry { label: self.label, server_timing: self.server_timing }
     }
 
-    fn new(site: &str, settings: &Settings, builder: &mut Builder<'_>) -> Self {
+    fn new(site: &str, settings: &Arc<Settings>, builder: &mut Builder<'_>) -> Self {
         Self::of(site, settings, &settings.origins, builder)
     }
 
     /// The route of `settings`, whose tables come from the routes `origins`.
-    fn of(site: &str, settings: &Settings, origins: &Origins, builder: &mut Builder<'_>) -> Self {
-        let mut settings = settings.clone();
+    fn of(
+        site: &str,
+        configured: &Arc<Settings>,
+        origins: &Origins,
+        builder: &mut Builder<'_>,
+    ) -> Self {
+        let mut settings = Settings::clone(configured);
         if let Handler::Script(script) = &mut settings.handler {
             let id = builder.pool(site, &origins.script, script);
             Arc::make_mut(script).id = id;
@@ -155,7 +173,15 @@ impl Route {
             checks: builder.checks(site, origins, &settings.check_rules),
             label: label(site, &settings.pattern),
             settings,
+            configured: Arc::clone(configured),
         }
+    }
+}
+
+impl Route {
+    /// The settings as the configuration has them, which the path's [`config::Site::route`] returns.
+    pub(crate) fn configured(&self) -> &Arc<Settings> {
+        &self.configured
     }
 }
 
@@ -163,12 +189,6 @@ impl Deref for Route {
     type Target = Settings;
 
     fn deref(&self) -> &Settings {
-        &self.settings
-    }
-}
-
-impl Borrow<Settings> for Route {
-    fn borrow(&self) -> &Settings {
         &self.settings
     }
 }

@@ -9,13 +9,9 @@ use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
 use super::{StartError, fail};
-use crate::cache::{Bounds, SharedCache};
 use crate::config::{Config, Server, StartupSettings};
 use crate::control::Commands;
-use crate::fs::protected::Protected;
-use crate::fs::roots::Roots;
-use crate::fs::watch::Watch;
-use crate::handler::file::Reported;
+use crate::files;
 use crate::handler::script::{Pools, Storage};
 use crate::listen::{ConnectionLimiter, ConnectionLimits};
 use crate::route::Sites;
@@ -46,26 +42,15 @@ impl Generation {
     ) -> Result<Self, StartError> {
         let config = Arc::new(config);
         let server = &config.server;
-        let watch = server.cache.notify.then(Watch::new).and_then(|watch| {
-            watch
-                .inspect_err(|error| {
-                    tracing::warn!(
-                        "inotify is not available ({error}): files are checked once a second"
-                    );
-                })
-                .ok()
-        });
+        let blocking = Arc::default();
         let limit = crate::config::descriptor_limit();
         Ok(Self {
             access_log: access_log(server)?,
             directories: Arc::new(directories(&config)),
             shared: Arc::new(SharedState {
-                cache: Arc::new(SharedCache::new(bounds(server))),
-                watch: watch.map(Arc::new),
-                roots: Arc::new(Roots::default()),
-                protected: Arc::new(Protected::new(config.protected_files())),
+                files: Arc::new(files::shared::Shared::first(&config, Arc::clone(&blocking))),
                 pools: Arc::new(Pools::default()),
-                blocking: Arc::default(),
+                blocking,
                 bodies: Arc::new(Storage::new(&config)),
                 certificates: certificates(&config)?,
                 limiter: Arc::new(ConnectionLimiter::new(
@@ -85,7 +70,6 @@ impl Generation {
                 live: Arc::default(),
                 redactor: Redactor::new(&server.redact_query),
                 sites: Sites::new(&config, None),
-                sources: Reported::default(),
                 config,
             }),
         })
@@ -105,10 +89,6 @@ impl Generation {
         now.calls = then.calls;
         let config = Arc::new(config);
         let now = &config.server;
-        let cache = match bounds(now) == before.cache.bounds() {
-            true => Arc::clone(&before.cache),
-            false => Arc::new(SharedCache::new(bounds(now))),
-        };
         let access_log = match now.access_log == then.access_log {
             true => self.access_log.clone(),
             false => access_log(now)?,
@@ -125,10 +105,7 @@ impl Generation {
             access_log,
             directories: Arc::new(directories(&config)),
             shared: Arc::new(SharedState {
-                cache,
-                watch: before.watch.clone(),
-                roots: Arc::clone(&before.roots),
-                protected: Arc::new(Protected::new(config.protected_files())),
+                files: Arc::new(before.files.next(&config)),
                 pools: Arc::clone(&before.pools),
                 blocking: Arc::clone(&before.blocking),
                 bodies: Arc::clone(&before.bodies),
@@ -146,7 +123,6 @@ impl Generation {
                 live: Arc::clone(&before.live),
                 redactor: Redactor::new(&now.redact_query),
                 sites: Sites::new(&config, Some(&before.sites)),
-                sources: Reported::default(),
                 config,
             }),
         })
@@ -165,27 +141,21 @@ impl Generation {
     /// next use.
     pub(crate) fn revalidate(&self, moved: &[Moved]) {
         if moved.is_empty() {
-            self.shared.roots.revalidate();
-            self.shared.cache.expire_all();
+            self.shared.files.expire_all();
         } else {
-            self.shared.forget_files();
+            self.shared.files.invalidate_all();
         }
     }
 
     /// Applies shared limits, and ends what only `before` uses, including the processes of scripts in directories that have
     /// moved. Called once every worker uses this generation.
     pub(crate) fn takes_over(&self, before: &Self, moved: &[Moved]) {
-        let SharedState { config, sites, cache, pools, limiter, roots, protected, bodies, .. } =
-            &*self.shared;
+        let SharedState { config, sites, files, pools, limiter, bodies, .. } = &*self.shared;
         bodies.set(config);
         before.shared.certificates.retire();
         limiter.set(connections(&config.server));
-        cache.retain_sites(|site| sites.has(site));
-        // Files that are protected from now on may be cached.
-        if !protected.is_within(&before.shared.protected) {
-            cache.clear();
-        }
-        roots.retain(|path| self.directories.contains_key(path));
+        let is_root = |path: &Path| self.directories.contains_key(path);
+        files.release(&before.shared.files, |site| sites.has(site), is_root);
         let mut scripts: HashSet<usize> = sites.iter().flat_map(|site| site.script_ids()).collect();
         for Moved { path, .. } in moved {
             for moved in sites.iter().flat_map(|site| site.scripts_in(path)) {
@@ -234,14 +204,6 @@ impl fmt::Display for Moved {
             Some(now) => write!(f, "{path} now leads to {}", now.path.display()),
             None => write!(f, "{path} can no longer be found"),
         }
-    }
-}
-
-fn bounds(server: &Server) -> Bounds {
-    Bounds {
-        bytes: server.cache.size,
-        entries: server.cache.entries,
-        descriptors: server.cache.descriptors,
     }
 }
 

@@ -7,6 +7,7 @@ use super::listeners::Change;
 use super::prepare::Moved;
 use crate::checks::{BandwidthCounts, ConcurrencyCounts, Limited, RateCounts, RouteCounts};
 use crate::config::{Config, Site};
+use crate::files::shared::Shared;
 use crate::worker::SharedState;
 
 /// Describes what a reload has changed.
@@ -48,7 +49,7 @@ pub(super) fn log_totals(shared: &SharedState) {
 }
 
 fn log_cache(shared: &SharedState) {
-    let SharedState { cache, watch, .. } = shared;
+    let Shared { cache, watch, .. } = &*shared.files;
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let (bytes, files, descriptors) = cache.usage();
     tracing::info!(

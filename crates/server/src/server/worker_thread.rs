@@ -123,7 +123,7 @@ fn apply(worker: &Rc<Worker>, generation: Generation) {
         let limiter = Arc::clone(&shared.limiter);
         tokio::task::spawn_local(Rc::clone(worker).evict(Arc::clone(&limiter)));
         tokio::task::spawn_local(Rc::clone(worker).release_descriptors(limiter));
-        if let Some(watch) = shared.watch.clone() {
+        if let Some(watch) = shared.files.watch.clone() {
             tokio::task::spawn_local(Rc::clone(worker).follow_changes(Arc::clone(&watch)));
             tokio::task::spawn_local(Rc::clone(worker).follow_mounts(watch));
         }

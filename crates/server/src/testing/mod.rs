@@ -166,7 +166,9 @@ impl Server {
         let mut generation =
             Generation::first(config, startup, Commands::closed()).expect("a server");
         let shared = Arc::get_mut(&mut generation.shared).expect("no worker has it yet");
-        shared.blocking = Arc::new(blocking::Pools::inline());
+        let pools = Arc::new(blocking::Pools::inline());
+        shared.blocking = Arc::clone(&pools);
+        Arc::get_mut(&mut shared.files).expect("no worker has it yet").pools = pools;
         let worker = Worker::new(0);
         let limiter = Arc::clone(&generation.shared.limiter);
         tokio::task::spawn_local(Rc::clone(&worker).evict(limiter));

@@ -73,7 +73,10 @@ impl Worker {
         before.superseded.set(true);
         before.flush_log();
         before.sweep();
-        ctx.cache.borrow_mut().take_over(&before.cache, |site| ctx.shared.sites.has(site));
+        ctx.files
+            .cache
+            .borrow_mut()
+            .take_over(&before.files.cache, |site| ctx.shared.sites.has(site));
         // Those that wait for a request release the previous configuration.
         self.connections.wake_idle();
     }
@@ -151,7 +154,7 @@ impl Worker {
         let Some(ctx) = current else { return expired };
         ctx.metrics.publish(&ctx.shared.metrics, scan.counts);
         ctx.look_back();
-        ctx.show_counts();
+        ctx.files.publish_counts();
         ctx.shared.limiter.eviction().set_first_victim(self.number, scan.first_victim);
         self.bound_addresses(&ctx.shared.limiter);
         if self.ticks.get().is_multiple_of(5) {
@@ -160,7 +163,7 @@ impl Worker {
         // By the clock: an idle worker has no ticks.
         if self.clock.now() >= self.looked.get() + LOOK {
             self.looked.set(self.clock.now());
-            ctx.shared.look_at_roots();
+            ctx.shared.files.check_roots();
             ctx.sweep();
         }
         expired

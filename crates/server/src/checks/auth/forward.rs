@@ -22,7 +22,7 @@ use crate::checks::{CheckInput, Decision, Rejection};
 use crate::exchange::{
     Client, EarlyHints, Incoming, Piece, RequestContext, Response, Scheme, stream,
 };
-use crate::handler::file;
+use crate::handler::reply::into_response;
 use crate::route::{self, Origin, Reply};
 use crate::telemetry::ScriptContext;
 use crate::tls;
@@ -296,7 +296,7 @@ async fn within(
             })
             .await
         }
-        reply => file::into_response(&request, reply).await,
+        reply => into_response(&request, reply).await,
     };
     // A streamed body is unbounded, so it is not sent to the client. Its script does not wait for a reader.
     if let Some(stream) = response.body.take_stream() {

@@ -2,9 +2,8 @@
 
 use dunlin_http::semantics::{ContentCoding, Method};
 
-use crate::cache::worker_cache::CacheEntry;
 use crate::fs::content::StoredContent;
-use crate::route::CachedResponse;
+use crate::route::{CacheEntry, CachedResponse};
 use crate::worker::ResponseOutcome;
 
 /// Head and body of a cached response.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use dunlin_http::Request;
 
 use crate::exchange::{Client, RequestContext};
-use crate::handler::file;
+use crate::handler::reply::to_editable;
 use crate::route::{Reply, Routed};
 use crate::telemetry::{ConnectionStart, ReadTimes};
 use crate::worker::{ConnectionInfo, WorkerContext};
@@ -51,7 +51,7 @@ pub(in super::super) fn start(
         ctx.publish_start(request, connection, context);
     }
     let reply = match &context {
-        Some(context) if context.changes_response() => file::unprepared(request, reply),
+        Some(context) if context.changes_response() => to_editable(request, reply),
         _ => reply,
     };
     Started { reply, context, body_limit, reads_body }

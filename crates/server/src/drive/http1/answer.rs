@@ -13,13 +13,13 @@ use super::super::exchange::{
 };
 use super::sending::LastResponse;
 use super::{Connection, Next, Parts};
-use crate::cache::worker_cache::{CacheEntry, Prebuilt};
 use crate::checks::Pacer;
 use crate::config::Persistence as Personality;
 use crate::exchange::{Body, Client, Piece, RequestContext, Response};
+use crate::files::cache::worker_cache::Prebuilt;
 use crate::fs::content::StoredContent;
 use crate::handler::admin;
-use crate::route::{self, CachedResponse, Direction, FastPath, FastResponse, Reply};
+use crate::route::{self, CacheEntry, CachedResponse, Direction, FastPath, FastResponse, Reply};
 use crate::worker::{
     Completion, ConnectionInfo, CountedResponse, DeferredRecord, Output, OutputRange,
     ResponseOutcome,
@@ -40,7 +40,7 @@ impl Connection {
         let client = Client::of(self.peer, &self.stream);
         if !self.engine.has_body() {
             let ctx = Rc::clone(&self.ctx);
-            let worker_cache = ctx.cache.borrow();
+            let worker_cache = ctx.files.cache.borrow();
             match route::fast_path(&ctx, &worker_cache, client, &request, INLINE_BODY) {
                 Some(FastPath::Response(answer)) => {
                     return self.send_fast(&request, answer, output);
@@ -84,7 +84,7 @@ impl Connection {
     ) -> Option<Next> {
         let FastResponse { cached, site, context } = answer;
         let pacer = self.pacer(context.as_deref(), &cached, request.method());
-        let settings = &cached.entry.settings;
+        let settings = &cached.entry.route;
         if pacer.is_none()
             && !self.ctx.needs_records()
             && let Some(prebuilt) = cached.prebuilt(INLINE_BODY)

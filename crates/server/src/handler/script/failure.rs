@@ -7,8 +7,9 @@ use dunlin_http::semantics::Method;
 
 use super::start_error::Rejected;
 use crate::exchange::{Incoming, Response};
+use crate::handler::error_page;
 use crate::handler::errors::{self, Details};
-use crate::handler::{error_page, file};
+use crate::handler::reply::into_response;
 use crate::route::{self, RouteMatch};
 use crate::telemetry::ScriptContext;
 use crate::worker::WorkerContext;
@@ -164,7 +165,7 @@ impl Failure {
         let reply = errors::reply(ctx, request, matched, self.status(), details);
         match incoming {
             Some(incoming) => route::complete(request, reply, incoming).await,
-            None => file::into_response(request, reply).await,
+            None => into_response(request, reply).await,
         }
     }
 }

@@ -12,12 +12,12 @@ use rustix::fs::{FileType, Mode as Permissions, fstat};
 use super::start_error::{Rejected, not_opened};
 use super::{Call, Failure, location_cache};
 use crate::config::{Candidate, Mapping, Script, Settings, TryStep};
+use crate::files::search::is_slash_of;
 use crate::fs::failure::Failure as OpenFailure;
 use crate::fs::mode::Mode;
 use crate::fs::open::open_path;
 use crate::fs::roots::Root;
 use crate::fs::validity::Validity;
-use crate::handler::file::is_slash_of;
 use crate::route::OwnedRouteMatch;
 use crate::temp_files::lacks_descriptors;
 use crate::worker::SharedState;
@@ -249,7 +249,7 @@ fn remember(call: &Call, located: Arc<Located>) -> Arc<Located> {
         && *located.name == **path
         && (rules.extensions.is_empty() || settings.try_files.is_empty());
     let (Some(watch), Some(directory), Some(name)) =
-        (&ctx.shared.watch, located.program.parent(), located.program.file_name())
+        (&ctx.shared.files.watch, located.program.parent(), located.program.file_name())
     else {
         return located;
     };

@@ -56,7 +56,8 @@ pub(crate) use self::workers::Renewal;
 use self::workers::Worker;
 use crate::config::{Interface, Script};
 use crate::exchange::{Client, Incoming, RequestContext, Response};
-use crate::handler::file;
+use crate::field_edits::apply_to_message;
+use crate::handler::files;
 
 use crate::handler::redirect::to_slash;
 use crate::route::{self, OwnedRouteMatch, Reply, RouteMatch};
@@ -159,7 +160,7 @@ async fn respond(call: Call, incoming: Incoming) -> Response {
     let mut response = match failure.status() {
         500.. if call.rules.show_errors => {
             let mut response = failure.shown(&request, &name, &script_context);
-            file::apply_to_message(&call.matched.settings, &mut response.fields);
+            apply_to_message(&call.matched.settings, &mut response.fields);
             response
         }
         _ => {
@@ -202,7 +203,7 @@ async fn by_kind(
         Found::Directory => return Ok(to_slash(&request, &call.matched.borrow())),
         Found::File if matches!(request.method(), Method::Get | Method::Head) => {
             let matched = call.matched.borrow();
-            let reply = file::answer(&call.ctx, &request, &matched.with(call.context.as_ref()));
+            let reply = files::respond(&call.ctx, &request, &matched.with(call.context.as_ref()));
             return Ok(Box::pin(route::complete(&request, reply, incoming)).await);
         }
         Found::Elsewhere(target) => {

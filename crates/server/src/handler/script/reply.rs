@@ -8,7 +8,7 @@ use super::head::ScriptHead;
 use super::output::{BodyBuffer, ResponseReceiver, ScriptResponse};
 use super::{Call, Failure, redirect, send_target};
 use crate::exchange::{Body, Incoming, Piece, Response, Stream, StreamKind, stream};
-use crate::handler::file::apply_edits;
+use crate::field_edits::apply_edits;
 use crate::route::Origin;
 use crate::telemetry::ScriptContext;
 

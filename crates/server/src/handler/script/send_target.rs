@@ -12,7 +12,7 @@ use super::head::{ScriptHead, SendTarget};
 use super::stderr::printable;
 use super::{Call, Failure, redirect};
 use crate::exchange::{Incoming, Response};
-use crate::handler::file;
+use crate::handler::files;
 use crate::route::{self, Origin, Route, RouteMatch};
 
 /// The response for `target`, with the fields of `head`.
@@ -61,7 +61,7 @@ async fn file(call: &Call, incoming: Incoming, path: &[u8]) -> Result<Response, 
         context: call.context.as_ref(),
         via: call.matched.via,
     };
-    let reply = file::answer(&call.ctx, &request, &matched);
+    let reply = files::respond(&call.ctx, &request, &matched);
     let response = route::complete(&request, reply, incoming).await;
     if response.status == 301 {
         return Err(Failure::Malformed("its X-Sendfile is a directory".into()));

@@ -23,7 +23,7 @@ pub use self::report::{
 };
 use crate::config::Status;
 use crate::exchange::{Body, Response, Stream, StreamKind, stream};
-use crate::handler::file::apply_to_message;
+use crate::field_edits::apply_to_message;
 use crate::route::{self, Reply, RouteMatch};
 use crate::telemetry::live::{Filter, Level, Subscription};
 use crate::worker::WorkerContext;

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use dunlin_http::semantics::digest::base64;
 
 use crate::exchange::Response;
-use crate::handler::compress::sha256;
+use crate::files::compress::sha256;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");

@@ -279,8 +279,8 @@ impl Requests {
 
 impl Cache {
     fn new(shared: &SharedState) -> Self {
-        let counters = &shared.cache.counters;
-        let (bytes, files, descriptors) = shared.cache.usage();
+        let counters = &shared.files.cache.counters;
+        let (bytes, files, descriptors) = shared.files.cache.usage();
         Self {
             hits: counters.hits.load(Ordering::Relaxed),
             misses: counters.misses.load(Ordering::Relaxed),

@@ -7,23 +7,21 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_http::semantics::Method;
-use hashbrown::hash_table::Entry;
-use hashbrown::{DefaultHashBuilder, HashTable};
+use hashbrown::{DefaultHashBuilder, HashTable, hash_table};
 use smallvec::SmallVec;
 
 use super::resource::Resource;
 use super::shared_cache::SharedCache;
-use crate::checks::Checks;
 use crate::fs::content::StoredContent;
 use crate::fs::validity::Validity;
-use crate::route::Route;
 
-/// Entries by site and raw request path, before percent-decoding.
+/// Entries by site and raw request path, before percent-decoding. `R` is the route of an entry, which the cache keeps for
+/// the caller.
 ///
 /// Entries are boxed so that the table stays dense; key and hot fields share cache lines.
-#[derive(Debug, Default)]
-pub(crate) struct WorkerCache {
-    table: HashTable<Rc<CacheEntry>>,
+#[derive(Debug)]
+pub(crate) struct WorkerCache<R> {
+    table: HashTable<Rc<CacheEntry<R>>>,
     hasher: DefaultHashBuilder,
     max_entries: usize,
     /// Bytes and descriptors that the shared cache had evicted at the last sweep.
@@ -34,20 +32,21 @@ pub(crate) struct WorkerCache {
 /// first cache line, the fields that most responses need the second.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(crate) struct CacheEntry {
+pub(crate) struct CacheEntry<R> {
     key: EntryKey,
     /// [`Validity::epoch`] when the validity was last read.
     epoch: Cell<u64>,
     /// [`Validity::fresh_until`] at that time.
     fresh_until: Cell<u64>,
-    pub(crate) settings: Arc<Route>,
+    /// The route of the requested path.
+    pub(crate) route: Arc<R>,
     /// The complete 200 response, when nothing in it depends on the request or the time.
     pub(crate) prebuilt: Option<Prebuilt>,
     pub(crate) validity: Arc<Validity>,
     pub(crate) resource: Arc<Resource>,
-    /// The checks of the file's own path, when it differs from the requested one (an index file, or a file that the
-    /// route looks up).
-    pub(crate) checks: Option<Arc<Checks>>,
+    /// The route of the file's own path, when that path differs from the requested one (an index file, or a file of a `try`
+    /// list) and its route has checks.
+    pub(crate) owner: Option<Arc<R>>,
 }
 
 /// A complete response in memory; see [`super::Representation::block`].
@@ -74,17 +73,18 @@ impl Prebuilt {
     }
 }
 
-impl CacheEntry {
+impl<R> CacheEntry<R> {
     /// An entry for `resource` under the raw path of a site.
     pub(crate) fn new(
         (site, path): (usize, &[u8]),
+        route: Arc<R>,
         resource: Arc<Resource>,
-        checks: Option<Arc<Checks>>,
+        owner: Option<Arc<R>>,
     ) -> Self {
         let (identity, settings) = (&resource.identity, &resource.settings);
         let is_plain =
             settings.expires.is_none() && matches!(identity.body, StoredContent::Memory(_));
-        let is_ready = checks.is_none() && !settings.server_timing;
+        let is_ready = owner.is_none() && !settings.server_timing;
         // A head never exceeds 4 GiB.
         let head_length = u32::try_from(identity.head_length).ok().filter(|_| is_plain);
         let block = || identity.block.clone();
@@ -93,7 +93,7 @@ impl CacheEntry {
             // Forces `refresh` on first use.
             epoch: Cell::new(u64::MAX),
             fresh_until: Cell::new(0),
-            settings: Arc::clone(settings),
+            route,
             prebuilt: head_length.map(|head_length| Prebuilt {
                 block: block(),
                 head_length,
@@ -101,7 +101,7 @@ impl CacheEntry {
             }),
             validity: Arc::clone(&resource.validity),
             resource,
-            checks,
+            owner,
         }
     }
 
@@ -139,14 +139,20 @@ struct EntryKey {
 }
 
 impl EntryKey {
+    #[inline]
     fn is(&self, site: usize, path: &[u8]) -> bool {
         self.site == site && *self.path == *path
     }
 }
 
-impl WorkerCache {
+impl<R> WorkerCache<R> {
     pub(crate) fn new(max_entries: usize) -> Self {
-        Self { max_entries, ..Self::default() }
+        Self {
+            table: HashTable::new(),
+            hasher: DefaultHashBuilder::default(),
+            max_entries,
+            evicted: (0, 0),
+        }
     }
 
     /// Takes the entries of `other` whose sites still exist.
@@ -162,13 +168,17 @@ impl WorkerCache {
 
     /// The entry for a raw path, if it is fresh. `now` is in milliseconds of the worker's clock.
     #[inline]
-    pub(crate) fn get(&self, site: usize, path: &[u8], now: u64) -> Option<&Rc<CacheEntry>> {
+    pub(crate) fn get(&self, site: usize, path: &[u8], now: u64) -> Option<&Rc<CacheEntry<R>>> {
         let hash = self.hasher.hash_one((site, path));
         let entry = self.table.find(hash, |entry| entry.key.is(site, path))?;
         entry.is_fresh(now).then_some(entry)
     }
 
-    pub(crate) fn insert(&mut self, shared: &SharedCache, entry: CacheEntry) -> Rc<CacheEntry> {
+    pub(crate) fn insert(
+        &mut self,
+        shared: &SharedCache,
+        entry: CacheEntry<R>,
+    ) -> Rc<CacheEntry<R>> {
         if shared.has_evicted_much(&mut self.evicted) {
             self.sweep();
         }
@@ -180,11 +190,11 @@ impl WorkerCache {
         let entry = Rc::new(entry);
         let EntryKey { site, path } = &entry.key;
         let hash_of =
-            |entry: &Rc<CacheEntry>| self.hasher.hash_one((entry.key.site, &*entry.key.path));
+            |entry: &Rc<CacheEntry<R>>| self.hasher.hash_one((entry.key.site, &*entry.key.path));
         let hash = hash_of(&entry);
         match self.table.entry(hash, |known| known.key.is(*site, path), hash_of) {
-            Entry::Occupied(mut known) => *known.get_mut() = Rc::clone(&entry),
-            Entry::Vacant(place) => drop(place.insert(Rc::clone(&entry))),
+            hash_table::Entry::Occupied(mut known) => *known.get_mut() = Rc::clone(&entry),
+            hash_table::Entry::Vacant(place) => drop(place.insert(Rc::clone(&entry))),
         }
         entry
     }
@@ -201,14 +211,13 @@ mod tests {
 
     use super::*;
 
+    type Entry = CacheEntry<()>;
+
     #[test]
     fn hot_fields_fill_two_cache_lines() {
-        assert_eq!((offset_of!(CacheEntry, key), offset_of!(CacheEntry, epoch)), (0, 64));
+        assert_eq!((offset_of!(Entry, key), offset_of!(Entry, epoch)), (0, 64));
         assert_eq!(
-            (
-                offset_of!(CacheEntry, prebuilt) + size_of::<Option<Prebuilt>>(),
-                align_of::<CacheEntry>()
-            ),
+            (offset_of!(Entry, prebuilt) + size_of::<Option<Prebuilt>>(), align_of::<Entry>()),
             (128, 64)
         );
     }

@@ -7,7 +7,7 @@ use dunlin_http::semantics::digest::base64;
 use dunlin_http::semantics::path::encode;
 
 use super::{Entry, Listing, Order, Sort, timestamp};
-use crate::handler::compress::sha256;
+use crate::files::compress::sha256;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");

@@ -1,59 +1,34 @@
-//! The order in which a path is looked for: hidden names, the `try` list, index files, listings.
+//! The search for the file of a path: hidden names, the `try` list, index files, listings.
 //!
-//! An [`Opener`] does the rest. One serves requests; another explains to an administrator what would be served.
+//! An [`Opener`] opens the files. The server uses one that loads them; `dunlin explain` uses one that reports their paths.
 
-use std::borrow::Borrow;
 use std::sync::Arc;
 
 use dunlin_http::semantics::path::has_hidden_segment;
 
-use crate::config::{self, Candidate, Settings, TryStep};
+use crate::config::{Candidate, Settings, Site, TryStep};
 use crate::fs::failure::Failure;
-use crate::route;
 
-/// A site, as it serves requests or as it is configured only.
-pub(crate) trait Routes {
-    type Route: Borrow<Settings>;
-
-    /// The route of a decoded path.
-    fn route(&self, path: &[u8]) -> &Arc<Self::Route>;
-}
-
-impl Routes for route::Site {
-    type Route = route::Route;
-
-    fn route(&self, path: &[u8]) -> &Arc<route::Route> {
-        self.route(path)
-    }
-}
-
-impl Routes for config::Site {
-    type Route = Settings;
-
-    fn route(&self, path: &[u8]) -> &Arc<Settings> {
-        self.route(path)
-    }
-}
-
-/// A path, with the site and the route that hold for it.
-pub(crate) struct Wanted<'a, S: Routes = route::Site> {
-    pub(crate) site: &'a Arc<S>,
-    pub(crate) route: &'a Arc<S::Route>,
+/// A decoded path with its site and its route.
+pub(crate) struct Wanted<'a> {
+    pub(crate) site: &'a Arc<Site>,
+    /// The settings of the path: [`Site::route`] of `site`, or those of a directory for `X-Sendfile`.
+    pub(crate) route: &'a Arc<Settings>,
     /// Decoded, with its leading slash.
     pub(crate) path: &'a [u8],
     pub(crate) query: Option<&'a [u8]>,
 }
 
-/// What a path is: `F` is a file, `D` an open directory.
+/// The result of a search: `F` is a file, `D` an open directory.
 pub(crate) enum Found<F, D> {
     File(F),
-    /// A directory, requested without its slash.
+    /// A directory that was requested without a final slash.
     Directory,
     /// A directory without an index file, to be listed.
     Listing(D),
-    /// A status that a `try` list ends in.
+    /// The status at the end of a `try` list.
     Status(u16),
-    /// Another path of the site, whose route responds.
+    /// Another path of the site, whose route makes the response.
     Elsewhere(Candidate),
 }
 
@@ -61,35 +36,30 @@ pub(crate) enum Found<F, D> {
 pub(crate) type SearchResult<O> =
     Result<Found<<O as Opener>::File, <O as Opener>::Directory>, Failure>;
 
-/// Opens the files and directories that a search comes to.
+/// Opens the files and directories that a search visits.
 pub(crate) trait Opener {
-    type Site: Routes;
     type File;
     type Directory;
 
-    /// Opens the file at `file`, a path beneath the root without slashes at its ends. `is_probe`: the search only needs
-    /// to know that it exists.
+    /// Opens `file`, a path beneath the root without leading and final slashes. `is_probe`: the search only needs to know
+    /// that it exists.
     fn file(
         &self,
-        wanted: &Wanted<'_, Self::Site>,
+        wanted: &Wanted<'_>,
         file: &[u8],
         is_probe: bool,
     ) -> Result<Found<Self::File, Self::Directory>, Failure>;
 
-    /// Opens the directory at that path beneath the root, to be listed when `listing` is on.
-    fn directory(
-        &self,
-        wanted: &Wanted<'_, Self::Site>,
-        directory: &[u8],
-    ) -> Result<Self::Directory, Failure>;
+    /// Opens `directory`, a path beneath the root, for a listing.
+    fn directory(&self, wanted: &Wanted<'_>, directory: &[u8]) -> Result<Self::Directory, Failure>;
 }
 
-/// Finds what `wanted` is. `open_root` opens the root, unless the path can have no file.
+/// Searches for the file of `wanted`. `open_root` opens the root; it is not called if the path cannot have a file.
 pub(crate) fn search<O: Opener>(
-    wanted: &Wanted<'_, O::Site>,
+    wanted: &Wanted<'_>,
     open_root: impl FnOnce() -> Result<O, Failure>,
 ) -> SearchResult<O> {
-    let (settings, path) = (wanted.settings(), wanted.path);
+    let (settings, path) = (wanted.route, wanted.path);
     if !settings.hidden && has_hidden_segment(path) {
         return Err(Failure::Missing);
     }
@@ -100,10 +70,10 @@ pub(crate) fn search<O: Opener>(
     search_list(wanted, &opener)
 }
 
-/// Looks for the paths of the `try` list in turn.
-fn search_list<O: Opener>(wanted: &Wanted<'_, O::Site>, opener: &O) -> SearchResult<O> {
+/// Searches for the paths of the `try` list in order.
+fn search_list<O: Opener>(wanted: &Wanted<'_>, opener: &O) -> SearchResult<O> {
     let Wanted { path, query, site, route } = *wanted;
-    let settings = wanted.settings();
+    let settings = wanted.route;
     let mut last = Failure::Missing;
     for (at, step) in settings.try_files.iter().enumerate() {
         let candidate = match step {
@@ -120,9 +90,9 @@ fn search_list<O: Opener>(wanted: &Wanted<'_, O::Site>, opener: &O) -> SearchRes
         }
         let is_probe = is_slash_of(&candidate.path, path);
         match search_path(wanted, opener, &candidate.path, is_probe) {
-            // A directory counts only when the list names it with its slash.
+            // A directory matches only if the list names it with a final slash.
             Ok(Found::Directory) => {}
-            // `{path}/` has found one, but the request is without the slash.
+            // `{path}/` has matched, but the request lacks the slash.
             Ok(_) if is_probe => return Ok(Found::Directory),
             Err(failure @ (Failure::Missing | Failure::Forbidden | Failure::Unlisted)) => {
                 last = failure;
@@ -134,7 +104,7 @@ fn search_list<O: Opener>(wanted: &Wanted<'_, O::Site>, opener: &O) -> SearchRes
 }
 
 fn search_path<O: Opener>(
-    wanted: &Wanted<'_, O::Site>,
+    wanted: &Wanted<'_>,
     opener: &O,
     path: &[u8],
     is_probe: bool,
@@ -144,7 +114,7 @@ fn search_path<O: Opener>(
     let Some(directory) = directory else {
         return search_file(wanted, opener, relative, is_probe);
     };
-    for name in &wanted.settings().index {
+    for name in &wanted.route.index {
         let mut file = directory.to_vec();
         if !file.is_empty() {
             file.push(b'/');
@@ -156,46 +126,41 @@ fn search_path<O: Opener>(
         }
     }
     let opened = opener.directory(wanted, directory)?;
-    if wanted.settings().listing { Ok(Found::Listing(opened)) } else { Err(Failure::Unlisted) }
+    if wanted.route.listing { Ok(Found::Listing(opened)) } else { Err(Failure::Unlisted) }
 }
 
 fn search_file<O: Opener>(
-    wanted: &Wanted<'_, O::Site>,
+    wanted: &Wanted<'_>,
     opener: &O,
     file: &[u8],
     is_probe: bool,
 ) -> SearchResult<O> {
-    // The source of a script is never sent, even when the file has become a script since it was looked for.
-    if wanted.settings().handler.script().is_some_and(|script| script.is_script(file)) {
+    // The source of a script is never sent, even if the file became a script after its path was looked up.
+    if wanted.route.handler.script().is_some_and(|script| script.is_script(file)) {
         return Err(Failure::Missing);
     }
     opener.file(wanted, file, is_probe)
 }
 
-impl<S: Routes> Wanted<'_, S> {
-    /// The settings of the route.
-    pub(crate) fn settings(&self) -> &Settings {
-        (**self.route).borrow()
-    }
-
-    /// A program is missing here, unless a route runs it by its own path, and the client requested another one: the
-    /// program is an index, or a path of a `try` list.
+impl Wanted<'_> {
+    /// The path that runs `program`. Without one, the program is missing: the request must be for another path (the
+    /// program is an index file or a path of a `try` list), and a route must run the program by its own path.
     pub(super) fn run_elsewhere(&self, program: &[u8]) -> Result<Candidate, Failure> {
         let url = [b"/", program].concat();
         let route = self.site.route(&url);
-        let is_script = (**route).borrow().handler.script().is_some();
+        let is_script = route.handler.script().is_some();
         if url == self.path || !is_script || Arc::ptr_eq(route, self.route) {
             return Err(Failure::Missing);
         }
         let query = self.query.map(<[u8]>::to_vec);
         // The configuration names an index file in every directory.
         let name = program.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-        let is_fixed = self.settings().index.iter().any(|index| index.as_bytes() == name);
+        let is_fixed = self.route.index.iter().any(|index| index.as_bytes() == name);
         Ok(Candidate { path: url, query, is_fixed })
     }
 }
 
-/// Whether `candidate` is `path` with a slash behind it.
+/// Whether `candidate` is `path` with a final slash.
 pub(crate) fn is_slash_of(candidate: &[u8], path: &[u8]) -> bool {
     candidate.strip_suffix(b"/") == Some(path)
 }

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use dunlin_http::semantics::ContentCoding;
 
+use super::cache::resource::{EncodedVariant, Representation, Resource, SearchGuard};
+use super::compress;
 use super::load;
 use super::render::{self, Description};
+use super::shared::Shared;
 use super::source::is_source;
 use super::validators::{self, Basis, coded_tag};
-use crate::cache::resource::SearchGuard;
-use crate::cache::{EncodedVariant, Representation, Resource};
 use crate::clock::monotonic_millis;
 use crate::config::{EtagKind, Settings};
 use crate::fs::content::{ContentFile, StoredContent};
@@ -22,8 +23,6 @@ use crate::fs::metadata::FileMetadata;
 use crate::fs::mode::Mode;
 use crate::fs::open::open;
 use crate::fs::roots::Root;
-use crate::handler::compress;
-use crate::worker::SharedState;
 
 /// Minimum size in bytes: below it the additional header fields outweigh the savings.
 const MIN_SIZE: u64 = 256;
@@ -56,21 +55,17 @@ fn is_made(resource: &Resource, coding: ContentCoding) -> bool {
 ///
 /// Returns when the result is known, or when it takes long: then compression continues in the background, or a later
 /// request starts it if the queue is full.
-pub(super) async fn search(
-    shared: &Arc<SharedState>,
-    resource: &Arc<Resource>,
-    coding: ContentCoding,
-) {
+pub(crate) async fn search(shared: &Arc<Shared>, resource: &Arc<Resource>, coding: ContentCoding) {
     if let Some(search) = resource.begin_search(coding) {
         let for_job = Arc::clone(shared);
         // If the pool rejects the job, dropping the guard ends the search.
-        let _ = shared.blocking.files.submit(0, move || find(&for_job, search, coding));
+        let _ = shared.pools.files.submit(0, move || find(&for_job, search, coding));
     }
     resource.searched(coding).await;
 }
 
 /// Looks for a sibling, and submits compression if there is none.
-fn find(shared: &Arc<SharedState>, search: SearchGuard, coding: ContentCoding) {
+fn find(shared: &Arc<Shared>, search: SearchGuard, coding: ContentCoding) {
     let resource = Arc::clone(search.resource());
     let opened = open_sibling(shared, &resource, coding);
     let found = opened.as_ref().map(|sibling| sibling.metadata);
@@ -80,7 +75,7 @@ fn find(shared: &Arc<SharedState>, search: SearchGuard, coding: ContentCoding) {
     if form.is_some() || !is_made {
         return finish(shared, search, EncodedVariant { form, sibling: found });
     }
-    let pool = &shared.blocking.compression;
+    let pool = &shared.pools.compression;
     if pool.weight() > MAX_AWAITED_WEIGHT {
         search.continue_in_background();
     }
@@ -93,7 +88,7 @@ fn find(shared: &Arc<SharedState>, search: SearchGuard, coding: ContentCoding) {
     });
 }
 
-fn finish(shared: &SharedState, search: SearchGuard, encoded: EncodedVariant) {
+fn finish(shared: &Shared, search: SearchGuard, encoded: EncodedVariant) {
     let resource = Arc::clone(search.resource());
     search.finish(encoded);
     shared.cache.recount(&resource);
@@ -104,7 +99,7 @@ fn finish(shared: &SharedState, search: SearchGuard, encoded: EncodedVariant) {
 /// # Errors
 /// [`Failure::WouldBlock`] when `mode` forbids waiting for a disk.
 pub(super) fn has_same_siblings(
-    shared: &SharedState,
+    shared: &Shared,
     root: &Root,
     resource: &Resource,
     mode: Mode,
@@ -142,11 +137,7 @@ fn sibling_name(resource: &Resource, coding: ContentCoding) -> Vec<u8> {
     [&*resource.file, coding.suffix().unwrap_or_default().as_bytes()].concat()
 }
 
-fn open_sibling(
-    shared: &SharedState,
-    resource: &Resource,
-    coding: ContentCoding,
-) -> Option<Sibling> {
+fn open_sibling(shared: &Shared, resource: &Resource, coding: ContentCoding) -> Option<Sibling> {
     let settings = &resource.settings;
     if !settings.precompressed.contains(&coding) {
         return None;
@@ -160,7 +151,7 @@ fn open_sibling(
 
 /// Opens a file, unless it is protected or a program.
 fn open_checked(
-    shared: &SharedState,
+    shared: &Shared,
     root: &Root,
     file: &[u8],
     settings: &Settings,
@@ -178,7 +169,7 @@ fn open_checked(
 
 /// The representation of a sibling (`NAME.gz`), if it is not older than the original.
 fn sibling(
-    shared: &SharedState,
+    shared: &Shared,
     resource: &Resource,
     coding: ContentCoding,
     sibling: Sibling,
@@ -230,11 +221,11 @@ fn sibling(
         sha256,
         is_settled: basis.is_settled(),
     };
-    Some(render::representation(description, stored, shared.server_field()))
+    Some(render::representation(description, stored, shared.server_field))
 }
 
 fn compressed(
-    shared: &SharedState,
+    shared: &Shared,
     resource: &Resource,
     coding: ContentCoding,
 ) -> Option<Representation> {
@@ -265,9 +256,5 @@ fn compressed(
         sha256,
         is_settled: original.is_settled,
     };
-    Some(render::representation(
-        description,
-        StoredContent::on_disk(encoded),
-        shared.server_field(),
-    ))
+    Some(render::representation(description, StoredContent::on_disk(encoded), shared.server_field))
 }

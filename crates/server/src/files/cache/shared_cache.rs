@@ -11,7 +11,7 @@ use super::resource::Resource;
 /// The key of a resource: its site and decoded path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
-    /// See [`crate::route::Site::serial`].
+    /// The serial number of the site, which no other site of the process has or had.
     pub(crate) site: usize,
     pub(crate) path: Box<[u8]>,
 }

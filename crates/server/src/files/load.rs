@@ -10,22 +10,23 @@ use rustix::fs::fstat;
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
 use sha2::{Digest, Sha256};
 
+use super::cache::resource::Resource;
+use super::cache::shared_cache::Key;
+use super::media_type::content_type;
+use super::records::beside::write_beside;
+use super::records::convert::convert;
 use super::render::{self, Description};
 use super::resolve::Resolver;
 use super::search::Wanted;
 use super::validators::{self, Basis};
-use crate::cache::{Key, Resource};
-use crate::config::{EtagKind, Settings};
-use crate::fs::content::DESCRIPTOR_FROM;
-use crate::fs::content::{ContentFile, StoredContent};
+use crate::config::{EtagKind, Records, Settings};
+use crate::fs::content::{ContentFile, DESCRIPTOR_FROM, StoredContent};
 use crate::fs::failure::Failure;
 use crate::fs::file_system::FileSystem;
 use crate::fs::metadata::FileMetadata;
 use crate::fs::mode::Mode;
 use crate::fs::roots::Root;
 use crate::fs::validity::Validity;
-use crate::handler::media_type::content_type;
-use crate::handler::records;
 use crate::temp_files;
 
 /// A regular file that was opened for a response.
@@ -82,9 +83,9 @@ pub(super) fn load(
         sha256,
         is_settled: basis.is_settled(),
     };
-    let identity = render::representation(description, stored, resolver.shared.server_field());
+    let identity = render::representation(description, stored, resolver.shared.server_field);
     let resource = Resource::new(
-        Key { site: wanted.site.serial, path: wanted.path.into() },
+        Key { site: resolver.site, path: wanted.path.into() },
         Arc::clone(settings),
         file,
         metadata,
@@ -103,7 +104,7 @@ pub(super) fn set_freshness(
     file_system: FileSystem,
     watched: bool,
 ) {
-    let revalidate = resolver.shared.config.server.cache.revalidate.as_millis() as u64;
+    let revalidate = resolver.shared.revalidate;
     let watched = watched && !resource.has_unwatched_sibling();
     let mut span = if watched { revalidate } else { UNWATCHED.min(revalidate) };
     if !resource.identity.is_settled {
@@ -257,32 +258,31 @@ fn copied(
 /// The content of a record file, converted to lines.
 fn converted(
     settings: &Settings,
-    rules: &crate::config::Records,
+    rules: &Records,
     root: &Root,
     file: &[u8],
     fd: OwnedFd,
     metadata: &FileMetadata,
 ) -> Result<StoredContent, Failure> {
     let mut source = File::from(fd);
-    let told = |what: &dyn std::fmt::Display| {
+    let report = |what: &dyn std::fmt::Display| {
         tracing::error!("{}: {what}", String::from_utf8_lossy(file));
         Failure::Broken
     };
-    let directory = temp_files::for_files().map_err(|error| told(&error))?;
+    let directory = temp_files::for_files().map_err(|error| report(&error))?;
     let mut output = tempfile::spooled_tempfile_in(settings.cache.file as usize, directory);
-    let before = fstat(&source).map_err(|error| told(&error))?;
-    let length =
-        records::convert(&mut source, rules.format, &mut output).map_err(|error| told(&error))?;
-    output.flush().map_err(|error| told(&error))?;
+    let before = fstat(&source).map_err(|error| report(&error))?;
+    let length = convert(&mut source, rules.format, &mut output).map_err(|error| report(&error))?;
+    output.flush().map_err(|error| report(&error))?;
     if !FileMetadata::of(&source).is_ok_and(|after| after.same_content(metadata)) {
         // Another process writes to it; a later request may succeed.
         return Err(Failure::Exhausted);
     }
     if rules.write {
-        io::Seek::rewind(&mut output).map_err(|error| told(&error))?;
-        if let Err(error) = records::write_beside(&root.fd, file, &before, &mut output) {
-            // The response does not depend on it.
-            told(&error);
+        io::Seek::rewind(&mut output).map_err(|error| report(&error))?;
+        if let Err(error) = write_beside(&root.fd, file, &before, &mut output) {
+            // The response does not depend on the stored file.
+            report(&error);
         }
     }
     Ok(spooled(output, length))

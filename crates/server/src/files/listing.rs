@@ -1,6 +1,7 @@
 //! Directory listings as HTML and as JSON.
 
-mod page;
+pub(crate) mod page;
+pub(crate) mod respond;
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -12,8 +13,6 @@ use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2, statat,
 };
 use serde_json::json;
-
-pub(crate) use page::{CSP, html};
 
 /// The entries of a directory.
 #[derive(Debug)]
@@ -76,7 +75,7 @@ impl Sort {
 #[derive(Debug)]
 pub(crate) enum Links<'a> {
     /// Omitted.
-    Leave,
+    Omit,
     /// Listed as their targets, if these are beneath `root`.
     Beneath {
         /// The root of the route.
@@ -89,7 +88,7 @@ pub(crate) enum Links<'a> {
 }
 
 /// Reads the regular files and directories of `directory`, at most `most` names. Omits names that begin with a dot unless
-/// `hidden` is set, and names for which `leave` returns true.
+/// `hidden` is set, and names for which `is_omitted` returns true.
 ///
 /// # Errors
 /// When the directory cannot be read.
@@ -98,7 +97,7 @@ pub(crate) fn read(
     hidden: bool,
     links: &Links<'_>,
     most: usize,
-    leave: &dyn Fn(&Stat) -> bool,
+    is_omitted: &dyn Fn(&Stat) -> bool,
 ) -> io::Result<Listing> {
     let mut listing = Listing { entries: Vec::new(), truncated: false };
     let mut names = 0;
@@ -117,7 +116,7 @@ pub(crate) fn read(
         let Some(stat) = links.stat(directory, entry.file_name()) else { continue };
         let directory = match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => true,
-            FileType::RegularFile if leave(&stat) => continue,
+            FileType::RegularFile if is_omitted(&stat) => continue,
             FileType::RegularFile => false,
             _ => continue,
         };
@@ -139,7 +138,7 @@ impl Links<'_> {
             return Some(stat);
         }
         match self {
-            Self::Leave => None,
+            Self::Omit => None,
             Self::Follow => statat(directory, name, AtFlags::empty()).ok(),
             Self::Beneath { root, path } => {
                 let path = [path, name.to_bytes()].concat();
@@ -196,6 +195,7 @@ fn timestamp(unix: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::page::{CSP, html};
     use super::*;
 
     fn entry(name: &str, directory: bool, size: u64) -> Entry {
@@ -251,11 +251,11 @@ mod tests {
             names.sort();
             names
         };
-        assert_eq!(names(&Links::Leave), ["file"]);
+        assert_eq!(names(&Links::Omit), ["file"]);
         let beneath = Links::Beneath { root: File::open(&root).unwrap().into(), path: b"sub/" };
         assert_eq!(names(&beneath), ["file", "in"]);
         assert_eq!(names(&Links::Follow), ["file", "in", "out"]);
-        assert!(read(&directory, false, &Links::Leave, 1, &|_| false).unwrap().truncated);
+        assert!(read(&directory, false, &Links::Omit, 1, &|_| false).unwrap().truncated);
     }
 
     #[test]

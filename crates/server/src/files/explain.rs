@@ -1,4 +1,4 @@
-//! Explains which file a path is, by the search that serves requests.
+//! Reports which file a path leads to, by the search that serves requests.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -10,31 +10,31 @@ use std::sync::Arc;
 use super::resolve::open_file;
 use super::search::{Found, Opener, Wanted, search};
 use super::source::source_of;
-use crate::config::{Config, Site};
+use crate::config::Config;
 use crate::fs::failure::Failure;
 use crate::fs::mode::Mode;
 use crate::fs::open::open_directory;
 use crate::fs::protected::Protected;
 use crate::fs::roots::{Root, Roots};
 
-/// The result of a search that serves nothing.
+/// The result of a search that loads nothing.
 pub(crate) struct Explained {
-    /// The path of the file or of the directory that was found.
+    /// The path of the file or directory.
     pub(crate) result: Result<Found<PathBuf, PathBuf>, Failure>,
-    /// Each path that was tried in vain, with the reason.
+    /// Each path without a result, with the reason.
     pub(crate) tried: Vec<String>,
 }
 
-/// Finds what `wanted` is, as this process may read it.
-pub(crate) fn explain(config: &Config, wanted: &Wanted<'_, Site>) -> Explained {
+/// Searches for the file of `wanted` with the permissions of this process.
+pub(crate) fn explain(config: &Config, wanted: &Wanted<'_>) -> Explained {
     let roots = Roots::default();
     let protected = Protected::new(config.protected_files());
     let tried: RefCell<Vec<String>> = RefCell::default();
     let result = search(wanted, || {
-        let path = &wanted.settings().root;
+        let path = &wanted.route.root;
         let root = open_root(&roots, path).map_err(|error| {
             let error = error.to_string();
-            // The number of the error means nothing to an administrator.
+            // The number of the error does not help an administrator.
             let reason = error.split(" (os error").next().unwrap_or_default();
             tried.borrow_mut().push(format!("root {}: {reason}", path.display()));
             Failure::Broken
@@ -48,7 +48,7 @@ fn open_root(roots: &Roots, path: &Path) -> std::io::Result<Arc<Root>> {
     roots.get(path, None, u64::MAX).root
 }
 
-/// Opens files like a server, and keeps their paths only.
+/// Opens files as the server does, and returns only their paths.
 struct PathOpener<'a> {
     root: Arc<Root>,
     roots: &'a Roots,
@@ -57,24 +57,23 @@ struct PathOpener<'a> {
 }
 
 impl PathOpener<'_> {
-    fn report(&self, wanted: &Wanted<'_, Site>, file: &[u8], reason: impl fmt::Display) {
+    fn report(&self, wanted: &Wanted<'_>, file: &[u8], reason: impl fmt::Display) {
         let path = place(wanted, file);
         self.tried.borrow_mut().push(format!("{}: {reason}", path.display()));
     }
 }
 
 impl Opener for PathOpener<'_> {
-    type Site = Site;
     type File = PathBuf;
     type Directory = PathBuf;
 
     fn file(
         &self,
-        wanted: &Wanted<'_, Site>,
+        wanted: &Wanted<'_>,
         file: &[u8],
         _is_probe: bool,
     ) -> Result<Found<PathBuf, PathBuf>, Failure> {
-        let settings = wanted.settings();
+        let settings = wanted.route;
         let opened = open_file(&self.root, file, settings, self.protected, Mode::Blocking)
             .inspect_err(|failure| self.report(wanted, file, failure))?;
         let Some((fd, metadata)) = opened else { return Ok(Found::Directory) };
@@ -87,13 +86,13 @@ impl Opener for PathOpener<'_> {
         Ok(Found::File(place(wanted, file)))
     }
 
-    fn directory(&self, wanted: &Wanted<'_, Site>, directory: &[u8]) -> Result<PathBuf, Failure> {
-        open_directory(&self.root, directory, wanted.settings().symlinks, Mode::Blocking)
+    fn directory(&self, wanted: &Wanted<'_>, directory: &[u8]) -> Result<PathBuf, Failure> {
+        open_directory(&self.root, directory, wanted.route.symlinks, Mode::Blocking)
             .inspect_err(|failure| self.report(wanted, directory, failure))?;
         Ok(place(wanted, directory))
     }
 }
 
-fn place(wanted: &Wanted<'_, Site>, file: &[u8]) -> PathBuf {
-    wanted.settings().root.join(OsStr::from_bytes(file))
+fn place(wanted: &Wanted<'_>, file: &[u8]) -> PathBuf {
+    wanted.route.root.join(OsStr::from_bytes(file))
 }

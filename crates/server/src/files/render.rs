@@ -4,11 +4,12 @@ use bytes::Bytes;
 use dunlin_http::FieldLines;
 use dunlin_http::semantics::{ContentCoding, EntityTag, date};
 
-use crate::cache::Representation;
+use super::cache::resource::Representation;
+use super::compress;
+use super::media_type::ContentType;
 use crate::config::Settings;
+use crate::field_edits::apply_edits;
 use crate::fs::content::StoredContent;
-use crate::handler::compress;
-use crate::handler::media_type::ContentType;
 
 /// The properties from which heads are built.
 pub(super) struct Description<'a> {
@@ -125,40 +126,6 @@ fn fields(description: &Description<'_>) -> FieldLines {
     }
     apply_edits(settings, &mut fields);
     fields
-}
-
-/// Applies the header edits of the route.
-pub(crate) fn apply_edits(settings: &Settings, fields: &mut FieldLines) {
-    for name in &settings.remove_fields {
-        fields.remove(name);
-    }
-    for (name, value) in &settings.set_fields {
-        fields.set(name, value);
-    }
-}
-
-/// Fields that describe content or the meaning of an error or redirect: header edits of a route do not apply to them in
-/// responses without its content.
-const OF_MEANING: [&str; 8] = [
-    "allow",
-    "content-disposition",
-    "content-language",
-    "content-location",
-    "content-type",
-    "location",
-    "retry-after",
-    "www-authenticate",
-];
-
-/// Applies the header edits of the route to an error, a redirect or another response of the server itself.
-pub(crate) fn apply_to_message(settings: &Settings, fields: &mut FieldLines) {
-    let applies = |name: &String| !OF_MEANING.iter().any(|other| name.eq_ignore_ascii_case(other));
-    for name in settings.remove_fields.iter().filter(|name| applies(name)) {
-        fields.remove(name);
-    }
-    for (name, value) in settings.set_fields.iter().filter(|(name, _)| applies(name)) {
-        fields.set(name, value);
-    }
 }
 
 /// Whether the response depends on Accept-Encoding.

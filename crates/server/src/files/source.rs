@@ -1,4 +1,4 @@
-//! Programs of a site are never sent as files, by whatever route or name they are requested.
+//! Programs of a site, which are never sent as files: no route sends their source, under any name.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{fstat, stat};
 
+use super::shared::Shared;
 use crate::config::{Settings, SourceRule, original};
 use crate::fs::metadata::FileMetadata;
 use crate::fs::roots::Root;
-use crate::worker::SharedState;
 
 /// The file to be sent.
 struct Candidate {
@@ -28,7 +28,7 @@ struct Candidate {
 /// Whether `fd`, opened as `file` beneath `root`, is a program of a route of the site. The first such request for a pair of
 /// routes is logged.
 pub(super) fn is_source(
-    shared: &SharedState,
+    shared: &Shared,
     settings: &Settings,
     root: &Root,
     file: &[u8],

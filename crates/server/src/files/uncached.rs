@@ -1,57 +1,58 @@
 //! Files of routes with `cache = false`: each request checks the metadata and reads the content, but the response fields are
 //! built once for each version of a file.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use dunlin_http::Request;
 use dunlin_http::semantics::{ContentCoding, Method};
 
+use super::cache::resource::Resource;
+use super::cache::worker_cache::CacheEntry;
 use super::load::{MAX_UNCACHED_READ, read};
-use super::plain_coding;
-use crate::cache::Resource;
-use crate::cache::worker_cache::CacheEntry;
+use super::select::plain_coding;
+use super::shared::Shared;
+use super::worker::Worker;
 use crate::config::EtagKind;
 use crate::fs::content::{ContentFile, StoredContent};
 use crate::fs::failure::Failure;
 use crate::fs::metadata::FileMetadata;
 use crate::fs::mode::Mode;
 use crate::fs::open::open;
-use crate::route::{CachedResponse, Reply, RouteMatch};
-use crate::worker::WorkerContext;
 
 /// Maximum number of files whose fields a worker keeps, about 1.5 KB each.
-pub(crate) const MAX_ENTRIES: usize = 2048;
+pub(super) const MAX_ENTRIES: usize = 2048;
 
-/// Responds with the complete file if it is unchanged since its fields were built. Returns `None` in all other cases,
-/// including errors.
-pub(super) fn answer(
-    ctx: &WorkerContext,
+/// The entry for an uncached file and its content, for a response with the complete file. `site` and `path` identify the
+/// requested path, `route` its route. Returns `None` if the file has changed since its fields were built, if the response is
+/// another, and on errors.
+pub(crate) fn find<R>(
+    worker: &Worker<R>,
     request: &Request<'_>,
-    matched: &RouteMatch<'_>,
-) -> Option<Reply> {
-    let (site, now) = (matched.site.serial, ctx.clock.now());
-    let entry = ctx.head_cache.borrow().get(site, matched.path, now).cloned()?;
+    (site, path): (usize, &[u8]),
+    route: &Arc<R>,
+) -> Option<(Rc<CacheEntry<R>>, StoredContent)> {
+    let entry = worker.heads.borrow().get(site, path, worker.clock.now()).cloned()?;
     let is_plain = plain_coding(request, &entry) == Some(ContentCoding::Identity);
-    if !is_plain || !Arc::ptr_eq(&entry.settings, matched.settings) {
+    if !is_plain || !Arc::ptr_eq(&entry.route, route) {
         return None;
     }
-    let content = content(ctx, &entry.resource, request.method() == Method::Head).ok().flatten()?;
-    let (coding, content) = (ContentCoding::Identity, Some(content));
-    let cached = CachedResponse { entry, coding, not_modified: false, cache: "off", content };
-    Some(Reply::Cached(cached))
+    let is_head = request.method() == Method::Head;
+    let content = content(&worker.shared, &entry.resource, is_head).ok().flatten()?;
+    Some((entry, content))
 }
 
 /// The content to send; `None` when the file has changed.
 fn content(
-    ctx: &WorkerContext,
+    shared: &Shared,
     known: &Resource,
     is_head: bool,
 ) -> Result<Option<StoredContent>, Failure> {
     let settings = &known.settings;
-    let root = ctx.shared.root(&settings.root).map_err(|_| Failure::Broken)?;
+    let root = shared.root(&settings.root).map_err(|_| Failure::Broken)?;
     let fd = open(&root, &known.file, settings.symlinks, Mode::Inline)?;
     // It may have become a link to a protected file.
-    ctx.shared.protected.check(&fd, Mode::Inline)?;
+    shared.protected.check(&fd, Mode::Inline)?;
     let is_unchanged =
         || FileMetadata::of(&fd).is_ok_and(|metadata| metadata.same_file(&known.metadata));
     let length = known.metadata.size;
@@ -66,15 +67,16 @@ fn content(
     Ok((is_whole && is_unchanged()).then(|| StoredContent::Memory(bytes.into())))
 }
 
-/// Keeps the fields of a file that was just sent, if the response depends on the file alone.
-pub(super) fn learn(
-    ctx: &WorkerContext,
+/// Keeps the fields of a file that is sent, if the response depends only on the file.
+pub(crate) fn learn<R>(
+    worker: &Worker<R>,
     request: &Request<'_>,
-    matched: &RouteMatch<'_>,
+    (site, path): (usize, &[u8]),
+    route: &Arc<R>,
     resource: &Arc<Resource>,
 ) {
-    let settings = matched.settings;
-    let is_own = matched.path.strip_prefix(b"/") == Some(&*resource.file);
+    let settings = &resource.settings;
+    let is_own = path.strip_prefix(b"/") == Some(&*resource.file);
     let is_found = settings.try_files.is_empty() && settings.records.is_none();
     // The weak entity tag of a recently changed file becomes strong later.
     let lasts =
@@ -82,9 +84,9 @@ pub(super) fn learn(
     if !(is_own && is_found && lasts) {
         return;
     }
-    let entry =
-        CacheEntry::new((matched.site.serial, matched.path), Arc::new(resource.heads()), None);
+    let heads = Arc::new(resource.heads());
+    let entry = CacheEntry::new((site, path), Arc::clone(route), heads, None);
     if plain_coding(request, &entry) == Some(ContentCoding::Identity) {
-        ctx.head_cache.borrow_mut().insert(&ctx.shared.cache, entry);
+        worker.heads.borrow_mut().insert(&worker.shared.cache, entry);
     }
 }

@@ -9,17 +9,18 @@ use dunlin_http::semantics::{ContentCoding, EntityTag};
 use tokio::sync::Notify;
 
 use super::shared_cache::Key;
+use crate::config::Settings;
+use crate::files::media_type::ContentType;
 use crate::fs::content::StoredContent;
 use crate::fs::metadata::FileMetadata;
 use crate::fs::validity::Validity;
-use crate::handler::media_type::ContentType;
-use crate::route::Route;
 
 /// The file behind a path of a site, with those of its encoded variants that were requested so far.
 #[derive(Debug)]
 pub(crate) struct Resource {
     pub(crate) key: Key,
-    pub(crate) settings: Arc<Route>,
+    /// The settings of the route.
+    pub(crate) settings: Arc<Settings>,
     /// Path of the file beneath the route's root, without a leading slash.
     pub(crate) file: Box<[u8]>,
     pub(crate) metadata: FileMetadata,
@@ -72,7 +73,7 @@ pub(crate) struct Representation {
 impl Resource {
     pub(crate) fn new(
         key: Key,
-        settings: Arc<Route>,
+        settings: Arc<Settings>,
         file: &[u8],
         metadata: FileMetadata,
         content_type: ContentType,
@@ -258,6 +259,7 @@ impl Representation {
     }
 }
 
+#[inline]
 fn variant_slot(coding: ContentCoding) -> Option<usize> {
     match coding {
         ContentCoding::Identity => None,

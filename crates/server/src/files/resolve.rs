@@ -1,4 +1,4 @@
-//! Finds the resource of a path, and keeps it in the store when its route is cached.
+//! Loads the file of a path as a resource, and caches it if the route permits that.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use rustix::fs::FileType;
 
+use super::cache::resource::Resource;
 use super::encoded;
 use super::load::{self, Loaded};
 use super::search::{Found, Opener, Wanted, search};
+use super::shared::Shared;
 use super::source::is_source;
-use crate::cache::Resource;
 use crate::config::Settings;
 use crate::fs::failure::Failure;
 use crate::fs::file_system::FileSystem;
@@ -21,28 +22,28 @@ use crate::fs::open::{open, open_directory};
 use crate::fs::protected::Protected;
 use crate::fs::roots::Root;
 use crate::fs::validity::Validity;
-use crate::route::Site;
-use crate::worker::SharedState;
 
-/// What a search for a resource needs besides the path.
-pub(super) struct Resolver<'a> {
-    pub(super) shared: &'a SharedState,
-    /// The resource of the last time.
-    pub(super) previous: Option<Arc<Resource>>,
-    /// A copy is to be kept that cannot change, although the file is large.
-    pub(super) copy: bool,
+/// The parameters of a resolution, besides the path.
+pub(crate) struct Resolver<'a> {
+    pub(crate) shared: &'a Shared,
+    /// The serial number of the site; see [`Key`].
+    pub(crate) site: usize,
+    /// The resource that the cache has for the path.
+    pub(crate) previous: Option<Arc<Resource>>,
+    /// Whether to cache a copy of the content even if the file is large.
+    pub(crate) copy: bool,
     /// Milliseconds of the worker's clock.
-    pub(super) now: u64,
-    pub(super) mode: Mode,
+    pub(crate) now: u64,
+    pub(crate) mode: Mode,
 }
 
-/// The resource of a path, or what else the path is.
-pub(super) type Resolved = Result<Found<Arc<Resource>, File>, Failure>;
+/// The result of a resolution.
+pub(crate) type Resolved = Result<Found<Arc<Resource>, File>, Failure>;
 
-/// Finds what `wanted` is, and keeps it in the store when its route is cached.
-pub(super) fn resolve(wanted: &Wanted<'_>, resolver: &Resolver<'_>) -> Resolved {
+/// Searches for the file of `wanted` and loads it. Caches it if the route permits that.
+pub(crate) fn resolve(wanted: &Wanted<'_>, resolver: &Resolver<'_>) -> Resolved {
     search(wanted, || {
-        let path = &wanted.settings().root;
+        let path = &wanted.route.root;
         let root = resolver.shared.root(path).map_err(|error| {
             tracing::error!("root {}: {error}", path.display());
             Failure::Broken
@@ -51,7 +52,7 @@ pub(super) fn resolve(wanted: &Wanted<'_>, resolver: &Resolver<'_>) -> Resolved 
     })
 }
 
-/// Opens a regular file that may be sent: it is not protected, but may be a program.
+/// Opens a regular file that is not protected; it may be a program. Returns `None` for a directory.
 pub(super) fn open_file(
     root: &Root,
     file: &[u8],
@@ -70,21 +71,20 @@ pub(super) fn open_file(
     Ok(Some((fd, metadata)))
 }
 
-/// Makes resources of files.
+/// Loads files as resources.
 struct ResourceOpener<'a> {
     resolver: &'a Resolver<'a>,
     root: Arc<Root>,
 }
 
 impl Opener for ResourceOpener<'_> {
-    type Site = Site;
     type File = Arc<Resource>;
     type Directory = File;
 
     fn file(&self, wanted: &Wanted<'_>, file: &[u8], is_probe: bool) -> Resolved {
         let shared = self.resolver.shared;
         let validity = Arc::new(Validity::default());
-        let followed = wanted.settings().cache.enabled
+        let followed = wanted.route.cache.enabled
             && shared
                 .watch
                 .as_deref()
@@ -100,7 +100,7 @@ impl Opener for ResourceOpener<'_> {
     }
 
     fn directory(&self, wanted: &Wanted<'_>, directory: &[u8]) -> Result<File, Failure> {
-        let symlinks = wanted.settings().symlinks;
+        let symlinks = wanted.route.symlinks;
         open_directory(&self.root, directory, symlinks, self.resolver.mode).map(File::from)
     }
 }
@@ -114,7 +114,7 @@ impl ResourceOpener<'_> {
         (validity, followed): (&Arc<Validity>, bool),
     ) -> Resolved {
         let Resolver { shared, mode, .. } = *self.resolver;
-        let settings = wanted.settings();
+        let settings = wanted.route;
         let opened = open_file(&self.root, file, settings, &shared.protected, mode)?;
         let Some((fd, metadata)) = opened else { return Ok(Found::Directory) };
         let file_system = FileSystem::of(&fd);

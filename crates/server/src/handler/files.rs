@@ -1,0 +1,329 @@
+//! The handler for files: makes replies from the results of [`crate::files`].
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use dunlin_http::semantics::{ContentCoding, Method};
+use dunlin_http::{OwnedRequest, Request};
+
+use super::error_page::quoted;
+use super::errors::{self, Details};
+use super::{redirect, reply};
+use crate::checks::{CheckInput, Decision};
+use crate::exchange::{RequestContext, ResponseFuture};
+use crate::files::cache::resource::Resource;
+use crate::files::cache::shared_cache::Key;
+use crate::files::resolve::{Resolved, Resolver, resolve};
+use crate::files::search::{Found, Wanted};
+use crate::files::select::{Selected, select, select_identity};
+use crate::files::{encoded, listing, uncached};
+use crate::fs::failure::Failure;
+use crate::fs::mode::Mode;
+use crate::log_limiter::LogLimiter;
+use crate::route::{self, CacheEntry, CachedResponse, Reply, RouteMatch, error_response};
+use crate::worker::WorkerContext;
+
+/// Responds to a GET or HEAD that the worker's cache cannot serve.
+pub(crate) fn respond(
+    ctx: &Rc<WorkerContext>,
+    request: &Request<'_>,
+    matched: &RouteMatch<'_>,
+) -> Reply {
+    let (files, settings) = (&ctx.files, matched.settings);
+    let is_read = matches!(request.method(), Method::Get | Method::Head);
+    let mut previous = None;
+    if settings.cache.enabled && is_read {
+        previous = files.cached(&Key { site: matched.site.serial, path: matched.path.into() });
+        if let Some(resource) = previous.as_ref().filter(|resource| files.is_usable(resource)) {
+            files.count_hit();
+            files.update_clock_for(&resource.identity);
+            let entry = cache_entry(ctx, matched, Arc::clone(resource));
+            return respond_checked(ctx, request, matched, &entry, "hit");
+        }
+    }
+    files.count_miss();
+    if !settings.cache.enabled
+        && is_read
+        && let Some((entry, content)) = uncached::find(files, request, key(matched), settings)
+    {
+        let (coding, content) = (ContentCoding::Identity, Some(content));
+        let cached = CachedResponse { entry, coding, not_modified: false, cache: "off", content };
+        return Reply::Cached(cached);
+    }
+    let copy = previous.as_ref().is_some_and(|resource| files.shared.is_worth_a_copy(resource));
+    let resolver = Resolver {
+        shared: &files.shared,
+        site: matched.site.serial,
+        previous,
+        copy,
+        now: ctx.clock.now(),
+        mode: Mode::Inline,
+    };
+    match resolve(&wanted(matched), &resolver) {
+        Err(Failure::WouldBlock) => {
+            let Resolver { previous, copy, .. } = resolver;
+            resolve_blocking(ctx, request, matched, previous, copy)
+        }
+        result => conclude(ctx, request, matched, result),
+    }
+}
+
+/// The site and the path by which uncached files are kept.
+fn key<'a>(matched: &RouteMatch<'a>) -> (usize, &'a [u8]) {
+    (matched.site.serial, matched.path)
+}
+
+fn wanted<'a>(matched: &RouteMatch<'a>) -> Wanted<'a> {
+    Wanted {
+        site: matched.site.config(),
+        route: matched.settings.configured(),
+        path: matched.path,
+        query: matched.query,
+    }
+}
+
+/// Responds with the file, or with an error if the path has none.
+fn conclude(
+    ctx: &Rc<WorkerContext>,
+    request: &Request<'_>,
+    matched: &RouteMatch<'_>,
+    result: Resolved,
+) -> Reply {
+    let error = |status| errors::reply(ctx, request, matched, status, Details::default());
+    if !matches!(request.method(), Method::Get | Method::Head)
+        && !matches!(result, Ok(Found::Elsewhere(_) | Found::Directory | Found::Status(_)))
+    {
+        return route::not_for_files(ctx, request, matched);
+    }
+    match result {
+        Ok(Found::File(resource)) => {
+            let is_cached = matched.settings.cache.enabled;
+            ctx.files.update_clock_for(&resource.identity);
+            let entry = if is_cached {
+                cache_entry(ctx, matched, resource)
+            } else {
+                let (key, route) = (key(matched), matched.settings);
+                uncached::learn(&ctx.files, request, key, route, &resource);
+                Rc::new(new_entry(matched, resource))
+            };
+            let cache = if is_cached { "miss" } else { "off" };
+            respond_checked(ctx, request, matched, &entry, cache)
+        }
+        Ok(Found::Directory) => redirect::to_slash(request, matched).into(),
+        Ok(Found::Listing(directory)) => Reply::Future(list(ctx, request, matched, directory)),
+        Ok(Found::Status(status)) => error(status),
+        Ok(Found::Elsewhere(target)) => route::reroute(ctx, request, matched, &target),
+        Err(Failure::Unlisted) => unlisted(ctx, request, matched),
+        Err(failure) => error(failure.status()),
+    }
+}
+
+/// The response for a directory that has no index file and is not listed.
+fn unlisted(ctx: &Rc<WorkerContext>, request: &Request<'_>, matched: &RouteMatch<'_>) -> Reply {
+    static LOG_LIMITER: LogLimiter = LogLimiter::new();
+    let (settings, path) = (matched.settings, quoted(matched.path));
+    if LOG_LIMITER.is_due() {
+        tracing::info!(
+            "{}{path}: 403: there is no index file ({}), and `listing` is off in route {:?} of site {}",
+            settings.root.display(),
+            settings.index.join(", "),
+            settings.pattern,
+            matched.site.name,
+        );
+    }
+    let text = Some(format!("{path} has no index page, and its files are not listed."));
+    errors::reply(ctx, request, matched, 403, Details { text, ..Details::default() })
+}
+
+/// Makes an entry, and caches it if the next request for its path may use it.
+fn cache_entry(
+    ctx: &WorkerContext,
+    matched: &RouteMatch<'_>,
+    resource: Arc<Resource>,
+) -> Rc<CacheEntry> {
+    let entry = new_entry(matched, resource);
+    if matched.settings.internal || matched.via.redirects > 0 {
+        // A hit would skip the checks of the requested path.
+        return Rc::new(entry);
+    }
+    ctx.files.cache.borrow_mut().insert(&ctx.files.shared.cache, entry)
+}
+
+fn new_entry(matched: &RouteMatch<'_>, resource: Arc<Resource>) -> CacheEntry {
+    let own = [b"/", &*resource.file].concat();
+    let owner = match matched.path == own {
+        true => None,
+        false => Some(matched.site.route(&own)).filter(|route| route.checks.is_some()).cloned(),
+    };
+    let key = (matched.site.serial, matched.raw_path);
+    CacheEntry::new(key, Arc::clone(matched.settings), resource, owner)
+}
+
+/// Responds from an entry that may be used now. Runs the checks of the file's own path first, as far as they concern the
+/// identity of the client.
+fn respond_checked(
+    ctx: &Rc<WorkerContext>,
+    request: &Request<'_>,
+    matched: &RouteMatch<'_>,
+    entry: &Rc<CacheEntry>,
+    cache: &'static str,
+) -> Reply {
+    let Some(checks) = entry.owner.as_ref().and_then(|owner| owner.checks.as_ref()) else {
+        return respond_from_cache(ctx, request, matched, entry, cache);
+    };
+    let context =
+        matched.context.map_or_else(|| Rc::new(RequestContext::new(matched.client)), Rc::clone);
+    let input =
+        CheckInput { ctx, request, context: &context, now: context.routed_at, at_once: None };
+    match checks.check_identity(&input) {
+        Decision::Allow | Decision::ReceiveBody => {
+            respond_from_cache(ctx, request, matched, entry, cache)
+        }
+        Decision::Reject(rejection) => route::refuse(ctx, request, matched, rejection),
+        Decision::Wait(pending) => {
+            let (ctx, entry) = (Rc::clone(ctx), Rc::clone(entry));
+            let (request, matched) = (request.to_owned(), matched.to_owned());
+            Reply::Streaming(Box::new(move |incoming| {
+                Box::pin(async move {
+                    context.set_ends(incoming.ends);
+                    let result = pending.await;
+                    let (request, matched) = (request.as_request(), matched.borrow());
+                    let reply = match result {
+                        Ok(()) => respond_from_cache(&ctx, &request, &matched, &entry, cache),
+                        Err(rejection) => route::refuse(&ctx, &request, &matched, rejection),
+                    };
+                    route::complete(&request, reply, incoming).await
+                })
+            }))
+        }
+    }
+}
+
+/// Responds from a fresh entry. `cache` is the cache status for the log.
+#[inline]
+pub(crate) fn respond_from_cache(
+    ctx: &Rc<WorkerContext>,
+    request: &Request<'_>,
+    matched: &RouteMatch<'_>,
+    entry: &Rc<CacheEntry>,
+    cache: &'static str,
+) -> Reply {
+    match select(request, entry, ctx.clock.unix()) {
+        Selected::Unknown(coding) => {
+            let (ctx, entry) = (Rc::clone(ctx), Rc::clone(entry));
+            let (context, owned) = (matched.context.cloned(), matched.to_owned());
+            deferred(request.to_owned(), matched.may_run_script(), async move |request| {
+                let resource = &entry.resource;
+                encoded::search(&ctx.files.shared, resource, coding).await;
+                if let Some(Some(form)) = resource.representation(coding) {
+                    ctx.files.update_clock_for(form);
+                }
+                let matched = owned.borrow().with(context.as_ref());
+                if resource.representation(coding).is_some() {
+                    return respond_from_cache(&ctx, request, &matched, &entry, cache);
+                }
+                let selected = select_identity(request, resource, ctx.clock.unix());
+                respond_selected(&ctx, request, &matched, &entry, cache, selected)
+            })
+        }
+        selected => respond_selected(ctx, request, matched, entry, cache, selected),
+    }
+}
+
+fn respond_selected(
+    ctx: &Rc<WorkerContext>,
+    request: &Request<'_>,
+    matched: &RouteMatch<'_>,
+    entry: &Rc<CacheEntry>,
+    cache: &'static str,
+    selected: Selected,
+) -> Reply {
+    let (coding, not_modified) = match selected {
+        Selected::Whole(coding) => (coding, false),
+        Selected::NotModified(coding) => (coding, true),
+        Selected::Response(response) => {
+            return reply::from_file(request.method(), response, cache).into();
+        }
+        Selected::Error(status, fields) => {
+            return errors::reply(ctx, request, matched, status, Details { fields, text: None });
+        }
+        // Only a search that has not ended leaves the variant unknown.
+        Selected::Unknown(_) => return error_response(500, true).into(),
+    };
+    let entry = Rc::clone(entry);
+    Reply::Cached(CachedResponse { entry, coding, not_modified, cache, content: None })
+}
+
+/// Resolves the path on the pool for files, where it may wait for a disk.
+fn resolve_blocking(
+    ctx: &Rc<WorkerContext>,
+    request: &Request<'_>,
+    matched: &RouteMatch<'_>,
+    previous: Option<Arc<Resource>>,
+    copy: bool,
+) -> Reply {
+    let (ctx, owned, context) = (Rc::clone(ctx), matched.to_owned(), matched.context.cloned());
+    let (shared, now) = (Arc::clone(&ctx.files.shared), ctx.clock.now());
+    let (site, route) =
+        (Arc::clone(matched.site.config()), Arc::clone(matched.settings.configured()));
+    let (serial, path, query) = (matched.site.serial, owned.path.clone(), owned.query.clone());
+    let job = move || {
+        let query = query.as_deref();
+        let wanted = Wanted { site: &site, route: &route, path: &path, query };
+        let (shared, site, mode) = (&shared, serial, Mode::Blocking);
+        resolve(&wanted, &Resolver { shared, site, previous, copy, now, mode })
+    };
+    deferred(request.to_owned(), matched.may_run_script(), async move |request| {
+        let pool = &ctx.files.shared.pools.files;
+        let result = pool.run(job).await.unwrap_or(Err(Failure::Broken));
+        conclude(&ctx, request, &owned.borrow().with(context.as_ref()), result)
+    })
+}
+
+/// A reply that `make` makes later. It streams if a script may respond, for example with an error page.
+fn deferred(
+    request: OwnedRequest,
+    may_run_script: bool,
+    make: impl AsyncFnOnce(&Request<'_>) -> Reply + 'static,
+) -> Reply {
+    if may_run_script {
+        return Reply::Streaming(Box::new(move |incoming| {
+            Box::pin(async move {
+                let request = request.as_request();
+                let reply = make(&request).await;
+                route::complete(&request, reply, incoming).await
+            })
+        }));
+    }
+    Reply::Future(Box::pin(async move {
+        let request = request.as_request();
+        let reply = make(&request).await;
+        reply::into_response(&request, reply).await
+    }))
+}
+
+fn list(
+    ctx: &Rc<WorkerContext>,
+    request: &Request<'_>,
+    matched: &RouteMatch<'_>,
+    directory: std::fs::File,
+) -> ResponseFuture {
+    let (shared, method) = (Arc::clone(&ctx.files.shared), request.method());
+    let settings = Arc::clone(matched.settings.configured());
+    let (path, query) = (matched.path.to_vec(), matched.query.map(<[u8]>::to_vec));
+    let request = request.to_owned();
+    Box::pin(async move {
+        let protected = Arc::clone(&shared.protected);
+        let listed = shared.pools.listings.run(move || {
+            let (request, target) = (request.as_request(), (&*path, query.as_deref()));
+            listing::respond::respond(&request, &settings, target, &directory, &protected)
+                .inspect_err(|error| {
+                    tracing::error!("{}: {error}", String::from_utf8_lossy(&path));
+                })
+        });
+        match listed.await {
+            Ok(Ok(response)) => reply::from_file(method, response, "-"),
+            _ => error_response(500, true),
+        }
+    })
+}

@@ -1,0 +1,49 @@
+//! Responses from replies.
+
+use dunlin_http::Request;
+use dunlin_http::semantics::Method;
+
+use crate::exchange::{Body, Response};
+use crate::files::file_response::FileResponse;
+use crate::files::select;
+use crate::route::{CachedResponse, Reply, error_response};
+
+/// Waits for the response of a reply.
+pub(crate) async fn into_response(request: &Request<'_>, reply: Reply) -> Response {
+    match reply {
+        Reply::Response(response) => *response,
+        Reply::Future(job) => job.await,
+        Reply::Cached(cached) => from_cached(request, &cached),
+        // Only the handler of a route that runs scripts streams, and the caller completes its replies.
+        Reply::Streaming(_) => error_response(500, true),
+    }
+}
+
+/// The same reply in a form to which fields can be added.
+pub(crate) fn to_editable(request: &Request<'_>, reply: Reply) -> Reply {
+    match reply {
+        Reply::Cached(cached) => from_cached(request, &cached).into(),
+        reply => reply,
+    }
+}
+
+/// The response with content of a file. `cache` is the cache status for the log.
+pub(super) fn from_file(method: Method, response: FileResponse, cache: &'static str) -> Response {
+    let FileResponse { status, fields, body, coding } = response;
+    let response =
+        Response { fields, body: Body::of(body), cache, coding, ..Response::new(status) };
+    if method == Method::Head { response.without_body() } else { response }
+}
+
+fn from_cached(request: &Request<'_>, cached: &CachedResponse) -> Response {
+    let resource = &cached.entry.resource;
+    let form = match resource.representation(cached.coding) {
+        Some(Some(form)) => form,
+        _ => &resource.identity,
+    };
+    let response = match cached.not_modified {
+        true => select::not_modified(form),
+        false => select::whole(form, cached.body(form)),
+    };
+    from_file(request.method(), response, cached.cache)
+}
