@@ -194,7 +194,7 @@ impl WorkerContext {
             connections: Rc::clone(&worker.connections),
             deadlines: Rc::clone(&worker.deadlines),
             http1: Http1Settings::new(server),
-            fast_path: FastPathConditions::new(&shared),
+            fast_path: FastPathConditions::new(&shared.config, &shared.sites, &shared.certificates),
             files: files::worker::Worker::new(
                 Arc::clone(&shared.files),
                 Rc::clone(&worker.clock),

@@ -4,28 +4,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use dunlin_http::semantics::path;
-use dunlin_http::{FieldName, Request, RequestError};
+use dunlin_http::{FieldName, Request};
 
-use super::{Origin, RouteMatch, Routed, Site, Via, dispatch, refuse, routed, unrouted};
+use super::admit::refuse;
+use super::reply::{Direction, Routed};
+use super::route_match::{RouteMatch, Via};
+use super::sites::Site;
 use crate::checks::to_https;
 use crate::exchange::Client;
 use crate::field_edits::apply_to_message;
 use crate::handler::{error_page, errors};
 use crate::log_limiter::LogLimiter;
-use crate::tls::{Policy, Standing};
-use crate::transport::{Peer, Transport};
+use crate::tls::Policy;
 use crate::worker::WorkerContext;
-
-/// Whether a request came by a connection on which its site is served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Direction {
-    Right,
-    /// It did not. Requests for other sites may be served.
-    Misdirected,
-    /// It did not, and the site that the handshake named is not served on the connection either: its policy has changed.
-    /// The connection takes no further requests.
-    Ended,
-}
 
 /// Whether the connection that the request came by meets what the site requires of handshakes. Without TLS there is none,
 /// so that a site is admitted that requires no certificate of its clients.
@@ -38,30 +29,6 @@ pub(super) fn is_admitted(ctx: &WorkerContext, client: Client, site: &Site) -> b
                 || !ctx.shared.certificates.requires_certificates(site.index)
         }
         met => met == ctx.shared.certificates.policy(site.index),
-    }
-}
-
-/// As [`dispatch`], for a client's request. A connection on which it is misdirected because a policy has changed is
-/// compared with the new one.
-///
-/// # Errors
-/// As [`dispatch`].
-pub(crate) fn dispatch_client(
-    ctx: &Rc<WorkerContext>,
-    (peer, stream): (Peer, &mut Transport),
-    request: &Request<'_>,
-    path_buffer: &mut Vec<u8>,
-) -> Result<Routed, RequestError> {
-    let routed = dispatch(ctx, Client::of(peer, stream), Origin::Client, request, path_buffer)?;
-    if routed.direction == Direction::Right {
-        return Ok(routed);
-    }
-    match stream.renew_policy(&ctx.shared.config, &ctx.shared.certificates) {
-        Standing::Unchanged => Ok(routed),
-        Standing::Renewed => {
-            dispatch(ctx, Client::of(peer, stream), Origin::Client, request, path_buffer)
-        }
-        Standing::Unmet => Ok(Routed { direction: Direction::Ended, ..routed }),
     }
 }
 
@@ -111,7 +78,7 @@ pub(super) fn misdirected(
         direction: Direction::Misdirected,
         // Whatever its body: the site's limit is not this connection's to tell.
         body_limit: u64::MAX,
-        ..unrouted(response)
+        ..Routed::unrouted(response)
     }
 }
 
@@ -138,5 +105,5 @@ fn redirect_to_tls(
         via: Via::default(),
     };
     let reply = refuse(ctx, request, &matched, to_https(request, port));
-    Some(routed(site, settings, reply, false, None))
+    Some(Routed::new(site, settings, reply, false, None))
 }

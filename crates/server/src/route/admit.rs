@@ -5,7 +5,10 @@ use std::rc::Rc;
 use dunlin_http::Request;
 use dunlin_http::semantics::path;
 
-use super::{Reply, RouteMatch, Routed, complete, error_response, handle, routed};
+use super::complete::complete;
+use super::handle::{error_response, handle};
+use super::reply::{Reply, Routed};
+use super::route_match::RouteMatch;
 use crate::checks::{CheckInput, Decision, PendingDecision, Rejection, Selection, resolve_client};
 use crate::clock;
 use crate::exchange::{Client, Incoming, RequestContext};
@@ -51,7 +54,7 @@ fn ask(
         (number, Decision::ReceiveBody) => wait(ctx, request, matched, (number, None)),
     };
     let (site, settings) = (matched.site, matched.settings);
-    Err(Box::new(routed(site, settings, reply, false, Some(Rc::clone(&context)))))
+    Err(Box::new(Routed::new(site, settings, reply, false, Some(Rc::clone(&context)))))
 }
 
 /// Makes the request wait at check `number`: for its body without a `pending` decision.

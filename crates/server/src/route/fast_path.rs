@@ -1,19 +1,19 @@
 //! The short way of most requests: for whole files that a worker's own cache has.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use dunlin_http::semantics::Method;
 use dunlin_http::semantics::target::{self, Target};
 use dunlin_http::{FieldName, Request};
 
-use super::{
-    CacheEntry, CachedResponse, Reply, RouteMatch, Routed, Site, Via, WorkerCache, enter,
-    find_site, is_admitted, routed,
-};
+use super::admission::is_admitted;
+use super::admit::enter;
+use super::reply::{CachedResponse, Reply, Routed};
+use super::route_match::{RouteMatch, Via};
+use super::sites::{CacheEntry, WorkerCache};
 use crate::exchange::{Client, RequestContext};
 use crate::files::select::plain_coding;
-use crate::worker::{SharedState, WorkerContext};
+use crate::worker::WorkerContext;
 
 /// What is known of a request without asking further.
 pub(crate) enum FastPath<'f> {
@@ -53,7 +53,7 @@ pub(crate) fn fast_path<'f>(
     };
     let site = match &ctx.fast_path.only_site {
         Some(site) => site,
-        None => find_site(ctx, request.field(FieldName::Host))?,
+        None => ctx.shared.sites.of_authority(request.field(FieldName::Host))?,
     };
     if !is_admitted(ctx, client, site) {
         return None;
@@ -97,30 +97,5 @@ fn pass_gates<'f>(
     let CachedResponse { coding, not_modified, cache, content, .. } = cached;
     let entry = Rc::clone(entry);
     let reply = Reply::Cached(CachedResponse { entry, coding, not_modified, cache, content });
-    FastPath::Routed(Box::new(routed(matched.site, matched.settings, reply, false, context)))
-}
-
-/// What [`fast_path`] asks of the configuration, beside each other.
-pub(crate) struct FastPathConditions {
-    /// Whether it may answer: there are no proxies to be looked behind, and no challenges of a
-    /// certificate authority to be answered instead.
-    is_open: bool,
-    /// The site when there is one only, for every host.
-    only_site: Option<Arc<Site>>,
-    /// Whether there are sites that require certificates of their clients.
-    pub(super) some_require_certificates: bool,
-}
-
-impl FastPathConditions {
-    pub(crate) fn new(shared: &SharedState) -> Self {
-        let config = &shared.config;
-        let is_open =
-            config.server.trusted_proxies.is_empty() && shared.certificates.challenges().is_none();
-        Self {
-            is_open,
-            only_site: shared.sites.only().cloned(),
-            some_require_certificates: (0..config.sites.iter().count())
-                .any(|site| shared.certificates.requires_certificates(site)),
-        }
-    }
+    FastPath::Routed(Box::new(Routed::new(matched.site, matched.settings, reply, false, context)))
 }

@@ -5,8 +5,7 @@ use std::rc::Rc;
 
 use dunlin_http::semantics::ContentCoding;
 
-use super::CacheEntry;
-use super::Direction;
+use super::sites::{CacheEntry, Route, Site};
 use crate::exchange::{Incoming, RequestContext, Response, ResponseFuture};
 use crate::files::cache::resource::Representation;
 use crate::files::cache::worker_cache::Prebuilt;
@@ -74,5 +73,52 @@ pub(crate) struct Routed {
 impl From<Response> for Reply {
     fn from(response: Response) -> Self {
         Self::Response(Box::new(response))
+    }
+}
+
+/// Whether a request came by a connection on which its site is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Right,
+    /// It did not. Requests for other sites may be served.
+    Misdirected,
+    /// It did not, and the site that the handshake named is not served on the connection either: its policy has changed.
+    /// The connection takes no further requests.
+    Ended,
+}
+
+impl Routed {
+    /// Creates the result of routing to `route`.
+    pub(super) fn new(
+        site: &Site,
+        route: &Route,
+        reply: Reply,
+        reads_body: bool,
+        context: Option<Rc<RequestContext>>,
+    ) -> Self {
+        Self {
+            reply,
+            site: site.index,
+            body_limit: route.body_size,
+            reads_body,
+            log: route.access_log,
+            route_telemetry: route.telemetry(),
+            context,
+            direction: Direction::Right,
+        }
+    }
+
+    /// Creates the result for a request that has no route.
+    pub(super) fn unrouted(response: Response) -> Self {
+        Self {
+            reply: response.into(),
+            site: 0,
+            body_limit: 0,
+            reads_body: false,
+            log: true,
+            route_telemetry: RouteTelemetry::default(),
+            context: None,
+            direction: Direction::Right,
+        }
     }
 }

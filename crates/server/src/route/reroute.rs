@@ -5,11 +5,14 @@ use std::rc::Rc;
 use dunlin_http::Request;
 
 use super::admit::Waiting;
-use super::{Reply, RouteMatch, Via, handle, refusal, refuse};
+use super::admit::refuse;
+use super::complete::complete;
+use super::handle::{handle, refusal};
+use super::reply::Reply;
+use super::route_match::{RouteMatch, Via};
 use crate::checks::{CheckInput, Decision, Selection};
 use crate::config::Candidate;
-use crate::exchange::{Incoming, RequestContext, Response};
-use crate::handler::reply::into_response;
+use crate::exchange::RequestContext;
 use crate::worker::WorkerContext;
 
 /// The most internal redirects of one request: more are a loop in the configuration.
@@ -68,12 +71,4 @@ pub(crate) fn reroute(
             complete(&request, reply, incoming).await
         })
     }))
-}
-
-/// Waits for a reply, whose handler may read the request's body.
-pub(crate) async fn complete(request: &Request<'_>, reply: Reply, incoming: Incoming) -> Response {
-    match reply {
-        Reply::Streaming(begin) => begin(incoming).await,
-        reply => Box::pin(into_response(request, reply)).await,
-    }
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::{Route, Site};
+use super::sites::{Route, Site};
 use crate::exchange::{Client, RequestContext};
 
 /// The site, the route and the path of a request.

@@ -4,6 +4,8 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
+use dunlin_http::semantics::host;
+
 use super::registry::{Builder, Registry};
 use crate::checks::{Checks, RouteCounts};
 use crate::config::{self, Config, Handler, Origins, Settings};
@@ -90,6 +92,14 @@ impl Sites {
     /// The site for a host without its port, in any case of letters.
     pub(crate) fn find(&self, host: &[u8]) -> Option<&Arc<Site>> {
         self.all.get(self.config.sites.find_index(host)?)
+    }
+
+    /// The site for the authority of a request.
+    #[inline]
+    pub(crate) fn of_authority(&self, authority: Option<&[u8]>) -> Option<&Arc<Site>> {
+        self.only().or_else(|| {
+            self.find(authority.and_then(host::parse).map_or(&b""[..], |host| host.name))
+        })
     }
 
     /// Whether the site with that serial number is among them.

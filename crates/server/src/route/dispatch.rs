@@ -1,47 +1,26 @@
 //! From a request to the site, the settings and the handler that serve it.
 
-mod admission;
-mod admit;
-mod fast_path;
-mod registry;
-mod reply;
-mod reroute;
-mod route_match;
-mod sites;
-
 use std::rc::Rc;
 use std::sync::Arc;
 
 use dunlin_http::semantics::target::{self, Target};
-use dunlin_http::semantics::{Method, host, path};
-use dunlin_http::{FieldLines, FieldName, Request, RequestError};
+use dunlin_http::semantics::{Method, path};
+use dunlin_http::{FieldName, Request, RequestError};
 
-pub(crate) use self::admission::{Direction, dispatch_client};
-use self::admission::{is_admitted, misdirected};
-use self::admit::enter;
-pub(crate) use self::admit::refuse;
-pub(crate) use self::fast_path::{FastPath, FastPathConditions, FastResponse, fast_path};
-pub(crate) use self::reply::{CachedResponse, Reply, Routed, StreamingHandler};
-pub(crate) use self::reroute::{MOST_REDIRECTS, complete, reroute};
-pub(crate) use self::route_match::{Origin, OwnedRouteMatch, RouteMatch, Via};
-pub(crate) use self::sites::{CacheEntry, Route, Site, Sites, WorkerCache};
+use super::admission::{is_admitted, misdirected};
+use super::admit::enter;
+use super::handle::{ALLOW, error_response, handle, options, refusal};
+use super::reply::{Direction, Reply, Routed};
+use super::route_match::{Origin, RouteMatch, Via};
+use super::sites::{CacheEntry, Route, Site};
 use crate::checks::resolve_client;
-use crate::config::Handler;
 use crate::exchange::{Client, RequestContext, Response};
 use crate::field_edits::apply_to_message;
 use crate::files::select::has_changed;
-use crate::handler::{errors, files, redirect, respond, script, status};
-use crate::telemetry::RouteTelemetry;
+use crate::handler::files;
+use crate::tls::Standing;
+use crate::transport::{Peer, Transport};
 use crate::worker::WorkerContext;
-
-/// The site of that authority.
-#[inline]
-fn find_site<'c>(ctx: &'c WorkerContext, authority: Option<&[u8]>) -> Option<&'c Arc<Site>> {
-    let sites = &ctx.shared.sites;
-    sites
-        .only()
-        .or_else(|| sites.find(authority.and_then(host::parse).map_or(&b""[..], |host| host.name)))
-}
 
 /// Finds site, route and handler, and has the handler answer.
 ///
@@ -58,7 +37,7 @@ pub(crate) fn dispatch(
         .map_err(|_| RequestError { status: 400, reason: "the request-target is malformed" })?;
     let (raw_path, query) = match target {
         Target::Origin { path, query } | Target::Absolute { path, query, .. } => (path, query),
-        Target::Authority(_) => return Ok(unrouted(method_not_allowed())),
+        Target::Authority(_) => return Ok(Routed::unrouted(method_not_allowed())),
         Target::Asterisk => (b"*".as_slice(), None),
     };
     let authority = request.field(FieldName::Host);
@@ -66,12 +45,12 @@ pub(crate) fn dispatch(
         && let Some(answer) = challenges.text(raw_path)
     {
         let answer = Response::with_text(200, "application/octet-stream", answer);
-        return Ok(unrouted(answer));
+        return Ok(Routed::unrouted(answer));
     }
     if client.early && !is_harmless(request) {
         return Ok(too_early());
     }
-    let site = match find_site(ctx, authority) {
+    let site = match ctx.shared.sites.of_authority(authority) {
         Some(site) if is_admitted(ctx, client, site) => site,
         site => return Ok(misdirected(ctx, client, request, raw_path, site)),
     };
@@ -90,7 +69,7 @@ pub(crate) fn dispatch(
         }
     }
     if raw_path == b"*" {
-        return Ok(unrouted(options(ALLOW)));
+        return Ok(Routed::unrouted(options(ALLOW)));
     }
     path_buffer.clear();
     if let Err(error) = path::decode(raw_path, path_buffer) {
@@ -98,7 +77,7 @@ pub(crate) fn dispatch(
         if status == 404 {
             let settings = site.route(b"/");
             let (reply, context) = not_found(ctx, request, site, settings, client);
-            return Ok(routed(site, settings, reply, false, Some(context)));
+            return Ok(Routed::new(site, settings, reply, false, Some(context)));
         }
         return Err(RequestError { status, reason });
     }
@@ -106,7 +85,7 @@ pub(crate) fn dispatch(
     // Their files are in no worker's own cache, which is looked into above.
     if settings.internal && origin == Origin::Client {
         let (reply, context) = not_found(ctx, request, site, settings, client);
-        return Ok(routed(site, settings, reply, false, Some(context)));
+        return Ok(Routed::new(site, settings, reply, false, Some(context)));
     }
     let via = Via::default();
     let matched = RouteMatch {
@@ -130,6 +109,30 @@ pub(crate) fn dispatch(
     })
 }
 
+/// As [`dispatch`], for a client's request. A connection on which it is misdirected because a policy has changed is
+/// compared with the new one.
+///
+/// # Errors
+/// As [`dispatch`].
+pub(crate) fn dispatch_client(
+    ctx: &Rc<WorkerContext>,
+    (peer, stream): (Peer, &mut Transport),
+    request: &Request<'_>,
+    path_buffer: &mut Vec<u8>,
+) -> Result<Routed, RequestError> {
+    let routed = dispatch(ctx, Client::of(peer, stream), Origin::Client, request, path_buffer)?;
+    if routed.direction == Direction::Right {
+        return Ok(routed);
+    }
+    match stream.renew_policy(&ctx.shared.config, &ctx.shared.certificates) {
+        Standing::Unchanged => Ok(routed),
+        Standing::Renewed => {
+            dispatch(ctx, Client::of(peer, stream), Origin::Client, request, path_buffer)
+        }
+        Standing::Unmet => Ok(Routed { direction: Direction::Ended, ..routed }),
+    }
+}
+
 /// The status of the response to a path that cannot be decoded, and the reason.
 pub(crate) fn path_rejection(error: path::PathError) -> (u16, &'static str) {
     match error {
@@ -146,7 +149,7 @@ pub(crate) fn path_rejection(error: path::PathError) -> (u16, &'static str) {
 
 /// Whether it does no harm when the request is answered more than once: a safe method without a body
 /// (RFC 8470 §3, RFC 9110 §9.2.1).
-fn is_harmless(request: &Request<'_>) -> bool {
+pub(super) fn is_harmless(request: &Request<'_>) -> bool {
     let has_body = request.has(FieldName::TransferEncoding)
         || request.field(FieldName::ContentLength).is_some_and(|length| length != b"0");
     matches!(request.method(), Method::Get | Method::Head | Method::Options) && !has_body
@@ -154,7 +157,7 @@ fn is_harmless(request: &Request<'_>) -> bool {
 
 /// Answers with what the worker's cache has, if that may be used.
 #[inline]
-fn dispatch_cached(
+pub(super) fn dispatch_cached(
     ctx: &Rc<WorkerContext>,
     client: Client,
     request: &Request<'_>,
@@ -183,135 +186,23 @@ fn dispatch_cached(
     };
     ctx.count_hit();
     let matched = matched.with(context.as_ref());
-    let reply = files::respond_from_cache(ctx, request, &matched, entry, "hit");
-    Some(routed(site, settings, reply, false, context))
-}
-
-/// Has the handler of the route make the response.
-pub(crate) fn handle(
-    ctx: &Rc<WorkerContext>,
-    request: &Request<'_>,
-    matched: &RouteMatch<'_>,
-) -> Routed {
-    let settings = matched.settings;
-    #[cfg(test)]
-    if let Some(reply) = crate::testing::handler::reply(matched.path, request) {
-        return routed(matched.site, settings, reply, true, matched.context.cloned());
-    }
-    let mut reads_body = false;
-    let reply = match &settings.handler {
-        Handler::Files => files(ctx, request, matched),
-        Handler::Script(_) if matches!(request.method(), Method::Trace | Method::Connect) => {
-            not_for_files(ctx, request, matched)
-        }
-        Handler::Script(script) => script::answer(ctx, request, matched, script),
-        Handler::Redirect(rule) => {
-            reads_body = true;
-            redirect::respond(request, matched, rule).into()
-        }
-        Handler::Respond(fixed) => {
-            reads_body = true;
-            respond::respond(settings, fixed).into()
-        }
-        Handler::Status(status) => status::answer(ctx, request, matched, status),
-        Handler::AddSlash => {
-            reads_body = true;
-            redirect::to_slash(request, matched).into()
-        }
-    };
-    routed(matched.site, settings, reply, reads_body, matched.context.cloned())
-}
-
-/// The response for the route's files.
-fn files(ctx: &Rc<WorkerContext>, request: &Request<'_>, matched: &RouteMatch<'_>) -> Reply {
-    match request.method() {
-        Method::Get | Method::Head => files::respond(ctx, request, matched),
-        Method::Trace | Method::Connect => not_for_files(ctx, request, matched),
-        // A script may respond in the end, to any method.
-        _ if matched.settings.reroutes => files::respond(ctx, request, matched),
-        _ => not_for_files(ctx, request, matched),
-    }
-}
-
-/// The response to a method that files do not have.
-pub(crate) fn not_for_files(
-    ctx: &Rc<WorkerContext>,
-    request: &Request<'_>,
-    matched: &RouteMatch<'_>,
-) -> Reply {
-    match request.method() {
-        Method::Options => {
-            let mut response = options(allowed(matched.settings));
-            apply_to_message(matched.settings, &mut response.fields);
-            response.into()
-        }
-        Method::Other => refusal(ctx, request, matched, 501),
-        _ => refusal(ctx, request, matched, 405),
-    }
-}
-
-fn routed(
-    site: &Site,
-    settings: &Route,
-    reply: Reply,
-    reads_body: bool,
-    context: Option<Rc<RequestContext>>,
-) -> Routed {
-    Routed {
-        reply,
-        site: site.index,
-        body_limit: settings.body_size,
-        reads_body,
-        log: settings.access_log,
-        route_telemetry: settings.telemetry(),
-        context,
-        direction: Direction::Right,
-    }
-}
-
-fn unrouted(response: Response) -> Routed {
-    Routed {
-        reply: response.into(),
-        site: 0,
-        body_limit: 0,
-        reads_body: false,
-        log: true,
-        route_telemetry: RouteTelemetry::default(),
-        context: None,
-        direction: Direction::Right,
-    }
-}
-
-/// Bytes of a body that may come with early data; more of it is not accepted.
-const EARLY_BODY: u64 = 16 * 1024;
-
-const ALLOW: &str = "GET, HEAD, OPTIONS";
-
-fn options(allow: &str) -> Response {
-    let mut response = Response::new(204);
-    response.fields.push("Allow", allow);
-    response
-}
-
-/// The methods by which a route's files can be had.
-fn allowed(settings: &Route) -> &str {
-    let methods = settings.checks.as_ref().and_then(|checks| checks.methods.as_ref());
-    methods.map_or(ALLOW, |methods| methods.allow())
+    let reply = file::answer_from_cache(ctx, request, &matched, entry, "hit");
+    Some(Routed::new(site, settings, reply, false, context))
 }
 
 /// The response to what may not be served before the end of the handshake (RFC 8470 §5.2). The body, if there is one, is
 /// read and dropped.
-fn too_early() -> Routed {
-    Routed { body_limit: EARLY_BODY, ..unrouted(error_response(425, true)) }
+pub(super) fn too_early() -> Routed {
+    Routed { body_limit: EARLY_BODY, ..Routed::unrouted(error_response(425, true)) }
 }
 
-fn method_not_allowed() -> Response {
+pub(super) fn method_not_allowed() -> Response {
     let mut response = error_response(405, true);
     response.fields.push("Allow", ALLOW);
     response
 }
 
-fn not_found(
+pub(super) fn not_found(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     site: &Arc<Site>,
@@ -326,20 +217,6 @@ fn not_found(
     let (raw_path, path, query, via) = (b"/", b"/", None, Via::default());
     let matched = RouteMatch { site, settings, raw_path, path, query, client, context: None, via };
     (refusal(ctx, request, &matched, 404), context)
-}
-
-/// An error of that status as the route wants it shown.
-pub(crate) fn refusal(
-    ctx: &Rc<WorkerContext>,
-    request: &Request<'_>,
-    matched: &RouteMatch<'_>,
-    status: u16,
-) -> Reply {
-    let mut fields = FieldLines::default();
-    if status == 405 {
-        fields.push("Allow", allowed(matched.settings));
-    }
-    errors::reply_with_fields(ctx, request, matched, status, fields)
 }
 
 /// The response to a message that the engine, the router or a limit refuses, with the fields that the request's
@@ -357,7 +234,7 @@ pub(crate) fn refusal_to(
         Some(site),
     ) = (
         target::parse(request.method(), request.target()),
-        find_site(ctx, request.field(FieldName::Host)),
+        ctx.shared.sites.of_authority(request.field(FieldName::Host)),
     )
     else {
         return response;
@@ -371,7 +248,5 @@ pub(crate) fn refusal_to(
     response
 }
 
-/// The plain answer of an error status.
-pub(crate) fn error_response(status: u16, html: bool) -> Response {
-    errors::plain_page(status, None, html)
-}
+/// Bytes of a body that may come with early data; more of it is not accepted.
+const EARLY_BODY: u64 = 16 * 1024;
