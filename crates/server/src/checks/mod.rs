@@ -14,12 +14,15 @@ mod prehashed;
 pub(crate) mod rate;
 mod throttle;
 
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use dunlin_client::Client;
 use dunlin_http::{FieldLines, Request};
+use dunlin_net::blocking::Pool;
 
 pub(crate) use self::access::Access;
 pub(crate) use self::auth::{
@@ -36,7 +39,6 @@ pub(crate) use self::network::Network;
 pub(crate) use self::rate::{RateCounts, RateKey, RateLimit, RateRules};
 pub(crate) use self::throttle::{Limited, RouteCounts, Share, Throttle, ThrottleRules};
 use crate::exchange::{RequestContext, Response};
-use crate::worker::WorkerContext;
 
 /// The checks of a route. A check that the route does not configure is absent.
 #[derive(Debug, Default)]
@@ -112,13 +114,30 @@ impl Selection {
 
 /// The request that a check examines.
 pub(crate) struct CheckInput<'a, 'r> {
-    pub(crate) ctx: &'a Rc<WorkerContext>,
+    pub(crate) services: &'a Rc<dyn Services>,
     pub(crate) request: &'a Request<'r>,
     pub(crate) context: &'a Rc<RequestContext>,
     /// The clock is read once for all checks.
     pub(crate) now: Instant,
     /// Length of the response body, if it is in memory and sent before the next request is read.
     pub(crate) at_once: Option<u64>,
+}
+
+/// What checks need of the worker that serves the request.
+pub(crate) trait Services {
+    /// Returns the threads that compare passwords.
+    fn passwords(&self) -> &Pool;
+
+    /// Returns the client for requests to other servers.
+    fn client(&self) -> &Client;
+
+    /// Responds to a request that the server makes itself: `message` is a complete HTTP/1 message, on behalf of the request
+    /// of `context`.
+    fn subrequest(
+        self: Rc<Self>,
+        context: Rc<RequestContext>,
+        message: Vec<u8>,
+    ) -> Pin<Box<dyn Future<Output = io::Result<Response>>>>;
 }
 
 /// Result of a check.

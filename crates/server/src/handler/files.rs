@@ -173,8 +173,9 @@ fn respond_checked(
     };
     let context =
         matched.context.map_or_else(|| Rc::new(RequestContext::new(matched.client)), Rc::clone);
+    let services = &route::services(ctx);
     let input =
-        CheckInput { ctx, request, context: &context, now: context.routed_at, at_once: None };
+        CheckInput { services, request, context: &context, now: context.routed_at, at_once: None };
     match checks.check_identity(&input) {
         Decision::Allow | Decision::ReceiveBody => {
             respond_from_cache(ctx, request, matched, entry, cache)

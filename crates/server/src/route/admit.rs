@@ -9,6 +9,7 @@ use super::complete::complete;
 use super::handle::{error_response, handle};
 use super::reply::{Reply, Routed};
 use super::route_match::RouteMatch;
+use super::subrequest::services;
 use crate::checks::{CheckInput, Decision, PendingDecision, Rejection, Selection, resolve_client};
 use crate::clock;
 use crate::exchange::{Client, Incoming, RequestContext};
@@ -46,7 +47,9 @@ fn ask(
     let context = Rc::new(RequestContext::new(client));
     let matched = &matched.with(Some(&context));
     let Some(checks) = &matched.settings.checks else { return Ok(context) };
-    let input = CheckInput { ctx, request, context: &context, now: context.routed_at, at_once };
+    let services = &services(ctx);
+    let input =
+        CheckInput { services, request, context: &context, now: context.routed_at, at_once };
     let reply = match checks.check(&input, Selection::ALL, 0) {
         (_, Decision::Allow) => return Ok(context),
         (_, Decision::Reject(rejection)) => refuse(ctx, request, matched, rejection),
@@ -136,12 +139,13 @@ impl Waiting<'_, '_> {
         };
         context.set_ends(incoming.ends);
         let reject = |rejection: Rejection| refuse(ctx, request, matched, rejection);
+        let services = &services(ctx);
         loop {
             match pending.take() {
                 Some(pending) => pending.await.map_err(reject)?,
                 None => script::receive_body(ctx, request, matched, incoming).await?,
             }
-            let input = CheckInput { ctx, request, context, now: clock::now(), at_once: None };
+            let input = CheckInput { services, request, context, now: clock::now(), at_once: None };
             (number, pending) = match checks.check(&input, selected, number + 1) {
                 (_, Decision::Allow) => return Ok(()),
                 (_, Decision::Reject(rejection)) => return Err(reject(rejection)),

@@ -14,6 +14,7 @@ mod reply;
 mod reroute;
 mod route_match;
 mod sites;
+mod subrequest;
 
 pub(crate) use self::admit::refuse;
 pub(crate) use self::complete::complete;
@@ -25,3 +26,4 @@ pub(crate) use self::reply::{CachedResponse, Direction, Reply, Routed, Streaming
 pub(crate) use self::reroute::{MOST_REDIRECTS, reroute};
 pub(crate) use self::route_match::{Origin, OwnedRouteMatch, RouteMatch, Via};
 pub(crate) use self::sites::{CacheEntry, Route, Site, Sites, WorkerCache};
+pub(crate) use self::subrequest::services;

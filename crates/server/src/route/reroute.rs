@@ -10,6 +10,7 @@ use super::complete::complete;
 use super::handle::{handle, refusal};
 use super::reply::Reply;
 use super::route_match::{RouteMatch, Via};
+use super::subrequest::services;
 use crate::checks::{CheckInput, Decision, Selection};
 use crate::config::Candidate;
 use crate::exchange::RequestContext;
@@ -48,8 +49,9 @@ pub(crate) fn reroute(
     let Some(checks) = &matched.settings.checks else { return handle(ctx, request, matched).reply };
     let context =
         matched.context.map_or_else(|| Rc::new(RequestContext::new(matched.client)), Rc::clone);
+    let services = &services(ctx);
     let input =
-        CheckInput { ctx, request, context: &context, now: context.routed_at, at_once: None };
+        CheckInput { services, request, context: &context, now: context.routed_at, at_once: None };
     let decision = checks.check(&input, selected, 0);
     let matched = &matched.with(Some(&context));
     let (number, pending) = match decision {

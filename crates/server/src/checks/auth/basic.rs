@@ -74,13 +74,13 @@ impl Basic {
         }
         let (users, attempts) = (Arc::clone(users), Arc::clone(attempts));
         let (path, challenge) = (path.clone(), challenge.clone());
-        let (ctx, context) = (Rc::clone(input.ctx), Rc::clone(input.context));
+        let (services, context) = (Rc::clone(input.services), Rc::clone(input.context));
         Decision::Wait(Box::pin(async move {
             let verify = async || {
                 let Some(_permits) = users.permits().await else { return Err(Busy) };
                 let (users, name) = (Arc::clone(&users), name.clone());
                 let verify = move || users.verify(&path, &name, &password, credential_hash);
-                Ok(ctx.shared.blocking.passwords.run(verify).await.unwrap_or(false))
+                Ok(services.passwords().run(verify).await.unwrap_or(false))
             };
             let found = verification.get_or_try_init(verify).await;
             if is_first && !matches!(found, Ok(false)) {

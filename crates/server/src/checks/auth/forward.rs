@@ -6,27 +6,19 @@
 //! client's fields that the configuration lists, and no others, so that unexpected fields cannot change its decision.
 
 use std::fmt;
-use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dunlin_client::{self as client, Url};
-use dunlin_http::http1::Connection;
 use dunlin_http::semantics::target;
-use dunlin_http::{BodyLength, FieldLines, FieldName, Head, Request};
+use dunlin_http::{FieldLines, FieldName, Request};
 
 use super::fields;
 use crate::checks::{CheckInput, Decision, Rejection};
-use crate::exchange::{
-    Client, EarlyHints, Incoming, Piece, RequestContext, Response, Scheme, stream,
-};
-use crate::handler::reply::into_response;
-use crate::route::{self, Origin, Reply};
-use crate::telemetry::ScriptContext;
+use crate::exchange::{Piece, Response, Scheme};
 use crate::tls;
-use crate::worker::WorkerContext;
 
 /// Authentication by an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -167,7 +159,7 @@ impl Forward {
         }
         let fields = self.fields(input);
         let host = input.request.field(FieldName::Host).unwrap_or_default().to_vec();
-        let (ctx, context) = (Rc::clone(input.ctx), Rc::clone(input.context));
+        let (services, context) = (Rc::clone(input.services), Rc::clone(input.context));
         let (target, user_field, limit) =
             (self.target.clone(), self.user_field.clone(), self.timeout);
         Decision::Wait(Box::pin(async move {
@@ -175,12 +167,13 @@ impl Forward {
                 Target::Path(path) => {
                     let message = message(path, &host, &fields);
                     let late = |_| Err("no response within the time limit".to_owned());
-                    let response = tokio::time::timeout(limit, within(&ctx, &context, &message));
+                    let response = services.subrequest(Rc::clone(&context), message);
+                    let response = tokio::time::timeout(limit, response);
                     let response = response.await.map(|it| it.map_err(|error| error.to_string()));
                     response.unwrap_or_else(late)
                 }
                 Target::Server(endpoint) => {
-                    request_from(endpoint, &ctx.client, &host, fields, limit).await
+                    request_from(endpoint, services.client(), &host, fields, limit).await
                 }
             };
             match response.and_then(|response| decide(response, &user_field)) {
@@ -197,7 +190,7 @@ impl Forward {
                 }
                 Err(why) => {
                     tracing::error!(
-                        "forward authentication at {target}: {why}; the request is answered with 502"
+                        "forward authentication at {target}: {why}; the response is 502"
                     );
                     Err(Rejection::new(502))
                 }
@@ -263,46 +256,6 @@ fn decide(mut response: Response, user_field: &str) -> Result<Authorization, Str
         101 => Err("its response switches to another protocol (101)".into()),
         status => Err(format!("its response has status {status}")),
     }
-}
-
-/// Requests the decision from a path of this server.
-async fn within(
-    ctx: &Rc<WorkerContext>,
-    context: &RequestContext,
-    message: &[u8],
-) -> io::Result<Response> {
-    let malformed = || io::Error::new(io::ErrorKind::InvalidInput, "the request is malformed");
-    let mut head = Head::default();
-    match Connection::default().head(message, &ctx.http1.limits, &mut head) {
-        Ok(Some(length)) if length == message.len() => {}
-        _ => return Err(malformed()),
-    }
-    let request = Request::new(message, &head);
-    let client = Client { is_subrequest: true, ..context.client.admitted() };
-    let routed = route::dispatch(ctx, client, Origin::Server, &request, &mut Vec::new());
-    let mut response = match routed.map_err(|_| malformed())?.reply {
-        Reply::Streaming(begin) => {
-            begin(Incoming {
-                body: stream::empty(),
-                length: BodyLength::None,
-                received: None,
-                ends: context.ends(),
-                encrypted: client.encrypted,
-                tls: None,
-                script_context: Rc::new(ScriptContext::new(Instant::now(), None)),
-                // Interim responses of the endpoint are not sent to the client.
-                early_hints: EarlyHints::new(false),
-                redirects: 0,
-            })
-            .await
-        }
-        reply => into_response(&request, reply).await,
-    };
-    // A streamed body is unbounded, so it is not sent to the client. Its script does not wait for a reader.
-    if let Some(stream) = response.body.take_stream() {
-        stream.source.discard();
-    }
-    Ok(response)
 }
 
 /// Requests the decision from another server.

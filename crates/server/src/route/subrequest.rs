@@ -1,0 +1,78 @@
+//! What the checks need of the worker, with requests that the server makes to itself for forward authentication.
+
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Instant;
+
+use dunlin_client as client;
+use dunlin_http::http1::Connection;
+use dunlin_http::{BodyLength, Head, Request};
+use dunlin_net::blocking::Pool;
+
+use super::complete::complete;
+use super::dispatch::dispatch;
+use super::route_match::Origin;
+use crate::checks::Services;
+use crate::exchange::{Client, EarlyHints, Incoming, RequestContext, Response, stream};
+use crate::telemetry::ScriptContext;
+use crate::worker::WorkerContext;
+
+impl Services for WorkerContext {
+    fn passwords(&self) -> &Pool {
+        &self.shared.blocking.passwords
+    }
+
+    fn client(&self) -> &client::Client {
+        &self.client
+    }
+
+    fn subrequest(
+        self: Rc<Self>,
+        context: Rc<RequestContext>,
+        message: Vec<u8>,
+    ) -> Pin<Box<dyn Future<Output = io::Result<Response>>>> {
+        Box::pin(async move { subrequest(&self, &context, &message).await })
+    }
+}
+
+/// Returns the worker as the checks see it.
+pub(crate) fn services(ctx: &Rc<WorkerContext>) -> Rc<dyn Services> {
+    Rc::<WorkerContext>::clone(ctx)
+}
+
+/// Routes the request of `message` and waits for its response.
+async fn subrequest(
+    ctx: &Rc<WorkerContext>,
+    context: &RequestContext,
+    message: &[u8],
+) -> io::Result<Response> {
+    let malformed = || io::Error::new(io::ErrorKind::InvalidInput, "the request is malformed");
+    let mut head = Head::default();
+    match Connection::default().head(message, &ctx.http1.limits, &mut head) {
+        Ok(Some(length)) if length == message.len() => {}
+        _ => return Err(malformed()),
+    }
+    let request = Request::new(message, &head);
+    let client = Client { is_subrequest: true, ..context.client.admitted() };
+    let routed = dispatch(ctx, client, Origin::Server, &request, &mut Vec::new());
+    let incoming = Incoming {
+        body: stream::empty(),
+        length: BodyLength::None,
+        received: None,
+        ends: context.ends(),
+        encrypted: client.encrypted,
+        tls: None,
+        script_context: Rc::new(ScriptContext::new(Instant::now(), None)),
+        // Interim responses of the endpoint are not sent to the client.
+        early_hints: EarlyHints::new(false),
+        redirects: 0,
+    };
+    let reply = routed.map_err(|_| malformed())?.reply;
+    let mut response = complete(&request, reply, incoming).await;
+    // A streamed body is unbounded, so it is not sent to the client. Its script does not wait for a reader.
+    if let Some(stream) = response.body.take_stream() {
+        stream.source.discard();
+    }
+    Ok(response)
+}
