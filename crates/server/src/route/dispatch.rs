@@ -186,7 +186,7 @@ pub(super) fn dispatch_cached(
     };
     ctx.count_hit();
     let matched = matched.with(context.as_ref());
-    let reply = file::answer_from_cache(ctx, request, &matched, entry, "hit");
+    let reply = files::respond_from_cache(ctx, request, &matched, entry, "hit");
     Some(Routed::new(site, settings, reply, false, context))
 }
 

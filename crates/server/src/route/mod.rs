@@ -25,5 +25,5 @@ pub(crate) use self::handle::{error_response, handle, not_for_files};
 pub(crate) use self::reply::{CachedResponse, Direction, Reply, Routed, StreamingHandler};
 pub(crate) use self::reroute::{MOST_REDIRECTS, reroute};
 pub(crate) use self::route_match::{Origin, OwnedRouteMatch, RouteMatch, Via};
-pub(crate) use self::sites::{CacheEntry, Route, Site, Sites, WorkerCache};
+pub(crate) use self::sites::{CacheEntry, Route, Site, Sites};
 pub(crate) use self::subrequest::services;
