@@ -216,11 +216,11 @@ def test_struct_mode_and_callouts(plus, name):
     server = plus(settings="processes = 1")
     path = f"/cgiplus/{name}"
     pids = []
-    for query in ["ask", "struct", "plain", "ask"]:
+    for query in ["callout", "struct", "plain", "callout"]:
         status, _, body = server.get(f"{path}?{query}", "X-Long: " + "y" * 20_000)
         variables, _ = parse_echo(body)
         assert status == 200 and variables[b"QUERY_STRING"] == query.encode()
-        assert variables.get(b"answer") == (b"400 unknown callout" if query == "ask" else None)
+        assert variables.get(b"response") == (b"400 unknown callout" if query == "callout" else None)
         assert variables[b"HTTP_X_LONG"] == b"y" * 20_000
         pids.append(list(workers(server)))
     assert pids == [pids[0]] * 4

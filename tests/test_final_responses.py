@@ -110,7 +110,7 @@ def test_the_408_of_a_body_is_logged_with_its_request(serve, page, tmp_path):
     assert '"POST /sink HTTP/1.1" 408' in line
 
 
-def ask1(server, path, expect, body, length=True):
+def fetch_http1(server, path, expect, body, length=True):
     """The statuses of the responses over HTTP/1, where the client does not wait."""
     fields = "".join(f"Expect: {value}\r\n" for value in expect)
     framing = f"Content-Length: {len(body)}\r\n" if length else ""
@@ -125,7 +125,7 @@ def ask1(server, path, expect, body, length=True):
         return statuses(data + read_all(connection))
 
 
-def ask2(server, path, expect, body, length=True):
+def fetch_http2(server, path, expect, body, length=True):
     """The same over HTTP/2."""
     fields = [("expect", value) for value in expect]
     if length:
@@ -170,7 +170,7 @@ def digits(value):
     return out
 
 
-@pytest.mark.parametrize("ask", [ask1, ask2])
+@pytest.mark.parametrize("fetch", [fetch_http1, fetch_http2])
 def test_expectations_mean_the_same_in_every_version(serve, page, fetch):
     server = serve(more=ROUTES)
     for expect, body, length, responses in [

@@ -184,7 +184,7 @@ def test_wrong_responses_and_dead_servers_fail_the_run(serve, files, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ([], "no URL"),
         (["ftp://127.0.0.1/"], "not an http"),

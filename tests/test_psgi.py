@@ -79,7 +79,7 @@ def test_failures_are_logged_and_visible_to_the_client(psgi):
     for name in ("fails", "nothing", "split", "wide"):
         status, fields, _ = server.get(f"/app/{name}")
         assert status == 500 and "set-cookie" not in fields, name
-    for reason in ("on purpose", "gave no answer", "a line break", "beyond a byte"):
+    for reason in ("on purpose", "sent no response", "a line break", "beyond a byte"):
         server.logged(reason)
     assert not read_until_cut(server, "/app/fails_late").endswith(b"0\r\n\r\n")
     # It is small enough to be buffered until its end, which never comes.

@@ -34,10 +34,10 @@ class Piece(bytes):
     pass
 
 def given(result, status="200 OK", headers=PLAIN):
-    def answer(environ, start_response):
+    def application(environ, start_response):
         start_response(status, headers)
         return result
-    return answer
+    return application
 
 plain = given([b"body"])
 in_a_tuple = given((b"body",))

@@ -1,14 +1,14 @@
 """Serves an ASGI application to the web server that has started this process.
 
-Usage: host.py MODULE:APPLICATION, with a listening Unix socket as standard input. Requests and answers
-cross the socket in frames: length of the payload and number of the request (four bytes each, the
-lowest first), kind (one byte), payload. What the tasks of one turn of the loop have to say leaves
-with one write.
+Usage: host.py MODULE:APPLICATION, with a listening Unix socket as standard input. Requests and
+responses cross the socket in frames: length of the payload and number of the request (four bytes
+each, little-endian), kind (one byte), payload. One write sends the output of all tasks of one
+iteration of the event loop.
 
-A request's payload has the variables in two parts, of which the first, whose length stands before it
-(four bytes), is likely to be that of an earlier request: the names of the variables in the second
-part, an empty one, and the names and values of all others. The second part is the values alone. What
-was made of a first part, and of an answer's head, is kept for the next.
+A request's payload has the variables in two parts. The first part, after its length (four bytes), is
+often equal to that of an earlier request: the names of the variables in the second part, an empty
+one, and the names and values of all others. The second part has only values. The parsed first part,
+and the head of a response, are cached for later requests.
 """
 
 import asyncio
@@ -23,26 +23,26 @@ import traceback
 
 HEADER = struct.Struct("<IIB")
 # From the server: a request without and with a body, parts of the body, its end, room for the
-# answer, and that nobody waits for it any more.
+# response, and cancellation.
 REQUEST, REQUEST_WITH_BODY, BODY, BODY_END, ROOM, CANCEL = 1, 2, 3, 4, 5, 6
-# To the server: a part of the answer, its end, both in one, and room for the body.
+# To the server: a part of the response, its end, both in one, and room for the body.
 PART, END, WHOLE, BODY_ROOM = 1, 2, 3, 4
-# About no request: the files that the application was loaded from, which says that it is ready.
+# For no request: the files of the application, which report that it is ready.
 LOADED = 5
 
-# Bytes that may be under way to the other side, and how many are acknowledged at a time.
+# Bytes that may be in flight to the other side, and the number that is acknowledged at a time.
 WINDOW = 256 * 1024
 STEP = 64 * 1024
-# First parts of requests that are kept, and bytes of each at most.
+# Maximum number of cached first parts, and maximum size of each.
 KEPT = 256
 KEPT_SIZE = 4096
-# How long the application may take to say that it has ended, in seconds.
+# Seconds that the application may take to shut down.
 SHUTDOWN = 1.5
-# Seconds after which it is seen whether there is a server yet.
+# Interval in seconds of the check whether the server still runs.
 ORPHANED = 2
 
 
-# What a scope needs of the variables, and what it is where there is none.
+# The variables that a scope needs, and their defaults.
 WANTED = {
     b"PATH_INFO": b"",
     b"REQUEST_URI": b"",
@@ -51,12 +51,12 @@ WANTED = {
     b"REMOTE_PORT": b"0",
 }
 
-# What is read goes here first: a new piece of memory of this size costs more than the reading.
+# The buffer of reads: allocating one of this size costs more than reading.
 room = memoryview(bytearray(WINDOW))
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection of one of the server's event loops."""
+    """A connection of one of the server's workers."""
 
     def connection_made(self, transport):
         self.transport = transport
@@ -64,12 +64,12 @@ class Connection(asyncio.BufferedProtocol):
         self.requests = {}
         self.out = []
         self.is_due = False
-        # What the last request began with, and what was made of that.
+        # The first part of the last request, and its parsed form.
         self.common = b"\xff" * 4, None
         self.report()
 
     def report(self):
-        """Tells the server which files are loaded by now."""
+        """Reports the loaded files to the server."""
         global reported
         reported = len(sys.modules)
         self.send(0, LOADED, loading.loaded_files())
@@ -97,7 +97,7 @@ class Connection(asyncio.BufferedProtocol):
             elif request := self.requests.get(ident):
                 request.hear(kind, data[start:end])
         self.rest = data[at:]
-        # What the new tasks say in their first steps leaves behind these.
+        # The output of the first steps of new tasks follows these frames.
         self.be_due()
 
     def be_due(self):
@@ -119,7 +119,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 class Request:
-    """One request and its answer."""
+    """One request and its response."""
 
     __slots__ = (
         "connection", "ident", "task", "parts", "ended", "delivered", "gone", "room", "waiting",
@@ -129,7 +129,7 @@ class Request:
     def __init__(self, connection, ident, ended):
         self.connection = connection
         self.ident = ident
-        # None as long as there was no part of the body.
+        # None until a part of the body arrives.
         self.parts = None
         self.ended = ended
         self.gone = False
@@ -192,7 +192,7 @@ class Request:
             return
         if kind == "http.response.early_hint":
             if self.begun or self.complete:
-                raise RuntimeError("http.response.early_hint behind the beginning of the answer")
+                raise RuntimeError("http.response.early_hint after the start of the response")
             hint = encode(103, [(b"link", link) for link in message["links"]])
             self.room -= len(hint)
             self.connection.send(self.ident, PART, hint)
@@ -232,7 +232,7 @@ class Request:
             scope = scope_of(self.connection, data, at, end)
             await application(scope, self.receive, self.send)
             if not self.complete and not self.gone:
-                raise RuntimeError("the application ended before its answer")
+                raise RuntimeError("the application ended before its response")
         except Exception:
             if not self.gone:
                 traceback.print_exc()
@@ -247,13 +247,13 @@ class Request:
 
 
 def head_of(status, headers):
-    """The bytes of a head, which is often the same as the one before it."""
+    """The bytes of a head, which is often equal to the previous one."""
     global latest, last
     last_status, last_headers, head = latest
     if headers == last_headers and status == last_status:
         return head
     head = encode(status, headers)
-    # One that comes a second time is kept, if nothing in it can change.
+    # A head that occurs a second time is cached, if it is immutable.
     if headers == last and is_plain(headers):
         latest = status, headers.copy(), head
     last = headers
@@ -278,7 +278,7 @@ def encode(status, headers):
 
 
 def header_of(name):
-    """The header that a variable is made of; None when it is not."""
+    """The header of a variable; None if it is not of a header."""
     if name.startswith(b"HTTP_"):
         name = name[5:]
     elif name not in (b"CONTENT_TYPE", b"CONTENT_LENGTH"):
@@ -320,7 +320,7 @@ def learn(part):
 
 
 def common_of(data, at):
-    """The first part of a request at `at`, with its length, and what was made of it."""
+    """The first part of a request at `at`, with its length, and its parsed form."""
     part = data[at : at + 4 + int.from_bytes(data[at : at + 4], "little")]
     return part, learned.get(part) or learn(part)
 
@@ -328,7 +328,7 @@ def common_of(data, at):
 def scope_of(connection, data, at, end):
     part, found = connection.common
     if not data.startswith(part, at):
-        # Its length is at its beginning: no other begins with all of it.
+        # It begins with its length: no other part has it as a prefix.
         part, found = connection.common = common_of(data, at)
     scope, headers, own_headers, prefix, fixed, (info, uri, query, address, port) = found
     values = data[at + len(part) : end].split(b"\0")
@@ -346,11 +346,11 @@ def scope_of(connection, data, at, end):
 
 
 class Lifespan:
-    """The application's start and end, where it wants to hear of them."""
+    """The application's start and end, if it supports the lifespan protocol."""
 
     def __init__(self):
         self.events = asyncio.Queue()
-        self.answers = asyncio.Queue()
+        self.messages = asyncio.Queue()
 
     async def run(self):
         scope = {
@@ -359,22 +359,22 @@ class Lifespan:
             "state": state,
         }
         try:
-            await application(scope, self.events.get, self.answers.put)
+            await application(scope, self.events.get, self.messages.put)
         except Exception:
-            # It does not know of it, unless it has said so itself.
+            # It does not support it, unless it has sent an event.
             pass
-        await self.answers.put({"type": "lifespan.over"})
+        await self.messages.put({"type": "lifespan.over"})
 
     async def say(self, event):
         await self.events.put({"type": event})
-        answer = await self.answers.get()
-        if answer["type"] == event + ".failed":
-            print(answer.get("message", event + " failed"), file=sys.stderr, flush=True)
+        message = await self.messages.get()
+        if message["type"] == event + ".failed":
+            print(message.get("message", event + " failed"), file=sys.stderr, flush=True)
             sys.exit(1)
 
 
 def shared_module():
-    """The module that hosts share, which lies beside this file."""
+    """The shared module, which is beside this file."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "dunlin_loading.py")
     spec = importlib.util.spec_from_file_location("dunlin_loading", path)
     module = importlib.util.module_from_spec(spec)
@@ -393,7 +393,7 @@ async def main():
     await lifespan.say("lifespan.startup")
     server = await loop.create_unix_server(Connection, sock=socket.socket(fileno=0))
     while not ended.is_set() and os.getppid() == parent:
-        # A server that is gone may not have said so.
+        # The server may have ended without closing the connection.
         await asyncio.wait([waiting], timeout=ORPHANED)
     server.close()
     if not living.done():
@@ -406,11 +406,11 @@ async def main():
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     loading = shared_module()
-    # The application's directory takes the place of this file's.
+    # The application's directory replaces that of this file.
     sys.path[0] = os.getcwd()
     application = loading.load(sys.argv[1])
     sys.argv[:] = [sys.argv[1]]
     state, tasks, learned, parent, reported = {}, set(), {}, os.getppid(), 0
-    # The last head that is kept, with its status and headers, and the last headers.
+    # The cached last head, with its status and headers, and the last headers.
     latest, last = (None, None, None), None
     asyncio.run(main())

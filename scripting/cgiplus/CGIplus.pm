@@ -1,4 +1,4 @@
-# CGIplus for Perl: one process answers many requests. Under plain CGI the same script answers one.
+# CGIplus for Perl: one process handles many requests. Under plain CGI the same script handles one.
 #
 #     use CGIplus;
 #     while (CGIplus::next_request()) {
@@ -16,7 +16,7 @@ my ($begin_callout, $end_callout) = delete @own{qw(CGIPLUSESC CGIPLUSEOT)};
 my $path = delete $own{CGIPLUSIN};
 my ($stream, $left, $requests) = (undef, 0, 0);
 
-# Where the server keeps this library is no part of a request, nor of the environment of programs that are started.
+# The directory of this library is not part of a request, nor of the environment of child processes.
 if (defined(my $library = delete $own{CGIPLUS_LIB})) {
     for my $name (qw(PERL5LIB PYTHONPATH)) {
         my @folders = grep { $_ ne $library } split /:/, $own{$name} // '';
@@ -25,10 +25,10 @@ if (defined(my $library = delete $own{CGIPLUS_LIB})) {
     }
 }
 
-# Whether the process may answer more than one request.
+# Whether the process may handle more than one request.
 sub is_cgiplus { return defined $end && length $end }
 
-# Ends the answer to the request before, and waits for the next. False when there is none.
+# Ends the response to the previous request, and waits for the next one. False if there is none.
 sub next_request {
     if (!is_cgiplus()) {
         return 0 if $requests++;
@@ -65,7 +65,7 @@ sub next_request {
     return 0;
 }
 
-# As many bytes of the body, all that are left without a number; none at its end.
+# Reads that number of bytes of the body, or all remaining ones without a number; returns none at its end.
 sub body {
     my ($size) = @_;
     $size = $left if !defined $size || $size > $left;
@@ -76,19 +76,19 @@ sub body {
     return $bytes;
 }
 
-# Says something to the server; returns its answer, or undef for a text that asks for none.
+# Sends a callout to the server. Returns the response, or undef for a text without one.
 sub callout {
     my ($text) = @_;
     print STDOUT "$begin_callout\n$text\n$end_callout";
     STDOUT->flush;
     return if $text =~ /^[!#]/;
-    my $answer = <$stream>;
-    chomp $answer if defined $answer;
-    return $answer;
+    my $response = <$stream>;
+    chomp $response if defined $response;
+    return $response;
 }
 
-# Has variables come with their lengths from the next request on, so that they hold any byte. To be
-# called while a request is answered.
+# Enables struct mode from the next request on: variables have lengths, so that they can contain any
+# byte. Call it while a request is handled.
 sub use_struct_mode {
     callout('!CGIPLUS: struct') if is_cgiplus() && !defined $own{CGIPLUS_VAR_RECORD};
     return;

@@ -1,6 +1,6 @@
 <?php
 /*
- * CGIplus for PHP (php-cli): one process answers many requests. Under plain CGI the same script answers one.
+ * CGIplus for PHP (php-cli): one process handles many requests. Under plain CGI the same script handles one.
  *
  *     #!/usr/bin/env php
  *     <?php
@@ -9,10 +9,10 @@
  *         $request->write("Content-Type: text/plain\n\nhello\n");
  *     }
  *
- * What begins before the loop is done once. `echo` writes to the answer as well.
+ * Code before the loop runs once. `echo` writes to the response as well.
  */
 
-/** A request: its variables, its body (`read`), and where its answer goes (`write`). */
+/** A request: its variables, its body (`read`), and the output of its response (`write`). */
 final class CgiplusRequest
 {
     /** @var array<string, string> */
@@ -25,7 +25,7 @@ final class CgiplusRequest
         $this->left = max(0, (int) ($variables['CONTENT_LENGTH'] ?? 0));
     }
 
-    /** At most so many bytes of the body, all that are left when negative; '' at its end. */
+    /** Reads up to `$size` bytes of the body, or all remaining ones if negative; returns '' at its end. */
     public function read(int $size = -1): string
     {
         $wanted = $size < 0 ? $this->left : min($size, $this->left);
@@ -42,13 +42,13 @@ final class CgiplusRequest
         return $body;
     }
 
-    /** Adds to the answer. */
+    /** Adds to the response. */
     public function write(string $data): void
     {
         echo $data;
     }
 
-    /** Sends what has been written so far. */
+    /** Sends the output so far. */
     public function flush(): void
     {
         ob_flush();
@@ -61,16 +61,16 @@ final class Cgiplus
     /** @var resource|null */
     private static $stream = null;
 
-    /** Whether the process may answer more than one request. */
+    /** Whether the process may handle more than one request. */
     public static function isCgiplus(): bool
     {
         return getenv('CGIPLUSEOF') !== false;
     }
 
-    /** The requests, one after the other. The answer to one ends when the next is asked for. */
+    /** The requests, one after the other. Fetching the next one ends the response to the previous one. */
     public static function requests(): iterable
     {
-        // What is written leaves in pieces of this size.
+        // The size of the output buffer.
         ob_start(null, 65536);
         if (!self::isCgiplus()) {
             yield new CgiplusRequest(getenv());
@@ -90,14 +90,14 @@ final class Cgiplus
             $request = new CgiplusRequest($variables);
             yield $request;
             while ($request->read(65536) !== '') {
-                // The next request's body would come behind it.
+                // Skip the rest of the body, which precedes the next request's body.
             }
             $request->write($end);
             $request->flush();
         }
     }
 
-    /** Says something to the server; returns its answer, or null for a text that asks for none. */
+    /** Sends a callout to the server. Returns the response, or null for a text without one. */
     public static function callout(string $text): ?string
     {
         echo getenv('CGIPLUSESC'), "\n", $text, "\n", getenv('CGIPLUSEOT');
@@ -110,8 +110,8 @@ final class Cgiplus
     }
 
     /**
-     * Has variables come with their lengths from the next request on, so that they hold any byte. To be
-     * called while a request is answered.
+     * Enables struct mode from the next request on: variables have lengths, so that they can contain any
+     * byte. Call it while a request is handled.
      */
     public static function useStructMode(): void
     {

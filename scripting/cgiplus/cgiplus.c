@@ -19,7 +19,7 @@ static unsigned long long left;
 static int stream = -1;
 static char *received;
 static size_t received_size, used, next;
-/* Where each variable begins. */
+/* The start of each variable. */
 static char **list;
 static size_t list_size;
 
@@ -78,7 +78,7 @@ static int read_more(void)
     return 1;
 }
 
-/* Where the line that begins at `at` ends; what is not there yet is waited for. */
+/* The end of the line that begins at `at`. Waits for missing input. */
 static int find_end(size_t at, size_t *end)
 {
     size_t known = at;
@@ -94,7 +94,7 @@ static int find_end(size_t at, size_t *end)
     }
 }
 
-/* Lines up to an empty one. Where they stand is known once all are there. */
+/* Reads lines up to an empty one. Their positions are final when all have been read. */
 static int read_records(void)
 {
     size_t at = next, end, count = 0;
@@ -113,7 +113,7 @@ static int read_records(void)
     return 0;
 }
 
-/* `size` bytes: lengths of two bytes, the lower one first, and so many bytes each. */
+/* Reads `size` bytes: for each variable a length of two bytes, little-endian, and that number of bytes. */
 static int read_structs(size_t size)
 {
     size_t at = next, end, count = 0;
@@ -133,7 +133,7 @@ static int read_structs(size_t size)
     return 0;
 }
 
-/* Up to the variables of a request, and those. */
+/* Reads up to the variables of a request, and these. */
 static int read_request(void)
 {
     size_t end;
@@ -164,7 +164,7 @@ static int open_stream(void)
     const char *path = getenv("CGIPLUSIN");
     end_mark = getenv("CGIPLUSEOF");
     stream = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC);
-    /* 64 KB leave in one write with what stands before and after them. */
+    /* One write sends 64 KB with the bytes before and after them. */
     return stream >= 0 && setvbuf(stdout, NULL, _IOFBF, 81920) == 0;
 }
 
@@ -219,7 +219,7 @@ size_t cgiplus_read(void *buffer, size_t size)
     return size;
 }
 
-/* The next byte of what a callout is answered with. The variables stay where they are. */
+/* The next byte of the response to a callout. The variables keep their positions. */
 static int next_byte(void)
 {
     unsigned char byte;
@@ -228,7 +228,7 @@ static int next_byte(void)
     return read_some(&byte, 1) == 1 ? byte : EOF;
 }
 
-int cgiplus_callout(const char *text, char *answer, size_t size)
+int cgiplus_callout(const char *text, char *response, size_t size)
 {
     const char *begin = getenv("CGIPLUSESC"), *end = getenv("CGIPLUSEOT");
     size_t length = 0;
@@ -241,9 +241,9 @@ int cgiplus_callout(const char *text, char *answer, size_t size)
         return 0;
     while ((c = next_byte()) != EOF && c != '\n')
         if (length + 1 < size)
-            answer[length++] = (char)c;
+            response[length++] = (char)c;
     if (size > 0)
-        answer[length] = '\0';
+        response[length] = '\0';
     return c == EOF ? -1 : 0;
 }
 

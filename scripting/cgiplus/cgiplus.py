@@ -1,11 +1,11 @@
-"""CGIplus for Python: one process answers many requests. Under plain CGI the same script answers one.
+"""CGIplus for Python: one process handles many requests. Under plain CGI the same script handles one.
 
     import cgiplus
 
     for request in cgiplus.requests():
         request.write("Content-Type: text/plain\n\nhello\n")
 
-What begins before the loop is done once.
+Code before the loop runs once.
 """
 
 import os
@@ -13,7 +13,7 @@ import sys
 
 
 class Request:
-    """A request: its variables, its body (`read`), and where its answer goes (`write`)."""
+    """A request: its variables, its body (`read`), and the output of its response (`write`)."""
 
     def __init__(self, variables, output):
         self.variables = variables
@@ -22,18 +22,18 @@ class Request:
         self._left = int(length) if length.isdigit() else 0
 
     def read(self, size=-1):
-        """As many bytes of the body, all that are left when negative; none at its end."""
+        """Reads `size` bytes of the body, or all remaining ones if negative; returns none at its end."""
         wanted = self._left if size < 0 else min(size, self._left)
         body = sys.stdin.buffer.read(wanted) if wanted else b""
         self._left = 0 if len(body) < wanted else self._left - wanted
         return body
 
     def write(self, data):
-        """Adds text or bytes to the answer."""
+        """Adds text or bytes to the response."""
         self._output.write(data.encode() if isinstance(data, str) else data)
 
     def flush(self):
-        """Sends what has been written so far."""
+        """Sends the output so far."""
         self._output.flush()
 
     def _skip_body(self):
@@ -42,7 +42,7 @@ class Request:
 
 
 def is_cgiplus():
-    """Whether the process may answer more than one request."""
+    """Whether the process may handle more than one request."""
     return bool(os.environ.get("CGIPLUSEOF"))
 
 
@@ -57,7 +57,7 @@ def _variables_stream():
 
 
 def callout(text):
-    """Says something to the server; returns its answer, or None for a text that asks for none."""
+    """Sends a callout to the server. Returns the response, or None for a text without one."""
     output = sys.stdout.buffer
     output.write(os.environb[b"CGIPLUSESC"] + b"\n" + text.encode() + b"\n" + os.environb[b"CGIPLUSEOT"])
     output.flush()
@@ -67,8 +67,8 @@ def callout(text):
 
 
 def use_struct_mode():
-    """Has variables come with their lengths from the next request on, so that they hold any byte.
-    To be called while a request is answered."""
+    """Enables struct mode from the next request on: variables have lengths, so that they can contain any byte.
+    Call it while a request is handled."""
     if is_cgiplus() and "CGIPLUS_VAR_RECORD" not in os.environ:
         callout("!CGIPLUS: struct")
 
@@ -93,7 +93,7 @@ def _structs(stream, size):
 
 
 def requests():
-    """The requests, one after the other. The answer to one ends when the next is asked for."""
+    """The requests, one after the other. Fetching the next one ends the response to the previous one."""
     output = sys.stdout.buffer
     if not is_cgiplus():
         yield Request(dict(os.environ), output)

@@ -1,9 +1,9 @@
 # Serves a PSGI application (PSGI 1.1) to the web server that has started this process.
 #
 # Usage: host.pl FILE, with a listening Unix socket as standard input. FILE ends with the application, a
-# reference to a subroutine. Requests and answers cross the socket in frames: length of the payload and
-# number of the request (four bytes each, the lowest first), kind (one byte), payload. Requests are
-# answered one after the other; many may come with one read.
+# reference to a subroutine. Requests and responses cross the socket in frames: length of the payload
+# and number of the request (four bytes each, little-endian), kind (one byte), payload. Requests are
+# handled one after the other; one read may return many.
 use strict;
 use warnings;
 use Cwd ();
@@ -13,28 +13,28 @@ use Scalar::Util ();
 
 package Dunlin::Psgi;
 
-# From the server: a request without and with a body, parts of the body, its end, room for the answer,
-# and that nobody waits for it any more.
+# From the server: a request without and with a body, parts of the body, its end, room for the response,
+# and cancellation.
 use constant { REQUEST => 1, REQUEST_WITH_BODY => 2, BODY => 3, BODY_END => 4, ROOM => 5, CANCEL => 6 };
-# To the server: a part of the answer, its end, both in one, and room for the body.
+# To the server: a part of the response, its end, both in one, and room for the body.
 use constant { PART => 1, LAST => 2, WHOLE => 3, BODY_ROOM => 4 };
-# About no request: the files that the application was loaded from, which says that it is ready.
+# For no request: the files of the application, which report that it is ready.
 use constant LOADED => 5;
-# Bytes that may be under way to the other side, and how many are sent or acknowledged at a time.
+# Bytes that may be in flight to the other side, and the number that is sent or acknowledged at a time.
 use constant { WINDOW => 256 * 1024, STEP => 64 * 1024 };
-# Without a connection, seconds after which it is seen whether there is a server yet.
+# Seconds without a connection after which the process checks whether the server still runs.
 use constant ORPHANED => 2;
 
 my ($listener, $select, %connections, @jobs, $application);
 my $reported = 0;
 my $parent = getppid;
-# What names in %INC may be relative to.
+# The directory of relative names in %INC.
 my $directory = Cwd::getcwd();
 
-# Dies with this when nobody waits for an answer any more.
+# The exception for a client that does not wait for the response any more.
 my $gone = bless {}, 'Dunlin::Psgi::Gone';
 
-# A connection of one of the server's event loops, with what has come by it.
+# A connection of one of the server's workers, with its unprocessed input.
 sub accept_one {
     my $socket = $listener->accept or return;
     my $connection = $connections{ fileno $socket } = { socket => $socket, rest => '', requests => {} };
@@ -43,7 +43,7 @@ sub accept_one {
     return;
 }
 
-# Tells the server which files are loaded by now.
+# Reports the loaded files to the server.
 sub report {
     my ($connection) = @_;
     my @files = grep { defined && !ref } values %INC;
@@ -54,10 +54,10 @@ sub report {
     return;
 }
 
-# Waits for something to come and takes it in.
+# Waits for input and reads it.
 sub look {
     my @ready = $select->can_read(%connections ? undef : ORPHANED);
-    # A server that is gone may not have said so.
+    # The server may have ended without closing the connection.
     exit 0 if !@ready && getppid != $parent;
     for my $ready (@ready) {
         if ($ready == $listener) {
@@ -131,7 +131,7 @@ sub send_frame {
     return;
 }
 
-# Sends bytes as the server takes them.
+# Sends bytes within the server's window.
 sub send_part {
     my ($request, $data) = @_;
     for (my $at = 0; $at < length $data; $at += STEP) {
@@ -162,8 +162,8 @@ sub bytes_of {
     return $data;
 }
 
-# Sends an answer of three parts: status, headers, body.
-sub answer {
+# Sends a response of three parts: status, headers, body.
+sub respond {
     my ($request, $response) = @_;
     my ($status, $headers, $body) = @$response;
     my $head = head_of($status, $headers);
@@ -206,14 +206,14 @@ sub finish {
     return;
 }
 
-# What the application answers later with: an answer, or its head, whose body it then writes.
+# The callback of a delayed response: takes a response, or a head, whose body the application then writes.
 sub responder {
     my ($request) = @_;
     return sub {
         my ($response) = @_;
-        die "the answer was given twice\n" if $request->{answered}++;
+        die "the application responded twice\n" if $request->{responded}++;
         if (@$response > 2) {
-            answer($request, $response);
+            respond($request, $response);
             return;
         }
         $request->{begun} = 1;
@@ -224,8 +224,8 @@ sub responder {
 
 sub environment {
     my ($request) = @_;
-    # The length of the first part; names of the variables of the second part, an empty one, names and
-    # values of the others; the values of the second part.
+    # Length of the first part; names of the variables in the second part, an empty one, names and
+    # values of the others; values of the second part.
     my ($first, $second) = unpack 'V/a a*', $request->{payload};
     my ($names, $others) = split /\0\0/, $first, 2;
     my %own;
@@ -253,9 +253,9 @@ sub run {
         my $response = $application->(environment($request));
         if (ref $response eq 'CODE') {
             $response->(responder($request));
-            die "the application gave no answer\n" if !$request->{answered};
+            die "the application sent no response\n" if !$request->{responded};
         } else {
-            answer($request, $response);
+            respond($request, $response);
         }
         1;
     };
@@ -269,7 +269,7 @@ sub run {
             finish($request, WHOLE, "Status: 500\nDunlin-Failed: 1\n\n");
         }
     }
-    # A writer that was let go without its end has been finished, and seen to be cut, by its own end.
+    # The destructor of a writer that was not closed has aborted the response.
     return;
 }
 
@@ -324,7 +324,7 @@ sub getlines {
 
 sub close { return 1 }
 
-# Takes the body of an answer bit by bit.
+# Writes the body of a response in parts.
 package Dunlin::Psgi::Writer;
 
 sub write {
@@ -341,7 +341,7 @@ sub close {
 
 sub DESTROY {
     my ($self) = @_;
-    Dunlin::Psgi::finish($self->{request}, Dunlin::Psgi::LAST, 'the application let go of its answer');
+    Dunlin::Psgi::finish($self->{request}, Dunlin::Psgi::LAST, 'the application released its response');
     return;
 }
 

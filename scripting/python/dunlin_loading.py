@@ -1,16 +1,16 @@
-"""What the hosts of Python applications share: loading the application, and reporting what was loaded."""
+"""Shared by the application servers for Python: loads the application, and reports the loaded files."""
 
 import ast
 import importlib
 import os
 import sys
 
-# Bytes of a report at most.
+# Maximum length of a report in bytes.
 MOST = 512 * 1024
 
 
 def load(name):
-    """The application that `name` says: `module:application`, or `module:factory(arguments)`, whose arguments
+    """Loads the application `name`: `module:application`, or `module:factory(arguments)`, whose arguments
     are literals."""
     module, _, text = name.partition(":")
     found = importlib.import_module(module)
@@ -28,7 +28,7 @@ def load(name):
 
 
 def loaded_files(most=MOST):
-    """The files of all modules that are loaded, each ended by a NUL, as far as they fit into a report."""
+    """The files of all loaded modules, each ended by a NUL, as far as they fit into a report."""
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     report = bytearray()
     for file in files:

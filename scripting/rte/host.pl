@@ -1,8 +1,8 @@
 # A run-time environment: runs one Perl script after the other, named by SCRIPT_FILENAME, for the web
 # server that has started this process.
 #
-# Scripts are written as CGI programs. Each is compiled once for each state of its file, as the body
-# of a function in a package of its own; what it leaves in package variables (`our`) is there when it
+# Scripts are written as CGI programs. Each is compiled once for each version of its file, as the body
+# of a function in a package of its own; its package variables (`our`) keep their values until it
 # runs again in this process. `exit` ends the script, not the process.
 use strict;
 use warnings;
@@ -42,7 +42,7 @@ sub load {
     return $code;
 }
 
-# Takes the request's body from standard input and no more.
+# Reads the request's body from standard input and no more.
 package Dunlin::Rte::Body;
 sub TIEHANDLE { my ($class, $left) = @_; return bless { left => $left, buffer => '' }, $class }
 sub fill {
@@ -86,8 +86,8 @@ sub BINMODE { return 1 }
 sub FILENO { return 0 }
 sub CLOSE { return 1 }
 
-# Holds the answer back up to a bound, so that one that fails can be replaced.
-package Dunlin::Rte::Answer;
+# Buffers the response up to a limit, so that a failure can replace it.
+package Dunlin::Rte::Response;
 sub TIEHANDLE { my ($class) = @_; return bless { buffer => '', sent => 0, utf8 => 0 }, $class }
 sub flush {
     my ($self) = @_;
@@ -129,34 +129,34 @@ sub run {
     local $0 = $file;
     local @ARGV = ();
     local ($/, $\, $,, $|) = ("\n", undef, undef, 0);
-    my $answer = tie *STDOUT, 'Dunlin::Rte::Answer';
+    my $response = tie *STDOUT, 'Dunlin::Rte::Response';
     my $ok = eval { load($file)->(); 1 };
     my $error = $@;
     if (!$ok && ref $error eq 'Dunlin::Rte::Exit') {
-        # As under CGI: the status is nothing that a client is told.
+        # As with CGI, the client does not get the exit status.
         $ok = 1;
     }
     select STDOUT;
     if (!$ok) {
         print STDERR $error;
-        if ($answer->{sent}) {
-            # The answer has begun and must not look complete.
+        if ($response->{sent}) {
+            # The response has begun and must not appear complete.
             require POSIX;
             POSIX::_exit(1);
         }
-        $answer->{buffer} = "Status: 500\nDunlin-Failed: 1\n\n";
+        $response->{buffer} = "Status: 500\nDunlin-Failed: 1\n\n";
     }
     1 while $body->fill && (($body->{buffer} = ''), 1);
     undef $body;
     untie *STDIN;
-    $answer->{buffer} .= report() . $end;
-    $answer->flush;
-    undef $answer;
+    $response->{buffer} .= report() . $end;
+    $response->flush;
+    undef $response;
     untie *STDOUT;
     return;
 }
 
-# A callout with the files of all modules, when there are others than before.
+# A callout with the files of all modules, if they have changed.
 sub report {
     return '' if keys %INC == $reported;
     $reported = keys %INC;
@@ -169,7 +169,7 @@ sub main {
     open $input, '<&=', 0 or die "standard input: $!\n";
     open my $stream, '<', $path or die "$path: $!\n";
     open $output, '>&=', 1 or die "standard output: $!\n";
-    # From the second request on, variables hold any byte.
+    # From the second request on, variables can contain any byte.
     syswrite $output, "$begin_callout!CGIPLUS: struct$end_callout";
     while (defined(my $line = <$stream>)) {
         my %variables;

@@ -17,7 +17,7 @@ BEGIN_CALLOUT, END_CALLOUT = os.environb[b"CGIPLUSESC"], os.environb[b"CGIPLUSEO
 
 
 class Body(io.RawIOBase):
-    """The request's body: so much of standard input as CONTENT_LENGTH says."""
+    """The request's body: CONTENT_LENGTH bytes of standard input."""
 
     def __init__(self, length):
         self.left = length
@@ -37,7 +37,7 @@ class Body(io.RawIOBase):
 
 
 class Output(io.RawIOBase):
-    """Standard output, until the answer has ended; remembers whether anything went out."""
+    """Standard output until the end of the response; records whether bytes were sent."""
 
     sent = ended = False
 
@@ -53,7 +53,7 @@ class Output(io.RawIOBase):
 
 
 class Script:
-    """A script in one state of its file."""
+    """A script in one version of its file."""
 
     def __init__(self, path, state):
         self.state = state
@@ -62,7 +62,7 @@ class Script:
         self.names = {"__name__": "__main__", "__file__": path, "__builtins__": __builtins__}
 
 
-# Bytes of a report at most: a callout is shorter than 64 KiB.
+# Maximum length of a report in bytes: a callout is shorter than 64 KiB.
 REPORT = 60 * 1024
 
 scripts, reported = {}, 0
@@ -78,7 +78,7 @@ def load(path):
 
 
 def run(variables):
-    """Answers one request."""
+    """Handles one request."""
     path = variables[b"SCRIPT_FILENAME"].decode(errors="surrogateescape")
     length = variables.get(b"CONTENT_LENGTH", b"")
     body = Body(int(length) if length.isdigit() else 0)
@@ -100,7 +100,7 @@ def run(variables):
         exec(script.code, script.names)
         failed = False
     except SystemExit as end:
-        # As under CGI: the status is nothing that a client is told.
+        # As with CGI, the client does not get the exit status.
         failed = False
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
@@ -108,10 +108,10 @@ def run(variables):
         traceback.print_exc()
         failed = True
     if failed and not output.sent:
-        # Nothing has left: what was written before the failure is dropped.
+        # Nothing was sent: the output before the failure is discarded.
         os.write(1, b"Status: 500\nDunlin-Failed: 1\n\n")
     elif failed:
-        # The answer has begun and must not look complete.
+        # The response has begun and must not appear complete.
         sys.stderr.flush()
         os._exit(1)
     elif not buffer.closed:
@@ -126,7 +126,7 @@ def run(variables):
 
 
 def report():
-    """A callout with the files of all modules, when there are others than before."""
+    """A callout with the files of all modules, if they have changed."""
     global reported
     if len(sys.modules) == reported:
         return b""
@@ -135,7 +135,7 @@ def report():
 
 
 def shared_module():
-    """The module that hosts share, which lies beside this file."""
+    """The shared module, which is beside this file."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "dunlin_loading.py")
     spec = importlib.util.spec_from_file_location("dunlin_loading", path)
     module = importlib.util.module_from_spec(spec)
@@ -170,7 +170,7 @@ own = {
 
 def main():
     stream = open(os.environ["CGIPLUSIN"], "rb")
-    # From the second request on, variables hold any byte.
+    # From the second request on, variables can contain any byte.
     os.write(1, BEGIN_CALLOUT + b"!CGIPLUS: struct" + END_CALLOUT)
     while line := stream.readline():
         if line == b"!\n":

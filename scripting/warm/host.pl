@@ -1,14 +1,14 @@
-# Runs where perl begins to read its script, before the script's first line (-M). Modules are loaded
-# here, once; then the preloaded library makes a process for each request (preload.c), which goes on
-# from here and reads, compiles and runs the script as perl always does. Nothing of the script runs
-# before. It is given as one line, without those that begin with #. No lexical variable of this stays, and no name but those of the modules.
+# Runs when perl starts to read its script, before the script's first line (-M). It loads modules
+# once; then the preloaded library creates a process for each request (preload.c), which continues
+# from here and reads, compiles and runs the script as usual. No part of the script runs
+# before. This code is passed as one line, without lines that begin with #. It leaves no lexical variable, and no names but those of the modules.
 
 package Dunlin::Warm;
 my $script = $ENV{DUNLIN_WARM_SCRIPT};
 my @modules = split ' ', $ENV{DUNLIN_WARM_PRELOAD};
 
-# What the script loads in plain lines of its own, as far as it comes from perl itself or from what is
-# installed: a folder that the script adds to @INC could hold a module of the same name.
+# Modules that the script loads in lines of their own, if they come with perl or are
+# installed: a directory that the script adds to @INC could hold a module of the same name.
 if (open my $file, '<', $script) {
     my ($line, @found, $adds);
     while (defined($line = <$file>)) {
@@ -20,18 +20,18 @@ if (open my $file, '<', $script) {
     close $file;
 }
 
-# Modules that come with perl: others may look at the environment when they are loaded.
+# Modules that come with perl: others may read the environment when they are loaded.
 sub is_core {
     my ($name) = @_;
     $name =~ s{::}{/}g;
     require Config;
-    # By its name: perl would warn the script's author of a variable that stands only once.
+    # By its name: perl would warn the script's author about a variable that is used only once.
     my $config = \%{"Config::Config"};
     return grep { -f "$config->{$_}/$name.pm" } qw(privlibexp archlibexp);
 }
 
 for my $module (@modules) {
-    # By a match, because with -T nothing else makes a name good enough to be loaded.
+    # By a match, because with -T only a match untaints a name for loading.
     my ($path) = "$module.pm" =~ /^([\w:.]+)$/ or next;
     $path =~ s{::}{/}g;
     next if eval { local $SIG{__DIE__}; require $path; 1 };
@@ -45,7 +45,7 @@ for my $module (@modules) {
 );
 CORE::fork();
 
-# From here on, in the process of a request. What split returns is as tainted as what it is given.
+# From here on, in the process of a request. The result of split is as tainted as its argument.
 {
     local $/;
     open my $file, '<&=', 99 or die "request: $!";

@@ -1,4 +1,4 @@
-"""Makes one Python script ready, and runs it once for each request, in a process of its own.
+"""Prepares one Python script, and runs it once for each request, in a process of its own.
 
 What is done before `os.fork` is done once: the interpreter starts, modules of the standard library
 that the script imports are loaded, and the script is compiled, which runs nothing of it. `os.fork`
@@ -8,15 +8,15 @@ there on everything is as if the interpreter had been started with the script.
 
 import sys
 
-# Modules that look at the environment, the directory or the arguments when they are loaded, or do
-# something that is seen.
+# Modules that read the environment, the directory or the arguments when they are loaded, or have
+# other visible effects.
 UNFIT = {"__main__", "antigravity", "concurrent", "idlelib", "lib2to3", "multiprocessing", "smtpd",
          "test", "this", "tkinter", "turtle", "turtledemo", "unittest", "wsgiref"}
 
 
 def prepare(path, preload):
-    """The script's code, or None where compiling it has something to say, which is then said to
-    each request; and the modules are loaded that may be."""
+    """The script's code, or None if compiling it has warnings or errors, which each request then
+    reports. Loads the allowed modules."""
     import _ast
     import warnings
 
@@ -39,12 +39,12 @@ def prepare(path, preload):
 
 
 def learn(tree, path):
-    """The modules of the standard library that the script imports before anything else happens
-    to it. Others may look at the environment, or do anything else, when they are loaded."""
+    """The modules of the standard library that the script imports at its top level. Others may read
+    the environment, or have other effects, when they are loaded."""
     import _ast
 
     known = getattr(sys, "stdlib_module_names", frozenset()) - UNFIT
-    # What lies beside the script comes first, also for modules that load others.
+    # Files beside the script take precedence, also for modules that load others.
     folder = beside(path)
     if folder is None or not {entry.partition(".")[0] for entry in os.listdir(folder)}.isdisjoint(known):
         return []
@@ -62,14 +62,14 @@ def learn(tree, path):
 
 
 def beside(path):
-    """What stands first in `sys.path`; None with the options that leave it out."""
+    """The first entry of `sys.path`; None with the options that omit it."""
     if sys.flags.isolated or getattr(sys.flags, "safe_path", False):
         return None
     return os.path.dirname(os.path.realpath(path))
 
 
 def loaded_files():
-    """The files of everything that is loaded, each on a line."""
+    """The files of all loaded modules, one per line."""
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     return "\n".join(file for file in files if file and file.startswith("/") and "\n" not in file)
 
@@ -96,20 +96,20 @@ def request():
 
 
 def become(own):
-    """What a newly started interpreter has of its process and `arrange` could not know."""
+    """Sets the state of a newly started interpreter that `arrange` could not know."""
     arguments, variables = request()
     # The process has them already; this is the interpreter's own copy.
     environment = os.environ._data
     for variable in variables:
         name, _, value = variable.partition(b"=")
         environment[name] = value
-    # What the interpreter itself sets where the locale is plain ASCII.
+    # The interpreter sets this itself if the locale is plain ASCII.
     for name, value in own:
         if name not in environment:
             environment[name] = value
             os.putenv(name, value)
-    # Standard output and error are pipes here and in the host, so that the streams are right as they
-    # are. Standard input is like the host's unless it is a pipe, in which there are no positions.
+    # Standard output and error are pipes here and in the fork server, so that the streams need no
+    # change. Standard input is like the fork server's unless it is a pipe, which has no positions.
     try:
         os.lseek(0, 0, os.SEEK_CUR)
     except OSError:
@@ -121,7 +121,7 @@ def become(own):
 
 
 def arrange(path, first):
-    """What all processes of the script begin with."""
+    """The state that all processes of the script start with."""
     sys.argv = [path]
     sys.orig_argv = [*INTERPRETER, path]
     if first is not None:
@@ -130,7 +130,7 @@ def arrange(path, first):
 
 
 def make_main(path):
-    """The module that a script runs as. Nothing else holds it, so that what it has goes with it."""
+    """The module that a script runs as. It has no other reference, so that its objects are released with it."""
     main = type(sys)("__main__")
     del main.__spec__
     space = main.__dict__
@@ -140,7 +140,7 @@ def make_main(path):
 
 
 def run(code, path):
-    """Runs the script as `__main__`; its exit status."""
+    """Runs the script as `__main__`. Returns its exit status."""
     try:
         if code is None:
             with open(path, "rb") as file:
@@ -150,7 +150,7 @@ def run(code, path):
     except SystemExit as end:
         return status_of(end.code)
     except BaseException as error:
-        # Without the frames of this file, which are no part of the script.
+        # Without the frames of this file, which do not belong to the script.
         trace = error.__traceback__.tb_next
         error.__traceback__ = trace
         sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
@@ -173,13 +173,13 @@ def status_of(code):
 
 
 def end(status, known):
-    """Ends the process, without the work of taking the interpreter itself apart."""
+    """Ends the process without finalizing the interpreter."""
     threading = sys.modules.get("threading")
     if threading is not None:
         threading._shutdown()
     atexit._run_exitfuncs()
     if status is None:
-        # As the interpreter does: ended by what interrupted it.
+        # Like the interpreter: ended by the signal that interrupted it.
         signal = __import__("signal")
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
@@ -188,16 +188,16 @@ def end(status, known):
 
 
 def let_go(status, known):
-    """Writes what the script has left to be written."""
+    """Flushes the streams of the script."""
     flush(status)
-    # Objects that something has to be done for when they go: files that were not closed.
+    # Objects with finalizers: files that were not closed.
     forget(known)
     flush(status)
 
 
 def forget(known):
-    """Lets go of the modules that this process has loaded, as the interpreter does: together first,
-    and then piece by piece what something else still holds."""
+    """Releases the modules that this process has loaded, in the interpreter's order: first together,
+    and then one by one those that are still referenced."""
     if hasattr(sys, "last_type"):
         sys.last_type = sys.last_value = sys.last_traceback = None
     left = []
@@ -206,7 +206,7 @@ def forget(known):
         if isinstance(module, type(sys)):
             left.append(_weakref.ref(module))
         del module
-    # A collection may close a file before what is buffered above it has been written.
+    # A collection may close a file before the buffer above it is flushed.
     for thing in gc.get_objects():
         if issubclass(type(thing), (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
             try:
@@ -224,8 +224,8 @@ def forget(known):
 
 
 def loaded_since(known):
-    """The names of what this process has loaded, without a look at what the host had: each look at
-    a name writes to the memory that it is in, and makes this process copy it."""
+    """The names of the modules that this process has loaded, without reading those of the fork
+    server: reading a name writes to its page, which this process would then copy."""
     names = []
     for name in reversed(sys.modules):
         if name == LAST:
@@ -238,7 +238,7 @@ def loaded_since(known):
 
 
 def clear(space):
-    """As the interpreter does it: what begins with an underscore goes first."""
+    """Clears a module in the interpreter's order: names that begin with an underscore first."""
     for private in (True, False):
         for name in list(space):
             if name != "__builtins__" and isinstance(name, str) and (
@@ -253,14 +253,14 @@ def flush(status):
             if stream is not None and not getattr(stream, "closed", False):
                 stream.flush()
         except Exception:
-            # The interpreter's own end knows what to say, and which status this is.
+            # The interpreter prints the message and determines the status.
             raise SystemExit(status) from None
 
 
 def rehearse(own, known):
-    """Does what is done for a request until the interpreter has made whatever it makes when something
-    is done for the first time or often, so that no process has to. Nothing of it stays."""
-    # Who follows what runs, or prints in a way of its own, is not to hear of this.
+    """Repeats the work of a request until the interpreter has created everything that it creates on
+    first or frequent use, so that no process has to. No state of it remains."""
+    # Profilers, tracers and replaced output streams must not get events of this.
     if sys.gettrace() or sys.getprofile() or type(print) is not type(len):
         return
     kept = sys.stdout, sys.stderr, sys.modules["__main__"]
@@ -294,7 +294,7 @@ def main():
     before = set(os.environ["DUNLIN_WARM_OWN"].split())
     own = [(name, value) for name, value in os.environb.items()
            if name == b"LC_CTYPE" and "LC_CTYPE" not in before]
-    # The first entry stands for what would be beside the script, were it not given by `-c`.
+    # The first entry represents the script's directory, which `-c` replaces.
     first = beside(path)
     if first is not None:
         sys.path.pop(0)
@@ -304,7 +304,7 @@ def main():
     sys.modules[LAST] = sys.modules.pop(LAST)
     known = frozenset(sys.modules) - {"__main__"}
     gc.collect()
-    # What is frozen is not looked at: no stream of the host is flushed by a rehearsal.
+    # Frozen objects are not visited: a rehearsal flushes no stream of the fork server.
     gc.freeze()
     rehearse(own, known)
     gc.collect()
@@ -327,9 +327,9 @@ if "DUNLIN_WARM_SCRIPT" in __import__("os").environ:
     import os
     from _frozen_importlib_external import SourceFileLoader as LOADER
 
-    # Bytes of a message that are asked for at first, and the most that it can have.
+    # Bytes of the first read of a message, and its maximum length.
     PART, MOST = 16 * 1024, 256 * 1024
-    # Modules that come after this one in `sys.modules` are the script's.
+    # Modules after this one in `sys.modules` are the script's.
     LAST = "_weakref"
     ROUNDS = 20
     INTERPRETER = os.environ["DUNLIN_WARM_INTERPRETER"].split("\n")

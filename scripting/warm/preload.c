@@ -1,19 +1,19 @@
-/* Stops a program before it begins, and lets it begin once for each request.
+/* Stops a program before its start, and starts it once for each request.
  *
- * The server starts a host: the program itself, with this library preloaded, a socket to the server
- * as descriptor 0 and this library's file as descriptor 1. For each message on the socket the host
- * makes one process, which goes on as if it had been started with the arguments, the environment,
- * the directory and the three descriptors that the message brought.
+ * The server starts a fork server: the program itself, with this library preloaded, a socket to the
+ * server as descriptor 0 and this library's file as descriptor 1. For each message on the socket the
+ * fork server creates one process, which continues as if it had been started with the arguments, the
+ * environment, the directory and the three descriptors of the message.
  *
- * DUNLIN_WARM says where a host stops:
+ * DUNLIN_WARM selects where a fork server stops:
  *   native  before the program's own constructors and main;
- *   script  when an interpreter, having made ready, sets DUNLIN_WARM_NOW and calls fork. That call
- *           returns in the new processes only. They find the message as a file at REQUEST.
+ *   script  when an interpreter, after its preparation, sets DUNLIN_WARM_NOW and calls fork. That
+ *           call returns in the new processes only. They find the message as a file at REQUEST.
  *
  * A message: the directory, the number of arguments, the arguments, the variables, each ended by NUL.
- * The host's only answer is one message when it is ready: "ready", and the files it is made of; or
- * the reason why it cannot be. A new process writes its number, four bytes, to its standard output
- * before anything else. When that does not come, no part of the program has run for the request.
+ * The fork server sends one message: "ready", and the files that it has loaded; or the reason why it
+ * cannot serve. A new process writes its process ID, four bytes, to its standard output before
+ * anything else. If these are missing, no part of the program has run for the request.
  */
 
 #define _GNU_SOURCE
@@ -46,21 +46,21 @@ enum {
 };
 
 static int control = -1;
-/* The source of an interpreter's script, when the interpreter has it open; else -1. */
+/* The descriptor of an interpreter's script, if the interpreter has it open; else -1. */
 static int source = -1;
-/* The interpreter leaves its environment to the C library; others, which keep their own account of
- * it, are to set it themselves. */
+/* The interpreter uses the C library's environment. Others have a copy of their own, and set it
+ * themselves. */
 static int takes_environment;
 static char message[MESSAGE];
 
-/* ---- What fork would do ----------------------------------------------------------------------
+/* ---- The work of fork -------------------------------------------------------------------------
  *
- * The new process must be a child of the server and not of the host, so that the server hears of
- * its end, learns its status and keeps its number from being used again as it does for processes
- * that it started itself. Only CLONE_PARENT does that, and no function of the C library offers it.
- * The rest of what fork does beyond the system call is therefore done here: handlers, the thread's
- * number in the C library's own record, and the list of robust mutexes. Its locks need no care: a
- * host with more than one thread is refused, so that nobody else holds one. */
+ * The new process must be a child of the server and not of the host, so that the server is
+ * notified of its end, gets its status and keeps its process ID reserved, as for processes that it
+ * started itself. Only CLONE_PARENT does that, and no function of the C library supports it. This
+ * library therefore does the rest of fork's work beyond the system call: handlers, the thread ID in
+ * the C library's own record, and the list of robust mutexes. Locks need no work: a fork server with
+ * more than one thread is rejected, so that no other thread holds one. */
 
 static struct {
     void (*prepare)(void);
@@ -72,7 +72,7 @@ static int handlers_lost;
 
 typedef int register_atfork(void (*)(void), void (*)(void), void (*)(void), void *);
 
-/* pthread_atfork comes here: each handler is noted, and handed on for the program's own forks. */
+/* pthread_atfork calls this: each handler is recorded, and passed on for the program's own forks. */
 EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void),
                              void *object)
 {
@@ -101,7 +101,7 @@ static void forget_if_gone(void (**handler)(void))
         *handler = NULL;
 }
 
-/* A library that was unloaded has taken its handlers along. Once the host serves, none is. */
+/* Handlers of an unloaded library are invalid. While the fork server serves, none is unloaded. */
 static void forget_handlers(void)
 {
     for (int i = 0; i < handler_count; i++) {
@@ -111,14 +111,14 @@ static void forget_handlers(void)
     }
 }
 
-static void *thread_number;      /* where the C library keeps it */
+static void *thread_number;      /* where the C library stores it */
 static void *robust_list;
 static size_t robust_length;
 
 static void learn_thread(void)
 {
-    /* A kernel without this leaves the host's number there, which only matters to programs that
-     * compare thread numbers across processes. */
+    /* A kernel without this keeps the fork server's ID there, which only matters to programs that
+     * compare thread IDs across processes. */
     if (prctl(PR_GET_TID_ADDRESS, &thread_number) != 0)
         thread_number = NULL;
     if (syscall(SYS_get_robust_list, 0, &robust_list, &robust_length) != 0)
@@ -150,13 +150,13 @@ static pid_t make_sibling(void)
     return pid;
 }
 
-/* ---- What every process writes to ------------------------------------------------------------
+/* ---- Pages that every process writes to ------------------------------------------------------
  *
- * A page that a new process writes to is copied for it. Being interrupted for each of them takes
- * longer than the copies do. At their end the first processes of an interpreter say which pages
- * they had copied, and later ones have these copied all at once. What is said are addresses, and
- * only those that two processes have said are used: what is particular to one request is left out.
- * Where anything is in the way of that, pages are copied one by one as ever. */
+ * A page that a new process writes to is copied for it. The page faults take longer than the
+ * copies. At their end the first processes of an interpreter record the addresses of the pages that
+ * they had copied, and later processes copy these pages all at once. Only pages that two processes
+ * have recorded are used, which excludes those of a particular request. If this is not possible,
+ * pages are copied one by one. */
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -176,14 +176,14 @@ enum {
     PART = 512,     /* of them at a time */
 };
 
-/* What a process says. Others may write there at any time, for better or worse: nothing that is
- * read of it is relied on. */
+/* The record of a process. Other processes may write there at any time, so its content is
+ * untrusted. */
 struct lesson {
     int begun;
     int given;
     int count;
     uintptr_t pages[MOST];
-    /* To work in: were it the process's own memory, it would find this work there. */
+    /* Working memory: in the process's own memory, the work itself would be recorded. */
     uint64_t part[PART];
     char lines[64 * 1024];
 };
@@ -198,7 +198,7 @@ static struct iovec stretches[MOST];
 static int stretch_count;
 static uintptr_t page_size;
 
-/* Another one, where one is needed. */
+/* Adds another one, if needed. */
 static void begin_lesson(void)
 {
     pupils = 0;
@@ -212,7 +212,7 @@ static void begin_lesson(void)
         lesson = at;
 }
 
-/* Notes the pages of a mapping that this process has written to. False when there is no room. */
+/* Records the pages of a mapping that this process has written to. False if there is no room. */
 static int note_pages(int pagemap, uintptr_t start, uintptr_t end)
 {
     while (start < end) {
@@ -224,7 +224,7 @@ static int note_pages(int pagemap, uintptr_t start, uintptr_t end)
         if (bytes < (ssize_t)sizeof *lesson->part)
             return 1;
         for (size_t i = 0; i < bytes / sizeof *lesson->part; i++, start += page_size) {
-            /* Present, not of a file, and of nobody else. */
+            /* Present, not of a file, and not shared. */
             if ((lesson->part[i] >> 56 & 0xa1) != 0x81)
                 continue;
             if (noted == MOST)
@@ -235,7 +235,7 @@ static int note_pages(int pagemap, uintptr_t start, uintptr_t end)
     return 1;
 }
 
-/* A line for each mapping, as far as there is room. */
+/* Reads a line for each mapping, as far as there is room. */
 static void read_lines(int maps)
 {
     char *at = lesson->lines, *end = at + sizeof lesson->lines - 1;
@@ -263,7 +263,7 @@ static int note_mappings(int maps, int pagemap)
     return 1;
 }
 
-/* At the end of a process. May be called by a handler of a signal. */
+/* Called at the end of a process, possibly by a signal handler. */
 static void teach(void)
 {
     if (!lesson || teacher != getpid() || __atomic_exchange_n(&lesson->begun, 1, __ATOMIC_RELAXED))
@@ -290,7 +290,7 @@ __attribute__((destructor)) static void at_exit(void)
     teach();
 }
 
-/* Keeps what both have, which are in order. */
+/* Keeps the intersection of two sorted lists. */
 static void keep_common(const uintptr_t *pages, int count)
 {
     int kept = 0;
@@ -329,14 +329,14 @@ static void take_lesson(void)
     }
     if (lessons < LESSONS || learned_count < LEAST)
         return;
-    /* What the host has not mapped, a process does not have when it begins. */
+    /* A new process has only the mappings of the fork server. */
     unsigned char is_there;
     for (int i = 0; i < learned_count; i++)
         if (mincore((void *)learned[i], page_size, &is_there) == 0)
             add_page(learned[i]);
 }
 
-/* In the host, before it makes a process. */
+/* Called in the fork server, before it creates a process. */
 static void learn(void)
 {
     if (!lesson)
@@ -348,30 +348,30 @@ static void learn(void)
         begin_lesson();
 }
 
-/* In a new process. */
+/* Called in a new process. */
 static void copy_pages(void)
 {
     if (stretch_count == 0
         || syscall(SYS_process_madvise, THIS_PROCESS, stretches, stretch_count,
                    MADV_POPULATE_WRITE, 0) > 0)
         return;
-    /* Before Linux 6.15 each has to be asked for. Where one is refused, so are all. */
+    /* Before Linux 6.15 each range needs a call. If one fails, all fail. */
     for (int i = 0; i < stretch_count; i++)
         if (madvise(stretches[i].iov_base, stretches[i].iov_len, MADV_POPULATE_WRITE) != 0)
             return;
 }
 
-/* ---- The host -------------------------------------------------------------------------------- */
+/* ---- The fork server ------------------------------------------------------------------------- */
 
-static void tell(const char *what, size_t length)
+static void report(const char *what, size_t length)
 {
-    /* When the server is gone, the next read says so. */
+    /* If the server has ended, the next read fails. */
     (void)!send(control, what, length, MSG_NOSIGNAL);
 }
 
-static void refuse(const char *why)
+static void report_failure(const char *why)
 {
-    tell(why, strlen(why));
+    report(why, strlen(why));
     _exit(0);
 }
 
@@ -404,7 +404,7 @@ static int add_object(struct dl_phdr_info *info, size_t size, void *list)
     return 0;
 }
 
-/* `files`: what an interpreter has loaded besides, one name on each line. */
+/* `files`: other files that an interpreter has loaded, one name per line. */
 static void tell_ready(char *files)
 {
     struct list list = {message, message + MESSAGE / 2};
@@ -413,10 +413,10 @@ static void tell_ready(char *files)
     dl_iterate_phdr(add_object, &list);
     for (char *name = files ? strtok(files, "\n") : NULL; name; name = strtok(NULL, "\n"))
         add(&list, name);
-    tell(message, list.at - message);
+    report(message, list.at - message);
 }
 
-/* Takes one message; its length, and its three descriptors. */
+/* Receives one message: its length, and its three descriptors. */
 static ssize_t receive(int descriptors[3])
 {
     struct iovec bytes = {message, MESSAGE - 1};
@@ -442,7 +442,7 @@ static ssize_t receive(int descriptors[3])
     return length;
 }
 
-/* The arguments and the environment of the message, in one block, as the kernel lays them. */
+/* The arguments and the environment of the message, in one block, in the kernel's layout. */
 static char **unpack(ssize_t length, int *argc)
 {
     size_t strings = 0;
@@ -467,10 +467,10 @@ static char **unpack(ssize_t length, int *argc)
 static void answer_with(int output, int32_t number)
 {
     if (write(output, &number, sizeof number) != (ssize_t)sizeof number)
-        _exit(126); /* Nobody waits any more. */
+        _exit(126); /* No client waits any more. */
 }
 
-/* Makes the new process what the message says; nothing of the program has run in it. */
+/* Sets up the new process by the message; no part of the program has run in it. */
 static void become(ssize_t length, int descriptors[3], int is_script)
 {
     setpgid(0, 0);
@@ -502,7 +502,7 @@ static void become(ssize_t length, int descriptors[3], int is_script)
     }
     close(file);
     if (source >= 0) {
-        /* A place in the file of its own: what the interpreter has open is shared by all. */
+        /* Its own position in the file: the interpreter's descriptor is shared by all processes. */
         char path[32];
         snprintf(path, sizeof path, "/proc/self/fd/%d", source);
         int own = open(path, O_RDONLY | O_CLOEXEC);
@@ -514,13 +514,13 @@ static void become(ssize_t length, int descriptors[3], int is_script)
     }
 }
 
-/* Makes a process for each request. Returns in these, and never in the host. */
+/* Creates a process for each request. Returns in these, and never in the fork server. */
 static ssize_t serve(int is_script, char *files)
 {
     if (has_threads())
-        refuse("it has threads before it begins");
+        report_failure("it has threads before it begins");
     if (handlers_lost)
-        refuse("it has too many handlers of fork");
+        report_failure("it has too many handlers of fork");
     forget_handlers();
     learn_thread();
     tell_ready(files);
@@ -552,9 +552,9 @@ static ssize_t serve(int is_script, char *files)
     }
 }
 
-/* ---- Where programs come by ------------------------------------------------------------------ */
+/* ---- Interposed functions -------------------------------------------------------------------- */
 
-/* Takes the socket away from where the program would find it. */
+/* Moves the socket away from the descriptors of the program. */
 static int take_over(void)
 {
     control = fcntl(0, F_DUPFD_CLOEXEC, CONTROL);
@@ -564,7 +564,7 @@ static int take_over(void)
     int output[2];
     if (control < 0 || null < 0 || pipe2(output, O_CLOEXEC) != 0)
         return 0;
-    /* Of the same kind as in the processes to come: interpreters look at them when they start. */
+    /* Of the same kind as in the later processes: interpreters inspect them when they start. */
     dup2(null, 0);
     dup2(output[1], 1);
     close(null);
@@ -576,8 +576,8 @@ static int take_over(void)
 typedef int start_main(int (*)(int, char **, char **), int, char **, void (*)(void), void (*)(void),
                        void (*)(void), void *);
 
-/* Every program that uses the C library begins with a call of this, when the libraries that it is
- * linked to are ready and before its own constructors. */
+/* Every program that uses the C library calls this first, after the constructors of its libraries
+ * and before its own constructors. */
 EXPORT int __libc_start_main(int (*main)(int, char **, char **), int argc, char **argv,
                              void (*init)(void), void (*fini)(void), void (*rtld_fini)(void),
                              void *stack_end)
@@ -587,7 +587,7 @@ EXPORT int __libc_start_main(int (*main)(int, char **, char **), int argc, char 
     if (kind) {
         int is_script = strcmp(kind, "script") == 0;
         unsetenv("DUNLIN_WARM");
-        /* What a route's own `env` says of these comes with each message. */
+        /* Each message has the values of a route's own `env`. */
         unsetenv("LD_PRELOAD");
         unsetenv("LD_BIND_NOW");
         if (!take_over())
@@ -604,7 +604,7 @@ EXPORT int __libc_start_main(int (*main)(int, char **, char **), int argc, char 
     return next(main, argc, argv, init, fini, rtld_fini, stack_end);
 }
 
-/* Finds the script among the open files. */
+/* Finds the script among the open descriptors. */
 static void find_source(const char *path)
 {
     struct stat script, open_file;
@@ -623,7 +623,7 @@ EXPORT pid_t fork(void)
     if (files) {
         const char *script = getenv("DUNLIN_WARM_SCRIPT");
         find_source(script);
-        /* As the kernel names a script's process. */
+        /* The kernel's name for the process of a script. */
         const char *slash = script ? strrchr(script, '/') : NULL;
         prctl(PR_SET_NAME, slash ? slash + 1 : "script");
         files = strdup(files);

@@ -1,13 +1,13 @@
-/* What most requests to a WSGI application are, without the Python of host.py.
+/* The fast path of host.py: handles most requests to a WSGI application without Python code.
  *
- * That is a request without a body, whose application calls start_response once, with texts, and
- * returns a list or tuple of one piece of bytes. As soon as a request turns out to be something else,
- * host.py's Answer is made for it and goes on from there: whatever is rare is written once, in Python.
- * host.py loads this library where it can, and works without it where it cannot.
+ * It handles requests without a body, whose application calls start_response once, with strings, and
+ * returns a list or tuple of one bytes object. For any other request it creates host.py's Response,
+ * which continues: rare cases are implemented once, in Python. host.py loads this library if it can,
+ * and works without it otherwise.
  *
- * It is built once for every CPython from 3.9 on and without Python's headers, which not every machine
- * has: what it uses of Python is declared here, and all of it is in the stable ABI (PyUnicode_AsUTF8AndSize
- * since 3.10, but 3.9 has the same). Builds without the GIL have another; host.py does not load it there. */
+ * One build works with every CPython from 3.9 on. It does not need Python's headers, which not every machine
+ * has: the functions of Python are declared here, and all are in the stable ABI (PyUnicode_AsUTF8AndSize
+ * since 3.10, but 3.9 has the same). Builds without the GIL have another ABI; host.py does not load it there. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -113,15 +113,15 @@ enum {
     LENGTH = 4,        /* of the first part */
     REQUEST = 1,
     WHOLE = 3,
-    STEP = 64 * 1024,  /* a body of more goes in parts */
-    HEAD = 4096,       /* a head of more is made by host.py */
+    STEP = 64 * 1024,  /* longer bodies are sent in parts */
+    HEAD = 4096,       /* host.py formats longer heads */
 };
 
-/* What host.py hands over when it begins. */
-static PyObject *application, *learned, *learn, *Answer, *BytesIO, *locked, *release;
+/* Objects that host.py passes at the start. */
+static PyObject *application, *learned, *learn, *Response, *BytesIO, *locked, *release;
 static PyObject *input_name;
 
-/* The first part of the last request, and what host.py has made of it: the environment, with room for
+/* The first part of the last request, and its parsed form of host.py: the environment, with room for
  * the values of the second part, and the names of these. */
 static struct {
     PyObject *part, *made;
@@ -139,7 +139,7 @@ static void put_number(char *at, uint32_t number)
         at[i] = (char)(number >> 8 * i);
 }
 
-/* The length of the whole frame that is at `at`; 0 when it is not all there. */
+/* The length of the frame at `at`; 0 if it is incomplete. */
 static Py_ssize_t frame_at(const char *at, const char *end)
 {
     if (end - at < HEADER || (size_t)(end - at - HEADER) < number_at(at))
@@ -147,7 +147,7 @@ static Py_ssize_t frame_at(const char *at, const char *end)
     return HEADER + (Py_ssize_t)number_at(at);
 }
 
-/* Where the requests without bodies end that begin at `at`. */
+/* The end of the requests without bodies that begin at `at`. */
 static PyObject *requests_end(PyObject *module, PyObject *arguments)
 {
     PyObject *data;
@@ -165,17 +165,17 @@ static PyObject *requests_end(PyObject *module, PyObject *arguments)
     return PyLong_FromSsize_t(at);
 }
 
-/* ---- An answer ------------------------------------------------------------------------------- */
+/* ---- A response ------------------------------------------------------------------------------ */
 
 /* The start_response of one request. */
 struct start {
     PyObject object;
     PyObject *connection;
     uint32_t number;
-    PyObject *head;       /* once it was called */
-    PyObject *answer;     /* host.py's, once it is needed; from then on that one has all to say */
-    PyObject *result;     /* of the application, for that one to go on with, */
-    PyObject *error[3];   /* or what it has raised */
+    PyObject *head;       /* after the call */
+    PyObject *response;     /* host.py's Response, once it is needed; then it sends everything */
+    PyObject *result;     /* of the application, for that Response to continue with, */
+    PyObject *error[3];   /* or the exception that it raised */
 };
 
 static PyTypeObject *start_type;
@@ -198,7 +198,7 @@ static void free_start(PyObject *self)
     PyTypeObject *type = self->ob_type;
     Py_DecRef(start->connection);
     Py_DecRef(start->head);
-    Py_DecRef(start->answer);
+    Py_DecRef(start->response);
     Py_DecRef(start->result);
     for (int i = 0; i < 3; i++)
         Py_DecRef(start->error[i]);
@@ -213,31 +213,31 @@ static PyObject *refuse_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     return NULL;
 }
 
-/* host.py's Answer, which knows as much as `start` does. */
-static PyObject *answer_of(struct start *start)
+/* host.py's Response, with the state of `start`. */
+static PyObject *response_of(struct start *start)
 {
-    if (!start->answer) {
+    if (!start->response) {
         PyObject *head = start->head ? start->head : &_Py_NoneStruct;
-        PyObject *number = PyLong_FromUnsignedLong(start->number), *answer = NULL;
+        PyObject *number = PyLong_FromUnsignedLong(start->number), *response = NULL;
         if (number)
-            answer = PyObject_CallFunctionObjArgs(Answer, start->connection, number, &_Py_NoneStruct,
+            response = PyObject_CallFunctionObjArgs(Response, start->connection, number, &_Py_NoneStruct,
                                                   head, NULL);
         Py_DecRef(number);
-        if (!answer)
+        if (!response)
             return NULL;
-        /* Another thread of the application's may have come first. */
-        if (start->answer)
-            Py_DecRef(answer);
+        /* Another thread of the application may have been first. */
+        if (start->response)
+            Py_DecRef(response);
         else
-            start->answer = answer;
+            start->response = response;
     }
-    return start->answer;
+    return start->response;
 }
 
-static PyObject *leave_to_answer(PyObject *self, const char *name, PyObject *arguments, PyObject *keywords)
+static PyObject *leave_to_response(PyObject *self, const char *name, PyObject *arguments, PyObject *keywords)
 {
-    PyObject *answer = answer_of((struct start *)self);
-    PyObject *method = answer ? PyObject_GetAttrString(answer, name) : NULL;
+    PyObject *response = response_of((struct start *)self);
+    PyObject *method = response ? PyObject_GetAttrString(response, name) : NULL;
     if (!method)
         return NULL;
     PyObject *result = PyObject_Call(method, arguments, keywords);
@@ -259,7 +259,7 @@ static int add(struct text *text, const char *bytes, size_t length)
     return 1;
 }
 
-/* Adds a text as it is. False when it is none, or cannot stand in a head as it is. */
+/* Adds a string unchanged. False if it is no string, or not valid in a head. */
 static int add_text(struct text *text, PyObject *object)
 {
     Py_ssize_t length;
@@ -270,12 +270,12 @@ static int add_text(struct text *text, PyObject *object)
         PyErr_Clear();
         return 0;
     }
-    /* With as many bytes as characters it is ASCII, and so the same in ISO 8859-1. */
+    /* With as many bytes as characters it is ASCII, and so equal in ISO 8859-1. */
     return PyUnicode_GetLength(object) == length && !memchr(bytes, '\n', (size_t)length)
         && add(text, bytes, (size_t)length);
 }
 
-/* The bytes of a head; NULL, and no error, when host.py is to make it, or to say what is wrong. */
+/* The bytes of a head; NULL, and no error, if host.py has to format it, or to report an error. */
 static PyObject *head_of(PyObject *status, PyObject *headers)
 {
     static struct text text;
@@ -303,13 +303,13 @@ static PyObject *head_of(PyObject *status, PyObject *headers)
 
 static PyObject *write_part(PyObject *self, PyObject *arguments, PyObject *keywords)
 {
-    return leave_to_answer(self, "write", arguments, keywords);
+    return leave_to_response(self, "write", arguments, keywords);
 }
 
 static PyMethodDef write_method = {
     "write", (PyCFunction *)(void *)write_part, METH_VARARGS | METH_KEYWORDS, NULL};
 
-/* Status and headers, and no exc_info, which many a middleware hands on nevertheless. */
+/* Status and headers, and no exc_info, which some middleware passes as None. */
 static int are_plain(PyObject *arguments)
 {
     Py_ssize_t count = PyTuple_Size(arguments);
@@ -319,15 +319,15 @@ static int are_plain(PyObject *arguments)
 static PyObject *call_start(PyObject *self, PyObject *arguments, PyObject *keywords)
 {
     struct start *start = (struct start *)self;
-    if (!start->answer && !start->head && !keywords && are_plain(arguments)) {
+    if (!start->response && !start->head && !keywords && are_plain(arguments)) {
         start->head = head_of(PyTuple_GetItem(arguments, 0), PyTuple_GetItem(arguments, 1));
         if (start->head)
             return PyCFunction_NewEx(&write_method, self, NULL);
     }
-    return leave_to_answer(self, "start", arguments, keywords);
+    return leave_to_response(self, "start", arguments, keywords);
 }
 
-/* In place of the application: returns what that did, or raises it. */
+/* Replaces the application: returns its result, or raises its exception. */
 static PyObject *take_outcome(PyObject *self, PyObject *arguments)
 {
     struct start *start = (struct start *)self;
@@ -343,7 +343,7 @@ static PyObject *take_outcome(PyObject *self, PyObject *arguments)
 
 static PyMethodDef outcome_method = {"application", take_outcome, METH_VARARGS, NULL};
 
-/* Has host.py go on with what the application has returned, or raised when that is NULL. */
+/* Makes host.py continue with the result of the application, or with its exception if that is NULL. */
 static int leave_outcome(PyObject *self, PyObject *result)
 {
     struct start *start = (struct start *)self;
@@ -355,14 +355,14 @@ static int leave_outcome(PyObject *self, PyObject *result)
         PyErr_Fetch(&start->error[0], &start->error[1], &start->error[2]);
     }
     PyObject *outcome = PyCFunction_NewEx(&outcome_method, self, NULL);
-    if (outcome && answer_of(start))
-        done = PyObject_CallMethod(start->answer, "run", "OO", outcome, &_Py_NoneStruct);
+    if (outcome && response_of(start))
+        done = PyObject_CallMethod(start->response, "run", "OO", outcome, &_Py_NoneStruct);
     Py_DecRef(outcome);
     Py_DecRef(done);
     return done ? 0 : -1;
 }
 
-/* The one piece of a body that is all there; else NULL. */
+/* The only part of a complete body; else NULL. */
 static PyObject *body_of(PyObject *result)
 {
     PyObject *body = NULL;
@@ -390,15 +390,15 @@ static int send_whole(struct start *start, PyObject *body, PyObject *output)
     return failed;
 }
 
-/* Has the application answer one request. */
-static int answer_one(PyObject *connection, PyObject *output, uint32_t number, PyObject *environ)
+/* Calls the application for one request. */
+static int handle_one(PyObject *connection, PyObject *output, uint32_t number, PyObject *environ)
 {
     PyObject *self = new_start(connection, number);
     if (!self)
         return -1;
     struct start *start = (struct start *)self;
     PyObject *result = PyObject_CallFunctionObjArgs(application, environ, self, NULL);
-    PyObject *body = result && start->head && !start->answer ? body_of(result) : NULL;
+    PyObject *body = result && start->head && !start->response ? body_of(result) : NULL;
     int failed = body ? send_whole(start, body, output) : leave_outcome(self, result);
     Py_DecRef(result);
     Py_DecRef(self);
@@ -407,7 +407,7 @@ static int answer_one(PyObject *connection, PyObject *output, uint32_t number, P
 
 /* ---- A request ------------------------------------------------------------------------------- */
 
-/* Makes `part`, which a request begins with, the one that is kept. */
+/* Caches `part`, the first part of a request. */
 static int keep(const char *part, Py_ssize_t length)
 {
     PyObject *bytes = PyBytes_FromStringAndSize(part, length);
@@ -435,7 +435,7 @@ static int is_kept(const char *at, Py_ssize_t length)
         && memcmp(PyBytes_AsString(kept.part), at, (size_t)length) == 0;
 }
 
-/* Sets the variables of `names` to the values that the second part has. */
+/* Sets the variables of `names` to the values of the second part. */
 static int set_values(PyObject *environ, PyObject *names, const char *at, const char *end)
 {
     Py_ssize_t count = PyList_Size(names);
@@ -473,7 +473,7 @@ static PyObject *environ_of(const char *at, const char *end)
     return environ;
 }
 
-/* Has the thread awake that sends what is ready while the application works on another request. */
+/* Wakes the thread that sends ready responses while the application works on another request. */
 static int wake(void)
 {
     PyObject *sleeps = PyObject_CallObject(locked, NULL);
@@ -486,14 +486,14 @@ static int wake(void)
     return sleeps ? 0 : -1;
 }
 
-static int answer_each(PyObject *connection, PyObject *output, const char *at, const char *end)
+static int handle_each(PyObject *connection, PyObject *output, const char *at, const char *end)
 {
     Py_ssize_t length;
     while ((length = frame_at(at, end))) {
         PyObject *environ = environ_of(at + HEADER, at + length);
         if (!environ)
             return -1;
-        int failed = answer_one(connection, output, number_at(at + 4), environ);
+        int failed = handle_one(connection, output, number_at(at + 4), environ);
         Py_DecRef(environ);
         at += length;
         if (failed || (at < end && wake()))
@@ -502,8 +502,8 @@ static int answer_each(PyObject *connection, PyObject *output, const char *at, c
     return 0;
 }
 
-/* Has the requests of a job answered: (connection, None, None, data, at, end). */
-static PyObject *answer_all(PyObject *module, PyObject *job)
+/* Handles the requests of a job: (connection, None, None, data, at, end). */
+static PyObject *handle_all(PyObject *module, PyObject *job)
 {
     PyObject *connection, *none, *data;
     Py_ssize_t at, end, size;
@@ -517,7 +517,7 @@ static PyObject *answer_all(PyObject *module, PyObject *job)
         return NULL;
     }
     PyObject *output = PyObject_GetAttrString(connection, "out");
-    int failed = !output || answer_each(connection, output, bytes + at, bytes + end);
+    int failed = !output || handle_each(connection, output, bytes + at, bytes + end);
     Py_DecRef(output);
     if (failed)
         return NULL;
@@ -529,7 +529,7 @@ static PyObject *answer_all(PyObject *module, PyObject *job)
 
 static PyObject *begin(PyObject *module, PyObject *arguments)
 {
-    PyObject **given[] = {&application, &learned, &learn, &Answer, &BytesIO, &locked, &release};
+    PyObject **given[] = {&application, &learned, &learn, &Response, &BytesIO, &locked, &release};
     (void)module;
     if (!PyArg_ParseTuple(arguments, "OOOOOOO", given[0], given[1], given[2], given[3], given[4],
                           given[5], given[6]))
@@ -543,7 +543,7 @@ static PyObject *begin(PyObject *module, PyObject *arguments)
 static PyMethodDef methods[] = {
     {"begin", begin, METH_VARARGS, NULL},
     {"requests_end", requests_end, METH_VARARGS, NULL},
-    {"answer_all", answer_all, METH_O, NULL},
+    {"handle_all", handle_all, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 

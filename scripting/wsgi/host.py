@@ -1,16 +1,16 @@
 """Serves a WSGI application (PEP 3333) to the web server that has started this process.
 
 Usage: host.py MODULE:APPLICATION THREADS, with a listening Unix socket as standard input. Requests and
-answers cross the socket in frames: length of the payload and number of the request (four bytes each,
-the lowest first), kind (one byte), payload. Many requests come with one read, and the answers to all
-of them leave with one write.
+responses cross the socket in frames: length of the payload and number of the request (four bytes
+each, little-endian), kind (one byte), payload. One read returns many requests, and one write sends
+the responses to all of them.
 
-A request's payload has the variables in two parts, of which the first, whose length stands before it
-(four bytes), is likely to be that of an earlier request: the names of the variables in the second
-part, an empty one, and the names and values of all others. The second part is the values alone. What
-was made of a first part, and of an answer's head, is kept for the next.
+A request's payload has the variables in two parts. The first part, after its length (four bytes), is
+often equal to that of an earlier request: the names of the variables in the second part, an empty
+one, and the names and values of all others. The second part has only values. The parsed first part,
+and the head of a response, are cached for later requests.
 
-What most requests are is done by a library in C where that can be loaded (fast.c).
+A library in C handles most requests if it can be loaded (fast.c).
 """
 
 import collections
@@ -31,31 +31,31 @@ import traceback
 
 HEADER = struct.Struct("<IIB")
 # From the server: a request without and with a body, parts of the body, its end, room for the
-# answer, and that nobody waits for it any more.
+# response, and cancellation.
 REQUEST, REQUEST_WITH_BODY, BODY, BODY_END, ROOM, CANCEL = 1, 2, 3, 4, 5, 6
-# To the server: a part of the answer, its end, both in one, and room for the body.
+# To the server: a part of the response, its end, both in one, and room for the body.
 PART, END, WHOLE, BODY_ROOM = 1, 2, 3, 4
-# About no request: the files that the application was loaded from, which says that it is ready.
+# For no request: the files of the application, which report that it is ready.
 LOADED = 5
 
-# Bytes that may be under way to the other side, and how many are acknowledged at a time.
+# Bytes that may be in flight to the other side, and the number that is acknowledged at a time.
 WINDOW = 256 * 1024
 STEP = 64 * 1024
-# Answers that are ready leave after this many seconds although others are still worked on.
+# Seconds after which ready responses are sent while other requests are in progress.
 PATIENCE = 0.005
-# Without a connection, seconds after which it is seen whether there is a server yet.
+# Seconds without a connection after which the process checks whether the server still runs.
 ORPHANED = 2
-# First parts of requests and heads of answers that are kept, and bytes of each at most.
+# Maximum number of cached first parts and response heads, and maximum size of each.
 KEPT = 256
 KEPT_SIZE = 4096
 
 
 class Gone(Exception):
-    """Nobody waits for the answer."""
+    """No client waits for the response."""
 
 
 class Connection:
-    """A connection of one of the server's event loops."""
+    """A connection of one of the server's workers."""
 
     def __init__(self, sock):
         self.sock = sock
@@ -64,28 +64,28 @@ class Connection:
         self.out = []
         self.lock = threading.Lock()
         self.changed = threading.Condition()
-        # What the last request began with, and what was made of that.
+        # The first part of the last request, and its parsed form.
         self.common = b"\xff" * 4, None, None
 
     def flush(self):
-        """Writes all answers that are ready at once."""
+        """Writes all ready responses at once."""
         with self.lock:
             out = self.out
             try:
                 while out:
                     parts = out[:]
-                    # Others may be adding to it.
+                    # Other threads may be adding to it.
                     del out[: len(parts)]
                     self.sock.sendall(b"".join(parts) if len(parts) > 1 else parts[0])
             except OSError:
-                # The server is gone, or its loop: the end of the input tells.
+                # The server, or its worker, has ended: the input ends, too.
                 out.clear()
 
     def send(self, ident, kind, payload=b""):
         self.out.append(HEADER.pack(len(payload), ident, kind) + payload)
 
     def feed(self, data, begin):
-        """Takes in what has come; new requests go to `begin`."""
+        """Reads the available frames; new requests go to `begin`."""
         if self.rest:
             data = self.rest + data
         at, size, unpack = 0, len(data), HEADER.unpack_from
@@ -112,7 +112,7 @@ class Connection:
             return
         request = self.requests.get(ident)
         if request is None:
-            # It has been answered, or has not written yet, and is then told again.
+            # It is complete, or has not written yet, and then checks again.
             return
         with self.changed:
             if kind == BODY:
@@ -134,7 +134,7 @@ class Connection:
 
 
 class Request(io.RawIOBase):
-    """What is known of a request besides its head; also its body, as a raw stream."""
+    """The state of a request besides its head; also its body, as a raw stream."""
 
     def __init__(self, connection, ident):
         self.connection = connection
@@ -149,7 +149,7 @@ class Request(io.RawIOBase):
         return True
 
     def wait(self, ready):
-        """Waits until `ready()`, and takes in what comes meanwhile."""
+        """Waits until `ready()`, and reads frames meanwhile."""
         connection = self.connection
         connection.flush()
         if THREADS > 1:
@@ -202,14 +202,14 @@ class FileWrapper:
 
 
 def common_of(data, at):
-    """The first part of a request at `at`, with its length, and what was made of it."""
+    """The first part of a request at `at`, with its length, and its parsed form."""
     part = data[at : at + 4 + int.from_bytes(data[at : at + 4], "little")]
     return part, *(learned.get(part) or learn(part))
 
 
 def learn(part):
-    """What requests with this first part have in common: the environment, with room for the values that
-    they have of their own, and the names of these."""
+    """The common state of requests with this first part: the environment, with room for their own values,
+    and the names of these."""
     own, _, common = part[4:].decode("latin-1").partition("\0\0")
     names = own.split("\0")
     parts = iter(common.split("\0"))
@@ -225,7 +225,7 @@ def learn(part):
 
 
 def head_of(status, headers):
-    """The bytes of a head, which many answers have alike, and most with the one before them."""
+    """The bytes of a head. Many responses have equal heads, mostly that of the previous response."""
     global latest
     last_status, last_headers, head = latest
     if headers == last_headers and status == last_status:
@@ -234,11 +234,11 @@ def head_of(status, headers):
         key = (status, *headers)
         kept = heads.get(key)
     except TypeError:
-        # Of something that cannot be a key.
+        # The head has a value that cannot be a key.
         return encode(status, headers)
     if kept is None:
         head = encode(status, headers)
-        # Nothing else than texts, which are equal only when they read the same.
+        # Only strings, which are equal only if their text is.
         if len(head) > KEPT_SIZE or any(
             type(text) is not str for text in itertools.chain((status,), *headers)
         ):
@@ -257,8 +257,8 @@ def encode(status, headers):
     return head.encode("latin-1")
 
 
-class Answer:
-    """The answer to one request."""
+class Response:
+    """The response to one request."""
 
     __slots__ = ("connection", "ident", "request", "head", "begun")
 
@@ -289,7 +289,7 @@ class Answer:
             self.begun = True
             data = self.head + data
             if self.request is None:
-                # The server has nothing to say of it before the first part.
+                # The server sends no frame for it before the first part.
                 self.request = self.connection.requests.setdefault(
                     self.ident, Request(self.connection, self.ident)
                 )
@@ -339,7 +339,7 @@ class Answer:
 
 
 def report(connection):
-    """Tells the server which files are loaded by now."""
+    """Reports the loaded files to the server."""
     global reported
     reported = len(sys.modules)
     connection.send(0, LOADED, loading.loaded_files())
@@ -349,19 +349,19 @@ def handle(job):
     connection, ident, request, data, at, end = job
     part, environ, names = connection.common
     if not data.startswith(part, at):
-        # Its length is at its beginning: no other begins with all of it.
+        # It begins with its length: no other part has it as a prefix.
         part, environ, names = connection.common = common_of(data, at)
     environ = environ.copy()
     environ.update(zip(names, data[at + len(part) : end].decode("latin-1").split("\0")))
     environ["wsgi.input"] = io.BytesIO() if request is None else io.BufferedReader(request, STEP)
-    Answer(connection, ident, request).run(application, environ)
+    Response(connection, ident, request).run(application, environ)
 
 
 def look():
-    """Waits for something to come and takes it in."""
+    """Waits for input and reads it."""
     ready = poller.poll(None if connections else ORPHANED)
     if not ready and os.getppid() != parent:
-        # The server is gone and could not say so.
+        # The server has ended without closing the connection.
         sys.exit(0)
     for descriptor, _ in ready:
         if descriptor == 0:
@@ -388,7 +388,7 @@ def look():
 
 
 def flush_in_time():
-    """Has answers leave that are ready while the application works on another for long."""
+    """Sends ready responses while the application works on another request for long."""
     while True:
         asleep.acquire()
         time.sleep(PATIENCE)
@@ -404,7 +404,7 @@ def serve_in_turn():
         while jobs:
             job = popleft()
             if job[1] is None:
-                fast.answer_all(job)
+                fast.handle_all(job)
             else:
                 handle(job)
             if len(modules) != reported:
@@ -430,8 +430,8 @@ def end(*_):
 
 
 def load_fast():
-    """The library that does what most requests are; None where it cannot be had."""
-    # Others have no such libraries, or those of another kind.
+    """The library that handles most requests; None if it is not available."""
+    # Other implementations have no such libraries, or others.
     if sys.implementation.name != "cpython" or sys.version_info < (3, 9) or sys.abiflags:
         return None
     try:
@@ -445,7 +445,7 @@ def load_fast():
 
 
 def shared_module():
-    """The module that hosts share, which lies beside this file."""
+    """The shared module, which is beside this file."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "dunlin_loading.py")
     spec = importlib.util.spec_from_file_location("dunlin_loading", path)
     module = importlib.util.module_from_spec(spec)
@@ -459,7 +459,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     fast = load_fast() if THREADS == 1 else None
     loading = shared_module()
-    # The application's directory takes the place of this file's.
+    # The application's directory replaces that of this file.
     sys.path[0] = os.getcwd()
     application = loading.load(sys.argv[1])
     sys.argv[:] = [sys.argv[1]]
@@ -478,17 +478,17 @@ if __name__ == "__main__":
         "wsgi.input": None,
     }
     learned, heads, reported = {}, {}, 0
-    # The status, the headers and the bytes of the last head that is kept.
+    # Status, headers and bytes of the cached last head.
     latest = None, None, None
-    # What is read goes here first: a new piece of memory of this size costs more than the reading.
+    # The buffer of reads: allocating one of this size costs more than reading.
     room = memoryview(bytearray(WINDOW))
     if THREADS == 1:
         jobs = collections.deque()
-        # The thread that sends what is ready in time waits for this lock when there is nothing to do.
+        # The thread that sends ready responses waits for this lock while it is idle.
         asleep = threading.Lock()
         asleep.acquire()
         if fast:
-            fast.begin(application, learned, learn, Answer, io.BytesIO, asleep.locked, asleep.release)
+            fast.begin(application, learned, learn, Response, io.BytesIO, asleep.locked, asleep.release)
         threading.Thread(target=flush_in_time, daemon=True).start()
         serve_in_turn()
     else:

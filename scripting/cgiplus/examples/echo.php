@@ -1,7 +1,7 @@
 #!/usr/bin/env php
 <?php
-// Prints the request's variables and its body. With ?struct it asks for struct mode, with ?ask it shows what
-// the server answers to a callout that it does not know.
+// Prints the request's variables and its body. With ?struct it enables struct mode, with ?callout it shows the
+// server's response to an unknown callout.
 require __DIR__ . '/Cgiplus.php';
 
 foreach (Cgiplus::requests() as $request) {
@@ -10,8 +10,8 @@ foreach (Cgiplus::requests() as $request) {
     if ($query === 'struct') {
         Cgiplus::useStructMode();
     }
-    if ($query === 'ask') {
-        $request->write('answer=' . Cgiplus::callout('WHAT: is this?') . "\n");
+    if ($query === 'callout') {
+        $request->write('response=' . Cgiplus::callout('WHAT: is this?') . "\n");
     }
     foreach ($request->variables as $name => $value) {
         $request->write("$name=$value\n");

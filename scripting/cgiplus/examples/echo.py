@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Prints the request's variables and its body. With ?struct it asks for struct mode, with ?ask it
-shows what the server answers to a callout that it does not know."""
+"""Prints the request's variables and its body. With ?struct it enables struct mode, with ?callout it
+shows the server's response to an unknown callout."""
 
 import cgiplus
 
@@ -9,8 +9,8 @@ for request in cgiplus.requests():
     request.write("Content-Type: text/plain\n\n")
     if query == "struct":
         cgiplus.use_struct_mode()
-    if query == "ask":
-        request.write(f"answer={cgiplus.callout('WHAT: is this?')}\n")
+    if query == "callout":
+        request.write(f"response={cgiplus.callout('WHAT: is this?')}\n")
     for name, value in request.variables.items():
         request.write(f"{name}={value}\n")
     request.write("\n")
