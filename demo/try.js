@@ -70,7 +70,7 @@ for (const button of document.querySelectorAll("button[data-try]")) {
     try {
       output.textContent = await tries[button.dataset.try]();
     } catch (error) {
-      output.textContent = `It did not work: ${error.message}`;
+      output.textContent = `The request failed: ${error.message}`;
     }
   });
 }

@@ -1,5 +1,5 @@
 #![no_main]
-//! The configuration: no text makes reading it panic, and what is accepted can be used.
+//! The configuration: reading any text does not panic, and an accepted configuration can be used.
 
 use std::path::Path;
 

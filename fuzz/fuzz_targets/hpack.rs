@@ -1,6 +1,6 @@
 #![no_main]
-//! Field sections: no bytes make reading panic; what was read comes back when it is written again; and
-//! another implementation reads the same.
+//! Field sections: reading any bytes does not panic, encoding the fields and reading them again gives the
+//! same fields, and another implementation reads the same.
 
 use dunlin_http::http2::hpack::{Decoder, Encoder, Indexing};
 use libfuzzer_sys::fuzz_target;
@@ -21,7 +21,7 @@ fuzz_target!(|blocks: Vec<(u8, Vec<u8>)>| {
     let (mut encoder, mut back) = (Encoder::default(), Decoder::default());
     for (choice, block) in blocks {
         let Some(fields) = decode(&mut decoder, &block) else { return };
-        // The other one is stricter here and there; what both read has to be the same.
+        // The other implementation is stricter in some cases; fields that both read must be equal.
         match other.decode(&block) {
             Ok(read) => assert_eq!(read, fields),
             Err(_) => return,

@@ -1,12 +1,12 @@
 #![no_main]
-//! A connection's bytes behind the preface, in one piece and in two: both mean the same, nothing panics,
-//! and no more streams are open than are let.
+//! Bytes of a connection after the preface, in one piece and in two: both give the same events, nothing panics,
+//! and the limit of open streams holds.
 
 use dunlin_http::Head;
 use dunlin_http::http2::{Connection, Event, PREFACE, ResponseHead, Settings};
 use libfuzzer_sys::fuzz_target;
 
-/// Events, and what was sent.
+/// Events, and the bytes that were sent.
 fn serve(pieces: &[&[u8]]) -> (Vec<String>, Vec<u8>) {
     let settings = Settings { streams: 5, ..Settings::default() };
     let (mut head, mut text, mut out) = (Head::default(), Vec::new(), Vec::new());

@@ -1,5 +1,5 @@
 #![no_main]
-//! A connection's bytes: heads and bodies, in one piece and in two.
+//! Bytes of a connection: heads and bodies, in one piece and in two.
 
 use dunlin_http::semantics::target::{self, Target};
 use dunlin_http::semantics::host;
@@ -7,7 +7,7 @@ use dunlin_http::http1::{BodyEvent, Connection, leading_empty_lines};
 use dunlin_http::{FieldName, Head, Limits, Request};
 use libfuzzer_sys::fuzz_target;
 
-/// Requests and body bytes read, and the status that ended the reading.
+/// Requests and body bytes, and the status of the error that ended the connection.
 fn read(pieces: &[&[u8]]) -> (usize, Vec<u8>, Option<u16>) {
     let (mut connection, mut head, limits) = (Connection::default(), Head::default(), Limits::default());
     let (mut requests, mut body, mut pending, mut in_body) = (0, Vec::new(), Vec::new(), false);

@@ -16,7 +16,7 @@ fuzz_target!(|input: (u16, &[u8])| {
     let _ = date::parse(data);
     let _ = etag::TagList::parse(&[data]);
     if let Some(found) = host::parse(data) {
-        // The name alone is a host, and nothing but a port follows it.
+        // The name alone is a host, and only a port can follow it.
         assert_eq!(host::parse(found.name), Some(host::Host { name: found.name, port: None }));
         assert!(matches!(&data[found.name.len()..], [] | [b':', ..]));
         assert_eq!(host::is_authority(data), !found.name.is_empty());
