@@ -75,7 +75,7 @@ class Authority:
                 [PEBBLE, "-config", file, "-dnsserver", "127.0.0.1:%d" % self.names.server_address[1]],
                 stdout=log, stderr=log, env={**os.environ, "PEBBLE_VA_NOSLEEP": "1"},
             )
-        wait_until(self.root, "Pebble answers")
+        wait_until(self.root, "Pebble responds")
 
     def root(self):
         """The authority's own certificate; another after each start."""
@@ -173,7 +173,7 @@ def test_a_certificate_is_obtained_and_kept_over_a_restart(tmp_path, start, auth
     shown = wait_until(lambda: handshake(server, "a.example", authority.root()), "a certificate", 25)
     assert handshake(server, "b.example", authority.root()) == shown
     assert handshake(server, "own.example", start.own.read_text())
-    wait_until(lambda: list((tmp_path / "state").rglob("*.renewal")), "the authority is asked about renewal")
+    wait_until(lambda: list((tmp_path / "state").rglob("*.renewal")), "the server requests the renewal time")
     files = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
     assert len(files) == 3 and all(path.stat().st_mode & 0o777 == 0o600 for path in files), files
     reported = check(tmp_path)
@@ -207,7 +207,7 @@ def test_it_is_renewed_and_outlives_its_authority(tmp_path, start, authority):
     server.logged("the certificate was not obtained, the current one stays in use")
     assert handshake(server, "a.example", root)
     # It may have ended in the middle of an order first.
-    wait_until(lambda: "Connection refused" in check(tmp_path), "that nobody answers", 25)
+    wait_until(lambda: "Connection refused" in check(tmp_path), "that no server responds", 25)
 
     def status():
         done = subprocess.run(["curl", "-sS", "--unix-socket", tmp_path / "admin", "http://x/status.json"], capture_output=True)
@@ -229,7 +229,7 @@ def test_a_certificate_is_renewed_when_the_authority_suggests(tmp_path, start, a
     authority.start(tls=port, life=300)
     server = start('challenge = "tls-alpn-01"', ports=(port, 0))
     first = wait_until(lambda: handshake(server, "a.example", authority.root()), "a certificate")
-    (kept,) = wait_until(lambda: list((tmp_path / "state").rglob("*.renewal")), "the authority is asked about renewal")
+    (kept,) = wait_until(lambda: list((tmp_path / "state").rglob("*.renewal")), "the server requests the renewal time")
     planned = json.loads(kept.read_text())
     # It will revoke it.
     pem = ssl.DER_cert_to_PEM_cert(first)
@@ -242,7 +242,7 @@ def test_a_certificate_is_renewed_when_the_authority_suggests(tmp_path, start, a
         lambda: (shown := handshake(again, "a.example", authority.root())) not in (None, first) and shown, "renewal", 25
     )
     # The result of the old certificate does not apply to the new one.
-    wait_until(lambda: json.loads(kept.read_text())["certificate"] != planned["certificate"], "it is asked anew")
+    wait_until(lambda: json.loads(kept.read_text())["certificate"] != planned["certificate"], "the renewal time is requested again")
     # The order names the certificate that it replaces.
     assert "has been marked as replaced" in (tmp_path / "pebble.log").read_text()
 

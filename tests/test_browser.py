@@ -158,9 +158,9 @@ def test_a_browser_uses_http2(serve, site, tmp_path):
     write(site / "a.css", "p { color: green }")
     write(
         site / "index.html",
-        '<!doctype html><link rel="stylesheet" href="a.css"><p id="said"><script>onload = () => {'
-        'const spoken = [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")];'
-        'said.textContent = spoken.map(entry => entry.name.split("/").pop() + "=" + entry.nextHopProtocol).join(" ")}</script>',
+        '<!doctype html><link rel="stylesheet" href="a.css"><p id="protocols"><script>onload = () => {'
+        'const entries = [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")];'
+        'protocols.textContent = entries.map(entry => entry.name.split("/").pop() + "=" + entry.nextHopProtocol).join(" ")}</script>',
     )
     for http2, wanted in (("true", "=h2 a.css=h2"), ("false", "=http/1.1 a.css=http/1.1")):
         server = serve(
@@ -171,4 +171,4 @@ def test_a_browser_uses_http2(serve, site, tmp_path):
             [CHROMIUM, *FLAGS, "--ignore-certificate-errors", f"--user-data-dir={tmp_path}/profile-{http2}", "--dump-dom", server.url + "/"],
             capture_output=True, text=True, timeout=120,
         )
-        assert re.search(f'<p id="said">{wanted}</p>', done.stdout), done.stdout
+        assert re.search(f'<p id="protocols">{wanted}</p>', done.stdout), done.stdout

@@ -176,7 +176,7 @@ def test_every_kind_of_response(cgi, site):
     assert (status, fields["etag"]) == (304, '"a"')
     _, fields, _ = server.get("/cgi-bin/fields")
     assert fields["x-a"] == "1, 2" and fields["server"] == "dunlin" and "GMT" in fields["date"]
-    wait_until(lambda: "local redirects" in server.log, "the loop is told")
+    wait_until(lambda: "local redirects" in server.log, "the worker is notified")
     none_left(server)
 
 
@@ -389,7 +389,7 @@ def test_a_body_that_trickles_is_not_waited_for_without_end(cgi):
             except TimeoutError:
                 pass
         else:
-            pytest.fail("the trickle was not refused")
+            pytest.fail("the slow upload was not rejected")
     none_left(server)
 
 
@@ -512,7 +512,7 @@ def test_a_client_that_disconnects_ends_the_script_and_its_children(cgi, tmp_pat
 def test_a_script_that_hangs_is_ended(cgi, settings, text, reason):
     server = cgi({"hang": text}, settings)
     assert server.get("/cgi-bin/hang")[0] == 504
-    wait_until(lambda: f"`{reason}`" in server.log, "the log says which limit")
+    wait_until(lambda: f"`{reason}`" in server.log, "the log names the limit")
     none_left(server)
 
 
@@ -544,7 +544,7 @@ def test_stderr_is_logged_line_by_line_and_bounded(cgi):
     lines = [line for line in server.log.splitlines() if "/two" in line]
     assert len(lines) == 2 and "stderr: first" in lines[0] and "se\\u{1b}cond" in lines[1]
     assert server.get("/cgi-bin/endless")[2] == b"hello"
-    wait_until(lambda: "were left out" in server.log, "the end is told")
+    wait_until(lambda: "were left out" in server.log, "the end is logged")
     assert server.log.count("complaint") < 10_000
 
 

@@ -120,7 +120,7 @@ def test_the_schema_and_the_book_have_every_key(tmp_path):
     assert len(keys) > 60
     tables = {"server", "listen", "site"}
     missing = [key for key in keys - tables if f"`{key}`" not in book]
-    assert not missing, f"the book does not tell of {missing}"
+    assert not missing, f"the book lacks {missing}"
     made = subprocess.check_output([ROOT / "docs" / "options.py"], text=True)
     assert made == book, "run docs/options.py > docs/src/configuration.md"
 

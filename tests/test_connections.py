@@ -36,7 +36,7 @@ def test_pipelined_responses_are_sent_in_order_and_in_one_write(serve, site, pag
             assert (status, body) == (200, b"file %d" % n)
         # Now cached: all responses are ready, so that they arrive together.
         connection.sendall(GET * 10)
-        wait_until(lambda: len(connection.recv(1 << 20, socket.MSG_PEEK)) > 10_000, "ten answers")
+        wait_until(lambda: len(connection.recv(1 << 20, socket.MSG_PEEK)) > 10_000, "ten responses")
         assert len(connection.recv(1 << 20)) > 10_000
 
 
@@ -126,7 +126,7 @@ def test_bodies_are_read_before_the_response_and_bounded(serve, page):
     server = serve(more=SINK)
     with server.connect() as connection:
         connection.sendall(b"POST /sink HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
-        wait_until(lambda: connection.recv(100, socket.MSG_PEEK), "the interim answer")
+        wait_until(lambda: connection.recv(100, socket.MSG_PEEK), "the interim response")
         assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
         connection.sendall(b"hello" + GET)
         status, _, body, rest = read_response(connection)
@@ -303,9 +303,9 @@ def test_without_descriptors_accepting_pauses_and_recovers(serve, page):
     first.sendall(HALF_BODY)
     assert read_response(first)[0] == 405
     crowd = [server.connect() for _ in range(100)]
-    wait_until(lambda: "accepting pauses" in server.log, "the pause to be said")
+    wait_until(lambda: "accepting pauses" in server.log, "the logged pause")
     first.sendall(b"x" + GET)
-    assert read_response(first)[0] == 200, "those who are connected are served"
+    assert read_response(first)[0] == 200, "open connections are served"
     for connection in crowd:
         connection.close()
     wait_until(lambda: server.get("/a")[0] == 200, "recovery")

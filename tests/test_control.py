@@ -203,7 +203,7 @@ def test_listeners_are_added_kept_and_closed(serve, site, tmp_path, admin):
 
     wait_until(is_closed, "the listener to close")
     kept.sendall(b"GET /a HTTP/1.0\r\n\r\n")
-    assert b"200 OK" in read_all(kept), "who has connected stays"
+    assert b"200 OK" in read_all(kept), "open connections are kept"
     kept.close()
     assert here.server.get("/a")[0] == 200
 
@@ -348,7 +348,7 @@ def test_limits_go_on_where_they_did_not_change(serve, site, tmp_path, admin):
     assert fetch() == 429 and fetch("/auth", wrong) == 429
     held.append(begin())
     found = wait_until(lambda: (now := throttle())["waiting"] == 2 and now, "two that wait")
-    assert found["running"] == 1, "who runs under the old configuration counts under the new one"
+    assert found["running"] == 1, "a request of the old configuration counts under the new one"
     go.touch()
     for connection in held:
         assert b"200 OK" in read_all(connection)
@@ -387,7 +387,7 @@ def test_another_process_takes_over_or_the_old_one_continues(serve, site, tmp_pa
             for _ in range(20):
                 assert here.server.get("/a")[0] == 200 and fetch(path, "/a")[0] == 200
             idle.sendall(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert read_response(idle)[1]["connection"] == "close", "it is told of the end"
+            assert read_response(idle)[1]["connection"] == "close", "the end is announced"
             data = begun
             while len(data) - data.index(b"\r\n\r\n") - 4 < 20_000_000:
                 data += connection.recv(1 << 20)

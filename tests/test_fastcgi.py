@@ -218,7 +218,7 @@ def test_requests_beyond_the_queue_are_rejected_and_the_log_names_the_busiest_sc
     wait_until(lambda: workers(server), "a worker")
     for thread in threads[1:]:
         thread.start()
-    wait_until(lambda: responses.count(503) == 2, "two are refused")
+    wait_until(lambda: responses.count(503) == 2, "two are rejected")
     gate.touch()
     for thread in threads:
         thread.join()
@@ -277,7 +277,7 @@ def test_killed_workers_are_replaced_and_every_response_is_correct_or_visibly_fa
         os.kill(next(iter(found)), signal.SIGKILL)
         time.sleep(0.05)
     before = len(right)
-    wait_until(lambda: len(right) > before + 3, "answers come again")
+    wait_until(lambda: len(right) > before + 3, "correct responses again")
     stop.set()
     for thread in threads:
         thread.join()
@@ -337,7 +337,7 @@ def test_the_stderr_of_a_worker_is_logged_and_bounded(fastcgi):
         "processes = 1",
     )
     assert server.get("/log.php")[2] == b"fine"
-    wait_until(lambda: "one line" in server.log, "the line is told")
+    wait_until(lambda: "one line" in server.log, "the line is logged")
     line = next(line for line in server.log.splitlines() if "one line" in line)
     assert "log.php" in line
     assert server.get("/flood.php")[2] == b"done"
@@ -378,7 +378,7 @@ def test_a_worker_that_dies_at_its_start_is_replaced_ever_more_slowly(serve, tmp
         f'queue_timeout = "1500ms", backoff = "100ms" }}'
     )
     assert server.get("/")[0] in (502, 503)
-    wait_until(lambda: "with exit status 3" in server.log and "stderr: dying" in server.log, "told")
+    wait_until(lambda: "with exit status 3" in server.log and "stderr: dying" in server.log, "the log line")
     # At 0, 100, 300, 700 and 1500 ms; not again and again.
     assert 2 <= len(count.read_text()) <= 6
 
@@ -406,7 +406,7 @@ def test_perls_library_serves_all_of_a_route(serve, tmp_path):
     data = b"POST /app/a/b?log HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 4\r\n\r\nbody"
     assert parse(server.exchange(data))[::2] == (200, b"1 /app /a/b body"), server.log
     assert server.get("/app/")[2] == b"2 /app / "
-    wait_until(lambda: "perl says 1" in server.log, "its STDERR is told")
+    wait_until(lambda: "perl says 1" in server.log, "its STDERR is logged")
 
 
 C = r"""
@@ -446,7 +446,7 @@ def test_cs_library_serves_and_its_failures_are_seen(serve, program_in_c):
     assert server.get("/?head")[0] == 502
     wait_until(lambda: "its header has more than" in server.log, "the reason")
     assert server.get("/?exit")[0] == 502
-    wait_until(lambda: server.get("/")[::2] == (200, b"1"), "its successor answers")
+    wait_until(lambda: server.get("/")[::2] == (200, b"1"), "its successor responds")
 
 
 @pytest.fixture
@@ -576,7 +576,7 @@ def test_records_however_cut_padded_and_mixed_are_read(serve, tmp_path):
     StubWorker(tmp_path / "a.sock", lambda _: single_bytes(parts))
     server = remote(serve, [f"unix:{tmp_path}/a.sock"])
     assert server.get("/")[::2] == (200, b"hello")
-    wait_until(lambda: "stderr: some error" in server.log, "its stderr is told")
+    wait_until(lambda: "stderr: some error" in server.log, "its stderr is logged")
 
 
 @pytest.mark.parametrize(

@@ -378,7 +378,7 @@ def test_rapid_reset_ends_the_connection(cgi, files, path):
             pass
         [(last, code, reason)] = goaways(client.read_rest()) or [(0, ENHANCE_YOUR_CALM, "reset")]
         assert code == ENHANCE_YOUR_CALM and "reset" in reason and last < 1000
-    wait_until(lambda: "rapid reset" in server.log, "the log tells")
+    wait_until(lambda: "rapid reset" in server.log, "the log line")
     none_left(server)
     assert server.get("/small")[0] == 200
 

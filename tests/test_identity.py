@@ -156,5 +156,5 @@ def test_a_failure_in_a_persistent_process_is_explained_too(serve, tmp_path, nam
     assert (b"broken &lt;here&gt;" in body) == shown
     assert bool(re.search(b"[0-9a-f]{32}", body)) == shown
     if "dunlin-failed" in response:
-        raise AssertionError("what the host tells the server has reached the client")
+        raise AssertionError("a report to the server has reached the client")
     server.logged("broken <here>")

@@ -148,7 +148,7 @@ def test_an_access_log_is_sent_again(serve, files, tmp_path):
     )
     o = outcome(server.url, "--replay", log, "--replay-speed", 10)
     assert o["requests"] == 3 and o["errors"] == 0 and 0.15 < o["duration_seconds"] < 1.5
-    assert 66_000 < o["bytes"] < 68_000, "one of the two large ones was asked for by HEAD"
+    assert 66_000 < o["bytes"] < 68_000, "one of the two large ones was requested by HEAD"
 
 
 def test_a_post_leaves_in_two_writes(serve, files):
@@ -215,7 +215,7 @@ def test_an_interrupted_run_reports_its_results(serve, files, tmp_path):
     process = subprocess.Popen(
         [DUNLIN, "load", f"{server.url}/1k.bin", "-d", "600s", "--quiet", "--json", "-"], stdout=subprocess.PIPE, text=True
     )
-    wait_until(lambda: log.exists() and log.stat().st_size, "requests are answered")
+    wait_until(lambda: log.exists() and log.stat().st_size, "requests are complete")
     process.send_signal(signal.SIGINT)
     o = json.loads(process.communicate(timeout=60)[0])
     assert process.returncode == 0 and o["requests"] > 0 and o["duration_seconds"] < 100

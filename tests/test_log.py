@@ -94,7 +94,7 @@ def test_a_full_disk_costs_lines_only(serve, site):
     server = serve(server='access_log = "/dev/full"')
     for _ in range(50):
         assert server.get("/a.txt")[0] == 200
-    wait_until(lambda: "No space left" in server.log, "the loss to be said")
+    wait_until(lambda: "No space left" in server.log, "the logged loss")
     assert server.stop() == 0
     assert server.log.count("No space left") == 1
 

@@ -90,10 +90,10 @@ def test_the_authority_of_an_absolute_target_chooses_the_site_of_a_local_redirec
 def test_redirects_log_and_forward_authentication_use_the_authority_of_the_target(serve, site, tmp_path):
     directory = tmp_path / "scripts"
     directory.mkdir()
-    asked = tmp_path / "asked"
-    script = directory / "ask"
+    requests = tmp_path / "requests"
+    script = directory / "check"
     script.write_text(
-        f'#!/bin/sh\necho "$HTTP_X_FORWARDED_HOST $HTTP_X_FORWARDED_URI $HTTP_X_ORIGINAL_URI" >> {asked}\n'
+        f'#!/bin/sh\necho "$HTTP_X_FORWARDED_HOST $HTTP_X_FORWARDED_URI $HTTP_X_ORIGINAL_URI" >> {requests}\n'
         "printf 'Content-Type: text/plain\\n\\n'\n"
     )
     script.chmod(0o755)
@@ -110,9 +110,9 @@ def test_redirects_log_and_forward_authentication_use_the_authority_of_the_targe
         redirect_https = true
         [[site.route]]
         path = "/closed.txt"
-        auth = {{ forward = "/ask/ask" }}
+        auth = {{ forward = "/auth/check" }}
         [[site.route]]
-        path = "/ask/*"
+        path = "/auth/*"
         internal = true
         script = {{ kind = "cgi", directory = "{directory}" }}
         """,
@@ -125,7 +125,7 @@ def test_redirects_log_and_forward_authentication_use_the_authority_of_the_targe
     assert fetch("/old")[1]["location"] == "https://a.test:81/new"
     assert fetch("/secure")[1]["location"] == "https://a.test/secure"
     assert fetch("/closed.txt?q")[0] == 200, server.log
-    assert asked.read_text().split() == ["a.test:81", "/closed.txt?q", "/closed.txt?q"]
+    assert requests.read_text().split() == ["a.test:81", "/closed.txt?q", "/closed.txt?q"]
     server.stop()
     assert {line.split()[0] for line in log.read_text().splitlines()} == {"a.test:81"}
 

@@ -197,7 +197,7 @@ def test_requests_are_reported_at_their_start_with_begins(serve, site, tmp_path)
     assert {event["connection"] for event in finished} == {event["connection"] for event in begun}
     lines = shown.lines()
     assert len(lines) == 4 and all(re.search(r"127\.0\.0\.1 +\.\.\.  +GET ", line) for line in lines[:2]), lines
-    assert [json.loads(line)["status"] for line in ends.lines()] == [200, 200], "only who asks is told"
+    assert [json.loads(line)["status"] for line in ends.lines()] == [200, 200], "only requested events are sent"
 
 
 @pytest.mark.parametrize("protocol", ["--http1.1", "--http2-prior-knowledge"])

@@ -58,7 +58,7 @@ def test_hidden_files(serve, site):
     server = serve(more='[[site.route]]\npath = "/.git/*"\nhidden = true\n')
     assert server.get("/.env")[0] == 404
     assert server.get("/%2eenv")[0] == 404
-    assert server.get("/.git/config")[2] == b"secret", "only where it is asked for"
+    assert server.get("/.git/config")[2] == b"secret", "only if requested"
     assert server.get("/.well-known/x")[2] == b"known"
 
 
@@ -75,7 +75,7 @@ def test_symlinks(serve, site, secret, tmp_path):
     assert server.get("/outdir/secret")[0] == 403
     assert server.get("/up")[0] == 403
     assert server.get("/loop")[0] == 403
-    assert server.get("/out")[2] == b"the secret", "where the route says so"
+    assert server.get("/out")[2] == b"the secret", "if the route allows it"
     assert server.get("/in")[0] == 403, "where the route forbids it"
     assert serve().get("/in")[2] == b"b"
 

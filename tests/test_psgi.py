@@ -108,7 +108,7 @@ def test_a_client_that_disconnects_ends_the_response(psgi, tmp_path):
     with server.connect() as connection:
         connection.sendall(f"GET /app/endless?{tmp_path}/left HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         connection.recv(1 << 16)
-    wait_until(lambda: (tmp_path / "left").exists(), "the application hears of it")
+    wait_until(lambda: (tmp_path / "left").exists(), "the application is notified")
     assert server.get("/app/")[2] == b"hello"
 
 

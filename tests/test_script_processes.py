@@ -159,7 +159,7 @@ class Talkative:
                 if kind != 5 or size:
                     continue
                 self.requests += 1
-                text = b"Content-Type: text/plain\r\n\r\nanswer %d" % self.requests
+                text = b"Content-Type: text/plain\r\n\r\nresponse %d" % self.requests
                 connection.sendall(record(6, text) + record(6) + end_request())
                 self.go.wait(15)
                 self.go.clear()
@@ -189,14 +189,14 @@ def test_an_idle_connection_is_not_used_after_something_arrived_on_it(serve, tmp
         route=f'script = {{ kind = "fastcgi", connect = ["unix:{tmp_path}/w.sock"], keep_alive = true, '
         f'first_byte_timeout = "5s" }}'
     )
-    assert server.get("/")[2] == b"answer 1"
+    assert server.get("/")[2] == b"response 1"
     worker.go.set()
     assert worker.sent.wait(15)
     for method in ("GET", "POST"):
         worker.sent.clear()
         number = worker.requests + 1
         status, _, body = server.get("/", method=method)
-        assert (status, body) == (200, b"answer %d" % number), server.log
+        assert (status, body) == (200, b"response %d" % number), server.log
         assert worker.accepted == number
         worker.go.set()
         assert worker.sent.wait(15)
@@ -210,7 +210,7 @@ def test_a_silent_idle_connection_is_used_again(serve, tmp_path):
     )
     for number in range(1, 6):
         worker.go.set()
-        assert server.get("/")[2] == b"answer %d" % number
+        assert server.get("/")[2] == b"response %d" % number
     assert worker.accepted == 1
 
 

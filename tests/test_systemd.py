@@ -54,7 +54,7 @@ def test_the_manager_is_notified_of_start_reload_and_stop(manager, tmp_path, sit
     write(site / "a", "x")
     process = manager.start(configuration(tmp_path, site, "127.0.0.1:0"))
     assert manager.next() == {"READY": "1"}
-    assert fetch(tmp_path / "admin.sock", "/config")[0] == 200, "it serves when it says so"
+    assert fetch(tmp_path / "admin.sock", "/config")[0] == 200, "it serves when it reports that it is ready"
     for reload in (lambda: process.send_signal(signal.SIGHUP), lambda: run("reload", "--admin", f"{tmp_path}/admin.sock")):
         before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         reload()
@@ -135,7 +135,7 @@ def test_the_manager_keeps_the_file_of_its_socket(manager, tmp_path, site):
         os.kill(pid, signal.SIGTERM)
         assert manager.next() == {"STOPPING": "1"}
         wait_until(lambda: not admin.exists(), "the end")
-        assert path.exists(), f"whoever comes now has the manager start a server: {stop}"
+        assert path.exists(), f"a new connection makes the manager start a server: {stop}"
         if stop == "in the first process":
             assert process.wait(20) == 0
         else:

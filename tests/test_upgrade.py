@@ -124,7 +124,7 @@ def test_the_watchdog_is_served_while_a_new_process_starts(upgradable, tmp_path,
 
 FAILURES = {
     "ends": ("#!/bin/sh\nexit 0\n", "the new process ended (exit status: 0)"),
-    "says why and ends": (
+    "prints a reason and ends": (
         "#!/bin/sh\necho first >&2; printf 'cannot \\033 start: no license\\n' >&2; exit 3\n",
         "the new process ended (exit status: 3); it wrote: first | cannot   start: no license",
     ),
@@ -133,9 +133,9 @@ FAILURES = {
     "is a part of a program": (None, None),
     "closes its socket": ("#!/bin/sh\nexec 0<&-\nexec sleep 300\n", "the new process closed its connection to this one and was killed"),
     "dies while it receives": (SPEAKS + "take()\nsys.exit('out of cheese')\n", "the new process ended (exit status: 1); it wrote: out of cheese"),
-    "says something else": (SPEAKS + "s.send(b'?')\ntime.sleep(300)\n", "the new process sent an unknown message"),
-    "says why it does not serve": (SPEAKS + "s.send(b'Fno disk')\ntime.sleep(300)\n", "this process keeps serving: no disk"),
-    "says that it serves and dies": (SPEAKS + "s.send(b'R')\n", "ended (exit status: 0)"),
+    "sends an unknown message": (SPEAKS + "s.send(b'?')\ntime.sleep(300)\n", "the new process sent an unknown message"),
+    "reports why it does not serve": (SPEAKS + "s.send(b'Fno disk')\ntime.sleep(300)\n", "this process keeps serving: no disk"),
+    "reports that it serves and dies": (SPEAKS + "s.send(b'R')\n", "ended (exit status: 0)"),
     "writes without end": ("#!/bin/sh\necho begin >&2\nexec yes no end >&2\n", "did not serve within 1 s (upgrade_timeout) and was killed; it wrote: "),
 }
 
@@ -171,7 +171,7 @@ def test_of_concurrent_upgrades_one_runs_and_the_others_are_rejected(upgradable,
     commands = [threading.Thread(target=lambda: results.append(here.upgrade())) for _ in range(4)]
     for command in commands:
         command.start()
-    wait_until(lambda: len(results) == 3, "the refusals")
+    wait_until(lambda: len(results) == 3, "the rejections")
     assert all(code == 1 and "another upgrade is under way" in error for code, _, error in results)
     assert pid_of(here.admin) == here.pid and here.server.get("/a")[0] == 200
     (tmp_path / "go").touch()

@@ -357,7 +357,7 @@ def test_a_traceback_is_the_one_of_python_itself(cgi):
     path = cgi.directory / "t.py"
     plain = subprocess.run([path], capture_output=True, text=True).stderr.splitlines()
     assert server.get("/cgi-bin/t.py")[0] == 502
-    wait_until(lambda: "stderr: ValueError" in server.log, "all of it is told")
+    wait_until(lambda: "stderr: ValueError" in server.log, "all of it is logged")
     reported = [line.partition("stderr: ")[2].rpartition(" script=")[0].rstrip()
             for line in server.log.splitlines() if "stderr: " in line]
     assert reported == [line.rstrip() for line in plain if line]
@@ -385,10 +385,10 @@ def test_perl_ends_as_it_does_otherwise(cgi):
     for _ in range(2):
         for name, status in (("die.pl", 255), ("exit.pl", 4), ("syntax.pl", 255)):
             assert server.get(f"/cgi-bin/{name}")[0] == 502
-            wait_until(lambda: f"exit status is {status}" in server.log, "it is told")
+            wait_until(lambda: f"exit status is {status}" in server.log, "it is logged")
         assert server.get("/cgi-bin/state.pl?a=b")[2].decode() == (
             f"0 0 1 {cgi.directory}/state.pl 2\ntaintedmore\n")
-    wait_until(lambda: server.log.count("a reason at") == 2, "both are told")
+    wait_until(lambda: server.log.count("a reason at") == 2, "both are logged")
     assert f"stderr: a reason at {cgi.directory}/die.pl line 2. script" in server.log
 
 
@@ -441,7 +441,7 @@ def test_modules_that_cannot_be_preloaded_are_reported(cgi):
                  'preload = ["missing_module"]')
     assert server.get("/cgi-bin/m.py")[2] == b"ok\n"
     assert server.get("/cgi-bin/m.pl")[2] == b"ok\n"
-    wait_until(lambda: server.log.count("preload: missing_module") == 2, "it is told")
+    wait_until(lambda: server.log.count("preload: missing_module") == 2, "it is logged")
 
 
 def test_a_module_beside_the_script_comes_before_the_standard_one(cgi):
@@ -553,7 +553,7 @@ def test_unsupported_programs_run_as_plain_cgi_and_are_reported_once(cgi):
     for name in ("static", "setuid"):
         for _ in range(3):
             assert server.get(f"/cgi-bin/{name}")[2] == b"ok\n"
-    wait_until(lambda: server.log.count("runs as plain CGI") == 2, "it is told")
+    wait_until(lambda: server.log.count("runs as plain CGI") == 2, "it is logged")
     assert "not dynamically linked" in server.log and "privileges of its own" in server.log
     assert not warm_hosts(server)
 

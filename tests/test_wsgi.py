@@ -311,7 +311,7 @@ def test_failures_are_logged_and_visible_to_the_client(wsgi):
     status, fields, _ = server.get("/app/split")
     assert status == 500 and "set-cookie" not in fields
     assert not read_until_cut(server, "/app/fails_late").endswith(b"0\r\n\r\n")
-    wait_until(lambda: "the application failed while it wrote" in server.log, "it is told")
+    wait_until(lambda: "the application failed while it wrote" in server.log, "it is logged")
     assert server.get("/app/")[2] == b"hello"
 
 
@@ -383,7 +383,7 @@ def test_a_client_that_disconnects_ends_the_response(wsgi, tmp_path, threads):
             f"GET /app/endless?{tmp_path}/left HTTP/1.1\r\nHost: x\r\n\r\n".encode()
         )
         assert connection.recv(100)
-    wait_until((tmp_path / "left").exists, "the application hears of it")
+    wait_until((tmp_path / "left").exists, "the application is notified")
     assert server.get("/app/")[2] == b"hello"
 
 
@@ -417,9 +417,9 @@ def test_killed_processes_are_replaced_and_every_response_is_correct_or_visibly_
         found = wait_until(lambda: workers(server), "a worker")
         os.kill(next(iter(found)), signal.SIGKILL)
         before = len(right) + len(failed)
-        wait_until(lambda: len(right) + len(failed) > before, "another answer")
+        wait_until(lambda: len(right) + len(failed) > before, "another response")
     before = len(right)
-    wait_until(lambda: len(right) > before + 2, "answers come again")
+    wait_until(lambda: len(right) > before + 2, "correct responses again")
     stop.set()
     for thread in threads:
         thread.join()

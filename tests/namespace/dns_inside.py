@@ -58,7 +58,7 @@ def test_names_of_clients_come_when_they_are_known(serve, site, tmp_path):
     resolver = Resolver("client.example")
     server = start(serve, site, dns(resolver, log))
     wait_until(lambda: server.get("/a.txt") and "client.example" in log.read_text(), "the name")
-    assert resolver.asked == 1, "a name is asked for once"
+    assert resolver.asked == 1, "a name is looked up once"
 
 
 def test_a_resolver_that_does_not_answer_costs_nothing(serve, site, tmp_path):
