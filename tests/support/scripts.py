@@ -1,6 +1,7 @@
 """Scripts that several tests use."""
 
 import hashlib
+import json
 import os
 
 from support.http import dechunk, post, read_all
@@ -34,6 +35,37 @@ def assert_an_upload_arrives(server, path, megabytes, chunked):
     body = os.urandom(1 << 20) * megabytes
     digest = hashlib.sha256(body).hexdigest().encode()
     assert post(server, path, body, chunked=chunked)[2] == digest
+
+
+def application_and_cgi_outputs(start, folder, encoding="utf-8"):
+    """Sends equal requests to an application, which `start` starts, and to a CGI program, which print what they get."""
+    directory = folder / "cgi-bin"
+    script(directory, "print", PRINT)
+    server = start(
+        'processes = 1, env = { APP = "blue" }',
+        more=f'[[site.route]]\npath = "/cgi/*"\n'
+        f'script = {{ kind = "cgi", directory = "{directory}", env = {{ APP = "blue" }} }}',
+    )
+    fields = ("Content-Type: text/x", "X-Two: 1", "X-Two: 2", "Cookie: a=b", "Proxy: http://evil/")
+    outputs = []
+    for prefix, charset in (("/app", encoding), ("/cgi/print", "utf-8")):
+        status, _, body = post(server, f"{prefix}/env/%C3%A4%20b?x=%41&y", b"a=1&b=2", *fields)
+        assert status == 200, server.log
+        outputs.append(json.loads(body.decode(charset)))
+        assert outputs[-1]["body"] == "a=1&b=2"
+    return outputs
+
+
+def assert_same_variables(application, cgi):
+    """Compares the variables of the two, except those of the program and of one request."""
+    for name in ("PATH", "LC_CTYPE", "SCRIPT_FILENAME"):
+        cgi.pop(name, None)
+    for name in ("SCRIPT_NAME", "REQUEST_URI", "REMOTE_PORT", *IDENTITY):
+        assert application.pop(name) != cgi.pop(name)
+    # Applications get bytes as ISO 8859-1 (PEP 3333).
+    for name in ("PATH_INFO", "PATH_TRANSLATED"):
+        cgi[name] = cgi[name].encode().decode("latin-1")
+    assert application == cgi
 
 
 def assert_events_arrive_as_they_are_sent(server, path, folder):
