@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from support.http import parse, read_all
-from support.processes import is_alive, none_left, warm_hosts, warm_socket
+from support.processes import is_alive, none_left, fork_servers, fork_server_socket
 from support.scripts import HELLO, IDENTITY, PRINT, script
 from support.server import DUNLIN
 from support.waiting import wait_until
@@ -122,7 +122,7 @@ def test_a_program_observes_the_same_as_with_plain_cgi(tmp_path, serve, name):
         for _ in range(3):
             assert fetch("warm", query) == plain
     assert plain["args"] == ["one", "two"]
-    assert len(warm_hosts(server)) == 1
+    assert len(fork_servers(server)) == 1
 
 
 ENVIRONMENTS = {
@@ -142,7 +142,7 @@ def test_a_fork_server_has_only_the_environment_of_the_route(cgi, given):
             seen = dict(line.split("=", 1) for line in server.get(f"/cgi-bin/{name}")[2].decode().splitlines())
             assert seen["APP"] == "blue" and seen.get("LD_BIND_NOW") == given
             assert "LD_PRELOAD" not in seen and not [key for key in seen if "WARM" in key], seen
-    assert len(warm_hosts(server)) == len(ENVIRONMENTS)
+    assert len(fork_servers(server)) == len(ENVIRONMENTS)
 
 
 @pytest.mark.parametrize("settings, number", [("", 0), ('env = { LD_BIND_NOW = "" }', 1)])
@@ -158,7 +158,7 @@ def test_a_program_that_references_missing_functions_runs(cgi, tmp_path, setting
     server = cgi(settings=settings)
     for _ in range(2):
         assert server.get("/cgi-bin/lacks")[2] == b"ok\n"
-    assert len(warm_hosts(server)) == number
+    assert len(fork_servers(server)) == number
 
 
 def test_nothing_of_one_request_is_there_in_the_next(cgi):
@@ -221,7 +221,7 @@ def test_rehearsals_of_a_fork_server_leave_no_trace(tmp_path, serve, method):
     assert all(plain["few"]) and not plain["modules"]
     for _ in range(3):
         assert fetch("warm") == plain
-    assert len(warm_hosts(server)) == 1
+    assert len(fork_servers(server)) == 1
 
 
 @pytest.fixture
@@ -241,7 +241,7 @@ def test_output_before_a_script_starts_is_part_of_every_response(beginning):
     server = beginning("import sys\nsys.stdout.write('Content-Type: a/b\\n\\nbegins ')\n", "print('ends')\n")
     for _ in range(3):
         assert server.get("/cgi-bin/s.py")[2] == b"begins ends\n"
-    assert len(warm_hosts(server)) == 1
+    assert len(fork_servers(server)) == 1
 
 
 def test_profilers_get_no_events_of_a_rehearsal(beginning):
@@ -398,7 +398,7 @@ def test_other_interpreters_are_stopped_before_they_begin(cgi):
     for _ in range(2):
         assert server.get("/cgi-bin/a?b")[2].decode() == f"{cgi.directory}/a 1 b"
         assert server.get("/cgi-bin/env?b+c")[2].decode() == f"{cgi.directory}/env b c"
-    assert set(warm_hosts(server)) == {"sh", "env"}
+    assert set(fork_servers(server)) == {"sh", "env"}
 
 
 @pytest.mark.parametrize("language", ["python", "perl", "c"])
@@ -419,7 +419,7 @@ def test_a_changed_program_is_used_by_the_next_request(cgi, language):
         write(number)
         for _ in range(3):
             assert server.get("/cgi-bin/x")[2] == b"%d\n" % number
-    wait_until(lambda: len(warm_hosts(server)) == 1, "the hosts of what is gone have ended")
+    wait_until(lambda: len(fork_servers(server)) == 1, "the hosts of what is gone have ended")
 
 
 def test_a_changed_preloaded_module_is_loaded_again(cgi, tmp_path):
@@ -464,7 +464,7 @@ def test_modules_that_look_around_when_they_are_loaded_see_the_request(cgi):
 def test_a_host_that_hangs_is_ended_and_costs_no_request(cgi):
     server = cgi({"k.py": "#!/usr/bin/python3\nprint('Content-Type: a/b\\n\\nok')\n"})
     assert server.get("/cgi-bin/k.py")[2] == b"ok\n"
-    [host] = warm_hosts(server).values()
+    [host] = fork_servers(server).values()
     os.kill(host, signal.SIGSTOP)
     with server.connect(30) as connection:
         connection.sendall(b"GET /cgi-bin/k.py HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -503,7 +503,7 @@ def test_a_host_that_is_killed_costs_no_request(cgi):
 
     def other_host():
         """A fork server whose socket is not one of `ended`: a process of one of those may still have that socket."""
-        found = ((pid, warm_socket(pid)) for pid in warm_hosts(server).values())
+        found = ((pid, fork_server_socket(pid)) for pid in fork_servers(server).values())
         return next(((pid, end) for pid, end in found if end and end not in ended), None)
 
     for number in range(3):
@@ -526,7 +526,7 @@ def test_a_hanging_script_does_not_block_the_fork_server(cgi):
     for _ in range(3):
         assert server.get("/cgi-bin/h.py?hang=1")[0] == 504
         assert server.get("/cgi-bin/h.py")[2] == b"ok\n"
-    assert len(warm_hosts(server)) == 1
+    assert len(fork_servers(server)) == 1
     none_left(server)
 
 
@@ -555,7 +555,7 @@ def test_unsupported_programs_run_as_plain_cgi_and_are_reported_once(cgi):
             assert server.get(f"/cgi-bin/{name}")[2] == b"ok\n"
     wait_until(lambda: server.log.count("runs as plain CGI") == 2, "it is logged")
     assert "not dynamically linked" in server.log and "privileges of its own" in server.log
-    assert not warm_hosts(server)
+    assert not fork_servers(server)
 
 
 def test_check_reports_programs_that_cannot_be_kept_warm(tmp_path):
@@ -602,7 +602,7 @@ def test_hosts_end_with_the_server(cgi):
     server = cgi({"a.py": "#!/usr/bin/python3\nprint('Content-Type: a/b\\n\\nok')\n", "b": HELLO})
     for name in ("a.py", "b"):
         assert server.get(f"/cgi-bin/{name}")[0] == 200
-    numbers = warm_hosts(server).values()
+    numbers = fork_servers(server).values()
     assert len(numbers) == 2
     server.stop(signal.SIGKILL)
     wait_until(lambda: not any(is_alive(pid) for pid in numbers), "they are gone")

@@ -8,10 +8,10 @@ from support.waiting import wait_until
 
 
 def children(server):
-    """Every child of the server with its state, but for the warm hosts."""
+    """Every child of the server with its state, except the fork servers."""
     found = family(server)
-    hosts = host_pids(found)
-    return {pid: fields[0] for pid, (_, fields) in found.items() if pid not in hosts}
+    excluded = fork_server_pids(found)
+    return {pid: fields[0] for pid, (_, fields) in found.items() if pid not in excluded}
 
 
 def workers(server):
@@ -24,27 +24,27 @@ def none_left(server):
     wait_until(lambda: not children(server), "every process is gone and none is a zombie")
 
 
-def warm_hosts(server):
+def fork_servers(server):
     """The fork servers of the server by the name of their program."""
     found = family(server)
-    return {found[pid][0]: pid for pid in host_pids(found)}
+    return {found[pid][0]: pid for pid in fork_server_pids(found)}
 
 
-def host_pids(family):
-    """Which processes are warm hosts.
+def fork_server_pids(family):
+    """The processes that are fork servers.
 
-    A host holds its socket to the server where no program has a descriptor. So does each process that it makes, until
-    that closes the socket; such a process is younger than its host."""
+    A fork server has its socket to the server at a descriptor that no program uses. So does each process that it creates,
+    until that closes the socket; such a process is younger than its fork server."""
     oldest = {}
     for pid, (_, fields) in family.items():
-        if fields[0] != "Z" and (socket := warm_socket(pid)):
+        if fields[0] != "Z" and (socket := fork_server_socket(pid)):
             age = (int(fields[19]), pid)
             oldest[socket] = min(oldest.get(socket, age), age)
     return {pid for _, pid in oldest.values()}
 
 
-def warm_socket(pid):
-    """The socket between a warm host and the server, where a process has it."""
+def fork_server_socket(pid):
+    """The socket between a fork server and the server, if a process has it."""
     try:
         target = os.readlink(f"/proc/{pid}/fd/100")
     except OSError:
