@@ -6,7 +6,8 @@
 //! by one timer of the kernel.
 //!
 //! # Connections
-//! [`address`] has the addresses of clients. [`connections`] is the table of one worker's connections with the deadline
+//! [`listener`] opens listening sockets and accepts connections. [`stream`] has the byte streams of connections: TCP,
+//! Unix sockets, and memory for tests. [`address`] has the addresses of clients. [`connections`] is the table of one worker's connections with the deadline
 //! of each; [`connection_limits`] has what workers share: the number of connections of each address, and which worker
 //! closes a connection to make room for a new one. [`proxy_protocol`] reads the header that a proxy sends first.
 //!
@@ -41,8 +42,9 @@
 //! ```
 //!
 //! # Tests
-//! The feature `testing` adds `clock::manual`, a clock that a test stops and advances, and pools that run work on the
-//! thread of the caller. It is not for servers: each reading of the time then checks whether the test has stopped it.
+//! The feature `testing` adds `clock::manual`, a clock that a test stops and advances, the streams of
+//! [`stream::memory`], and pools that run work on the thread of the caller. It is not for servers: each reading of the
+//! time then checks whether the test has stopped it.
 //!
 //! [`Clock`]: clock::Clock
 //! [`Clock::update`]: clock::Clock::update
@@ -58,8 +60,10 @@ pub mod clock;
 pub mod connection_limits;
 pub mod connections;
 pub mod deadlines;
+pub mod listener;
 pub mod log_limiter;
 pub mod proxy_protocol;
 pub mod spawn;
+pub mod stream;
 pub mod temp_files;
 pub mod timer;

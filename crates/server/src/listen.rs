@@ -1,7 +1,5 @@
 //! Accepting connections.
 
-mod socket;
-
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -9,12 +7,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dunlin_net::connection_limits::limiter::EVICTION_INTERVAL;
+pub(crate) use dunlin_net::connection_limits::limiter::{
+    ConnectionLimiter, ConnectionLimits, Permit,
+};
+use dunlin_net::listener::Listener;
+pub(crate) use dunlin_net::listener::{ListenSocket, bind, bind_unix, most_unsent, probe, tune};
+use dunlin_net::proxy_protocol::{self, Addresses};
+use dunlin_net::stream::Stream;
 use rustix::io::Errno;
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use self::socket::Listener;
-pub(crate) use self::socket::{ListenSocket, Stream, bind, bind_unix, most_unsent, probe, tune};
 use crate::clock;
 use crate::config::Listen;
 use crate::drive::http1::{Connection, Start};
@@ -23,11 +26,6 @@ use crate::telemetry::metrics::Handshake;
 use crate::tls;
 use crate::transport::{Ends, Peer, Transport};
 use crate::worker::{SharedState, Worker, WorkerContext};
-use dunlin_net::connection_limits::limiter::EVICTION_INTERVAL;
-pub(crate) use dunlin_net::connection_limits::limiter::{
-    ConnectionLimiter, ConnectionLimits, Permit,
-};
-use dunlin_net::proxy_protocol::{self, Addresses};
 
 /// A `[[listen]]` entry on one worker.
 #[derive(Debug)]
@@ -85,7 +83,7 @@ pub(crate) async fn accept(
         };
         match accepted {
             Ok((stream, peer)) => {
-                let descriptor = stream.as_raw_fd();
+                let descriptor = stream.descriptor();
                 if !admit(&worker, &handle, stream, peer).await {
                     break;
                 }
@@ -159,7 +157,7 @@ fn begin(
     if speech.tls || speech.proxy_protocol {
         tokio::task::spawn_local(accepted.prepare(Rc::clone(ctx), stream));
     } else {
-        accepted.drive(ctx, stream.into(), speech.start());
+        accepted.drive(ctx, Transport::Plain(stream), speech.start());
     }
 }
 
@@ -244,13 +242,12 @@ impl Accepted {
                 }
             }
         }
-        match stream {
-            Stream::Tcp(stream) if self.speech.tls => self.encrypt(ctx, stream).await,
-            stream => {
-                ctx.wake_ticker();
-                let start = self.speech.start();
-                self.drive(ctx, stream.into(), start);
-            }
+        if self.speech.tls {
+            self.encrypt(ctx, stream).await;
+        } else {
+            ctx.wake_ticker();
+            let start = self.speech.start();
+            self.drive(ctx, Transport::Plain(stream), start);
         }
     }
 
@@ -269,16 +266,11 @@ impl Accepted {
             let what = "the address is none of trusted_proxies";
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
         }
-        match stream {
-            Stream::Tcp(stream) => proxy_protocol::read(stream).await,
-            Stream::Unix(stream) => proxy_protocol::read(stream).await,
-            #[cfg(test)]
-            Stream::Memory(_) => Err(io::ErrorKind::Unsupported.into()),
-        }
+        proxy_protocol::read(stream).await
     }
 
     /// Does the TLS handshake and starts the protocol adapter.
-    async fn encrypt(mut self, ctx: &Rc<WorkerContext>, stream: TcpStream) {
+    async fn encrypt(mut self, ctx: &Rc<WorkerContext>, stream: Stream) {
         let SharedState { config, certificates, .. } = &*ctx.shared;
         let limit = Duration::from_millis(ctx.http1.head_timeout);
         let arrived = std::mem::take(&mut self.arrived);

@@ -1,83 +1,67 @@
-//! The byte stream of a connection: TCP, TLS over TCP, or a Unix socket. Protocol adapters read and write plain bytes.
-//! Tests have a stream in memory (`memory`).
-
-#[cfg(test)]
-pub(crate) mod memory;
+//! The byte stream of a connection, with or without TLS. Protocol adapters read and write plaintext.
 
 use std::io;
-use std::net::Shutdown;
-use std::os::fd::AsFd;
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
-
-use rustix::net::sockopt::{set_tcp_cork, set_tcp_quickack};
-use rustix::net::{RecvFlags, recv};
-use socket2::SockRef;
-use tokio::io::{AsyncRead, Interest, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
 
 pub(crate) use dunlin_net::address::{Ends, Peer, UNIX};
+use dunlin_net::stream::Stream;
 
 use crate::config::Config;
 use crate::tls::{Certificates, Policy, Session, Standing, TlsInfo};
 
 /// The byte stream of a connection.
 pub(crate) enum Transport {
-    Tcp(TcpStream),
+    /// Without encryption.
+    Plain(Stream),
     Tls(Box<Session>),
-    Unix(UnixStream),
-    #[cfg(test)]
-    Memory(memory::ServerEnd),
 }
 
-/// Bytes that one write encrypts at most: all that an adapter collects for one write.
-const STRETCH: usize = 192 * 1024;
+/// Maximum number of bytes that one write encrypts: as many as an adapter collects for one write.
+const MAX_ENCRYPTED: usize = 192 * 1024;
 
 impl Transport {
-    fn tcp(&self) -> Option<&TcpStream> {
+    /// The stream that carries plaintext or ciphertext.
+    #[inline]
+    fn stream(&self) -> &Stream {
         match self {
-            Self::Tcp(tcp) => Some(tcp),
-            Self::Tls(session) => Some(&session.tcp),
-            _ => None,
+            Self::Plain(stream) => stream,
+            Self::Tls(session) => session.stream(),
         }
     }
 
+    #[inline]
     fn session(&self) -> Option<&Session> {
         match self {
             Self::Tls(session) => Some(session),
-            _ => None,
+            Self::Plain(_) => None,
         }
     }
 
+    #[inline]
     pub(crate) fn is_encrypted(&self) -> bool {
         matches!(self, Self::Tls(_))
     }
 
-    /// Limits how many bytes the kernel accepts beyond what the client has room for.
+    /// See [`Stream::bound_unsent`].
     pub(crate) fn bound_unsent(&self, bytes: u32) {
-        if let Some(tcp) = self.tcp() {
-            // Without the option the response takes more wake-ups.
-            let _ = SockRef::from(tcp).set_tcp_notsent_lowat(bytes);
-        }
+        self.stream().bound_unsent(bytes);
     }
 
-    /// Bytes in the kernel that the client has not acknowledged; `None` when that is unknown.
+    /// See [`Stream::unacknowledged`].
     pub(crate) fn unacknowledged(&self) -> Option<u32> {
+        self.stream().unacknowledged()
+    }
+
+    /// Sets `TCP_CORK`: the kernel sends full segments only. Returns whether the option was set, which is never with TLS.
+    #[inline]
+    pub(crate) fn cork(&self, corked: bool) -> bool {
         match self {
-            #[cfg(test)]
-            Self::Memory(memory) => Some(memory.unacknowledged()),
-            _ => dunlin_sock_diag::unacknowledged(self.tcp()?.as_fd()).ok(),
+            Self::Plain(stream) => stream.cork(corked),
+            Self::Tls(_) => false,
         }
     }
 
-    /// Sets `TCP_CORK`: the kernel sends full segments only. Returns whether the option is set.
-    pub(crate) fn cork(&self, corked: bool) -> bool {
-        let Self::Tcp(tcp) = self else { return false };
-        set_tcp_cork(tcp, corked).is_ok()
-    }
-
-    /// Whether the received bytes may be a replay, because the TLS handshake has not ended.
+    /// Whether received bytes may be a replay, because the TLS handshake has not ended.
     #[inline]
     pub(crate) fn is_early(&self) -> bool {
         self.session().is_some_and(Session::is_early)
@@ -97,7 +81,7 @@ impl Transport {
     ) -> Standing {
         match self {
             Self::Tls(session) => session.renew_policy(config, certificates),
-            _ => Standing::Unchanged,
+            Self::Plain(_) => Standing::Unchanged,
         }
     }
 
@@ -106,19 +90,13 @@ impl Transport {
         self.session().map(Session::info)
     }
 
-    /// The addresses of both ends; `None` for a Unix socket.
+    /// See [`Stream::ends`].
     ///
     /// # Errors
     /// When the client has closed the connection.
+    #[inline]
     pub(crate) fn ends(&self) -> io::Result<Option<Ends>> {
-        match self {
-            #[cfg(test)]
-            Self::Memory(memory) => Ok(Some(memory.ends())),
-            _ => {
-                let Some(tcp) = self.tcp() else { return Ok(None) };
-                Ok(Some(Ends { remote: tcp.peer_addr()?, local: tcp.local_addr()? }))
-            }
-        }
+        self.stream().ends()
     }
 
     /// Reads received bytes; no bytes at the end of the stream.
@@ -126,62 +104,54 @@ impl Transport {
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
+        buffer: &mut tokio::io::ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self {
-            Self::Tcp(tcp) => poll_read_tcp(tcp, cx, buffer),
+            Self::Plain(stream) => stream.poll_read(cx, buffer),
             Self::Tls(session) => session.poll_read(cx, buffer),
-            Self::Unix(unix) => Pin::new(unix).poll_read(cx, buffer),
-            #[cfg(test)]
-            Self::Memory(memory) => memory.poll_read(cx, buffer),
         }
     }
 
-    /// Whether the runtime may have reported bytes that have not been read.
-    pub(crate) fn is_told_to_read(&self, cx: &mut Context<'_>) -> bool {
+    /// Whether there may be received bytes that have not been read.
+    #[inline]
+    pub(crate) fn may_be_readable(&self, cx: &mut Context<'_>) -> bool {
         match self {
-            Self::Tcp(tcp) => tcp.poll_read_ready(cx).is_ready(),
-            _ => true,
+            Self::Plain(stream) => stream.may_be_readable(cx),
+            Self::Tls(_) => true,
         }
     }
 
-    /// Writes some of `bytes` now.
+    /// Writes some of `bytes`.
     ///
     /// # Errors
     /// `WouldBlock` when there is no room.
+    #[inline]
     pub(crate) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Tcp(tcp) => tcp.try_write(bytes),
-            Self::Unix(unix) => unix.try_write(bytes),
+            Self::Plain(stream) => stream.try_write(bytes),
             Self::Tls(session) => {
                 if !session.make_room()? {
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
-                let bytes = &bytes[..bytes.len().min(STRETCH)];
-                // What the socket does not take now precedes the next write.
+                let bytes = &bytes[..bytes.len().min(MAX_ENCRYPTED)];
+                // Ciphertext that the socket does not take now precedes the next write.
                 session.write(&[io::IoSlice::new(bytes)])
             }
-            #[cfg(test)]
-            Self::Memory(memory) => memory.try_write(bytes),
         }
     }
 
-    /// Waits until the socket has room.
+    /// Waits until the stream has room.
+    #[inline]
     pub(crate) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Tcp(tcp) => tcp.poll_write_ready(cx),
-            Self::Tls(session) => session.tcp.poll_write_ready(cx),
-            Self::Unix(unix) => unix.poll_write_ready(cx),
-            #[cfg(test)]
-            Self::Memory(memory) => memory.poll_write_ready(cx),
-        }
+        self.stream().poll_write_ready(cx)
     }
 
     /// Waits until the socket has all written bytes.
+    #[inline]
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tls(session) => session.poll_flush(cx),
-            _ => Poll::Ready(Ok(())),
+            Self::Plain(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -205,90 +175,47 @@ impl Transport {
     }
 
     /// Whether the socket has all written bytes.
+    #[inline]
     pub(crate) fn is_flushed(&self) -> bool {
         self.session().is_none_or(Session::is_flushed)
     }
 
     /// Written bytes that the socket has not taken.
+    #[inline]
     pub(crate) fn unsent(&self) -> usize {
         self.session().map_or(0, Session::unsent)
     }
 
     /// Bytes of ciphertext that the socket has taken: progress that the count of plain bytes does not show.
+    #[inline]
     pub(crate) fn written(&self) -> u64 {
         self.session().map_or(0, Session::written)
     }
 
-    /// Makes the kernel acknowledge at once. A client that sends a message in parts may hold back the next part until the
-    /// previous one is acknowledged, which the kernel would delay by 40 ms.
+    /// See [`Stream::acknowledge`].
+    #[inline]
     pub(crate) fn acknowledge(&self) {
-        if let Some(tcp) = self.tcp() {
-            let _ = set_tcp_quickack(tcp, true);
-        }
+        self.stream().acknowledge();
     }
 
     /// Closes the sending side.
+    ///
+    /// # Errors
+    /// When the client has reset the connection.
     pub(crate) fn shut_down(&mut self) -> io::Result<()> {
         self.end();
-        match self {
-            Self::Tcp(tcp) => SockRef::from(&*tcp).shutdown(Shutdown::Write),
-            Self::Tls(session) => SockRef::from(&session.tcp).shutdown(Shutdown::Write),
-            Self::Unix(unix) => SockRef::from(&*unix).shutdown(Shutdown::Write),
-            #[cfg(test)]
-            Self::Memory(memory) => memory.shut_down(),
-        }
+        self.stream().shut_down()
     }
 
-    /// Makes closing the connection discard bytes in flight and reset it, so that the client sees that the response is
-    /// incomplete.
+    /// See [`Stream::break_off`].
     pub(crate) fn break_off(&self) {
-        let discard = Some(Duration::ZERO);
-        let _ = match self {
-            Self::Tcp(tcp) => SockRef::from(tcp).set_linger(discard),
-            Self::Tls(session) => SockRef::from(&session.tcp).set_linger(discard),
-            Self::Unix(unix) => SockRef::from(unix).set_linger(discard),
-            #[cfg(test)]
-            Self::Memory(memory) => memory.break_off(),
-        };
+        self.stream().break_off();
     }
 
     /// Ends the connection in order, after the last response: with TLS, sends `close_notify`.
     pub(crate) fn end(&mut self) {
         if let Self::Tls(session) = self {
             session.close();
-        }
-    }
-}
-
-/// [`AsyncRead`] for a TCP socket by a bare system call: the function of the C library also checks for thread cancellation.
-#[inline]
-pub(crate) fn poll_read_tcp(
-    tcp: &TcpStream,
-    cx: &mut Context<'_>,
-    buffer: &mut ReadBuf<'_>,
-) -> Poll<io::Result<()>> {
-    loop {
-        ready!(tcp.poll_read_ready(cx))?;
-        let room = buffer.initialize_unfilled();
-        let mut received = None;
-        let result = tcp.try_io(Interest::READABLE, || {
-            let (count, _) = recv(tcp, &mut *room, RecvFlags::empty())?;
-            received = Some(count);
-            // A short read has emptied the socket: the next read waits for an event.
-            match count > 0 && count < room.len() {
-                true => Err(io::ErrorKind::WouldBlock.into()),
-                false => Ok(()),
-            }
-        });
-        match (received, result) {
-            (Some(count), _) => {
-                buffer.advance(count);
-                return Poll::Ready(Ok(()));
-            }
-            (None, Err(error)) if error.kind() != io::ErrorKind::WouldBlock => {
-                return Poll::Ready(Err(error));
-            }
-            (None, _) => {}
         }
     }
 }

@@ -473,7 +473,7 @@ impl Connection {
     /// As [`Self::follow`] when a handler has answered, and the socket has taken all that it was given.
     fn follow_handler(&mut self, next: Next, cx: &mut Context<'_>) -> Step {
         let early_reads = self.early_reads;
-        let is_told = !matches!(next, Next::Receive) || self.stream.is_told_to_read(cx);
+        let is_told = !matches!(next, Next::Receive) || self.stream.may_be_readable(cx);
         let step = self.follow(next);
         // The worker has not been told of another request: it will be told of the changes before it first.
         if !is_told {

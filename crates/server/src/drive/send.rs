@@ -3,23 +3,18 @@
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::ops::Range;
-use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use dunlin_net::stream::{More, Stream};
 use rustix::io::Errno;
-use rustix::net::SendFlags;
-use tokio::io::Interest;
-use tokio::net::{TcpStream, UnixStream};
 
 use crate::blocking::Pool;
 use crate::exchange::{Body, Piece};
 use crate::fs::content::ContentFile;
 use crate::tls::Session;
 use crate::transport::Transport;
-#[cfg(test)]
-use crate::transport::memory::ServerEnd;
 
 /// What is left to send of one answer, or of several when only heads and small bodies are left.
 #[derive(Debug, Default)]
@@ -66,11 +61,8 @@ pub(super) fn send(
     sent: &mut u64,
 ) -> io::Result<Sent> {
     match stream {
-        Transport::Tcp(tcp) => send_plain(tcp, head, at, body, sent),
+        Transport::Plain(stream) => send_plain(stream, head, at, body, sent),
         Transport::Tls(session) => send_encrypted(session, head, at, body, sent),
-        Transport::Unix(unix) => send_plain(unix, head, at, body, sent),
-        #[cfg(test)]
-        Transport::Memory(memory) => send_plain(memory, head, at, body, sent),
     }
 }
 
@@ -80,10 +72,8 @@ pub(super) fn send(
 pub(super) fn send_at_once(stream: &Transport, bytes: &[u8], at: &mut usize) -> bool {
     if !bytes.is_empty() {
         *at = match stream {
-            Transport::Tcp(tcp) => tcp.write(bytes, More::No),
-            #[cfg(test)]
-            Transport::Memory(memory) => memory.try_write(bytes),
-            _ => return false,
+            Transport::Plain(stream) => stream.send(bytes, More::No),
+            Transport::Tls(_) => return false,
         }
         .unwrap_or(0);
     }
@@ -141,7 +131,7 @@ fn send_encrypted(
 }
 
 fn send_plain(
-    stream: &impl Plain,
+    stream: &Stream,
     head: &[u8],
     at: &mut usize,
     body: &mut Body,
@@ -151,11 +141,11 @@ fn send_plain(
         let rest = &head[*at..];
         let (taken, wanted) = match body.first_mut() {
             None if rest.is_empty() => return Ok(Sent::All),
-            None => (stream.write(rest, More::No), rest.len()),
+            None => (stream.send(rest, More::No), rest.len()),
             Some(Piece::Memory(bytes)) => {
                 let slices = [IoSlice::new(rest), IoSlice::new(bytes)];
                 let slices = if rest.is_empty() { &slices[1..] } else { &slices[..] };
-                (stream.write_vectored(slices), rest.len() + bytes.len())
+                (stream.send_vectored(slices), rest.len() + bytes.len())
             }
             Some(Piece::File(file, range)) if is_copied(file) => {
                 match send_copied(stream, rest, file, range)? {
@@ -179,7 +169,7 @@ fn send_plain(
                 }
             }
             Some(Piece::File(..)) if !rest.is_empty() => {
-                (stream.write(rest, More::Follows), rest.len())
+                (stream.send(rest, More::Follows), rest.len())
             }
             Some(Piece::File(file, range)) => {
                 let result = send_file(stream, file, range.start, range.end - range.start)?;
@@ -258,7 +248,7 @@ fn is_copied(file: &ContentFile) -> bool {
 
 /// Sends `head` and the next stretch of a file that can change.
 fn send_copied(
-    stream: &impl Plain,
+    stream: &Stream,
     head: &[u8],
     file: &ContentFile,
     range: &mut Range<u64>,
@@ -270,7 +260,7 @@ fn send_copied(
         };
         let slices = [IoSlice::new(head), IoSlice::new(copy)];
         let slices = if head.is_empty() { &slices[1..] } else { &slices[..] };
-        let taken = match stream.write_vectored(slices) {
+        let taken = match stream.send_vectored(slices) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
             taken => taken?,
         };
@@ -318,12 +308,7 @@ enum FileSent {
     Not(Sent),
 }
 
-fn send_file(
-    stream: &impl Plain,
-    file: &ContentFile,
-    start: u64,
-    length: u64,
-) -> io::Result<FileSent> {
+fn send_file(stream: &Stream, file: &ContentFile, start: u64, length: u64) -> io::Result<FileSent> {
     let mut wanted = length;
     if file.is_live() {
         wanted = length.min(LIVE_STRETCH);
@@ -386,89 +371,4 @@ fn read_range(file: &ContentFile, offset: u64, length: u64) {
             _ => return,
         }
     }
-}
-
-/// A stream that sends bytes unchanged.
-trait Plain {
-    fn write(&self, bytes: &[u8], more: More) -> io::Result<usize>;
-
-    fn write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
-
-    /// Sends up to `count` bytes of the file from `offset` on, and advances `offset`.
-    fn send_file(&self, file: &ContentFile, offset: &mut u64, count: usize) -> io::Result<usize>;
-
-    /// Records that the stream is full after a short write, so that the next attempt needs no system call to learn it.
-    fn clear_writable(&self);
-}
-
-/// Whether more bytes follow a write at once. The kernel holds the last segment back for them.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum More {
-    No,
-    Follows,
-}
-
-/// A socket of the kernel.
-trait Socket: AsFd {
-    /// Runs an operation that fails with `WouldBlock` when the socket has no room.
-    fn attempt<R>(&self, operation: impl FnOnce() -> io::Result<R>) -> io::Result<R>;
-}
-
-impl Socket for TcpStream {
-    #[inline]
-    fn attempt<R>(&self, operation: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
-        self.try_io(Interest::WRITABLE, operation)
-    }
-}
-
-impl Socket for UnixStream {
-    #[inline]
-    fn attempt<R>(&self, operation: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
-        self.try_io(Interest::WRITABLE, operation)
-    }
-}
-
-impl<S: Socket> Plain for S {
-    #[inline]
-    fn write(&self, bytes: &[u8], more: More) -> io::Result<usize> {
-        let flags = match more {
-            More::No => SendFlags::NOSIGNAL,
-            More::Follows => SendFlags::NOSIGNAL | SendFlags::MORE,
-        };
-        self.attempt(|| Ok(rustix::net::send(self.as_fd(), bytes, flags)?))
-    }
-
-    #[inline]
-    fn write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.attempt(|| Ok(rustix::io::writev(self.as_fd(), slices)?))
-    }
-
-    fn send_file(&self, file: &ContentFile, offset: &mut u64, count: usize) -> io::Result<usize> {
-        self.attempt(|| Ok(rustix::fs::sendfile(self.as_fd(), file, Some(offset), count)?))
-    }
-
-    fn clear_writable(&self) {
-        let _ = self.attempt(|| -> io::Result<()> { Err(io::ErrorKind::WouldBlock.into()) });
-    }
-}
-
-#[cfg(test)]
-impl Plain for ServerEnd {
-    fn write(&self, bytes: &[u8], _more: More) -> io::Result<usize> {
-        self.try_write(bytes)
-    }
-
-    fn write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.try_write_vectored(slices)
-    }
-
-    fn send_file(&self, file: &ContentFile, offset: &mut u64, count: usize) -> io::Result<usize> {
-        let mut buffer = vec![0; count];
-        let count = rustix::io::pread(file, &mut buffer, *offset)?;
-        let taken = self.try_write(&buffer[..count])?;
-        *offset += taken as u64;
-        Ok(taken)
-    }
-
-    fn clear_writable(&self) {}
 }

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
+use dunlin_net::stream::memory::{ClientEnd, Side};
+
 use super::message::{End, Message, Reply};
-use crate::transport::memory::{ClientEnd, Side};
 
 /// A connection, and the responses to the requests that were sent on it, in their order.
 pub(crate) struct Http1 {

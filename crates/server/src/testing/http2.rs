@@ -8,9 +8,9 @@ use dunlin_http::http2::frame::{
 };
 use dunlin_http::http2::hpack::{Decoder, Encoder, Indexing};
 use dunlin_http::http2::{ErrorCode, PREFACE};
+use dunlin_net::stream::memory::{ClientEnd, Side};
 
 use super::message::{End, Message, Reply};
-use crate::transport::memory::{ClientEnd, Side};
 
 /// A connection, and the responses to the requests that were sent on it, by their streams.
 pub(crate) struct Http2 {

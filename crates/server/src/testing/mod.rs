@@ -21,23 +21,23 @@ use std::sync::{Arc, Once};
 use std::task::Waker;
 use std::time::{Duration, SystemTime};
 
+use dunlin_net::stream::Stream;
+use dunlin_net::stream::memory::{self, ClientEnd};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, LocalOptions};
-
-use crate::blocking;
-use crate::clock::{TICK, manual};
-use crate::config::{Config, Overrides, StartupSettings};
-use crate::control::Commands;
-use crate::listen::{self, ListenerHandle, Stream};
-use crate::server::Generation;
-use crate::telemetry::{AccessLog, Format};
-use crate::transport::memory::{self, ClientEnd};
-use crate::transport::{Ends, Peer};
-use crate::worker::{SharedState, Worker};
 
 pub(crate) use self::http1::Http1;
 pub(crate) use self::http2::Http2;
 pub(crate) use self::message::{End, Message, Reply};
+use crate::blocking;
+use crate::clock::{TICK, manual};
+use crate::config::{Config, Overrides, StartupSettings};
+use crate::control::Commands;
+use crate::listen::{self, ListenerHandle};
+use crate::server::Generation;
+use crate::telemetry::{AccessLog, Format};
+use crate::transport::{Ends, Peer};
+use crate::worker::{SharedState, Worker};
 
 thread_local! {
     /// How often a task has run on this thread.

@@ -4,13 +4,13 @@ use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
+use dunlin_net::stream::Stream;
 use rustls::ServerConfig;
 use rustls::server::{AcceptedAlert, Acceptor, ClientHello, UnbufferedServerConnection};
 use tokio::io::ReadBuf;
-use tokio::net::TcpStream;
 
 use super::acme::ALPN;
-use super::session::read_some;
+use super::session::poll_read_some;
 use super::{Certificates, Policy, Session};
 use crate::config::Config;
 
@@ -27,13 +27,13 @@ Content-Length: 49\r\n\r\nThis port speaks TLS: the address is an https one\n";
 /// # Errors
 /// Why it failed; an alert was sent to the client if the socket had room for it.
 pub(crate) async fn handshake(
-    tcp: TcpStream,
+    stream: Stream,
     arrived: Vec<u8>,
     config: &Config,
     certificates: &Certificates,
     http2: bool,
 ) -> io::Result<Session> {
-    let (mut session, sends_early) = hello(tcp, arrived, config, certificates, http2).await?;
+    let (mut session, sends_early) = hello(stream, arrived, config, certificates, http2).await?;
     poll_fn(|cx| {
         // With early data, the response does not wait for the end of the handshake.
         while session.tls.is_handshaking() && !(sends_early && session.has_waiting()) {
@@ -50,7 +50,7 @@ pub(crate) async fn handshake(
 /// Reads the ClientHello and selects the certificate. The second value says whether application data may be sent before
 /// the end of the handshake.
 async fn hello(
-    tcp: TcpStream,
+    mut stream: Stream,
     mut arrived: Vec<u8>,
     config: &Config,
     certificates: &Certificates,
@@ -60,11 +60,11 @@ async fn hello(
     let mut first = arrived.len();
     loop {
         let count = match std::mem::take(&mut first) {
-            0 => read_more(&tcp, &mut arrived).await?,
+            0 => read_more(&mut stream, &mut arrived).await?,
             first => first,
         };
         if arrived[0].is_ascii_uppercase() {
-            let _ = tcp.try_write(PLAIN_HTTP_RESPONSE);
+            let _ = stream.try_write(PLAIN_HTTP_RESPONSE);
             return Err(io::Error::new(ErrorKind::InvalidData, "the client sent plain HTTP"));
         }
         if arrived.len() > MAX_HELLO {
@@ -82,38 +82,34 @@ async fn hello(
                 let found = choose(&hello, config, certificates, http2);
                 let Some((found, policy)) = found else {
                     // unrecognized_name, fatal (RFC 6066 §3).
-                    let _ = tcp.try_write(&[21, 3, 3, 0, 2, 2, 112]);
+                    let _ = stream.try_write(&[21, 3, 3, 0, 2, 2, 112]);
                     let what = "no site with a certificate has the requested server name";
                     return Err(io::Error::new(ErrorKind::InvalidData, what));
                 };
                 let sends_early = found.send_half_rtt_data;
                 let connection = UnbufferedServerConnection::new(found);
                 let connection = connection.map_err(io::Error::other)?;
-                let session = Session::new(tcp, connection, (name, policy), arrived)?;
+                let session = Session::new(stream, connection, (name, policy), arrived)?;
                 return Ok((session, sends_early));
             }
-            Err(rejected) => return Err(send_alert(&tcp, rejected)),
+            Err(rejected) => return Err(send_alert(&stream, rejected)),
         }
     }
 }
 
 /// Reads more of the ClientHello. Returns the number of bytes.
-async fn read_more(tcp: &TcpStream, arrived: &mut Vec<u8>) -> io::Result<usize> {
-    loop {
-        tcp.readable().await?;
-        match read_some(tcp, arrived) {
-            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            result => return result,
-        }
+async fn read_more(stream: &mut Stream, arrived: &mut Vec<u8>) -> io::Result<usize> {
+    match poll_fn(|cx| poll_read_some(stream, cx, arrived)).await? {
+        0 => Err(ErrorKind::UnexpectedEof.into()),
+        count => Ok(count),
     }
 }
 
 /// Sends an alert if the socket has room for it.
-fn send_alert(tcp: &TcpStream, (error, mut alert): (rustls::Error, AcceptedAlert)) -> io::Error {
+fn send_alert(stream: &Stream, (error, mut alert): (rustls::Error, AcceptedAlert)) -> io::Error {
     let mut text = Vec::new();
     let _ = alert.write_all(&mut text);
-    let _ = tcp.try_write(&text);
+    let _ = stream.try_write(&text);
     io::Error::new(ErrorKind::InvalidData, error)
 }
 

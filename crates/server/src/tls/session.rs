@@ -8,18 +8,17 @@ use std::io::{self, ErrorKind};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
+use dunlin_net::stream::Stream;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, UnbufferedStatus};
-use tokio::io::{Interest, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::io::ReadBuf;
 
 use super::Policy;
 use super::info::{ClientCertificate, TlsInfo};
-use crate::transport::poll_read_tcp;
 
 /// A TLS session. Its handshake may still be in progress.
 pub(crate) struct Session {
-    pub(crate) tcp: TcpStream,
+    stream: Stream,
     pub(super) tls: UnbufferedServerConnection,
     /// An incomplete record.
     pub(super) incomplete: Vec<u8>,
@@ -60,16 +59,16 @@ thread_local! {
 }
 
 impl Session {
-    /// `named`: the host that the client names, and the policy that `tls` enforces. `arrived`: what was read of the client's first message, and whatever came
-    /// with it.
+    /// A session whose handshake has not begun. The second element of the pair is the policy that `tls` enforces, the first
+    /// is the server name of the handshake. `arrived` is data that was read before: it begins with the ClientHello.
     pub(super) fn new(
-        tcp: TcpStream,
+        stream: Stream,
         tls: UnbufferedServerConnection,
         (name, policy): (Box<str>, Policy),
         mut arrived: Vec<u8>,
     ) -> io::Result<Self> {
         let mut session = Self {
-            tcp,
+            stream,
             tls,
             incomplete: Vec::new(),
             waiting: Vec::new(),
@@ -89,7 +88,13 @@ impl Session {
         Ok(session)
     }
 
-    /// Reads plaintext; nothing at the end of the stream.
+    /// The stream that carries the ciphertext.
+    #[inline]
+    pub(crate) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Reads plaintext; no bytes at the end of the stream.
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -129,7 +134,7 @@ impl Session {
         ARRIVING.with_borrow_mut(|arriving| {
             let kept = self.incomplete.len();
             let mut read = ReadBuf::new(&mut arriving[kept..kept + READ]);
-            if poll_read_tcp(&self.tcp, cx, &mut read)?.is_pending() {
+            if self.stream.poll_read(cx, &mut read)?.is_pending() {
                 // A full send buffer must not prevent reading.
                 return match self.poll_flush(cx) {
                     Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
@@ -236,7 +241,7 @@ impl Session {
 
     /// Sends `ciphertext` and buffers what the socket does not take. Returns true when all was sent.
     pub(super) fn push(&mut self, ciphertext: &[u8]) -> io::Result<bool> {
-        let sent = match self.tcp.try_write(ciphertext) {
+        let sent = match self.stream.try_write(ciphertext) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
             sent => sent?,
         };
@@ -245,8 +250,7 @@ impl Session {
         if self.is_blocked {
             self.unsent.extend_from_slice(&ciphertext[sent..]);
             // Clears readiness, so that the next attempt waits for the socket.
-            let full = || -> io::Result<()> { Err(ErrorKind::WouldBlock.into()) };
-            let _ = self.tcp.try_io(Interest::WRITABLE, full);
+            self.stream.clear_writable();
         }
         Ok(!self.is_blocked)
     }
@@ -254,7 +258,7 @@ impl Session {
     /// Waits until all ciphertext was sent.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.flush()? {
-            ready!(self.tcp.poll_write_ready(cx))?;
+            ready!(self.stream.poll_write_ready(cx))?;
         }
         Poll::Ready(Ok(()))
     }
@@ -344,10 +348,15 @@ fn encode<Data>(
 }
 
 /// Appends received data to `arrived`. Returns the number of bytes.
-pub(super) fn read_some(tcp: &TcpStream, arrived: &mut Vec<u8>) -> io::Result<usize> {
+pub(super) fn poll_read_some(
+    stream: &mut Stream,
+    cx: &mut Context<'_>,
+    arrived: &mut Vec<u8>,
+) -> Poll<io::Result<usize>> {
     ARRIVING.with_borrow_mut(|arriving| {
-        let count = tcp.try_read(&mut arriving[..READ])?;
-        arrived.extend_from_slice(&arriving[..count]);
-        Ok(count)
+        let mut read = ReadBuf::new(&mut arriving[..READ]);
+        ready!(stream.poll_read(cx, &mut read))?;
+        arrived.extend_from_slice(read.filled());
+        Poll::Ready(Ok(read.filled().len()))
     })
 }

@@ -80,7 +80,7 @@ fn responses_are_alike_when_each_read_and_write_has_few_bytes() {
         let expected = expected(server).await;
         for (read, written, capacity) in [(1, 1, 1), (1, 7, 3), (3, 1, 100), (usize::MAX, 5, 5)] {
             let mut client = Http1::new(server.connect());
-            client.end.set_most(read, written);
+            client.end.set_max(read, written);
             client.end.set_capacity(capacity);
             let bytes = all_bytes(&mut client);
             client.end.send(&bytes);

@@ -83,7 +83,7 @@ fn responses_are_alike_when_each_read_and_write_has_few_bytes() {
     run("", FILES, async |server| {
         for (read, written, capacity) in [(1, 1, 1), (1, 7, 3), (3, 1, 100), (usize::MAX, 5, 5)] {
             let mut client = Http2::new(server.connect(), WINDOW);
-            client.end.set_most(read, written);
+            client.end.set_max(read, written);
             client.end.set_capacity(capacity);
             for message in requests() {
                 client.send(&message);

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
+use dunlin_net::stream::memory::ClientEnd;
+
 use crate::testing::handler::{Kind, Plan, content};
 use crate::testing::random::Random;
 use crate::testing::{End, Http1, Http2, Message, Record, Reply};
-use crate::transport::memory::ClientEnd;
 
 /// The files that are requested, beside one that does not exist.
 pub(super) fn files() -> [(&'static str, Vec<u8>); 3] {

@@ -245,7 +245,7 @@ impl<'a> World<'a> {
                 "changes its buffer"
             }
             _ => {
-                client.end().set_most(1 + random.size(10_000), 1 + random.size(10_000));
+                client.end().set_max(1 + random.size(10_000), 1 + random.size(10_000));
                 "changes how much a call moves"
             }
         };
@@ -312,7 +312,7 @@ impl<'a> World<'a> {
         self.stop().await;
         for client in &mut self.clients {
             client.end().set_capacity(1 << 20);
-            client.end().set_most(usize::MAX, usize::MAX);
+            client.end().set_max(usize::MAX, usize::MAX);
             client.open_windows();
         }
         for _ in 0..40 {

@@ -1,8 +1,8 @@
-//! Listening sockets: opening them, their options, and accepting from them on a worker.
+//! Listening sockets: opening them, their options, and accepting connections on a worker.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -10,13 +10,14 @@ use std::path::Path;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::TcpStream;
 
-use crate::transport::{Peer, Transport};
+use crate::address::Peer;
+use crate::stream::Stream;
 
 /// Opens a listening socket. Workers each have one for the same address; the kernel distributes connections among them.
 ///
 /// # Errors
 /// When the kernel rejects the address: it is in use, not of this machine, or not permitted.
-pub(crate) fn bind(address: SocketAddr, backlog: i32) -> io::Result<TcpListener> {
+pub fn bind(address: SocketAddr, backlog: i32) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
@@ -34,13 +35,14 @@ pub(crate) fn bind(address: SocketAddr, backlog: i32) -> io::Result<TcpListener>
 /// even when the client reads 4 KB/s: thousands of slow readers then use all socket memory. The value is below one pipe
 /// buffer (64 KB), so that `sendfile` stops after its first.
 const MOST_UNSENT: u32 = 48 * 1024;
-/// The same for a large response while at most [`FEW`] connections are open: the kernel sends what it has as soon as the
-/// client takes something, without a wake-up of the worker.
+/// The same for a large response while at most [`FEW`] connections are open: the kernel sends more as soon as the client
+/// has room, without a wake-up of the worker.
 const FEW_UNSENT: u32 = 1024 * 1024;
 const FEW: usize = 256;
 
-/// Unsent bytes of a large response that the kernel accepts while that many connections are open.
-pub(crate) fn most_unsent(open: usize) -> u32 {
+/// The number of unsent bytes of a large response that the kernel accepts while `open` connections are open.
+#[inline]
+pub fn most_unsent(open: usize) -> u32 {
     if open <= FEW { FEW_UNSENT } else { MOST_UNSENT }
 }
 
@@ -48,7 +50,7 @@ pub(crate) fn most_unsent(open: usize) -> u32 {
 ///
 /// # Errors
 /// When the kernel rejects an option.
-pub(crate) fn tune(listener: SockRef<'_>) -> io::Result<()> {
+pub fn tune(listener: SockRef<'_>) -> io::Result<()> {
     listener.set_tcp_nodelay(true)?;
     listener.set_tcp_notsent_lowat(MOST_UNSENT)
 }
@@ -58,7 +60,7 @@ pub(crate) fn tune(listener: SockRef<'_>) -> io::Result<()> {
 ///
 /// # Errors
 /// As [`bind`].
-pub(crate) fn probe(address: SocketAddr) -> io::Result<()> {
+pub fn probe(address: SocketAddr) -> io::Result<()> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
@@ -71,7 +73,7 @@ pub(crate) fn probe(address: SocketAddr) -> io::Result<()> {
 ///
 /// # Errors
 /// `AddrInUse` when a server listens there or the file is no socket; otherwise the error of the system call.
-pub(crate) fn bind_unix(path: &Path, mode: u32, backlog: i32) -> io::Result<UnixListener> {
+pub fn bind_unix(path: &Path, mode: u32, backlog: i32) -> io::Result<UnixListener> {
     match UnixStream::connect(path) {
         Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -98,8 +100,10 @@ pub(crate) fn bind_unix(path: &Path, mode: u32, backlog: i32) -> io::Result<Unix
 
 /// A listening socket.
 #[derive(Debug)]
-pub(crate) enum ListenSocket {
+pub enum ListenSocket {
+    /// A TCP socket.
     Tcp(TcpListener),
+    /// A Unix socket.
     Unix(UnixListener),
 }
 
@@ -113,7 +117,11 @@ impl AsFd for ListenSocket {
 }
 
 impl ListenSocket {
-    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+    /// Duplicates the descriptor.
+    ///
+    /// # Errors
+    /// When there is no descriptor left.
+    pub fn try_clone(&self) -> io::Result<Self> {
         Ok(match self {
             Self::Tcp(socket) => Self::Tcp(socket.try_clone()?),
             Self::Unix(socket) => Self::Unix(socket.try_clone()?),
@@ -121,40 +129,13 @@ impl ListenSocket {
     }
 }
 
-impl From<Stream> for Transport {
-    fn from(stream: Stream) -> Self {
-        match stream {
-            Stream::Tcp(stream) => Self::Tcp(stream),
-            Stream::Unix(stream) => Self::Unix(stream),
-            #[cfg(test)]
-            Stream::Memory(stream) => Self::Memory(stream),
-        }
-    }
-}
-
 /// A listening socket that is registered with the worker's runtime.
-pub(super) enum Listener {
+#[derive(Debug)]
+pub enum Listener {
+    /// A TCP socket.
     Tcp(tokio::net::TcpListener),
+    /// A Unix socket.
     Unix(tokio::net::UnixListener),
-}
-
-/// An accepted connection.
-pub(crate) enum Stream {
-    Tcp(TcpStream),
-    Unix(tokio::net::UnixStream),
-    #[cfg(test)]
-    Memory(crate::transport::memory::ServerEnd),
-}
-
-impl AsRawFd for Stream {
-    fn as_raw_fd(&self) -> RawFd {
-        match self {
-            Self::Tcp(stream) => stream.as_raw_fd(),
-            Self::Unix(stream) => stream.as_raw_fd(),
-            #[cfg(test)]
-            Self::Memory(_) => -1,
-        }
-    }
 }
 
 impl AsFd for Listener {
@@ -167,14 +148,23 @@ impl AsFd for Listener {
 }
 
 impl Listener {
-    pub(super) fn new(socket: ListenSocket) -> io::Result<Self> {
+    /// Registers a socket.
+    ///
+    /// # Errors
+    /// When the runtime cannot register it.
+    pub fn new(socket: ListenSocket) -> io::Result<Self> {
         Ok(match socket {
             ListenSocket::Tcp(socket) => Self::Tcp(tokio::net::TcpListener::from_std(socket)?),
             ListenSocket::Unix(socket) => Self::Unix(tokio::net::UnixListener::from_std(socket)?),
         })
     }
 
-    pub(super) async fn accept(&self) -> io::Result<(Stream, Peer)> {
+    /// Accepts a connection.
+    ///
+    /// # Errors
+    /// Those of accept(2): of this connection, or a lack of descriptors or memory.
+    #[inline]
+    pub async fn accept(&self) -> io::Result<(Stream, Peer)> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
@@ -187,8 +177,11 @@ impl Listener {
         }
     }
 
-    /// The connections in the backlog: closing the socket would reset them.
-    pub(super) fn into_waiting(self) -> io::Result<Vec<(Stream, Peer)>> {
+    /// Stops listening and returns the connections in the backlog, which closing the socket would reset.
+    ///
+    /// # Errors
+    /// When an accepted connection cannot be registered.
+    pub fn into_waiting(self) -> io::Result<Vec<(Stream, Peer)>> {
         let mut waiting = Vec::new();
         match self {
             Self::Tcp(listener) => {

@@ -1,25 +1,25 @@
-//! A connection in memory. The test holds the client's end and decides about each byte: how many the server may read and
-//! write in one call, when the client's buffer is full, and when the stream ends or is reset.
+//! The two ends of a stream in memory.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use tokio::io::ReadBuf;
 
-use super::Ends;
+use crate::address::Ends;
 
-/// A connection whose client has that address. `capacity`: bytes that the server can send before the client takes some.
-pub(crate) fn pair(ends: Ends, capacity: usize) -> (ServerEnd, ClientEnd) {
+/// A connection between the addresses `ends`. `capacity` is the size of the client's receive buffer in bytes.
+pub fn pair(ends: Ends, capacity: usize) -> (ServerEnd, ClientEnd) {
     let state = Rc::new(RefCell::new(State {
         ends,
         to_server: VecDeque::new(),
         to_client: VecDeque::new(),
         capacity,
-        most_read: usize::MAX,
-        most_written: usize::MAX,
+        max_read: usize::MAX,
+        max_written: usize::MAX,
         client: Side::Open,
         server: Side::Open,
         is_broken_off: false,
@@ -32,11 +32,11 @@ pub(crate) fn pair(ends: Ends, capacity: usize) -> (ServerEnd, ClientEnd) {
 
 /// The end that the server reads from and writes to.
 #[derive(Debug)]
-pub(crate) struct ServerEnd(Rc<RefCell<State>>);
+pub struct ServerEnd(Rc<RefCell<State>>);
 
 /// The end that the test holds.
 #[derive(Debug)]
-pub(crate) struct ClientEnd(Rc<RefCell<State>>);
+pub struct ClientEnd(Rc<RefCell<State>>);
 
 #[derive(Debug)]
 struct State {
@@ -44,9 +44,9 @@ struct State {
     to_server: VecDeque<u8>,
     to_client: VecDeque<u8>,
     capacity: usize,
-    /// Bytes of one call.
-    most_read: usize,
-    most_written: usize,
+    /// Bytes of one call, as the next.
+    max_read: usize,
+    max_written: usize,
     client: Side,
     server: Side,
     /// Closing resets the connection.
@@ -57,9 +57,10 @@ struct State {
     writer: Option<Waker>,
 }
 
-/// What one side does with the stream that it sends.
+/// The state of the stream that one side sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
+pub enum Side {
+    /// More bytes may follow.
     Open,
     /// It has sent the end of the stream.
     Ended,
@@ -88,15 +89,15 @@ impl State {
 }
 
 impl ServerEnd {
-    pub(super) fn ends(&self) -> Ends {
+    pub(crate) fn ends(&self) -> Ends {
         self.0.borrow().ends
     }
 
-    pub(super) fn unacknowledged(&self) -> u32 {
+    pub(crate) fn unacknowledged(&self) -> u32 {
         self.0.borrow().to_client.len() as u32
     }
 
-    pub(super) fn poll_read(
+    pub(crate) fn poll_read(
         &self,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
@@ -105,7 +106,7 @@ impl ServerEnd {
         if state.client == Side::Reset {
             return Poll::Ready(Err(ErrorKind::ConnectionReset.into()));
         }
-        let count = state.to_server.len().min(buffer.remaining()).min(state.most_read);
+        let count = state.to_server.len().min(buffer.remaining()).min(state.max_read);
         if count == 0 && state.client == Side::Open {
             state.reader = Some(cx.waker().clone());
             return Poll::Pending;
@@ -124,20 +125,33 @@ impl ServerEnd {
         if state.client == Side::Reset || state.server != Side::Open {
             return Err(ErrorKind::BrokenPipe.into());
         }
-        let mut room = state.room().min(state.most_written);
+        let mut room = state.room().min(state.max_written);
         if room == 0 {
             return Err(ErrorKind::WouldBlock.into());
         }
         let before = state.to_client.len();
         for slice in slices {
-            let taken = &slice[..slice.len().min(room)];
-            state.to_client.extend(taken);
-            room -= taken.len();
+            let written = &slice[..slice.len().min(room)];
+            state.to_client.extend(written);
+            room -= written.len();
         }
         Ok(state.to_client.len() - before)
     }
 
-    pub(super) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn send_file(
+        &self,
+        file: BorrowedFd<'_>,
+        offset: &mut u64,
+        count: usize,
+    ) -> io::Result<usize> {
+        let mut buffer = vec![0; count];
+        let count = rustix::io::pread(file, &mut buffer, *offset)?;
+        let written = self.try_write(&buffer[..count])?;
+        *offset += written as u64;
+        Ok(written)
+    }
+
+    pub(crate) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut state = self.0.borrow_mut();
         if state.room() > 0 || state.client == Side::Reset {
             return Poll::Ready(Ok(()));
@@ -146,7 +160,7 @@ impl ServerEnd {
         Poll::Pending
     }
 
-    pub(super) fn shut_down(&self) -> io::Result<()> {
+    pub(crate) fn shut_down(&self) -> io::Result<()> {
         let mut state = self.0.borrow_mut();
         if state.client == Side::Reset {
             return Err(ErrorKind::NotConnected.into());
@@ -155,15 +169,15 @@ impl ServerEnd {
         Ok(())
     }
 
-    pub(super) fn break_off(&self) -> io::Result<()> {
+    pub(crate) fn break_off(&self) -> io::Result<()> {
         self.0.borrow_mut().is_broken_off = true;
         Ok(())
     }
 }
 
 impl Drop for ServerEnd {
-    /// Closes the socket as the kernel does: with bytes unread, or when it was asked to discard, the connection is reset,
-    /// and what the client has not read is lost.
+    /// Closes the socket as the kernel does: with unread bytes, or after `break_off`, the connection is reset, and bytes
+    /// that the client has not read are lost.
     fn drop(&mut self) {
         let mut state = self.0.borrow_mut();
         state.is_dropped = true;
@@ -183,8 +197,11 @@ impl Drop for ClientEnd {
 }
 
 impl ClientEnd {
-    /// Sends bytes. The server's socket takes all of them. Sending to a closed socket resets the connection.
-    pub(crate) fn send(&self, bytes: &[u8]) {
+    /// Sends bytes; the server's receive buffer is unlimited. Sending to a closed socket resets the connection.
+    ///
+    /// # Panics
+    /// When the client has ended its stream.
+    pub fn send(&self, bytes: &[u8]) {
         let mut state = self.0.borrow_mut();
         if state.is_dropped {
             if state.server == Side::Ended {
@@ -198,13 +215,13 @@ impl ClientEnd {
         state.wake_reader();
     }
 
-    /// Takes back what was sent and the server has not read.
-    pub(crate) fn take_back(&self) -> Vec<u8> {
+    /// Removes and returns the bytes that the server has not read.
+    pub fn take_back(&self) -> Vec<u8> {
         self.0.borrow_mut().to_server.drain(..).collect()
     }
 
-    /// Sends the end of the stream, and goes on receiving.
-    pub(crate) fn end(&self) {
+    /// Sends the end of the stream. The client can still receive.
+    pub fn end(&self) {
         let mut state = self.0.borrow_mut();
         if state.client == Side::Open {
             state.client = Side::Ended;
@@ -213,7 +230,7 @@ impl ClientEnd {
     }
 
     /// Resets the connection.
-    pub(crate) fn reset(&self) {
+    pub fn reset(&self) {
         let mut state = self.0.borrow_mut();
         state.client = Side::Reset;
         state.to_server.clear();
@@ -222,35 +239,35 @@ impl ClientEnd {
         state.wake_writer();
     }
 
-    /// Takes up to `most` bytes that the server has sent.
-    pub(crate) fn take(&self, most: usize) -> Vec<u8> {
+    /// Receives up to `max` bytes.
+    pub fn take(&self, max: usize) -> Vec<u8> {
         let mut state = self.0.borrow_mut();
-        let count = state.to_client.len().min(most);
+        let count = state.to_client.len().min(max);
         let bytes = state.to_client.drain(..count).collect();
         state.wake_writer();
         bytes
     }
 
-    /// Bytes that the client can take now.
-    pub(crate) fn waiting(&self) -> usize {
+    /// The number of bytes that the client can receive now.
+    pub fn waiting(&self) -> usize {
         self.0.borrow().to_client.len()
     }
 
-    /// Changes how many bytes the server can send before the client takes some.
-    pub(crate) fn set_capacity(&self, capacity: usize) {
+    /// Changes the size of the client's receive buffer.
+    pub fn set_capacity(&self, capacity: usize) {
         let mut state = self.0.borrow_mut();
         state.capacity = capacity;
         state.wake_writer();
     }
 
-    /// Limits the bytes of each read and each write of the server.
-    pub(crate) fn set_most(&self, read: usize, written: usize) {
+    /// Limits the number of bytes of each read and each write of the server.
+    pub fn set_max(&self, read: usize, written: usize) {
         let mut state = self.0.borrow_mut();
-        (state.most_read, state.most_written) = (read.max(1), written.max(1));
+        (state.max_read, state.max_written) = (read.max(1), written.max(1));
     }
 
-    /// What the server does with the stream that it sends. An end is seen once all bytes are taken.
-    pub(crate) fn server(&self) -> Side {
+    /// The state of the stream that the server sends. Its end is visible once the client has received all bytes.
+    pub fn server(&self) -> Side {
         let state = self.0.borrow();
         match state.server {
             Side::Ended if !state.to_client.is_empty() => Side::Open,
@@ -259,7 +276,7 @@ impl ClientEnd {
     }
 
     /// Whether the server has closed its end.
-    pub(crate) fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.0.borrow().is_dropped
     }
 }
