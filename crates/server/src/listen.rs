@@ -222,8 +222,8 @@ impl Accepted {
     async fn make_ready(mut self, ctx: &Rc<WorkerContext>, mut stream: Stream) {
         let limit = Duration::from_millis(ctx.http1.head_timeout);
         if self.speech.proxy_protocol {
-            match tokio::time::timeout(limit, self.hear_proxy(ctx, &mut stream)).await {
-                Ok(Ok((addresses, arrived))) => {
+            match clock::timeout(limit, self.read_proxy_header(ctx, &mut stream)).await {
+                Some(Ok((addresses, arrived))) => {
                     self.arrived = arrived;
                     let ends = addresses.map(|(remote, local)| Ends { remote, local });
                     if let Some(ends) = ends {
@@ -234,10 +234,10 @@ impl Accepted {
                         return;
                     }
                 }
-                Ok(Err(error)) => {
+                Some(Err(error)) => {
                     return tracing::warn!(peer = %self.peer, "PROXY protocol: {error}");
                 }
-                Err(_) => {
+                None => {
                     return tracing::warn!(peer = %self.peer, "PROXY protocol: it took too long");
                 }
             }
@@ -252,7 +252,7 @@ impl Accepted {
     }
 
     /// Reads the PROXY header, and the bytes behind it that came with it.
-    async fn hear_proxy(
+    async fn read_proxy_header(
         &self,
         ctx: &WorkerContext,
         stream: &mut Stream,
@@ -276,9 +276,9 @@ impl Accepted {
         let arrived = std::mem::take(&mut self.arrived);
         let handshake = tls::handshake(stream, arrived, config, certificates, self.speech.http2);
         let peer = self.peer;
-        match tokio::time::timeout(limit, handshake).await {
-            Ok(Ok(mut session)) if session.is_acme_challenge() => session.close(),
-            Ok(Ok(session)) => {
+        match clock::timeout(limit, handshake).await {
+            Some(Ok(mut session)) if session.is_acme_challenge() => session.close(),
+            Some(Ok(session)) => {
                 ctx.wake_ticker();
                 let resumed = session.is_resumed();
                 ctx.metrics.handshake(if resumed { Handshake::Resumed } else { Handshake::Full });
@@ -288,11 +288,11 @@ impl Accepted {
                 let start = if session.has_http2() { Start::Http2 } else { Start::Http1 };
                 self.drive(ctx, Transport::Tls(Box::new(session)), start);
             }
-            Ok(Err(error)) => {
+            Some(Err(error)) => {
                 ctx.metrics.handshake(Handshake::Failed);
                 tracing::debug!(%peer, "TLS handshake: {error}");
             }
-            Err(_) => {
+            None => {
                 ctx.metrics.handshake(Handshake::Late);
                 tracing::debug!(%peer, "TLS handshake: it took too long");
             }

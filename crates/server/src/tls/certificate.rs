@@ -108,10 +108,10 @@ fn server_config(
     let mut config = builder.with_cert_resolver(Arc::new(Keys(keys)));
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     config.ignore_client_order = settings.ciphers.is_some();
-    // Sessions are resumed by tickets, whose keys change every six hours; the server keeps nothing. A ticket is of use for
-    // this site alone, so that what is resumed has met its policy.
+    // Sessions are resumed by tickets, whose keys change every six hours; the server stores nothing. A ticket is valid for
+    // this site only, so that a resumed session has met its policy.
     if settings.early_data {
-        // What is resumed once is forgotten, so that the same early data cannot be sent again.
+        // A session can be resumed once, so that early data cannot be replayed.
         config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
         config.max_early_data_size = EARLY_DATA;
     } else {
@@ -120,7 +120,7 @@ fn server_config(
         config.session_storage = Arc::new(NoServerSessionStorage {});
     }
     config.send_tls13_tickets = 1;
-    // Most responses are there before the handshake's last message.
+    // Most responses are ready before the last message of the handshake.
     config.send_half_rtt_data = settings.clients.is_none();
     Ok(config)
 }
@@ -133,7 +133,7 @@ fn load(
 ) -> Result<CertifiedKey, String> {
     let chain = chain(certificate)?;
     let text = PrivateKeyDer::from_pem_file(key)
-        .map_err(|error| format!("key {}: {}", key.display(), told(&error)))?;
+        .map_err(|error| format!("key {}: {}", key.display(), describe(&error)))?;
     let signing = provider
         .key_provider
         .load_private_key(text)
@@ -156,9 +156,9 @@ fn load(
 /// The certificates in a file in PEM form.
 ///
 /// # Errors
-/// Why there is none.
+/// When the file has none or cannot be read; the message names it.
 pub(super) fn chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let wrong = |error| format!("certificate {}: {}", file.display(), told(&error));
+    let wrong = |error| format!("certificate {}: {}", file.display(), describe(&error));
     let chain: Vec<_> = CertificateDer::pem_file_iter(file)
         .map_err(wrong)?
         .collect::<Result<_, _>>()
@@ -169,8 +169,8 @@ pub(super) fn chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, String>
     Ok(chain)
 }
 
-/// What is wrong with a file in PEM form.
-pub(super) fn told(error: &rustls::pki_types::pem::Error) -> String {
+/// Describes an error of a file in PEM form.
+pub(super) fn describe(error: &rustls::pki_types::pem::Error) -> String {
     use rustls::pki_types::pem::Error;
     match error {
         Error::Io(error) => error.to_string(),
@@ -187,47 +187,47 @@ impl ResolvesServerCert for Keys {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let schemes = hello.signature_schemes();
         let fit = self.0.iter().find(|key| key.key.choose_scheme(schemes).is_some());
-        // With none that fits, the handshake fails and says why.
+        // Without a suitable one, the handshake fails with an alert.
         fit.or(self.0.first()).cloned()
     }
 }
 
-/// Whether a file holds a certificate and the key that belongs to it.
+/// Checks that a file holds a certificate and its key.
 ///
 /// # Errors
-/// What is wrong with it.
+/// When it does not; the message names the file.
 pub(super) fn check_pair(file: &Path) -> Result<(), String> {
     load(&provider(), file, file, None).map(drop)
 }
 
-/// For how long a certificate is good.
+/// The validity period of a certificate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Validity {
     pub(super) from: SystemTime,
     pub(super) until: SystemTime,
-    /// A byte that is another in every certificate.
+    /// A byte that differs among certificates.
     pub(super) spread: u8,
 }
 
-/// What the first certificate of a file says of itself.
+/// Properties of the first certificate of a file.
 pub(super) struct CertificateInfo {
     pub(super) validity: Validity,
-    /// The hosts that it is for.
+    /// The host names that it covers.
     pub(super) names: Vec<String>,
 }
 
-/// For how long the first certificate of a file is good.
+/// The validity period of the first certificate of a file.
 ///
 /// # Errors
-/// Why it cannot be read.
+/// When the file cannot be read or parsed; the message names it.
 pub(super) fn validity(file: &Path) -> Result<Validity, String> {
     info(file).map(|info| info.validity)
 }
 
-/// What the first certificate of a file says of itself.
+/// Properties of the first certificate of a file.
 ///
 /// # Errors
-/// Why it cannot be read.
+/// When the file cannot be read or parsed; the message names it.
 pub(super) fn info(file: &Path) -> Result<CertificateInfo, String> {
     let chain = chain(file)?;
     let first = chain.first().map(AsRef::as_ref).unwrap_or_default();

@@ -9,9 +9,10 @@ use rustls::ServerConfig;
 use rustls::server::{AcceptedAlert, Acceptor, ClientHello, UnbufferedServerConnection};
 use tokio::io::ReadBuf;
 
-use super::acme::ALPN;
-use super::session::poll_read_some;
-use super::{Certificates, Policy, Session};
+use super::acme::challenges::ALPN;
+use super::certificates::Certificates;
+use super::policy::Policy;
+use super::session::{Session, poll_read_some};
 use crate::config::Config;
 
 /// Maximum length of a ClientHello in bytes.

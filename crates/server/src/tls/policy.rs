@@ -12,7 +12,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::{CipherSuite, RootCertStore, SupportedProtocolVersion, version};
 use sha2::{Digest, Sha256};
 
-use super::certificate::{chain, provider, told};
+use super::certificate::{chain, describe, provider};
 use crate::config::{ClientCertificates, Tls, TlsVersion};
 
 /// The number of a policy. Two sites have the same policy if and only if they require the same of a handshake. It is stable
@@ -139,7 +139,7 @@ struct Clients {
 impl Clients {
     fn read(settings: &ClientCertificates) -> Result<Self, String> {
         let lists = |file: &std::path::PathBuf| {
-            let wrong = |error| format!("client_revoked {}: {}", file.display(), told(&error));
+            let wrong = |error| format!("client_revoked {}: {}", file.display(), describe(&error));
             CertificateRevocationListDer::pem_file_iter(file)
                 .map_err(wrong)?
                 .collect::<Result<Vec<_>, _>>()

@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 use rustls::server::ServerConnectionData;
 use rustls::unbuffered::{ConnectionState, EncryptError, WriteTraffic};
 
-use super::Session;
+use super::session::Session;
 
 /// Maximum plaintext length of a record (RFC 8446 §5.1).
 const FULL: usize = 16 * 1024;

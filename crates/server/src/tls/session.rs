@@ -13,8 +13,9 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, UnbufferedStatus};
 use tokio::io::ReadBuf;
 
-use super::Policy;
+use super::acme::challenges::ALPN;
 use super::info::{ClientCertificate, TlsInfo};
+use super::policy::Policy;
 
 /// A TLS session. Its handshake may still be in progress.
 pub(crate) struct Session {
@@ -302,7 +303,7 @@ impl Session {
 
     /// Whether the handshake was a TLS-ALPN-01 challenge (RFC 8737), after which no request follows.
     pub(crate) fn is_acme_challenge(&self) -> bool {
-        self.tls.alpn_protocol() == Some(super::acme::ALPN)
+        self.tls.alpn_protocol() == Some(ALPN)
     }
 
     /// Length of the buffered ciphertext in bytes.

@@ -4,9 +4,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use super::Stamp;
-use super::acme::{self, Outcome};
+use super::acme::files::Outcome;
+use super::acme::{renewal, state_files};
 use super::certificate::{self, Validity, date};
+use super::stamp::Stamp;
 use crate::config::{Acme, Tls};
 
 /// Time before expiry at which warnings begin, at most a tenth of the lifetime.
@@ -80,12 +81,12 @@ impl CertificateStatus {
 
     /// Reads the outcome of the last ACME attempts.
     pub(super) fn update_outcome(&mut self, acme: &Acme) {
-        let now: Vec<_> = acme::state_files(acme).iter().map(Stamp::of).collect();
+        let now: Vec<_> = state_files(acme).iter().map(Stamp::of).collect();
         if self.seen == now {
             return;
         }
         self.seen = now;
-        self.renewal = Some((acme.directory.clone(), acme::renewal(&self.file)));
+        self.renewal = Some((acme.directory.clone(), renewal(&self.file)));
         self.failure = Outcome::read(&acme.outcome()).map(|outcome| RenewalFailure {
             failures: outcome.failures,
             failed_at: outcome.failed_at(),

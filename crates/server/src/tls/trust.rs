@@ -1,4 +1,4 @@
-//! Which servers a client of ours trusts.
+//! The authorities that the server's own HTTP client trusts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(super) fn roots(authority: Option<&Path>) -> Result<RootCertStore, String> {
         return Ok(roots);
     }
     let system: Vec<CertificateDer<'static>> = rustls_native_certs::load_native_certs().certs;
-    // An authority whose certificate cannot be parsed is left out; the others are still of use.
+    // Certificates that cannot be parsed are ignored; the others are usable.
     roots.add_parsable_certificates(system);
     if roots.is_empty() {
         return Err("the system has no list of authorities; install ca-certificates".into());

@@ -19,27 +19,29 @@ const HTTP01_PREFIX: &[u8] = b"/.well-known/acme-challenge/";
 /// The responses to pending challenges.
 #[derive(Debug, Default)]
 pub(crate) struct Challenges {
-    state: RwLock<Answers>,
+    state: RwLock<Responses>,
 }
 
 #[derive(Debug, Default)]
-struct Answers {
+struct Responses {
     /// HTTP-01 responses by token.
     texts: HashMap<String, String>,
     /// TLS-ALPN-01 configurations by name.
     handshakes: HashMap<String, Arc<ServerConfig>>,
 }
 
-/// A response that is available until this is dropped.
+/// A published response. Dropping it removes the response.
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(super) struct Published {
     challenges: Arc<Challenges>,
-    what: What,
+    key: Key,
 }
 
 #[derive(Debug)]
-enum What {
+enum Key {
+    /// The token.
     Text(String),
+    /// The host name.
     Handshake(String),
 }
 
@@ -63,41 +65,41 @@ impl Challenges {
         self.read().handshakes.get(&name.to_ascii_lowercase()).cloned()
     }
 
-    /// Makes an HTTP-01 response available.
-    pub(super) fn show_text(self: &Arc<Self>, token: &str, answer: &str) -> Shown {
-        self.write().texts.insert(token.to_owned(), answer.to_owned());
-        Shown { challenges: Arc::clone(self), what: What::Text(token.to_owned()) }
+    /// Publishes an HTTP-01 response.
+    pub(super) fn publish_text(self: &Arc<Self>, token: &str, response: &str) -> Published {
+        self.write().texts.insert(token.to_owned(), response.to_owned());
+        Published { challenges: Arc::clone(self), key: Key::Text(token.to_owned()) }
     }
 
-    /// Makes a TLS-ALPN-01 response available. `digest` is the SHA-256 of the key authorization.
+    /// Publishes a TLS-ALPN-01 response. `digest` is the SHA-256 of the key authorization.
     ///
     /// # Errors
     /// When the certificate cannot be created.
-    pub(super) fn show_handshake(
+    pub(super) fn publish_handshake(
         self: &Arc<Self>,
         name: &str,
         digest: &[u8; 32],
-    ) -> Result<Shown, String> {
+    ) -> Result<Published, String> {
         let config = challenge_config(name, digest)?;
         self.write().handshakes.insert(name.to_owned(), Arc::new(config));
-        Ok(Shown { challenges: Arc::clone(self), what: What::Handshake(name.to_owned()) })
+        Ok(Published { challenges: Arc::clone(self), key: Key::Handshake(name.to_owned()) })
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Answers> {
+    fn read(&self) -> RwLockReadGuard<'_, Responses> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Answers> {
+    fn write(&self) -> RwLockWriteGuard<'_, Responses> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Shown {
+impl Drop for Published {
     fn drop(&mut self) {
-        let mut answers = self.challenges.write();
-        match &self.what {
-            What::Text(token) => drop(answers.texts.remove(token)),
-            What::Handshake(name) => drop(answers.handshakes.remove(name)),
+        let mut responses = self.challenges.write();
+        match &self.key {
+            Key::Text(token) => drop(responses.texts.remove(token)),
+            Key::Handshake(name) => drop(responses.handshakes.remove(name)),
         }
     }
 }

@@ -16,9 +16,11 @@ pub(crate) struct Outcome {
     /// Failures since the last success.
     pub(crate) failures: u32,
     /// Failures in which the authority rejected the order.
-    pub(super) refused: u32,
+    #[serde(rename = "refused")]
+    pub(super) rejected: u32,
     /// Consecutive failures to reach the authority.
-    pub(super) unheard: u32,
+    #[serde(rename = "unheard")]
+    pub(super) unreachable: u32,
     /// The last error.
     pub(crate) error: String,
     /// Seconds since 1970.
@@ -31,12 +33,12 @@ impl Outcome {
     pub(super) fn failed(
         mut self,
         error: &str,
-        unheard: bool,
+        is_unreachable: bool,
         pause: impl FnOnce(&Self) -> Duration,
     ) -> Self {
         self.failures = self.failures.saturating_add(1);
-        self.refused = self.refused.saturating_add(u32::from(!unheard));
-        self.unheard = if unheard { self.unheard.saturating_add(1) } else { 0 };
+        self.rejected = self.rejected.saturating_add(u32::from(!is_unreachable));
+        self.unreachable = if is_unreachable { self.unreachable.saturating_add(1) } else { 0 };
         error.clone_into(&mut self.error);
         let now = SystemTime::now();
         self.failed_at = seconds(now);
@@ -124,8 +126,8 @@ mod tests {
         assert_eq!(Outcome::read(&file), None);
         let minute = |_: &Outcome| Duration::from_secs(60);
         let outcome =
-            Outcome::default().failed("no answer", true, minute).failed("no", false, minute);
-        assert_eq!((outcome.failures, outcome.refused, outcome.unheard), (2, 1, 0));
+            Outcome::default().failed("no response", true, minute).failed("no", false, minute);
+        assert_eq!((outcome.failures, outcome.rejected, outcome.unreachable), (2, 1, 0));
         outcome.write(&file).unwrap();
         assert_eq!(Outcome::read(&file), Some(outcome.clone()));
         assert_eq!(outcome.next_try().duration_since(outcome.failed_at()).unwrap().as_secs(), 60);

@@ -4,10 +4,12 @@
 //! files. A failure here ends neither the thread nor the server.
 
 mod advice;
-mod challenges;
+pub(super) mod challenges;
 mod client;
-mod files;
-mod order;
+pub(super) mod files;
+pub(super) mod order;
+mod query;
+mod renewal;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,11 +19,10 @@ use std::time::{Duration, SystemTime};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::Semaphore;
 
-use self::advice::Advice;
-pub(crate) use self::challenges::{ALPN, Challenges};
-pub(crate) use self::files::Outcome;
+use self::challenges::Challenges;
+use self::files::Outcome;
 use self::order::Failure;
-pub(crate) use self::order::read_external_key;
+pub(super) use self::renewal::renewal;
 use super::certificate;
 use crate::config::{Acme, Config};
 
@@ -94,8 +95,8 @@ async fn maintain(
         if retired.load(Ordering::Relaxed) {
             return;
         }
-        let refused = last.as_ref().map_or(0, |last| last.refused);
-        let Some(&kind) = acme.challenges.get(refused as usize % acme.challenges.len().max(1))
+        let rejected = last.as_ref().map_or(0, |last| last.rejected);
+        let Some(&kind) = acme.challenges.get(rejected as usize % acme.challenges.len().max(1))
         else {
             tracing::error!(
                 site,
@@ -109,9 +110,10 @@ async fn maintain(
             challenge = kind.as_str(),
             "ACME: ordering a certificate"
         );
-        let (own, shown) = (Arc::clone(&acme), Arc::clone(&challenges));
+        let (own, published) = (Arc::clone(&acme), Arc::clone(&challenges));
         // A separate task, so that a panic counts as a failed attempt.
-        let task = tokio::task::spawn_local(async move { order::obtain(&own, kind, &shown).await });
+        let task =
+            tokio::task::spawn_local(async move { order::obtain(&own, kind, &published).await });
         let failure = match task.await {
             Ok(Ok(())) => {
                 let _ = std::fs::remove_file(acme.outcome());
@@ -127,7 +129,7 @@ async fn maintain(
         let kinds = acme.challenges.len();
         let outcome = last.take().unwrap_or_default();
         let outcome = outcome
-            .failed(&failure.what, failure.unreachable, |outcome| jitter(backoff(outcome, kinds)));
+            .failed(&failure.error, failure.unreachable, |outcome| jitter(backoff(outcome, kinds)));
         log_failure(&site, &acme, &outcome);
         if let Err(error) = outcome.write(&acme.outcome()) {
             tracing::error!(site, "{}: {error}", acme.outcome().display());
@@ -160,7 +162,7 @@ async fn wait_for_renewal(acme: &Acme, earliest: SystemTime, retired: &AtomicBoo
         if renewal(&file).max(earliest) <= SystemTime::now() || retired.load(Ordering::Relaxed) {
             return;
         }
-        let again = SystemTime::now() + advice::update(acme).await;
+        let again = SystemTime::now() + query::update(acme).await;
         wait_until(renewal(&file).max(earliest).min(again), retired).await;
     }
 }
@@ -172,22 +174,6 @@ async fn wait_until(at: SystemTime, retired: &AtomicBool) {
         }
         tokio::time::sleep(left.min(CLOCK_INTERVAL)).await;
     }
-}
-
-/// The time at which to renew the certificate in `file`; now when there is none. The authority's renewal window applies
-/// between 1 % and 95 % of the lifetime. Without one, it is when a third of the lifetime is left, or up to a twentieth
-/// earlier, so that many servers do not renew in the same hour.
-pub(super) fn renewal(file: &Path) -> SystemTime {
-    let usable = certificate::check_pair(file).and_then(|()| certificate::validity(file));
-    let Ok(validity) = usable else { return SystemTime::now() };
-    let life = validity.until.duration_since(validity.from).unwrap_or_default();
-    if let Some(advice) = Advice::read(file) {
-        // Bounds against a wrong window: neither hourly renewal nor none at all.
-        let (first, last) = (life.mul_f64(0.01), life.mul_f64(0.95));
-        return advice.time(validity.spread).clamp(validity.from + first, validity.from + last);
-    }
-    let earlier = f64::from(validity.spread) / 255.0 / 20.0;
-    validity.from + life.mul_f64(2.0 / 3.0 - earlier)
 }
 
 /// The files with the outcome of the last attempts and the authority's renewal window.
@@ -205,10 +191,10 @@ fn minimum_age(file: &Path) -> Duration {
 /// The delay after the last failure, with this number of usable challenge types. Authorities limit failed validations
 /// (Let's Encrypt: five in an hour, then one every twelve minutes), but not attempts that do not reach them.
 fn backoff(outcome: &Outcome, kinds: usize) -> Duration {
-    let (count, first, max) = match (outcome.unheard, outcome.refused) {
+    let (count, first, max) = match (outcome.unreachable, outcome.rejected) {
         (0, 1) if kinds > 1 => return Duration::from_secs(10), // The other challenge type may succeed.
-        (0, refused) => (refused, 60, 6 * 3600),
-        (unheard, _) => (unheard, 5, 3600),
+        (0, rejected) => (rejected, 60, 6 * 3600),
+        (unreachable, _) => (unreachable, 5, 3600),
     };
     let factor = 1_u64.checked_shl(count.saturating_sub(1)).unwrap_or(u64::MAX);
     Duration::from_secs(factor.saturating_mul(first).min(max))
@@ -229,8 +215,8 @@ mod tests {
 
     #[test]
     fn backoff_is_bounded_and_respects_limits_of_authorities() {
-        let seconds = |unheard, refused, kinds| {
-            backoff(&Outcome { unheard, refused, ..Outcome::default() }, kinds).as_secs()
+        let seconds = |unreachable, rejected, kinds| {
+            backoff(&Outcome { unreachable, rejected, ..Outcome::default() }, kinds).as_secs()
         };
         assert_eq!((seconds(1, 0, 1), seconds(2, 9, 1)), (5, 10));
         assert_eq!(seconds(u32::MAX, 3, 2), 3600);
@@ -240,8 +226,8 @@ mod tests {
         // With the smallest jitter: five attempts at first, then one in twelve minutes.
         for kinds in [1, 2] {
             let (mut now, mut tries) = (0.0, 1.0);
-            for refused in 1..30 {
-                now += seconds(0, refused, kinds) as f64 * 0.8;
+            for rejected in 1..30 {
+                now += seconds(0, rejected, kinds) as f64 * 0.8;
                 tries += 1.0;
                 assert!(tries <= 6.0 + now / 720.0, "{tries} tries in {now} s");
             }

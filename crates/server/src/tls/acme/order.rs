@@ -1,4 +1,4 @@
-//! One order: from the account to the certificate.
+//! An order of a certificate: account, challenges, certificate.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,28 +12,28 @@ use instant_acme::{
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 
 use super::advice;
-use super::challenges::{Challenges, Shown};
+use super::challenges::{Challenges, Published};
 use super::client::Client;
 use super::files::replace;
 use crate::config::{Acme, AcmeChallenge};
 use crate::tls::certificate;
 
-/// Why there is no certificate.
+/// A failed order.
 #[derive(Debug)]
 pub(super) struct Failure {
-    pub(super) what: String,
-    /// The authority was not reached, or is not well: nothing is wrong on this side.
+    pub(super) error: String,
+    /// The authority was not reached, or it failed: the order itself may be correct.
     pub(super) unreachable: bool,
 }
 
-/// How long the authority is waited for, at each step.
-const PATIENCE: RetryPolicy =
+/// The time limit of each step.
+const RETRY: RetryPolicy =
     RetryPolicy::new().initial_delay(Duration::from_millis(200)).timeout(Duration::from_secs(120));
 
-/// Obtains a certificate for all names, and puts it and its key into their file.
+/// Obtains a certificate for all names, and writes it and its key into their file.
 ///
 /// # Errors
-/// What went wrong; the file is as it was.
+/// When it cannot be obtained or written; the file is unchanged then.
 pub(super) async fn obtain(
     acme: &Acme,
     kind: AcmeChallenge,
@@ -42,16 +42,16 @@ pub(super) async fn obtain(
     let client = Client::new(acme.authority.as_deref())?;
     let mut order = match order(acme, &client).await {
         Err(Error::Api(problem)) if is_unknown_account(&problem) => {
-            // The authority has forgotten it, or was set up anew.
+            // The authority has deleted it, or was set up again.
             std::fs::remove_file(acme.account()).map_err(|error| error.to_string())?;
             order(acme, &client).await?
         }
         order => order?,
     };
-    let shown = show(&mut order, kind, challenges).await?;
-    let ready = order.poll_ready(&PATIENCE).await;
+    let published = publish(&mut order, kind, challenges).await?;
+    let ready = order.poll_ready(&RETRY).await;
     if !matches!(ready, Ok(OrderStatus::Ready)) {
-        if let Some(reason) = refusal(&mut order).await {
+        if let Some(reason) = rejection(&mut order).await {
             return Err(reason.into());
         }
         return Err(match ready {
@@ -59,14 +59,14 @@ pub(super) async fn obtain(
             Err(error) => error.into(),
         });
     }
-    drop(shown);
-    let made = |error: rcgen::Error| Failure::from(error.to_string());
-    let key = KeyPair::generate().map_err(made)?;
-    let mut parameters = CertificateParams::new(acme.names.clone()).map_err(made)?;
+    drop(published);
+    let failed = |error: rcgen::Error| Failure::from(error.to_string());
+    let key = KeyPair::generate().map_err(failed)?;
+    let mut parameters = CertificateParams::new(acme.names.clone()).map_err(failed)?;
     parameters.distinguished_name = DistinguishedName::new();
-    let request = parameters.serialize_request(&key).map_err(made)?;
+    let request = parameters.serialize_request(&key).map_err(failed)?;
     order.finalize_csr(request.der()).await?;
-    let chain = order.poll_certificate(&PATIENCE).await?;
+    let chain = order.poll_certificate(&RETRY).await?;
     let text = format!("{}{chain}", key.serialize_pem());
     replace(&acme.file(), text.as_bytes(), certificate::check_pair)
         .map_err(|error| format!("{}: {error}", acme.file().display()).into())
@@ -75,12 +75,12 @@ pub(super) async fn obtain(
 async fn order(acme: &Acme, client: &Client) -> Result<Order, Error> {
     let account = account(acme, client).await?;
     let names: Vec<_> = acme.names.iter().cloned().map(Identifier::Dns).collect();
-    // It is told which one it renews (RFC 9773 §5), for which authorities lift limits.
+    // Authorities lift limits for orders that name the certificate that they replace (RFC 9773 §5).
     if let Some(identifier) = advice::identifier(&acme.file()) {
         match account.new_order(&NewOrder::new(&names).replaces(identifier)).await {
-            // Of an authority that wants to hear nothing of it, or of none that was there before.
+            // The authority does not support the field, or does not know the certificate.
             Err(error) if !is_final(&error) => {
-                tracing::debug!("an order that says what it replaces: {error}");
+                tracing::debug!("ACME: an order that names the replaced certificate: {error}");
             }
             order => return order,
         }
@@ -88,10 +88,10 @@ async fn order(acme: &Acme, client: &Client) -> Result<Order, Error> {
     account.new_order(&NewOrder::new(&names)).await
 }
 
-/// Whether the same order without what it replaces would come to no more.
+/// Whether the same order fails also without the replaced certificate.
 fn is_final(error: &Error) -> bool {
     match error {
-        // It was not reached.
+        // The authority was not reached.
         Error::Other(_) => true,
         Error::Api(problem) => {
             let kind = problem.r#type.as_deref().unwrap_or_default();
@@ -101,11 +101,12 @@ fn is_final(error: &Error) -> bool {
     }
 }
 
-/// The account that is kept, or a new one.
+/// The stored account, or a new one.
 pub(super) async fn account(acme: &Acme, client: &Client) -> Result<Account, Error> {
     let builder = Account::builder_with_http(Box::new(client.clone()));
     let file = acme.account();
-    let told = |error: std::io::Error| Error::Other(format!("{}: {error}", file.display()).into());
+    let failed =
+        |error: std::io::Error| Error::Other(format!("{}: {error}", file.display()).into());
     match std::fs::read(&file) {
         Ok(text) => {
             let credentials: AccountCredentials = serde_json::from_slice(&text)
@@ -127,17 +128,17 @@ pub(super) async fn account(acme: &Acme, client: &Client) -> Result<Account, Err
             let external = external.transpose()?;
             let (account, credentials) =
                 builder.create(&new, acme.directory.clone(), external.as_ref()).await?;
-            replace(&file, &serde_json::to_vec(&credentials)?, |_| Ok(())).map_err(told)?;
+            replace(&file, &serde_json::to_vec(&credentials)?, |_| Ok(())).map_err(failed)?;
             Ok(account)
         }
-        Err(error) => Err(told(error)),
+        Err(error) => Err(failed(error)),
     }
 }
 
-/// The key by which the authority knows somebody already (RFC 8555 §7.3.4).
+/// Reads the key of an external account (RFC 8555 §7.3.4).
 ///
 /// # Errors
-/// Why the file cannot be used.
+/// When the file cannot be used; the message names it.
 pub(crate) fn read_external_key(file: &Path) -> Result<Vec<u8>, String> {
     let wrong = |what: &str| format!("external_account key {}: {what}", file.display());
     let text = std::fs::read_to_string(file).map_err(|error| wrong(&error.to_string()))?;
@@ -153,13 +154,13 @@ fn is_unknown_account(problem: &instant_acme::Problem) -> bool {
     problem.r#type.as_deref().is_some_and(|kind| kind.ends_with(":accountDoesNotExist"))
 }
 
-/// Begins to answer the challenge of every name that is not proven yet, and says so.
-async fn show(
+/// Publishes the responses to the challenges of all names that are not yet authorized, and notifies the authority.
+async fn publish(
     order: &mut Order,
     kind: AcmeChallenge,
     challenges: &Arc<Challenges>,
-) -> Result<Vec<Shown>, Failure> {
-    let mut shown = Vec::new();
+) -> Result<Vec<Published>, Failure> {
+    let mut published = Vec::new();
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization?;
@@ -175,22 +176,23 @@ async fn show(
         let mut challenge = authorization
             .challenge(wanted)
             .ok_or_else(|| format!("the authority does not offer {name}"))?;
-        let answer = challenge.key_authorization();
-        shown.push(match kind {
-            AcmeChallenge::Http01 => challenges.show_text(&challenge.token, answer.as_str()),
+        let response = challenge.key_authorization();
+        published.push(match kind {
+            AcmeChallenge::Http01 => challenges.publish_text(&challenge.token, response.as_str()),
             AcmeChallenge::TlsAlpn01 => {
-                let digest = answer.digest();
-                let digest = digest.as_ref().try_into().map_err(|_| "a digest is not one")?;
-                challenges.show_handshake(&challenge.identifier().to_string(), digest)?
+                let digest = response.digest();
+                let digest = digest.as_ref().try_into();
+                let digest = digest.map_err(|_| "the digest has not the length of SHA-256")?;
+                challenges.publish_handshake(&challenge.identifier().to_string(), digest)?
             }
         });
         challenge.set_ready().await?;
     }
-    Ok(shown)
+    Ok(published)
 }
 
-/// Why the authority took no proof, in its words.
-async fn refusal(order: &mut Order) -> Option<String> {
+/// Why the authority rejected a challenge, in its words.
+async fn rejection(order: &mut Order) -> Option<String> {
     let mut authorizations = order.authorizations();
     while let Some(Ok(mut authorization)) = authorizations.next().await {
         let Ok(state) = authorization.refresh().await else { continue };
@@ -203,14 +205,14 @@ async fn refusal(order: &mut Order) -> Option<String> {
 }
 
 impl From<String> for Failure {
-    fn from(what: String) -> Self {
-        Self { what, unreachable: false }
+    fn from(error: String) -> Self {
+        Self { error, unreachable: false }
     }
 }
 
 impl From<&str> for Failure {
-    fn from(what: &str) -> Self {
-        what.to_owned().into()
+    fn from(error: &str) -> Self {
+        error.to_owned().into()
     }
 }
 
@@ -220,6 +222,6 @@ impl From<Error> for Failure {
             Error::Api(problem) => problem.status.is_some_and(|status| status >= 500),
             _ => true,
         };
-        Self { what: error.to_string(), unreachable }
+        Self { error: error.to_string(), unreachable }
     }
 }
