@@ -7,7 +7,7 @@
 import re
 from pathlib import Path
 
-FOLDER = Path(__file__).parent.parent / "crates/server/src/config/file"
+FOLDER = Path(__file__).parent.parent / "crates/config/src/file"
 SOURCE = "\n".join(file.read_text() for file in sorted(FOLDER.glob("*.rs")))
 
 INTRODUCTION = """# Configuration

@@ -113,7 +113,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             if let Some(warning) = dunlin_server::temporary_directory_warning() {
                 println!("warning: {warning}");
             }
-            for line in config.certificates() {
+            for line in dunlin_server::certificates(&config) {
                 println!("{line}");
             }
             for (program, reason) in dunlin_server::cold_programs(&config) {

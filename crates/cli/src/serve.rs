@@ -106,7 +106,9 @@ fn start(source: Source, takeover: Option<&mut Takeover>) -> Result<Server, Vec<
         |problems: Vec<Problem>| problems.iter().map(Problem::to_string).collect::<Vec<_>>();
     let config = match &source.config {
         Some(file) => Config::load_to_serve(file, &source.overrides).map_err(lines)?,
-        None => Config::for_directory(&source.directory, &source.overrides).map_err(lines)?,
+        None => {
+            dunlin_server::load_directory(&source.directory, &source.overrides).map_err(lines)?
+        }
     };
     let log = &config.server.error_log;
     let is_journal = log.place == ErrorLogPlace::Journald;
@@ -172,8 +174,8 @@ fn source(arguments: &Arguments, certificate: Option<&(PathBuf, PathBuf)>) -> So
 impl Origin for Source {
     fn read(&self) -> Result<Config, Vec<Problem>> {
         match &self.config {
-            Some(file) => Config::reload(file, &self.overrides),
-            None => Config::for_directory(&self.directory, &self.overrides),
+            Some(file) => dunlin_server::reload(file, &self.overrides),
+            None => dunlin_server::load_directory(&self.directory, &self.overrides),
         }
     }
 

@@ -56,11 +56,11 @@ mod test_stream;
 mod timer;
 mod transport;
 mod upgraded;
-mod url;
 
 pub use blocking::{BlockingClient, BlockingResponse};
 pub use body::{Body, Empty, Full};
 pub use client::Client;
+pub use dunlin_http::semantics::url::{InvalidUrl, Url};
 pub use error::{Error, ErrorKind, Phase};
 pub use exchange::Exchange;
 pub use origin::Origin;
@@ -68,4 +68,3 @@ pub use pool::PoolLimits;
 pub use request::Request;
 pub use timer::Timeouts;
 pub use upgraded::Upgraded;
-pub use url::{InvalidUrl, Url};

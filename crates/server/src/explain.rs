@@ -145,3 +145,37 @@ impl Explanation<'_> {
         self.response(settings, &candidate.path, candidate.query.as_deref());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Overrides;
+
+    #[test]
+    fn a_url_is_explained_with_the_place_of_each_setting() {
+        let text = "[[listen]]\naddress = '127.0.0.1:8080'\n[[site]]\nhost = ['example.com', '*.example.com']\n\
+                    root = '/srv/www'\n[[site.route]]\npath = '/cgi-bin/*'\nlisting = true\n\
+                    [[site.route]]\npath = '*.txt'\ncharset = 'latin1'\n";
+        let config =
+            Config::parse(text, Path::new("/etc/dunlin.toml"), &Overrides::default()).unwrap();
+        let told =
+            explain(&config, Path::new("d.toml"), "http://a.example.com/cgi-bin/none.txt", true)
+                .unwrap();
+        for line in [
+            "site      example.com (by a wildcard)",
+            "route     *.txt (d.toml:10) matches",
+            "route     /cgi-bin/* (d.toml:7) matches",
+            "setting   charset from *.txt (d.toml:11): latin1",
+            "setting   listing from /cgi-bin/* (d.toml:8): true",
+            "setting   index by default: index.html",
+            "tried     root /srv/www: No such file or directory",
+            "response  500: it cannot be opened",
+        ] {
+            assert!(told.lines().any(|told| told.starts_with(line)), "{line}\n{told}");
+        }
+        assert!(explain(&config, Path::new("d.toml"), "ftp:x", false).is_err());
+        assert!(
+            explain(&config, Path::new("d.toml"), "http://other/", false).unwrap().contains("421")
+        );
+    }
+}

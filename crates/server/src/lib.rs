@@ -1,7 +1,6 @@
 //! Dunlin's server. A request flows one way: listener, transport, engine, router, checks, handler, telemetry.
 
 mod checks;
-pub mod config;
 mod control;
 mod drive;
 pub mod error_log;
@@ -22,6 +21,7 @@ mod tls;
 mod transport;
 mod worker;
 
+pub use dunlin_config as config;
 use dunlin_net::{blocking, clock, connections, log_limiter, spawn, temp_files};
 pub use explain::explain;
 pub use handler::script::{LAUNCH, SCRIPTS, cold_programs, launch};
@@ -34,7 +34,8 @@ pub mod status {
 }
 pub use dunlin_net::temp_files::warning as temporary_directory_warning;
 pub use server::{
-    Confined, Findings, Origin, Server, StartError, Takeover, confine, hindrances, verify,
+    Confined, Findings, Origin, Server, StartError, Takeover, certificates, confine, hindrances,
+    load_directory, reload, verify,
 };
 pub use telemetry::PHASES;
 pub use telemetry::live::{Filter, FilterError};

@@ -3,6 +3,7 @@
 mod access;
 mod handover;
 mod listeners;
+mod load;
 mod new_process;
 mod notify;
 mod pid_file;
@@ -27,18 +28,18 @@ use tokio::sync::oneshot;
 
 pub use self::handover::Takeover;
 use self::listeners::{Listeners, WorkerListener};
+pub use self::load::{load_directory, reload};
 use self::notify::Manager;
 use self::pid_file::PidFile;
 use self::preconditions::{
     block_child_signals, check_descriptors, check_temporary_files, raise_descriptor_limit,
 };
 pub(crate) use self::prepare::Generation;
+pub(crate) use self::sandbox::check_script_users;
 pub use self::sandbox::{Confined, confine, hindrances};
-pub(crate) use self::sandbox::{check_identity, check_script_users};
 use self::seccomp::Starter;
 use self::upgrade::Upgrade;
-pub use self::verify::{Findings, verify};
-pub(crate) use self::verify::{Purpose, ReopenedFile};
+pub use self::verify::{Findings, certificates, verify};
 use self::worker_thread::{WorkerCommand, WorkerHandle};
 use crate::config::{Config, Problem, StartupSettings};
 use crate::control::{Action, Answer, Command, Control, Event};

@@ -19,8 +19,10 @@ pub mod range;
 pub mod status;
 pub mod target;
 pub mod token;
+pub mod url;
 
 pub use etag::EntityTag;
 pub use method::Method;
 pub use negotiate::ContentCoding;
 pub use token::{is_field_value, is_token};
+pub use url::Url;

@@ -6,7 +6,6 @@
 //! needed for that, only one atomic clock for all workers.
 
 use std::cell::Cell;
-use std::fmt;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -15,19 +14,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use crate::clock::{Sleep, now};
-
-/// Configuration of a bandwidth limit. Rates are in bytes per second.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct BandwidthRules {
-    /// Maximum rate of all responses together.
-    pub(crate) ceiling: Option<u64>,
-    /// Maximum rate of each connection.
-    pub(crate) per_connection: Option<u64>,
-    /// Minimum share of the ceiling: requests whose share would be lower are rejected.
-    pub(crate) minimum: Option<u64>,
-    /// Count responses without delaying or rejecting them.
-    pub(crate) dry_run: bool,
-}
+use crate::config::BandwidthRules;
 
 /// A bandwidth limit. All workers share it.
 #[derive(Debug)]
@@ -205,19 +192,6 @@ impl Bandwidth {
         let start = pace.get().max(earliest);
         pace.set(start + duration(bytes, rate));
         start
-    }
-}
-
-impl fmt::Display for BandwidthRules {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let part = |rate: Option<u64>, what| rate.map(|rate| format!("{rate} bytes/s {what}"));
-        let parts = [
-            part(self.ceiling, "in total"),
-            part(self.per_connection, "per connection"),
-            part(self.minimum, "minimum share"),
-        ];
-        f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join(", "))?;
-        f.write_str(if self.dry_run { "; dry run" } else { "" })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use dunlin_http::Request;
 
-use super::forwarding::Forwarded;
+use super::forwarding::{self, Forwarded};
 use crate::config::Server;
 use crate::exchange::Client;
 use crate::transport::Peer;
@@ -20,7 +20,7 @@ pub(crate) fn resolve_client(client: Client, request: &Request<'_>, server: &Ser
         return client;
     }
     let proxy = Client { via_proxy: true, ..client };
-    match server.forwarded_field.read(request, trusted) {
+    match forwarding::client(&server.forwarded_field, request, trusted) {
         Some(Forwarded { address, encrypted }) => {
             let encrypted = encrypted.unwrap_or(client.encrypted);
             Client { address: Peer::Ip(address), encrypted, ..proxy }

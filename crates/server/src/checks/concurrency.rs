@@ -5,32 +5,13 @@
 //! disconnects, its [`Waiter`] is dropped and leaves the queue.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::clock::{Sleep, now};
-
-/// Configuration of a concurrency limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ConcurrencyRules {
-    /// Maximum of concurrent requests before others wait.
-    pub(crate) concurrent: usize,
-    /// Maximum of waiting requests.
-    pub(crate) queue: usize,
-    /// Maximum of concurrent requests including those that have waited for `wait`.
-    pub(crate) most: usize,
-    /// Time after which a request may run without a free permit.
-    pub(crate) wait: Option<Duration>,
-    /// Time after which a waiting request is rejected.
-    pub(crate) refuse_after: Duration,
-    /// Maximum of concurrent requests per client.
-    pub(crate) share: Option<usize>,
-    /// Count requests beyond the limit without delaying or rejecting them.
-    pub(crate) dry_run: bool,
-}
+use crate::config::ConcurrencyRules;
 
 /// A concurrency limit. All workers share it.
 #[derive(Debug)]
@@ -214,20 +195,6 @@ impl Concurrency {
     /// Ignores poisoning: the state is consistent after every statement.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Display for ConcurrencyRules {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} concurrent", self.concurrent)?;
-        if let Some(share) = self.share {
-            write!(f, ", {share} per client")?;
-        }
-        write!(f, ", queue of {} for up to {:?}", self.queue, self.refuse_after)?;
-        if let Some(wait) = self.wait {
-            write!(f, ", up to {} concurrent after {wait:?}", self.most)?;
-        }
-        f.write_str(if self.dry_run { "; dry run" } else { "" })
     }
 }
 

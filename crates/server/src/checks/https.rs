@@ -5,39 +5,24 @@ use dunlin_http::semantics::target;
 use dunlin_http::{FieldName, Request};
 
 use super::{CheckInput, Decision, Rejection};
+use crate::config::HttpsRules;
 use crate::exchange::RequestContext;
 
-/// TLS requirements of a route: redirect to `https` and `Strict-Transport-Security`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Https {
-    /// The value of `Strict-Transport-Security` (RFC 6797 §6.1).
-    pub(crate) strict: Option<String>,
-    /// The port to which requests without TLS are redirected.
-    pub(crate) redirect: Option<u16>,
+/// Adds `Strict-Transport-Security`, to responses over TLS only (RFC 6797 §7.2).
+pub(crate) fn add_strict(rules: &HttpsRules, context: &RequestContext) {
+    if let Some(value) = rules.strict.as_ref().filter(|_| context.client.encrypted) {
+        context.add_field("Strict-Transport-Security", value);
+    }
 }
 
-impl Https {
-    pub(crate) fn describe(&self) -> impl Iterator<Item = (&'static str, String)> {
-        let strict = self.strict.iter().map(|value| ("hsts", value.clone()));
-        strict.chain(self.redirect.map(|port| ("redirect_https", format!("to port {port}"))))
+pub(super) fn check(rules: &HttpsRules, input: &CheckInput<'_, '_>) -> Decision {
+    if input.context.client.encrypted {
+        add_strict(rules, input.context);
+        return Decision::Allow;
     }
-
-    /// Adds `Strict-Transport-Security`, to responses over TLS only (RFC 6797 §7.2).
-    pub(crate) fn add_strict(&self, context: &RequestContext) {
-        if let Some(value) = self.strict.as_ref().filter(|_| context.client.encrypted) {
-            context.add_field("Strict-Transport-Security", value);
-        }
-    }
-
-    pub(super) fn check(&self, input: &CheckInput<'_, '_>) -> Decision {
-        if input.context.client.encrypted {
-            self.add_strict(input.context);
-            return Decision::Allow;
-        }
-        match self.redirect {
-            Some(port) => Decision::Reject(to_https(input.request, port)),
-            None => Decision::Allow,
-        }
+    match rules.redirect {
+        Some(port) => Decision::Reject(to_https(input.request, port)),
+        None => Decision::Allow,
     }
 }
 

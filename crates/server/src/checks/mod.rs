@@ -9,7 +9,6 @@ pub(crate) mod concurrency;
 mod forwarding;
 mod https;
 mod methods;
-mod network;
 mod prehashed;
 pub(crate) mod rate;
 mod throttle;
@@ -24,28 +23,22 @@ use dunlin_client::Client;
 use dunlin_http::{FieldLines, Request};
 use dunlin_net::blocking::Pool;
 
-pub(crate) use self::access::Access;
-pub(crate) use self::auth::{
-    Auth, AuthRules, Basic, BasicRules, Forward, Logins, Target, UserFile,
-};
-pub(crate) use self::auth::{DEFAULT_FIELDS, check_passed_field};
-pub(crate) use self::bandwidth::{BandwidthCounts, BandwidthRules, ConnectionPace, Pacer};
+pub(crate) use self::auth::{Auth, Basic, Forward, Logins, UserFile};
+pub(crate) use self::bandwidth::{BandwidthCounts, ConnectionPace, Pacer};
 pub(crate) use self::client::resolve_client;
-pub(crate) use self::concurrency::{ConcurrencyCounts, ConcurrencyRules};
-pub(crate) use self::forwarding::{ForwardedField, is_forwarding, is_plain_name};
-pub(crate) use self::https::{Https, to_https};
-pub(crate) use self::methods::Methods;
-pub(crate) use self::network::Network;
-pub(crate) use self::rate::{RateCounts, RateKey, RateLimit, RateRules};
-pub(crate) use self::throttle::{Limited, RouteCounts, Share, Throttle, ThrottleRules};
+pub(crate) use self::concurrency::ConcurrencyCounts;
+pub(crate) use self::https::{add_strict, to_https};
+pub(crate) use self::rate::{RateCounts, RateLimit};
+pub(crate) use self::throttle::{Limited, RouteCounts, Throttle};
+use crate::config::{AccessRules, HttpsRules, MethodRules};
 use crate::exchange::{RequestContext, Response};
 
 /// The checks of a route. A check that the route does not configure is absent.
 #[derive(Debug, Default)]
 pub(crate) struct Checks {
-    pub(crate) https: Option<Https>,
-    pub(crate) access: Option<Access>,
-    pub(crate) methods: Option<Methods>,
+    pub(crate) https: Option<HttpsRules>,
+    pub(crate) access: Option<AccessRules>,
+    pub(crate) methods: Option<MethodRules>,
     pub(crate) auth: Option<Auth>,
     pub(crate) limits: Vec<Arc<RateLimit>>,
     pub(crate) throttle: Option<Arc<Throttle>>,
@@ -56,9 +49,15 @@ pub(crate) struct Checks {
 /// The checks in the order in which they run.
 const ORDER: [fn(&Checks, &CheckInput<'_, '_>) -> Decision; 8] = [
     // Redirect to TLS before any check that could request credentials in clear text.
-    |checks, input| checks.https.as_ref().map_or(Decision::Allow, |check| check.check(input)),
-    |checks, input| checks.access.as_ref().map_or(Decision::Allow, |check| check.check(input)),
-    |checks, input| checks.methods.as_ref().map_or(Decision::Allow, |check| check.check(input)),
+    |checks, input| {
+        checks.https.as_ref().map_or(Decision::Allow, |rules| https::check(rules, input))
+    },
+    |checks, input| {
+        checks.access.as_ref().map_or(Decision::Allow, |rules| access::check(rules, input))
+    },
+    |checks, input| {
+        checks.methods.as_ref().map_or(Decision::Allow, |rules| methods::check(rules, input))
+    },
     |checks, input| checks.auth.as_ref().map_or(Decision::Allow, |check| check.check(input)),
     |checks, input| rate::check(&checks.limits, input),
     // A slow upload must not hold a permit.
@@ -177,7 +176,7 @@ impl Rejection {
 impl Checks {
     /// Runs only the checks that identify the client and count nothing.
     pub(crate) fn check_identity(&self, input: &CheckInput<'_, '_>) -> Decision {
-        match self.access.as_ref().map_or(Decision::Allow, |check| check.check(input)) {
+        match self.access.as_ref().map_or(Decision::Allow, |rules| access::check(rules, input)) {
             Decision::Allow => {
                 self.auth.as_ref().map_or(Decision::Allow, |check| check.check(input))
             }

@@ -4,44 +4,14 @@
 //! at the limit's rate. A request conforms if it is at most `burst` intervals ahead of that time.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::prehashed::Prehashed;
 use super::{CheckInput, Decision, Rejection};
 use crate::clock;
-
-/// Configuration of a rate limit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RateRules {
-    /// Number of requests per `period`.
-    pub(crate) requests: u32,
-    /// Period in which `requests` are allowed.
-    pub(crate) period: Duration,
-    /// Number of requests that are allowed at once.
-    pub(crate) burst: u32,
-    /// Key by which requests are counted together.
-    pub(crate) by: RateKey,
-    /// Send `RateLimit` and `RateLimit-Policy` with every response.
-    pub(crate) sends_fields: bool,
-    /// Count requests beyond the limit without rejecting them.
-    pub(crate) dry_run: bool,
-}
-
-/// Key by which requests are counted together.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum RateKey {
-    /// By address; by /64 network for IPv6, as one client can own all of it.
-    Address,
-    /// By user; by address for requests without a user.
-    User,
-    /// By the value of this field; by address for requests without it.
-    Header(String),
-    /// All requests of the route together.
-    Route,
-}
+use crate::config::{RateKey, RateRules};
 
 /// A rate limit. All workers share it.
 #[derive(Debug)]
@@ -205,32 +175,6 @@ fn field<'a>(input: &CheckInput<'a, '_>, name: &str) -> Option<&'a [u8]> {
     fields.find(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
 }
 
-impl RateRules {
-    /// Returns the name of the limit in response fields.
-    fn name(&self) -> String {
-        let unit = match self.period.as_secs() {
-            60 => "m",
-            3600 => "h",
-            86_400 => "d",
-            _ => "s",
-        };
-        let by = match &self.by {
-            RateKey::Address => "address",
-            RateKey::User => "user",
-            RateKey::Header(name) => name,
-            RateKey::Route => "route",
-        };
-        format!("{}/{unit} by {by}", self.requests)
-    }
-}
-
-impl fmt::Display for RateRules {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let dry_run = if self.dry_run { "; dry run" } else { "" };
-        write!(f, "{}, burst {}{dry_run}", self.name(), self.burst)
-    }
-}
-
 /// Ignores poisoning: a shard is consistent after every statement.
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
@@ -243,6 +187,8 @@ pub(crate) fn seconds(nanos: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;

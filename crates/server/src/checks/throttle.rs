@@ -1,40 +1,22 @@
 //! Throttle of a route: a concurrency limit and a bandwidth limit.
 
-use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::bandwidth::{Bandwidth, BandwidthCounts, BandwidthRules};
-use super::concurrency::{Concurrency, ConcurrencyCounts, ConcurrencyRules, Entry};
+use super::bandwidth::{Bandwidth, BandwidthCounts};
+use super::concurrency::{Concurrency, ConcurrencyCounts, Entry};
 use super::rate::RateCounts;
 use super::{CheckInput, Decision, Rejection};
-
-/// A throttle as it is configured.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ThrottleRules {
-    pub(crate) concurrency: Option<ConcurrencyRules>,
-    pub(crate) bandwidth: Option<BandwidthRules>,
-    /// The requests that count as those of one client.
-    pub(crate) share: Share,
-}
+use crate::config::{ShareBy, ThrottleRules};
 
 /// The throttle of a route. All workers share it.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     pub(crate) concurrency: Option<Arc<Concurrency>>,
     pub(crate) bandwidth: Option<Arc<Bandwidth>>,
-    share: Share,
+    share: ShareBy,
     hasher: RandomState,
-}
-
-/// How requests are assigned to clients for `throttle.share`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Share {
-    #[default]
-    Address,
-    /// By user; by address for requests without a user.
-    User,
 }
 
 /// Counters of all limits of a route.
@@ -75,7 +57,7 @@ impl Throttle {
     pub(super) fn check(&self, input: &CheckInput<'_, '_>) -> Decision {
         let Some(throttle) = &self.concurrency else { return Decision::Allow };
         let owner = throttle.rules().share.map(|_| match (self.share, input.context.user()) {
-            (Share::User, Some(user)) => self.hasher.hash_one(user),
+            (ShareBy::User, Some(user)) => self.hasher.hash_one(user),
             _ => self.hasher.hash_one(input.context.client.address.network()),
         });
         if let Some(bytes) = input.at_once {
@@ -123,13 +105,4 @@ impl Throttle {
 
 fn busy(seconds: u64) -> Rejection {
     Rejection::new(503).with("Retry-After", seconds.to_string())
-}
-
-impl fmt::Display for ThrottleRules {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let concurrency = self.concurrency.iter().map(ToString::to_string);
-        let bandwidth = self.bandwidth.iter().map(ToString::to_string);
-        let parts: Vec<String> = concurrency.chain(bandwidth).collect();
-        f.write_str(&parts.join("; "))
-    }
 }

@@ -5,9 +5,8 @@ use std::time::Duration;
 use dunlin_http::semantics::{ContentCoding, EntityTag};
 use sha2::{Digest, Sha256};
 
-use super::records::format::RecordFormat;
 use crate::clock;
-use crate::config::{EtagKind, Settings};
+use crate::config::{EtagKind, RecordFormat, Settings};
 use crate::fs::file_system::FileSystem;
 use crate::fs::metadata::FileMetadata;
 

@@ -13,7 +13,7 @@ use super::handle::{ALLOW, error_response, handle, options, refusal};
 use super::reply::{Direction, Reply, Routed};
 use super::route_match::{Origin, RouteMatch, Via};
 use super::sites::{CacheEntry, Route, Site};
-use crate::checks::resolve_client;
+use crate::checks::{add_strict, resolve_client};
 use crate::exchange::{Client, RequestContext, Response};
 use crate::field_edits::apply_to_message;
 use crate::files::select::has_changed;
@@ -212,7 +212,7 @@ pub(super) fn not_found(
     let client = resolve_client(client, request, &ctx.shared.config.server);
     let context = Rc::new(RequestContext::new(client));
     if let Some(https) = settings.checks.as_ref().and_then(|checks| checks.https.as_ref()) {
-        https.add_strict(&context);
+        add_strict(https, &context);
     }
     let (raw_path, path, query, via) = (b"/", b"/", None, Via::default());
     let matched = RouteMatch { site, settings, raw_path, path, query, client, context: None, via };

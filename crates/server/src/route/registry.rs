@@ -9,10 +9,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::checks::{
-    Auth, AuthRules, Basic, Checks, Limited, Logins, RateLimit, RateRules, RouteCounts, Throttle,
-    ThrottleRules,
+    Auth, Basic, Checks, Forward, Limited, Logins, RateLimit, RouteCounts, Throttle,
 };
-use crate::config::{CheckRules, Origins, Script};
+use crate::config::{AuthRules, CheckRules, Origins, RateRules, Script, ThrottleRules};
 
 /// The runtime objects of one generation of the configuration.
 #[derive(Debug, Default)]
@@ -78,7 +77,7 @@ impl<'a> Builder<'a> {
             return None;
         }
         let auth = checks.auth.as_ref().map(|auth| match auth {
-            AuthRules::Forward(forward) => Auth::Forward(forward.clone()),
+            AuthRules::Forward(forward) => Auth::Forward(Forward::new(forward.clone())),
             AuthRules::Basic(basic) => {
                 let logins = self.logins(site, &origins.auth, &basic.path);
                 Auth::Basic(Basic::new(basic.clone(), logins))

@@ -17,7 +17,7 @@ use crate::listen::{ConnectionLimiter, ConnectionLimits};
 use crate::route::Sites;
 use crate::telemetry::redact::Redactor;
 use crate::telemetry::traces::Tracer;
-use crate::telemetry::{AccessLog, AccessLogSettings, Format, ReverseDns, ReverseDnsSettings};
+use crate::telemetry::{AccessLog, AccessLogSettings, ReverseDns, ReverseDnsSettings};
 use crate::tls::Certificates;
 use crate::worker::SharedState;
 
@@ -227,7 +227,7 @@ fn connections(server: &Server) -> ConnectionLimits {
 
 fn access_log(server: &Server) -> Result<Option<Arc<AccessLog>>, StartError> {
     let Some(log) = &server.access_log else { return Ok(None) };
-    let format = Format::parse(&log.format).map_err(|error| fail(error.to_string()))?;
+    let format = log.format.clone();
     let opened = AccessLog::open(AccessLogSettings::new(&log.path, format)).map_err(|error| {
         fail(format!(
             "access log {}: {error}; check that the directory exists and is writable",

@@ -1,13 +1,19 @@
 //! Verification of a configuration without opening sockets or changing anything: at start, at reload and in
 //! `dunlin check`.
 
+mod files;
+mod programs;
+
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{Group, geteuid};
 
+use self::files::check_files;
+use self::programs::check_programs;
 use super::access::{Use, failures};
 use super::sandbox::{self, Confined, Identity};
-use crate::config::{Config, Jail, Problem};
+use crate::config::{Acme, Config, Jail, Problem, Site};
+use crate::tls;
 
 /// The result of a verification.
 #[derive(Debug, Default)]
@@ -35,11 +41,13 @@ pub fn verify(config: &Config, confined: Option<&Confined>) -> Findings {
         }
     };
     let mut findings = Findings::default();
-    config.verify_files(confined.is_none(), &mut findings);
+    check_files(config, confined.is_none(), &mut findings);
     if let Some(identity) = identity.filter(|identity| !identity.is_present()) {
         check_access(config, identity, &mut findings);
     }
-    config.warnings(&mut |problem| findings.warnings.push(problem));
+    config.sites.iter().for_each(|site| check_certificates(site, &mut findings.warnings));
+    findings.warnings.extend(config.warnings());
+    check_programs(config, &mut findings.warnings);
     let root = config.server.user.as_deref().is_none_or(|user| user == "root");
     if geteuid().is_root() && root {
         findings.warnings.extend(config.scripts_as_root());
@@ -50,16 +58,16 @@ pub fn verify(config: &Config, confined: Option<&Confined>) -> Findings {
 }
 
 /// A file that the server opens again after it has switched users.
-pub(crate) struct ReopenedFile {
-    pub(crate) path: PathBuf,
-    pub(crate) purpose: Purpose,
+struct ReopenedFile {
+    path: PathBuf,
+    purpose: Purpose,
     /// Its place in the configuration, with an empty message.
-    pub(crate) problem: Problem,
+    problem: Problem,
 }
 
 /// The purpose of such a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
+enum Purpose {
     Users,
     Certificate,
     Root,
@@ -111,12 +119,51 @@ impl Purpose {
     }
 }
 
+/// Returns the files that the server opens again after it has switched users.
+fn reopened_files(config: &Config) -> Vec<ReopenedFile> {
+    let whole = || Problem::of_file(config.path().unwrap_or(Path::new("")), "");
+    let mut files: Vec<ReopenedFile> = config
+        .users_files()
+        .iter()
+        .map(|file| ReopenedFile {
+            path: file.path.clone(),
+            purpose: Purpose::Users,
+            problem: file.problem.clone(),
+        })
+        .collect();
+    for directory in config.directories() {
+        let purpose = match directory.key {
+            "root" | "sendfile_root" => Purpose::Root,
+            "directory" => Purpose::Scripts,
+            "access_log" | "error_log" => Purpose::Log,
+            _ => continue,
+        };
+        let problem = directory.problem.clone();
+        files.push(ReopenedFile { path: directory.path.clone(), purpose, problem });
+    }
+    for tls in config.sites.iter().filter_map(|site| site.tls.as_ref()) {
+        let external = tls.acme.iter().flat_map(Acme::files);
+        for path in tls.files().chain(external) {
+            let (path, problem) = (path.clone(), tls.problem.clone());
+            files.push(ReopenedFile { path, purpose: Purpose::Certificate, problem });
+        }
+    }
+    if let Some(state) = config.state_directory() {
+        let path = state.to_owned();
+        files.push(ReopenedFile { path, purpose: Purpose::State, problem: whole() });
+    }
+    // Only regular files are rotated.
+    let devices = [Path::new("/dev"), Path::new("/proc/self/fd")];
+    files.retain(|file| file.purpose != Purpose::Log || !devices.contains(&&*file.path));
+    files
+}
+
 /// Reports files that the user to which the server switches cannot use. Files of users are read at every login, so they
 /// prevent a start.
 fn check_access(config: &Config, identity: &Identity, findings: &mut Findings) {
     // Missing files are reported elsewhere, or created at start.
     let files: Vec<ReopenedFile> =
-        config.opened_again().into_iter().filter(|file| file.path.exists()).collect();
+        reopened_files(config).into_iter().filter(|file| file.path.exists()).collect();
     // In a chroot, the path of the directory does not resolve.
     let root = config.server.chroot.as_deref().filter(|_| Jail::entered().is_none());
     let uses: Vec<_> = files.iter().map(|file| (file.path.clone(), file.purpose.r#use())).collect();
@@ -125,11 +172,48 @@ fn check_access(config: &Config, identity: &Identity, findings: &mut Findings) {
         let error = std::io::Error::from(error).to_string();
         let error = error.split(" (os error").next().unwrap_or_default();
         let what = file.purpose.explain(&file.path, identity, error);
-        let problem = file.problem.saying(what);
+        let problem = file.problem.with_message(what);
         if file.purpose == Purpose::Users {
             findings.errors.push(problem);
         } else {
             findings.warnings.push(problem);
         }
+    }
+}
+
+/// Reports certificates that browsers will reject for a name of the site.
+fn check_certificates(site: &Site, warnings: &mut Vec<Problem>) {
+    let Some(tls) = site.tls.as_ref().filter(|tls| tls.acme.is_none()) else { return };
+    for (file, _) in &tls.certificates {
+        // An unreadable certificate is reported as an error elsewhere.
+        for what in tls::shortcomings(file, site.hosts()) {
+            let what = format!("tls: certificate {}: {what}", file.display());
+            warnings.push(tls.problem.with_message(what));
+        }
+    }
+}
+
+/// Describes the certificates that the configuration names, one line for each.
+pub fn certificates(config: &Config) -> Vec<String> {
+    let sites = config.sites.iter().filter_map(|site| site.tls.as_ref());
+    sites.flat_map(|tls| tls::examine(tls).unwrap_or_else(|error| vec![error])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Overrides;
+
+    #[test]
+    fn a_directory_that_is_not_there_is_found_when_files_are_verified() {
+        let text = "[[listen]]\naddress = '127.0.0.1:8080'\n[[site]]\nroot = 'none'\n";
+        let config =
+            Config::parse(text, Path::new("/etc/dunlin.toml"), &Overrides::default()).unwrap();
+        let errors = verify(&config, None).errors;
+        let told: Vec<_> = errors.iter().map(Problem::to_string).collect();
+        assert!(
+            told.iter().any(|told| told.starts_with("/etc/dunlin.toml:4:8: root /etc/none: ")),
+            "{told:?}"
+        );
     }
 }

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use super::format::write_line;
 use super::log_queue::{BATCH_BYTES, Queue, new_buffer};
 use super::log_writer::{Target, Writer};
-use super::{AccessRecord, Format, TimeCache};
+use super::{AccessRecord, TimeCache};
+use crate::config::AccessLogFormat;
 
 /// Settings of an access log.
 #[derive(Clone, Debug)]
@@ -16,14 +18,14 @@ pub(crate) struct AccessLogSettings {
     /// The file, which is created with mode 0640 if it is missing; `-` is standard output.
     pub(crate) path: PathBuf,
     /// Format of a line.
-    pub(crate) format: Format,
+    pub(crate) format: AccessLogFormat,
     /// Maximum of queued bytes. Lines beyond it are dropped and counted.
     pub(crate) queue_bytes: usize,
 }
 
 impl AccessLogSettings {
     /// Settings with a queue of 16 MiB.
-    pub(crate) fn new(path: impl Into<PathBuf>, format: Format) -> Self {
+    pub(crate) fn new(path: impl Into<PathBuf>, format: AccessLogFormat) -> Self {
         Self { path: path.into(), format, queue_bytes: 16 * 1024 * 1024 }
     }
 }
@@ -37,7 +39,7 @@ impl AccessLogSettings {
 /// A renamed or removed file is detected within a second, before the next write, and opened again.
 /// [`AccessLog::reopen`] opens it at once.
 pub(crate) struct AccessLog {
-    format: Format,
+    format: AccessLogFormat,
     queue: Arc<Queue>,
     reporter: Reporter,
 }
@@ -75,7 +77,7 @@ impl AccessLog {
 
     /// A log without a writer: lines wait until [`AccessLog::take_lines`].
     #[cfg(test)]
-    pub(crate) fn in_memory(format: Format) -> Arc<Self> {
+    pub(crate) fn in_memory(format: AccessLogFormat) -> Arc<Self> {
         let queue = Arc::new(Queue::new(usize::MAX));
         Arc::new(Self { format, queue, reporter: Arc::new(|text| panic!("{text}")) })
     }
@@ -89,7 +91,7 @@ impl AccessLog {
 
     /// Returns `true` if lines contain the timings of requests.
     pub(crate) fn has_timings(&self) -> bool {
-        matches!(self.format, Format::Json)
+        matches!(self.format, AccessLogFormat::Json)
     }
 
     /// Returns the buffer of one worker.
@@ -160,7 +162,7 @@ impl WorkerLog {
 
     /// Appends the line of a record. Queues the lines when the buffer has 64 KiB.
     pub(crate) fn record(&mut self, record: &AccessRecord<'_>) {
-        self.log.format.write_line(record, &mut self.time, &mut self.buffer);
+        write_line(&self.log.format, record, &mut self.time, &mut self.buffer);
         self.lines += 1;
         if self.buffer.len() >= BATCH_BYTES {
             self.flush();
@@ -204,7 +206,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(20);
 
     fn settings(path: &Path) -> AccessLogSettings {
-        AccessLogSettings::new(path, Format::parse("{connection} {path}").unwrap())
+        AccessLogSettings::new(path, AccessLogFormat::parse("{connection} {path}").unwrap())
     }
 
     /// Opens a log and collects its reports.

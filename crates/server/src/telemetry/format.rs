@@ -1,97 +1,34 @@
 //! Formats of the access log.
 
-use std::error::Error;
-use std::fmt;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
-use std::str::FromStr;
 
-use super::escape;
-use super::{AccessRecord, ScriptContext, Template, TimeCache};
+use super::{AccessRecord, ScriptContext, TimeCache};
+use super::{escape, template};
+use crate::config::AccessLogFormat;
 use crate::transport::{Peer, UNIX};
 
-/// Format of a line of the access log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
-    /// The common log format: `remote - user [time] "method target protocol" status bytes`.
-    ///
-    /// `remote` is the client's name if reverse DNS has resolved it, or else its address.
-    Common,
-    /// The common log format followed by `"referer" "user agent"`.
-    Combined,
-    /// One JSON object per line, always with the same keys; absent values are `null`.
-    Json,
-    /// A template from the configuration.
-    Template(Template),
-}
-
-impl Format {
-    /// Parses `common`, `combined`, `json`, or a template with placeholders in braces.
-    ///
-    /// # Errors
-    /// The word is unknown (the text names the nearest known word), or [`Template::parse`] fails.
-    pub(crate) fn parse(text: &str) -> Result<Self, FormatError> {
-        match text {
-            "common" => Ok(Self::Common),
-            "combined" => Ok(Self::Combined),
-            "json" => Ok(Self::Json),
-            _ if text.contains(['{', '}']) => Template::parse(text).map(Self::Template),
-            _ => Err(FormatError(format!(
-                "unknown log format `{text}`, did you mean `{}`? Known are common, combined, \
-                 json, or a template such as `{{remote}} {{status}} {{bytes}}`",
-                nearest(text, ["common", "combined", "json"]),
-            ))),
+/// Appends one line, with its line feed, to `out`.
+pub(crate) fn write_line(
+    format: &AccessLogFormat,
+    record: &AccessRecord<'_>,
+    time: &mut TimeCache,
+    out: &mut Vec<u8>,
+) {
+    match format {
+        AccessLogFormat::Common => write_common(record, time, out),
+        AccessLogFormat::Combined => {
+            write_common(record, time, out);
+            out.extend_from_slice(b" \"");
+            quoted_or_dash(record.referer, out);
+            out.extend_from_slice(b"\" \"");
+            quoted_or_dash(record.user_agent, out);
+            out.push(b'"');
         }
+        AccessLogFormat::Json => write_json(record, time, out),
+        AccessLogFormat::Template(line) => template::write(line, record, time, out),
     }
-
-    /// Appends one line, with its line feed, to `out`.
-    pub(crate) fn write_line(
-        &self,
-        record: &AccessRecord<'_>,
-        time: &mut TimeCache,
-        out: &mut Vec<u8>,
-    ) {
-        match self {
-            Self::Common => write_common(record, time, out),
-            Self::Combined => {
-                write_common(record, time, out);
-                out.extend_from_slice(b" \"");
-                quoted_or_dash(record.referer, out);
-                out.extend_from_slice(b"\" \"");
-                quoted_or_dash(record.user_agent, out);
-                out.push(b'"');
-            }
-            Self::Json => write_json(record, time, out),
-            Self::Template(template) => template.write(record, time, out),
-        }
-        out.push(b'\n');
-    }
-}
-
-impl FromStr for Format {
-    type Err = FormatError;
-
-    fn from_str(text: &str) -> Result<Self, FormatError> {
-        Self::parse(text)
-    }
-}
-
-/// Why a log format is invalid, as a sentence for the operator.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FormatError(pub(super) String);
-
-impl fmt::Display for FormatError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl Error for FormatError {}
-
-/// Returns the candidate that is most similar to `word`.
-pub(super) fn nearest<const N: usize>(word: &str, known: [&'static str; N]) -> &'static str {
-    let likeness = |name: &&str| strsim::jaro_winkler(word, name);
-    known.into_iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b))).unwrap_or_default()
+    out.push(b'\n');
 }
 
 fn write_common(record: &AccessRecord<'_>, time: &mut TimeCache, out: &mut Vec<u8>) {
@@ -291,7 +228,8 @@ mod tests {
 
     fn line(format: &str, record: &AccessRecord<'_>) -> String {
         let mut out = Vec::new();
-        Format::parse(format).unwrap().write_line(record, &mut TimeCache::new(), &mut out);
+        let format = AccessLogFormat::parse(format).unwrap();
+        write_line(&format, record, &mut TimeCache::new(), &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -389,12 +327,6 @@ mod tests {
         assert_eq!(before.split(' ').count(), 6, "remote, -, user, two of time, end: {before}");
         assert_eq!(request.split(' ').count(), 3, "{request}");
         assert_eq!(rest, " 200 2326 ");
-    }
-
-    #[test]
-    fn the_error_of_an_unknown_format_names_the_nearest() {
-        let error = Format::parse("combied").unwrap_err().to_string();
-        assert!(error.contains("did you mean `combined`?"), "{error}");
     }
 
     proptest! {

@@ -19,11 +19,10 @@ pub(crate) mod traces;
 
 pub(crate) use access_log::{AccessLog, AccessLogSettings, WorkerLog};
 pub(crate) use access_record::AccessRecord;
-pub(crate) use format::{Format, ip};
+pub(crate) use format::ip;
 pub(crate) use ids::{push_hex, random, random_id};
 pub(crate) use reverse_dns::{ReverseDns, ReverseDnsSettings};
 pub(crate) use script_context::ScriptContext;
-pub(crate) use template::Template;
 pub(crate) use time_cache::TimeCache;
 pub use timings::PHASES;
 pub(crate) use timings::{ConnectionStart, ReadTimes, RouteTelemetry, Timings, nanos};

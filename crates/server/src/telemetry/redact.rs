@@ -4,29 +4,6 @@ use std::borrow::Cow;
 
 use percent_encoding::percent_decode;
 
-/// Query keys whose values are redacted by default.
-pub(crate) const DEFAULT_KEYS: [&str; 19] = [
-    "access_token",
-    "api_key",
-    "apikey",
-    "auth",
-    "awsaccesskeyid",
-    "client_secret",
-    "id_token",
-    "passwd",
-    "password",
-    "pwd",
-    "refresh_token",
-    "secret",
-    "session",
-    "sig",
-    "signature",
-    "token",
-    "x-amz-security-token",
-    "x-amz-signature",
-    "x-goog-signature",
-];
-
 /// Replacement of a secret.
 const INSTEAD: &[u8] = b"REDACTED";
 
@@ -130,7 +107,7 @@ mod tests {
 
     #[test]
     fn only_secrets_are_redacted() {
-        let redactor = Redactor::new(&DEFAULT_KEYS);
+        let redactor = Redactor::new(&crate::config::REDACTED_QUERY_KEYS);
         for (target, clean) in [
             ("/a", "/a"),
             ("/a?", "/a?"),

@@ -31,11 +31,11 @@ pub(crate) use self::http2::Http2;
 pub(crate) use self::message::{End, Message, Reply};
 use crate::blocking;
 use crate::clock::{TICK, manual};
-use crate::config::{Config, Overrides, StartupSettings};
+use crate::config::{AccessLogFormat, Config, Overrides, StartupSettings};
 use crate::control::Commands;
 use crate::listen::{self, ListenerHandle};
 use crate::server::Generation;
-use crate::telemetry::{AccessLog, Format};
+use crate::telemetry::AccessLog;
 use crate::transport::{Ends, Peer};
 use crate::worker::{SharedState, Worker};
 
@@ -172,7 +172,7 @@ impl Server {
         let worker = Worker::new(0);
         let limiter = Arc::clone(&generation.shared.limiter);
         tokio::task::spawn_local(Rc::clone(&worker).evict(limiter));
-        let log = AccessLog::in_memory(Format::parse(RECORD).expect("a format"));
+        let log = AccessLog::in_memory(AccessLogFormat::parse(RECORD).expect("a format"));
         worker.apply(Arc::clone(&generation.shared), Some(&log));
         Self {
             directory: directory.to_owned(),
@@ -189,7 +189,7 @@ impl Server {
         let before = self.generation.borrow().clone();
         let path = self.directory.join("dunlin.toml");
         fs::write(&path, configuration(server, config)).expect("the configuration is written");
-        let config = Config::reload(&path, &Overrides::default())
+        let config = crate::server::reload(&path, &Overrides::default())
             .unwrap_or_else(|problems| panic!("{problems:?}"));
         let next = before.next(config).expect("a configuration that can follow");
         let moved = next.moved(&before);

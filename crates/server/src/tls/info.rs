@@ -4,8 +4,10 @@ use std::fmt::Write;
 use std::rc::Rc;
 
 use rustls::pki_types::CertificateDer;
-use rustls::{CipherSuite, CommonState, ProtocolVersion};
+use rustls::{CommonState, ProtocolVersion};
 use x509_parser::x509::X509Name;
+
+use crate::config::cipher_name;
 
 /// Information about a TLS connection, for logs and scripts.
 #[derive(Debug, Clone)]
@@ -61,40 +63,6 @@ impl ClientCertificate {
             }),
         })
     }
-}
-
-/// The supported cipher suites, with OpenSSL's names.
-const CIPHERS: [(CipherSuite, &str); 9] = [
-    (CipherSuite::TLS13_AES_256_GCM_SHA384, "TLS_AES_256_GCM_SHA384"),
-    (CipherSuite::TLS13_AES_128_GCM_SHA256, "TLS_AES_128_GCM_SHA256"),
-    (CipherSuite::TLS13_CHACHA20_POLY1305_SHA256, "TLS_CHACHA20_POLY1305_SHA256"),
-    (CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, "ECDHE-ECDSA-AES256-GCM-SHA384"),
-    (CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, "ECDHE-ECDSA-AES128-GCM-SHA256"),
-    (CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, "ECDHE-ECDSA-CHACHA20-POLY1305"),
-    (CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, "ECDHE-RSA-AES256-GCM-SHA384"),
-    (CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, "ECDHE-RSA-AES128-GCM-SHA256"),
-    (CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256, "ECDHE-RSA-CHACHA20-POLY1305"),
-];
-
-fn cipher_name(suite: CipherSuite) -> &'static str {
-    CIPHERS.iter().find(|(other, _)| *other == suite).map_or("-", |(_, name)| name)
-}
-
-/// The cipher suite with this OpenSSL, IANA or rustls name.
-///
-/// # Errors
-/// When there is none; the message has the nearest name.
-pub(crate) fn cipher(name: &str) -> Result<CipherSuite, String> {
-    let iana =
-        |suite: CipherSuite| suite.as_str().unwrap_or_default().replacen("TLS13_", "TLS_", 1);
-    let found = CIPHERS.iter().find(|(suite, openssl)| {
-        *openssl == name || suite.as_str() == Some(name) || iana(*suite) == name
-    });
-    let names: Vec<&str> = CIPHERS.iter().map(|(_, name)| *name).collect();
-    found.map(|(suite, _)| *suite).ok_or_else(|| match crate::config::nearest(name, &names) {
-        Some(nearest) => format!("there is no cipher suite {name:?}; did you mean {nearest:?}?"),
-        None => format!("there is no cipher suite {name:?}; there are {}", names.join(", ")),
-    })
 }
 
 /// The name in the form of RFC 4514, with the last component first.
@@ -163,17 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn cipher_suites_are_found_by_every_name() {
-        let suite = CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256;
-        for name in ["ECDHE-RSA-AES128-GCM-SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"] {
-            assert_eq!(cipher(name), Ok(suite));
-        }
-        for name in ["TLS_AES_128_GCM_SHA256", "TLS13_AES_128_GCM_SHA256"] {
-            assert_eq!(cipher(name), Ok(CipherSuite::TLS13_AES_128_GCM_SHA256));
-        }
-        let error = cipher("ECDHE-RSA-AES128-GCM-SHA265").unwrap_err();
-        assert!(error.ends_with("did you mean \"ECDHE-RSA-AES128-GCM-SHA256\"?"), "{error}");
-        // Every suite of the library has a name.
+    fn every_cipher_suite_of_the_library_has_a_name() {
         for suite in super::super::certificate::provider().cipher_suites.iter() {
             assert_ne!(cipher_name(suite.suite()), "-");
         }

@@ -17,7 +17,7 @@ mod trust;
 pub(crate) use self::certificates::{Certificates, examine};
 pub(crate) use self::coverage::shortcomings;
 pub(crate) use self::handshake::{Standing, handshake};
-pub(crate) use self::info::{TlsInfo, cipher};
+pub(crate) use self::info::TlsInfo;
 pub(crate) use self::policy::Policy;
 pub(crate) use self::session::Session;
 pub(crate) use self::status::CertificateStatus;

@@ -1,7 +1,6 @@
 //! Basic authentication (RFC 7617) against a password file.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
@@ -12,24 +11,8 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 
 use super::{Attempts, UserFile};
 use crate::checks::{CheckInput, Decision, Rejection};
+use crate::config::BasicRules;
 use crate::exchange::Scheme;
-
-/// Basic authentication as it is configured.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct BasicRules {
-    /// The file of users.
-    pub(crate) path: PathBuf,
-    /// Value of `WWW-Authenticate`.
-    pub(crate) challenge: String,
-    /// Maximum of wrong passwords per address and minute.
-    pub(crate) max_attempts: u32,
-}
-
-impl BasicRules {
-    pub(super) fn describe(&self) -> String {
-        format!("basic, users of {}", self.path.display())
-    }
-}
 
 /// Basic authentication of a route.
 #[derive(Debug)]

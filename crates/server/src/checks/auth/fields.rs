@@ -3,74 +3,10 @@
 use dunlin_http::semantics::{is_field_value, is_token};
 use dunlin_http::{FieldLines, Request};
 
-use crate::checks::{is_forwarding, is_plain_name};
-
-/// Request fields that are forwarded to the endpoint by default.
-pub(crate) const DEFAULT_FIELDS: [&str; 8] = [
-    "Accept",
-    "Accept-Language",
-    "Authorization",
-    "Cookie",
-    "Origin",
-    "Referer",
-    "User-Agent",
-    "X-Requested-With",
-];
-
-/// Hop-by-hop fields (RFC 9110 §7.6.1), besides those that `Connection` lists.
-const HOP_BY_HOP: [&str; 9] = [
-    "connection",
-    "keep-alive",
-    "proxy-authenticate",
-    "proxy-authentication-info",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
-
-/// Request fields that are never forwarded to the endpoint: they describe the client's connection or body,
-/// make the response conditional, or are set by the server.
-const NEVER_PASSED: [&str; 13] = [
-    "accept-encoding",
-    "content-encoding",
-    "content-length",
-    "content-type",
-    "expect",
-    "host",
-    "if-match",
-    "if-modified-since",
-    "if-none-match",
-    "if-range",
-    "if-unmodified-since",
-    "proxy-authorization",
-    "range",
-];
+use crate::config::HOP_BY_HOP;
 
 /// Response fields that the server sets itself.
 const OF_SERVER: [&str; 3] = ["content-length", "date", "server"];
-
-/// Checks that the configuration may forward a request field of that name to the endpoint.
-///
-/// # Errors
-/// The reason why it may not.
-pub(crate) fn check_passed_field(name: &str, user_field: &str) -> Result<(), String> {
-    if !is_plain_name(name.as_bytes()) {
-        return Err(format!("{name:?} is not a field name of letters, digits and \"-\""));
-    }
-    let lower = name.to_ascii_lowercase();
-    if is_forwarding(lower.as_bytes()) || lower.starts_with("x-original-") {
-        return Err(format!("{name} is set by the server"));
-    }
-    if lower == user_field.to_ascii_lowercase().replace(['_', '.'], "-") {
-        return Err(format!("{name} is the `user_field`, which clients may not set"));
-    }
-    if HOP_BY_HOP.contains(&&*lower) || NEVER_PASSED.contains(&&*lower) {
-        return Err(format!("{name} applies to the client's own request or connection only"));
-    }
-    Ok(())
-}
 
 /// Adds the named fields of the client's request. Lines of one field are combined, so that the endpoint and
 /// everything behind it read the same value.
@@ -134,31 +70,6 @@ pub(super) fn user(fields: &FieldLines, name: &str) -> Result<Option<String>, &'
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn default_fields_may_be_forwarded_and_protected_fields_may_not() {
-        for name in DEFAULT_FIELDS.into_iter().chain(["X-CSRF-Token", "Sec-Fetch-Mode"]) {
-            assert_eq!(check_passed_field(name, "Remote-User"), Ok(()), "{name}");
-        }
-        for name in [
-            "X_CSRF",
-            "X.A",
-            "",
-            "Host",
-            "TE",
-            "Proxy-Authorization",
-            "X-Forwarded-Uri",
-            "Forwarded",
-            "X-Original-URI",
-            "x-real-ip",
-            "X-User",
-            "Connection",
-            "Range",
-            "Content-Length",
-        ] {
-            assert!(check_passed_field(name, "X_User").is_err(), "{name}");
-        }
-    }
 
     #[test]
     fn hop_by_hop_fields_are_not_sent_to_the_client() {

@@ -5,101 +5,37 @@
 //! a 401 with a challenge or a redirect to a login page. The endpoint gets the fields that the server sets and the
 //! client's fields that the configuration lists, and no others, so that unexpected fields cannot change its decision.
 
-use std::fmt;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use dunlin_client::{self as client, Url};
+use dunlin_client as client;
 use dunlin_http::semantics::target;
 use dunlin_http::{FieldLines, FieldName, Request};
 
 use super::fields;
 use crate::checks::{CheckInput, Decision, Rejection};
+use crate::config::{AuthEndpoint, ForwardRules};
 use crate::exchange::{Piece, Response, Scheme};
 use crate::tls;
 
 /// Authentication by an endpoint.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Forward {
-    pub(crate) target: Target,
-    /// Response field that names the user.
-    pub(crate) user_field: String,
-    /// Request fields that are forwarded to the endpoint.
-    pub(crate) fields: Vec<String>,
-    /// Timeout of the response.
-    pub(crate) timeout: Duration,
+    rules: ForwardRules,
+    endpoint: Arc<Endpoint>,
 }
 
 /// The endpoint.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Target {
-    /// A path of the same site.
-    Path(String),
-    /// A path of another server, or of one at a Unix socket.
-    Server(Arc<Endpoint>),
-}
-
-/// A path of another server.
 #[derive(Debug)]
-pub(crate) struct Endpoint {
-    place: Place,
-    /// Trusted authorities for an https URL; the system's if absent.
-    authority: Option<PathBuf>,
+struct Endpoint {
+    target: AuthEndpoint,
     /// Created for the first request, as an https URL needs certificates from files.
     origin: OnceLock<client::Origin>,
 }
 
-/// Endpoints are equal that are configured alike.
-impl PartialEq for Endpoint {
-    fn eq(&self, other: &Self) -> bool {
-        self.place == other.place && self.authority == other.authority
-    }
-}
-
-impl Eq for Endpoint {}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Place {
-    Url(Url),
-    Unix { socket: PathBuf, path: String },
-}
-
 /// Maximum length of a response body in bytes.
 const MAX_BODY: usize = 64 * 1024;
-
-impl Target {
-    /// Parses `/path`, `http://host:port/path`, `https://host:port/path` or `unix:/socket:/path`.
-    pub(crate) fn parse(text: &str, authority: Option<PathBuf>) -> Result<Self, String> {
-        let hint = || {
-            format!(
-                "{text:?} is neither a path such as \"/login/check\" nor an http or https URL, \
-                 nor \"unix:/SOCKET:/PATH\""
-            )
-        };
-        if text.bytes().any(|byte| byte <= b' ' || byte == 127) {
-            return Err(hint());
-        }
-        if text.starts_with('/') {
-            return Ok(Self::Path(text.into()));
-        }
-        let place = if let Some(rest) = text.strip_prefix("unix:") {
-            let is_absolute =
-                |(socket, path): &(&str, &str)| socket.starts_with('/') && path.starts_with('/');
-            let (socket, path) = rest.split_once(':').filter(is_absolute).ok_or_else(hint)?;
-            Place::Unix { socket: socket.into(), path: path.into() }
-        } else {
-            Place::Url(Url::parse(text).map_err(|_| hint())?)
-        };
-        Ok(Self::Server(Arc::new(Endpoint { place, authority, origin: OnceLock::new() })))
-    }
-
-    /// Returns `true` if the connection to the endpoint uses TLS.
-    pub(crate) fn is_secure(&self) -> bool {
-        matches!(self, Self::Server(endpoint) if matches!(&endpoint.place, Place::Url(url) if url.is_secure()))
-    }
-}
 
 impl Endpoint {
     /// Returns the client of the server.
@@ -110,11 +46,12 @@ impl Endpoint {
         if let Some(origin) = self.origin.get() {
             return Ok(origin);
         }
-        let origin = match &self.place {
-            Place::Url(url) => {
-                client::Origin::from_url(url, || tls::client_config(self.authority.as_deref()))?
+        let origin = match &self.target {
+            AuthEndpoint::Url { url, authority } => {
+                client::Origin::from_url(url, || tls::client_config(authority.as_deref()))?
             }
-            Place::Unix { socket, .. } => client::Origin::unix(socket),
+            AuthEndpoint::Unix { socket, .. } => client::Origin::unix(socket),
+            AuthEndpoint::Path(_) => return Err("the endpoint is a path of this server".into()),
         };
         Ok(self.origin.get_or_init(|| origin))
     }
@@ -122,9 +59,9 @@ impl Endpoint {
     /// Creates a request to the endpoint. `host` is the authority of the client's request.
     fn request(&self, host: &[u8]) -> Result<client::Request, String> {
         let origin = self.origin()?;
-        Ok(match &self.place {
-            Place::Url(url) => client::Request::for_url(origin, "GET", url),
-            Place::Unix { path, .. } => {
+        Ok(match &self.target {
+            AuthEndpoint::Url { url, .. } => client::Request::for_url(origin, "GET", url),
+            AuthEndpoint::Unix { path, .. } | AuthEndpoint::Path(path) => {
                 let mut request = client::Request::new(origin, "GET", path);
                 // A request of HTTP/1.0 may lack `Host`.
                 if let (false, Ok(host)) = (host.is_empty(), std::str::from_utf8(host)) {
@@ -136,21 +73,10 @@ impl Endpoint {
     }
 }
 
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Path(path) => f.write_str(path),
-            Self::Server(endpoint) => match &endpoint.place {
-                Place::Url(url) => url.fmt(f),
-                Place::Unix { socket, path } => write!(f, "unix:{}:{path}", socket.display()),
-            },
-        }
-    }
-}
-
 impl Forward {
-    pub(super) fn describe(&self) -> String {
-        format!("asks {}, with {}", self.target, self.fields.join(", "))
+    pub(crate) fn new(rules: ForwardRules) -> Self {
+        let target = rules.endpoint.clone();
+        Self { rules, endpoint: Arc::new(Endpoint { target, origin: OnceLock::new() }) }
     }
 
     pub(super) fn check(&self, input: &CheckInput<'_, '_>) -> Decision {
@@ -160,11 +86,12 @@ impl Forward {
         let fields = self.fields(input);
         let host = input.request.field(FieldName::Host).unwrap_or_default().to_vec();
         let (services, context) = (Rc::clone(input.services), Rc::clone(input.context));
-        let (target, user_field, limit) =
-            (self.target.clone(), self.user_field.clone(), self.timeout);
+        let (endpoint, user_field, limit) =
+            (Arc::clone(&self.endpoint), self.rules.user_field.clone(), self.rules.timeout);
         Decision::Wait(Box::pin(async move {
-            let response = match &target {
-                Target::Path(path) => {
+            let target = &endpoint.target;
+            let response = match target {
+                AuthEndpoint::Path(path) => {
                     let message = message(path, &host, &fields);
                     let late = |_| Err("no response within the time limit".to_owned());
                     let response = services.subrequest(Rc::clone(&context), message);
@@ -172,8 +99,8 @@ impl Forward {
                     let response = response.await.map(|it| it.map_err(|error| error.to_string()));
                     response.unwrap_or_else(late)
                 }
-                Target::Server(endpoint) => {
-                    request_from(endpoint, services.client(), &host, fields, limit).await
+                AuthEndpoint::Url { .. } | AuthEndpoint::Unix { .. } => {
+                    request_from(&endpoint, services.client(), &host, fields, limit).await
                 }
             };
             match response.and_then(|response| decide(response, &user_field)) {
@@ -211,7 +138,7 @@ impl Forward {
         lines.push("X-Forwarded-Host", host);
         lines.push("X-Forwarded-For", context.client.address.to_string());
         lines.push("X-Forwarded-Proto", if context.client.encrypted { "https" } else { "http" });
-        fields::add_passed(&mut lines, request, &self.fields);
+        fields::add_passed(&mut lines, request, &self.rules.fields);
         lines
     }
 }
@@ -279,27 +206,4 @@ async fn request_from(
     response.fields = head.fields;
     response.body.push(Piece::Memory(body));
     Ok(response)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn targets_are_paths_urls_and_sockets() {
-        for text in [
-            "/a?b",
-            "http://a.example/",
-            "http://[::1]:9/x",
-            "https://a.example:444/x?y",
-            "unix:/run/a:/x",
-        ] {
-            let target = Target::parse(text, None).unwrap();
-            assert_eq!(target.to_string(), text);
-            assert_eq!(target.is_secure(), text.starts_with("https"));
-        }
-        for wrong in ["", "x", "ftp://a/", "http:///", "unix:/run/a", "unix:a:/x", "/a b"] {
-            assert!(Target::parse(wrong, None).is_err(), "{wrong}");
-        }
-    }
 }

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 
 use super::error::{Fault, RecordError};
-use super::format::RecordFormat;
+use crate::config::RecordFormat;
 
 /// Writes the text of each record of `input`, followed by LF, to `output`. Returns the number of bytes written.
 ///

@@ -14,4 +14,3 @@
 pub(crate) mod beside;
 pub(crate) mod convert;
 pub(crate) mod error;
-pub(crate) mod format;

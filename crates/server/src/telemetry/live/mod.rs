@@ -11,8 +11,10 @@ use dunlin_http::Request;
 use tokio::sync::Notify;
 
 pub use self::filter::{Filter, FilterError};
+use super::format::write_line;
 use super::redact::Redactor;
-use super::{AccessRecord, Format, TimeCache};
+use super::{AccessRecord, TimeCache};
+use crate::config::AccessLogFormat;
 
 /// Start or end of a request, as subscribers receive it.
 pub(crate) struct LiveEvent<'a> {
@@ -139,7 +141,7 @@ impl LiveTap {
         for subscriber in &*self.subscribers.read().unwrap_or_else(PoisonError::into_inner) {
             if subscriber.wants(event) {
                 if line.is_empty() {
-                    Format::Json.write_line(event.record, time, &mut line);
+                    write_line(&AccessLogFormat::Json, event.record, time, &mut line);
                 }
                 subscriber.add(&line, event);
             }

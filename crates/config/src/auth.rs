@@ -1,0 +1,241 @@
+//! The key `auth`: authentication of a route.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use dunlin_http::semantics::{Url, is_field_value, is_token};
+
+use super::at::Place;
+use super::file::{Auth, AuthTable, Route};
+use super::forward_fields::{DEFAULT_FIELDS, check_passed_field};
+use super::report::Report;
+
+/// Authentication as it is configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AuthRules {
+    /// A file of users.
+    Basic(BasicRules),
+    /// Another service.
+    Forward(ForwardRules),
+}
+
+/// Basic authentication as it is configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BasicRules {
+    /// The file of users.
+    pub path: PathBuf,
+    /// Value of `WWW-Authenticate`.
+    pub challenge: String,
+    /// Maximum of wrong passwords per address and minute.
+    pub max_attempts: u32,
+}
+
+impl BasicRules {
+    fn describe(&self) -> String {
+        format!("basic, users of {}", self.path.display())
+    }
+}
+
+/// Authentication by a request to another service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForwardRules {
+    /// The service.
+    pub endpoint: AuthEndpoint,
+    /// Response field that names the user.
+    pub user_field: String,
+    /// Request fields that are forwarded to the endpoint.
+    pub fields: Vec<String>,
+    /// Timeout of the response.
+    pub timeout: Duration,
+}
+
+/// The service that decides on requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AuthEndpoint {
+    /// A path of the same site.
+    Path(String),
+    /// A path of another server.
+    Url {
+        /// The URL.
+        url: Url,
+        /// Trusted authorities for an https URL; the system's if absent.
+        authority: Option<PathBuf>,
+    },
+    /// A path of a server at a Unix socket.
+    Unix {
+        /// The socket.
+        socket: PathBuf,
+        /// The path.
+        path: String,
+    },
+}
+
+impl AuthEndpoint {
+    /// Parses `/path`, `http://host:port/path`, `https://host:port/path` or `unix:/socket:/path`.
+    fn parse(text: &str, authority: Option<PathBuf>) -> Result<Self, String> {
+        let hint = || {
+            format!(
+                "{text:?} is neither a path such as \"/login/check\" nor an http or https URL, \
+                 nor \"unix:/SOCKET:/PATH\""
+            )
+        };
+        if text.bytes().any(|byte| byte <= b' ' || byte == 127) {
+            return Err(hint());
+        }
+        if text.starts_with('/') {
+            return Ok(Self::Path(text.into()));
+        }
+        let Some(rest) = text.strip_prefix("unix:") else {
+            return Ok(Self::Url { url: Url::parse(text).map_err(|_| hint())?, authority });
+        };
+        let is_absolute =
+            |(socket, path): &(&str, &str)| socket.starts_with('/') && path.starts_with('/');
+        let (socket, path) = rest.split_once(':').filter(is_absolute).ok_or_else(hint)?;
+        Ok(Self::Unix { socket: socket.into(), path: path.into() })
+    }
+
+    /// Returns `true` if the connection to the endpoint uses TLS.
+    fn is_secure(&self) -> bool {
+        matches!(self, Self::Url { url, .. } if url.is_secure())
+    }
+}
+
+impl fmt::Display for AuthEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => f.write_str(path),
+            Self::Url { url, .. } => url.fmt(f),
+            Self::Unix { socket, path } => write!(f, "unix:{}:{path}", socket.display()),
+        }
+    }
+}
+
+impl ForwardRules {
+    fn describe(&self) -> String {
+        format!("asks {}, with {}", self.endpoint, self.fields.join(", "))
+    }
+}
+
+impl AuthRules {
+    /// Returns the text of `dunlin check --explain`.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Self::Basic(basic) => basic.describe(),
+            Self::Forward(forward) => forward.describe(),
+        }
+    }
+}
+
+/// Checks the key `auth` of a route; `None` if it is absent or `false`.
+pub(crate) fn auth(route: &Route, report: Report<'_>) -> Option<AuthRules> {
+    let at = route.auth.as_ref()?;
+    let Auth::Table(table) = &at.value else { return None };
+    let mut only_with = |key: &str, set: &[(&str, Option<&Place>)]| {
+        for (other, place) in set.iter().filter_map(|(name, place)| Some((name, (*place)?))) {
+            report(place, format!("auth: {other} does nothing without `{key}`"));
+        }
+    };
+    match (&table.basic, &table.forward) {
+        (Some(path), None) => {
+            only_with(
+                "forward",
+                &[
+                    ("user_field", table.user_field.as_ref().map(|at| &at.span)),
+                    ("forward_fields", table.forward_fields.as_ref().map(|at| &at.span)),
+                    ("forward_authority", table.forward_authority.as_ref().map(|at| &at.span)),
+                    ("timeout", table.timeout.as_ref().map(|at| &at.span)),
+                ],
+            );
+            let most = table.attempts.as_ref().map_or(10, |at| at.value);
+            if let Some(at) = table.attempts.as_ref().filter(|at| at.value == 0) {
+                report(&at.span, "auth: attempts is 0, so that no user could log in".into());
+            }
+            Some(AuthRules::Basic(BasicRules {
+                path: path.value.clone(),
+                challenge: challenge(table, report),
+                max_attempts: u32::try_from(most).unwrap_or(u32::MAX),
+            }))
+        }
+        (None, Some(forward)) => {
+            only_with(
+                "basic",
+                &[
+                    ("realm", table.realm.as_ref().map(|at| &at.span)),
+                    ("attempts", table.attempts.as_ref().map(|at| &at.span)),
+                ],
+            );
+            let authority = table.forward_authority.as_ref().map(|path| path.value.clone());
+            let endpoint = AuthEndpoint::parse(forward, authority)
+                .map_err(|what| report(&forward.span, format!("auth: {what}")))
+                .ok()?;
+            if let Some(path) = table.forward_authority.as_ref().filter(|_| !endpoint.is_secure()) {
+                let what = "auth: forward_authority does nothing without an https URL";
+                report(&path.span, what.into());
+            }
+            let user_field = table.user_field();
+            if let Some(at) = table.user_field.as_ref().filter(|at| !is_token(at.as_bytes())) {
+                report(&at.span, format!("auth: {:?} is not a field name", at.value));
+            }
+            let timeout = table.timeout.as_ref().map_or(Duration::from_secs(5), |at| at.value.0);
+            let fields = forward_fields(table, user_field, report);
+            let user_field = user_field.into();
+            Some(AuthRules::Forward(ForwardRules { endpoint, user_field, fields, timeout }))
+        }
+        (Some(_), Some(forward)) => {
+            report(&forward.span, "auth: either `basic` or `forward` decides".into());
+            None
+        }
+        (None, None) => {
+            report(&at.span, "auth: write basic = \"USERS\" or forward = \"URL\"".into());
+            None
+        }
+    }
+}
+
+/// The names of the client's fields that are passed to the endpoint.
+fn forward_fields(table: &AuthTable, user_field: &str, report: Report<'_>) -> Vec<String> {
+    let Some(names) = &table.forward_fields else {
+        return DEFAULT_FIELDS.map(String::from).into();
+    };
+    for name in &names.value {
+        if let Err(what) = check_passed_field(name, user_field) {
+            report(&name.span, format!("auth: forward_fields: {what}"));
+        }
+    }
+    names.iter().map(|name| name.value.clone()).collect()
+}
+
+fn challenge(table: &AuthTable, report: Report<'_>) -> String {
+    let realm = table.realm.as_ref().map_or("Restricted", |realm| &realm.value);
+    if let Some(at) = &table.realm
+        && (!is_field_value(at.as_bytes()) || at.contains(['"', '\\']))
+    {
+        let what = format!("auth: {:?} cannot stand between quotes", at.value);
+        report(&at.span, what);
+    }
+    format!("Basic realm=\"{realm}\", charset=\"UTF-8\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_paths_urls_and_sockets() {
+        for text in [
+            "/a?b",
+            "http://a.example/",
+            "http://[::1]:9/x",
+            "https://a.example:444/x?y",
+            "unix:/run/a:/x",
+        ] {
+            let endpoint = AuthEndpoint::parse(text, None).unwrap();
+            assert_eq!(endpoint.to_string(), text);
+            assert_eq!(endpoint.is_secure(), text.starts_with("https"));
+        }
+        for wrong in ["", "x", "ftp://a/", "http:///", "unix:/run/a", "unix:a:/x", "/a b"] {
+            assert!(AuthEndpoint::parse(wrong, None).is_err(), "{wrong}");
+        }
+    }
+}

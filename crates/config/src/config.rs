@@ -1,0 +1,177 @@
+//! A checked configuration.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use super::at::{At, Place};
+use super::error::{Problem, Source};
+use super::file::ScriptTable;
+use super::jail::{self, Jail};
+use super::listen::Listen;
+use super::overrides::Overrides;
+use super::server::{Calls, Server};
+use super::sites::Sites;
+
+/// A configuration that was read and checked.
+#[derive(Debug)]
+pub struct Config {
+    /// What concerns the whole server.
+    pub server: Server,
+    /// Addresses to listen on.
+    pub listen: Vec<Listen>,
+    /// How many `[[listen]]` tables they come from.
+    pub listener_count: usize,
+    /// What is served.
+    pub sites: Sites,
+    pub(crate) directories: Vec<NamedPath>,
+    /// What will surprise, as far as the file alone shows it.
+    pub(crate) warnings: Vec<Problem>,
+    /// Where the file is; empty when there is none.
+    pub(crate) path: PathBuf,
+    pub(crate) users: Vec<NamedPath>,
+    pub(crate) authorities: Vec<NamedPath>,
+    /// The file; empty when there is none.
+    pub(crate) text: Box<str>,
+    /// A configuration in the directory that is served without it.
+    pub(crate) unused: Option<PathBuf>,
+    /// What the command line says instead of the file.
+    pub(crate) overrides: Overrides,
+}
+
+/// A path in the configuration, which the server examines before it uses it.
+#[derive(Debug)]
+pub struct NamedPath {
+    /// The key or table that names it.
+    pub key: &'static str,
+    /// The absolute path.
+    pub path: PathBuf,
+    /// Its position in the file, with an empty message.
+    pub problem: Problem,
+}
+
+impl Config {
+    /// Files that are never sent: the configuration, users' files and private keys.
+    pub fn protected_files(&self) -> Vec<PathBuf> {
+        let mut files: Vec<PathBuf> = self.users.iter().map(|file| file.path.clone()).collect();
+        if let Some(path) = self.path() {
+            files.extend(jail::reach(path).ok().and_then(|path| std::path::absolute(path).ok()));
+        }
+        files.extend(self.unused.clone());
+        for tls in self.sites.iter().filter_map(|site| site.tls.as_ref()) {
+            files.extend(tls.certificates.iter().map(|(_, key)| key.clone()));
+            if let Some(acme) = &tls.acme {
+                files.push(acme.account());
+                files.extend(acme.external.iter().map(|external| external.key.clone()));
+            }
+        }
+        files.sort();
+        files.dedup();
+        files
+    }
+
+    /// Why a server that may make only those calls cannot have this configuration, whatever else is right
+    /// about it; `None` when it can.
+    pub fn refused_after(&self, calls: Calls) -> Option<&'static str> {
+        let gone = calls == Calls::Needed && self.sites.start_programs();
+        gone.then_some(
+            "scripts are new, and the server has given up the calls that they may need (seccomp); restart it",
+        )
+    }
+
+    /// The first script that is to belong to another user or group than the server: what to call it.
+    pub fn script_of_another_user(&self) -> Option<String> {
+        let mut scripts = self.sites.iter().flat_map(|site| site.scripts_started_here());
+        scripts.find_map(|(name, script)| script.has_owner().then_some(name))
+    }
+
+    /// Whether scripts of any route stay and are reached by sockets that the server makes.
+    pub fn needs_sockets(&self) -> bool {
+        let mut scripts = self.sites.iter().flat_map(|site| site.scripts_started_here());
+        scripts.any(|(_, script)| !script.kind.value.is_cgi())
+    }
+
+    /// Whether any route runs scripts.
+    pub fn has_scripts(&self) -> bool {
+        self.sites.iter().any(|site| site.scripts().next().is_some())
+    }
+
+    /// Whether somebody can ask for what requests are counted by.
+    pub fn is_counting(&self) -> bool {
+        self.server.admin.is_some() || self.sites.iter().any(|site| site.shows_status())
+    }
+
+    /// The numbers of the sites whose tables are the same in `before`, so that what the server knows of their files and
+    /// scripts remains valid.
+    pub fn unchanged_sites(&self, before: &Self) -> HashSet<usize> {
+        let (Ok(now), Ok(then)) = (self.text.parse(), before.text.parse()) else {
+            return HashSet::new();
+        };
+        let (now, then): (toml::Table, toml::Table) = (now, then);
+        // The content of cached responses depends on these, too.
+        let server = |table: &toml::Table, key| table.get("server")?.get(key).cloned();
+        if ["cache", "server_field"].iter().any(|key| server(&now, key) != server(&then, key)) {
+            return HashSet::new();
+        }
+        let site = |table: &toml::Table, index| table.get("site")?.get(index).cloned();
+        let is_same = |&index: &usize| {
+            site(&now, index).is_some_and(|table| Some(table) == site(&then, index))
+        };
+        (0..self.sites.iter().len().min(before.sites.iter().len())).filter(is_same).collect()
+    }
+
+    /// Where its file is; `None` when there is none.
+    pub fn path(&self) -> Option<&Path> {
+        (!self.path.as_os_str().is_empty()).then_some(&*self.path)
+    }
+
+    /// Where its file is, whole and as it is called from outside; `None` when there is none.
+    pub fn whole_path(&self) -> Option<PathBuf> {
+        let path = self.path()?;
+        Some(match Jail::entered() {
+            Some(jail) => jail.whole(path),
+            None => std::path::absolute(path).unwrap_or_else(|_| path.into()),
+        })
+    }
+
+    /// The text of its file; empty when there is none.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The directory that becomes all the files there are, if any.
+    pub fn jail(&self) -> Option<Jail> {
+        self.server.chroot.as_deref().map(Jail::new)
+    }
+
+    /// What the command line says instead of the file.
+    pub fn overrides(&self) -> &Overrides {
+        &self.overrides
+    }
+
+    /// Directories and files that have to exist, each with the key that names it.
+    pub fn directories(&self) -> &[NamedPath] {
+        &self.directories
+    }
+
+    /// Files of users and passwords.
+    pub fn users_files(&self) -> &[NamedPath] {
+        &self.users
+    }
+
+    /// Files of trusted authorities, each with the table that names it.
+    pub fn authorities(&self) -> &[NamedPath] {
+        &self.authorities
+    }
+
+    /// The tables of all scripts, with their positions.
+    pub fn script_tables(&self) -> impl Iterator<Item = &At<ScriptTable>> {
+        let routes = self.sites.iter().flat_map(|site| &site.routes);
+        routes.filter_map(|route| route.route.script.as_ref())
+    }
+
+    /// Returns a problem at a position in the file, or with the file as a whole.
+    pub fn problem_at(&self, place: &Place, what: String) -> Problem {
+        let source = Source { path: &self.path, text: &self.text };
+        source.problem(place.as_ref(), what)
+    }
+}

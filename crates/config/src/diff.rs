@@ -1,0 +1,257 @@
+//! What would change between two configurations.
+
+use std::path::Path;
+
+use toml::{Table, Value};
+
+use super::config::Config;
+use super::file::ScriptTable;
+use super::listen::Listen;
+use super::startup::StartupSettings;
+
+/// What a server with the configuration `before` would change in order to have `after`, one line for each thing;
+/// none when nothing would. `in_force` is what was fixed when the server was started.
+pub fn diff(before: &Config, after: &Config, startup: &StartupSettings) -> Vec<String> {
+    let mut diff = Diff { before, after, startup, lines: Vec::new() };
+    if let Some(why) = after.refused_after(startup.confinement.calls) {
+        diff.tell("refused", why);
+    }
+    diff.folder();
+    diff.listeners();
+    diff.server();
+    diff.sites();
+    diff.scripts();
+    diff.lines
+}
+
+struct Diff<'a> {
+    before: &'a Config,
+    after: &'a Config,
+    startup: &'a StartupSettings,
+    lines: Vec<String>,
+}
+
+impl Diff<'_> {
+    fn tell(&mut self, subject: &str, what: impl AsRef<str>) {
+        self.lines.push(format!("{subject:<9} {}", what.as_ref()));
+    }
+
+    fn folder(&mut self) {
+        let folder = |config: &Config| {
+            let path = std::path::absolute(config.path()?).ok()?;
+            path.parent().map(Path::to_owned)
+        };
+        if let (Some(then), Some(now)) = (folder(self.before), folder(self.after))
+            && then != now
+        {
+            let (then, now) = (then.display(), now.display());
+            self.tell("paths", format!("that are relative are beneath {now} instead of {then}"));
+        }
+    }
+
+    fn listeners(&mut self) {
+        let (before, after) = (self.before, self.after);
+        let mut left: Vec<&Listen> = before.listen.iter().collect();
+        for listen in &after.listen {
+            match left.iter().position(|open| open.is_same_socket(listen)) {
+                None => self.tell("listener", format!("{} is opened", listen.address)),
+                Some(at) => {
+                    let open = left.remove(at);
+                    let changes = open.changes(listen).join(", ");
+                    if !changes.is_empty() {
+                        let address = &listen.address;
+                        self.tell("listener", format!("{address} is kept: {changes}"));
+                    }
+                }
+            }
+        }
+        for listen in left {
+            let address = &listen.address;
+            self.tell("listener", format!("{address} is closed; who has connected stays"));
+        }
+    }
+
+    fn server(&mut self) {
+        let (before, after) = (tables(self.before), tables(self.after));
+        let restart = self.after.needs_restart(self.startup);
+        let changed = self.after.needs_restart(&StartupSettings::of(self.before));
+        let mut told = Vec::new();
+        for change in changes(part(&before, "server"), part(&after, "server")) {
+            let key = format!("server.{}", change.key);
+            let note = match restart.iter().find(|late| key.starts_with(**late)) {
+                _ if self.after.overrides.has(&change.key) => "; the command line says otherwise",
+                Some(_) => "; in force after a restart only",
+                None => "",
+            };
+            self.tell("setting", format!("{key}: {change}{note}"));
+            told.push(key);
+        }
+        for late in restart {
+            if !told.iter().any(|key| key.starts_with(late)) {
+                let why = match changed.contains(&late) {
+                    true => "follows from others",
+                    false => "differs from what is in force since the start",
+                };
+                self.tell("setting", format!("{late}: {why}; in force after a restart only"));
+            }
+        }
+    }
+
+    fn sites(&mut self) {
+        let (then, now) = (tables(self.before), tables(self.after));
+        let table = |tables: &Table, index: usize| -> Table {
+            let site = tables.get("site").and_then(|sites| sites.get(index));
+            site.and_then(Value::as_table).cloned().unwrap_or_default()
+        };
+        let (before, after) = (self.before, self.after);
+        let unchanged = after.unchanged_sites(before);
+        for site in before.sites.iter() {
+            if !after.sites.iter().any(|other| other.name == site.name) {
+                self.tell("site", format!("{} is taken away", site.name));
+            }
+        }
+        for site in after.sites.iter() {
+            let name = &site.name;
+            let Some(old) = before.sites.iter().find(|old| old.name == *name) else {
+                let routes = site.route_count();
+                let plural = if routes == 1 { "" } else { "s" };
+                self.tell("site", format!("{name} is added, with {routes} route{plural}"));
+                continue;
+            };
+            if unchanged.contains(&site.index) {
+                continue;
+            }
+            self.tell(
+                "site",
+                format!("{name} is made anew: what is cached of its files is let go"),
+            );
+            self.site(name, &table(&then, old.index), &table(&now, site.index));
+        }
+    }
+
+    /// Settings and routes of a site that both have.
+    fn site(&mut self, name: &str, then: &Table, now: &Table) {
+        let own = |table: &Table| {
+            let mut table = table.clone();
+            table.remove("route");
+            table
+        };
+        for change in changes(Some(&own(then)), Some(&own(now))) {
+            self.tell("setting", format!("{name}: {change:#}"));
+        }
+        let (then, now) = (routes(then), routes(now));
+        for (path, _) in &then {
+            if !now.iter().any(|(other, _)| other == path) {
+                self.tell("route", format!("{name} {path} is taken away"));
+            }
+        }
+        for (path, route) in &now {
+            match then.iter().find(|(other, _)| other == path) {
+                None => self.tell("route", format!("{name} {path} is added")),
+                Some((_, old)) => {
+                    for change in changes(Some(old), Some(route)) {
+                        self.tell("setting", format!("{name} {path}: {change:#}"));
+                    }
+                }
+            }
+        }
+    }
+
+    fn scripts(&mut self) {
+        fn scripts(config: &Config) -> Vec<(&ScriptTable, String)> {
+            let sites = config.sites.iter();
+            sites.flat_map(|site| site.named_scripts().collect::<Vec<_>>()).collect()
+        }
+        let (then, now) = (scripts(self.before), scripts(self.after));
+        for (table, name) in &now {
+            if then.iter().any(|(other, before)| before == name && other == table) {
+                continue;
+            }
+            let what = match then.iter().any(|(_, other)| other == name) {
+                true => "begin anew; those of before finish what they do",
+                false => "are added",
+            };
+            self.tell("scripts", format!("{name} {what}"));
+        }
+        for (_, name) in then.iter().filter(|(_, name)| !now.iter().any(|(_, other)| other == name))
+        {
+            self.tell("scripts", format!("{name} end, when they have finished what they do"));
+        }
+    }
+}
+
+/// A key that says something else.
+struct Changed {
+    /// With dots where tables are in tables.
+    key: String,
+    then: Option<Value>,
+    now: Option<Value>,
+}
+
+impl std::fmt::Display for Changed {
+    /// What it was and is, behind the key in the alternate form.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = |value: &Option<Value>| value.as_ref().map_or("absent".into(), shown);
+        if f.alternate() {
+            write!(f, "{}: ", self.key)?;
+        }
+        write!(f, "{} -> {}", text(&self.then), text(&self.now))
+    }
+}
+
+/// A value in a line of bearable length.
+fn shown(value: &Value) -> String {
+    const MOST: usize = 80;
+    let text = value.to_string().replace('\n', " ");
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}
+
+/// Every key whose values differ, down to the innermost tables that both have.
+fn changes(then: Option<&Table>, now: Option<&Table>) -> Vec<Changed> {
+    let none = Table::new();
+    let (then, now) = (then.unwrap_or(&none), now.unwrap_or(&none));
+    let mut keys: Vec<&String> = then.keys().chain(now.keys()).collect();
+    keys.sort();
+    keys.dedup();
+    let mut found = Vec::new();
+    for key in keys {
+        match (then.get(key), now.get(key)) {
+            (then, now) if then == now => {}
+            (Some(Value::Table(then)), Some(Value::Table(now))) => {
+                let inner = changes(Some(then), Some(now)).into_iter();
+                found.extend(
+                    inner.map(|change| Changed { key: format!("{key}.{}", change.key), ..change }),
+                );
+            }
+            (then, now) => {
+                let (then, now) = (then.cloned(), now.cloned());
+                found.push(Changed { key: key.clone(), then, now });
+            }
+        }
+    }
+    found
+}
+
+/// The file as it is written; empty when there is none.
+fn tables(config: &Config) -> Table {
+    config.text.parse().unwrap_or_default()
+}
+
+fn part<'t>(table: &'t Table, key: &str) -> Option<&'t Table> {
+    table.get(key)?.as_table()
+}
+
+/// The routes of a site's table, by their patterns.
+fn routes(site: &Table) -> Vec<(String, Table)> {
+    let all = site.get("route").and_then(Value::as_array).into_iter().flatten();
+    all.filter_map(Value::as_table)
+        .map(|route| {
+            let mut route = route.clone();
+            let path = route.remove("path");
+            (path.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned(), route)
+        })
+        .collect()
+}

@@ -1,0 +1,94 @@
+//! What is wrong with a configuration, and where.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    file: PathBuf,
+    /// Line and column, from 1.
+    place: Option<(usize, usize)>,
+    what: String,
+}
+
+impl Problem {
+    /// A problem with the file as a whole.
+    pub fn of_file(file: &Path, what: &str) -> Self {
+        Self { file: file.to_owned(), place: None, what: what.to_owned() }
+    }
+
+    /// As a warning, in one line.
+    pub fn as_warning(&self) -> String {
+        self.with_message(format!("warning: {}", self.what)).to_string()
+    }
+
+    /// The same place, with words.
+    pub fn with_message(&self, what: String) -> Self {
+        Self { what, ..self.clone() }
+    }
+
+    /// In the order of the file, then what concerns all of it.
+    pub fn sorted(mut problems: Vec<Self>) -> Vec<Self> {
+        problems.sort_by_key(|problem| (problem.place.is_none(), problem.place));
+        problems
+    }
+
+    /// A problem with what the command line says.
+    pub(super) fn of_option(option: &str, what: &str) -> Self {
+        Self { file: PathBuf::new(), place: None, what: format!("{option}: {what}") }
+    }
+}
+
+/// A file that is being checked.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub(super) path: &'a Path,
+    pub(super) text: &'a str,
+}
+
+impl Source<'_> {
+    /// What is wrong at `span`, or with the file as a whole.
+    pub(super) fn problem(&self, span: Option<&Range<usize>>, what: String) -> Problem {
+        let place = span.map(|span| line_and_column(self.text, span.start));
+        // Keys and values may hold line breaks; a problem is one line.
+        let what = what.replace('\n', "\\n").replace('\r', "\\r");
+        Problem { file: self.path.to_owned(), place, what }
+    }
+
+    /// The line of `span`, from 1; `None` when there is no file.
+    pub(super) fn line(&self, span: Option<&Range<usize>>) -> Option<usize> {
+        span.map(|span| line_and_column(self.text, span.start).0)
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.file.as_os_str().is_empty() {
+            write!(f, "{}:", self.file.display())?;
+            if let Some((line, column)) = self.place {
+                write!(f, "{line}:{column}:")?;
+            }
+            f.write_str(" ")?;
+        }
+        f.write_str(&self.what)
+    }
+}
+
+/// Of all candidates the one with the fewest differences, if they are few.
+pub(crate) fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
+    candidates
+        .iter()
+        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), *candidate))
+        .filter(|(distance, candidate)| *distance <= (word.len().max(candidate.len()) / 3).max(1))
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
+    let before = &text[..text.floor_char_boundary(offset)];
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    (line, column)
+}

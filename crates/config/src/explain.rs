@@ -1,0 +1,205 @@
+//! Explains where the settings of a path come from.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use super::config::Config;
+use super::error::Source;
+use super::handler::Handler;
+use super::merge::merge;
+use super::script::Script;
+use super::settings::{RecordFormat, Records, Settings};
+use super::site_route::SiteRoute;
+use super::sites::Site;
+
+/// Adds the routes of the site to `text`, and the settings that hold for the decoded path with their places in the file.
+/// `all`: those at their defaults, too.
+pub fn explain_settings(
+    config: &Config,
+    file: &Path,
+    site: &Site,
+    path: &[u8],
+    all: bool,
+    text: &mut String,
+) {
+    let source = &Source { path: file, text: &config.text };
+    let explanation = Explanation { source, site, settings: site.route(path), path };
+    explanation.routes(text);
+    explanation.settings(all, text);
+}
+
+struct Explanation<'a> {
+    source: &'a Source<'a>,
+    site: &'a Site,
+    settings: &'a Settings,
+    path: &'a [u8],
+}
+
+impl Explanation<'_> {
+    fn routes(&self, text: &mut String) {
+        for route in &self.site.routes {
+            let verdict =
+                if route.pattern.matches(self.path) { "matches" } else { "does not match" };
+            let _ = writeln!(text, "route     {} {verdict}", self.origin(route, None));
+        }
+    }
+
+    /// Every setting that holds, those of routes first.
+    fn settings(&self, all: bool, text: &mut String) {
+        let mut origins: Vec<(&str, String)> = Vec::new();
+        let matching = self.site.routes.iter().filter(|route| route.pattern.matches(self.path));
+        let merged = merge(matching, |route, key| {
+            let origin = self.origin(route, Some(key));
+            match origins.iter_mut().find(|(other, _)| *other == key) {
+                // Of these every route's entries count.
+                Some((_, origins)) if ADDED_UP.contains(&key) => {
+                    *origins = format!("{origins} and {origin}");
+                }
+                Some((_, origins)) => *origins = origin,
+                None => origins.push((key, origin)),
+            }
+        });
+        // What a more specific route has ended is not in force.
+        origins.retain(|(key, _)| merged.route.place(key).is_some());
+        let (set, defaults): (Vec<_>, Vec<_>) = describe(self.settings)
+            .into_iter()
+            .map(|(key, value)| {
+                let origin = origins.iter().find(|(other, _)| *other == key);
+                (key, value, origin.map(|(_, origin)| origin))
+            })
+            .partition(|(_, _, origin)| origin.is_some());
+        for (key, value, origin) in set {
+            let origin = origin.map_or("", String::as_str);
+            let _ = writeln!(text, "setting   {key} from {origin}: {value}");
+        }
+        // Beside what the file says, the root is what matters.
+        for (key, value, _) in defaults.iter().filter(|(key, value, _)| {
+            let is_root = *key == "root";
+            !value.is_empty() && (all || is_root) && (!is_root || self.settings.handler.is_files())
+        }) {
+            let from = if *key == "root" { "from the site" } else { "by default" };
+            let _ = writeln!(text, "setting   {key} {from}: {value}");
+        }
+    }
+
+    /// The pattern of a route and the place of one of its keys.
+    fn origin(&self, route: &SiteRoute, key: Option<&str>) -> String {
+        let path = &route.route.path;
+        let place = key.and_then(|key| route.route.place(key)).or(path.span.as_ref());
+        match self.source.line(place) {
+            Some(line) => format!("{} ({}:{line})", path.value, self.source.path.display()),
+            None => path.value.clone(),
+        }
+    }
+}
+
+/// Settings to which each matching route adds its entries.
+const ADDED_UP: [&str; 4] = ["error_pages", "remove_fields", "set_fields", "types"];
+
+/// A script in a line.
+fn describe_script(settings: &Settings, script: &Script) -> String {
+    let roots = settings.sendfile_roots.iter().map(|root| root.root.display().to_string());
+    let roots = roots.collect::<Vec<_>>().join(", ");
+    let mut text = script.kind.as_str().to_owned();
+    if !roots.is_empty() {
+        let _ = write!(text, ", X-Sendfile beneath {roots}");
+    }
+    if let Some(owner) = &script.owner {
+        let user = owner.user.map_or("the server's".to_owned(), |user| user.to_string());
+        let _ = write!(text, ", as user {user} and group {}", owner.group);
+    }
+    text
+}
+
+fn records(rules: Records) -> String {
+    let format = match rules.format {
+        RecordFormat::Variable => "variable".to_owned(),
+        RecordFormat::Vfc { control } => format!("vfc, control = {control}"),
+    };
+    if rules.write { format!("{format}, write = true") } else { format }
+}
+
+/// Bytes in the largest unit of which they are a whole number.
+fn size(bytes: u64) -> String {
+    let units =
+        [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("MB", 1_000_000), ("KB", 1000)];
+    let unit = units.iter().find(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor));
+    unit.map_or_else(
+        || format!("{bytes} bytes"),
+        |(unit, factor)| format!("{} {unit}", bytes / factor),
+    )
+}
+
+/// Every setting by its key, in the order of the schema; empty when there is nothing to tell.
+fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
+    let list = |items: &[(String, String)]| {
+        items.iter().map(|(key, value)| format!("{key} = {value:?}")).collect::<Vec<_>>().join(", ")
+    };
+    let codings = |codings: &[dunlin_http::semantics::ContentCoding]| match codings {
+        [] => "off".to_owned(),
+        codings => codings.iter().map(|coding| coding.as_str()).collect::<Vec<_>>().join(", "),
+    };
+    let mut types: Vec<_> =
+        settings.types.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+    types.sort();
+    let mut pages: Vec<_> =
+        settings.error_pages.iter().map(|(key, value)| (key.to_string(), value.clone())).collect();
+    pages.sort();
+    let steps = settings.try_files.len();
+    let (mut redirect, mut respond, mut script) = (String::new(), String::new(), String::new());
+    let mut status = false;
+    match &settings.handler {
+        Handler::Redirect(rule) => redirect = rule.status.to_string(),
+        Handler::Respond(fixed) => respond = fixed.status.to_string(),
+        Handler::Script(rules) => script = describe_script(settings, rules),
+        Handler::Status(_) => status = true,
+        Handler::Files | Handler::AddSlash => {}
+    }
+    let mut all = vec![
+        ("root", settings.root.display().to_string()),
+        ("index", settings.index.join(", ")),
+        ("try", if steps == 0 { String::new() } else { format!("{steps} steps") }),
+        ("listing", settings.listing.to_string()),
+        ("serve_source", settings.serve_source.to_string()),
+        ("redirect", redirect),
+        ("respond", respond),
+        ("script", script),
+        ("status", status.to_string()),
+        ("server_timing", settings.server_timing.to_string()),
+        ("early_hints", settings.early_hints.join(", ")),
+        ("internal", settings.internal.to_string()),
+        ("set_fields", list(&settings.set_fields)),
+        ("remove_fields", settings.remove_fields.join(", ")),
+        ("cache_control", settings.cache_control.clone().unwrap_or_default()),
+        (
+            "expires",
+            settings.expires.map_or(String::new(), |span| format!("{} s", span.as_secs_f64())),
+        ),
+        ("charset", settings.charset.clone()),
+        ("types", list(&types)),
+        ("nosniff", settings.nosniff.to_string()),
+        ("compress", codings(&settings.compress)),
+        ("compress_size", size(settings.compress_size)),
+        ("precompressed", codings(&settings.precompressed)),
+        (
+            "cache",
+            if settings.cache.enabled {
+                format!("files up to {} are held whole", size(settings.cache.file))
+            } else {
+                "off".to_owned()
+            },
+        ),
+        ("sendfile", settings.sendfile.to_string()),
+        ("etag", format!("{:?}", settings.etag).to_lowercase()),
+        ("records", settings.records.map_or(String::new(), records)),
+        ("symlinks", format!("{:?}", settings.symlinks).to_lowercase()),
+        ("hidden", settings.hidden.to_string()),
+        ("error_pages", list(&pages)),
+        ("access_log", settings.access_log.to_string()),
+        ("body_size", size(settings.body_size)),
+        ("body", format!("{:?}", settings.body).to_lowercase()),
+        ("ranges", settings.ranges.to_string()),
+    ];
+    all.extend(settings.check_rules.describe());
+    all
+}

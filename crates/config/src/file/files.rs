@@ -1,0 +1,123 @@
+//! How files are found, kept and sent.
+
+use dunlin_http::semantics::ContentCoding;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::At;
+use crate::units::Size;
+
+/// What entity tags are made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum EtagKind {
+    /// Inode, size and time of change.
+    Stat,
+    /// The content, by SHA-256; it is also sent as Repr-Digest to those who ask.
+    Sha256,
+    /// Nothing: there are none.
+    Off,
+}
+
+/// Which symlinks are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Symlinks {
+    /// Those that stay beneath the root.
+    Beneath,
+    /// All.
+    Follow,
+    /// None.
+    Deny,
+}
+
+/// The limits of the cache on a route.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RouteCacheTable {
+    /// Largest file that is held whole, instead of the server's limit.
+    pub file: Size,
+}
+
+/// The cache on a route, in either form.
+#[derive(Debug, Clone)]
+pub enum RouteCache {
+    /// On or off.
+    Switch(bool),
+    /// On, with a limit of its own.
+    Table(RouteCacheTable),
+}
+
+/// How records are laid out.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RecordsTable {
+    /// `variable` or `vfc`.
+    pub format: RecordFormat,
+    /// Bytes of the control header of a `vfc` record. 2 when absent.
+    pub control: Option<At<u16>>,
+    /// Whether the converted form is written beside the source, as `NAME.stmlf`. False when
+    /// absent.
+    pub write: Option<bool>,
+}
+
+/// How records are laid out, in either form.
+#[derive(Debug, Clone)]
+pub struct RecordRules(pub RecordsTable);
+
+/// A record format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RecordFormat {
+    /// Each record has a length before it.
+    Variable,
+    /// Each record also has a control header.
+    Vfc,
+}
+
+/// Codings: all, none, or those in a list.
+#[derive(Debug, Clone)]
+pub struct Codings(pub Vec<ContentCoding>);
+
+#[derive(JsonSchema)]
+#[schemars(rename = "RouteCache", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) enum RouteCacheSchema {
+    Switch(bool),
+    Table(RouteCacheTable),
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename = "Records", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) enum RecordsSchema {
+    Format(RecordFormat),
+    Table(RecordsTable),
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename = "Codings", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) enum CodingsSchema {
+    Switch(bool),
+    List(Vec<CodingName>),
+}
+
+/// A content coding.
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum CodingName {
+    Zstd,
+    Br,
+    Gzip,
+}
+
+impl From<CodingName> for ContentCoding {
+    fn from(name: CodingName) -> Self {
+        match name {
+            CodingName::Zstd => Self::Zstd,
+            CodingName::Br => Self::Brotli,
+            CodingName::Gzip => Self::Gzip,
+        }
+    }
+}

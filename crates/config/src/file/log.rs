@@ -1,0 +1,74 @@
+//! The access log and the error log.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::At;
+
+/// Where the access log goes.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AccessLogTable {
+    /// A path, `-` for standard output, or `off`.
+    pub path: At<PathBuf>,
+    /// `common`, `combined`, `json`, or a text with placeholders. `combined` when absent.
+    pub format: Option<At<String>>,
+}
+
+/// Where the access log goes, in either form.
+#[derive(Debug, Clone)]
+pub struct AccessLog(pub AccessLogTable);
+
+#[derive(JsonSchema)]
+#[schemars(rename = "AccessLog", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) enum AccessLogSchema {
+    Path(String),
+    Table(AccessLogTable),
+}
+
+impl AccessLog {
+    /// The log at `path` in the default format.
+    pub fn to(path: &str) -> Self {
+        Self(AccessLogTable { path: At::nowhere(path.into()), format: None })
+    }
+}
+
+/// What the error log tells, and where it goes.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ErrorLog {
+    /// The least severe level that is told. `info` when absent.
+    pub level: LogLevel,
+    /// How a message is written. `text` when absent.
+    pub format: LogFormat,
+    /// A path, `-` for standard error, or `journald` for the system's journal. `-` when absent.
+    #[schemars(with = "Option<String>")]
+    pub path: Option<At<PathBuf>>,
+}
+
+/// How severe a message is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the usual levels")]
+pub enum LogLevel {
+    Error,
+    Warn,
+    #[default]
+    Info,
+    Debug,
+    Trace,
+}
+
+/// How a message is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}

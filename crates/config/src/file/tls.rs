@@ -1,0 +1,174 @@
+//! Certificates, and what holds for https.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{At, OneOrMany, OneOrManySchema};
+use crate::units::Span;
+
+/// The certificates of a site. Files that change are taken over without a restart.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table such as { certificate = \"cert.pem\", key = \"key.pem\" }"
+)]
+pub struct TlsTable {
+    /// Files in PEM form with the certificate and those that lead to its authority; several for keys
+    /// of several kinds, the preferred first.
+    #[schemars(with = "Option<OneOrManySchema>")]
+    pub certificate: Option<At<OneOrMany<String>>>,
+    /// Files in PEM form with the keys, in the same order.
+    #[schemars(with = "Option<OneOrManySchema>")]
+    pub key: Option<At<OneOrMany<String>>>,
+    /// Where the certificate is obtained, and renewed before it ends, instead of `certificate` and `key`:
+    /// by ACME (RFC 8555), for every name in `host`.
+    pub acme: Option<At<AcmeTable>>,
+    /// Whether clients that come again may ask with their first message (0-RTT): only safe methods without a
+    /// body are answered before the end of the handshake, others get 425. Sessions are then kept in memory,
+    /// each for one use. False when absent.
+    pub early_data: Option<At<bool>>,
+    /// File with an OCSP response in DER form, which is handed to clients.
+    pub ocsp: Option<At<PathBuf>>,
+    /// The cipher suites that may be used, the preferred first, by OpenSSL's or IANA's names:
+    /// `TLS_AES_128_GCM_SHA256`, `ECDHE-ECDSA-AES128-GCM-SHA256`. All that rustls holds for safe, in the client's
+    /// order, when absent.
+    pub ciphers: Option<At<Vec<At<String>>>>,
+    /// Oldest version that is spoken. `1.2` when absent.
+    #[serde(default)]
+    pub min_version: TlsVersion,
+    /// File in PEM form with the authorities of clients' certificates; clients are not asked for one
+    /// when absent.
+    pub client_authority: Option<At<PathBuf>>,
+    /// Whether a client without certificate is refused. True when absent.
+    pub client_required: Option<At<bool>>,
+    /// File in PEM form with lists of certificates of clients that were revoked.
+    pub client_revoked: Option<At<PathBuf>>,
+}
+
+impl TlsTable {
+    /// With one certificate.
+    pub fn of(certificate: &std::path::Path, key: &std::path::Path) -> Self {
+        let one = |path: &std::path::Path| {
+            At::nowhere(OneOrMany(vec![At::nowhere(path.display().to_string())]))
+        };
+        Self {
+            certificate: Some(one(certificate)),
+            key: Some(one(key)),
+            acme: None,
+            ocsp: None,
+            early_data: None,
+            ciphers: None,
+            min_version: TlsVersion::default(),
+            client_authority: None,
+            client_required: None,
+            client_revoked: None,
+        }
+    }
+}
+
+/// How a certificate is obtained by ACME (RFC 8555).
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(
+    deny_unknown_fields,
+    default,
+    expecting = "a table such as { contact = \"admin@example.com\" }"
+)]
+pub struct AcmeTable {
+    /// Address of mail that the authority may write to; none when absent.
+    pub contact: Option<At<String>>,
+    /// The authority's directory. Let's Encrypt's, `https://acme-v02.api.letsencrypt.org/directory`, when
+    /// absent. Its terms of service have to be those that you agree to.
+    pub directory: Option<At<String>>,
+    /// File in PEM form with the authorities by which the directory's own certificate is judged; the
+    /// system's when absent.
+    pub authority: Option<At<PathBuf>>,
+    /// How it is proven that the names are this server's: `tls-alpn-01` on a listener with TLS (the
+    /// authority comes to port 443), `http-01` on one without (port 80). When absent, whichever listeners
+    /// there are for, in turn when one fails.
+    pub challenge: Option<At<AcmeChallenge>>,
+    /// By what an authority knows you that gives accounts to its customers only (external account binding, RFC 8555
+    /// §7.3.4): `{ id = "...", key = FILE }`, with the key's file in base64url, as the authority shows it.
+    pub external_account: Option<ExternalAccountTable>,
+}
+
+/// An account that an authority knows by other means (RFC 8555 §7.3.4).
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table such as { id = \"kid-1\", key = \"eab.key\" }")]
+pub struct ExternalAccountTable {
+    /// The key's identifier.
+    pub id: At<String>,
+    /// File with the key, in base64url.
+    pub key: At<PathBuf>,
+}
+
+/// How it is proven to an authority that a name is this server's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+pub enum AcmeChallenge {
+    /// A handshake of TLS for the name (RFC 8737).
+    #[serde(rename = "tls-alpn-01")]
+    TlsAlpn01,
+    /// A file below `/.well-known/acme-challenge/` (RFC 8555 §8.3).
+    #[serde(rename = "http-01")]
+    Http01,
+}
+
+impl AcmeChallenge {
+    /// The word in the configuration, and in RFC 8555.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::TlsAlpn01 => "tls-alpn-01",
+            Self::Http01 => "http-01",
+        }
+    }
+}
+
+/// What browsers remember (RFC 6797 §6.1).
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HstsTable {
+    /// How long they remember it.
+    pub age: Span,
+    /// Whether it holds for all names below the host's, too. False when absent.
+    #[serde(default)]
+    pub subdomains: bool,
+    /// Whether it may go into the lists that browsers come with. False when absent.
+    #[serde(default)]
+    pub preload: bool,
+}
+
+/// What browsers remember, in either form.
+#[derive(Debug, Clone)]
+pub struct Hsts(pub HstsTable);
+
+#[derive(JsonSchema)]
+#[schemars(rename = "Hsts", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) enum HstsSchema {
+    Age(Span),
+    Table(HstsTable),
+}
+
+/// The port of https to which requests are sent; `None` when they are not.
+#[derive(Debug, Clone, Copy)]
+pub struct RedirectHttps(pub Option<u16>);
+
+#[derive(JsonSchema)]
+#[schemars(rename = "RedirectHttps", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) enum RedirectHttpsSchema {
+    Switch(bool),
+    Port(u16),
+}
+
+/// A version of TLS.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the versions")]
+pub enum TlsVersion {
+    #[default]
+    #[serde(rename = "1.2")]
+    Tls12,
+    #[serde(rename = "1.3")]
+    Tls13,
+}

@@ -1,0 +1,161 @@
+//! The handler of a path: which one its merged route names, with the settings that only this handler has.
+
+use std::sync::Arc;
+
+use super::at::Place;
+use super::file::Route;
+use super::merge::Patterns;
+use super::pattern::Pattern;
+use super::redirect::{self, Redirect};
+use super::report::Report;
+use super::respond::{self, Respond};
+use super::script::{self, Script};
+
+/// What makes the response for a path.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Handler {
+    /// The files beneath the root.
+    Files,
+    /// Programs.
+    Script(Arc<Script>),
+    /// A redirect to another URL.
+    Redirect(Redirect),
+    /// A fixed text.
+    Respond(Respond),
+    /// The status of the server.
+    Status(Status),
+    /// A redirect to the same path with a slash at its end: `/app` where the route is `/app/*`.
+    AddSlash,
+}
+
+impl Handler {
+    /// The handler that `route` names, and files when it names none. `pattern` is that of the route that names it.
+    pub(super) fn read(route: &Route, patterns: Patterns<'_>, report: Report<'_>) -> Self {
+        report_contradictions(route, report);
+        let pattern = patterns.handler;
+        let handler = route.handler_key().and_then(|key| match key {
+            HandlerKey::Status => Some(Self::Status(Status::read(route, pattern, report)?)),
+            HandlerKey::Script => {
+                let script = script::read(route.script.as_ref()?, pattern, report);
+                Some(Self::Script(Arc::new(script)))
+            }
+            HandlerKey::Redirect => {
+                redirect::read(route.redirect.as_ref()?, pattern, report).map(Self::Redirect)
+            }
+            HandlerKey::Respond => {
+                Some(Self::Respond(respond::read(route.respond.as_ref()?, report)))
+            }
+        });
+        handler.unwrap_or(Self::Files)
+    }
+
+    /// The programs, when they make the response.
+    pub fn script(&self) -> Option<&Arc<Script>> {
+        match self {
+            Self::Script(script) => Some(script),
+            _ => None,
+        }
+    }
+
+    /// Whether the response is a file, and nothing else.
+    pub fn is_files(&self) -> bool {
+        matches!(self, Self::Files)
+    }
+
+    /// The methods that the handler supports by itself; `None` for all.
+    pub(super) fn methods(&self) -> Option<&'static [&'static str]> {
+        match self {
+            Self::Files => Some(&["GET", "HEAD", "OPTIONS"]),
+            Self::Status(_) => Some(&["GET", "HEAD"]),
+            Self::Script(_) | Self::Redirect(_) | Self::Respond(_) | Self::AddSlash => None,
+        }
+    }
+}
+
+/// The settings of the server's status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    pattern: Pattern,
+}
+
+impl Status {
+    fn read(route: &Route, pattern: &Pattern, report: Report<'_>) -> Option<Self> {
+        let status = route.status.as_ref()?;
+        if pattern.is_literal() {
+            let what = "status: the route's pattern has no `*`; write path = \"/status/*\"";
+            report(&status.span, what.into());
+        }
+        Some(Self { pattern: pattern.clone() })
+    }
+
+    /// The part of `path` that the route's `*` matches.
+    pub fn rest<'p>(&self, path: &'p [u8]) -> &'p [u8] {
+        self.pattern.rest(path)
+    }
+}
+
+/// A key of a route that names its handler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HandlerKey {
+    Status,
+    Script,
+    Redirect,
+    Respond,
+}
+
+impl HandlerKey {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Status => "status",
+            Self::Script => "script",
+            Self::Redirect => "redirect",
+            Self::Respond => "respond",
+        }
+    }
+}
+
+impl Route {
+    /// The keys of the route that name a handler, with their places: more than one is an error.
+    fn handler_keys(&self) -> impl Iterator<Item = (HandlerKey, &Place)> {
+        let status = self.status.as_ref().filter(|status| status.value).map(|at| &at.span);
+        [
+            (HandlerKey::Status, status),
+            (HandlerKey::Script, self.script.as_ref().map(|at| &at.span)),
+            (HandlerKey::Redirect, self.redirect.as_ref().map(|at| &at.span)),
+            (HandlerKey::Respond, self.respond.as_ref().map(|at| &at.span)),
+        ]
+        .into_iter()
+        .filter_map(|(key, place)| Some((key, place?)))
+    }
+
+    /// The key that names the handler; `None` for files.
+    pub(super) fn handler_key(&self) -> Option<HandlerKey> {
+        self.handler_keys().next().map(|(key, _)| key)
+    }
+
+    /// Whether the route says by itself what makes the response: a handler, or files of its own.
+    pub(super) fn has_handler(&self) -> bool {
+        self.handler_key().is_some() || self.root.is_some()
+    }
+
+    /// Whether the route ends the handler of a more general route: `status = false` does so, too.
+    pub(super) fn replaces_handler(&self) -> bool {
+        self.has_handler() || self.status.is_some()
+    }
+
+    /// Removes every key that names a handler.
+    pub(super) fn clear_handler(&mut self) {
+        self.status = None;
+        self.script = None;
+        self.redirect = None;
+        self.respond = None;
+    }
+}
+
+fn report_contradictions(route: &Route, report: Report<'_>) {
+    let mut keys = route.handler_keys();
+    let (Some((_, place)), Some(_)) = (keys.next(), keys.next()) else { return };
+    let names: Vec<_> =
+        route.handler_keys().map(|(key, _)| format!("`{}`", key.as_str())).collect();
+    report(place, format!("a route has either {}", names.join(" or ")));
+}

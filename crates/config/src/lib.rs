@@ -1,0 +1,133 @@
+//! The configuration: one TOML file, its types, its errors and its JSON Schema.
+//!
+//! [`mod@file`] is the file as it is written. [`Config`] is what the server works with: checked, with every default
+//! filled in, and immutable. It is pure data, so two configurations can be compared ([`diff()`]); the server creates
+//! its runtime objects from it and keeps those whose rules a reload does not change.
+//!
+//! # Contract
+//! [`Config::parse`] checks a text, [`Config::load`] a file. Both report all errors at once, each with its line and
+//! column ([`Problem`]). They do not examine the files that the configuration names: the server does so before it uses
+//! them, and reports what it finds at [`NamedPath::problem`].
+//!
+//! # Example
+//! ```
+//! use std::path::Path;
+//!
+//! use dunlin_config::{Config, Overrides};
+//!
+//! let text = "[[listen]]\naddress = '127.0.0.1:8080'\n[[site]]\nroot = '/srv/www'\n";
+//! let config = Config::parse(text, Path::new("/etc/dunlin.toml"), &Overrides::default());
+//! let site = config.as_ref().ok().and_then(|config| config.sites.find(b"a.example"));
+//! assert_eq!(site.map(|site| site.name.as_str()), Some("default"));
+//!
+//! let text = text.replace("root", "rot");
+//! let problems = Config::parse(&text, Path::new("d.toml"), &Overrides::default()).err();
+//! let first = problems.and_then(|problems| Some(problems.first()?.to_string()));
+//! assert_eq!(
+//!     first.as_deref(),
+//!     Some("d.toml:4:1: there is no key `rot` in [[site]]; did you mean `root`?")
+//! );
+//! ```
+
+mod access;
+mod address;
+mod at;
+mod auth;
+mod check;
+mod check_rules;
+mod ciphers;
+mod config;
+mod confinement;
+mod diff;
+mod error;
+mod explain;
+mod fields;
+pub mod file;
+mod foreign;
+mod forms;
+mod forward_fields;
+mod forwarded_field;
+mod handler;
+mod https;
+mod jail;
+mod limits;
+mod listen;
+mod load;
+mod log_format;
+mod merge;
+mod methods;
+mod network;
+mod overlaps;
+mod overrides;
+mod pattern;
+mod rate_limit;
+mod read;
+mod redirect;
+mod report;
+mod respond;
+mod route_table;
+mod schema;
+mod script;
+mod server;
+mod settings;
+mod site_route;
+mod sites;
+mod sources;
+mod startup;
+mod template;
+#[cfg(test)]
+mod tests;
+mod throttle;
+mod tls;
+mod tries;
+mod units;
+mod users;
+mod vocabulary;
+mod warnings;
+
+pub use access::AccessRules;
+pub use address::Address;
+pub use at::{At, Place};
+pub use auth::{AuthEndpoint, AuthRules, BasicRules, ForwardRules};
+pub use check_rules::CheckRules;
+pub use ciphers::cipher_name;
+pub use config::{Config, NamedPath};
+pub use confinement::Places;
+pub use diff::diff;
+pub use error::Problem;
+pub use explain::explain_settings;
+pub use file::{
+    AcmeChallenge, BodyHandling, ConnectionUse as Persistence, EtagKind, Interface, ScriptKind,
+    ShareBy, Symlinks, TlsVersion,
+};
+pub use forward_fields::HOP_BY_HOP;
+pub use forwarded_field::{ForwardedField, ForwardedKind, is_forwarding};
+pub use handler::{Handler, Status};
+pub use https::HttpsRules;
+pub use jail::Jail;
+pub use limits::descriptor_limit;
+pub use listen::Listen;
+pub use log_format::{AccessLogFormat, LogField, LogPiece, LogTemplate};
+pub use merge::Origins;
+pub use methods::MethodRules;
+pub use network::Network;
+pub use overrides::Overrides;
+pub use rate_limit::{RateKey, RateRules};
+pub use redirect::Redirect;
+pub use respond::Respond;
+pub use route_table::RouteTable;
+pub use script::{Language, Local, Mapping, Remote, Script, Workers};
+pub use server::{
+    AccessLog, Cache, Calls, ErrorLog, ErrorLogPlace, Http1, Limits, REDACTED_QUERY_KEYS,
+    ReverseDns, Server, Traces,
+};
+pub use settings::{CacheRules, RecordFormat, Records, Settings};
+pub use sites::{Site, Sites};
+pub use sources::{SourceRule, Sources, original};
+pub use startup::{Confinement, StartupSettings};
+pub use template::{Template, push_query};
+pub use throttle::{BandwidthRules, ConcurrencyRules, ThrottleRules};
+pub use tls::{Acme, ClientCertificates, Tls};
+pub use tries::{Candidate, TryPath, TryStep};
+pub use units::{Rate, Size, Span};
+pub use users::Owner;

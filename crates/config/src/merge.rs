@@ -1,0 +1,134 @@
+//! Merges the routes that match a path: the settings of a more specific route replace those of a more general one.
+
+use std::collections::BTreeMap;
+
+use super::at::At;
+use super::file::Route;
+use super::pattern::Pattern;
+use super::site_route::SiteRoute;
+
+/// The settings of several routes as one route.
+pub(super) struct MergedRoute<'r> {
+    /// Every setting that one of the routes has.
+    pub(super) route: Route,
+    /// The patterns whose `*` the settings use.
+    pub(super) patterns: Patterns<'r>,
+}
+
+/// The patterns whose `*` the settings of a path use.
+#[derive(Clone, Copy)]
+pub(super) struct Patterns<'r> {
+    /// That of the route that names the handler: `{rest}` of a redirect, the name of a script, the page of the status.
+    pub(super) handler: &'r Pattern,
+    /// That of the route that has the `try` list: `{rest}` of its steps.
+    pub(super) tries: &'r Pattern,
+    origins: [&'r str; 4],
+}
+
+/// The routes that the tables of settings come from, by their patterns: a table of one route may be part of many
+/// settings, which then share what the server keeps for it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Origins {
+    /// Pattern of the route whose `script` applies; empty if there is none.
+    pub script: String,
+    /// Pattern of the route whose `auth` applies; empty if there is none.
+    pub auth: String,
+    /// Pattern of the route whose `limit` applies; empty if there is none.
+    pub limit: String,
+    /// Pattern of the route whose `throttle` applies; empty if there is none.
+    pub throttle: String,
+}
+
+impl Patterns<'_> {
+    pub(super) const EVERYTHING: Self =
+        Self { handler: &Pattern::EVERYTHING, tries: &Pattern::EVERYTHING, origins: [""; 4] };
+
+    pub(super) fn origins(&self) -> Origins {
+        let [script, auth, limit, throttle] = self.origins.map(str::to_owned);
+        Origins { script, auth, limit, throttle }
+    }
+}
+
+/// Merges `routes`, which are sorted from general to specific. `report_key` is called with each route and each of its
+/// keys in turn.
+pub(super) fn merge<'r>(
+    routes: impl IntoIterator<Item = &'r SiteRoute>,
+    mut report_key: impl FnMut(&'r SiteRoute, &'static str),
+) -> MergedRoute<'r> {
+    let mut merged = MergedRoute { route: Route::default(), patterns: Patterns::EVERYTHING };
+    for route in routes {
+        merged.add(&route.route, |key| report_key(route, key));
+        if route.route.handler_key().is_some() {
+            merged.patterns.handler = &route.pattern;
+        }
+        if route.route.r#try.is_some() {
+            merged.patterns.tries = &route.pattern;
+        }
+        let Route { path, script, auth, limit, throttle, .. } = &route.route;
+        let has = [script.is_some(), auth.is_some(), limit.is_some(), throttle.is_some()];
+        for (origin, has) in merged.patterns.origins.iter_mut().zip(has) {
+            if has {
+                *origin = &path.value;
+            }
+        }
+    }
+    merged
+}
+
+impl MergedRoute<'_> {
+    fn add(&mut self, specific: &Route, report_key: impl FnMut(&'static str)) {
+        let general = &mut self.route;
+        if specific.replaces_handler() {
+            general.clear_handler();
+        }
+        // Both keys control how long clients keep a response: a mixture of two routes would be neither's rule.
+        if specific.cache_control.is_some() || specific.expires.is_some() {
+            general.cache_control = None;
+            general.expires = None;
+        }
+        let mut set_fields = general.set_fields.take();
+        let mut remove_fields = general.remove_fields.take();
+        let types = general.types.take();
+        let error_pages = general.error_pages.take();
+        for name in specific.set_fields.iter().flat_map(|fields| fields.keys()) {
+            remove_name(&mut set_fields, name);
+            if let Some(names) = &mut remove_fields {
+                names.value.retain(|other| !other.eq_ignore_ascii_case(name));
+            }
+        }
+        for name in specific.remove_fields.iter().flat_map(|names| &names.value) {
+            remove_name(&mut set_fields, name);
+        }
+        general.overlay(specific, report_key);
+        add_missing(&mut general.set_fields, set_fields);
+        add_missing(&mut general.types, types);
+        add_missing(&mut general.error_pages, error_pages);
+        match (&mut general.remove_fields, remove_fields) {
+            (Some(names), Some(more)) => names.value.extend(more.value),
+            (names @ None, more) => *names = more,
+            (Some(_), None) => {}
+        }
+    }
+}
+
+type Table = At<BTreeMap<At<String>, At<String>>>;
+
+/// Removes a field by its name, in any case of letters (RFC 9110 §5.1).
+fn remove_name(fields: &mut Option<Table>, name: &str) {
+    if let Some(fields) = fields {
+        fields.value.retain(|other, _| !other.eq_ignore_ascii_case(name));
+    }
+}
+
+/// Adds the entries of the more general table whose keys the specific one does not have.
+fn add_missing(specific: &mut Option<Table>, general: Option<Table>) {
+    match (specific.as_mut(), general) {
+        (Some(specific), Some(general)) => {
+            for (key, value) in general.value {
+                specific.value.entry(key).or_insert(value);
+            }
+        }
+        (None, general) => *specific = general,
+        (Some(_), None) => {}
+    }
+}

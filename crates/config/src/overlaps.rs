@@ -1,0 +1,118 @@
+//! Settings of routes that contradict each other or a handler, without keeping a server from its work.
+
+use std::path::{Path, PathBuf};
+
+use super::config::Config;
+use super::error::{Problem, Source};
+use super::handler::Handler;
+use super::script::Mapping;
+use super::settings::Settings;
+use super::site_route::SiteRoute;
+use super::sites::Site;
+
+/// What a route sends files from.
+struct Served {
+    /// The route's pattern.
+    route: String,
+    directory: PathBuf,
+}
+
+impl Config {
+    /// Warnings about directories of scripts that lie in directories whose files are sent, or the reverse, and
+    /// about methods that files do not have.
+    pub(super) fn overlaps(&self) -> Vec<Problem> {
+        let source = Source { path: &self.path, text: &self.text };
+        let mut problems = Vec::new();
+        for site in self.sites.iter() {
+            let served = served(site);
+            for route in &site.routes {
+                problems.extend(overlap(&source, route, &served));
+                problems.extend(methods(&source, site, route));
+            }
+        }
+        Problem::sorted(problems)
+    }
+}
+
+/// The directories from which the routes of a site send files.
+fn served(site: &Site) -> Vec<Served> {
+    // No pattern holds a NUL: this is a path that only patterns for every path match.
+    let everything = ("/*", &b"/\0"[..]);
+    let own = site.routes.iter().filter(|route| !route.pattern.is_everything());
+    let paths = own.map(|route| (&*route.route.path.value, route.pattern.prefix()));
+    let mut served: Vec<Served> = Vec::new();
+    for (pattern, path) in [everything].into_iter().chain(paths) {
+        let settings = site.route(path);
+        if settings.serve_source || !sends_files(settings) {
+            continue;
+        }
+        // Without a `try` list, only what begins with the pattern's folder is sent.
+        let slash = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+        let folder = String::from_utf8_lossy(&path[..slash]).into_owned();
+        let directory = match settings.try_files.is_empty() {
+            true => settings.root.join(folder.trim_start_matches('/')),
+            false => settings.root.clone(),
+        };
+        let route = pattern.to_owned();
+        served.push(Served { route, directory: real(&directory) });
+    }
+    served
+}
+
+fn sends_files(settings: &Settings) -> bool {
+    let sends_files = match &settings.handler {
+        Handler::Files => true,
+        // It sends the files beside its scripts.
+        Handler::Script(script) => script.mapping == Mapping::Path,
+        _ => false,
+    };
+    sends_files && !settings.root.as_os_str().is_empty()
+}
+
+fn overlap(source: &Source<'_>, route: &SiteRoute, served: &[Served]) -> Option<Problem> {
+    let script = &route.route.script.as_ref()?.value;
+    let named = script.directory.as_ref().filter(|named| named.span.is_some())?;
+    let directory = real(named);
+    // An application's own files may lie beneath it: style sheets, say.
+    let is_application = script.mapping() == Mapping::Application;
+    let what = served.iter().find_map(|served| {
+        let Served { route, directory: root } = served;
+        if directory.starts_with(root) {
+            let beneath = if directory == *root { "is" } else { "lies in" };
+            return Some(format!(
+                "script: the directory {} {beneath} {}, whose files route {route:?} sends; its programs are not sent, \
+                 but keep them in a directory of their own",
+                directory.display(),
+                root.display()
+            ));
+        }
+        (root.starts_with(&directory) && !is_application).then(|| {
+            format!(
+                "script: {}, whose files route {route:?} sends, lies in the directory {}: what is executable there is \
+                 run, and not sent; keep them apart",
+                root.display(),
+                directory.display()
+            )
+        })
+    })?;
+    Some(source.problem(named.span.as_ref(), what))
+}
+
+/// `methods` with a method that the route's handler refuses anyway.
+fn methods(source: &Source<'_>, site: &Site, route: &SiteRoute) -> Option<Problem> {
+    let named = route.route.methods.as_ref()?;
+    let settings = site.route(route.pattern.prefix());
+    let is_for_files = settings.handler.is_files() && sends_files(settings) && !settings.reroutes;
+    let known = ["GET", "HEAD", "OPTIONS"];
+    let name = named.iter().find(|name| !known.contains(&name.as_str()))?;
+    let what = format!(
+        "methods: this route sends files, which do not take {}; the response to it is 405",
+        name.value
+    );
+    is_for_files.then(|| source.problem(name.span.as_ref(), what))
+}
+
+/// The path without symlinks, as far as it is there.
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}

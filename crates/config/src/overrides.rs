@@ -1,0 +1,102 @@
+//! Settings of the command line that replace those of the file.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::address::{not_an_address, parse_address};
+use super::at::At;
+use super::error::Problem;
+use super::file;
+
+/// What the command line says instead of the file.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Overrides {
+    /// Addresses; those of the file when empty.
+    pub listen: Vec<String>,
+    /// Worker threads.
+    pub threads: Option<usize>,
+    /// A path, `-` or `off`.
+    pub access_log: Option<String>,
+    /// Certificate and key: every listener speaks TLS, with them where a site has none of its own.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+}
+
+impl Overrides {
+    /// The same wherever it is read: the command line's paths are relative to where it was typed.
+    #[must_use]
+    pub fn absolute(mut self) -> Self {
+        let absolute = |path: &str| match std::path::absolute(path) {
+            Ok(path) => path.display().to_string(),
+            Err(_) => path.to_owned(),
+        };
+        for address in &mut self.listen {
+            if let Some(path) = address.strip_prefix("unix:") {
+                *address = format!("unix:{}", absolute(path));
+            }
+        }
+        if let Some(path) =
+            self.access_log.as_mut().filter(|path| !["-", "off"].contains(&&***path))
+        {
+            *path = absolute(path);
+        }
+        self
+    }
+
+    /// Whether they say something of a key of `[server]`.
+    pub fn has(&self, key: &str) -> bool {
+        match key.split('.').next() {
+            Some("threads") => self.threads.is_some(),
+            Some("access_log") => self.access_log.is_some(),
+            _ => false,
+        }
+    }
+
+    /// Puts them in the place of what the file says.
+    pub fn apply(&self, file: &mut file::File) -> Result<(), Vec<Problem>> {
+        let unusable = |address: &&String| parse_address(address).is_empty();
+        let problems: Vec<_> = self
+            .listen
+            .iter()
+            .filter(unusable)
+            .map(|address| Problem::of_option("--listen", &not_an_address(address)))
+            .chain(self.threads.filter(|threads| !(1..=1024).contains(threads)).map(|threads| {
+                let what = format!("{threads} is not between 1 and 1024");
+                Problem::of_option("--threads", &what)
+            }))
+            .collect();
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        if !self.listen.is_empty() {
+            let listen = |address: &String| file::Listen {
+                address: At::nowhere(address.clone()),
+                mode: None,
+                backlog: None,
+                tls: None,
+                http2: None,
+                proxy_protocol: None,
+            };
+            file.listen = self.listen.iter().map(listen).collect();
+        }
+        if let Some((certificate, key)) = &self.certificate {
+            for listen in &mut file.listen {
+                listen.tls = Some(At::nowhere(true));
+            }
+            for site in &mut file.site {
+                let table = || At::nowhere(file::TlsTable::of(certificate, key));
+                site.value.tls.get_or_insert_with(table);
+            }
+        }
+        if let Some(threads) = self.threads {
+            file.server.threads = Some(At::nowhere(threads));
+        }
+        if let Some(path) = &self.access_log {
+            let format = file.server.access_log.take().and_then(|log| log.value.0.format);
+            let table = file::AccessLogTable { path: At::nowhere(path.into()), format };
+            file.server.access_log = Some(At::nowhere(file::AccessLog(table)));
+        }
+        Ok(())
+    }
+}

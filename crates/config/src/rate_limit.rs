@@ -1,0 +1,94 @@
+//! The key `limit`: request rates.
+
+use std::fmt;
+use std::time::Duration;
+
+use dunlin_http::semantics::is_token;
+
+use super::file::RateLimitTable;
+use super::report::Report;
+
+/// Configuration of a rate limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RateRules {
+    /// Number of requests per `period`.
+    pub requests: u32,
+    /// Period in which `requests` are allowed.
+    pub period: Duration,
+    /// Number of requests that are allowed at once.
+    pub burst: u32,
+    /// Key by which requests are counted together.
+    pub by: RateKey,
+    /// Send `RateLimit` and `RateLimit-Policy` with every response.
+    pub sends_fields: bool,
+    /// Count requests beyond the limit without rejecting them.
+    pub dry_run: bool,
+}
+
+/// Key by which requests are counted together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RateKey {
+    /// By address; by /64 network for IPv6, as one client can own all of it.
+    Address,
+    /// By user; by address for requests without a user.
+    User,
+    /// By the value of this field; by address for requests without it.
+    Header(String),
+    /// All requests of the route together.
+    Route,
+}
+
+impl RateRules {
+    /// Returns the name of the limit in response fields.
+    pub fn name(&self) -> String {
+        let unit = match self.period.as_secs() {
+            60 => "m",
+            3600 => "h",
+            86_400 => "d",
+            _ => "s",
+        };
+        let by = match &self.by {
+            RateKey::Address => "address",
+            RateKey::User => "user",
+            RateKey::Header(name) => name,
+            RateKey::Route => "route",
+        };
+        format!("{}/{unit} by {by}", self.requests)
+    }
+}
+
+impl fmt::Display for RateRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dry_run = if self.dry_run { "; dry run" } else { "" };
+        write!(f, "{}, burst {}{dry_run}", self.name(), self.burst)
+    }
+}
+
+/// Checks `table` and fills in its defaults.
+pub(super) fn limit(table: &RateLimitTable, report: Report<'_>) -> RateRules {
+    let requests = table.requests.value;
+    if let Some(burst) = table.burst.as_ref().filter(|burst| burst.value == 0) {
+        report(&burst.span, "limit: burst is 0, so that no request could come".into());
+    }
+    let by = table.by.as_ref().map_or(Some(RateKey::Address), |by| match by.as_str() {
+        "address" => Some(RateKey::Address),
+        "user" => Some(RateKey::User),
+        "route" => Some(RateKey::Route),
+        other => {
+            let name = other.strip_prefix("header:").map(str::trim);
+            name.filter(|name| is_token(name.as_bytes())).map(|name| RateKey::Header(name.into()))
+        }
+    });
+    if let (None, Some(text)) = (&by, &table.by) {
+        let what = format!("limit: {:?} is not address, user, route or header:NAME", text.value);
+        report(&text.span, what);
+    }
+    RateRules {
+        requests: requests.times,
+        period: requests.period,
+        burst: table.burst.as_deref().copied().unwrap_or(requests.times),
+        by: by.unwrap_or(RateKey::Address),
+        sends_fields: table.tell.unwrap_or(false),
+        dry_run: table.dry_run.unwrap_or(false),
+    }
+}

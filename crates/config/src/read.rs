@@ -1,0 +1,142 @@
+//! From text to the file's types, with every error of form that there is.
+
+use std::ops::Range;
+
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeArray, DeTable, DeValue, Deserializer};
+
+use super::error::{Problem, Source};
+use super::file::File;
+use super::vocabulary;
+
+/// Reads the file. The deserializer stops at the first error, so what is wrong is told, taken out,
+/// and the rest is read again until nothing is wrong with it.
+pub(super) fn read(source: &Source<'_>) -> Result<File, Vec<Problem>> {
+    let (mut table, errors) = DeTable::parse_recoverable(source.text);
+    if let Some(error) = errors.first() {
+        // After an error of syntax the reader's guesses about the rest are worth little.
+        let span = error.span();
+        let what =
+            unquoted(source.text, span.as_ref()).unwrap_or_else(|| one_line(error.message()));
+        return Err(vec![source.problem(span.as_ref(), what)]);
+    }
+    let mut problems = Vec::new();
+    let mut taken_out = Vec::new();
+    loop {
+        let error = match File::deserialize(Deserializer::from(table.clone())) {
+            Ok(file) if problems.is_empty() => return Ok(file),
+            Ok(_) => return Err(problems),
+            Err(error) => error,
+        };
+        let offset = error.span().map(|span| span.start);
+        let steps = offset.and_then(|offset| in_table(table.get_ref(), offset)).unwrap_or_default();
+        let steps = to_key(steps, vocabulary::unknown_name(error.message()));
+        let lacks = vocabulary::missing_key(error.message());
+        if !lacks.is_some_and(|key| taken_out.iter().any(|taken| taken == key)) {
+            let what = vocabulary::explain(&one_line(error.message()), &keys(&steps));
+            problems.push(source.problem(error.span().as_ref(), what));
+        }
+        taken_out.extend(keys(&steps).last().map(|&key| key.to_owned()));
+        if steps.is_empty() || problems.len() > MOST || !take_out(table.get_mut(), &steps) {
+            return Err(problems);
+        }
+    }
+}
+
+/// Problems that are told at most: whoever has more of them has another kind of file.
+const MOST: usize = 50;
+
+/// The way to an unknown key, which the innermost entry at its place may lie beneath.
+fn to_key(mut steps: Vec<Step>, unknown: Option<&str>) -> Vec<Step> {
+    let is_key = |step: &Step| matches!(step, Step::Key(key) if Some(key.as_str()) == unknown);
+    if let Some(at) = steps.iter().position(is_key) {
+        steps.truncate(at + 1);
+    }
+    steps
+}
+
+/// What to write when the error is within a value that lacks its quotes.
+fn unquoted(text: &str, span: Option<&Range<usize>>) -> Option<String> {
+    let at = text.floor_char_boundary(span?.start);
+    let start = text[..at].rfind('\n').map_or(0, |line| line + 1);
+    let line = text[start..].lines().next()?;
+    let (key, value) = line.split_once('=')?;
+    let value = value.split('#').next().unwrap_or_default().trim();
+    let is_key = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '"' | ' ');
+    let is_bare = |c: char| c.is_alphanumeric() || "_-./:*@%+".contains(c);
+    let (is_key, is_bare) = (key.trim().chars().all(is_key), value.chars().all(is_bare));
+    let key = key.trim();
+    (is_key && is_bare && !key.is_empty() && !value.is_empty())
+        .then(|| format!("the value of `{key}` is a text: put it in quotes, {key} = \"{value}\""))
+}
+
+fn one_line(message: &str) -> String {
+    message.trim().replace('\n', ", ")
+}
+
+/// A step on the way to a value.
+#[derive(Clone)]
+enum Step {
+    Key(String),
+    Index(usize),
+}
+
+fn keys(steps: &[Step]) -> Vec<&str> {
+    let mut keys = Vec::with_capacity(steps.len());
+    for step in steps {
+        if let Step::Key(key) = step {
+            keys.push(key.as_str());
+        }
+    }
+    keys
+}
+
+/// The way to the innermost entry that holds `offset`. The span of a table is that of its header,
+/// so what is inside is looked at first.
+fn in_table(table: &DeTable<'_>, offset: usize) -> Option<Vec<Step>> {
+    table.iter().find_map(|(key, value)| {
+        let holds = key.span().contains(&offset) || value.span().contains(&offset);
+        let inside = in_value(value, offset).or_else(|| holds.then(Vec::new))?;
+        Some([vec![Step::Key(key.get_ref().to_string())], inside].concat())
+    })
+}
+
+fn in_value(value: &Spanned<DeValue<'_>>, offset: usize) -> Option<Vec<Step>> {
+    match value.get_ref() {
+        DeValue::Table(table) => in_table(table, offset),
+        DeValue::Array(array) => array.iter().enumerate().find_map(|(index, value)| {
+            let holds = value.span().contains(&offset);
+            let inside = in_value(value, offset).or_else(|| holds.then(Vec::new))?;
+            Some([vec![Step::Index(index)], inside].concat())
+        }),
+        _ => None,
+    }
+}
+
+/// Whether there was something to take out.
+fn take_out(table: &mut DeTable<'_>, steps: &[Step]) -> bool {
+    match steps {
+        [Step::Key(key)] => table.remove(key.as_str()).is_some(),
+        [Step::Key(key), rest @ ..] => {
+            table.get_mut(key.as_str()).is_some_and(|value| take_out_of(value.get_mut(), rest))
+        }
+        _ => false,
+    }
+}
+
+fn take_out_of(value: &mut DeValue<'_>, steps: &[Step]) -> bool {
+    match (value, steps) {
+        (DeValue::Table(table), _) => take_out(table, steps),
+        (DeValue::Array(array), [Step::Index(index)]) => {
+            let all = std::mem::replace(array, DeArray::new());
+            let rest = all.into_iter().enumerate().filter(|(at, _)| at != index);
+            *array = rest.map(|(_, value)| value).collect();
+            true
+        }
+        (DeValue::Array(array), [Step::Index(index), rest @ ..]) => {
+            array.get_mut(*index).is_some_and(|value| take_out_of(value.get_mut(), rest))
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,104 @@
+//! The table `redirect`: sends the client to another URL.
+
+use super::at::At;
+use super::file::RedirectTable;
+use super::pattern::Pattern;
+use super::report::{Report, field_value};
+use super::template::Template;
+
+/// Where to send the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redirect {
+    /// The Location.
+    pub to: Template,
+    /// The status.
+    pub status: u16,
+    pattern: Pattern,
+    /// A slash stands before `{rest}`.
+    after_slash: bool,
+}
+
+impl Redirect {
+    /// The part of `path` that the route's `*` matches. After a slash it has none of its own at its
+    /// start: `/old*` to `/{rest}` must not send `/old/a.example` to the host `a.example`.
+    pub fn rest<'p>(&self, path: &'p [u8]) -> &'p [u8] {
+        let rest = self.pattern.rest(path);
+        match rest {
+            [b'/', after @ ..] if self.after_slash => after,
+            _ => rest,
+        }
+    }
+}
+
+/// Checks `table` and fills in its defaults; `None` when its target cannot be used.
+pub(super) fn read(
+    table: &At<RedirectTable>,
+    pattern: &Pattern,
+    report: Report<'_>,
+) -> Option<Redirect> {
+    let status = table.status.as_deref().copied().unwrap_or(302);
+    if !matches!(status, 301 | 302 | 303 | 307 | 308) {
+        let place = table.status.as_ref().and_then(|status| status.span.clone());
+        let what = format!("redirect: {status} is not one of 301, 302, 303, 307, 308");
+        report(&place, what);
+    }
+    let to = field_value("redirect", Some(&table.to), report)?;
+    if to.is_empty() {
+        report(&table.to.span, "redirect: `to` is empty".into());
+    }
+    let parsed = Template::parse(&to, &["path", "query", "host", "rest"]);
+    match parsed.and_then(|template| check_target(&to).map(|()| template)) {
+        Ok(template) => Some(Redirect {
+            to: template,
+            status,
+            pattern: pattern.clone(),
+            after_slash: to.contains("/{rest}"),
+        }),
+        Err(what) => {
+            report(&table.to.span, format!("redirect: {what}"));
+            None
+        }
+    }
+}
+
+/// Rejects a `to` by which a client could choose another scheme or host: the configuration has to name both.
+fn check_target(to: &str) -> Result<(), String> {
+    if to.is_empty() {
+        // The caller reports it.
+        return Ok(());
+    }
+    if to.starts_with('/') || to.starts_with("{path}") {
+        // `//host` names a host, and so would `/` and what begins with a slash; `{rest}` never does.
+        let authority = to.strip_prefix("//").map(until_path);
+        return match authority {
+            Some(authority) if authority.contains("{rest}") => Err(REST_IN_HOST.into()),
+            _ => Ok(()),
+        };
+    }
+    let scheme = to.split_once(':').map(|(scheme, _)| scheme).filter(|scheme| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(plain)
+    });
+    let Some(scheme) = scheme else {
+        return Err(format!(
+            "{to:?} begins neither with `/` nor with a scheme such as \"https://\", so that a client could choose one"
+        ));
+    };
+    if ["javascript", "data", "vbscript"].iter().any(|other| scheme.eq_ignore_ascii_case(other)) {
+        return Err(format!("{to:?} is run by browsers and is no place to go"));
+    }
+    let rest = &to[scheme.len() + 1..];
+    match rest.strip_prefix("//").map(until_path) {
+        Some(authority) if authority.contains("{rest}") => Err(REST_IN_HOST.into()),
+        _ => Ok(()),
+    }
+}
+
+const REST_IN_HOST: &str =
+    "{rest} would be part of the host, which a client could choose; write a `/` before it";
+
+/// The text before the path of a URL.
+fn until_path(text: &str) -> &str {
+    let ends = ["/", "?", "#", "{path}", "{query}"].into_iter().filter_map(|end| text.find(end));
+    &text[..ends.min().unwrap_or(text.len())]
+}

@@ -1,0 +1,336 @@
+//! The settings of a path, with every default filled in.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin_http::semantics::{ContentCoding, is_field_value, is_token};
+
+use super::at::At;
+use super::check_rules::CheckRules;
+use super::fields;
+use super::file::{self, BodyHandling, Codings, EtagKind, Route, RouteCache, Symlinks};
+use super::handler::Handler;
+use super::merge::{Origins, Patterns};
+use super::pattern::Pattern;
+use super::report::{Report, field_value};
+use super::sources::Sources;
+use super::template::refuse_variables;
+use super::tries::TryStep;
+
+/// The settings of a path: those of every route that matches it, merged.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "each is described at the key of that name in `file::Route`")]
+pub struct Settings {
+    /// What makes the response.
+    pub handler: Handler,
+    /// The directory of the files, and of scripts that are named by their extensions.
+    pub root: PathBuf,
+    pub index: Vec<String>,
+    pub try_files: Vec<TryStep>,
+    pub listing: bool,
+    pub server_timing: bool,
+    pub early_hints: Vec<String>,
+    pub internal: bool,
+    /// How files are served that a script names by `X-Sendfile`, for each of its directories.
+    pub sendfile_roots: Vec<Arc<Settings>>,
+    pub set_fields: Vec<(String, String)>,
+    pub remove_fields: Vec<String>,
+    pub cache_control: Option<String>,
+    pub expires: Option<Duration>,
+    pub charset: String,
+    pub types: HashMap<String, String>,
+    pub nosniff: bool,
+    pub compress: Vec<ContentCoding>,
+    pub compress_size: u64,
+    pub precompressed: Vec<ContentCoding>,
+    pub cache: CacheRules,
+    pub sendfile: bool,
+    pub etag: EtagKind,
+    pub records: Option<Records>,
+    pub symlinks: Symlinks,
+    pub hidden: bool,
+    pub error_pages: HashMap<u16, String>,
+    pub access_log: bool,
+    pub check_rules: CheckRules,
+    pub body_size: u64,
+    /// When scripts get the request body.
+    pub body: BodyHandling,
+    pub ranges: usize,
+    /// The programs that routes of the site run, none of which is sent as text; `None` when there are none or
+    /// the route sends them.
+    pub sources: Option<Arc<Sources>>,
+    pub serve_source: bool,
+    /// Another route may have to respond to a request that this one handles first.
+    pub reroutes: bool,
+    /// The routes that the tables of the settings come from.
+    pub origins: Origins,
+    /// The pattern of the most specific route; empty when there is none.
+    pub pattern: String,
+}
+
+/// The cache on a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheRules {
+    /// Whether files are kept.
+    pub enabled: bool,
+    /// Bytes of the largest file that is held whole.
+    pub file: u64,
+}
+
+/// Format of the records of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordFormat {
+    /// Each record is text alone.
+    Variable,
+    /// Each record begins with `control` bytes that are not text.
+    Vfc {
+        /// Bytes of control in each record; 2 in RMS unless the file says otherwise.
+        control: u16,
+    },
+}
+
+impl RecordFormat {
+    /// Returns the number of control bytes in each record.
+    pub fn control(self) -> usize {
+        match self {
+            Self::Variable => 0,
+            Self::Vfc { control } => usize::from(control),
+        }
+    }
+}
+
+/// How files of records are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Records {
+    /// How records are laid out.
+    pub format: RecordFormat,
+    /// Whether the converted form is written beside the source.
+    pub write: bool,
+}
+
+impl Settings {
+    /// Fills in defaults for what `route`, in which everything that holds has been gathered, does
+    /// not say. What is wrong in it is told to `report` and left out.
+    pub(super) fn new(
+        route: &Route,
+        root: PathBuf,
+        cache_file: u64,
+        patterns: Patterns<'_>,
+        report: Report<'_>,
+    ) -> Self {
+        Reader { route, report }.settings(root, cache_file, patterns)
+    }
+}
+
+impl Settings {
+    /// Has the programs of the site's routes not sent as text, unless the route sends them.
+    pub(super) fn guard(&mut self, sources: &Option<Arc<Sources>>) {
+        if self.serve_source {
+            return;
+        }
+        self.sources.clone_from(sources);
+        for root in self.sendfile_roots.iter_mut().filter_map(Arc::get_mut) {
+            root.sources.clone_from(sources);
+            root.pattern.clone_from(&self.pattern);
+        }
+    }
+}
+
+struct Reader<'a> {
+    route: &'a Route,
+    report: Report<'a>,
+}
+
+impl Reader<'_> {
+    fn settings(mut self, root: PathBuf, cache_file: u64, patterns: Patterns<'_>) -> Settings {
+        let route = self.route;
+        let handler = Handler::read(route, patterns, self.report);
+        let check_rules = CheckRules::read(route, &handler, self.report);
+        let all = || Codings(vec![ContentCoding::Zstd, ContentCoding::Brotli, ContentCoding::Gzip]);
+        let codings = |key: &Option<At<Codings>>| key.as_deref().cloned().unwrap_or_else(all).0;
+        Settings {
+            root,
+            index: self.index(),
+            try_files: self.try_files(patterns.tries),
+            listing: route.listing.as_deref().copied().unwrap_or(false),
+            sources: None,
+            serve_source: route.serve_source.as_deref().copied().unwrap_or(false),
+            reroutes: route.r#try.is_some() || route.index.is_some(),
+            origins: patterns.origins(),
+            pattern: String::new(),
+            server_timing: route.server_timing.as_deref().copied().unwrap_or(false),
+            early_hints: self.early_hints(),
+            internal: route.internal.as_deref().copied().unwrap_or(false),
+            sendfile_roots: self.sendfile_roots(),
+            set_fields: fields::set_fields(route, self.report),
+            remove_fields: fields::remove_fields(route, self.report),
+            cache_control: field_value("cache_control", route.cache_control.as_ref(), self.report),
+            expires: route.expires.as_deref().map(|span| span.0),
+            charset: field_value("charset", route.charset.as_ref(), self.report)
+                .unwrap_or_else(|| "utf-8".into()),
+            types: self.types(),
+            nosniff: route.nosniff.as_deref().copied().unwrap_or(true),
+            compress: codings(&route.compress),
+            compress_size: route.compress_size.as_deref().map_or(8 << 20, |size| size.0),
+            precompressed: codings(&route.precompressed),
+            cache: match route.cache.as_deref() {
+                Some(RouteCache::Switch(enabled)) => {
+                    CacheRules { enabled: *enabled, file: cache_file }
+                }
+                Some(RouteCache::Table(table)) => CacheRules { enabled: true, file: table.file.0 },
+                None => CacheRules { enabled: true, file: cache_file },
+            },
+            sendfile: route.sendfile.as_deref().copied().unwrap_or(false),
+            etag: route.etag.as_deref().copied().unwrap_or(EtagKind::Stat),
+            records: self.records(),
+            symlinks: route.symlinks.as_deref().copied().unwrap_or(Symlinks::Beneath),
+            hidden: route.hidden.as_deref().copied().unwrap_or(false),
+            error_pages: self.error_pages(),
+            check_rules,
+            handler,
+            access_log: route.access_log.as_deref().copied().unwrap_or(true),
+            body_size: route.body_size.as_deref().map_or(1 << 20, |size| size.0),
+            body: route.body.as_deref().copied().unwrap_or_default(),
+            ranges: route.ranges.as_deref().copied().unwrap_or(16),
+        }
+    }
+
+    fn index(&mut self) -> Vec<String> {
+        let Some(names) = &self.route.index else {
+            let script = self.route.script.as_ref().and_then(|script| script.index());
+            return script.into_iter().chain(["index.html".into()]).collect();
+        };
+        for name in &names.value {
+            let special = matches!(name.as_str(), "" | "." | "..");
+            if special || name.contains('/') || name.contains('\0') {
+                (self.report)(&name.span, format!("index: {:?} is not a file name", name.value));
+            }
+        }
+        names.iter().map(|name| name.value.clone()).collect()
+    }
+
+    fn try_files(&mut self, pattern: &Pattern) -> Vec<TryStep> {
+        let steps = self.route.r#try.as_ref().map_or(&[][..], |steps| &steps.value);
+        let mut read = Vec::with_capacity(steps.len());
+        for (at, step) in steps.iter().enumerate() {
+            match TryStep::parse(step, pattern) {
+                Ok(TryStep::Status(_)) if at + 1 < steps.len() => {
+                    let what = format!("try: nothing is looked for after {:?}", step.value);
+                    (self.report)(&step.span, what);
+                }
+                Ok(step) => read.push(step),
+                Err(what) => (self.report)(&step.span, format!("try: {what}")),
+            }
+        }
+        read
+    }
+
+    fn early_hints(&mut self) -> Vec<String> {
+        let links = self.route.early_hints.as_ref().map_or(&[][..], |links| &links.value);
+        for link in links {
+            if !link.starts_with('<') || !link.contains('>') || !is_field_value(link.as_bytes()) {
+                let what = format!(
+                    "early_hints: {:?} is no link such as \"</style.css>; rel=preload; as=style\"",
+                    link.value
+                );
+                (self.report)(&link.span, what);
+            }
+        }
+        links.iter().map(|link| link.value.clone()).collect()
+    }
+
+    /// The files are served as the route's own, but never from the cache, which knows files by the
+    /// paths of URLs.
+    fn sendfile_roots(&self) -> Vec<Arc<Settings>> {
+        let script = self.route.script.as_ref();
+        let Some(roots) = script.and_then(|script| script.sendfile_root.as_deref()) else {
+            return Vec::new();
+        };
+        let mut route = Route {
+            r#try: None,
+            index: Some(At::nowhere(Vec::new())),
+            listing: None,
+            set_fields: None,
+            remove_fields: None,
+            hidden: Some(At::nowhere(true)),
+            cache: Some(At::nowhere(RouteCache::Switch(false))),
+            ..self.route.clone()
+        };
+        route.clear_handler();
+        let settings = |root: &At<String>| {
+            let root = PathBuf::from(&root.value);
+            Arc::new(Settings::new(&route, root, 0, Patterns::EVERYTHING, &mut |_, _| {}))
+        };
+        roots.0.iter().map(settings).collect()
+    }
+
+    fn types(&mut self) -> HashMap<String, String> {
+        let mut types = HashMap::new();
+        for (extension, media_type) in self.route.types.iter().flat_map(|types| &types.value) {
+            if !is_media_type(media_type) {
+                let what = format!(
+                    "types: {:?} is not a media type such as \"text/plain\"",
+                    media_type.value
+                );
+                (self.report)(&media_type.span, what);
+            }
+            let name = extension.trim_start_matches('.').to_ascii_lowercase();
+            if name.is_empty() || name.contains('/') {
+                let what = format!("types: {:?} is not an extension", extension.value);
+                (self.report)(&extension.span, what);
+            }
+            types.insert(name, media_type.value.clone());
+        }
+        types
+    }
+
+    fn records(&mut self) -> Option<Records> {
+        let table = &self.route.records.as_ref()?.0;
+        let format = match (table.format, &table.control) {
+            (file::RecordFormat::Variable, control) => {
+                if let Some(control) = control {
+                    let what = "records: `control` belongs to `vfc` records";
+                    (self.report)(&control.span, what.into());
+                }
+                RecordFormat::Variable
+            }
+            (file::RecordFormat::Vfc, control) => {
+                RecordFormat::Vfc { control: control.as_deref().copied().unwrap_or(2) }
+            }
+        };
+        Some(Records { format, write: table.write.unwrap_or(false) })
+    }
+
+    fn error_pages(&mut self) -> HashMap<u16, String> {
+        let mut checked = HashMap::new();
+        for (key, page) in self.route.error_pages.iter().flat_map(|pages| &pages.value) {
+            let status = key.parse().ok().filter(|status| (400..600).contains(status));
+            if status.is_none() {
+                let what = "error_pages: the keys are statuses from 400 to 599";
+                (self.report)(&key.span, what.into());
+            }
+            if let Err(what) = refuse_variables(page, &[]) {
+                (self.report)(&page.span, format!("error_pages: {what}"));
+            }
+            if !page.starts_with('/') || page.contains('\0') {
+                let what =
+                    format!("error_pages: {:?} is not a path that begins with `/`", page.value);
+                (self.report)(&page.span, what);
+            }
+            checked.extend(status.map(|status| (status, page.value.clone())));
+        }
+        checked
+    }
+}
+
+/// RFC 9110 §8.3.1; parameters are taken as they are.
+fn is_media_type(text: &str) -> bool {
+    let (essence, parameters) = text.split_once(';').unwrap_or((text, ""));
+    essence
+        .trim_end()
+        .split_once('/')
+        .is_some_and(|(kind, subtype)| is_token(kind.as_bytes()) && is_token(subtype.as_bytes()))
+        && is_field_value(parameters.trim().as_bytes())
+}

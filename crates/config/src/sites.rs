@@ -1,0 +1,338 @@
+//! Finding the site by host, and the settings by path.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::file::{Auth, Route, ScriptKind, ScriptTable};
+use super::handler::{Handler, HandlerKey};
+use super::merge::merge;
+use super::pattern::Pattern;
+use super::report::Report;
+use super::route_table::RouteTable;
+use super::script::Mapping;
+use super::settings::Settings;
+use super::site_route::SiteRoute;
+use super::sources::{SourceRule, Sources};
+use super::tls::Tls;
+
+/// All sites.
+#[derive(Debug, Default)]
+pub struct Sites {
+    pub(super) all: Vec<Arc<Site>>,
+    /// By lower-case name.
+    exact: HashMap<Vec<u8>, usize>,
+    /// By lower-case name behind the `*`, with its dot.
+    wildcard: HashMap<Vec<u8>, usize>,
+    default: Option<usize>,
+}
+
+/// The name of the site that is for every other host.
+pub(super) const DEFAULT_SITE: &str = "default";
+
+/// What is served for some hosts.
+#[derive(Debug)]
+pub struct Site {
+    /// Its number in the file, from 0.
+    pub index: usize,
+    /// Its first host, or `default`; for the log.
+    pub name: String,
+    /// Lower-case; empty for the site of every other host.
+    pub(super) hosts: Vec<String>,
+    /// From general to specific.
+    pub(super) routes: Vec<SiteRoute>,
+    table: RouteTable<Settings>,
+    /// Names of the fields that would name a user to scripts, in lower case.
+    pub user_fields: Vec<String>,
+    /// Its certificates.
+    pub tls: Option<Arc<Tls>>,
+}
+
+/// What every route of a site starts from.
+#[derive(Debug)]
+pub(super) struct Defaults {
+    pub(super) root: PathBuf,
+    pub(super) cache_file: u64,
+}
+
+impl Sites {
+    /// Adds a site. The first whose host is already known is named in the error.
+    pub(super) fn add(&mut self, site: Site) -> Result<(), String> {
+        let index = site.index;
+        if site.hosts.is_empty() && self.default.replace(index).is_some() {
+            return Err("there are two sites without `host`".into());
+        }
+        for host in &site.hosts {
+            let taken = match host.strip_prefix('*') {
+                Some(rest) => self.wildcard.insert(rest.as_bytes().to_vec(), index),
+                None => self.exact.insert(host.as_bytes().to_vec(), index),
+            };
+            if taken.is_some() {
+                return Err(format!("the host {host:?} belongs to two sites"));
+            }
+        }
+        self.all.push(Arc::new(site));
+        Ok(())
+    }
+
+    /// The site when there is one only, for every host.
+    #[inline]
+    pub fn only(&self) -> Option<&Arc<Site>> {
+        match (&self.all[..], self.default) {
+            ([site], Some(_)) => Some(site),
+            _ => None,
+        }
+    }
+
+    /// The site for a host without its port, in any case of letters: an exact name, then the
+    /// longest wildcard, then the site for every other host.
+    pub fn find(&self, host: &[u8]) -> Option<&Arc<Site>> {
+        self.all.get(self.find_index(host)?)
+    }
+
+    /// The number of that site.
+    pub fn find_index(&self, host: &[u8]) -> Option<usize> {
+        self.named(host).map(|(index, _)| index).or(self.default)
+    }
+
+    /// The site that names the host, and whether by a wildcard.
+    fn named(&self, host: &[u8]) -> Option<(usize, bool)> {
+        let host = host.strip_suffix(b".").unwrap_or(host);
+        // No name is longer (RFC 1035 §2.3.4), nor is an address.
+        let mut lower = [0; 255];
+        let lower = lower.get_mut(..host.len())?;
+        lower.copy_from_slice(host);
+        lower.make_ascii_lowercase();
+        let lower = &*lower;
+        if let Some(&index) = self.exact.get(lower) {
+            return Some((index, false));
+        }
+        if self.wildcard.is_empty() {
+            return None;
+        }
+        memchr::memchr_iter(b'.', lower)
+            .filter(|&dot| dot > 0)
+            .find_map(|dot| self.wildcard.get(&lower[dot..]))
+            .map(|&index| (index, true))
+    }
+
+    /// How [`Self::find`] comes to the site of a host.
+    pub fn how_found(&self, host: &[u8]) -> &'static str {
+        match self.named(host) {
+            Some((_, true)) => "by a wildcard",
+            Some((_, false)) => "by its host",
+            None => "it is for every other host",
+        }
+    }
+
+    /// The name of a site by its number.
+    pub fn name(&self, index: usize) -> &str {
+        self.all.get(index).map_or("-", |site| &site.name)
+    }
+
+    /// Whether programs are started for any of them.
+    pub(super) fn start_programs(&self) -> bool {
+        self.all.iter().any(|site| site.scripts_started_here().next().is_some())
+    }
+
+    /// All sites, in the order of the file.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<Site>> {
+        self.all.iter()
+    }
+}
+
+impl Site {
+    /// Makes a site. Its routes are checked one by one, and what is wrong with them is told to
+    /// `report`.
+    pub(super) fn new(
+        index: usize,
+        hosts: Vec<String>,
+        defaults: &Defaults,
+        mut routes: Vec<SiteRoute>,
+        report: Report<'_>,
+    ) -> Self {
+        routes.sort_by(|a, b| a.pattern.specificity(&b.pattern));
+        for route in &routes {
+            settings([route], defaults, report);
+        }
+        let name = hosts.first().cloned().unwrap_or_else(|| DEFAULT_SITE.into());
+        let mounts = mounts(&routes);
+        let mut patterns: Vec<&Pattern> = routes.iter().map(|route| &route.pattern).collect();
+        patterns.extend(&mounts);
+        let sources = sources(&name, &routes, defaults);
+        let make = |matching: &[usize]| {
+            // What is wrong was reported above: no check concerns keys of two routes.
+            let mut own = matching.iter().filter_map(|&at| routes.get(at));
+            let mut made = settings(own.clone(), defaults, &mut |_, _| {});
+            let most_specific = own.next_back().map(|route| &route.route.path.value);
+            made.pattern = most_specific.cloned().unwrap_or_default();
+            if matching.iter().any(|&at| at >= routes.len()) {
+                made.handler = Handler::AddSlash;
+            }
+            made.guard(&sources);
+            made
+        };
+        let table = RouteTable::new(&patterns, make).unwrap_or_else(|what| {
+            report(&routes.first().and_then(|route| route.route.path.span.clone()), what);
+            RouteTable::same_for_all(settings([], defaults, &mut |_, _| {}))
+        });
+        let user_fields = user_fields(&routes);
+        Self { index, name, hosts, routes, table, user_fields, tls: None }
+    }
+
+    /// Its hosts, in lower case; empty for the site of every other host.
+    pub fn hosts(&self) -> &[String] {
+        &self.hosts
+    }
+
+    /// The settings that hold for a decoded path: those of every route that matches it, the more
+    /// specific over the more general.
+    #[inline]
+    pub fn route(&self, path: &[u8]) -> &Arc<Settings> {
+        self.table.find(path)
+    }
+
+    /// The directories of its warm scripts, with the PATH that these are given where the file says
+    /// one.
+    pub fn warm_scripts(&self) -> impl Iterator<Item = (&Path, Option<&str>)> {
+        let scripts = self.routes.iter().filter_map(|route| route.route.script.as_deref());
+        scripts.filter(|script| script.kind.value == ScriptKind::Warm).filter_map(|script| {
+            let mut variables = script.env.iter().flatten();
+            let path = variables.find(|(name, _)| name.value == "PATH");
+            let directory = script.file.as_ref().or(script.directory.as_ref())?;
+            Some((directory.as_path(), path.map(|(_, value)| value.value.as_str())))
+        })
+    }
+
+    /// Whether one of its routes shows the status.
+    pub(super) fn shows_status(&self) -> bool {
+        self.routes.iter().any(|route| route.route.handler_key() == Some(HandlerKey::Status))
+    }
+
+    /// Its scripts, as they are written.
+    pub(super) fn scripts(&self) -> impl Iterator<Item = &ScriptTable> {
+        self.routes.iter().filter_map(|route| Some(&route.route.script.as_ref()?.value))
+    }
+
+    /// The directories that it serves from, and those of its scripts.
+    pub fn directories(&self) -> impl Iterator<Item = &Path> {
+        self.all_settings().flat_map(|settings| {
+            let others = settings.sendfile_roots.iter().map(|other| &*other.root);
+            let scripts = settings.handler.script().into_iter();
+            let scripts = scripts.filter(|script| script.mapping != Mapping::Program);
+            let scripts = scripts.map(|script| &*script.directory);
+            [&*settings.root].into_iter().chain(others).chain(scripts)
+        })
+    }
+
+    fn all_settings(&self) -> impl Iterator<Item = &Arc<Settings>> {
+        let paths = self.routes.iter().map(|route| route.pattern.prefix());
+        paths.chain([b"/".as_slice()]).map(|path| self.table.find(path))
+    }
+
+    /// The directories in which converted files are written beside their sources.
+    pub(super) fn roots_with_records(&self) -> Vec<PathBuf> {
+        let all = self.routes.iter().map(|route| self.table.find(route.pattern.prefix()));
+        let written = |settings: &&Arc<Settings>| settings.records.is_some_and(|rules| rules.write);
+        all.filter(written).map(|settings| settings.root.clone()).collect()
+    }
+
+    /// The largest `body_size` of its routes.
+    pub fn largest_body(&self) -> Option<u64> {
+        self.routes.iter().filter_map(|route| Some(route.route.body_size.as_deref()?.0)).max()
+    }
+
+    /// Its scripts with their names: site, route and kind.
+    pub(super) fn named_scripts(&self) -> impl Iterator<Item = (&ScriptTable, String)> {
+        self.routes.iter().filter_map(|SiteRoute { route, .. }| {
+            let script = &route.script.as_ref()?.value;
+            let kind = script.kind.value.as_str();
+            Some((script, format!("{} {} ({kind})", self.name, route.path.value)))
+        })
+    }
+
+    /// Those of its scripts whose processes the server starts itself: what to call each, and its table.
+    pub(super) fn scripts_started_here(&self) -> impl Iterator<Item = (String, &ScriptTable)> {
+        self.routes.iter().filter_map(|SiteRoute { route, .. }| {
+            let script = &route.script.as_ref()?.value;
+            let name =
+                || format!("{} {} ({})", self.name, route.path.value, script.kind.value.as_str());
+            script.connect.is_none().then(|| (name(), script))
+        })
+    }
+
+    /// The settings of every path.
+    pub fn table(&self) -> &RouteTable<Settings> {
+        &self.table
+    }
+
+    /// The patterns of its routes as they are written, from general to specific.
+    pub fn patterns(&self) -> impl Iterator<Item = &str> {
+        self.routes.iter().map(|route| &*route.route.path.value)
+    }
+
+    /// How many routes it has.
+    pub fn route_count(&self) -> usize {
+        self.routes.len()
+    }
+}
+
+/// The fields by which the routes' endpoints name users: applications take them for authenticated, so that
+/// no client may set them.
+fn user_fields(routes: &[SiteRoute]) -> Vec<String> {
+    let tables = routes.iter().filter_map(|route| match &route.route.auth.as_ref()?.value {
+        Auth::Table(table) => Some(table),
+        Auth::Off => None,
+    });
+    let mut names: Vec<String> = tables
+        .map(|table| table.user_field().to_ascii_lowercase().replace(['_', '.'], "-"))
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// The paths that lack only the slash of a route that an application or the status responds to: `/app` where
+/// there is `/app/*`, unless another route responds to it that is not for every path.
+fn mounts(routes: &[SiteRoute]) -> Vec<Pattern> {
+    let is_mount = |route: &Route| match route.handler_key() {
+        Some(HandlerKey::Status) => true,
+        Some(HandlerKey::Script) => route.script.as_deref().is_some_and(|script| {
+            matches!(script.mapping(), Mapping::Application | Mapping::Program)
+        }),
+        _ => false,
+    };
+    let mut mounts: Vec<Pattern> = Vec::new();
+    for SiteRoute { pattern, route } in routes {
+        let Some(path) = pattern.mount().filter(|_| is_mount(route)) else { continue };
+        let is_taken = routes.iter().any(|other| {
+            let takes = !other.pattern.is_everything() && other.pattern.matches(path.prefix());
+            takes && (other.route.has_handler() || other.route.r#try.is_some())
+        });
+        if !is_taken && !mounts.contains(&path) {
+            mounts.push(path);
+        }
+    }
+    mounts
+}
+
+/// The programs that the routes run, as far as they are files.
+fn sources(site: &str, routes: &[SiteRoute], defaults: &Defaults) -> Option<Arc<Sources>> {
+    let rules = routes.iter().filter_map(|route| {
+        let settings = settings([route], defaults, &mut |_, _| {});
+        SourceRule::new(&route.route.path, settings.handler.script()?)
+    });
+    let rules: Vec<_> = rules.collect();
+    (!rules.is_empty()).then(|| Arc::new(Sources { site: site.to_owned(), rules }))
+}
+
+/// The settings that these routes make together.
+fn settings<'r>(
+    routes: impl IntoIterator<Item = &'r SiteRoute>,
+    defaults: &Defaults,
+    report: Report<'_>,
+) -> Settings {
+    let merged = merge(routes, |_, _| {});
+    let root = merged.route.root.as_deref().unwrap_or(&defaults.root).clone();
+    Settings::new(&merged.route, root, defaults.cache_file, merged.patterns, report)
+}

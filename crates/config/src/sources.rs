@@ -1,0 +1,105 @@
+//! Which files of a site are programs that some route runs, so that no other route sends them as text.
+
+use std::path::PathBuf;
+
+use super::file::ScriptKind;
+use super::script::{Mapping, Script, Workers, has_extension};
+
+/// The programs that the routes of a site run.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Sources {
+    /// The name of the site.
+    pub site: String,
+    /// One rule for each route that runs scripts.
+    pub rules: Vec<SourceRule>,
+}
+
+/// The programs that one route runs.
+#[derive(Debug, PartialEq, Eq)]
+pub struct SourceRule {
+    /// The route's pattern.
+    pub route: String,
+    /// Where its programs are; empty when only `files` are.
+    pub directory: PathBuf,
+    /// Which files beneath the directory are programs; every executable file when empty.
+    pub extensions: Vec<String>,
+    /// Programs that the configuration names, wherever they are.
+    pub files: Vec<PathBuf>,
+}
+
+/// Compressed forms of a file, which hold its source as well.
+const CODED: [&str; 3] = [".gz", ".br", ".zst"];
+
+impl SourceRule {
+    /// What the route of that pattern runs by `script`; `None` when that is no file.
+    pub(super) fn new(route: &str, script: &Script) -> Option<Self> {
+        let mut rule = Self {
+            route: route.to_owned(),
+            directory: script.directory.clone(),
+            extensions: script.extensions.clone(),
+            files: Vec::new(),
+        };
+        if rule.extensions.is_empty() && !rule.directory.as_os_str().is_empty() {
+            // It may be one program, and no directory.
+            rule.files.push(rule.directory.clone());
+        }
+        if let Workers::Local(local) = &script.workers {
+            // The arguments of an interpreter are relative to the directory that it is started in.
+            let words = local.command.iter().filter(|word| !word.starts_with('-'));
+            rule.files.extend(words.map(|word| script.directory.join(word)));
+        }
+        match script.kind {
+            ScriptKind::Wsgi | ScriptKind::Asgi => rule.extensions = list(&PYTHON),
+            ScriptKind::Psgi => {
+                rule.extensions = list(&PERL);
+                if let Workers::Local(local) = &script.workers {
+                    rule.files.push(script.directory.join(&local.application));
+                }
+            }
+            _ if script.mapping == Mapping::Program => {
+                rule.files.push(std::mem::take(&mut rule.directory));
+            }
+            _ if script.mapping == Mapping::Application => rule.directory = PathBuf::new(),
+            _ => {}
+        }
+        (!rule.directory.as_os_str().is_empty() || !rule.files.is_empty()).then_some(rule)
+    }
+
+    /// Whether a file of that name beneath the directory is a program by its extension.
+    pub fn has_extension(&self, path: &[u8]) -> bool {
+        has_extension(&self.extensions, original(path).unwrap_or(path))
+    }
+}
+
+/// The file that `path` is a compressed form of, by its name.
+pub fn original(path: &[u8]) -> Option<&[u8]> {
+    CODED.iter().find_map(|suffix| path.strip_suffix(suffix.as_bytes()))
+}
+
+const PYTHON: [&str; 4] = ["py", "pyc", "pyo", "pyw"];
+const PERL: [&str; 4] = ["psgi", "pl", "pm", "t"];
+
+fn list(names: &[&str]) -> Vec<String> {
+    names.iter().map(ToString::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compressed_forms_of_a_program_are_programs() {
+        let rule = SourceRule {
+            route: "/*".into(),
+            directory: "/srv".into(),
+            extensions: vec!["php".into()],
+            files: Vec::new(),
+        };
+        for name in ["/srv/a.php", "/srv/a.PHP", "/srv/a.php.gz", "/srv/a.php.br", "/a.php.zst"] {
+            assert!(rule.has_extension(name.as_bytes()), "{name}");
+        }
+        for name in ["/srv/a.html", "/srv/php", "/srv/a.php/b", "/srv/a.phps", "/srv/a.gz"] {
+            assert!(!rule.has_extension(name.as_bytes()), "{name}");
+        }
+    }
+}

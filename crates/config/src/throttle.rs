@@ -1,0 +1,196 @@
+//! The key `throttle`: concurrent requests and bandwidth of responses.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::at::At;
+use super::file::{ShareBy, ThrottleTable};
+use super::report::Report;
+use super::units::Rate;
+
+/// A throttle as it is configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThrottleRules {
+    /// Limit of concurrent requests.
+    pub concurrency: Option<ConcurrencyRules>,
+    /// Limit of bandwidth.
+    pub bandwidth: Option<BandwidthRules>,
+    /// The requests that count as those of one client.
+    pub share: ShareBy,
+}
+
+/// Configuration of a concurrency limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConcurrencyRules {
+    /// Maximum of concurrent requests before others wait.
+    pub concurrent: usize,
+    /// Maximum of waiting requests.
+    pub queue: usize,
+    /// Maximum of concurrent requests including those that have waited for `wait`.
+    pub most: usize,
+    /// Time after which a request may run without a free permit.
+    pub wait: Option<Duration>,
+    /// Time after which a waiting request is rejected.
+    pub refuse_after: Duration,
+    /// Maximum of concurrent requests per client.
+    pub share: Option<usize>,
+    /// Count requests beyond the limit without delaying or rejecting them.
+    pub dry_run: bool,
+}
+
+/// Configuration of a bandwidth limit. Rates are in bytes per second.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BandwidthRules {
+    /// Maximum rate of all responses together.
+    pub ceiling: Option<u64>,
+    /// Maximum rate of each connection.
+    pub per_connection: Option<u64>,
+    /// Minimum share of the ceiling: requests whose share would be lower are rejected.
+    pub minimum: Option<u64>,
+    /// Count responses without delaying or rejecting them.
+    pub dry_run: bool,
+}
+
+impl fmt::Display for ThrottleRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let concurrency = self.concurrency.iter().map(ToString::to_string);
+        let bandwidth = self.bandwidth.iter().map(ToString::to_string);
+        let parts: Vec<String> = concurrency.chain(bandwidth).collect();
+        f.write_str(&parts.join("; "))
+    }
+}
+
+impl fmt::Display for ConcurrencyRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} concurrent", self.concurrent)?;
+        if let Some(share) = self.share {
+            write!(f, ", {share} per client")?;
+        }
+        write!(f, ", queue of {} for up to {:?}", self.queue, self.refuse_after)?;
+        if let Some(wait) = self.wait {
+            write!(f, ", up to {} concurrent after {wait:?}", self.most)?;
+        }
+        f.write_str(if self.dry_run { "; dry run" } else { "" })
+    }
+}
+
+impl fmt::Display for BandwidthRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let part = |rate: Option<u64>, what| rate.map(|rate| format!("{rate} bytes/s {what}"));
+        let parts = [
+            part(self.ceiling, "in total"),
+            part(self.per_connection, "per connection"),
+            part(self.minimum, "minimum share"),
+        ];
+        f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join(", "))?;
+        f.write_str(if self.dry_run { "; dry run" } else { "" })
+    }
+}
+
+/// Checks `table` and fills in its defaults.
+pub(super) fn throttle(table: &At<ThrottleTable>, report: Report<'_>) -> ThrottleRules {
+    let bandwidth = bandwidth(table, report);
+    let concurrency = concurrency(table, report);
+    if bandwidth.is_none() && concurrency.is_none() {
+        let what = "throttle: there is neither `bandwidth` nor `per_connection` nor `concurrent`";
+        report(&table.span, what.into());
+    }
+    let share = match table.per.as_deref() {
+        Some(ShareBy::User) => ShareBy::User,
+        _ => ShareBy::Address,
+    };
+    ThrottleRules { concurrency, bandwidth, share }
+}
+
+fn bandwidth(table: &ThrottleTable, report: Report<'_>) -> Option<BandwidthRules> {
+    let mut rate = |key: &str, rate: &Option<At<Rate>>| {
+        let rate = rate.as_ref()?;
+        if rate.0 == 0 {
+            report(&rate.span, format!("throttle: {key} is 0, so that nothing would ever be sent"));
+        }
+        Some(rate.0)
+    };
+    let ceiling = rate("bandwidth", &table.bandwidth);
+    let per_connection = rate("per_connection", &table.per_connection);
+    let minimum = rate("minimum", &table.minimum);
+    if let Some(at) = &table.minimum {
+        match ceiling {
+            None => report(&at.span, "throttle: `minimum` is a share of `bandwidth`".into()),
+            Some(ceiling) if at.0 > ceiling => {
+                report(&at.span, "throttle: minimum is more than bandwidth".into());
+            }
+            Some(_) => {}
+        }
+    }
+    (ceiling.is_some() || per_connection.is_some()).then(|| BandwidthRules {
+        ceiling,
+        per_connection,
+        minimum,
+        dry_run: table.dry_run.unwrap_or(false),
+    })
+}
+
+fn concurrency(table: &ThrottleTable, report: Report<'_>) -> Option<ConcurrencyRules> {
+    let number = |number: &Option<At<usize>>| number.as_deref().copied();
+    let Some(concurrent) = &table.concurrent else {
+        let others = [
+            ("queue", table.queue.as_ref().map(|at| &at.span)),
+            ("wait", table.wait.as_ref().map(|at| &at.span)),
+            ("most", table.most.as_ref().map(|at| &at.span)),
+            ("refuse_after", table.refuse_after.as_ref().map(|at| &at.span)),
+            ("share", table.share.as_ref().map(|at| &at.span)),
+            ("per", table.per.as_ref().map(|at| &at.span)),
+        ];
+        for (key, span) in others {
+            if let Some(span) = span {
+                report(span, format!("throttle: `{key}` goes with `concurrent`"));
+            }
+        }
+        return None;
+    };
+    for (key, at) in [("concurrent", &table.concurrent), ("share", &table.share)] {
+        if let Some(at) = at.as_ref().filter(|at| at.value == 0) {
+            report(&at.span, format!("throttle: {key} is 0, so that no request could run"));
+        }
+    }
+    match (&table.wait, &table.most) {
+        (Some(wait), None) => {
+            report(
+                &wait.span,
+                "throttle: `wait` goes with `most`, how many run at once then".into(),
+            );
+        }
+        (None, Some(most)) => {
+            report(&most.span, "throttle: `most` goes with `wait`, after which it holds".into());
+        }
+        (Some(_), Some(most)) if most.value <= concurrent.value => {
+            report(&most.span, "throttle: most is not more than concurrent".into());
+        }
+        _ => {}
+    }
+    if let (Some(per), None) = (&table.per, &table.share) {
+        report(&per.span, "throttle: `per` says whose `share` it is".into());
+    }
+    let refuse_after = table.refuse_after.as_deref().map_or(Duration::from_secs(30), |span| span.0);
+    if let Some(at) = table.refuse_after.as_ref().filter(|_| refuse_after.is_zero()) {
+        report(
+            &at.span,
+            "throttle: refuse_after is 0; to have nobody wait, write queue = 0".into(),
+        );
+    }
+    if let Some(wait) = table.wait.as_ref().filter(|wait| wait.0 >= refuse_after) {
+        report(
+            &wait.span,
+            format!("throttle: a request is refused after {refuse_after:?} already"),
+        );
+    }
+    Some(ConcurrencyRules {
+        concurrent: concurrent.value,
+        queue: number(&table.queue).unwrap_or(100),
+        most: number(&table.most).unwrap_or(concurrent.value),
+        wait: table.wait.as_deref().map(|span| span.0),
+        refuse_after,
+        share: number(&table.share),
+        dry_run: table.dry_run.unwrap_or(false),
+    })
+}

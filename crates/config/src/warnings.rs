@@ -1,0 +1,138 @@
+//! What in a configuration will fail or surprise although the server starts with it.
+
+use super::address::Address;
+use super::config::Config;
+use super::error::{Problem, Source};
+use super::file::AcmeChallenge;
+use super::site_route::SiteRoute;
+use super::sites::Site;
+
+/// Receives warnings.
+type Warn<'a> = &'a mut dyn FnMut(Problem);
+
+impl Config {
+    /// Returns problems that do not prevent a start, as far as the configuration shows them by itself.
+    pub fn warnings(&self) -> Vec<Problem> {
+        let mut warnings = self.warnings.clone();
+        warnings.extend(self.overlaps());
+        let warn: Warn<'_> = &mut |problem| warnings.push(problem);
+        let source = &Source { path: &self.path, text: &self.text };
+        for site in self.sites.iter() {
+            self.acme_ports(site, warn);
+            self.unserved(site, warn);
+            for route in &site.routes {
+                self.open_status(source, site, route, warn);
+                error_pages(source, site, route, warn);
+            }
+        }
+        warnings
+    }
+
+    /// A warning when scripts would have the rights of root, where the server stays root.
+    pub fn scripts_as_root(&self) -> Option<Problem> {
+        let source = Source { path: &self.path, text: &self.text };
+        let mut scripts = self.sites.iter().flat_map(|site| site.routes.iter());
+        let script = scripts.find_map(|route| {
+            let script = route.route.script.as_ref()?;
+            (script.connect.is_none() && script.user.is_none()).then_some(script)
+        })?;
+        let what = "scripts run as root: write user = \"www-data\" or another user into [server], or `user` into the \
+                    script's table";
+        Some(source.problem(script.span.as_ref(), what.into()))
+    }
+
+    /// ACME's authorities connect to these ports of the host and to no others.
+    fn acme_ports(&self, site: &Site, warn: Warn<'_>) {
+        let Some(tls) = site.tls.as_ref() else { return };
+        let Some(acme) = &tls.acme else { return };
+        let has = |port: u16, with_tls: bool| {
+            self.listen.iter().any(|listen| {
+                let tcp = matches!(&listen.address, Address::Tcp(tcp) if tcp.port() == port);
+                tcp && listen.tls == with_tls
+            })
+        };
+        let reachable = acme.challenges.iter().any(|challenge| match challenge {
+            AcmeChallenge::TlsAlpn01 => has(443, true),
+            AcmeChallenge::Http01 => has(80, false),
+        });
+        if !reachable {
+            let wanted = match acme.challenges[..] {
+                [AcmeChallenge::TlsAlpn01] => "port 443 with TLS",
+                [AcmeChallenge::Http01] => "port 80 without TLS",
+                _ => "port 443 with TLS or port 80 without",
+            };
+            let what = format!(
+                "acme: the authority connects to {wanted}, where no [[listen]] is; unless that port is forwarded \
+                 here, no certificate will be obtained"
+            );
+            warn(tls.problem.with_message(what));
+        }
+    }
+
+    /// A site without `tls` is served without TLS only, and one that requires certificates of its clients with TLS only.
+    fn unserved(&self, site: &Site, warn: Warn<'_>) {
+        let has = |with_tls: bool| {
+            self.listen.iter().any(|listen| !listen.admin && listen.tls == with_tls)
+        };
+        match &site.tls {
+            None if has(true) && !has(false) => {
+                let what = format!(
+                    "site {}: it is not served, as every listener has TLS and the site has no `tls`; write \
+                     tls = {{ certificate = \"FILE\", key = \"FILE\" }} into it",
+                    site.name
+                );
+                warn(Problem::of_file(&self.path, &what));
+            }
+            Some(tls) if !has(true) && tls.clients.as_ref().is_some_and(|one| one.required) => {
+                let what = "tls: the site is not served, as it requires certificates of its clients and no \
+                            listener has TLS; write tls = true into a [[listen]]";
+                warn(tls.problem.with_message(what.into()));
+            }
+            _ => {}
+        }
+    }
+
+    /// The status of the server is for its administrators.
+    fn open_status(&self, source: &Source<'_>, site: &Site, route: &SiteRoute, warn: Warn<'_>) {
+        let Some(status) = route.route.status.as_ref().filter(|status| status.value) else {
+            return;
+        };
+        let settings = site.route(route.pattern.prefix());
+        let guarded = settings.internal
+            || settings.check_rules.access.is_some()
+            || settings.check_rules.auth.is_some();
+        let remote = self.listen.iter().find(|listen| {
+            !listen.admin && matches!(&listen.address, Address::Tcp(tcp) if !tcp.ip().is_loopback())
+        });
+        if let Some(listen) = remote.filter(|_| !guarded) {
+            let what = format!(
+                "status: the server's status is open to every client of {}; write allow = [\"127.0.0.1\", \"::1\"] or \
+                 `auth` into this route",
+                listen.address
+            );
+            warn(source.problem(status.span.as_ref(), what));
+        }
+    }
+}
+
+/// Reports error pages whose files are missing.
+fn error_pages(source: &Source<'_>, site: &Site, route: &SiteRoute, warn: Warn<'_>) {
+    for (status, page) in route.route.error_pages.iter().flat_map(|pages| &pages.value) {
+        let settings = site.route(page.as_bytes());
+        let is_file = settings.handler.is_files() && settings.try_files.is_empty();
+        if !is_file || !page.starts_with('/') {
+            continue;
+        }
+        let path = page.split('?').next().unwrap_or_default();
+        let file = settings.root.join(path.trim_start_matches('/'));
+        if !file.exists() {
+            let what = format!(
+                "error_pages: there is no file {} for the page {} of status {}",
+                file.display(),
+                page.value,
+                status.value
+            );
+            warn(source.problem(page.span.as_ref(), what));
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Verification of the files, directories and users that a configuration names.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::Findings;
+use crate::checks::UserFile;
+use crate::config::{Config, Jail, NamedPath, Problem, Server};
+use crate::server::sandbox::check_identity;
+use crate::tls;
+
+/// Checks that the directories of the configuration exist and can be read, that certificates and files of users can be
+/// used, and that the server's user and group exist. In a check (`is_check`), a directory that a service manager creates
+/// for the server may be missing.
+pub(super) fn check_files(config: &Config, is_check: bool, findings: &mut Findings) {
+    for directory in config.directories() {
+        match directory_problem(directory) {
+            None => {}
+            Some(what) if is_check && is_made_by_manager(directory) => {
+                let advice = "; systemd makes it where the unit has RuntimeDirectory=, LogsDirectory= or \
+                              StateDirectory=, else make it before the start";
+                findings.warnings.push(directory.problem.with_message(format!("{what}{advice}")));
+            }
+            Some(what) => findings.errors.push(directory.problem.with_message(what)),
+        }
+    }
+    let problems = &mut findings.errors;
+    for tls in config.sites.iter().filter_map(|site| site.tls.as_ref()) {
+        if let Err(what) = tls::examine(tls) {
+            problems.push(tls.problem.with_message(what));
+        }
+    }
+    config.users_files().iter().for_each(|file| check_users_file(file, problems));
+    for NamedPath { key, path, problem } in config.authorities() {
+        if let Err(what) = tls::client_config(Some(path)) {
+            problems.push(problem.with_message(format!("{key}: {what}")));
+        }
+    }
+    let Server { user, group, .. } = &config.server;
+    // In a chroot, names of users are not available, and the identity was determined before.
+    if Jail::entered().is_none()
+        && let Err(what) = check_identity(user.as_deref(), group.as_deref())
+    {
+        problems.push(Problem::of_file(config.path().unwrap_or(Path::new("")), &what));
+    }
+}
+
+/// Reports errors in a file of users.
+fn check_users_file(file: &NamedPath, problems: &mut Vec<Problem>) {
+    let path = file.path.display();
+    let report = |what: String| file.problem.with_message(format!("auth: {path}{what}"));
+    match UserFile::default().refresh(&file.path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            problems.push(report(format!(": {error}; make it with `dunlin passwd {path} NAME`")));
+        }
+        Err(error) => problems.push(report(format!(": {error}"))),
+        Ok(lines) => {
+            problems.extend(lines.iter().map(|(line, what)| report(format!(":{line}: {what}"))));
+        }
+    }
+}
+
+/// Returns the error of a file that has to be a program.
+fn program_problem(path: &Path) -> Option<String> {
+    let what = match std::fs::metadata(path) {
+        Err(error) => error.to_string(),
+        Ok(metadata) if metadata.is_dir() => "it is a directory; `directory` names one".into(),
+        Ok(metadata) if metadata.permissions().mode() & 0o111 == 0 => {
+            "it is not executable (chmod +x)".into()
+        }
+        Ok(_) => return None,
+    };
+    Some(format!("script: file {}: {what}", path.display()))
+}
+
+/// Returns the error of a directory or file that has to exist.
+fn directory_problem(directory: &NamedPath) -> Option<String> {
+    let NamedPath { key, path, .. } = directory;
+    let error = match *key {
+        // A file is allowed, too.
+        "landlock" => std::fs::metadata(path).err()?,
+        "file" => return program_problem(path),
+        _ => std::fs::read_dir(path).err()?,
+    };
+    let missing = error.kind() == ErrorKind::NotFound;
+    let advice = match error.kind() {
+        ErrorKind::NotADirectory if *key == "directory" => "; `file` names a single program",
+        _ if *key == "root" => "",
+        ErrorKind::NotFound if is_made_by_manager(directory) => "",
+        ErrorKind::NotFound => "; check that the directory exists",
+        // Permission to write a log does not require permission to list its directory.
+        ErrorKind::PermissionDenied => return None,
+        _ => "",
+    };
+    // Only the server's user may be able to list the directory of a socket.
+    if SOCKETS.contains(key) && !missing {
+        return None;
+    }
+    Some(format!("{key} {}: {error}{advice}", path.display()))
+}
+
+/// Returns `true` for a missing directory that service managers usually create when they start the server.
+fn is_made_by_manager(directory: &NamedPath) -> bool {
+    let NamedPath { key, path, .. } = directory;
+    let keys = ["access_log", "error_log", "pid_file"];
+    let made = ["/run", "/var/run", "/var/log", "/var/lib", "/var/cache"];
+    (keys.contains(key) || SOCKETS.contains(key))
+        && made.iter().any(|folder| path.starts_with(folder))
+        && !path.exists()
+}
+
+/// The keys that name Unix sockets.
+const SOCKETS: [&str; 2] = ["admin", "address"];
