@@ -1,4 +1,4 @@
-//! A handler whose behaviour the request's query prescribes: what it reads, when it responds and with what.
+//! A handler whose behaviour the request's query determines: what it reads, when it responds, and the response.
 
 use std::cell::Cell;
 use std::pin::{Pin, pin};
@@ -15,7 +15,7 @@ use crate::exchange::{
 };
 use crate::route::Reply;
 
-/// Requests for this path are answered by the handler, once they have passed the checks of their route.
+/// The handler responds to requests for this path, after the checks of their route.
 pub(crate) const PATH: &str = "/test";
 
 thread_local! {
@@ -28,7 +28,7 @@ pub(crate) fn running() -> usize {
     RUNNING.get()
 }
 
-/// What the handler does. The default is an empty response at once.
+/// The behaviour of the handler. The default is an empty response at once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// Identifies the request: the content of the response depends on it.
@@ -98,7 +98,7 @@ impl Plan {
         })
     }
 
-    /// The whole body of the response.
+    /// The complete body of the response.
     pub(crate) fn content(&self) -> Vec<u8> {
         content(self.id, 0..self.size)
     }

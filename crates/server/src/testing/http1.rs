@@ -15,7 +15,7 @@ pub(crate) struct Http1 {
     pub(crate) replies: Vec<Reply>,
     /// The server has closed the connection.
     pub(crate) is_closed: bool,
-    /// What is queued and has not been sent.
+    /// Queued bytes that have not been sent.
     pub(crate) out: VecDeque<u8>,
 }
 
@@ -63,7 +63,7 @@ impl Http1 {
         self.out.extend(bytes);
     }
 
-    /// Sends up to `most` bytes of what is queued.
+    /// Sends up to `most` queued bytes.
     pub(crate) fn transmit(&mut self, most: usize) {
         let count = self.out.len().min(most);
         let bytes: Vec<u8> = self.out.drain(..count).collect();
@@ -77,7 +77,7 @@ impl Http1 {
         encode(message)
     }
 
-    /// Takes up to `most` bytes, and reads responses from all that has arrived.
+    /// Receives up to `most` bytes, and reads responses from all received bytes.
     pub(crate) fn receive(&mut self, most: usize) {
         self.received.extend(self.end.take(most));
         let server = self.end.server();
@@ -102,7 +102,7 @@ impl Http1 {
             self.received.clear();
         }
         let is_answered = self.replies.iter().all(|reply| reply.end == End::Complete);
-        // A server that has not read the whole method cannot know that it asks for a head alone.
+        // A server that has not read the whole method does not know that the request is for a head alone.
         let is_cut = self.requests.last() == Some(&true)
             && self.replies.last().is_some_and(|reply| reply.status == 408);
         assert!(
@@ -118,7 +118,7 @@ impl Http1 {
     }
 }
 
-/// Reads one response, and says how many bytes it has when it is complete.
+/// Reads one response. Returns its length if it is complete.
 fn read(bytes: &[u8], is_head: bool, server: Side) -> (Reply, usize) {
     let (mut reply, mut at) = (Reply::default(), 0);
     loop {

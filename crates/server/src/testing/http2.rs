@@ -21,19 +21,19 @@ pub(crate) struct Http2 {
     next: u32,
     pub(crate) replies: BTreeMap<u32, Reply>,
     uploads: BTreeMap<u32, Upload>,
-    /// What the server may be sent on the connection, and at first on a stream.
+    /// The server's windows: of the connection, and initially of a stream.
     window: i64,
     stream_window: i64,
-    /// Gives back what arrives at once.
+    /// Restores the windows at once.
     pub(crate) opens_windows: bool,
     /// The code of GOAWAY, and the last stream that it names.
     pub(crate) goaway: Option<(u32, u32)>,
     /// Codes of RST_STREAM.
     pub(crate) resets: BTreeMap<u32, u32>,
     pub(crate) is_closed: bool,
-    /// What is queued and has not been sent.
+    /// Queued bytes that have not been sent.
     pub(crate) out: VecDeque<u8>,
-    /// Sends at once what is queued.
+    /// Sends queued bytes at once.
     pub(crate) is_eager: bool,
 }
 
@@ -95,7 +95,7 @@ impl Http2 {
         }
     }
 
-    /// Sends up to `most` bytes of what is queued.
+    /// Sends up to `most` queued bytes.
     pub(crate) fn transmit(&mut self, most: usize) {
         let count = self.out.len().min(most);
         let bytes: Vec<u8> = self.out.drain(..count).collect();
@@ -184,7 +184,7 @@ impl Http2 {
         self.queue(&frames);
     }
 
-    /// Takes up to `most` bytes, and reads all frames that are complete.
+    /// Receives up to `most` bytes, and reads all complete frames.
     pub(crate) fn receive(&mut self, most: usize) {
         self.received.extend(self.end.take(most));
         let received = std::mem::take(&mut self.received);

@@ -33,7 +33,7 @@ impl Message {
         self
     }
 
-    /// With a body whose length is not stated.
+    /// Has a body without a stated length.
     pub(crate) fn streamed(self, body: impl Into<Vec<u8>>) -> Self {
         Self { states_length: false, ..self.body(body) }
     }
@@ -52,10 +52,10 @@ pub(crate) struct Reply {
     pub(crate) end: End,
 }
 
-/// How far a response has come.
+/// Progress of a response.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum End {
-    /// More is to come.
+    /// More bytes follow.
     #[default]
     Open,
     Complete,

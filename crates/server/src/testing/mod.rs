@@ -60,7 +60,7 @@ pub(crate) struct Server {
     clients: Cell<u16>,
 }
 
-/// Bytes that the server can send before the client takes some, unless a test says otherwise.
+/// Default number of bytes that the server can send before the client reads some.
 const CAPACITY: usize = 256 * 1024;
 
 /// One access record, in the words of [`RECORD`].

@@ -1,4 +1,4 @@
-//! One table of requests, answered over HTTP/1.1 and HTTP/2, by the fast path and without it, with the cache and without it.
+//! One table of requests, sent over HTTP/1.1 and HTTP/2, with and without the fast path, with and without the cache.
 //! Responses and access records are equal, except for what [`comparable`] names.
 
 use std::time::Duration;
@@ -38,7 +38,7 @@ const VARIANTS: [Variant; 8] = {
     all
 };
 
-/// Routes of each setting that takes part in a response. `CACHE` stands for what a variant says of the cache.
+/// Routes with each setting that affects a response. A variant replaces `CACHE` by its setting of the cache.
 const ROUTES: &str = r#"
 [[site.route]]
 path = "/*"
@@ -261,7 +261,7 @@ fn requests() -> Vec<Message> {
     all
 }
 
-/// What is compared of a response and its access records.
+/// The compared parts of a response and its access records.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     reply: Reply,
@@ -269,7 +269,7 @@ struct Outcome {
     records: Vec<(String, String, u16, u64, [String; 3])>,
 }
 
-/// Removes what differs by the protocol or by what a variant is about:
+/// Removes the differences of the protocol and of the variant:
 ///
 /// - `Connection` and `Transfer-Encoding` are fields of HTTP/1 (RFC 9113 §8.2.2);
 /// - the connection's number, the protocol and the cache's part differ in the record;
@@ -333,7 +333,7 @@ async fn outcome(server: &Server, variant: Variant, message: &Message) -> Outcom
     comparable(reply, server.records())
 }
 
-/// Runs the table, each request twice: what the cache does not have and what it has.
+/// Runs the table, each request twice: uncached and cached.
 fn outcomes(directory: &TempDir, variant: Variant) -> Vec<[Outcome; 2]> {
     let cache = if variant.has_cache { "" } else { "cache = false" };
     // The fast path is for servers without proxies. No client of the tests is this one.
@@ -362,7 +362,7 @@ fn every_way_through_the_server_gives_the_same_response_and_record() {
     let mut differences = Vec::new();
     for (message, [first, second]) in requests().iter().zip(&expected) {
         assert_eq!(first.records.len(), 1, "{message:?}: {first:?}");
-        // What the limit of a route does depends on the request before.
+        // The limit of a route depends on earlier requests.
         if !message.target.starts_with("/once/") && !message.target.starts_with("/told/") {
             let ends = (first.reply.end, second.reply.end);
             assert_eq!(ends, (End::Complete, End::Complete), "{message:?}");

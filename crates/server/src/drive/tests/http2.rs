@@ -30,7 +30,7 @@ fn nothing_is_left(server: &Server) {
     assert_eq!((server.open(), running()), ((0, 0), 0), "connections and handlers that are left");
 }
 
-/// What a client sends that asks for everything at once. The bytes are collected rather than sent.
+/// The frames of a client that sends all requests at once. The bytes are collected rather than sent.
 fn all_bytes(server: &Server) -> Vec<u8> {
     let end = server.connect();
     let mut client = Http2::new(end, WINDOW);
@@ -186,7 +186,7 @@ fn a_cancelled_stream_is_recorded_once_and_ends_its_handler() {
             };
             let (id, mut head) = client.begin(&message);
             if plan.read > 0 {
-                // The body is still to come.
+                // The body has not arrived.
                 head[4] &= !dunlin_http::http2::frame::flag::END_STREAM;
             }
             client.end.send(&head);
@@ -231,7 +231,7 @@ fn early_hints_wait_for_room_in_the_socket_without_running_the_task() {
     run("", FILES, async |server| {
         let mut client = Http2::new(server.connect(), WINDOW);
         server.settle().await;
-        // The client takes nothing: not even the server's settings have left.
+        // The client reads nothing: not even the server's settings are sent.
         client.end.set_capacity(1);
         let id = client.send(&Message::get(plan.target()));
         server.settle().await;

@@ -1,4 +1,4 @@
-//! The protocol adapters over connections in memory: what no client can produce from outside at will.
+//! The protocol adapters over connections in memory: cases that no external client can produce at will.
 
 mod http1;
 mod http2;

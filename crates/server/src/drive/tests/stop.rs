@@ -73,7 +73,7 @@ fn a_request_under_way_is_answered_to_its_end() {
                 assert_eq!((&reply.body, reply.end), (&plan.content(), End::Complete), "{plan:?}");
             }
             assert!(other.goaway.is_some());
-            // A connection whose client does not close ends when nothing more can come on it.
+            // A connection whose client does not close ends when nothing more can arrive on it.
             client.end.end();
             other.end.end();
             server.advance(Duration::from_secs(3)).await;

@@ -129,7 +129,7 @@ fn a_client_that_takes_nothing_is_given_up() {
             let mut client = Http1::new(server.connect());
             client.end.set_capacity(500);
             client.send(&Message::get(plan.target()));
-            // It takes a byte from time to time.
+            // It reads a byte from time to time.
             for _ in 0..3 {
                 server.advance(seconds(5.0)).await;
                 client.receive(1);
@@ -177,7 +177,7 @@ fn an_idle_http2_connection_is_told_and_closed_and_a_frame_has_its_time() {
         let (_, bytes) = partial.begin(&Message::get("/a.txt"));
         partial.end.send(&bytes[..bytes.len() - 1]);
         server.settle().await;
-        // What it has to acknowledge would make it active.
+        // A frame that it has to acknowledge would make it active.
         idle.receive(usize::MAX);
         server.advance(seconds(3.8)).await;
         partial.receive(usize::MAX);

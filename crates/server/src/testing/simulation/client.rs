@@ -1,4 +1,4 @@
-//! A simulated client: its requests, and what has to hold for their responses.
+//! A simulated client: its requests, and the invariants of their responses.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -23,7 +23,7 @@ pub(super) struct Client {
     pub(super) address: Ipv4Addr,
     pub(super) wire: Wire,
     pub(super) requests: Vec<Sent>,
-    /// It has sent what no protocol allows: its responses are not looked at.
+    /// It has violated the protocol: its responses are not checked.
     pub(super) is_hostile: bool,
     /// It sends nothing more.
     pub(super) has_ended: bool,
@@ -34,7 +34,7 @@ pub(super) enum Wire {
     Http2(Box<Http2>),
 }
 
-/// A request and what its response has to be.
+/// A request and its expected response.
 pub(super) struct Sent {
     pub(super) id: u64,
     /// The stream of HTTP/2.
@@ -68,7 +68,7 @@ impl Client {
         }
     }
 
-    /// What it is, and how far its responses have come.
+    /// Description of the client and the progress of its responses.
     pub(super) fn describe(&self) -> String {
         let protocol = match &self.wire {
             Wire::Http1(client) => format!("HTTP/1, {} bytes queued", client.out.len()),
@@ -112,7 +112,7 @@ impl Client {
         description
     }
 
-    /// Sends some of what is queued.
+    /// Sends some of the queued bytes.
     pub(super) fn transmit(&mut self, most: usize) {
         match &mut self.wire {
             _ if self.has_ended => {}
@@ -134,7 +134,7 @@ impl Client {
         }
     }
 
-    /// Takes some of what has arrived.
+    /// Receives some of the available bytes.
     pub(super) fn receive(&mut self, most: usize) {
         match &mut self.wire {
             _ if self.is_hostile => drop(self.end().take(most)),
@@ -177,7 +177,7 @@ impl Client {
         }
     }
 
-    /// Checks what has arrived: each response belongs to its request, and what is complete is whole.
+    /// Checks the received bytes: each response belongs to its request, and a complete one is intact.
     pub(super) fn check(&self) {
         if self.is_hostile {
             return;

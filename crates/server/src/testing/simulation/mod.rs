@@ -1,5 +1,5 @@
 //! Deterministic simulation. From a seed follow clients, their requests, the handlers' behaviour, faults and their order;
-//! what has to hold is checked after each step.
+//! the invariants are checked after each step.
 //!
 //! `DUNLIN_SIMULATION=SEED` runs one seed and prints its steps, `DUNLIN_SIMULATION_SEEDS=NUMBER` that number of seeds from
 //! `DUNLIN_SIMULATION_FROM` on.
@@ -131,7 +131,7 @@ fn simulate(seed: u64, directory: &TempDir, prints: bool) {
     });
 }
 
-/// One seed under way.
+/// The simulation of one seed.
 struct World<'a> {
     server: &'a Server,
     random: Random,
@@ -217,7 +217,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Something goes wrong, or is slow, between a client and the server.
+    /// Injects a fault or a delay between a client and the server.
     fn fault(&mut self, number: usize) {
         let Self { random, clients, .. } = self;
         let client = &mut clients[number];
@@ -272,7 +272,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// What has to hold at any time.
+    /// Invariants that hold at any time.
     fn check(&mut self) {
         self.take_records();
         self.clients.iter().for_each(Client::check);
@@ -307,7 +307,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// All clients take what arrives until nothing does, and the server stops: nothing may be left.
+    /// All clients receive until nothing arrives, and the server stops: no task or resource may remain.
     async fn finish(mut self) {
         self.stop().await;
         for client in &mut self.clients {
