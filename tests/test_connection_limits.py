@@ -103,7 +103,7 @@ def test_new_connections_do_not_replace_each_other(serve, page):
         connection.sendall(b"GET /a HTTP/1.1\r\n")
     # All are open before the first of them sends a request.
     new = [server.connect() for _ in range(20)]
-    assert [request_a(new) for new in new] == [200] * 20
+    assert [request_a(connection) for connection in new] == [200] * 20
 
 
 def test_an_idle_http2_connection_gives_way_in_order(serve, page):

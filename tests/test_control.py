@@ -327,7 +327,7 @@ def test_limits_go_on_where_they_did_not_change(serve, site, tmp_path, admin):
 
     here = Site(serve, tmp_path, admin, text("one"))
 
-    def fetch(path="/a", *fields):
+    def status(path="/a", *fields):
         return here.server.get(path, *fields)[0]
 
     def begin():
@@ -340,12 +340,12 @@ def test_limits_go_on_where_they_did_not_change(serve, site, tmp_path, admin):
         return next(route["concurrency"] for route in routes if route["route"] == "/cgi/*")
 
     wrong = "Authorization: Basic " + base64.b64encode(b"ann:wrong").decode()
-    assert [fetch() for _ in range(4)] == [200, 200, 200, 429]
-    assert [fetch("/auth", wrong) for _ in range(3)] == [401, 401, 429]
+    assert [status() for _ in range(4)] == [200, 200, 200, 429]
+    assert [status("/auth", wrong) for _ in range(3)] == [401, 401, 429]
     held = [begin(), begin()]
     wait_until(lambda: throttle()["waiting"] == 1, "one that waits")
     assert "0 of 1 sites unchanged" in here.reload(text("two"))
-    assert fetch() == 429 and fetch("/auth", wrong) == 429
+    assert status() == 429 and status("/auth", wrong) == 429
     held.append(begin())
     found = wait_until(lambda: (now := throttle())["waiting"] == 2 and now, "two that wait")
     assert found["running"] == 1, "a request of the old configuration counts under the new one"
@@ -356,10 +356,10 @@ def test_limits_go_on_where_they_did_not_change(serve, site, tmp_path, admin):
     assert throttle()["served"] == 3
     # A changed limit starts again; the other one is kept.
     here.reload(text("two", limit="4/h"))
-    assert [fetch() for _ in range(5)] == [200, 200, 200, 200, 429]
+    assert [status() for _ in range(5)] == [200, 200, 200, 200, 429]
     assert throttle()["served"] == 3
     here.reload(text("two", limit="4/h", queue=6))
-    assert fetch() == 429 and throttle()["served"] == 0
+    assert status() == 429 and throttle()["served"] == 0
 
 
 def test_another_process_takes_over_or_the_old_one_continues(serve, site, tmp_path, admin):

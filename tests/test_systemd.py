@@ -117,21 +117,21 @@ def test_the_manager_keeps_the_file_of_its_socket(manager, tmp_path, site):
     held.listen()
     file = configuration(tmp_path, site, f"unix:{path}")
 
-    def fetch():
+    def served():
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(path))
             return get(connection)[2]
 
     for stop in ("in the first process", "after an upgrade"):
         process = manager.start(file, held)
-        assert manager.next() == {"READY": "1"} and fetch() == b"x"
+        assert manager.next() == {"READY": "1"} and served() == b"x"
         pid = process.pid
         if stop == "after an upgrade":
             code, out, error = run("upgrade", "--admin", str(admin))
             assert code == 0, error
             pid = int(re.search(r"process (\d+)", out)[1])
             assert manager.next() == {"MAINPID": str(pid), "READY": "1"}
-            assert process.wait(20) == 0 and fetch() == b"x"
+            assert process.wait(20) == 0 and served() == b"x"
         os.kill(pid, signal.SIGTERM)
         assert manager.next() == {"STOPPING": "1"}
         wait_until(lambda: not admin.exists(), "the end")
