@@ -351,7 +351,7 @@ def test_threads_work_at_once(wsgi, tmp_path):
 
 
 def test_a_host_that_hangs_is_ended_and_replaced(wsgi):
-    server = wsgi('processes = 1, first_byte_timeout = "300ms"')
+    server = wsgi('processes = 1, first_byte_timeout = "1s"')
     before = server.get("/app/pid")[2]
     assert server.get("/app/spin")[0] == 504
     status, _, after = server.get("/app/pid")
