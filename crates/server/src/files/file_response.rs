@@ -9,9 +9,11 @@ use crate::fs::content::Piece;
 /// A response with content of a file or a listing.
 #[derive(Debug)]
 pub(crate) struct FileResponse {
+    /// The status code.
     pub(crate) status: u16,
     /// All fields except those that every response has, and Content-Length.
     pub(crate) fields: FieldLines,
+    /// The body; none of the pieces is empty.
     pub(crate) body: VecDeque<Piece>,
     /// The content coding of the body for the log, or "-".
     pub(crate) coding: &'static str,

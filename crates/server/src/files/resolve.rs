@@ -25,6 +25,7 @@ use crate::fs::validity::Validity;
 
 /// The parameters of a resolution, besides the path.
 pub(crate) struct Resolver<'a> {
+    /// The state that the workers share.
     pub(crate) shared: &'a Shared,
     /// The serial number of the site; see [`Key`].
     pub(crate) site: usize,

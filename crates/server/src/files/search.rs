@@ -11,16 +11,19 @@ use crate::fs::failure::Failure;
 
 /// A decoded path with its site and its route.
 pub(crate) struct Wanted<'a> {
+    /// The site.
     pub(crate) site: &'a Arc<Site>,
     /// The settings of the path: [`Site::route`] of `site`, or those of a directory for `X-Sendfile`.
     pub(crate) route: &'a Arc<Settings>,
     /// Decoded, with its leading slash.
     pub(crate) path: &'a [u8],
+    /// The query as it was sent.
     pub(crate) query: Option<&'a [u8]>,
 }
 
 /// The result of a search: `F` is a file, `D` an open directory.
 pub(crate) enum Found<F, D> {
+    /// A file.
     File(F),
     /// A directory that was requested without a final slash.
     Directory,

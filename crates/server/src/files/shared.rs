@@ -16,9 +16,11 @@ use crate::fs::watch::Watch;
 /// The state of one configuration. No request for a file in a worker's cache locks any of it.
 #[derive(Debug)]
 pub(crate) struct Shared {
+    /// The second level of the cache.
     pub(crate) cache: Arc<SharedCache>,
     /// `None` if change notification is switched off or not available.
     pub(crate) watch: Option<Arc<Watch>>,
+    /// The open root directories.
     pub(crate) roots: Arc<Roots>,
     /// Files that are never sent.
     pub(crate) protected: Arc<Protected>,

@@ -15,7 +15,9 @@ use crate::clock::Clock;
 /// The state of one worker with one configuration. `R` is the type of the caller's routes.
 #[derive(Debug)]
 pub(crate) struct Worker<R> {
+    /// The state that the workers share.
     pub(crate) shared: Arc<Shared>,
+    /// The first level of the cache.
     pub(crate) cache: RefCell<WorkerCache<R>>,
     /// Heads of files whose content is not cached.
     pub(super) heads: RefCell<WorkerCache<R>>,

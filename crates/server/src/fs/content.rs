@@ -16,7 +16,9 @@ use crate::temp_files;
 /// The bytes of one representation.
 #[derive(Debug, Clone)]
 pub(crate) enum StoredContent {
+    /// In memory.
     Memory(Bytes),
+    /// In a file.
     File(Arc<ContentFile>),
 }
 
@@ -63,6 +65,7 @@ impl StoredContent {
 #[derive(Debug)]
 pub(crate) struct ContentFile {
     fd: OwnedFd,
+    /// Length in bytes.
     pub(crate) length: u64,
     kind: Kind,
 }
@@ -182,6 +185,7 @@ impl AsFd for ContentFile {
 /// A part of a body.
 #[derive(Debug, Clone)]
 pub(crate) enum Piece {
+    /// Bytes in memory.
     Memory(Bytes),
     /// A byte range of an open file.
     File(Arc<ContentFile>, Range<u64>),
@@ -199,6 +203,7 @@ impl Piece {
         }
     }
 
+    /// Length in bytes.
     #[inline]
     pub(crate) fn length(&self) -> u64 {
         match self {

@@ -5,6 +5,7 @@ use std::fmt;
 /// Why a path cannot be served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
+    /// It does not exist, or must look as if it did not.
     Missing,
     /// It exists but must not be served: its permissions or its type forbid it, or a symlink leads out of the root.
     Forbidden,
@@ -14,6 +15,7 @@ pub(crate) enum Failure {
     Exhausted,
     /// An error that the log reports.
     Broken,
+    /// The operation would have to wait for a disk; see [`Mode`](super::mode::Mode).
     WouldBlock,
 }
 

@@ -8,20 +8,31 @@ use rustix::fs::fstat;
 /// The fields of `stat` that identify the content of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileMetadata {
+    /// The device.
     pub(crate) device: u64,
+    /// The inode.
     pub(crate) inode: u64,
+    /// Size in bytes.
     pub(crate) size: u64,
     /// The time of modification (mtime), which programs can set: seconds since 1970.
     pub(crate) modified: i64,
+    /// Nanoseconds of `modified`.
     pub(crate) modified_nanos: u32,
     /// The time of the last change of content or metadata (ctime), which the kernel sets: seconds since 1970.
     pub(crate) changed: i64,
+    /// Nanoseconds of `changed`.
     pub(crate) changed_nanos: u32,
+    /// Number of links.
     pub(crate) links: u64,
+    /// Type and permissions.
     pub(crate) mode: u32,
 }
 
 impl FileMetadata {
+    /// The metadata of an open file.
+    ///
+    /// # Errors
+    /// When `fstat` fails.
     pub(crate) fn of(fd: impl AsFd) -> io::Result<Self> {
         let stat = fstat(fd)?;
         Ok(Self {
@@ -43,6 +54,7 @@ impl FileMetadata {
             && self.is_same_but_for_change_time(other)
     }
 
+    /// Whether both describe the same file with the same size and modification time.
     pub(crate) fn is_same_but_for_change_time(&self, other: &Self) -> bool {
         (self.device, self.inode, self.size, self.modified, self.modified_nanos)
             == (other.device, other.inode, other.size, other.modified, other.modified_nanos)
@@ -53,6 +65,7 @@ impl FileMetadata {
         self.same_content(other) && self.file_type() == other.file_type()
     }
 
+    /// The type of the file.
     pub(crate) fn file_type(&self) -> rustix::fs::FileType {
         rustix::fs::FileType::from_raw_mode(self.mode)
     }

@@ -34,6 +34,7 @@ const HOLDS: Duration = Duration::from_secs(1);
 const GRAIN: Duration = Duration::from_millis(50);
 
 impl Protected {
+    /// Protects the files at `paths`.
     pub(crate) fn new(paths: Vec<PathBuf>) -> Self {
         let identities = RwLock::new(Identities::look_up(&paths));
         Self { paths, identities }

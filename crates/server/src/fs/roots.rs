@@ -18,6 +18,7 @@ use crate::clock::monotonic_millis;
 /// An open root directory.
 #[derive(Debug)]
 pub(crate) struct Root {
+    /// The directory.
     pub(crate) fd: OwnedFd,
     /// The absolute path without symlinks, at the time of opening.
     pub(crate) path: Box<[u8]>,
@@ -51,6 +52,7 @@ struct Entry {
 
 /// The result of a lookup.
 pub(crate) struct Lookup {
+    /// The open directory.
     pub(crate) root: io::Result<Arc<Root>>,
     /// The path resolved to another directory before: everything cached from it is invalid.
     pub(crate) has_moved: bool,

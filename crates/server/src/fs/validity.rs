@@ -23,6 +23,7 @@ impl Validity {
         EPOCH.load(Ordering::Acquire)
     }
 
+    /// Whether the data was invalidated.
     #[inline]
     pub(crate) fn is_invalidated(&self) -> bool {
         self.invalidated.load(Ordering::Acquire)
@@ -40,6 +41,7 @@ impl Validity {
         self.fresh_until.load(Ordering::Relaxed)
     }
 
+    /// Sets until when the data may be used without a check of the file.
     pub(crate) fn set_fresh_until(&self, time: u64) {
         self.fresh_until.store(time, Ordering::Relaxed);
     }
@@ -51,6 +53,7 @@ impl Validity {
         }
     }
 
+    /// Sets the use mark.
     #[inline]
     pub(crate) fn mark_used(&self) {
         if !self.used.load(Ordering::Relaxed) {
@@ -67,6 +70,7 @@ impl Validity {
         was_used
     }
 
+    /// Makes the data invalid for all readers.
     pub(crate) fn invalidate(&self) {
         self.invalidated.store(true, Ordering::Release);
         EPOCH.fetch_add(1, Ordering::Release);

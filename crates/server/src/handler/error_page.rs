@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_are_small_and_say_status_and_reason() {
+    fn pages_are_small_and_contain_status_and_reason() {
         let (media_type, page) = render(431, "Request Header Fields Too Large", None, true);
         assert_eq!(media_type, "text/html; charset=utf-8");
         assert!(page.len() <= 600, "{} bytes", page.len());
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_request_is_markup() {
+    fn text_of_a_request_is_not_markup() {
         let (_, page) = render(421, "Misdirected Request", Some("<b \"a\" 'c' &>"), true);
         assert!(page.contains("<p>&lt;b &quot;a&quot; &#39;c&#39; &amp;&gt;</html>"), "{page}");
         let page = linking(301, "Moved Permanently", "/\"><script>");
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_script_says_is_text_on_the_page() {
+    fn output_of_a_script_is_text_on_the_page() {
         let page = explained(502, &[("script", "<a>")], "a < b & c\n</pre><script>");
         assert!(
             page.contains("<dd>&lt;a&gt;</dl><pre>a &lt; b &amp; c\n&lt;/pre&gt;&lt;script&gt;")

@@ -18,19 +18,24 @@ use crate::fs::validity::Validity;
 /// The file behind a path of a site, with those of its encoded variants that were requested so far.
 #[derive(Debug)]
 pub(crate) struct Resource {
+    /// The key in the shared cache.
     pub(crate) key: Key,
     /// The settings of the route.
     pub(crate) settings: Arc<Settings>,
     /// Path of the file beneath the route's root, without a leading slash.
     pub(crate) file: Box<[u8]>,
+    /// The metadata of the file when its content was read.
     pub(crate) metadata: FileMetadata,
+    /// The content type by the name of the file.
     pub(crate) content_type: ContentType,
+    /// The representation without content coding.
     pub(crate) identity: Representation,
     /// By [`variant_slot`]; empty until the variant is requested for the first time.
     encoded: [OnceLock<EncodedVariant>; 3],
     search: Search,
     /// A precompressed sibling is not watched for changes.
     has_unwatched_sibling: AtomicBool,
+    /// Whether the resource still describes the file.
     pub(crate) validity: Arc<Validity>,
     /// It was sent before.
     was_sent: AtomicBool,
@@ -48,6 +53,7 @@ pub(crate) struct EncodedVariant {
 /// A representation of a resource, ready to be sent.
 #[derive(Debug)]
 pub(crate) struct Representation {
+    /// The content coding.
     pub(crate) coding: ContentCoding,
     /// A number that is unique among all representations.
     pub(crate) serial: u64,
@@ -60,17 +66,22 @@ pub(crate) struct Representation {
     pub(crate) head_not_modified: Box<[u8]>,
     /// The fields of the 200 response without `Content-Length`, for all other responses.
     pub(crate) fields: FieldLines,
+    /// The entity tag.
     pub(crate) etag: Option<EntityTag>,
     /// Seconds since 1970.
     pub(crate) last_modified: Option<u64>,
+    /// Length of the body in bytes.
     pub(crate) length: u64,
+    /// The body.
     pub(crate) body: StoredContent,
+    /// SHA-256 of the body, if the route has entity tags of this kind.
     pub(crate) sha256: Option<[u8; 32]>,
     /// Every later change of the file changes its metadata.
     pub(crate) is_settled: bool,
 }
 
 impl Resource {
+    /// A resource without encoded variants.
     pub(crate) fn new(
         key: Key,
         settings: Arc<Settings>,
@@ -155,6 +166,7 @@ impl Resource {
         self.has_unwatched_sibling.store(true, Ordering::Relaxed);
     }
 
+    /// Whether a sibling is not watched for changes.
     pub(crate) fn has_unwatched_sibling(&self) -> bool {
         self.has_unwatched_sibling.load(Ordering::Relaxed)
     }
@@ -217,6 +229,7 @@ impl Search {
 }
 
 impl SearchGuard {
+    /// The resource whose variant is searched for.
     pub(crate) fn resource(&self) -> &Arc<Resource> {
         &self.resource
     }

@@ -13,14 +13,18 @@ use super::resource::Resource;
 pub(crate) struct Key {
     /// The serial number of the site, which no other site of the process has or had.
     pub(crate) site: usize,
+    /// The decoded path.
     pub(crate) path: Box<[u8]>,
 }
 
 /// Bounds of a [`SharedCache`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
+    /// Maximum memory in bytes.
     pub(crate) bytes: usize,
+    /// Maximum number of entries.
     pub(crate) entries: usize,
+    /// Maximum number of open descriptors.
     pub(crate) descriptors: usize,
 }
 
@@ -30,6 +34,7 @@ pub(crate) struct Bounds {
 pub(crate) struct SharedCache {
     bounds: Bounds,
     inner: Mutex<Inner>,
+    /// Counters for the status page.
     pub(crate) counters: Counters,
     /// Bytes and descriptors of all evicted entries since the start.
     evicted: (AtomicUsize, AtomicUsize),
@@ -38,8 +43,11 @@ pub(crate) struct SharedCache {
 /// Counters since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
+    /// Responses from the cache.
     pub(crate) hits: AtomicU64,
+    /// Requests that the cache could not serve.
     pub(crate) misses: AtomicU64,
+    /// Entries that were removed to make room.
     pub(crate) evictions: AtomicU64,
 }
 
@@ -59,10 +67,12 @@ struct Entry {
 }
 
 impl SharedCache {
+    /// The bounds of the cache.
     pub(crate) fn bounds(&self) -> Bounds {
         self.bounds
     }
 
+    /// An empty cache.
     pub(crate) fn new(bounds: Bounds) -> Self {
         Self {
             bounds,
@@ -72,6 +82,7 @@ impl SharedCache {
         }
     }
 
+    /// The resource of `key`, unless it was invalidated.
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<Resource>> {
         let mut inner = self.lock();
         let resource = inner.map.get(key)?.resource.clone();

@@ -42,7 +42,9 @@ pub(crate) struct CacheEntry<R> {
     pub(crate) route: Arc<R>,
     /// The complete 200 response, when nothing in it depends on the request or the time.
     pub(crate) prebuilt: Option<Prebuilt>,
+    /// The validity of the resource.
     pub(crate) validity: Arc<Validity>,
+    /// The file.
     pub(crate) resource: Arc<Resource>,
     /// The route of the file's own path, when that path differs from the requested one (an index file, or a file of a `try`
     /// list) and its route has checks.
@@ -52,6 +54,7 @@ pub(crate) struct CacheEntry<R> {
 /// A complete response in memory; see [`super::Representation::block`].
 #[derive(Debug)]
 pub(crate) struct Prebuilt {
+    /// Head and body.
     pub(crate) block: Bytes,
     head_length: u32,
     /// The fast path may send it: only the checks of its route apply, and it has no `Server-Timing` field.
@@ -146,6 +149,7 @@ impl EntryKey {
 }
 
 impl<R> WorkerCache<R> {
+    /// An empty cache.
     pub(crate) fn new(max_entries: usize) -> Self {
         Self {
             table: HashTable::new(),
@@ -174,6 +178,7 @@ impl<R> WorkerCache<R> {
         entry.is_fresh(now).then_some(entry)
     }
 
+    /// Inserts an entry, after it removed what the shared cache has evicted.
     pub(crate) fn insert(
         &mut self,
         shared: &SharedCache,
