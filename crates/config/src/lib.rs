@@ -41,6 +41,7 @@ mod confinement;
 mod diff;
 mod error;
 mod explain;
+pub mod field_edits;
 mod fields;
 pub mod file;
 mod foreign;

@@ -9,11 +9,11 @@ use dunlin_http::semantics::{Method, host, path, target};
 use crate::config::{
     Candidate, Config, Handler, Mapping, Script, Settings, Site, explain_settings,
 };
-use crate::files::explain::{Explained, explain as explain_files};
-use crate::files::search::{Found, Wanted};
-use crate::fs::failure::Failure;
 use crate::handler::redirect;
 use crate::route::{MOST_REDIRECTS, path_rejection};
+use dunlin_files::explain::{Explained, explain as explain_files};
+use dunlin_files::search::{Found, Wanted};
+use dunlin_fs::failure::Failure;
 
 /// Explains which site and which routes hold for `url`, where each setting comes from, and what the response is. A path
 /// alone is a request without a host. `all`: settings at their defaults are listed, too.

@@ -6,9 +6,6 @@ mod drive;
 pub mod error_log;
 mod exchange;
 mod explain;
-mod field_edits;
-mod files;
-mod fs;
 mod handler;
 mod listen;
 pub mod password;
@@ -22,6 +19,7 @@ mod transport;
 mod worker;
 
 pub use dunlin_config as config;
+use dunlin_config::field_edits;
 use dunlin_net::{blocking, clock, connections, log_limiter, spawn, temp_files};
 pub use explain::explain;
 pub use handler::script::{LAUNCH, SCRIPTS, cold_programs, launch};

@@ -29,8 +29,6 @@ use crate::clock::Clock;
 use crate::config::{Config, Persistence, Server, StartupSettings};
 use crate::connections::Connections;
 use crate::control::Commands;
-use crate::files;
-use crate::fs::roots::Root;
 use crate::handler::script::{AppConnections, LocationCache, Pools, Storage};
 use crate::listen::ConnectionLimiter;
 use crate::route::{FastPathConditions, Route, Sites};
@@ -40,6 +38,7 @@ use crate::telemetry::redact::Redactor;
 use crate::telemetry::traces::Tracer;
 use crate::telemetry::{AccessLog, ReverseDns, TimeCache, WorkerLog};
 use crate::tls::Certificates;
+use dunlin_fs::roots::Root;
 
 /// What all workers share. Nothing here is locked on the way of a cached file.
 pub(crate) struct SharedState {
@@ -47,7 +46,7 @@ pub(crate) struct SharedState {
     /// The sites of the configuration, with the runtime objects of their routes.
     pub(crate) sites: Sites,
     /// The file cache, the root directories and change notification.
-    pub(crate) files: Arc<files::shared::Shared>,
+    pub(crate) files: Arc<dunlin_files::shared::Shared>,
     pub(crate) pools: Arc<Pools>,
     /// Threads for work that may block.
     pub(crate) blocking: Arc<blocking::Pools>,
@@ -84,7 +83,7 @@ pub(crate) struct WorkerContext {
     pub(crate) http1: Http1Settings,
     pub(crate) fast_path: FastPathConditions,
     /// The worker's cache of files.
-    pub(crate) files: files::worker::Worker<Route>,
+    pub(crate) files: dunlin_files::worker::Worker<Route>,
     /// Connections to application servers.
     pub(crate) app_connections: Rc<AppConnections>,
     /// Requests to other servers.
@@ -195,7 +194,7 @@ impl WorkerContext {
             deadlines: Rc::clone(&worker.deadlines),
             http1: Http1Settings::new(server),
             fast_path: FastPathConditions::new(&shared.config, &shared.sites, &shared.certificates),
-            files: files::worker::Worker::new(
+            files: dunlin_files::worker::Worker::new(
                 Arc::clone(&shared.files),
                 Rc::clone(&worker.clock),
                 server.cache.entries,

@@ -12,9 +12,9 @@ use rustix::io::Errno;
 
 use crate::blocking::Pool;
 use crate::exchange::{Body, Piece};
-use crate::fs::content::ContentFile;
 use crate::tls::Session;
 use crate::transport::Transport;
+use dunlin_fs::content::ContentFile;
 
 /// What is left to send of one answer, or of several when only heads and small bodies are left.
 #[derive(Debug, Default)]

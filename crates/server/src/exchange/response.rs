@@ -7,7 +7,7 @@ use bytes::Bytes;
 use dunlin_http::FieldLines;
 
 use crate::exchange::stream;
-pub(crate) use crate::fs::content::Piece;
+pub(crate) use dunlin_fs::content::Piece;
 
 /// A response: head and body.
 #[derive(Debug)]

@@ -14,14 +14,14 @@ use super::script::rewritten;
 use crate::config::{Handler, Mapping, Settings};
 use crate::exchange::{Body, Incoming, Piece, Response, stream};
 use crate::field_edits::apply_to_message;
-use crate::files::cache::resource::Resource;
-use crate::files::cache::shared_cache::Key;
-use crate::files::media_type::ContentType;
-use crate::files::resolve::{Resolver, resolve};
-use crate::files::search::{Found, Wanted};
-use crate::fs::mode::Mode;
 use crate::route::{Reply, RouteMatch, Site, Via, complete, handle};
 use crate::worker::WorkerContext;
+use dunlin_files::cache::resource::Resource;
+use dunlin_files::cache::shared_cache::Key;
+use dunlin_files::media_type::ContentType;
+use dunlin_files::resolve::{Resolver, resolve};
+use dunlin_files::search::{Found, Wanted};
+use dunlin_fs::mode::Mode;
 
 /// The parts of an error response besides its status.
 #[derive(Debug, Default)]

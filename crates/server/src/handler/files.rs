@@ -1,4 +1,4 @@
-//! The handler for files: makes replies from the results of [`crate::files`].
+//! The handler for files: makes replies from the results of [`dunlin_files`].
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use super::errors::{self, Details};
 use super::{redirect, reply};
 use crate::checks::{CheckInput, Decision};
 use crate::exchange::{RequestContext, ResponseFuture};
-use crate::files::cache::resource::Resource;
-use crate::files::cache::shared_cache::Key;
-use crate::files::resolve::{Resolved, Resolver, resolve};
-use crate::files::search::{Found, Wanted};
-use crate::files::select::{Selected, select, select_identity};
-use crate::files::{encoded, listing, uncached};
-use crate::fs::failure::Failure;
-use crate::fs::mode::Mode;
 use crate::log_limiter::LogLimiter;
 use crate::route::{self, CacheEntry, CachedResponse, Reply, RouteMatch, error_response};
 use crate::worker::WorkerContext;
+use dunlin_files::cache::resource::Resource;
+use dunlin_files::cache::shared_cache::Key;
+use dunlin_files::resolve::{Resolved, Resolver, resolve};
+use dunlin_files::search::{Found, Wanted};
+use dunlin_files::select::{Selected, select, select_identity};
+use dunlin_files::{encoded, listing, uncached};
+use dunlin_fs::failure::Failure;
+use dunlin_fs::mode::Mode;
 
 /// Responds to a GET or HEAD that the worker's cache cannot serve.
 pub(crate) fn respond(

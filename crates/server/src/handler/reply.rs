@@ -4,9 +4,9 @@ use dunlin_http::Request;
 use dunlin_http::semantics::Method;
 
 use crate::exchange::{Body, Response};
-use crate::files::file_response::FileResponse;
-use crate::files::select;
 use crate::route::{CachedResponse, Reply, error_response};
+use dunlin_files::file_response::FileResponse;
+use dunlin_files::select;
 
 /// Waits for the response of a reply.
 pub(crate) async fn into_response(request: &Request<'_>, reply: Reply) -> Response {

@@ -16,11 +16,11 @@ use super::sites::{CacheEntry, Route, Site};
 use crate::checks::{add_strict, resolve_client};
 use crate::exchange::{Client, RequestContext, Response};
 use crate::field_edits::apply_to_message;
-use crate::files::select::has_changed;
 use crate::handler::files;
 use crate::tls::Standing;
 use crate::transport::{Peer, Transport};
 use crate::worker::WorkerContext;
+use dunlin_files::select::has_changed;
 
 /// Finds site, route and handler, and has the handler answer.
 ///

@@ -12,8 +12,8 @@ use super::reply::{CachedResponse, Reply, Routed};
 use super::route_match::{RouteMatch, Via};
 use super::sites::{CacheEntry, WorkerCache};
 use crate::exchange::{Client, RequestContext};
-use crate::files::select::plain_coding;
 use crate::worker::WorkerContext;
+use dunlin_files::select::plain_coding;
 
 /// What is known of a request without asking further.
 pub(crate) enum FastPath<'f> {

@@ -7,10 +7,10 @@ use dunlin_http::semantics::ContentCoding;
 
 use super::sites::{CacheEntry, Route, Site};
 use crate::exchange::{Incoming, RequestContext, Response, ResponseFuture};
-use crate::files::cache::resource::Representation;
-use crate::files::cache::worker_cache::Prebuilt;
-use crate::fs::content::StoredContent;
 use crate::telemetry::RouteTelemetry;
+use dunlin_files::cache::resource::Representation;
+use dunlin_files::cache::worker_cache::Prebuilt;
+use dunlin_fs::content::StoredContent;
 
 /// The reply of a handler.
 pub(crate) enum Reply {

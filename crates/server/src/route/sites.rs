@@ -9,9 +9,9 @@ use dunlin_http::semantics::host;
 use super::registry::{Builder, Registry};
 use crate::checks::{Checks, RouteCounts};
 use crate::config::{self, Config, Handler, Origins, Settings};
-use crate::files::cache::worker_cache;
 use crate::telemetry::RouteTelemetry;
 use crate::telemetry::metrics::{Label, label};
+use dunlin_files::cache::worker_cache;
 
 /// All sites of one generation of the configuration.
 #[derive(Debug)]

@@ -11,7 +11,6 @@ use std::time::SystemTime;
 use super::{StartError, fail};
 use crate::config::{Config, Server, StartupSettings};
 use crate::control::Commands;
-use crate::files;
 use crate::handler::script::{Pools, Storage};
 use crate::listen::{ConnectionLimiter, ConnectionLimits};
 use crate::route::Sites;
@@ -48,7 +47,10 @@ impl Generation {
             access_log: access_log(server)?,
             directories: Arc::new(directories(&config)),
             shared: Arc::new(SharedState {
-                files: Arc::new(files::shared::Shared::first(&config, Arc::clone(&blocking))),
+                files: Arc::new(dunlin_files::shared::Shared::first(
+                    &config,
+                    Arc::clone(&blocking),
+                )),
                 pools: Arc::new(Pools::default()),
                 blocking,
                 bodies: Arc::new(Storage::new(&config)),

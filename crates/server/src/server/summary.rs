@@ -7,8 +7,8 @@ use super::listeners::Change;
 use super::prepare::Moved;
 use crate::checks::{BandwidthCounts, ConcurrencyCounts, Limited, RateCounts, RouteCounts};
 use crate::config::{Config, Site};
-use crate::files::shared::Shared;
 use crate::worker::SharedState;
+use dunlin_files::shared::Shared;
 
 /// Describes what a reload has changed.
 pub(super) fn describe_reload(

@@ -16,11 +16,11 @@ use tokio::sync::Notify;
 use super::{Buffers, Deadlines, SharedState, Timer, WorkerContext};
 use crate::clock::{self, Clock};
 use crate::connections::{Connections, STATES};
-use crate::fs::watch::Watch;
 use crate::handler::script::AppConnections;
 use crate::listen::ConnectionLimiter;
 use crate::telemetry::AccessLog;
 use crate::telemetry::metrics::WorkerMetrics;
+use dunlin_fs::watch::Watch;
 
 /// What a worker's thread keeps whatever the configuration becomes.
 pub(crate) struct Worker {

@@ -2,9 +2,9 @@
 
 use dunlin_http::semantics::{ContentCoding, Method};
 
-use crate::fs::content::StoredContent;
 use crate::route::{CacheEntry, CachedResponse};
 use crate::worker::ResponseOutcome;
+use dunlin_fs::content::StoredContent;
 
 /// Head and body of a cached response.
 pub(in super::super) struct CachedParts<'a> {

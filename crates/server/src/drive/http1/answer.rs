@@ -16,14 +16,14 @@ use super::{Connection, Next, Parts};
 use crate::checks::Pacer;
 use crate::config::Persistence as Personality;
 use crate::exchange::{Body, Client, Piece, RequestContext, Response};
-use crate::files::cache::worker_cache::Prebuilt;
-use crate::fs::content::StoredContent;
 use crate::handler::admin;
 use crate::route::{self, CacheEntry, CachedResponse, Direction, FastPath, FastResponse, Reply};
 use crate::worker::{
     Completion, ConnectionInfo, CountedResponse, DeferredRecord, Output, OutputRange,
     ResponseOutcome,
 };
+use dunlin_files::cache::worker_cache::Prebuilt;
+use dunlin_fs::content::StoredContent;
 
 impl Connection {
     /// Answers one request; `None` when the answer was added to the batch and the next request

@@ -8,8 +8,8 @@ use super::stream::{Sending, Stream};
 use super::{BATCH, Connection, Link};
 use crate::blocking::Pool;
 use crate::exchange::{Body, Piece};
-use crate::fs::content::ContentFile;
 use crate::worker::Completion;
+use dunlin_fs::content::ContentFile;
 
 /// What came of filling a frame.
 enum Filled {

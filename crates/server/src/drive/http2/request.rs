@@ -16,9 +16,9 @@ use super::stream::{Sending, Stream};
 use super::{Connection, Link, Parts};
 use crate::clock;
 use crate::exchange::{Body, Piece, RequestContext, Response};
-use crate::fs::content::StoredContent;
 use crate::route::{self, CachedResponse, Direction, Reply};
 use crate::worker::{DeferredRecord, OutputRange, ResponseOutcome};
+use dunlin_fs::content::StoredContent;
 
 impl Connection {
     /// Starts the exchange of the request in the worker's buffers.

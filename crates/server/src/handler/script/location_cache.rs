@@ -11,8 +11,8 @@ use hashbrown::HashMap;
 
 use super::lookup::Located;
 use crate::config::Script;
-use crate::fs::validity::Validity;
 use crate::route::Route;
+use dunlin_fs::validity::Validity;
 
 /// Time after which a script is looked up again.
 const TRUSTED: Duration = Duration::from_secs(1);

@@ -12,15 +12,15 @@ use rustix::fs::{FileType, Mode as Permissions, fstat};
 use super::start_error::{Rejected, not_opened};
 use super::{Call, Failure, location_cache};
 use crate::config::{Candidate, Mapping, Script, Settings, TryStep};
-use crate::files::search::is_slash_of;
-use crate::fs::failure::Failure as OpenFailure;
-use crate::fs::mode::Mode;
-use crate::fs::open::open_path;
-use crate::fs::roots::Root;
-use crate::fs::validity::Validity;
 use crate::route::OwnedRouteMatch;
 use crate::temp_files::lacks_descriptors;
 use crate::worker::SharedState;
+use dunlin_files::search::is_slash_of;
+use dunlin_fs::failure::Failure as OpenFailure;
+use dunlin_fs::mode::Mode;
+use dunlin_fs::open::open_path;
+use dunlin_fs::roots::Root;
+use dunlin_fs::validity::Validity;
 
 /// The script for a request.
 #[derive(Debug, Default)]

@@ -3,9 +3,9 @@
 use std::sync::LazyLock;
 
 use dunlin_http::semantics::digest::base64;
+use sha2::{Digest, Sha256};
 
 use crate::exchange::Response;
-use crate::files::compress::sha256;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -13,7 +13,7 @@ const BODY: &str = include_str!("page.html");
 
 /// The policy that the page is sent with: its own style and script, and its own server.
 static CSP: LazyLock<String> = LazyLock::new(|| {
-    let hash = |text: &str| base64(&sha256(text.as_bytes()));
+    let hash = |text: &str| base64(&Sha256::digest(text));
     format!(
         "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; connect-src 'self'; \
          base-uri 'none'; form-action 'none'; frame-ancestors 'self'",

@@ -19,9 +19,9 @@ use super::{Call, Failure, descriptors, environment};
 use crate::blocking::Pool;
 use crate::config::{BodyHandling, ScriptKind, Settings};
 use crate::exchange::{Incoming, stream};
-use crate::fs::content::ContentFile;
 use crate::temp_files;
 use crate::worker::WorkerContext;
+use dunlin_fs::content::ContentFile;
 
 /// A body that was received completely.
 #[derive(Debug)]

@@ -1,0 +1,98 @@
+//! Reports which file a path leads to, by the search that serves requests.
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::resolve::open_file;
+use super::search::{Found, Opener, Wanted, search};
+use super::source::source_of;
+use dunlin_config::Config;
+use dunlin_fs::failure::Failure;
+use dunlin_fs::mode::Mode;
+use dunlin_fs::open::open_directory;
+use dunlin_fs::protected::Protected;
+use dunlin_fs::roots::{Root, Roots};
+
+/// The result of a search that loads nothing.
+pub struct Explained {
+    /// The path of the file or directory.
+    pub result: Result<Found<PathBuf, PathBuf>, Failure>,
+    /// Each path without a result, with the reason.
+    pub tried: Vec<String>,
+}
+
+/// Searches for the file of `wanted` with the permissions of this process.
+pub fn explain(config: &Config, wanted: &Wanted<'_>) -> Explained {
+    let roots = Roots::default();
+    let protected = Protected::new(config.protected_files());
+    let tried: RefCell<Vec<String>> = RefCell::default();
+    let result = search(wanted, || {
+        let path = &wanted.route.root;
+        let root = open_root(&roots, path).map_err(|error| {
+            let error = error.to_string();
+            // The number of the error does not help an administrator.
+            let reason = error.split(" (os error").next().unwrap_or_default();
+            tried.borrow_mut().push(format!("root {}: {reason}", path.display()));
+            Failure::Broken
+        })?;
+        Ok(PathOpener { root, roots: &roots, protected: &protected, tried: &tried })
+    });
+    Explained { result, tried: tried.into_inner() }
+}
+
+fn open_root(roots: &Roots, path: &Path) -> std::io::Result<Arc<Root>> {
+    roots.get(path, None, u64::MAX).root
+}
+
+/// Opens files as the server does, and returns only their paths.
+struct PathOpener<'a> {
+    root: Arc<Root>,
+    roots: &'a Roots,
+    protected: &'a Protected,
+    tried: &'a RefCell<Vec<String>>,
+}
+
+impl PathOpener<'_> {
+    fn report(&self, wanted: &Wanted<'_>, file: &[u8], reason: impl fmt::Display) {
+        let path = place(wanted, file);
+        self.tried.borrow_mut().push(format!("{}: {reason}", path.display()));
+    }
+}
+
+impl Opener for PathOpener<'_> {
+    type File = PathBuf;
+    type Directory = PathBuf;
+
+    fn file(
+        &self,
+        wanted: &Wanted<'_>,
+        file: &[u8],
+        _is_probe: bool,
+    ) -> Result<Found<PathBuf, PathBuf>, Failure> {
+        let settings = wanted.route;
+        let opened = open_file(&self.root, file, settings, self.protected, Mode::Blocking)
+            .inspect_err(|failure| self.report(wanted, file, failure))?;
+        let Some((fd, metadata)) = opened else { return Ok(Found::Directory) };
+        let open = |path: &Path| open_root(self.roots, path);
+        if let Some(rule) = source_of(settings, &open, &self.root, file, &fd, &metadata) {
+            let reason = format!("route {:?} runs it, and its source is not sent", rule.route);
+            self.report(wanted, file, reason);
+            return wanted.run_elsewhere(file).map(Found::Elsewhere);
+        }
+        Ok(Found::File(place(wanted, file)))
+    }
+
+    fn directory(&self, wanted: &Wanted<'_>, directory: &[u8]) -> Result<PathBuf, Failure> {
+        open_directory(&self.root, directory, wanted.route.symlinks, Mode::Blocking)
+            .inspect_err(|failure| self.report(wanted, directory, failure))?;
+        Ok(place(wanted, directory))
+    }
+}
+
+fn place(wanted: &Wanted<'_>, file: &[u8]) -> PathBuf {
+    wanted.route.root.join(OsStr::from_bytes(file))
+}

@@ -1,0 +1,160 @@
+//! The state of the file side that all workers share.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::cache::resource::Resource;
+use super::cache::shared_cache::{Bounds, SharedCache};
+use super::source::Reported;
+use dunlin_config::{Config, Server};
+use dunlin_fs::protected::Protected;
+use dunlin_fs::roots::{Lookup, Root, Roots};
+use dunlin_fs::watch::Watch;
+use dunlin_net::blocking::Pools;
+
+/// The state of one configuration. No request for a file in a worker's cache locks any of it.
+#[derive(Debug)]
+pub struct Shared {
+    /// The second level of the cache.
+    pub cache: Arc<SharedCache>,
+    /// `None` if change notification is switched off or not available.
+    pub watch: Option<Arc<Watch>>,
+    /// The open root directories.
+    pub roots: Arc<Roots>,
+    /// Files that are never sent.
+    pub protected: Arc<Protected>,
+    /// Threads for work that may block.
+    pub pools: Arc<Pools>,
+    /// Programs whose source was requested.
+    pub(super) sources: Reported,
+    /// Time until a watched file is checked, in milliseconds.
+    pub(super) revalidate: u64,
+    /// Whether responses have the field `Server`.
+    pub(super) server_field: bool,
+}
+
+impl Shared {
+    /// The state of the first configuration.
+    pub fn first(config: &Config, pools: Arc<Pools>) -> Self {
+        let server = &config.server;
+        let watch = server.cache.notify.then(Watch::new).and_then(|watch| {
+            watch
+                .inspect_err(|error| {
+                    tracing::warn!(
+                        "inotify is not available ({error}): files are checked once a second"
+                    );
+                })
+                .ok()
+        });
+        Self {
+            cache: Arc::new(SharedCache::new(bounds(server))),
+            watch: watch.map(Arc::new),
+            roots: Arc::default(),
+            protected: Arc::new(Protected::new(config.protected_files())),
+            pools,
+            sources: Reported::default(),
+            revalidate: server.cache.revalidate.as_millis() as u64,
+            server_field: server.server_field,
+        }
+    }
+
+    /// The state of the next configuration. It keeps the cache unless its bounds have changed.
+    pub fn next(&self, config: &Config) -> Self {
+        let bounds = bounds(&config.server);
+        let cache = match bounds == self.cache.bounds() {
+            true => Arc::clone(&self.cache),
+            false => Arc::new(SharedCache::new(bounds)),
+        };
+        Self {
+            cache,
+            watch: self.watch.clone(),
+            roots: Arc::clone(&self.roots),
+            protected: Arc::new(Protected::new(config.protected_files())),
+            pools: Arc::clone(&self.pools),
+            sources: Reported::default(),
+            revalidate: config.server.cache.revalidate.as_millis() as u64,
+            server_field: config.server.server_field,
+        }
+    }
+
+    /// Removes what only the configuration of `before` uses: cached files of sites for which `has_site` returns false, and
+    /// roots for which `has_root` returns false.
+    pub fn release(
+        &self,
+        before: &Self,
+        has_site: impl Fn(usize) -> bool,
+        has_root: impl Fn(&Path) -> bool,
+    ) {
+        self.cache.retain_sites(has_site);
+        // Files that are protected from now on may be cached.
+        if !self.protected.is_within(&before.protected) {
+            self.cache.clear();
+        }
+        self.roots.retain(has_root);
+    }
+
+    /// The directory to which `path`, a path of the configuration, resolves.
+    ///
+    /// # Errors
+    /// When the directory cannot be opened.
+    pub fn root(&self, path: &Path) -> io::Result<Arc<Root>> {
+        let trusted = self.revalidate.min(1000);
+        let Lookup { root, has_moved } = self.roots.get(path, self.watch.as_deref(), trusted);
+        if has_moved {
+            self.invalidate_all();
+        }
+        root
+    }
+
+    /// Checks whether the paths of the configuration resolve to the same directories as before.
+    pub fn check_roots(&self) {
+        for path in self.roots.paths() {
+            // The next request that uses the root reports the error.
+            let _ = self.root(&path);
+        }
+    }
+
+    /// Makes the next use of each file and script check its path again.
+    pub fn expire_all(&self) {
+        self.roots.revalidate();
+        self.cache.expire_all();
+    }
+
+    /// Invalidates all that was read from files: each file and script is looked up again, from its root on.
+    pub fn invalidate_all(&self) {
+        self.roots.revalidate();
+        if let Some(watch) = &self.watch {
+            watch.clear();
+        }
+        self.cache.clear();
+    }
+
+    /// Reads pending change notifications.
+    pub fn read_changes(&self) {
+        if let Some(watch) = &self.watch
+            && watch.read()
+        {
+            self.invalidate_all();
+        }
+    }
+
+    /// Reads pending notifications of mounts and unmounts.
+    pub fn read_mounts(&self) {
+        if let Some(watch) = &self.watch
+            && watch.read_mounts()
+        {
+            self.invalidate_all();
+        }
+    }
+
+    /// Whether to replace the stored content of `resource` by a copy on disk. Records that the resource was sent.
+    pub fn is_worth_a_copy(&self, resource: &Resource) -> bool {
+        resource.is_worth_a_copy(self.cache.largest_copy())
+    }
+}
+
+fn bounds(server: &Server) -> Bounds {
+    let cache = &server.cache;
+    Bounds { bytes: cache.size, entries: cache.entries, descriptors: cache.descriptors }
+}

@@ -1,0 +1,47 @@
+//! Why a path cannot be opened or served.
+
+use std::fmt;
+
+/// Why a path cannot be served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// It does not exist, or must look as if it did not.
+    Missing,
+    /// It exists but must not be served: its permissions or its type forbid it, or a symlink leads out of the root.
+    Forbidden,
+    /// It is a directory without an index file, and `listing` is off.
+    Unlisted,
+    /// Descriptors or memory have run out.
+    Exhausted,
+    /// An error that the log reports.
+    Broken,
+    /// The operation would have to wait for a disk; see [`Mode`](super::mode::Mode).
+    WouldBlock,
+}
+
+impl Failure {
+    /// The status of the response.
+    pub fn status(self) -> u16 {
+        match self {
+            Self::Missing => 404,
+            Self::Forbidden | Self::Unlisted => 403,
+            Self::Exhausted => 503,
+            Self::Broken | Self::WouldBlock => 500,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Missing => "there is no such file that may be sent",
+            Self::Forbidden => {
+                "it may not be read, is no regular file, or lies behind a symlink that `symlinks` does not allow"
+            }
+            Self::Unlisted => "it has no index file, and `listing` is off",
+            Self::Exhausted => "descriptors or memory have run out",
+            Self::Broken => "it cannot be opened",
+            Self::WouldBlock => "it is not in memory",
+        })
+    }
+}
